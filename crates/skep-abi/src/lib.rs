@@ -1,0 +1,1 @@
+//! What a BPF program may see: program types, contexts, helpers, map kinds

@@ -1,0 +1,1 @@
+//! BPF object files: sections, maps, BTF, relocations, globals

@@ -1,0 +1,1 @@
+//! A BPF interpreter: the oracle that every JIT is compared with

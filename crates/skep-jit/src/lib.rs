@@ -1,0 +1,1 @@
+//! Compiles verified BPF programs to machine code

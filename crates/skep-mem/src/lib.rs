@@ -1,0 +1,1 @@
+//! Object pools whose memory is never recycled under a reader

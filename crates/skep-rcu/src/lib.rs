@@ -1,0 +1,1 @@
+//! Thread slots, read sections and grace periods

@@ -1,0 +1,1 @@
+//! Executable memory for JITs: packed, W^X, patched and freed safely

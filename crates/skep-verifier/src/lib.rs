@@ -1,0 +1,1 @@
+//! Proves that a BPF program is safe, or says why not

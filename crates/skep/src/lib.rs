@@ -1,0 +1,1 @@
+//! An eBPF runtime for Linux user space

@@ -1,1 +1,22 @@
-//! What a BPF program may see: program types, contexts, helpers, map kinds
+//! What a BPF program may see of its host: program types with their contexts, helpers with their
+//! prototypes, map kinds, and the few structures that compiled code, helpers and maps share.
+//!
+//! Everything here is data. The loader, the verifier, the compilers and the runtime read the same tables,
+//! so that what one promises another cannot forget. Nothing here runs.
+#![forbid(unsafe_code)]
+
+mod context;
+mod env;
+mod helper;
+mod helpers;
+mod map;
+mod program;
+mod types;
+
+pub use context::{ContextField, ContextLayout, FieldKind, SkbContext, XdpContext};
+pub use env::{HelperFn, InlineArray, Linkage, MapLink, RunEnv};
+pub use helper::{Access, ArgKind, HelperProto, RetKind};
+pub use helpers::{CONFORMANCE, LINUX, linux_helper};
+pub use map::{MapDef, MapFlags, MapKind};
+pub use program::{Entry, Function, LineInfo, ProgramSource};
+pub use types::{Context, ProgramType, RAW, SCHED_CLS, SOCKET_FILTER, TYPES, XDP};

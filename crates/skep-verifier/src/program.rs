@@ -1,0 +1,141 @@
+//! Programs before and after verification.
+
+use skep_abi::{Entry, Function, LineInfo, MapDef, ProgramSource, ProgramType};
+use skep_isa::Insn;
+use std::sync::Arc;
+
+/// A program that nothing is known of.
+#[derive(Clone, Debug)]
+pub struct Unverified {
+    /// The program as the loader assembled it.
+    pub source: ProgramSource,
+    /// The maps it may name, by index.
+    pub maps: Arc<[MapDef]>,
+    /// What it will be given.
+    pub entry: Entry,
+}
+
+/// A program that was proved safe, rewritten for the host's native structures, with what the proof learned.
+///
+/// Made by [`crate::verify`] alone.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    pub(crate) name: String,
+    pub(crate) program_type: &'static ProgramType,
+    pub(crate) entry: Entry,
+    pub(crate) insns: Vec<Insn>,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) functions: Vec<FunctionFacts>,
+    pub(crate) maps: Arc<[MapDef]>,
+    pub(crate) lines: Vec<LineInfo>,
+    pub(crate) tag: [u8; 8],
+    pub(crate) stats: Stats,
+}
+
+/// What verification learned of one slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fact {
+    /// Whether any path reaches it; the others need no code.
+    pub reached: bool,
+    /// Whether a jump that is reached leads to it.
+    pub jump_target: bool,
+    /// Whether it heads a loop: the target of a reached backward jump.
+    pub loop_head: bool,
+    /// For calls of helpers, what is constant in every path.
+    pub call: Option<CallFact>,
+}
+
+/// What is the same in every path that reaches a helper call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallFact {
+    /// The map argument's index.
+    pub map: Option<u32>,
+    /// The constant key, for array maps whose 4-byte key is known.
+    pub key: Option<u32>,
+}
+
+/// What verification learned of one function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionFacts {
+    /// Its name.
+    pub name: String,
+    /// Its first slot.
+    pub start: u32,
+    /// One past its last slot.
+    pub end: u32,
+    /// Bytes of stack below `r10` that it uses, a multiple of 8, at most 512.
+    pub stack_bytes: u32,
+}
+
+/// What a verification cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Instructions walked over all paths.
+    pub walked: u64,
+    /// The most states remembered at once.
+    pub peak_states: u64,
+    /// Nanoseconds it took.
+    pub nanoseconds: u64,
+}
+
+impl Verified {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its type.
+    pub fn program_type(&self) -> &'static ProgramType {
+        self.program_type
+    }
+
+    /// What it was verified to be given.
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+
+    /// Its instructions, context accesses rewritten to the native structures, one entry a slot.
+    pub fn insns(&self) -> &[Insn] {
+        &self.insns
+    }
+
+    /// What is known of each slot; as long as [`Verified::insns`].
+    pub fn facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
+    /// Its functions in ascending order; the first is the program itself.
+    pub fn functions(&self) -> &[FunctionFacts] {
+        &self.functions
+    }
+
+    /// The maps that its instructions name by index.
+    pub fn maps(&self) -> &[MapDef] {
+        &self.maps
+    }
+
+    /// Source lines in ascending order of slots.
+    pub fn lines(&self) -> &[LineInfo] {
+        &self.lines
+    }
+
+    /// The tag of the instructions as they were loaded, before any rewrite.
+    pub fn tag(&self) -> [u8; 8] {
+        self.tag
+    }
+
+    /// What the verification cost.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+}
+
+impl Unverified {
+    /// The slots of the function of that index.
+    pub fn function_range(&self, index: usize) -> Option<std::ops::Range<usize>> {
+        let functions: &[Function] = &self.source.functions;
+        let start = functions.get(index)?.start as usize;
+        let end = functions.get(index + 1).map_or(self.source.insns.len(), |next| next.start as usize);
+        Some(start..end)
+    }
+}

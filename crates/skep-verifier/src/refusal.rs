@@ -1,0 +1,118 @@
+//! Why a program was refused: data first, text second.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The class of a refusal, stable for scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The instructions do not form a program: bad jump, missing exit, overlapping functions.
+    Structure,
+    /// A register or stack byte is read before it is written.
+    Uninitialised,
+    /// An access outside of its object.
+    OutOfBounds,
+    /// An access that is not aligned, under strict alignment.
+    Misaligned,
+    /// A pointer that may be null is used.
+    MaybeNull,
+    /// Arithmetic that pointers do not allow.
+    PointerArithmetic,
+    /// A pointer would leak.
+    PointerLeak,
+    /// A write where only reads are allowed.
+    ReadOnly,
+    /// An argument of a call that is not what the prototype demands.
+    Argument,
+    /// A helper that does not exist, or that this program type or licence may not call.
+    Helper,
+    /// A context access at a place that is no field, or not readable or writable.
+    Context,
+    /// Too much stack, or too many frames.
+    Stack,
+    /// A loop that does not provably end.
+    Loop,
+    /// More work or memory than the limits allow.
+    Limit,
+    /// A return value that is not allowed.
+    Return,
+    /// Something that this version does not understand yet.
+    Unsupported,
+}
+
+impl Code {
+    /// Its name in machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Structure => "structure",
+            Self::Uninitialised => "uninitialised",
+            Self::OutOfBounds => "out-of-bounds",
+            Self::Misaligned => "misaligned",
+            Self::MaybeNull => "maybe-null",
+            Self::PointerArithmetic => "pointer-arithmetic",
+            Self::PointerLeak => "pointer-leak",
+            Self::ReadOnly => "read-only",
+            Self::Argument => "argument",
+            Self::Helper => "helper",
+            Self::Context => "context",
+            Self::Stack => "stack",
+            Self::Loop => "loop",
+            Self::Limit => "limit",
+            Self::Return => "return",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// One step of the path that led to a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The slot.
+    pub slot: u32,
+    /// What happened there: the instruction, and for branches which way.
+    pub text: String,
+}
+
+/// Why a program was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The program's name.
+    pub program: String,
+    /// The class.
+    pub code: Code,
+    /// The slot of the instruction.
+    pub slot: u32,
+    /// The instruction in assembler.
+    pub insn: String,
+    /// What was expected and what was found.
+    pub reason: String,
+    /// What to change, where that is known.
+    pub suggestion: Option<String>,
+    /// Source file.
+    pub file: Option<Arc<str>>,
+    /// Source line, from 1.
+    pub line: Option<u32>,
+    /// The source line's text.
+    pub source: Option<Arc<str>>,
+    /// The branches that led there, oldest first.
+    pub path: Vec<Step>,
+    /// Instructions walked until then.
+    pub walked: u64,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {} refused at instruction {} `{}`", self.program, self.slot, self.insn)?;
+        if let (Some(file), Some(line)) = (&self.file, self.line) {
+            write!(f, " ({file}:{line})")?;
+        }
+        write!(f, ": {}", self.reason)?;
+        if let Some(suggestion) = &self.suggestion {
+            write!(f, "; {suggestion}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,92 @@
+//! Which slots are taken: one bit each, claimed and given back without locks.
+//!
+//! Invariant: a bit is set from the compare-exchange in [`Bitmap::claim`] that set it until the
+//! [`Bitmap::release`] by the same owner; nobody else touches it in between. Searching from the lowest word
+//! keeps the numbers dense, so tables indexed by slot stay warm.
+//!
+//! What would break it: releasing a number one does not own. Only the claim that holds the number calls it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) struct Bitmap {
+    words: Box<[AtomicU64]>,
+    limit: u32,
+}
+
+impl Bitmap {
+    pub(crate) fn new(limit: u32) -> Self {
+        let words = (0..limit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Self { words, limit }
+    }
+
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Takes the lowest free number; `None` when a whole pass saw every bit set.
+    pub(crate) fn claim(&self) -> Option<u32> {
+        for (index, word) in self.words.iter().enumerate() {
+            let base = index as u32 * 64;
+            // Relaxed: only a guess, the compare-exchange below decides.
+            let mut seen = word.load(Ordering::Relaxed);
+            loop {
+                let bit = seen.trailing_ones();
+                if bit == 64 || base + bit >= self.limit {
+                    break;
+                }
+                // Acquire pairs with the Release in `release`: the new owner sees all that the former one wrote.
+                let tried =
+                    word.compare_exchange_weak(seen, seen | 1 << bit, Ordering::Acquire, Ordering::Relaxed);
+                match tried {
+                    Ok(_) => return Some(base + bit),
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives `number` back. The caller owns it.
+    pub(crate) fn release(&self, number: u32) {
+        let mask = 1u64 << (number % 64);
+        // Release pairs with the Acquire in `claim`, through any chain of read-modify-writes of other bits of
+        // this word, which all continue the release sequence.
+        let before = self.words[number as usize / 64].fetch_and(!mask, Ordering::Release);
+        debug_assert!(before & mask != 0, "slot {number} was released without an owner");
+    }
+
+    /// How many bits are set. Exact only while nobody claims or releases.
+    pub(crate) fn count(&self) -> u32 {
+        // Relaxed: a statistic that orders nothing.
+        self.words.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_lowest_first_and_stop_at_the_limit() {
+        for limit in [1, 2, 63, 64, 65, 128, 130] {
+            let bitmap = Bitmap::new(limit);
+            for number in 0..limit {
+                assert_eq!(bitmap.claim(), Some(number), "limit {limit}");
+            }
+            assert_eq!(bitmap.claim(), None, "limit {limit}");
+            assert_eq!(bitmap.count(), limit);
+        }
+    }
+
+    #[test]
+    fn a_released_number_is_the_next_one_claimed_if_it_is_the_lowest() {
+        let bitmap = Bitmap::new(130);
+        while bitmap.claim().is_some() {}
+        for number in [129, 64, 3] {
+            bitmap.release(number);
+        }
+        assert_eq!(bitmap.count(), 127);
+        assert_eq!([bitmap.claim(), bitmap.claim(), bitmap.claim()], [Some(3), Some(64), Some(129)]);
+        assert_eq!(bitmap.claim(), None);
+    }
+}

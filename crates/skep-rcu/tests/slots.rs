@@ -1,0 +1,321 @@
+//! What the registry promises, from many threads.
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use skep_rcu::{Error, MAX_SLOTS, SlotGuard, Slots};
+
+/// One plain counter for each slot, as a per-CPU map has it. Only a slot's owner touches its counter.
+struct PerSlot {
+    counters: Vec<UnsafeCell<u64>>,
+    owners: Vec<AtomicU64>,
+}
+
+// SAFETY: `with` is called with the number of a live guard only, so a counter has one user at a time, and the
+// registry orders successive users. That is what these tests are about.
+unsafe impl Sync for PerSlot {}
+
+impl PerSlot {
+    fn new(limit: u32) -> Self {
+        Self {
+            counters: (0..limit).map(|_| UnsafeCell::new(0)).collect(),
+            owners: (0..limit).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Adds one with no atomic read-modify-write, and checks that nobody else is here.
+    fn with(&self, guard: &SlotGuard<'_>, me: u64) {
+        let slot = guard.number() as usize;
+        let before = self.owners[slot].swap(me, Ordering::Relaxed);
+        assert!(before == 0 || before == me, "slot {slot} was shared by {before} and {me}");
+        // SAFETY: see `Sync` above.
+        unsafe { *self.counters[slot].get() += 1 };
+    }
+
+    fn leave(&self, slot: u32) {
+        self.owners[slot as usize].store(0, Ordering::Relaxed);
+    }
+
+    fn total(&mut self) -> u64 {
+        self.counters.iter_mut().map(|counter| *counter.get_mut()).sum()
+    }
+}
+
+#[test]
+fn a_thread_keeps_its_number_and_nested_entries_share_it() {
+    let slots = Slots::new(4).unwrap();
+    let outer = slots.enter().unwrap();
+    for _ in 0..1000 {
+        let inner = slots.enter().unwrap();
+        let innermost = slots.enter().unwrap();
+        assert_eq!((outer.number(), inner.number(), innermost.number()), (0, 0, 0));
+    }
+    drop(outer);
+    assert_eq!(slots.in_use(), 1, "the claim outlives the guard");
+    assert_eq!(slots.enter().unwrap().number(), 0);
+}
+
+#[test]
+fn threads_inside_together_have_different_numbers_the_lowest_ones() {
+    const THREADS: u32 = 40;
+    let slots = Slots::new(100).unwrap();
+    let barrier = Barrier::new(THREADS as usize);
+    let mut numbers = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let guard = slots.enter().unwrap();
+                    barrier.wait();
+                    guard.number()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..THREADS).collect::<Vec<_>>());
+    assert_eq!(slots.in_use(), 0, "ended threads gave their slots back");
+}
+
+#[test]
+fn when_all_slots_are_claimed_the_error_says_how_many_there_are_and_what_to_do() {
+    let slots = Slots::new(1).unwrap();
+    drop(slots.enter().unwrap()); // claimed, though not inside
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let error = slots.enter().unwrap_err();
+            assert_eq!(error, Error::NoSlot { limit: 1 });
+            let text = error.to_string();
+            assert!(text.contains("all 1 thread slots") && text.contains("Slots::release"), "{text}");
+        });
+        other.join().unwrap();
+    });
+    assert!(slots.release());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| slots.enter().unwrap().number());
+        assert_eq!(other.join().unwrap(), 0);
+    });
+}
+
+#[test]
+fn an_instance_of_no_slots_or_too_many_is_refused() {
+    for wanted in [0, MAX_SLOTS + 1, u32::MAX] {
+        assert_eq!(Slots::new(wanted).unwrap_err(), Error::SlotCount { wanted, max: MAX_SLOTS });
+    }
+    assert_eq!(Slots::new(MAX_SLOTS).unwrap().limit(), MAX_SLOTS);
+}
+
+#[test]
+fn a_slot_in_use_is_not_given_back_and_an_idle_one_is() {
+    let slots = Slots::new(2).unwrap();
+    assert!(!slots.release(), "nothing was claimed");
+    let outer = slots.enter().unwrap();
+    let inner = slots.enter().unwrap();
+    assert!(!slots.release());
+    drop(outer);
+    assert!(!slots.release(), "the order of leaving does not matter");
+    drop(inner);
+    assert!(slots.release());
+    assert!(!slots.release(), "twice is once");
+    assert_eq!(slots.in_use(), 0);
+    assert_eq!(slots.enter().unwrap().number(), 0, "and the thread may come back");
+}
+
+#[test]
+fn instances_are_independent_and_interleave_on_one_thread() {
+    let all: Vec<Slots> = (0..20).map(|_| Slots::new(2).unwrap()).collect();
+    // Another thread takes slot 0 of every odd instance first.
+    let (ready, release) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guards: Vec<_> = all.iter().skip(1).step_by(2).map(|slots| slots.enter().unwrap()).collect();
+            ready.wait();
+            release.wait();
+            drop(guards);
+        });
+        ready.wait();
+        for _ in 0..100 {
+            let guards: Vec<_> = all.iter().map(|slots| slots.enter().unwrap()).collect();
+            let again: Vec<_> = all.iter().rev().map(|slots| slots.enter().unwrap()).collect();
+            for (index, guard) in guards.iter().enumerate() {
+                assert_eq!(guard.number() as usize, index % 2);
+                assert_eq!(again[all.len() - 1 - index].number() as usize, index % 2);
+            }
+        }
+        release.wait();
+    });
+}
+
+#[test]
+fn instances_come_and_go_under_threads_that_stay() {
+    const THREADS: usize = 6;
+    const ROUNDS: usize = 400;
+    let current: Vec<std::sync::Mutex<Option<Arc<Slots>>>> = (0..ROUNDS)
+        .map(|_| std::sync::Mutex::new(Some(Arc::new(Slots::new(THREADS as u32).unwrap()))))
+        .collect();
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for (round, place) in current.iter().enumerate() {
+                    let slots = place.lock().unwrap().clone().unwrap();
+                    let number = slots.enter().unwrap().number();
+                    assert!((number as usize) < THREADS);
+                    drop(slots);
+                    // One thread ends the instance while every thread still remembers its claim on it.
+                    if barrier.wait().is_leader() {
+                        let last = place.lock().unwrap().take().unwrap();
+                        assert!(last.in_use() as usize <= THREADS, "round {round}");
+                        drop(last);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn no_two_threads_share_a_number_while_threads_come_and_go() {
+    const LIMIT: u32 = 70; // more than one word of bits
+    let slots = Arc::new(Slots::new(LIMIT).unwrap());
+    let shared = Arc::new(PerSlot::new(LIMIT));
+    let entered = AtomicU64::new(0);
+    let refused = AtomicU64::new(0);
+    let ids = AtomicU64::new(1);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for round in 0..150 {
+                    let work = || {
+                        let me = ids.fetch_add(1, Ordering::Relaxed);
+                        for _ in 0..20 {
+                            let Ok(guard) = slots.enter() else {
+                                refused.fetch_add(1, Ordering::Relaxed);
+                                return;
+                            };
+                            let slot = guard.number();
+                            for _ in 0..10 {
+                                shared.with(&guard, me);
+                                entered.fetch_add(1, Ordering::Relaxed);
+                            }
+                            shared.leave(slot);
+                            drop(guard);
+                            if round % 3 == 0 {
+                                assert!(slots.release());
+                            }
+                        }
+                    };
+                    thread::scope(|inner| {
+                        let threads: Vec<_> = (0..3).map(|_| inner.spawn(work)).collect();
+                        threads.into_iter().for_each(|thread| thread.join().unwrap());
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(refused.into_inner(), 0, "24 threads at a time fit into 70 slots");
+    assert_eq!(slots.in_use(), 0);
+    let mut shared = Arc::into_inner(shared).unwrap();
+    assert_eq!(shared.total(), entered.into_inner(), "a lost addition: two threads had one slot");
+}
+
+#[test]
+fn more_threads_than_slots_are_refused_or_alone_in_theirs() {
+    const LIMIT: u32 = 3;
+    let slots = Slots::new(LIMIT).unwrap();
+    let mut shared = PerSlot::new(LIMIT);
+    let entered = AtomicU64::new(0);
+    let inside = AtomicU32::new(0);
+    let running = AtomicBool::new(true);
+    thread::scope(|scope| {
+        for me in 1..=8 {
+            let (slots, shared, entered, inside, running) = (&slots, &shared, &entered, &inside, &running);
+            scope.spawn(move || {
+                while running.load(Ordering::Relaxed) {
+                    match slots.enter() {
+                        Ok(guard) => {
+                            assert!(inside.fetch_add(1, Ordering::Relaxed) < LIMIT);
+                            shared.with(&guard, me);
+                            let so_far = entered.fetch_add(1, Ordering::Relaxed);
+                            running.fetch_and(so_far < 100_000, Ordering::Relaxed);
+                            shared.leave(guard.number());
+                            inside.fetch_sub(1, Ordering::Relaxed);
+                            drop(guard);
+                            assert!(slots.release());
+                        }
+                        Err(error) => {
+                            assert_eq!(error, Error::NoSlot { limit: LIMIT });
+                            thread::yield_now();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(shared.total(), entered.into_inner());
+}
+
+#[test]
+fn an_entry_from_a_dying_threads_destructor_is_an_error_or_the_threads_own_slot() {
+    static SLOTS: std::sync::LazyLock<Slots> = std::sync::LazyLock::new(|| Slots::new(2).unwrap());
+    static OUTCOMES: std::sync::Mutex<Vec<Result<u32, Error>>> = std::sync::Mutex::new(Vec::new());
+
+    struct EntersWhenDropped;
+    impl Drop for EntersWhenDropped {
+        fn drop(&mut self) {
+            let outcome = SLOTS.enter().map(|guard| guard.number());
+            OUTCOMES.lock().unwrap().push(outcome);
+        }
+    }
+    thread_local! {
+        static EARLY: Cell<Option<EntersWhenDropped>> = const { Cell::new(None) };
+        static LATE: Cell<Option<EntersWhenDropped>> = const { Cell::new(None) };
+    }
+
+    let ended = thread::spawn(|| {
+        EARLY.set(Some(EntersWhenDropped));
+        assert_eq!(SLOTS.enter().unwrap().number(), 0);
+        LATE.set(Some(EntersWhenDropped));
+    });
+    ended.join().unwrap();
+    let outcomes = std::mem::take(&mut *OUTCOMES.lock().unwrap());
+    assert_eq!(outcomes.len(), 2);
+    for outcome in outcomes {
+        assert!(matches!(outcome, Ok(0) | Err(Error::Unavailable)), "{outcome:?}");
+    }
+    assert_eq!(SLOTS.in_use(), 0);
+}
+
+#[test]
+fn a_guard_kept_in_thread_local_data_gives_its_slot_back_whatever_is_dropped_first() {
+    static SLOTS: std::sync::LazyLock<Slots> = std::sync::LazyLock::new(|| Slots::new(2).unwrap());
+    thread_local! {
+        static KEPT: Cell<Option<SlotGuard<'static>>> = const { Cell::new(None) };
+        static TOUCHED_FIRST: Cell<Option<SlotGuard<'static>>> = const { Cell::new(None) };
+    }
+    for touch_first in [false, true] {
+        let ended = thread::spawn(move || {
+            if touch_first {
+                TOUCHED_FIRST.set(None); // registers its destructor before the registry's own
+                TOUCHED_FIRST.set(Some(SLOTS.enter().unwrap()));
+            } else {
+                KEPT.set(Some(SLOTS.enter().unwrap()));
+            }
+        });
+        ended.join().unwrap();
+        assert_eq!(SLOTS.in_use(), 0, "touched first: {touch_first}");
+    }
+}
+
+#[test]
+fn a_forgotten_guard_costs_its_slot_and_nothing_else() {
+    let slots = Slots::new(2).unwrap();
+    thread::scope(|scope| {
+        let ended = scope.spawn(|| std::mem::forget(slots.enter().unwrap()));
+        ended.join().unwrap();
+    });
+    assert_eq!(slots.in_use(), 1);
+    assert_eq!(slots.enter().unwrap().number(), 1);
+}

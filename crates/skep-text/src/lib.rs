@@ -1,1 +1,96 @@
-//! Executable memory for JITs: packed, W^X, patched and freed safely
+//! Executable memory for JIT compilers: many small pieces of code packed into few pages, never writable where they
+//! are executed, traps wherever there is no code.
+//!
+//! A compiler that gives every function its own page wastes memory and address translation; one that flips pages
+//! between writable and executable pays microseconds for every function, stops its neighbours, and splits huge pages.
+//! This crate takes *packs* of 2 MiB from the system, maps each twice (readable and executable in one reserved range
+//! of addresses; writable at a secret place elsewhere), and deals out *chunks* of 64 bytes in tens of nanoseconds.
+//! It knows nothing about the code it holds.
+//!
+//! # Example
+//!
+//! A function that returns 42, from machine code to a call:
+//!
+//! ```
+//! use skep_text::{Arena, Config};
+//!
+//! # fn main() -> Result<(), skep_text::Error> {
+//! let code: &[u8] = if cfg!(target_arch = "x86_64") {
+//!     &[0xb8, 42, 0, 0, 0, 0xc3] // mov eax, 42; ret
+//! } else {
+//!     &[0x40, 0x05, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6] // mov w0, #42; ret
+//! };
+//!
+//! let arena = Arena::new(Config::new())?;
+//! let mut draft = arena.draft(code.len())?;
+//! // Relative branches would be computed from draft.address(), where the code is going to run.
+//! draft.bytes_mut().copy_from_slice(code);
+//! let text = draft.finalize()?;
+//!
+//! // SAFETY: the bytes are a function of this type, and `text` lives until it has returned.
+//! let answer = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(text.as_ptr()) };
+//! assert_eq!(answer(), 42);
+//!
+//! drop(text); // traps, and the chunk is free
+//! assert_eq!(arena.occupancy().chunks_used, 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The way of a piece of code
+//!
+//! [`Arena::draft`] takes a place and gives ordinary memory to write into; the [`Draft`] knows the address at which the
+//! code will run, so several functions can be placed before any is encoded. [`Draft::finalize`] copies it there and
+//! returns the [`Text`]. A draft dropped instead leaves no trace. Dropping the text fills its place with traps and
+//! frees it.
+//!
+//! # What is promised
+//!
+//! - No page is ever writable and executable at once, and none becomes executable that was writable or the other way
+//!   round: no protections change after a page's birth. Nobody can make the executable view writable, map the memory
+//!   writable a second time, or inherit the writable view by `fork`.
+//! - Every byte of a pack that is not finalized code is a trap.
+//! - All code of an arena lies within one range in which every direct branch reaches, near the host's code where
+//!   [`Config::near`] asked for it and there was room.
+//! - Memory is bounded by [`Config::limit`]; one empty pack is kept as reserve, others are returned to the system.
+//! - What cannot be had is an [`Error`] that says why and what to change.
+//!
+//! # What is not, yet
+//!
+//! - A place is reused as soon as its text is dropped; that nobody runs it any more is for the caller to see to.
+//!   Deferring it until every thread has left is to come, behind the same interface.
+//! - Packs are on ordinary pages; [`Occupancy::huge_bytes`] says what the kernel made of them.
+//! - Code that runs cannot be patched, and profilers and debuggers are not told about it.
+//!
+//! # After `fork`
+//!
+//! A child inherits the executable views, shared with the parent: it may run the texts it knows as long as the *parent*
+//! keeps them. It inherits no writable view; its handles can be dropped and do nothing, and new drafts are refused
+//! ([`Error::Forked`]). A child that needs code of its own makes its own arena.
+//!
+//! # Requirements
+//!
+//! Linux 5.1 or later on x86-64 or aarch64, `/proc` mounted.
+
+mod arch;
+mod arena;
+mod chunks;
+mod config;
+mod error;
+mod fork;
+mod pack;
+mod procfs;
+mod range;
+mod sync_core;
+mod text;
+
+pub use arena::{Arena, Backing, Occupancy};
+pub use config::Config;
+pub use error::{Error, Step};
+pub use text::{Draft, Text};
+
+/// Bytes in a chunk, the unit that code memory is dealt out in, and the alignment of every text.
+pub const CHUNK_BYTES: usize = 64;
+
+/// Bytes in a pack, the unit that code memory is taken from the system in: a huge page where base pages are 4 KiB.
+pub const PACK_BYTES: usize = 2 << 20;

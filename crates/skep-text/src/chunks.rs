@@ -1,0 +1,558 @@
+//! Which chunks are free: a two-level segregated-fit allocator (TLSF) over numbers.
+//!
+//! The problem: thousands of small programs come and go in a few packs; finding a hole must cost tens of
+//! nanoseconds however full the packs are, and nothing may be written into the packs for it, because
+//! everything in them can be executed. So this file knows no addresses. It hands out runs of chunk numbers
+//! and keeps its books in a table of its own:
+//!
+//! ```text
+//!   region (a pack)   | used 3 | free 5    | used 1 | free 2 |    nodes, linked in order: before/after
+//!                                  │                    │
+//!   bins by size            [.. 2, .., 5 ..]  each a list of free nodes: previous/next
+//!   two bitmaps             rows (powers of two) and columns (16 steps in each): first set bit = first fit
+//! ```
+//!
+//! Sizes below 32 chunks (2 KiB) have a bin each; above, a bin spans a sixteenth of a power of two. A search
+//! takes the first bin whose every run fits, and looks through the run's own bin only when there is none, so
+//! a request fails exactly when no free run is long enough.
+//!
+//! Invariants: nodes of a region tile it without gaps; two free neighbours never exist (they are merged);
+//! a free node is in the bin of its size and nowhere else; `used + free` is the sum of all regions.
+//!
+//! What would break it: a block freed twice. [`Block`] is not `Copy` and [`Chunks::free`] consumes it.
+
+/// No node: the end of a list, or of a region.
+const NONE: u32 = u32::MAX;
+
+/// Steps within a power of two.
+const COLUMNS: usize = 16;
+
+/// Row 0 holds sizes 1 to 15; row r the sizes from 2^(r+3) to below 2^(r+4).
+const ROWS: usize = 13;
+
+/// The longest region, and so the longest run: the last row is there for it alone.
+pub(crate) const MAX_REGION: u32 = 1 << 15;
+
+/// A run of chunks in use. Giving it back takes it.
+#[derive(Debug)]
+pub(crate) struct Block(u32);
+
+/// What [`Chunks::alloc`] found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) block: Block,
+    /// Number of the first chunk.
+    pub(crate) start: u32,
+    /// Whether some chunk of the run was in use before: other CPUs may have fetched from it.
+    pub(crate) reused: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    start: u32,
+    count: u32,
+    before: u32,
+    after: u32,
+    previous: u32,
+    next: u32,
+    free: bool,
+    reused: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    nodes: Vec<Node>,
+    /// First of the table's unused nodes, linked by `next`.
+    vacant: u32,
+    rows: u32,
+    columns: [u32; ROWS],
+    bins: [[u32; COLUMNS]; ROWS],
+    used: u32,
+    free: u32,
+    /// How many regions are free from end to end.
+    empty_regions: u32,
+}
+
+impl Chunks {
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            vacant: NONE,
+            rows: 0,
+            columns: [0; ROWS],
+            bins: [[NONE; COLUMNS]; ROWS],
+            used: 0,
+            free: 0,
+            empty_regions: 0,
+        }
+    }
+
+    /// Adds `count` chunks from number `start` on, all free. Runs never cross from one region into another.
+    pub(crate) fn add_region(&mut self, start: u32, count: u32) {
+        debug_assert!(0 < count && count <= MAX_REGION);
+        let node = self.new_node(Node {
+            start,
+            count,
+            before: NONE,
+            after: NONE,
+            previous: NONE,
+            next: NONE,
+            free: true,
+            reused: false,
+        });
+        self.free += count;
+        self.empty_regions += 1;
+        self.list(node);
+    }
+
+    /// Takes one region away that is free from end to end, if there is one; returns its first chunk.
+    pub(crate) fn remove_empty_region(&mut self) -> Option<u32> {
+        if self.empty_regions == 0 {
+            return None;
+        }
+        // The first look finds it, for regions are packs of one size.
+        let index = self.free_nodes_from_the_largest_bin().find(|&index| self.is_region(index))?;
+        let node = self.nodes[index as usize];
+        self.unlist(index);
+        self.retire_node(index);
+        self.free -= node.count;
+        self.empty_regions -= 1;
+        Some(node.start)
+    }
+
+    /// Takes `count` chunks in a row out of the smallest bin that has them. `None` when no run is long enough.
+    pub(crate) fn alloc(&mut self, count: u32) -> Option<Found> {
+        debug_assert!(count > 0);
+        if count > MAX_REGION {
+            return None;
+        }
+        let index = self.search(count)?;
+        self.unlist(index);
+        self.empty_regions -= u32::from(self.is_region(index));
+        let node = self.nodes[index as usize];
+        self.nodes[index as usize].free = false;
+        self.used += node.count;
+        self.free -= node.count;
+        self.cut(index, count);
+        Some(Found { block: Block(index), start: node.start, reused: node.reused })
+    }
+
+    /// Gives the chunks of `block` back and merges them with free neighbours.
+    pub(crate) fn free(&mut self, block: Block) {
+        let Block(index) = block;
+        let node = &mut self.nodes[index as usize];
+        debug_assert!(!node.free);
+        node.free = true;
+        node.reused = true;
+        self.used -= node.count;
+        self.free += node.count;
+        let index = self.merge(index);
+        self.empty_regions += u32::from(self.is_region(index));
+        self.list(index);
+    }
+
+    /// Gives the chunks of `block` back from its `count`th on; it keeps its place.
+    pub(crate) fn shrink(&mut self, block: &Block, count: u32) {
+        debug_assert!(0 < count && count <= self.nodes[block.0 as usize].count);
+        self.cut(block.0, count);
+    }
+
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free
+    }
+
+    pub(crate) fn empty_regions(&self) -> u32 {
+        self.empty_regions
+    }
+
+    /// Length of the longest free run.
+    pub(crate) fn longest_free_run(&self) -> u32 {
+        let Some(largest) = self.free_nodes_from_the_largest_bin().next() else { return 0 };
+        let largest_bin = bin(self.nodes[largest as usize].count);
+        self.free_nodes_from_the_largest_bin()
+            .map(|index| self.nodes[index as usize].count)
+            .take_while(|&count| bin(count) == largest_bin)
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn search(&self, count: u32) -> Option<u32> {
+        let (row, column) = bin(round_up(count));
+        let here = self.columns[row] & (u32::MAX << column);
+        let (row, columns) = if here != 0 {
+            (row, here)
+        } else {
+            let above = self.rows & (u32::MAX << row << 1);
+            if above == 0 {
+                return self.search_own_bin(count);
+            }
+            let row = above.trailing_zeros() as usize;
+            (row, self.columns[row])
+        };
+        Some(self.bins[row][columns.trailing_zeros() as usize])
+    }
+
+    /// The bin that `count` itself belongs to also holds runs that are too short.
+    fn search_own_bin(&self, count: u32) -> Option<u32> {
+        let (row, column) = bin(count);
+        let mut index = self.bins[row][column];
+        while index != NONE && self.nodes[index as usize].count < count {
+            index = self.nodes[index as usize].next;
+        }
+        (index != NONE).then_some(index)
+    }
+
+    /// Shortens the used node `index` to `count`; the rest becomes a free node, merged with what follows.
+    fn cut(&mut self, index: u32, count: u32) {
+        let node = self.nodes[index as usize];
+        let rest = node.count - count;
+        if rest == 0 {
+            return;
+        }
+        let tail = self.new_node(Node {
+            start: node.start + count,
+            count: rest,
+            before: index,
+            after: node.after,
+            previous: NONE,
+            next: NONE,
+            free: true,
+            // Conservative for a draft that is cut: its tail was never written, but may have been used before.
+            reused: node.reused,
+        });
+        if node.after != NONE {
+            self.nodes[node.after as usize].before = tail;
+        }
+        self.nodes[index as usize].after = tail;
+        self.nodes[index as usize].count = count;
+        self.used -= rest;
+        self.free += rest;
+        let tail = self.merge(tail);
+        self.list(tail);
+    }
+
+    /// Joins the free, unlisted node `index` with its free neighbours; returns the node that remains.
+    fn merge(&mut self, index: u32) -> u32 {
+        let mut index = index;
+        let before = self.nodes[index as usize].before;
+        if before != NONE && self.nodes[before as usize].free {
+            self.unlist(before);
+            self.absorb_after(before);
+            index = before;
+        }
+        let after = self.nodes[index as usize].after;
+        if after != NONE && self.nodes[after as usize].free {
+            self.unlist(after);
+            self.absorb_after(index);
+        }
+        index
+    }
+
+    fn absorb_after(&mut self, index: u32) {
+        let gone = self.nodes[index as usize].after;
+        let Node { count, after, reused, .. } = self.nodes[gone as usize];
+        let node = &mut self.nodes[index as usize];
+        node.count += count;
+        node.after = after;
+        node.reused |= reused;
+        if after != NONE {
+            self.nodes[after as usize].before = index;
+        }
+        self.retire_node(gone);
+    }
+
+    fn list(&mut self, index: u32) {
+        let (row, column) = bin(self.nodes[index as usize].count);
+        let head = self.bins[row][column];
+        let node = &mut self.nodes[index as usize];
+        node.previous = NONE;
+        node.next = head;
+        if head != NONE {
+            self.nodes[head as usize].previous = index;
+        }
+        self.bins[row][column] = index;
+        self.columns[row] |= 1 << column;
+        self.rows |= 1 << row;
+    }
+
+    fn unlist(&mut self, index: u32) {
+        let Node { count, previous, next, .. } = self.nodes[index as usize];
+        if next != NONE {
+            self.nodes[next as usize].previous = previous;
+        }
+        if previous != NONE {
+            self.nodes[previous as usize].next = next;
+            return;
+        }
+        let (row, column) = bin(count);
+        self.bins[row][column] = next;
+        if next == NONE {
+            self.columns[row] &= !(1 << column);
+            if self.columns[row] == 0 {
+                self.rows &= !(1 << row);
+            }
+        }
+    }
+
+    fn new_node(&mut self, node: Node) -> u32 {
+        if self.vacant == NONE {
+            self.nodes.push(node);
+            return self.nodes.len() as u32 - 1;
+        }
+        let index = self.vacant;
+        self.vacant = self.nodes[index as usize].next;
+        self.nodes[index as usize] = node;
+        index
+    }
+
+    fn retire_node(&mut self, index: u32) {
+        self.nodes[index as usize].free = false;
+        self.nodes[index as usize].next = self.vacant;
+        self.vacant = index;
+    }
+
+    /// Whether the node is all there is in its region.
+    fn is_region(&self, index: u32) -> bool {
+        let node = &self.nodes[index as usize];
+        node.before == NONE && node.after == NONE
+    }
+
+    fn free_nodes_from_the_largest_bin(&self) -> impl Iterator<Item = u32> + '_ {
+        let listed = |index: u32| (index != NONE).then_some(index);
+        let next = move |&index: &u32| listed(self.nodes[index as usize].next);
+        self.bins.as_flattened().iter().rev().flat_map(move |&head| std::iter::successors(listed(head), next))
+    }
+}
+
+/// The bin for free runs of `count` chunks.
+fn bin(count: u32) -> (usize, usize) {
+    let count = count as usize;
+    if count < COLUMNS {
+        return (0, count);
+    }
+    let log = count.ilog2() as usize;
+    (log - 3, count >> (log - 4) & (COLUMNS - 1))
+}
+
+/// The smallest size at which a bin begins that is not below `count`.
+fn round_up(count: u32) -> u32 {
+    if count < COLUMNS as u32 {
+        return count;
+    }
+    let step = 1 << (count.ilog2() - 4);
+    count.next_multiple_of(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bins_tile_the_sizes_and_rounding_reaches_the_next_one() {
+        let mut before = (0, 0);
+        for count in 1..=MAX_REGION {
+            let here = bin(count);
+            assert!(here.0 < ROWS && here.1 < COLUMNS, "{count}");
+            assert!(here >= before, "{count}");
+            let up = round_up(count);
+            assert!(up >= count);
+            assert!(up == 1 || bin(up) != bin(up - 1), "{count}: {up} does not begin a bin");
+            assert!(up == count || bin(up - 1) == here, "{count}: a bin was passed over");
+            before = here;
+        }
+    }
+
+    #[test]
+    fn an_empty_allocator_has_nothing_to_give() {
+        let mut chunks = Chunks::new();
+        assert!(chunks.alloc(1).is_none());
+        assert!(chunks.remove_empty_region().is_none());
+        assert_eq!((chunks.used(), chunks.free_count(), chunks.longest_free_run()), (0, 0, 0));
+    }
+
+    #[test]
+    fn runs_that_were_used_before_say_so_and_fresh_ones_do_not() {
+        let mut chunks = Chunks::new();
+        chunks.add_region(0, 100);
+        let first = chunks.alloc(10).unwrap();
+        assert!(!first.reused);
+        let second = chunks.alloc(90).unwrap();
+        assert!(!second.reused);
+        chunks.free(first.block);
+        let third = chunks.alloc(4).unwrap();
+        assert!(third.reused);
+        let fourth = chunks.alloc(6).unwrap();
+        assert!(fourth.reused);
+        chunks.free(second.block);
+        assert!(chunks.alloc(1).unwrap().reused);
+    }
+
+    /// The allocator's promise in its plainest form: a bool for each chunk.
+    #[derive(Default)]
+    struct Naive {
+        regions: Vec<(u32, u32)>,
+        used: std::collections::BTreeMap<u32, bool>,
+    }
+
+    impl Naive {
+        fn free_runs(&self) -> Vec<(u32, u32)> {
+            let mut runs = Vec::new();
+            for &(start, count) in &self.regions {
+                let mut run: Option<(u32, u32)> = None;
+                for chunk in start..start + count {
+                    if self.used[&chunk] {
+                        runs.extend(run.take());
+                    } else {
+                        run = Some(run.map_or((chunk, 1), |(start, length)| (start, length + 1)));
+                    }
+                }
+                runs.extend(run);
+            }
+            runs.sort_unstable();
+            runs
+        }
+
+        fn set(&mut self, start: u32, count: u32, used: bool) {
+            for chunk in start..start + count {
+                let was = self.used.insert(chunk, used);
+                assert_eq!(was, Some(!used), "chunk {chunk}");
+            }
+        }
+    }
+
+    /// The free runs as the allocator's bins hold them, after checking every link and every bitmap bit.
+    fn checked_free_runs(chunks: &Chunks) -> Vec<(u32, u32)> {
+        let mut runs = Vec::new();
+        for row in 0..ROWS {
+            assert_eq!(chunks.rows >> row & 1 == 1, chunks.columns[row] != 0);
+            for column in 0..COLUMNS {
+                let mut index = chunks.bins[row][column];
+                assert_eq!(chunks.columns[row] >> column & 1 == 1, index != NONE);
+                let mut previous = NONE;
+                while index != NONE {
+                    let node = chunks.nodes[index as usize];
+                    assert!(node.free);
+                    assert_eq!(node.previous, previous);
+                    assert_eq!(bin(node.count), (row, column));
+                    if node.after != NONE {
+                        assert_eq!(chunks.nodes[node.after as usize].before, index);
+                    }
+                    if node.before != NONE {
+                        assert_eq!(chunks.nodes[node.before as usize].after, index);
+                    }
+                    runs.push((node.start, node.count));
+                    (previous, index) = (index, node.next);
+                }
+            }
+        }
+        runs.sort_unstable();
+        runs
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        AddRegion,
+        RemoveEmptyRegion,
+        Alloc(u32),
+        Free(usize),
+        Shrink(usize, u32),
+    }
+
+    fn steps(region: u32) -> impl Strategy<Value = Vec<Step>> {
+        let size = prop_oneof![6 => 1..40u32, 3 => 1..=region / 2, 1 => region / 2..=region + 1];
+        let step = prop_oneof![
+            1 => Just(Step::AddRegion),
+            1 => Just(Step::RemoveEmptyRegion),
+            12 => size.prop_map(Step::Alloc),
+            10 => any::<usize>().prop_map(Step::Free),
+            3 => (any::<usize>(), 1..40u32).prop_map(|(which, count)| Step::Shrink(which, count)),
+        ];
+        proptest::collection::vec(step, 1..200)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_agrees_with_a_table_of_bools(region in 8..700u32, steps in steps(200)) {
+            let mut chunks = Chunks::new();
+            let mut naive = Naive::default();
+            let mut live: Vec<(Block, u32, u32)> = Vec::new();
+            let mut added = 0;
+            for step in steps {
+                match step {
+                    Step::AddRegion => {
+                        // Back to back, so that a run over the border would be possible if it were not a bug.
+                        let start = added * region;
+                        added += 1;
+                        chunks.add_region(start, region);
+                        naive.regions.push((start, region));
+                        naive.used.extend((start..start + region).map(|chunk| (chunk, false)));
+                    }
+                    Step::RemoveEmptyRegion => {
+                        let empty = |&(start, count): &(u32, u32)| {
+                            (start..start + count).all(|chunk| !naive.used[&chunk])
+                        };
+                        let expected = naive.regions.iter().any(empty);
+                        let removed = chunks.remove_empty_region();
+                        prop_assert_eq!(removed.is_some(), expected);
+                        if let Some(start) = removed {
+                            let place = naive.regions.iter().position(|region| region.0 == start).unwrap();
+                            prop_assert!(empty(&naive.regions[place]));
+                            naive.regions.swap_remove(place);
+                            naive.used.retain(|&chunk, _| !(start..start + region).contains(&chunk));
+                        }
+                    }
+                    Step::Alloc(count) => {
+                        let fits = naive.free_runs().iter().any(|run| run.1 >= count);
+                        let found = chunks.alloc(count);
+                        prop_assert_eq!(found.is_some(), fits, "for {} chunks", count);
+                        if let Some(found) = found {
+                            naive.set(found.start, count, true);
+                            live.push((found.block, found.start, count));
+                        }
+                    }
+                    Step::Free(which) if !live.is_empty() => {
+                        let (block, start, count) = live.swap_remove(which % live.len());
+                        chunks.free(block);
+                        naive.set(start, count, false);
+                    }
+                    Step::Shrink(which, to) if !live.is_empty() => {
+                        let which = which % live.len();
+                        let (block, start, count) = &mut live[which];
+                        let to = to.min(*count);
+                        chunks.shrink(block, to);
+                        naive.set(*start + to, *count - to, false);
+                        *count = to;
+                    }
+                    Step::Free(_) | Step::Shrink(..) => {}
+                }
+                let runs = naive.free_runs();
+                prop_assert_eq!(&checked_free_runs(&chunks), &runs);
+                let used = naive.used.values().filter(|&&used| used).count() as u32;
+                prop_assert_eq!(chunks.used(), used);
+                prop_assert_eq!(chunks.free_count(), naive.used.len() as u32 - used);
+                prop_assert_eq!(chunks.longest_free_run(), runs.iter().map(|run| run.1).max().unwrap_or(0));
+                let empty = runs.iter().filter(|run| naive.regions.contains(run)).count() as u32;
+                prop_assert_eq!(chunks.empty_regions(), empty);
+            }
+            for (block, ..) in live.drain(..) {
+                chunks.free(block);
+            }
+            let mut whole = naive.regions.clone();
+            whole.sort_unstable();
+            prop_assert_eq!(checked_free_runs(&chunks), whole, "not everything was merged");
+            while chunks.remove_empty_region().is_some() {}
+            let listed = |index: u32| (index != NONE).then_some(index);
+            let next = |&index: &u32| listed(chunks.nodes[index as usize].next);
+            let vacant = std::iter::successors(listed(chunks.vacant), next).count();
+            prop_assert_eq!(vacant, chunks.nodes.len(), "a node was lost");
+        }
+    }
+}

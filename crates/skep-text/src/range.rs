@@ -1,0 +1,214 @@
+//! The reserved range of addresses that all code of an arena lives in.
+//!
+//! ```text
+//!   |guard|  slot 0  |  slot 1  |  slot 2  | ...                        |guard|
+//!         ^ a multiple of 2 MiB, as every slot                          at least a page each
+//! ```
+//!
+//! The range is mapped PROT_NONE from the beginning, so nothing else is ever placed in it; packs are mapped over
+//! it and, when they are returned, PROT_NONE is mapped over them again. Branches from anywhere in it reach
+//! everywhere in it, and a stray jump into an empty part faults.
+//!
+//! A range near the host's own code lets generated code call the host directly. The gaps of the address space are
+//! read from /proc/self/maps and tried from the nearest on, with MAP_FIXED_NOREPLACE, so that a mapping made by
+//! another thread in the meantime is an occupied gap and not a victim.
+
+use std::ops::Range;
+use std::ptr;
+
+use rustix::io::{Errno, Result};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::param::page_size;
+
+use crate::error::{During, Error, Step};
+use crate::{PACK_BYTES, arch, procfs};
+
+/// Room left for the heap that `brk` grows upwards.
+const HEAP_MARGIN: usize = 256 << 20;
+
+/// Room left for the main thread's stack, which grows downwards.
+const STACK_MARGIN: usize = 64 << 20;
+
+/// Below this nothing is placed: near null is where bugs point (sysctl vm.mmap_min_addr is 64 KiB by default).
+const LOWEST: usize = 1 << 20;
+
+/// A reservation; given back on drop, with whatever is mapped in it by then.
+pub(crate) struct Reservation {
+    /// All of it, with the guards.
+    whole: Range<usize>,
+    /// The slots: whole packs.
+    slots: Range<usize>,
+}
+
+impl Reservation {
+    /// Reserves `bytes`, a multiple of a pack, or half of that, and so on down to one pack.
+    pub(crate) fn new(bytes: usize, near: Option<usize>) -> std::result::Result<Self, Error> {
+        let mut bytes = bytes;
+        loop {
+            match Self::of(bytes, near) {
+                Err(Errno::NOMEM) if bytes > PACK_BYTES => bytes = (bytes / 2).next_multiple_of(PACK_BYTES),
+                result => return result.during(Step::ReserveRange),
+            }
+        }
+    }
+
+    pub(crate) fn slots(&self) -> &Range<usize> {
+        &self.slots
+    }
+
+    fn of(bytes: usize, near: Option<usize>) -> Result<Self> {
+        if let Some(near) = near {
+            for start in places_near(near, bytes, &procfs::mappings()) {
+                match reserve(start, bytes + 2 * page_size(), MapFlags::FIXED_NOREPLACE) {
+                    Ok(whole) => {
+                        let slots = whole.start + page_size()..whole.end - page_size();
+                        return Ok(Self { whole, slots });
+                    }
+                    Err(Errno::NOMEM) => return Err(Errno::NOMEM),
+                    Err(_) => {}
+                }
+            }
+        }
+        // One pack more than needed, so that a multiple of a pack's size lies in it with a page before it.
+        let whole = reserve(0, bytes + PACK_BYTES + 2 * page_size(), MapFlags::empty())?;
+        let start = (whole.start + page_size()).next_multiple_of(PACK_BYTES);
+        Ok(Self { whole, slots: start..start + bytes })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; the arena drops it when no draft and no text is left. A failure (the limit on
+        // mappings, when a neighbour's must be split) leaks addresses.
+        let _ = unsafe { munmap(ptr::without_provenance_mut(self.whole.start), self.whole.len()) };
+    }
+}
+
+/// Maps inaccessible addresses that cost no memory.
+pub(crate) fn reserve(start: usize, len: usize, flags: MapFlags) -> Result<Range<usize>> {
+    let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel chooses free addresses; with MAP_FIXED_NOREPLACE it refuses others.
+    let at = unsafe { mmap_anonymous(ptr::without_provenance_mut(start), len, ProtFlags::empty(), flags) }?;
+    let at = at.addr();
+    if start != 0 && flags.contains(MapFlags::FIXED_NOREPLACE) && at != start {
+        // Linux before 4.17 takes the address for a mere hint.
+        // SAFETY: the mapping made a moment ago, known to nobody.
+        let _ = unsafe { munmap(ptr::without_provenance_mut(at), len) };
+        return Err(Errno::EXIST);
+    }
+    Ok(at..at + len)
+}
+
+/// Makes `range` inaccessible again and lets go of the memory behind it.
+///
+/// # Safety
+///
+/// The range is part of a reservation of the caller's, and nothing in it is used any more.
+pub(crate) unsafe fn reserve_again(range: Range<usize>) -> Result<()> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    let at = ptr::without_provenance_mut(range.start);
+    // SAFETY: the caller's.
+    unsafe { mmap_anonymous(at, range.len(), ProtFlags::empty(), flags) }.map(drop)
+}
+
+/// Where `bytes` and a guard page on each side fit, nearest to `near` first; what lies below goes before what lies
+/// above, for heaps grow upwards.
+fn places_near(near: usize, bytes: usize, mappings: &[(Range<usize>, String)]) -> Vec<usize> {
+    let window = near.saturating_sub(arch::NEAR).max(LOWEST)..near.saturating_add(arch::NEAR);
+    let mut below = Vec::new();
+    let mut above = Vec::new();
+    let mut gap_start = LOWEST;
+    for (index, (mapping, name)) in mappings.iter().enumerate() {
+        let mut gap = gap_start..mapping.start;
+        gap_start = mapping.end;
+        if index > 0 && mappings[index - 1].1 == "[heap]" {
+            gap.start = gap.start.saturating_add(HEAP_MARGIN);
+        }
+        if name == "[stack]" {
+            gap.end = gap.end.saturating_sub(STACK_MARGIN);
+        }
+        let (low, high) = (gap.start.max(window.start), gap.end.min(window.end));
+        let lowest = low.saturating_add(page_size()).next_multiple_of(PACK_BYTES);
+        let highest = high.saturating_sub(bytes + page_size()) / PACK_BYTES * PACK_BYTES;
+        if lowest > highest {
+            continue;
+        }
+        if highest < near {
+            below.push(highest - page_size());
+        } else {
+            above.push(lowest - page_size());
+        }
+    }
+    below.reverse();
+    below.extend(above);
+    below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: usize, end: usize, name: &str) -> (Range<usize>, String) {
+        (start..end, name.to_owned())
+    }
+
+    #[test]
+    fn places_are_inside_gaps_and_the_window_and_keep_clear_of_heap_and_stack() {
+        const G: usize = 1 << 30;
+        const M: usize = 1 << 20;
+        let bytes = 16 * M;
+        let maps = [
+            mapping(400 * G, 400 * G + 4 * M, "/bin/host"),
+            mapping(400 * G + 4 * M, 400 * G + 8 * M, "[heap]"),
+            mapping(400 * G + 600 * M, 400 * G + 604 * M, "/lib/other"),
+            mapping(401 * G, 401 * G + M, "[stack]"),
+        ];
+        let near = 400 * G + M;
+        let places = places_near(near, bytes, &maps);
+        assert!(!places.is_empty());
+        assert!(places[0] < 400 * G, "below comes first");
+        for place in places {
+            let range = place..place + bytes + 2 * page_size();
+            assert!((place + page_size()).is_multiple_of(PACK_BYTES));
+            assert!(near - arch::NEAR <= range.start && range.end <= near + arch::NEAR);
+            for (mapping, name) in &maps {
+                assert!(range.end <= mapping.start || mapping.end <= range.start, "{range:x?} {name}");
+            }
+            assert!(range.end <= 400 * G || range.start >= 400 * G + 8 * M + HEAP_MARGIN);
+            assert!(range.end <= 401 * G - STACK_MARGIN);
+        }
+    }
+
+    #[test]
+    fn no_place_is_found_where_there_is_none() {
+        let wall = [mapping(0, usize::MAX / 2, "/wall")];
+        assert!(places_near(1 << 40, PACK_BYTES, &wall).is_empty());
+        assert!(places_near(0, PACK_BYTES, &[]).is_empty());
+        assert!(places_near(usize::MAX, PACK_BYTES, &wall).is_empty());
+    }
+
+    #[test]
+    fn a_reservation_has_guards_on_both_sides_and_is_given_back() {
+        let here = a_reservation_has_guards_on_both_sides_and_is_given_back as *const () as usize;
+        for near in [None, Some(here)] {
+            let reservation = Reservation::new(8 * PACK_BYTES, near).unwrap();
+            let slots = reservation.slots().clone();
+            assert_eq!(slots.len(), 8 * PACK_BYTES);
+            assert!(slots.start.is_multiple_of(PACK_BYTES));
+            assert!(reservation.whole.start + page_size() <= slots.start);
+            assert!(slots.end + page_size() <= reservation.whole.end);
+            if near.is_some() {
+                let furthest = slots.start.abs_diff(here).max(slots.end.abs_diff(here));
+                assert!(furthest <= arch::NEAR, "{slots:x?} is not near {here:x}");
+            }
+            let whole = reservation.whole.clone();
+            drop(reservation);
+            let again = reserve(whole.start, whole.len(), MapFlags::FIXED_NOREPLACE);
+            // Another test's thread may have taken the addresses; that also shows that they were free.
+            if let Ok(again) = again {
+                // SAFETY: mapped on the line before.
+                unsafe { munmap(ptr::without_provenance_mut(again.start), again.len()) }.unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! One piece of zeroed memory that stays where it is.
+//!
+//! Large blocks must not be touched before they are used: a map of a million elements costs nothing until
+//! elements come. `alloc_zeroed` of the system allocator has that property, since fresh pages are zero anyway,
+//! but only for alignments that malloc gives by itself; for larger ones it clears the memory by hand. So a
+//! block asks for the small alignment and some slack, and moves its base up:
+//!
+//! ```text
+//!   start            base (aligned)                      base + len        start + reserved
+//!   |-- slack < align --|------------- usable -------------|-- rest of slack --|
+//! ```
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use crate::Error;
+
+/// The alignment that every malloc gives without work of its own.
+const NATURAL_ALIGN: usize = 16;
+
+/// The largest alignment a block can have.
+const MAX_ALIGN: usize = 4096;
+
+/// Zeroed memory at a fixed address, committed by the system as it is touched, given back when dropped.
+///
+/// The block owns its bytes but never looks at them: what they mean, and who may access them when, is its
+/// owner's affair. Dropping the block ends the validity of every pointer into it.
+#[derive(Debug)]
+pub struct Block {
+    start: NonNull<u8>,
+    layout: Layout,
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a block is plain memory without ties to a thread; it is accessed only through raw pointers, whose
+// users answer for their accesses.
+unsafe impl Send for Block {}
+// SAFETY: as above; the methods only read the block's own immutable fields.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// `len` zeroed bytes at an address that is a multiple of `align`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] when `len` is 0, [`Error::Align`] when `align` is not a power of two up to 4096,
+    /// [`Error::TooLarge`] and [`Error::OutOfMemory`].
+    pub fn zeroed(len: usize, align: usize) -> Result<Self, Error> {
+        let reserved = Self::reserved_for(len, align)?;
+        let layout = Layout::from_size_align(reserved, NATURAL_ALIGN)
+            .map_err(|_| Error::TooLarge { count: 1, size: len })?;
+        // SAFETY: `layout` has a size of at least `len`, which is not 0.
+        let start =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::OutOfMemory { bytes: reserved })?;
+        let offset = start.as_ptr().addr().next_multiple_of(align) - start.as_ptr().addr();
+        // SAFETY: `reserved_for` added the slack by which the base may have to move.
+        let base = unsafe { start.add(offset) };
+        Ok(Self { start, layout, base, len })
+    }
+
+    /// The bytes that a block of that length and alignment takes from the system, slack included.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Self::zeroed), short of running out of memory.
+    pub fn reserved_for(len: usize, align: usize) -> Result<usize, Error> {
+        if len == 0 {
+            return Err(Error::Empty { capacity: 1, size: len });
+        }
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(Error::Align { align });
+        }
+        let slack = align.saturating_sub(NATURAL_ALIGN);
+        match len.checked_add(slack) {
+            Some(reserved) if reserved <= isize::MAX as usize - NATURAL_ALIGN => Ok(reserved),
+            _ => Err(Error::TooLarge { count: 1, size: len }),
+        }
+    }
+
+    /// The first byte. Valid, with the [`len`](Self::len) bytes that follow, until the block is dropped.
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// How many bytes are usable.
+    #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many bytes were taken from the system, slack included.
+    pub fn reserved(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: `start` was allocated in `zeroed` with this very layout, and is freed only here.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_zeroed_and_aligned() {
+        for align in [1, 8, 16, 64, 4096] {
+            for len in [1, 63, 64, 5000] {
+                let block = Block::zeroed(len, align).unwrap();
+                assert_eq!(block.base().as_ptr().addr() % align, 0);
+                assert_eq!(block.len(), len);
+                assert_eq!(block.reserved(), Block::reserved_for(len, align).unwrap());
+                // SAFETY: the block has `len` initialised bytes, and nobody else knows it.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(block.base().as_ptr(), len) };
+                assert!(bytes.iter().all(|&byte| byte == 0));
+                bytes.fill(0xaa); // up to the last byte: a tool that watches the heap would object
+            }
+        }
+    }
+
+    #[test]
+    fn a_terabyte_is_only_committed_where_it_is_touched() {
+        // 1 TiB fits the address space but no machine that runs this. Where the system forbids such promises
+        // (strict overcommit) the request is refused, and refused properly.
+        match Block::zeroed(1 << 40, 64) {
+            Ok(block) => {
+                // SAFETY: both bytes lie inside the block, and nobody else knows it.
+                unsafe {
+                    block.base().write(1);
+                    block.base().add(block.len() - 1).write(1);
+                }
+            }
+            Err(error) => assert_eq!(error, Error::OutOfMemory { bytes: (1 << 40) + 48 }),
+        }
+    }
+
+    #[test]
+    fn impossible_blocks_are_refused() {
+        assert_eq!(Block::zeroed(0, 8).unwrap_err(), Error::Empty { capacity: 1, size: 0 });
+        assert_eq!(Block::zeroed(8, 0).unwrap_err(), Error::Align { align: 0 });
+        assert_eq!(Block::zeroed(8, 24).unwrap_err(), Error::Align { align: 24 });
+        assert_eq!(Block::zeroed(8, 8192).unwrap_err(), Error::Align { align: 8192 });
+        assert_eq!(
+            Block::zeroed(usize::MAX, 64).unwrap_err(),
+            Error::TooLarge { count: 1, size: usize::MAX }
+        );
+        let half = isize::MAX as usize;
+        assert_eq!(Block::zeroed(half, 8).unwrap_err(), Error::TooLarge { count: 1, size: half });
+    }
+}

@@ -105,6 +105,9 @@ pub enum Size {
 }
 
 impl Size {
+    /// Every size, ascending.
+    pub const ALL: [Self; 4] = [Self::B1, Self::B2, Self::B4, Self::B8];
+
     /// Number of bytes.
     pub const fn bytes(self) -> u32 {
         match self {

@@ -10,10 +10,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod asm;
+mod codes;
+mod decode;
+mod disasm;
+mod encode;
 mod insn;
 mod slot;
+mod tag;
 
+pub use asm::{AssembleError, AssembleProblem, assemble};
+pub use decode::{DecodeError, Field, decode, decode_bytes, slots_from_bytes};
+pub use disasm::{Listing, Symbol, disassemble};
+pub use encode::{EncodeError, encode, encode_bytes};
 pub use insn::{
     AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, Operand, PacketBase, Reg, Size, Width,
 };
 pub use slot::Slot;
+pub use tag::{Tag, tag, tag_sha1};

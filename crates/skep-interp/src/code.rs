@@ -1,0 +1,185 @@
+//! A program made ready: its maps and helpers found, its structure looked at once, so that running it can
+//! neither miss anything nor leave its instructions.
+
+use skep_abi::{Context, Entry, Linkage, MapDef, ProgramType};
+use skep_isa::{CallTarget, Imm64, Insn};
+use skep_verifier::{Fact, FunctionFacts, Verified};
+
+use crate::Error;
+
+/// The most frames that a run may have at once, the program's own included.
+pub(crate) const MAX_FRAMES: usize = 8;
+
+/// The parts of a verified program that count here. Tests make them up.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub(crate) insns: Vec<Insn>,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) functions: Vec<FunctionFacts>,
+    pub(crate) maps: Vec<MapDef>,
+    pub(crate) program_type: &'static ProgramType,
+    pub(crate) entry: Entry,
+}
+
+/// A program ready to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Code {
+    /// Its parts. Map addresses in its instructions are numbers by now.
+    pub(crate) parts: Parts,
+    pub(crate) linkage: Linkage,
+}
+
+impl From<&Verified> for Parts {
+    fn from(program: &Verified) -> Self {
+        Self {
+            insns: program.insns().to_vec(),
+            facts: program.facts().to_vec(),
+            functions: program.functions().to_vec(),
+            maps: program.maps().to_vec(),
+            program_type: program.program_type(),
+            entry: program.entry(),
+        }
+    }
+}
+
+impl Code {
+    /// Resolves maps, looks for helpers and for what cannot be interpreted. Slots that the verifier did not
+    /// reach are not looked at.
+    pub(crate) fn new(mut parts: Parts, linkage: &Linkage) -> Result<Self, Error> {
+        let functions = parts.functions.clone();
+        let slots = parts.insns.len();
+        let well_formed =
+            |function: &FunctionFacts| function.start < function.end && function.end as usize <= slots;
+        if functions.first().is_none_or(|main| main.start != 0) || !functions.iter().all(well_formed) {
+            return Err(Error::Malformed { slot: 0, what: "the program is not made of functions" });
+        }
+        if parts.facts.len() != slots {
+            return Err(Error::Malformed { slot: 0, what: "the program's facts are not its own" });
+        }
+        for function in &functions {
+            for slot in function.start..function.end {
+                if parts.facts[slot as usize].reached {
+                    resolve(&mut parts, linkage, function, slot)?;
+                }
+            }
+        }
+        let code = Self { parts, linkage: linkage.clone() };
+        code.check_depth()?;
+        Ok(code)
+    }
+
+    /// The function that a slot belongs to.
+    pub(crate) fn function(&self, slot: usize) -> &FunctionFacts {
+        let after = self.parts.functions.partition_point(|function| function.start as usize <= slot);
+        &self.parts.functions[after - 1]
+    }
+
+    /// What the context looks like, for programs that are given one.
+    pub(crate) fn context(&self) -> Option<&'static skep_abi::ContextLayout> {
+        match (self.parts.entry, self.parts.program_type.context) {
+            (Entry::Context, Context::Struct(layout)) => Some(layout),
+            _ => None,
+        }
+    }
+
+    /// Refuses recursion and call chains of more than [`MAX_FRAMES`].
+    fn check_depth(&self) -> Result<(), Error> {
+        let functions = &self.parts.functions;
+        let mut height = vec![1; functions.len()];
+        loop {
+            let mut settled = true;
+            for (at, function) in functions.iter().enumerate() {
+                for slot in function.start..function.end {
+                    let Some(target) = self.local_target(slot) else { continue };
+                    let callee = functions.partition_point(|function| function.start < target);
+                    if height[at] <= height[callee] {
+                        height[at] = height[callee] + 1;
+                        settled = false;
+                    }
+                    if height[at] > MAX_FRAMES {
+                        return Err(Error::Malformed { slot, what: "the call needs more than 8 frames" });
+                    }
+                }
+            }
+            if settled {
+                return Ok(());
+            }
+        }
+    }
+
+    fn local_target(&self, slot: u32) -> Option<u32> {
+        match self.parts.insns[slot as usize] {
+            Insn::Call { target: CallTarget::Local(offset) } if self.parts.facts[slot as usize].reached => {
+                Some((slot as i32 + 1 + offset) as u32)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Makes one reached instruction runnable.
+fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot: u32) -> Result<(), Error> {
+    let unsupported = |what| Err(Error::Unsupported { slot, what });
+    let malformed = |what| Err(Error::Malformed { slot, what });
+    let target = |offset: i32| i64::from(slot) + 1 + i64::from(offset);
+    let inside = |slot: i64| i64::from(function.start) <= slot && slot < i64::from(function.end);
+
+    let insn = parts.insns[slot as usize];
+    if let Some(offset) = insn.jump_offset() {
+        if !inside(target(offset)) {
+            return malformed("the jump leaves its function");
+        }
+        if parts.insns[target(offset) as usize] == Insn::LoadImm64Tail {
+            return malformed("the jump leads into a 64-bit immediate load");
+        }
+    }
+    if insn.falls_through() && !inside(i64::from(slot) + 1) {
+        return malformed("control runs out of the function");
+    }
+    match insn {
+        Insn::LoadImm64 { dst, value } => {
+            if slot + 2 >= function.end || parts.insns[slot as usize + 1] != Insn::LoadImm64Tail {
+                return malformed("the 64-bit immediate load is cut off");
+            }
+            let value = match value {
+                Imm64::Value(value) => value,
+                Imm64::Map(map) => link(linkage, slot, map)?.handle,
+                Imm64::MapValue { map, offset } => match link(linkage, slot, map)?.value_base {
+                    Some(base) => base.wrapping_add(offset.into()),
+                    None => return Err(Error::NoDirectValue { slot, map }),
+                },
+                Imm64::MapFd(_) | Imm64::MapFdValue { .. } => {
+                    return unsupported("a map named by its file descriptor");
+                }
+                Imm64::Variable { .. } => return unsupported("the address of a variable"),
+                Imm64::Function(_) => return unsupported("the address of a function"),
+            };
+            parts.insns[slot as usize] = Insn::LoadImm64 { dst, value: Imm64::Value(value) };
+        }
+        Insn::Call { target: CallTarget::Helper(id) } if linkage.helper(id).is_none() => {
+            return Err(Error::UnknownHelper { slot, id });
+        }
+        Insn::Call { target: CallTarget::Local(offset) } => {
+            let target = target(offset);
+            if !parts.functions.iter().any(|function| i64::from(function.start) == target) {
+                return malformed("the call leads to no function");
+            }
+        }
+        Insn::Call { target: CallTarget::Kfunc { .. } } => return unsupported("a call of a kernel function"),
+        Insn::CallReg { .. } => return unsupported("a call through a register"),
+        Insn::LoadPacket { .. } => return unsupported("a legacy packet load"),
+        Insn::MayGoto { .. } => return unsupported("may_goto"),
+        Insn::LoadImm64Tail => {
+            let before = parts.insns[function.start as usize..slot as usize].last();
+            if !matches!(before, Some(Insn::LoadImm64 { .. })) {
+                return malformed("the second half of a 64-bit immediate load has no first");
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn link(linkage: &Linkage, slot: u32, map: u32) -> Result<skep_abi::MapLink, Error> {
+    linkage.maps.get(map as usize).copied().ok_or(Error::UnknownMap { slot, map })
+}

@@ -1,0 +1,218 @@
+//! Which memory a watched program may touch, outside of its stack.
+//!
+//! ```text
+//!   context   each field by itself, with its own rights      from the program type's layout
+//!   packet    [data, data_end) and [data_meta, data)         read from the context at every access, because
+//!                                                            helpers move it
+//!   buffer    [r1, r1 + length)                              as the program was verified to be given
+//!   values    of arrays, directly addressed                  from the linkage
+//!             returned by look-ups                           learned on the way
+//!   others    what the host allows                           Regions::allow
+//! ```
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use skep_abi::{ContextLayout, Entry, FieldKind, HelperProto, MapDef, MapFlags};
+use skep_isa::Size;
+
+use crate::code::Code;
+use crate::memory;
+
+/// What a program may do with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rights {
+    /// Whether it may read.
+    pub read: bool,
+    /// Whether it may write.
+    pub write: bool,
+}
+
+impl Rights {
+    /// Both.
+    pub const ALL: Self = Self { read: true, write: true };
+    /// Reading alone.
+    pub const READ: Self = Self { read: true, write: false };
+}
+
+/// What a run in checking mode goes by: the helpers' prototypes, the budget of instructions, and memory of
+/// the host's that the program may touch besides its own.
+pub struct Regions<'a> {
+    pub(crate) helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
+    pub(crate) fuel: u64,
+    allowed: Vec<Region>,
+}
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
+    start: u64,
+    bytes: u64,
+    rights: Rights,
+}
+
+impl<'a> Regions<'a> {
+    /// Instructions that a run may execute unless [`Regions::with_fuel`] says otherwise.
+    pub const DEFAULT_FUEL: u64 = 10_000_000;
+
+    /// No memory besides the program's own; helpers by the prototypes that the program was verified with.
+    pub fn new(helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>) -> Self {
+        Self { helpers, fuel: Self::DEFAULT_FUEL, allowed: Vec::new() }
+    }
+
+    /// Allows at most that many instructions in a run.
+    #[must_use]
+    pub fn with_fuel(mut self, instructions: u64) -> Self {
+        self.fuel = instructions;
+        self
+    }
+
+    /// Allows accesses to `bytes` bytes at `start`, in addition to the program's own memory.
+    pub fn allow(&mut self, start: u64, bytes: u64, rights: Rights) {
+        self.allowed.push(Region { start, bytes, rights });
+    }
+}
+
+impl fmt::Debug for Regions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Regions")
+            .field("fuel", &self.fuel)
+            .field("allowed", &self.allowed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The memory of one run.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    context: Option<(u64, &'static ContextLayout)>,
+    /// Rights to the packet, if there is one.
+    packet: Option<Rights>,
+    /// Buffer, values, and what the host allows.
+    regions: Vec<Region>,
+}
+
+/// What memory is at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The first page: a null pointer, perhaps with an offset.
+    Null,
+    /// A region with these rights that contains the whole access.
+    Region(Rights),
+    /// The context, but no field that contains the whole access.
+    NoField,
+    /// Nothing that belongs to the program.
+    Unknown,
+}
+
+impl Memory {
+    /// What the program may touch when it starts.
+    pub(crate) fn new(code: &Code, r1: u64, context: u64, regions: &Regions<'_>) -> Self {
+        let mut memory = Self {
+            context: code.context().map(|layout| (context, layout)),
+            packet: code
+                .parts
+                .program_type
+                .reads_packet
+                .then_some(Rights { read: true, write: code.parts.program_type.writes_packet }),
+            regions: regions.allowed.clone(),
+        };
+        if let Entry::Buffer { len } = code.parts.entry {
+            memory.regions.push(Region { start: r1, bytes: len.into(), rights: Rights::ALL });
+        }
+        for (map, link) in code.parts.maps.iter().zip(&code.linkage.maps) {
+            if let Some(base) = link.value_base {
+                memory.learn_value(map, base);
+            }
+        }
+        memory
+    }
+
+    /// A value of that map lies at `start`.
+    pub(crate) fn learn_value(&mut self, map: &MapDef, start: u64) {
+        let rights = Rights {
+            read: !map.flags.contains(MapFlags::WRONLY_PROG),
+            write: !map.flags.contains(MapFlags::RDONLY_PROG),
+        };
+        let region = Region { start, bytes: map.value_size.into(), rights };
+        if !self.regions.contains(&region) {
+            self.regions.push(region);
+        }
+    }
+
+    /// What the `bytes` bytes at `at` belong to. `bytes` is at least 1.
+    ///
+    /// # Safety
+    ///
+    /// The context that the memory was made with must be valid.
+    pub(crate) unsafe fn find(&self, at: u64, bytes: u64) -> Found {
+        if at < 4096 {
+            return Found::Null;
+        }
+        if let Some(region) = self.regions.iter().find(|region| region.contains(at, bytes)) {
+            return Found::Region(region.rights);
+        }
+        let Some((context, layout)) = self.context else { return Found::Unknown };
+        let offset = at.wrapping_sub(context);
+        if offset < native_size(layout) {
+            return match native_field(layout, offset, bytes) {
+                Some(writable) => Found::Region(Rights { read: true, write: writable }),
+                None => Found::NoField,
+            };
+        }
+        let Some(rights) = self.packet else { return Found::Unknown };
+        // SAFETY: this function's contract.
+        let field = |kind| unsafe { pointer(context, layout, kind) };
+        let (Some(data), Some(end)) = (field(FieldKind::PacketData), field(FieldKind::PacketEnd)) else {
+            return Found::Unknown;
+        };
+        let meta = field(FieldKind::PacketMeta).unwrap_or(data);
+        let contains = |start: u64, end: u64| {
+            Region { start, bytes: end.saturating_sub(start), rights }.contains(at, bytes)
+        };
+        if contains(data, end) {
+            Found::Region(rights)
+        } else if contains(meta, data) {
+            Found::Region(Rights::ALL)
+        } else {
+            Found::Unknown
+        }
+    }
+}
+
+impl Region {
+    fn contains(&self, at: u64, bytes: u64) -> bool {
+        let offset = at.wrapping_sub(self.start);
+        offset < self.bytes && bytes <= self.bytes - offset
+    }
+}
+
+/// The size of the native structure, up to the end of the last field that programs may see.
+fn native_size(layout: &ContextLayout) -> u64 {
+    let end = |field: &skep_abi::ContextField| u64::from(field.native_offset + field.native_size.bytes());
+    layout.fields.iter().map(end).max().unwrap_or(0)
+}
+
+/// Whether the field that contains the access may be written; `None` where no field contains it. Addresses
+/// must be accessed whole.
+fn native_field(layout: &ContextLayout, offset: u64, bytes: u64) -> Option<bool> {
+    let field = layout.fields.iter().find(|field| {
+        let start = u64::from(field.native_offset);
+        let size = u64::from(field.native_size.bytes());
+        let inside = start <= offset && offset + bytes <= start + size;
+        inside && (field.narrow || (offset == start && bytes == size))
+    })?;
+    Some(field.writable)
+}
+
+/// The value of a field that holds an address.
+///
+/// # Safety
+///
+/// The native context of that layout must be at `context`.
+unsafe fn pointer(context: u64, layout: &ContextLayout, kind: FieldKind) -> Option<u64> {
+    let field = layout.fields.iter().find(|field| field.kind == kind)?;
+    let at = context + u64::from(field.native_offset);
+    // SAFETY: the caller's promise; pointer fields are 8 bytes natively.
+    Some(unsafe { memory::load(at, Size::B8, Ordering::Relaxed) })
+}

@@ -1,0 +1,66 @@
+//! Semantics of every instruction, against expectations written by hand from RFC 9669, and what checking mode
+//! must find. Programs are made of plain parts here: no verifier has a say.
+
+mod arithmetic;
+mod calls;
+mod checking;
+mod jumps;
+mod memory;
+mod preparing;
+
+use skep_abi::{Entry, Linkage, RAW, RunEnv};
+use skep_isa::{AluOp, Imm64, Insn, Operand, Reg, Width};
+use skep_verifier::{Fact, FunctionFacts};
+
+use crate::code::{Code, Parts};
+use crate::exec;
+
+pub(crate) use skep_isa::Reg as R;
+
+/// A program of one function over a buffer of no bytes, every slot reached and every slot a target.
+pub(crate) fn parts(insns: &[Insn]) -> Parts {
+    let fact = Fact { reached: true, jump_target: true, loop_head: true, call: None };
+    Parts {
+        insns: insns.to_vec(),
+        facts: vec![fact; insns.len()],
+        functions: vec![function("main", 0, insns.len() as u32)],
+        maps: Vec::new(),
+        program_type: &RAW,
+        entry: Entry::Buffer { len: 0 },
+    }
+}
+
+pub(crate) fn function(name: &str, start: u32, end: u32) -> FunctionFacts {
+    FunctionFacts { name: name.into(), start, end, stack_bytes: 512 }
+}
+
+/// Runs a program without watching it.
+pub(crate) fn run(parts: &Parts, linkage: &Linkage, r1: u64, r2: u64) -> u64 {
+    let code = Code::new(parts.clone(), linkage).unwrap();
+    let mut env = RunEnv::default();
+    // SAFETY: tests hand over programs that keep to their own stack and to the memory behind r1.
+    let Ok(result) = unsafe { exec::run(&code, r1, r2, &mut env, &mut exec::Unwatched) };
+    result
+}
+
+/// Runs one function with `r1` and `r2`, and no maps or helpers.
+pub(crate) fn result(insns: &[Insn], r1: u64, r2: u64) -> u64 {
+    run(&parts(insns), &Linkage::default(), r1, r2)
+}
+
+pub(crate) fn alu(width: Width, op: AluOp, dst: Reg, src: Operand) -> Insn {
+    Insn::Alu { width, op, dst, src }
+}
+
+pub(crate) fn mov(dst: Reg, src: Reg) -> Insn {
+    alu(Width::W64, AluOp::Mov, dst, Operand::Reg(src))
+}
+
+pub(crate) fn mov_imm(dst: Reg, imm: i32) -> Insn {
+    alu(Width::W64, AluOp::Mov, dst, Operand::Imm(imm))
+}
+
+/// Both slots of a 64-bit immediate load.
+pub(crate) fn load64(dst: Reg, value: u64) -> [Insn; 2] {
+    [Insn::LoadImm64 { dst, value: Imm64::Value(value) }, Insn::LoadImm64Tail]
+}

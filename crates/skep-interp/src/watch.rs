@@ -1,0 +1,365 @@
+//! Checking mode: everything that the verifier claims about a program, looked at again while it runs.
+//!
+//! What is checked, and what would slip through unseen without it:
+//!
+//! | check | mistake of a verifier that it finds |
+//! |---|---|
+//! | accesses stay inside regions, with their rights | wrong ranges, missing null checks, stale packet ranges |
+//! | stack bytes and registers are written before they are read | wrong liveness, wrong merges of states |
+//! | helper arguments are the memory the prototype asks for | wrong sizes of arguments |
+//! | executed slots are marked as reached, taken jumps as jump targets | wrong dead code, which compilers drop |
+//! | constant maps and keys of calls are what they are | wrong facts that compilers inline by |
+//! | the run ends | wrong bounds of loops |
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use skep_abi::{Access, ArgKind, RetKind};
+use skep_isa::{CallTarget, Insn, Reg, Size};
+
+use crate::code::Code;
+use crate::exec::{AccessKind, FRAME_BYTES, Watch};
+use crate::memory;
+use crate::regions::{Found, Memory, Regions};
+use crate::registers::{self, RegSet};
+
+/// What a program did and may not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The slot of the instruction, from 0.
+    pub slot: u32,
+    /// What it did.
+    pub reason: Reason,
+}
+
+/// In what way an instruction broke the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It accessed memory through a null pointer, perhaps with an offset.
+    Null(MemoryAccess),
+    /// It accessed memory that is not the program's.
+    Unknown(MemoryAccess),
+    /// It accessed the context where no field is.
+    NoField(MemoryAccess),
+    /// It read memory that may only be written.
+    NotReadable(MemoryAccess),
+    /// It wrote memory that may only be read.
+    NotWritable(MemoryAccess),
+    /// It read bytes of the stack that were never written.
+    UninitialisedStack(MemoryAccess),
+    /// It made an atomic access that is not aligned to its size.
+    MisalignedAtomic(MemoryAccess),
+    /// It read a register that was never written, or not since a call lost it.
+    UninitialisedRegister(Reg),
+    /// It called a helper that has no prototype.
+    UnknownHelper {
+        /// The helper's number.
+        id: u32,
+    },
+    /// It passed a helper an argument that the prototype does not allow.
+    Argument {
+        /// Which, from 1.
+        number: u8,
+        /// Its value.
+        value: u64,
+    },
+    /// It was executed, but the verifier's facts call it unreachable.
+    Unreached,
+    /// It jumped to a slot that the verifier's facts do not call a jump target, or back to one that they do
+    /// not call a loop's head.
+    UnmarkedTarget {
+        /// The slot it jumped to.
+        target: u32,
+    },
+    /// It called a helper with another map than the verifier's facts say.
+    WrongMapFact {
+        /// The map in the facts.
+        map: u32,
+    },
+    /// It called a helper with another key than the verifier's facts say.
+    WrongKeyFact {
+        /// The key in the facts.
+        fact: u32,
+        /// The key in memory.
+        found: u32,
+    },
+    /// The run has executed all the instructions it was allowed.
+    OutOfFuel {
+        /// How many that were.
+        executed: u64,
+    },
+}
+
+/// An access to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryAccess {
+    /// Where.
+    pub address: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// Which way.
+    pub kind: AccessKind,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instruction {}: {}", self.slot, self.reason)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Null(access) => write!(f, "{access} through a null pointer"),
+            Self::Unknown(access) => write!(f, "{access} that is not the program's memory"),
+            Self::NoField(access) => write!(f, "{access} in the context where no field is"),
+            Self::NotReadable(access) => write!(f, "{access} that may only be written"),
+            Self::NotWritable(access) => write!(f, "{access} that may only be read"),
+            Self::UninitialisedStack(access) => write!(f, "{access} of stack that was never written"),
+            Self::MisalignedAtomic(access) => write!(f, "{access}, atomic but not aligned"),
+            Self::UninitialisedRegister(reg) => write!(f, "reads {reg}, which was never written"),
+            Self::UnknownHelper { id } => write!(f, "calls helper {id}, which has no prototype"),
+            Self::Argument { number, value } => {
+                write!(f, "argument {number} is {value:#x}, which the helper's prototype does not allow")
+            }
+            Self::Unreached => f.write_str("executed, but the verifier found it unreachable"),
+            Self::UnmarkedTarget { target } => {
+                write!(f, "jumps to {target}, which the verifier did not find to be such a target")
+            }
+            Self::WrongMapFact { map } => write!(f, "calls with another map than the verifier's {map}"),
+            Self::WrongKeyFact { fact, found } => {
+                write!(f, "calls with the key {found} instead of the verifier's {fact}")
+            }
+            Self::OutOfFuel { executed } => write!(f, "not at its end after {executed} instructions"),
+        }
+    }
+}
+
+impl fmt::Display for MemoryAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.kind {
+            AccessKind::Read => "reads",
+            AccessKind::Write => "writes",
+            AccessKind::Modify => "modifies",
+        };
+        write!(f, "{verb} {} bytes at {:#x}", self.bytes, self.address)
+    }
+}
+
+/// The watch of a run in checking mode.
+pub(crate) struct Checking<'a, 'r> {
+    code: &'a Code,
+    regions: &'a Regions<'r>,
+    memory: Memory,
+    frames: Vec<StackFrame>,
+    /// Registers of the current function that hold something.
+    written: RegSet,
+    context: u64,
+    executed: u64,
+}
+
+/// One function's stack.
+struct StackFrame {
+    top: u64,
+    /// Bytes below `top` that the verifier says the function uses.
+    bytes: usize,
+    /// By distance from `top - 512`.
+    written: [bool; FRAME_BYTES],
+    /// The caller's registers that hold something.
+    caller_written: RegSet,
+}
+
+impl<'a, 'r> Checking<'a, 'r> {
+    pub(crate) fn new(code: &'a Code, r1: u64, context: u64, regions: &'a Regions<'r>) -> Self {
+        let written = match code.context() {
+            Some(_) => RegSet::of(&[Reg::R1]),
+            None => RegSet::of(&[Reg::R1, Reg::R2]),
+        };
+        let memory = Memory::new(code, r1, context, regions);
+        Self { code, regions, memory, frames: Vec::new(), written, context, executed: 0 }
+    }
+
+    /// Whether the program may access that memory; writes make stack bytes readable.
+    fn check(&mut self, access: MemoryAccess) -> Result<(), Reason> {
+        let MemoryAccess { address, bytes, kind } = access;
+        let (reads, writes) = (kind != AccessKind::Write, kind != AccessKind::Read);
+        if let Some(cells) = self.stack(address, bytes) {
+            if reads && !cells.iter().all(|written| *written) {
+                return Err(Reason::UninitialisedStack(access));
+            }
+            if writes {
+                cells.fill(true);
+            }
+            return Ok(());
+        }
+        // SAFETY: the context is valid by the contract of `Interpreter::run_checked`.
+        match unsafe { self.memory.find(address, bytes) } {
+            Found::Region(rights) if reads && !rights.read => Err(Reason::NotReadable(access)),
+            Found::Region(rights) if writes && !rights.write => Err(Reason::NotWritable(access)),
+            Found::Region(_) => Ok(()),
+            Found::NoField => Err(Reason::NoField(access)),
+            Found::Null => Err(Reason::Null(access)),
+            Found::Unknown => Err(Reason::Unknown(access)),
+        }
+    }
+
+    /// Which bytes of a live function's stack were written, for an access that lies wholly inside one.
+    fn stack(&mut self, address: u64, bytes: u64) -> Option<&mut [bool]> {
+        self.frames.iter_mut().find_map(|frame| {
+            let below = frame.top.wrapping_sub(address);
+            let inside = bytes <= below && below <= frame.bytes as u64;
+            let start = (FRAME_BYTES as u64).wrapping_sub(below) as usize;
+            inside.then(|| &mut frame.written[start..start + bytes as usize])
+        })
+    }
+
+    /// Checks the arguments of a helper against its prototype and the verifier's facts.
+    fn check_call(&mut self, slot: usize, id: u32, args: [u64; 5]) -> Result<(), Reason> {
+        let Some(proto) = (self.regions.helpers)(id) else { return Err(Reason::UnknownHelper { id }) };
+        if let Some(reg) = registers::call_reads(proto).without(self.written).first() {
+            return Err(Reason::UninitialisedRegister(reg));
+        }
+        let mut map = None;
+        for (i, kind) in proto.args.iter().enumerate() {
+            let value = args[i];
+            let bad = Err(Reason::Argument { number: i as u8 + 1, value });
+            let memory = match *kind {
+                ArgKind::Map => {
+                    map = self.code.linkage.maps.iter().position(|link| link.handle == value);
+                    if map.is_none() {
+                        return bad;
+                    }
+                    None
+                }
+                ArgKind::Context if value != self.context => return bad,
+                ArgKind::Size { zero: false } if value == 0 => return bad,
+                ArgKind::MapKey | ArgKind::MapValue(_) => {
+                    let Some(def) = map.and_then(|map: usize| self.code.parts.maps.get(map)) else {
+                        return bad;
+                    };
+                    match *kind {
+                        ArgKind::MapValue(access) => Some((access, def.value_size.into())),
+                        _ => Some((Access::Read, def.key_size.into())),
+                    }
+                }
+                ArgKind::Memory { nullable, .. } if value == 0 && args[i + 1] == 0 && nullable => None,
+                ArgKind::Memory { access, .. } => Some((access, args[i + 1])),
+                ArgKind::FixedMemory { access, bytes } => Some((access, bytes.into())),
+                _ => None,
+            };
+            if let Some((access, bytes)) = memory.filter(|(_, bytes)| *bytes > 0) {
+                let kind = match access {
+                    Access::Read => AccessKind::Read,
+                    Access::Write => AccessKind::Write,
+                    Access::ReadWrite => AccessKind::Modify,
+                };
+                self.check(MemoryAccess { address: value, bytes, kind })?;
+            }
+        }
+        let Some(fact) = self.code.parts.facts[slot].call else { return Ok(()) };
+        if let Some(expected) = fact.map
+            && map != Some(expected as usize)
+        {
+            return Err(Reason::WrongMapFact { map: expected });
+        }
+        let key = proto.args.iter().position(|kind| *kind == ArgKind::MapKey);
+        if let (Some(fact), Some(key)) = (fact.key, key) {
+            // SAFETY: the key was just found to be readable memory; keys that facts know have 4 bytes.
+            let found = unsafe { memory::load(args[key], Size::B4, Ordering::Relaxed) } as u32;
+            if found != fact {
+                return Err(Reason::WrongKeyFact { fact, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Watch for Checking<'_, '_> {
+    type Stop = Violation;
+
+    fn enter(&mut self, slot: usize, top: u64) {
+        let bytes = (self.code.function(slot).stack_bytes as usize).min(FRAME_BYTES);
+        let caller_written = self.written;
+        self.frames.push(StackFrame { top, bytes, written: [false; FRAME_BYTES], caller_written });
+        // A function finds its arguments, and nothing of its caller's other registers.
+        self.written = self.written.intersection(registers::arguments()).with(Reg::R10);
+    }
+
+    fn leave(&mut self) {
+        let result = self.written.contains(Reg::R0);
+        if let Some(frame) = self.frames.pop() {
+            let lost = registers::arguments().with(Reg::R0);
+            self.written = frame.caller_written.without(lost);
+        }
+        if result {
+            self.written = self.written.with(Reg::R0);
+        }
+    }
+
+    fn step(&mut self, slot: usize, insn: &Insn) -> Result<(), Violation> {
+        let stop = |reason| Err(Violation { slot: slot as u32, reason });
+        if self.executed == self.regions.fuel {
+            return stop(Reason::OutOfFuel { executed: self.executed });
+        }
+        self.executed += 1;
+        if !self.code.parts.facts[slot].reached {
+            return stop(Reason::Unreached);
+        }
+        let outermost = self.frames.len() == 1;
+        let mut reads = registers::reads(insn);
+        if outermost && *insn == Insn::Exit {
+            reads = reads.with(Reg::R0);
+        }
+        if let Some(reg) = reads.without(self.written).first() {
+            return stop(Reason::UninitialisedRegister(reg));
+        }
+        if !matches!(insn, Insn::Call { target: CallTarget::Helper(_) }) {
+            self.written = self.written.union(registers::writes(insn));
+        }
+        Ok(())
+    }
+
+    fn jump(&mut self, from: usize, to: usize) -> Result<(), Violation> {
+        let fact = self.code.parts.facts[to];
+        if fact.jump_target && (to > from || fact.loop_head) {
+            return Ok(());
+        }
+        Err(Violation { slot: from as u32, reason: Reason::UnmarkedTarget { target: to as u32 } })
+    }
+
+    fn access(&mut self, slot: usize, at: u64, size: Size, kind: AccessKind) -> Result<(), Violation> {
+        let access = MemoryAccess { address: at, bytes: size.bytes().into(), kind };
+        let atomic = matches!(
+            self.code.parts.insns[slot],
+            Insn::Atomic { .. } | Insn::LoadAcquire { .. } | Insn::StoreRelease { .. }
+        );
+        let checked = match atomic && !at.is_multiple_of(access.bytes) {
+            true => Err(Reason::MisalignedAtomic(access)),
+            false => self.check(access),
+        };
+        checked.map_err(|reason| Violation { slot: slot as u32, reason })
+    }
+
+    fn call(&mut self, slot: usize, helper: u32, args: [u64; 5]) -> Result<(), Violation> {
+        self.check_call(slot, helper, args).map_err(|reason| Violation { slot: slot as u32, reason })
+    }
+
+    fn returned(&mut self, helper: u32, args: [u64; 5], result: u64) {
+        self.written = self.written.without(registers::arguments().with(Reg::R0));
+        let Some(proto) = (self.regions.helpers)(helper) else { return };
+        if !matches!(proto.ret, RetKind::Void | RetKind::TailCall) {
+            self.written = self.written.with(Reg::R0);
+        }
+        if proto.ret == RetKind::MapValueOrNull && result != 0 {
+            let argument = proto.args.iter().position(|kind| *kind == ArgKind::Map);
+            let handle = argument.map(|argument| args[argument]);
+            let map = self.code.linkage.maps.iter().position(|link| Some(link.handle) == handle);
+            if let Some(def) = map.and_then(|map| self.code.parts.maps.get(map)) {
+                self.memory.learn_value(def, result);
+            }
+        }
+    }
+}

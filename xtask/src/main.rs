@@ -1,2 +1,76 @@
-//! Developer commands.
-fn main() {}
+//! Everything that a developer of skep does, as `cargo xtask COMMAND`.
+//!
+//! The crate has no dependencies and compiles in a second or two, because it is compiled first on every machine.
+//!
+//! | command | |
+//! |---|---|
+//! | `test` | every test there is; installs the tools they need on a Debian machine where it is root |
+//! | `lint` | formatting, clippy, documentation, and the house's own rules |
+//! | `examples [--check]` | rebuilds the BPF objects and captures, or says which differ from what is committed |
+//! | `bench ARGUMENTS` | the benchmarks, in release mode |
+//! | `fuzz [TARGET] [--seconds N]` | one fuzzer or all of them |
+//!
+//! Exit status: 0 done, 1 something failed, 2 wrong usage.
+
+#![forbid(unsafe_code)]
+
+mod capture;
+mod examples;
+mod fuzz;
+mod lint;
+mod memory;
+mod process;
+mod random;
+mod test;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test                          run every test; installs what they need where it may
+  lint                          formatting, clippy, documentation, house rules
+  examples [--check]            rebuild BPF objects and captures, or compare them with the committed ones
+  bench [ARGUMENTS]             run the benchmarks in release mode
+  fuzz [TARGET] [--seconds N]   run one fuzzer or all of them, 60 seconds each unless told
+
+With SKEP_REQUIRE_ALL=1 in the environment, whatever would be skipped is a failure.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test"] => test::run(),
+        ["lint"] => lint::run(),
+        ["examples"] => examples::rebuild(),
+        ["examples", "--check"] => examples::check(),
+        ["bench", rest @ ..] => {
+            let fixed = ["run", "--release", "--quiet", "--package", "skep-bench", "--"];
+            process::cargo(&[&fixed, rest].concat()).run()
+        }
+        ["fuzz", rest @ ..] => match fuzz::Request::parse(rest) {
+            Some(request) => fuzz::run(&request),
+            None => return wrong_usage(),
+        },
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => return wrong_usage(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("xtask: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn wrong_usage() -> ExitCode {
+    eprint!("{USAGE}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,190 @@
+//! Files that are committed and can be made anew: BPF objects from their C sources, captures and memory images from
+//! their generators. Each is made in memory first and then either written or compared, so that a check and a rebuild
+//! cannot disagree.
+//!
+//! An object holds nothing of the machine it was made on: paths are relative, the compiler does not sign it, and
+//! DWARF, in which the paths of system headers stand, is stripped. BTF and line information stay.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::{Outcome, Process};
+use crate::{capture, memory, tools, workspace};
+
+/// Where the objects are and how their sources are compiled besides the common way.
+struct Place {
+    directory: &'static str,
+    flags: &'static [&'static str],
+}
+
+const PLACES: [Place; 2] = [
+    Place { directory: "examples", flags: &[] },
+    // A loop that copies bytes is to be compiled as one, not as a call of a function that BPF has not.
+    Place { directory: "bench/programs", flags: &["-fno-builtin"] },
+];
+
+const FLAGS: [&str; 11] = [
+    "-O2",
+    "-g",
+    "-target",
+    "bpf",
+    "-mcpu=v3",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fno-ident",
+    "-fno-addrsig",
+    "-fdebug-compilation-dir=.",
+];
+
+/// One file: where it belongs and what should be in it.
+struct Made {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+/// Makes everything and writes what differs.
+pub(crate) fn rebuild() -> Outcome {
+    if let Some(missing) = tools::missing_for_bpf() {
+        return Err(format!("the BPF objects cannot be compiled: {missing}"));
+    }
+    for made in generated().into_iter().chain(objects()?) {
+        if fs::read(&made.path).is_ok_and(|present| present == made.bytes) {
+            continue;
+        }
+        write(&made)?;
+        eprintln!("wrote {} ({} bytes)", workspace::relative(&made.path), made.bytes.len());
+    }
+    Ok(())
+}
+
+/// Makes everything, or without a BPF compiler what needs none, and compares.
+pub(crate) fn check() -> Outcome {
+    compare(&generated(), "its generator makes other bytes")?;
+    check_objects()
+}
+
+fn check_objects() -> Outcome {
+    match tools::missing_for_bpf() {
+        Some(missing) => tools::skip("comparing the BPF objects with their sources", &missing),
+        None => {
+            compare(&objects()?, &format!("its source compiles to other bytes here ({})", compiler_version()))
+        }
+    }
+}
+
+/// Captures and memory images.
+fn generated() -> Vec<Made> {
+    let root = workspace::root();
+    let captures =
+        capture::files().into_iter().map(|(name, bytes)| (root.join("examples").join(name), bytes));
+    let images =
+        memory::files().into_iter().map(|(name, bytes)| (root.join("bench/programs").join(name), bytes));
+    captures.chain(images).map(|(path, bytes)| Made { path, bytes }).collect()
+}
+
+/// All BPF objects, compiled.
+fn objects() -> Result<Vec<Made>, String> {
+    let scratch = Scratch::new()?;
+    let mut made = Vec::new();
+    for place in &PLACES {
+        let directory = workspace::root().join(place.directory);
+        for source in workspace::files_below(&directory, ".bpf.c") {
+            made.push(compile(&source, place.flags, &scratch)?);
+        }
+    }
+    Ok(made)
+}
+
+fn compile(source: &Path, flags: &[&str], scratch: &Scratch) -> Result<Made, String> {
+    let directory = source.parent().unwrap_or(Path::new("."));
+    let name = source.file_name().unwrap_or_default().to_string_lossy();
+    let object = scratch.0.join("object.o");
+    let object_text = object.to_string_lossy();
+    // Debian keeps <asm/types.h> in a directory of the host's architecture; it is the same for all of them.
+    let headers = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let arguments = [&FLAGS[..], flags, &["-idirafter", &headers, "-c", &name, "-o", &object_text]].concat();
+    Process::new("clang-19", &arguments).at(directory).output()?;
+    Process::new("llvm-strip-19", &["--strip-debug", &object_text]).output()?;
+    let bytes = fs::read(&object).map_err(|error| format!("{object_text} cannot be read: {error}"))?;
+    Ok(Made { path: source.with_extension("o"), bytes })
+}
+
+fn compiler_version() -> String {
+    let version = Process::new("clang-19", &["--version"]).output().unwrap_or_default();
+    version.lines().next().unwrap_or("clang-19 of unknown version").to_owned()
+}
+
+fn compare(files: &[Made], complaint: &str) -> Outcome {
+    let differs = |made: &&Made| !fs::read(&made.path).is_ok_and(|present| present == made.bytes);
+    let different: Vec<_> =
+        files.iter().filter(differs).map(|made| workspace::relative(&made.path)).collect();
+    match different.as_slice() {
+        [] => Ok(()),
+        names => Err(format!("{}: {complaint}; `cargo xtask examples` writes them anew", names.join(", "))),
+    }
+}
+
+fn write(made: &Made) -> Outcome {
+    let directory = made.path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(&made.path, &made.bytes))
+        .map_err(|error| format!("{} cannot be written: {error}", workspace::relative(&made.path)))
+}
+
+/// A directory that goes away with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("skep-xtask-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays behind is one small file in a directory for temporary ones.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_captures_and_images_are_what_their_generators_make() {
+        compare(&generated(), "its generator makes other bytes").unwrap();
+    }
+
+    #[test]
+    fn the_committed_objects_are_what_their_sources_compile_to() {
+        check_objects().unwrap();
+    }
+
+    #[test]
+    fn every_source_has_its_object_and_every_object_its_source() {
+        for place in &PLACES {
+            let directory = workspace::root().join(place.directory);
+            let sources = workspace::files_below(&directory, ".bpf.c");
+            let objects = workspace::files_below(&directory, ".bpf.o");
+            assert!(!sources.is_empty(), "no sources in {}", place.directory);
+            assert_eq!(sources.iter().map(|path| path.with_extension("o")).collect::<Vec<_>>(), objects);
+        }
+    }
+
+    #[test]
+    fn no_object_holds_an_absolute_path() {
+        for place in &PLACES {
+            for object in workspace::files_below(&workspace::root().join(place.directory), ".bpf.o") {
+                let bytes = fs::read(&object).unwrap();
+                for needle in [&b"/usr/"[..], b"/home/", b"/root/", b"/tmp/", b".debug_info"] {
+                    let found = bytes.windows(needle.len()).any(|window| window == needle);
+                    assert!(!found, "{} holds {}", object.display(), String::from_utf8_lossy(needle));
+                }
+            }
+        }
+    }
+}

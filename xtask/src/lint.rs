@@ -1,0 +1,111 @@
+//! `cargo xtask lint`: what must hold of the sources, whatever they do.
+//!
+//! Besides rustfmt, clippy and rustdoc (all warnings denied, among them missing documentation and `unsafe` blocks
+//! without a `SAFETY` comment) two rules of the house are checked here: every source file says in its first line what
+//! it is for, and `unsafe` is forbidden in every crate but those that cannot do without.
+
+use std::fs;
+
+use crate::process::{self, Outcome};
+use crate::workspace;
+
+/// The crates that may hold `unsafe`. All others say `#![forbid(unsafe_code)]`.
+const MAY_USE_UNSAFE: [&str; 8] =
+    ["skep-rcu", "skep-text", "skep-mem", "skep-maps", "skep-jit", "skep-interp", "skep", "skep-capi"];
+
+/// Longer files probably have two subjects. Not an error, but said.
+const LONG_FILE: usize = 800;
+
+/// Runs every check, also after one that fails.
+pub(crate) fn run() -> Outcome {
+    let checks = [
+        ("formatting", process::cargo(&["fmt", "--all", "--check"]).run()),
+        ("house rules", house_rules()),
+        ("clippy", process::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()),
+        (
+            "documentation",
+            process::cargo(&["doc", "--workspace", "--no-deps", "--quiet"])
+                .env("RUSTDOCFLAGS", "-D warnings")
+                .run(),
+        ),
+    ];
+    eprintln!("\n---- summary ----");
+    let mut failed = false;
+    for (name, outcome) in checks {
+        match outcome {
+            Ok(()) => eprintln!("ok     {name}"),
+            Err(reason) => {
+                eprintln!("FAILED {name}: {reason}");
+                failed = true;
+            }
+        }
+    }
+    if failed { Err("some checks failed".to_owned()) } else { Ok(()) }
+}
+
+fn house_rules() -> Outcome {
+    let broken = [first_lines(), unsafe_crates()].concat();
+    if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
+}
+
+/// Files whose first line is not module documentation.
+fn first_lines() -> Vec<String> {
+    let root = workspace::root();
+    let mut broken = Vec::new();
+    let crates = workspace::files_below(&root.join("crates"), ".rs");
+    let tools = workspace::files_below(&root.join("xtask"), ".rs");
+    let benchmarks = workspace::files_below(&root.join("bench"), ".rs");
+    for path in crates.into_iter().chain(tools).chain(benchmarks) {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let name = workspace::relative(&path);
+        if name.contains("/src/") && !text.starts_with("//!") {
+            broken.push(format!("{name} does not open with `//!`"));
+        }
+        let lines = text.lines().count();
+        if lines > LONG_FILE {
+            eprintln!("note: {name} has {lines} lines; look for its second subject");
+        }
+    }
+    broken
+}
+
+/// Crates that may not use `unsafe` and do not forbid it.
+fn unsafe_crates() -> Vec<String> {
+    let crates = workspace::root().join("crates");
+    let Ok(entries) = fs::read_dir(&crates) else { return vec!["there is no directory crates".to_owned()] };
+    let mut broken = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.join("Cargo.toml").exists()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if MAY_USE_UNSAFE.contains(&name.as_str()) {
+            continue;
+        }
+        let roots = ["src/lib.rs", "src/main.rs"].map(|file| path.join(file));
+        for root in roots.iter().filter(|file| file.exists()) {
+            let text = fs::read_to_string(root).unwrap_or_default();
+            if !text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
+                broken.push(format!("{} lacks #![forbid(unsafe_code)]", workspace::relative(root)));
+            }
+        }
+    }
+    broken.sort();
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_crate_keeps_the_rules_that_it_checks() {
+        assert!(!first_lines().iter().any(|complaint| complaint.starts_with("xtask/")));
+    }
+
+    #[test]
+    fn crates_that_may_use_unsafe_are_named_as_in_the_workspace() {
+        let manifest = fs::read_to_string(workspace::root().join("Cargo.toml")).unwrap();
+        // The C library comes later.
+        for name in MAY_USE_UNSAFE.into_iter().filter(|name| *name != "skep-capi") {
+            assert!(manifest.contains(&format!("\"crates/{name}\"")), "no crate is called {name}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `cargo xtask test`: every test there is, then one summary that nobody can overlook.
+//!
+//! Tests that cannot do something on a machine print a line that begins with `SKIPPED:` straight to standard error and
+//! pass, or fail where `SKEP_REQUIRE_ALL` is 1. Those lines are collected here and repeated at the end.
+
+use crate::process::{self, Outcome};
+use crate::tools::{self, SKIPPED};
+
+/// One run of cargo.
+struct Step {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+/// All targets includes examples and benchmarks, which are thereby kept compiling, but not documentation.
+const STEPS: [Step; 2] = [
+    Step { name: "unit and integration tests", arguments: &["test", "--workspace", "--all-targets"] },
+    Step { name: "documentation tests", arguments: &["test", "--workspace", "--doc"] },
+];
+
+/// How many tests a run of cargo had, as its harnesses said.
+#[derive(Debug, Default, PartialEq)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+/// Runs everything, also after a failure: one run shows all that is broken.
+pub(crate) fn run() -> Outcome {
+    let mut skipped = tools::prepare()?;
+    for line in &skipped {
+        eprintln!("{line}");
+    }
+    let mut summary = Vec::new();
+    let mut failed = false;
+    for step in &STEPS {
+        // Without --no-fail-fast cargo stops at the first crate that fails.
+        let (outcome, lines) =
+            process::cargo(&[step.arguments, &["--no-fail-fast"]].concat()).run_watched()?;
+        let count = Count::of(&lines);
+        skipped.extend(lines.into_iter().filter(|line| line.starts_with(SKIPPED)));
+        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+        let Count { passed, failed: broken, ignored } = count;
+        summary
+            .push(format!("{verdict:6} {}: {passed} passed, {broken} failed, {ignored} ignored", step.name));
+        failed |= outcome.is_err();
+    }
+
+    eprintln!("\n---- summary ----");
+    summary.iter().for_each(|line| eprintln!("{line}"));
+    skipped.sort();
+    skipped.dedup();
+    skipped.iter().for_each(|line| eprintln!("{line}"));
+    if failed {
+        return Err("some tests failed".to_owned());
+    }
+    if tools::all_required() && !skipped.is_empty() {
+        return Err("something was skipped, and SKEP_REQUIRE_ALL is 1".to_owned());
+    }
+    Ok(())
+}
+
+impl Count {
+    /// Adds up the lines "test result: ok. 3 passed; 0 failed; 1 ignored; ...".
+    fn of(lines: &[String]) -> Self {
+        let mut total = Self::default();
+        for line in lines.iter().filter(|line| line.starts_with("test result:")) {
+            let words: Vec<&str> = line.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+            for pair in words.windows(2) {
+                let number = || pair[0].parse().unwrap_or(0);
+                match pair[1] {
+                    "passed" => total.passed += number(),
+                    "failed" => total.failed += number(),
+                    "ignored" => total.ignored += number(),
+                    _ => {}
+                }
+            }
+        }
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_harnesses_are_added_up() {
+        let lines = [
+            "running 3 tests",
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "a line with 7 passed in it",
+            "test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
+        ];
+        let count = Count::of(&lines.map(str::to_owned));
+        assert_eq!(count, Count { passed: 13, failed: 2, ignored: 1 });
+    }
+}

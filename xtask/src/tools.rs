@@ -1,0 +1,135 @@
+//! What a machine needs besides Rust, and what happens where it is missing.
+//!
+//! The rule: on Debian as root it is installed; elsewhere the tests that need it are skipped, and said to be; where
+//! `SKEP_REQUIRE_ALL` is 1, a skip is a failure. Tests follow the same rule through [`skip`].
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::process::{Outcome, Process};
+
+/// A line that says what was not done begins with this word, wherever it is printed.
+pub(crate) const SKIPPED: &str = "SKIPPED:";
+
+/// Something that may have to be installed.
+struct Need {
+    /// A file on the search path for programs, or an absolute path.
+    file: &'static str,
+    /// The Debian package that holds it.
+    package: &'static str,
+    /// What cannot be done without.
+    purpose: &'static str,
+}
+
+const NEEDS: [Need; 4] = [
+    Need { file: "clang-19", package: "clang-19", purpose: "compiling the BPF examples" },
+    Need { file: "llvm-strip-19", package: "llvm-19", purpose: "compiling the BPF examples" },
+    Need {
+        file: "/usr/include/bpf/bpf_helpers.h",
+        package: "libbpf-dev",
+        purpose: "compiling the BPF examples",
+    },
+    Need {
+        file: "/usr/include/linux/bpf.h",
+        package: "linux-libc-dev",
+        purpose: "compiling the BPF examples",
+    },
+];
+
+/// True where whatever would be skipped must fail.
+pub(crate) fn all_required() -> bool {
+    std::env::var("SKEP_REQUIRE_ALL").is_ok_and(|value| value == "1")
+}
+
+/// Says that something is not done and why, past the test harness's capturing; an error where all is required.
+pub(crate) fn skip(what: &str, why: &str) -> Outcome {
+    if all_required() {
+        return Err(format!("{what} cannot be skipped (SKEP_REQUIRE_ALL=1): {why}"));
+    }
+    // Nobody is left to hear it if standard error is gone.
+    let _ = writeln!(std::io::stderr(), "{SKIPPED} {what}: {why}");
+    Ok(())
+}
+
+/// Installs what is missing where that is possible. Returns one line for each thing that is missing still.
+pub(crate) fn prepare() -> Result<Vec<String>, String> {
+    if missing().is_empty() {
+        return Ok(Vec::new());
+    }
+    if is_debian()
+        && is_root()
+        && let Err(reason) = install(&packages(&missing()))
+    {
+        eprintln!("xtask: {reason}");
+    }
+    let still = missing();
+    if !still.is_empty() && all_required() {
+        let packages = packages(&still).join(" ");
+        return Err(format!("missing (SKEP_REQUIRE_ALL=1): {packages}; as root: apt-get install {packages}"));
+    }
+    let line = |need: &Need| {
+        format!("{SKIPPED} {}: {} is missing (Debian: {})", need.purpose, need.file, need.package)
+    };
+    Ok(still.into_iter().map(line).collect())
+}
+
+/// The path of a program on the search path.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
+}
+
+/// What is missing for compiling BPF, in words, or nothing.
+pub(crate) fn missing_for_bpf() -> Option<String> {
+    let missing = missing();
+    if missing.is_empty() {
+        return None;
+    }
+    let files: Vec<_> = missing.iter().map(|need| need.file).collect();
+    Some(format!("{} missing (Debian packages: {})", files.join(", "), packages(&missing).join(" ")))
+}
+
+fn missing() -> Vec<&'static Need> {
+    let present =
+        |file: &str| if file.starts_with('/') { Path::new(file).exists() } else { find(file).is_some() };
+    NEEDS.iter().filter(|need| !present(need.file)).collect()
+}
+
+fn packages(needs: &[&Need]) -> Vec<&'static str> {
+    needs.iter().map(|need| need.package).collect()
+}
+
+fn is_debian() -> bool {
+    Path::new("/etc/debian_version").exists() && find("apt-get").is_some()
+}
+
+fn is_root() -> bool {
+    // The effective user is the second number of the line "Uid:".
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| status.lines().find_map(|line| line.strip_prefix("Uid:").map(str::to_owned)))
+        .is_some_and(|users| users.split_whitespace().nth(1) == Some("0"))
+}
+
+/// Mirrors and locks are sometimes busy: three attempts.
+fn install(packages: &[&str]) -> Outcome {
+    const PATIENT: [&str; 4] = ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"];
+    let apt = |arguments: &[&str]| {
+        Process::new("apt-get", &[&PATIENT, arguments].concat())
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .run()
+    };
+    let mut outcome = Ok(());
+    for pause in [0, 5, 20] {
+        thread::sleep(Duration::from_secs(pause));
+        outcome = apt(&["update"])
+            .and_then(|()| apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat()));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}

@@ -19,7 +19,7 @@ const LONG_FILE: usize = 800;
 /// Runs every check, also after one that fails.
 pub(crate) fn run() -> Outcome {
     let checks = [
-        ("formatting", process::cargo(&["fmt", "--all", "--check"]).run()),
+        ("formatting", formatting()),
         ("house rules", house_rules()),
         ("clippy", process::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()),
         (
@@ -41,6 +41,16 @@ pub(crate) fn run() -> Outcome {
         }
     }
     if failed { Err("some checks failed".to_owned()) } else { Ok(()) }
+}
+
+fn formatting() -> Outcome {
+    process::cargo(&["fmt", "--all", "--check"]).run()?;
+    // The fuzzers are a workspace of their own.
+    let fuzzers = "fuzz/Cargo.toml";
+    if workspace::root().join(fuzzers).exists() {
+        process::cargo(&["fmt", "--manifest-path", fuzzers, "--check"]).run()?;
+    }
+    Ok(())
 }
 
 fn house_rules() -> Outcome {

@@ -1,1 +1,46 @@
-//! BPF object files: sections, maps, BTF, relocations, globals
+//! BPF object files: from the bytes that clang wrote to programs, maps and global variables.
+//!
+//! ```text
+//!   bytes --Object::parse--> Object --Program::source--> skep_abi::ProgramSource (for the verifier)
+//!                              |
+//!                              +-- maps()       declared ones, then .data, .rodata, .bss
+//!                              +-- variable()   global variables, readable and settable before the load
+//! ```
+//!
+//! An object is a 64-bit little-endian relocatable ELF file for BPF. Its conventions are those of clang and
+//! libbpf: sections name program types, `.maps` declares maps by their types, `.text` and static functions
+//! are subprograms, `.data`, `.rodata` and `.bss` are maps with one element.
+//!
+//! Bytes are not trusted. A damaged file gives an [`Error`] that says where; it never panics, and memory is
+//! bounded by a multiple of the file's size.
+//!
+//! # Example
+//!
+//! ```
+//! let bytes = include_bytes!("../../../examples/firewall.bpf.o");
+//! let mut object = skep_elf::Object::parse(bytes)?;
+//!
+//! let (_, frames) = object.variable("frames_seen").expect("the firewall counts frames");
+//! assert_eq!((frames.type_name.as_deref(), frames.size), (Some("__u64"), 8));
+//! object.set_initial_value("drop_fragments", &1u32.to_ne_bytes())?;
+//!
+//! let program = object.program("firewall")?.source(None)?;
+//! assert_eq!(program.program_type.name, "xdp");
+//! assert_eq!(program.insns.len(), 871);
+//! assert!(program.lines[0].text.contains("ctx->data_end"));
+//! # Ok::<(), skep_elf::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod btf;
+mod data;
+mod elf;
+mod error;
+mod functions;
+mod lines;
+mod link;
+mod maps;
+mod object;
+
+pub use error::{Error, RelocationType};
+pub use object::{EntryTarget, MapEntry, Object, ObjectMap, Program, Variable};

@@ -1,0 +1,370 @@
+//! Maps that a program declares in `.maps`, which are types more than data.
+//!
+//! A map is a variable of a structure whose members are its attributes. Numbers hide in array types and
+//! types behind pointers, so that the compiler records both and stores neither:
+//!
+//! ```text
+//!   __uint(max_entries, 256)   ->   int (*max_entries)[256];
+//!   __type(key, struct ip)     ->   struct ip *key;
+//!   __array(values, struct x)  ->   struct x *values[];      initialised: { [2] = &inner }
+//! ```
+//!
+//! The invariant: a [`MapDef`] that leaves this module has a known kind and no size that its kind cannot
+//! have. Whether the runtime provides the kind is another question.
+
+use std::ops::Range;
+
+use skep_abi::{MapDef, MapFlags, MapKind};
+
+use crate::btf::{Btf, Kind, Member, Type};
+use crate::elf::{Elf, Place, SymbolKind};
+use crate::error::Error;
+use crate::object::{EntryTarget, MapEntry, ObjectMap};
+
+/// What a map may say about itself.
+pub(crate) const ATTRIBUTES: [&str; 11] = [
+    "type",
+    "key",
+    "value",
+    "key_size",
+    "value_size",
+    "max_entries",
+    "map_flags",
+    "numa_node",
+    "pinning",
+    "map_extra",
+    "values",
+];
+
+/// The section that maps are declared in.
+pub(crate) const SECTION: &str = ".maps";
+
+/// A map and where it stands in `.maps`.
+pub(crate) struct Declared {
+    pub(crate) map: ObjectMap,
+    pub(crate) range: Range<u64>,
+    /// Where its initial values start.
+    values: u64,
+}
+
+/// Reads every declaration in section number `section`, in the section's order.
+pub(crate) fn declared(elf: &Elf, btf: Option<&Btf>, section: usize) -> Result<Vec<Declared>, Error> {
+    let btf = btf.ok_or(Error::MapsWithoutBtf { missing: ".BTF" })?;
+    let variables = btf.data_section(SECTION)?.ok_or(Error::MapsWithoutBtf { missing: "types for them" })?;
+    let size = elf.sections[section].size;
+    let mut maps = Vec::new();
+    for variable in variables.variables() {
+        let variable = variable?;
+        let (_, ty) = btf.plain(variable.ty)?;
+        let attributes = Attributes::read(btf, variable.name, &ty)?;
+        let start = u64::from(variable.offset);
+        let range = start..start + u64::from(ty.word);
+        if range.end > size {
+            return Err(Error::MapMalformed {
+                map: variable.name.into(),
+                reason: "lies beyond the end of section .maps",
+            });
+        }
+        let values = start + u64::from(attributes.values_offset);
+        maps.push(Declared { map: attributes.define(btf, variable.name, true)?, range, values });
+    }
+    maps.sort_by_key(|declared| declared.range.start);
+    for pair in maps.windows(2) {
+        if pair[1].range.start < pair[0].range.end {
+            return Err(Error::MapMalformed {
+                map: pair[1].map.def.name.clone(),
+                reason: "overlaps another map's",
+            });
+        }
+    }
+    initial_values(elf, section, &mut maps)?;
+    Ok(maps)
+}
+
+/// The map that starts at byte `address` of `.maps`.
+pub(crate) fn at(maps: &[Range<u64>], address: u64) -> Option<usize> {
+    maps.binary_search_by_key(&address, |range| range.start).ok()
+}
+
+/// Fills in what relocations in `.maps` say: which maps and programs the elements name at first.
+fn initial_values(elf: &Elf, section: usize, maps: &mut [Declared]) -> Result<(), Error> {
+    let ranges: Vec<_> = maps.iter().map(|declared| declared.range.clone()).collect();
+    for relocation in &elf.sections[section].relocations {
+        let symbol = elf.target(relocation);
+        let offset = relocation.offset;
+        // The structure's size does not count the elements of `values`: what follows it up to the next map does.
+        let after = ranges.partition_point(|range| range.start <= offset);
+        let owner = maps[..after].last_mut().filter(|declared| offset >= declared.values);
+        let Some(Declared { map, values, .. }) = owner else { continue };
+        if !(offset - *values).is_multiple_of(8) {
+            continue;
+        }
+        let addend = elf.data(section).get(offset as usize..offset as usize + 8);
+        let addend = addend.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let address = symbol.value.wrapping_add(addend);
+        let holds_maps = map.def.inner.is_some();
+        let target = match symbol.place {
+            Place::Section(home) if home == section && holds_maps => {
+                // Fits: there are fewer maps than bytes in the section.
+                at(&ranges, address).map(|index| EntryTarget::Map(index as u32))
+            }
+            Place::Section(_) if symbol.kind == SymbolKind::Function && !holds_maps && symbol.exported => {
+                Some(EntryTarget::Program(elf.symbol_name(symbol)?.into()))
+            }
+            _ => None,
+        };
+        let Some(target) = target else {
+            return Err(Error::MapEntryUnresolved {
+                map: map.def.name.clone(),
+                offset,
+                symbol: elf.symbol_name(symbol)?.into(),
+                expected: if holds_maps { "map" } else { "program" },
+            });
+        };
+        let index = u32::try_from((offset - *values) / 8).ok().filter(|&index| index < map.def.max_entries);
+        let Some(index) = index else {
+            return Err(Error::MapMalformed {
+                map: map.def.name.clone(),
+                reason: "has more initial values than max_entries",
+            });
+        };
+        map.entries.push(MapEntry { index, target });
+    }
+    Ok(())
+}
+
+/// The attributes of one map as they stand there.
+#[derive(Default)]
+struct Attributes {
+    kind: Option<u32>,
+    key: Option<u32>,
+    value: Option<u32>,
+    key_size: Option<u32>,
+    value_size: Option<u32>,
+    max_entries: u32,
+    flags: u32,
+    pinning: u32,
+    extra: u64,
+    /// The type that elements of `values` point to.
+    values: Option<u32>,
+    /// Bytes from the structure's start.
+    values_offset: u32,
+}
+
+impl Attributes {
+    fn read(btf: &Btf, map: &str, ty: &Type<'_>) -> Result<Self, Error> {
+        if ty.kind != Kind::Struct {
+            return Err(Error::MapMalformed { map: map.into(), reason: "is not a structure" });
+        }
+        let mut all = Self::default();
+        let mut seen = [false; ATTRIBUTES.len()];
+        for member in ty.members() {
+            let name = btf.name(member.name)?;
+            match ATTRIBUTES.iter().position(|&known| known == name) {
+                Some(index) if !seen[index] => seen[index] = true,
+                Some(_) => {
+                    return Err(Error::MapMalformed { map: map.into(), reason: "says an attribute twice" });
+                }
+                None => {
+                    return Err(Error::MapAttributeUnknown { map: map.into(), attribute: name.into() });
+                }
+            }
+            let here = Attribute { btf, map, name, member };
+            match name {
+                "type" => all.kind = Some(here.number()?),
+                "key" => all.key = Some(here.pointee()?),
+                "value" => all.value = Some(here.pointee()?),
+                "key_size" => all.key_size = Some(here.number()?),
+                "value_size" => all.value_size = Some(here.number()?),
+                "max_entries" => all.max_entries = here.number()?,
+                "map_flags" => all.flags = here.number()?,
+                "pinning" => all.pinning = here.number()?,
+                "map_extra" => all.extra = here.long_number()?,
+                "values" => {
+                    all.values = Some(here.element()?);
+                    all.values_offset = member.bit_offset / 8;
+                }
+                _ => {
+                    here.number()?; // numa_node: one process's memory is where its kernel puts it
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn define(self, btf: &Btf, map: &str, outermost: bool) -> Result<ObjectMap, Error> {
+        let number = self.kind.ok_or_else(|| Error::MapKindMissing { map: map.into() })?;
+        let kind =
+            MapKind::from_number(number).ok_or_else(|| Error::MapKindUnknown { map: map.into(), number })?;
+        let key_size = one_size(btf, map, "key_size", self.key_size, self.key)?;
+        let value_size = one_size(btf, map, "value_size", self.value_size, self.value)?;
+        let mut def = MapDef {
+            name: map.into(),
+            kind,
+            key_size,
+            value_size,
+            max_entries: self.max_entries,
+            flags: MapFlags(self.flags),
+            inner: None,
+        };
+        complete(&mut def)?;
+        def.inner = self.inner(btf, &def, outermost)?.map(Box::new);
+        let name = |ty: Option<u32>| ty.map(|ty| btf.type_name(ty)).transpose();
+        Ok(ObjectMap {
+            key_type: name(self.key)?,
+            value_type: name(self.value)?,
+            pinned: self.pinning != 0,
+            extra: self.extra,
+            ..ObjectMap::new(def)
+        })
+    }
+
+    /// What the maps inside a map of maps look like.
+    fn inner(&self, btf: &Btf, def: &MapDef, outermost: bool) -> Result<Option<MapDef>, Error> {
+        let bad = |reason| Err(Error::MapInner { map: def.name.clone(), kind: def.kind, reason });
+        let holds_maps = matches!(def.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps);
+        match self.values {
+            Some(ty) if holds_maps => {
+                if !outermost {
+                    return bad("a map inside a map cannot hold maps itself");
+                }
+                let (_, ty) = btf.plain(ty)?;
+                let name = format!("{}.inner", def.name);
+                let attributes = Self::read(btf, &name, &ty)?;
+                Ok(Some(attributes.define(btf, &name, false)?.def))
+            }
+            None if holds_maps => {
+                bad("it does not say what its maps look like; add __array(values, struct ...)")
+            }
+            Some(_) if def.kind != MapKind::ProgArray => {
+                bad("only maps of maps and of programs have values; remove __array(values, ...)")
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// An attribute on its way to a number or a type.
+struct Attribute<'a> {
+    btf: &'a Btf,
+    map: &'a str,
+    name: &'a str,
+    member: Member,
+}
+
+impl Attribute<'_> {
+    /// `int (*name)[number]`
+    fn number(&self) -> Result<u32, Error> {
+        let (_, pointer) = self.btf.plain(self.member.ty)?;
+        if pointer.kind == Kind::Ptr {
+            let (_, array) = self.btf.plain(pointer.word)?;
+            if array.kind == Kind::Array {
+                return Ok(array.array().1);
+            }
+        }
+        Err(self.malformed("__uint(name, number)"))
+    }
+
+    /// The same, or an enumeration of one value, for numbers that no array has elements.
+    fn long_number(&self) -> Result<u64, Error> {
+        match self.btf.plain(self.member.ty)?.1.only_value() {
+            Some(value) => Ok(value),
+            None => self.number().map(u64::from),
+        }
+    }
+
+    /// `type *name`
+    fn pointee(&self) -> Result<u32, Error> {
+        let (_, pointer) = self.btf.plain(self.member.ty)?;
+        match pointer.kind {
+            Kind::Ptr => Ok(pointer.word),
+            _ => Err(self.malformed("__type(name, type)")),
+        }
+    }
+
+    /// `type *name[]`
+    fn element(&self) -> Result<u32, Error> {
+        let (_, array) = self.btf.plain(self.member.ty)?;
+        if array.kind == Kind::Array && self.member.bit_offset.is_multiple_of(64) {
+            let (_, pointer) = self.btf.plain(array.array().0)?;
+            if pointer.kind == Kind::Ptr {
+                return Ok(pointer.word);
+            }
+        }
+        Err(self.malformed("__array(values, type)"))
+    }
+
+    fn malformed(&self, expected: &'static str) -> Error {
+        Error::MapAttributeMalformed { map: self.map.into(), attribute: self.name.into(), expected }
+    }
+}
+
+/// A size that may be given as a number, as a type, as both where they agree, or not at all (0).
+fn one_size(
+    btf: &Btf,
+    map: &str,
+    attribute: &'static str,
+    explicit: Option<u32>,
+    ty: Option<u32>,
+) -> Result<u32, Error> {
+    let from_type = ty.map(|ty| btf.size(ty)).transpose()?;
+    match (explicit, from_type) {
+        (Some(explicit), Some(from_type)) if explicit != from_type => {
+            Err(Error::MapSizeConflict { map: map.into(), attribute, explicit, from_type })
+        }
+        (explicit, from_type) => Ok(explicit.or(from_type).unwrap_or(0)),
+    }
+}
+
+/// What a kind demands of a size.
+enum Demand {
+    /// It must be this.
+    Exactly(u32),
+    /// It is this where nothing is said, and must be if something is.
+    Usually(u32),
+    /// It must not be zero.
+    Some,
+    /// Anything goes.
+    Any,
+}
+
+/// Checks a definition against its kind, and fills in the sizes that the kind alone decides.
+fn complete(def: &mut MapDef) -> Result<(), Error> {
+    use MapKind as K;
+    let key = match def.kind {
+        K::Queue | K::Stack | K::BloomFilter | K::Ringbuf | K::UserRingbuf | K::Arena => Demand::Exactly(0),
+        K::Array | K::PercpuArray | K::ProgArray | K::PerfEventArray | K::CgroupArray => Demand::Exactly(4),
+        K::ArrayOfMaps | K::Devmap | K::Cpumap | K::Xskmap | K::ReuseportSockarray => Demand::Exactly(4),
+        _ => Demand::Some,
+    };
+    let value = match def.kind {
+        K::Ringbuf | K::UserRingbuf | K::Arena => Demand::Exactly(0),
+        K::ProgArray | K::ArrayOfMaps | K::HashOfMaps | K::PerfEventArray | K::CgroupArray => {
+            Demand::Usually(4)
+        }
+        _ => Demand::Some,
+    };
+    let entries = match def.kind {
+        // 0 is the number of CPUs here, and the only choice in the others, which grow with what they hang on.
+        K::PerfEventArray | K::CgroupStorage | K::PercpuCgroupStorage => Demand::Any,
+        K::SkStorage | K::InodeStorage | K::TaskStorage | K::CgrpStorage => Demand::Any,
+        _ => Demand::Some,
+    };
+    let name = def.name.clone();
+    let check = |attribute, size: &mut u32, demand, remedy| match demand {
+        Demand::Some | Demand::Exactly(1..) if *size == 0 => {
+            Err(Error::MapSizeZero { map: name.clone(), kind: def.kind, attribute, remedy })
+        }
+        Demand::Usually(usual) if *size == 0 => {
+            *size = usual;
+            Ok(())
+        }
+        Demand::Exactly(expected) | Demand::Usually(expected) if *size != expected => {
+            Err(Error::MapSizeWrong { map: name.clone(), kind: def.kind, attribute, size: *size, expected })
+        }
+        _ => Ok(()),
+    };
+    check("key_size", &mut def.key_size, key, "__type(key, ...)")?;
+    check("value_size", &mut def.value_size, value, "__type(value, ...)")?;
+    check("max_entries", &mut def.max_entries, entries, "__uint(max_entries, ...)")
+}

@@ -1,0 +1,361 @@
+//! The object as its users see it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use skep_abi::{MapDef, ProgramSource, ProgramType};
+
+use crate::btf::{Btf, Ext};
+use crate::elf::{Content, Elf};
+use crate::error::Error;
+use crate::functions::Functions;
+use crate::{data, lines, link, maps};
+
+/// A BPF object file, taken apart and checked.
+///
+/// What concerns the whole file is checked by [`Object::parse`]; what concerns one program (relocations,
+/// instructions, lines) by [`Program::source`], so that a program that cannot be used does not keep its
+/// neighbours from running.
+#[derive(Debug)]
+pub struct Object {
+    programs: Vec<Program>,
+    maps: Vec<ObjectMap>,
+    license: String,
+}
+
+/// A program of an object, not yet linked.
+#[derive(Clone, Debug)]
+pub struct Program {
+    name: String,
+    section: String,
+    function: usize,
+    object: Arc<Parsed>,
+}
+
+/// A map of an object: declared in `.maps`, or made from a section of global variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ObjectMap {
+    /// Its definition. Maps of global variables are named after their sections (`.rodata`).
+    pub def: MapDef,
+    /// The first contents of its only element, for maps of global variables that are not all zeroes: exactly
+    /// `def.value_size` bytes.
+    pub initial: Option<Vec<u8>>,
+    /// The variables in it, ascending by offset; empty for declared maps.
+    pub variables: Vec<Variable>,
+    /// What its elements hold at first, for maps of maps and of programs.
+    pub entries: Vec<MapEntry>,
+    /// The key's type as C writes it, if declared by type.
+    pub key_type: Option<String>,
+    /// The value's type as C writes it, if declared by type.
+    pub value_type: Option<String>,
+    /// Whether the declaration asks for it to be shared by name (`LIBBPF_PIN_BY_NAME`).
+    pub pinned: bool,
+    /// The attribute `map_extra`, whose meaning depends on the kind.
+    pub extra: u64,
+}
+
+/// A global variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name; `function.variable` for a static variable of a function.
+    pub name: String,
+    /// Bytes from the start of the map's value.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub size: u32,
+    /// Whether programs may only read it.
+    pub read_only: bool,
+    /// Its type as C writes it, without qualifiers; `None` without type information.
+    pub type_name: Option<String>,
+}
+
+/// An element of a map of maps or of programs that is filled from the beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    /// Its index.
+    pub index: u32,
+    /// What it holds.
+    pub target: EntryTarget,
+}
+
+/// What an element of a map holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryTarget {
+    /// The map of this index in the object's list.
+    Map(u32),
+    /// The program of this name.
+    Program(String),
+}
+
+impl Object {
+    /// Reads an object file. Memory is bounded by a multiple of the file's size.
+    ///
+    /// # Errors
+    ///
+    /// Where the file is no BPF object or is damaged, where type information is damaged, and where a map's
+    /// declaration means nothing. [`Error`] says what and where.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let elf = Elf::parse(bytes)?;
+        let btf = elf.section(".BTF").map(|section| Btf::parse(&elf, section)).transpose()?;
+        let ext = match (&btf, elf.section(".BTF.ext")) {
+            (Some(btf), Some(section)) => Some(Ext::parse(&elf, btf, section)?),
+            _ => None,
+        };
+        let mut roles = vec![Role::Other; elf.sections.len()];
+        let mut object_maps = Vec::new();
+        let mut map_ranges = Vec::new();
+        if let Some(section) = elf.section(maps::SECTION) {
+            roles[section] = Role::Maps;
+            for declared in maps::declared(&elf, btf.as_ref(), section)? {
+                object_maps.push(declared.map);
+                map_ranges.push(declared.range);
+            }
+        }
+        for (index, section) in elf.sections.iter().enumerate() {
+            if &*section.name == "maps" && section.content == Content::Data && section.size > 0 {
+                return Err(Error::LegacyMaps { section: section.name.to_string() });
+            }
+            if data::is_data(section) {
+                // Fits: there are fewer sections than bytes in the file, and a section number has 32 bits.
+                roles[index] = Role::Data(object_maps.len() as u32);
+                object_maps.push(data::map(&elf, index)?);
+            }
+        }
+        let map_of = |section: usize| match roles[section] {
+            Role::Data(map) => Some(map as usize),
+            _ => None,
+        };
+        data::variables(&elf, btf.as_ref(), map_of, &mut object_maps)?;
+        let functions = Functions::parse(&elf)?;
+        let license = license(&elf);
+        let gpl_compatible = is_gpl_compatible(&license);
+        let object = Arc::new(Parsed { elf, btf, ext, roles, map_ranges, functions, gpl_compatible });
+        let programs = object.programs()?;
+        Ok(Self { programs, maps: object_maps, license })
+    }
+
+    /// Its programs, in the order of their sections.
+    pub fn programs(&self) -> &[Program] {
+        &self.programs
+    }
+
+    /// The program of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchProgram`], which lists those that exist, or [`Error::NoProgram`].
+    pub fn program(&self, name: &str) -> Result<&Program, Error> {
+        match self.programs.iter().find(|program| program.name == name) {
+            Some(program) => Ok(program),
+            None if self.programs.is_empty() => Err(Error::NoProgram),
+            None => Err(Error::NoSuchProgram { name: name.into(), known: self.program_names() }),
+        }
+    }
+
+    /// The only program.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SeveralPrograms`] or [`Error::NoProgram`].
+    pub fn only_program(&self) -> Result<&Program, Error> {
+        match &*self.programs {
+            [] => Err(Error::NoProgram),
+            [program] => Ok(program),
+            _ => Err(Error::SeveralPrograms { known: self.program_names() }),
+        }
+    }
+
+    /// Its maps. Programs name them by their index here.
+    pub fn maps(&self) -> &[ObjectMap] {
+        &self.maps
+    }
+
+    /// The map of that name with its index.
+    pub fn map(&self, name: &str) -> Option<(u32, &ObjectMap)> {
+        (0..).zip(&self.maps).find(|(_, map)| map.def.name == name)
+    }
+
+    /// The global variable of that name, with the index of the map it is in.
+    pub fn variable(&self, name: &str) -> Option<(u32, &Variable)> {
+        let maps = (0..).zip(&self.maps);
+        maps.flat_map(|(index, map)| map.variables.iter().map(move |variable| (index, variable)))
+            .find(|(_, variable)| variable.name == name)
+    }
+
+    /// The value that a global variable has before any program runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchVariable`].
+    pub fn initial_value(&self, name: &str) -> Result<Cow<'_, [u8]>, Error> {
+        let (map, variable) =
+            self.variable(name).ok_or_else(|| Error::NoSuchVariable { name: name.into() })?;
+        Ok(match &self.maps[map as usize].initial {
+            Some(bytes) => Cow::Borrowed(&bytes[variable.range()]),
+            None => Cow::Owned(vec![0; variable.size as usize]),
+        })
+    }
+
+    /// Gives a global variable another value before any program runs; the only way to change those in
+    /// `.rodata`, which the verifier takes for constants.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchVariable`], and [`Error::VariableSize`] where `value` is not exactly as large as the
+    /// variable.
+    pub fn set_initial_value(&mut self, name: &str, value: &[u8]) -> Result<(), Error> {
+        let (map, variable) =
+            self.variable(name).ok_or_else(|| Error::NoSuchVariable { name: name.into() })?;
+        if value.len() != variable.size as usize {
+            return Err(Error::VariableSize { name: name.into(), size: variable.size, given: value.len() });
+        }
+        let range = variable.range();
+        let map = &mut self.maps[map as usize];
+        let size = map.def.value_size as usize;
+        map.initial.get_or_insert_with(|| vec![0; size])[range].copy_from_slice(value);
+        Ok(())
+    }
+
+    /// What the section `license` says; empty where there is none.
+    pub fn license(&self) -> &str {
+        &self.license
+    }
+
+    /// Whether its programs may call helpers that are for GPL-compatible programs.
+    pub fn gpl_compatible(&self) -> bool {
+        is_gpl_compatible(&self.license)
+    }
+
+    fn program_names(&self) -> Vec<String> {
+        self.programs.iter().map(|program| program.name.clone()).collect()
+    }
+}
+
+impl Program {
+    /// Its name: that of its function.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The section it is in.
+    pub fn section(&self) -> &str {
+        &self.section
+    }
+
+    /// The type its section stands for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSection`].
+    pub fn program_type(&self) -> Result<&'static ProgramType, Error> {
+        ProgramType::from_section(&self.section).ok_or_else(|| Error::UnknownSection {
+            program: self.name.clone(),
+            section: self.section.clone(),
+        })
+    }
+
+    /// Links the program with the functions it calls. `program_type` overrides what its section says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownSection`] without an override, and everything that can be wrong with instructions,
+    /// relocations and line records of the functions that it reaches.
+    pub fn source(&self, program_type: Option<&'static ProgramType>) -> Result<ProgramSource, Error> {
+        let program_type = match program_type {
+            Some(program_type) => program_type,
+            None => self.program_type()?,
+        };
+        let linked = link::link(&self.object, &self.name, self.function)?;
+        lines::refuse_core_relocations(&self.object, &linked.origins)?;
+        let lines = lines::lines(&self.object, &linked.functions, &linked.origins)?;
+        Ok(ProgramSource {
+            name: self.name.clone(),
+            program_type,
+            insns: linked.insns,
+            functions: linked.functions,
+            lines,
+            gpl_compatible: self.object.gpl_compatible,
+        })
+    }
+}
+
+impl ObjectMap {
+    /// A map with nothing but its definition.
+    pub(crate) fn new(def: MapDef) -> Self {
+        Self {
+            def,
+            initial: None,
+            variables: Vec::new(),
+            entries: Vec::new(),
+            key_type: None,
+            value_type: None,
+            pinned: false,
+            extra: 0,
+        }
+    }
+}
+
+impl Variable {
+    /// The bytes of the map's value that it takes.
+    pub fn range(&self) -> Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.size as usize
+    }
+}
+
+/// What programs share of the file.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) elf: Elf,
+    pub(crate) btf: Option<Btf>,
+    pub(crate) ext: Option<Ext>,
+    /// By section.
+    pub(crate) roles: Vec<Role>,
+    /// Where the maps declared in `.maps` stand, by index.
+    pub(crate) map_ranges: Vec<Range<u64>>,
+    pub(crate) functions: Functions,
+    gpl_compatible: bool,
+}
+
+/// What a section is to programs that refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Declarations of maps.
+    Maps,
+    /// The value of the map of this index.
+    Data(u32),
+    /// Code, or nothing that is loaded.
+    Other,
+}
+
+impl Parsed {
+    fn programs(self: &Arc<Self>) -> Result<Vec<Program>, Error> {
+        let program = |&(symbol, function): &(usize, usize)| {
+            let section = self.functions.function(function).section;
+            Ok(Program {
+                name: self.elf.symbol_name(&self.elf.symbols[symbol])?.into(),
+                section: self.elf.sections[section].name.to_string(),
+                function,
+                object: self.clone(),
+            })
+        };
+        self.functions.programs.iter().map(program).collect()
+    }
+}
+
+fn license(elf: &Elf) -> String {
+    let bytes = elf.section("license").map_or(&[][..], |section| elf.data(section));
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// The licences that Linux counts as compatible (`license_is_gpl_compatible`, documented with
+/// `MODULE_LICENSE`).
+fn is_gpl_compatible(license: &str) -> bool {
+    matches!(
+        license,
+        "GPL" | "GPL v2" | "GPL and additional rights" | "Dual BSD/GPL" | "Dual MIT/GPL" | "Dual MPL/GPL"
+    )
+}

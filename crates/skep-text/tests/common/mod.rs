@@ -1,0 +1,139 @@
+//! What the tests share: machine code to run, an independent reader of /proc/self/smaps, and children.
+
+#![allow(dead_code, reason = "every test file uses its own part of this")]
+
+use std::ops::Range;
+use std::process::{Command, ExitStatus};
+
+use skep_text::{Arena, Text};
+
+/// A function that returns `value`.
+pub(crate) fn returns(value: u32) -> Vec<u8> {
+    if cfg!(target_arch = "x86_64") {
+        // mov eax, value; ret
+        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat()
+    } else {
+        // movz w0, #low; movk w0, #high, lsl #16; ret
+        let words = [0x5280_0000 | (value & 0xffff) << 5, 0x72a0_0000 | (value >> 16) << 5, 0xd65f_03c0];
+        words.map(u32::to_le_bytes).concat()
+    }
+}
+
+/// The trap that holes are filled with.
+pub(crate) fn trap() -> &'static [u8] {
+    if cfg!(target_arch = "x86_64") { &[0xcc] } else { &[0x00, 0x00, 0x20, 0xd4] }
+}
+
+pub(crate) fn is_all_traps(bytes: &[u8]) -> bool {
+    bytes.chunks(trap().len()).all(|bytes| bytes == trap())
+}
+
+/// Places `code`, followed by traps up to `len` bytes.
+pub(crate) fn place(arena: &Arena, code: &[u8], len: usize) -> Result<Text, skep_text::Error> {
+    let mut draft = arena.draft(len)?;
+    draft.bytes_mut()[..code.len()].copy_from_slice(code);
+    draft.finalize()
+}
+
+pub(crate) fn place_returns(arena: &Arena, value: u32) -> Text {
+    let code = returns(value);
+    place(arena, &code, code.len()).unwrap()
+}
+
+pub(crate) fn call(text: &Text) -> u32 {
+    call_at(text.address())
+}
+
+/// Calls what is, or was, at `address`. The tests call this with addresses of functions made by [`returns`] that are
+/// alive, or with stale ones in children that are expected to die of it.
+pub(crate) fn call_at(address: usize) -> u32 {
+    let pointer = std::ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: see above.
+    let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(pointer) };
+    function()
+}
+
+/// Reads memory by address, for places that no live handle covers.
+pub(crate) fn peek(range: Range<usize>) -> Vec<u8> {
+    let start = std::ptr::with_exposed_provenance::<u8>(range.start);
+    // SAFETY: the tests name ranges of packs that are mapped and that nobody writes at the moment.
+    unsafe { std::slice::from_raw_parts(start, range.len()) }.to_vec()
+}
+
+/// One mapping as the kernel describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapping {
+    pub(crate) range: Range<usize>,
+    pub(crate) permissions: String,
+    pub(crate) inode: u64,
+    pub(crate) name: String,
+    pub(crate) flags: Vec<String>,
+}
+
+impl Mapping {
+    pub(crate) fn has(&self, permission: char) -> bool {
+        self.permissions.contains(permission)
+    }
+
+    pub(crate) fn flag(&self, flag: &str) -> bool {
+        self.flags.iter().any(|known| known == flag)
+    }
+}
+
+/// Every mapping of this process, from /proc/self/smaps.
+pub(crate) fn mappings() -> Vec<Mapping> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words[0] == "VmFlags:" {
+            let flags = words[1..].iter().map(|&flag| flag.to_owned()).collect();
+            mappings.last_mut().unwrap().flags = flags;
+        } else if let Some((start, end)) = words[0].split_once('-') {
+            mappings.push(Mapping {
+                range: usize::from_str_radix(start, 16).unwrap()..usize::from_str_radix(end, 16).unwrap(),
+                permissions: words[1].to_owned(),
+                inode: words[4].parse().unwrap(),
+                name: words[5..].join(" "),
+                flags: Vec::new(),
+            });
+        }
+    }
+    assert!(mappings.len() > 5, "smaps was not understood");
+    mappings
+}
+
+/// The mappings inside the arena's range.
+pub(crate) fn executable_views(arena: &Arena) -> Vec<Mapping> {
+    let range = arena.range();
+    let inside = |mapping: &Mapping| range.start <= mapping.range.start && mapping.range.end <= range.end;
+    mappings().into_iter().filter(|mapping| inside(mapping) && mapping.inode != 0).collect()
+}
+
+/// The mappings of the same files outside of the arena's range.
+pub(crate) fn writable_views(arena: &Arena) -> Vec<Mapping> {
+    let inodes: Vec<u64> = executable_views(arena).iter().map(|mapping| mapping.inode).collect();
+    let range = arena.range();
+    let outside = |mapping: &Mapping| !range.contains(&mapping.range.start);
+    mappings().into_iter().filter(|mapping| outside(mapping) && inodes.contains(&mapping.inode)).collect()
+}
+
+/// The environment variable that makes a test do in a child what its parent watches.
+const CHILD: &str = "SKEP_TEXT_CHILD";
+
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs one test of this binary again as a child, in which [`is_child`] is true.
+pub(crate) fn run_as_child(test: &str) -> ExitStatus {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+    command.status().unwrap()
+}
+
+/// Some children die of a signal; their memory is of no interest.
+pub(crate) fn dump_no_core() {
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(rustix::process::Resource::Core, none).unwrap();
+}

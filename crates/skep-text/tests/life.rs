@@ -1,0 +1,414 @@
+//! Drafts, texts and their memory, from the cradle to the grave.
+
+mod common;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+
+use common::*;
+use skep_text::{Arena, CHUNK_BYTES, Config, Error, PACK_BYTES, Text};
+
+fn arena() -> Arena {
+    Arena::new(Config::new()).unwrap()
+}
+
+fn arena_of(packs: usize) -> Arena {
+    Arena::new(Config::new().reserve(packs * PACK_BYTES)).unwrap()
+}
+
+#[test]
+fn code_runs_where_the_draft_said_it_would() {
+    let arena = arena();
+    let code = returns(0x1234_5678);
+    let mut draft = arena.draft(code.len()).unwrap();
+    let address = draft.address();
+    assert!(address.is_multiple_of(CHUNK_BYTES));
+    assert!(arena.range().contains(&address));
+    draft.bytes_mut().copy_from_slice(&code);
+    assert!(is_all_traps(&peek(address..address + CHUNK_BYTES)), "nothing is written before finalize");
+    let text = draft.finalize().unwrap();
+    assert_eq!(text.address(), address);
+    assert_eq!(text.range(), address..address + code.len());
+    assert_eq!(text.bytes(), code);
+    assert_eq!(call(&text), 0x1234_5678);
+}
+
+#[test]
+fn functions_can_call_each_other_because_all_are_placed_before_any_is_encoded() {
+    let arena = arena();
+    let callee_code = returns(77);
+    let mut callee = arena.draft(callee_code.len()).unwrap();
+    let mut caller = arena.draft(16).unwrap();
+    let distance = callee.address() as i64 - caller.address() as i64;
+    let jump = if cfg!(target_arch = "x86_64") {
+        // jmp rel32, counted from the end of the instruction
+        [&[0xe9][..], &(distance as i32 - 5).to_le_bytes()].concat()
+    } else {
+        (0x1400_0000 | (distance / 4) as u32 & 0x03ff_ffff).to_le_bytes().to_vec()
+    };
+    caller.bytes_mut()[..jump.len()].copy_from_slice(&jump);
+    callee.bytes_mut().copy_from_slice(&callee_code);
+    let caller = caller.finalize().unwrap();
+    let callee = callee.finalize().unwrap();
+    assert_eq!(call(&caller), 77);
+    drop((caller, callee));
+}
+
+#[test]
+fn everything_but_finalized_code_is_traps() {
+    let arena = arena();
+    let view = executable_views(&arena)[0].range.clone();
+    assert!(is_all_traps(&peek(view.clone())), "at birth");
+
+    let draft = arena.draft(100).unwrap();
+    assert!(is_all_traps(draft.bytes()), "a draft starts out as traps");
+    let text = place(&arena, &returns(1), 100).unwrap();
+    let after = text.range().end..view.end;
+    assert!(is_all_traps(&peek(after)), "behind a text");
+    drop(draft);
+
+    let place = text.range();
+    drop(text);
+    assert!(is_all_traps(&peek(place)), "after a text");
+    assert!(is_all_traps(&peek(view)), "everywhere");
+}
+
+#[test]
+fn a_hundred_thousand_drafts_that_are_never_finalized_leak_nothing() {
+    let arena = arena();
+    let _text = place_returns(&arena, 1);
+    let before = arena.occupancy();
+    let mut held = Vec::new();
+    for index in 0..100_000usize {
+        let mut draft = arena.draft(1 + index * 7919 % 5000).unwrap();
+        draft.bytes_mut().fill(0xc3);
+        held.push(draft);
+        if held.len() == 50 {
+            held.clear();
+        }
+    }
+    drop(held);
+    assert_eq!(arena.occupancy(), before);
+    for view in executable_views(&arena) {
+        let bytes = peek(view.range.clone());
+        assert!(is_all_traps(&bytes[CHUNK_BYTES..]), "a draft was written to its place");
+    }
+}
+
+#[test]
+fn occupancy_counts_what_is_there() {
+    let arena = arena();
+    let empty = arena.occupancy();
+    let chunks = PACK_BYTES / CHUNK_BYTES;
+    assert_eq!((empty.packs, empty.empty_packs, empty.mapped_bytes), (1, 1, PACK_BYTES));
+    assert_eq!((empty.chunks_used, empty.chunks_free, empty.chunks_waiting), (0, chunks, 0));
+    assert_eq!((empty.used_bytes, empty.code_bytes, empty.largest_free_run), (0, 0, PACK_BYTES));
+    assert_eq!((empty.drafts, empty.texts, empty.own_mappings), (0, 0, 0));
+    assert_eq!((empty.backing.name(), empty.huge_bytes), ("memfd", Some(0)));
+
+    let text = place(&arena, &returns(1), 65).unwrap();
+    let draft = arena.draft(64).unwrap();
+    let some = arena.occupancy();
+    assert_eq!((some.packs, some.empty_packs, some.mapped_bytes), (1, 0, PACK_BYTES));
+    assert_eq!((some.chunks_used, some.chunks_free), (3, chunks - 3));
+    assert_eq!((some.used_bytes, some.code_bytes), (192, 129));
+    assert_eq!((some.drafts, some.texts), (1, 1));
+    assert_eq!(some.largest_free_run, PACK_BYTES - 192);
+
+    drop((text, draft));
+    assert_eq!(arena.occupancy(), empty);
+}
+
+#[test]
+fn a_draft_can_be_cut_short_and_keeps_its_address() {
+    let arena = arena();
+    let code = returns(5);
+    let mut draft = arena.draft(10 * CHUNK_BYTES).unwrap();
+    let address = draft.address();
+    draft.bytes_mut()[..code.len()].copy_from_slice(&code);
+    assert!(matches!(draft.truncate(0), Err(Error::Empty)));
+    draft.truncate(20 * CHUNK_BYTES).unwrap();
+    assert_eq!(draft.len(), 10 * CHUNK_BYTES, "longer is no cut");
+    draft.truncate(code.len()).unwrap();
+    assert_eq!(draft.bytes(), code);
+    assert_eq!(arena.occupancy().chunks_used, 1);
+    assert_eq!(arena.occupancy().code_bytes, code.len());
+
+    let text = draft.finalize().unwrap();
+    let neighbour = place_returns(&arena, 6);
+    assert_eq!(text.address(), address);
+    assert_eq!(neighbour.address(), address + CHUNK_BYTES, "the rest was free at once");
+    assert_eq!((call(&text), call(&neighbour)), (5, 6));
+    drop((text, neighbour));
+    assert_eq!(arena.occupancy().code_bytes, 0);
+}
+
+#[test]
+fn nothing_too_much_and_too_little_are_refused_with_a_remedy() {
+    let arena = arena_of(2);
+    let range = 2 * PACK_BYTES;
+    assert!(matches!(arena.draft(0), Err(Error::Empty)));
+    for len in [range + 1, usize::MAX] {
+        match arena.draft(len) {
+            Err(error @ Error::TooLong { len: told, range: size, .. }) => {
+                assert_eq!((told, size), (len, range));
+                assert!(error.to_string().contains("Config::reserve"), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for (config, setting) in [
+        (Config::new().reserve(PACK_BYTES - 1), "Config::reserve"),
+        (Config::new().limit(PACK_BYTES - 1), "Config::limit"),
+    ] {
+        let error = Arena::new(config).unwrap_err();
+        assert!(matches!(&error, Error::TooSmall { setting: told, .. } if *told == setting), "{error:?}");
+        assert!(error.to_string().starts_with(setting), "{error}");
+    }
+}
+
+#[test]
+fn the_memory_limit_holds_and_says_so_and_room_comes_back() {
+    let limit = 2 * PACK_BYTES;
+    let arena = Arena::new(Config::new().limit(limit)).unwrap();
+    let mut texts = Vec::new();
+    let error = loop {
+        match place(&arena, &returns(9), 100_000) {
+            Ok(text) => texts.push(text),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(texts.len(), 2 * (PACK_BYTES / 100_000usize.next_multiple_of(CHUNK_BYTES)));
+    assert!(
+        matches!(error, Error::Limit { wanted: PACK_BYTES, mapped, limit: told } if mapped == limit && told == limit)
+    );
+    assert!(error.to_string().contains("Config::limit"), "{error}");
+    assert_eq!(arena.occupancy().mapped_bytes, limit);
+
+    assert!(matches!(arena.draft(PACK_BYTES + 1), Err(Error::Limit { .. })));
+    assert!(texts.iter().all(|text| call(text) == 9), "a refusal disturbs nobody");
+    texts.pop();
+    texts.push(place(&arena, &returns(9), 100_000).unwrap());
+    texts.clear();
+    let after = arena.occupancy();
+    assert_eq!((after.packs, after.mapped_bytes, after.chunks_used), (1, PACK_BYTES, 0));
+}
+
+#[test]
+fn a_full_range_is_an_error_and_room_comes_back() {
+    let arena = arena_of(3);
+    let mut texts: Vec<Text> = Vec::new();
+    let error = loop {
+        match place(&arena, &returns(9), PACK_BYTES / 2) {
+            Ok(text) => texts.push(text),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(texts.len(), 6);
+    assert!(matches!(error, Error::RangeFull { len: PACK_BYTES, .. }), "{error:?}");
+    assert!(error.to_string().contains("Config::reserve"), "{error}");
+    texts.clear();
+    assert_eq!(arena.occupancy().packs, 1);
+    assert_eq!(call(&place_returns(&arena, 3)), 3);
+}
+
+#[test]
+fn one_empty_pack_is_kept_and_the_others_go_back_to_the_system() {
+    let arena = arena_of(8);
+    let texts: Vec<Text> = (0..8).map(|value| place(&arena, &returns(value), PACK_BYTES).unwrap()).collect();
+    assert_eq!(arena.occupancy().packs, 8);
+    assert_eq!(executable_views(&arena).len(), 8);
+    assert!(texts.iter().enumerate().all(|(index, text)| call(text) == index as u32));
+    drop(texts);
+    let after = arena.occupancy();
+    assert_eq!((after.packs, after.empty_packs, after.mapped_bytes), (1, 1, PACK_BYTES));
+    assert_eq!(executable_views(&arena).len(), 1);
+    assert_eq!(writable_views(&arena).len(), 1);
+    let kept = executable_views(&arena)[0].inode;
+
+    // A program that is loaded and freed alone, again and again, always finds the same pack.
+    for _ in 0..10 {
+        assert_eq!(call(&place(&arena, &returns(4), PACK_BYTES).unwrap()), 4);
+        assert_eq!(executable_views(&arena)[0].inode, kept);
+    }
+}
+
+#[test]
+fn a_text_longer_than_a_pack_has_pages_of_its_own() {
+    let arena = arena_of(8);
+    let before = arena.occupancy();
+    let len = 2 * PACK_BYTES + 5000;
+    let code = returns(0xabcd);
+    let mut draft = arena.draft(len).unwrap();
+    draft.bytes_mut()[len - code.len() - 2..][..code.len()].copy_from_slice(&code);
+    let expected = draft.bytes().to_vec();
+    let text = draft.finalize().unwrap();
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(call_at(text.range().end - code.len() - 2), 0xabcd);
+    }
+    assert_eq!(text.bytes(), expected);
+
+    let during = arena.occupancy();
+    let pages = len.next_multiple_of(rustix::param::page_size());
+    assert_eq!(during.own_mappings, 1);
+    assert_eq!(during.mapped_bytes, before.mapped_bytes + pages);
+    assert_eq!((during.used_bytes, during.code_bytes), (pages, len));
+    assert_eq!(executable_views(&arena).len(), 2);
+    assert!(is_all_traps(&peek(text.range().end..text.address() + pages)));
+
+    // It stands in nobody's way, and nobody in its.
+    let small = place_returns(&arena, 8);
+    let another = place(&arena, &returns(9), 3 * PACK_BYTES).unwrap();
+    assert_eq!((call(&small), call(&another)), (8, 9));
+    assert!(matches!(arena.draft(3 * PACK_BYTES), Err(Error::RangeFull { .. })));
+    drop((small, text, another));
+    assert_eq!(arena.occupancy(), before);
+    assert_eq!(executable_views(&arena).len(), 1);
+
+    // The reserve gives way to a text that needs the whole range.
+    let whole = place(&arena, &returns(10), 8 * PACK_BYTES).unwrap();
+    assert_eq!(call(&whole), 10);
+    assert_eq!(arena.occupancy().packs, 0);
+    drop(whole);
+    assert_eq!(arena.occupancy().mapped_bytes, 0);
+    assert_eq!(call(&place_returns(&arena, 11)), 11);
+}
+
+#[test]
+fn a_draft_may_be_finalized_and_a_text_dropped_on_another_thread_and_outlive_the_arena() {
+    let arena = arena();
+    let code = returns(31);
+    let mut draft = arena.draft(code.len()).unwrap();
+    draft.bytes_mut().copy_from_slice(&code);
+    drop(arena);
+    let text = thread::spawn(move || draft.finalize().unwrap()).join().unwrap();
+    assert_eq!(call(&text), 31);
+    assert_eq!(thread::spawn(move || call(&text)).join().unwrap(), 31);
+}
+
+#[test]
+fn the_last_handle_takes_every_mapping_along() {
+    let arena = arena_of(8);
+    let range = arena.range();
+    let texts: Vec<Text> = (0..3).map(|value| place(&arena, &returns(value), PACK_BYTES).unwrap()).collect();
+    let own = place(&arena, &returns(3), 2 * PACK_BYTES).unwrap();
+    let views: Vec<Mapping> = executable_views(&arena).into_iter().chain(writable_views(&arena)).collect();
+    assert_eq!(views.len(), 8);
+    let another = arena.clone();
+    drop((arena, texts, own, another));
+    let left = mappings();
+    for view in views {
+        assert!(
+            !left.iter().any(|mapping| mapping.inode == view.inode && mapping.name == view.name),
+            "{view:?}"
+        );
+    }
+    assert!(!left.iter().any(|mapping| mapping.has('x') && range.contains(&mapping.range.start)));
+}
+
+#[test]
+fn many_threads_load_run_and_free_and_every_result_is_right() {
+    const THREADS: u32 = 8;
+    let arena = arena();
+    let before = arena.occupancy();
+    let serial = AtomicU32::new(1);
+    thread::scope(|scope| {
+        for seed in 0..THREADS {
+            let (arena, serial) = (&arena, &serial);
+            scope.spawn(move || {
+                let mut random = Random(seed.into());
+                let mut held: Vec<(Text, u32)> = Vec::new();
+                for _ in 0..4000 {
+                    let value = serial.fetch_add(1, Ordering::Relaxed);
+                    let len = match random.below(100) {
+                        0 => 50_000 + random.below(400_000),
+                        1..20 => 1000 + random.below(4000),
+                        _ => 16 + random.below(600),
+                    };
+                    if random.below(10) == 0 {
+                        drop(arena.draft(len).unwrap());
+                    }
+                    held.push((place(arena, &returns(value), len).unwrap(), value));
+                    for _ in 0..3 {
+                        let (text, value) = &held[random.below(held.len())];
+                        assert_eq!(call(text), *value);
+                    }
+                    while held.len() > 40 {
+                        let (text, value) = held.swap_remove(random.below(held.len()));
+                        assert_eq!(call(&text), value);
+                    }
+                }
+                for (text, value) in &held {
+                    assert_eq!(call(text), *value);
+                }
+            });
+        }
+    });
+    let after = arena.occupancy();
+    assert_eq!(after, before, "something leaked");
+    for view in executable_views(&arena) {
+        assert!(is_all_traps(&peek(view.range)));
+    }
+}
+
+#[test]
+fn texts_travel_between_threads_and_run_on_all_of_them() {
+    const THREADS: usize = 4;
+    const ROUNDS: u32 = 3000;
+    let arena = arena();
+    let shared: Mutex<Option<(std::sync::Arc<Text>, u32)>> = Mutex::new(None);
+    let start = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for index in 0..THREADS {
+            let (arena, shared, start) = (&arena, &shared, &start);
+            scope.spawn(move || {
+                start.wait();
+                for round in 0..ROUNDS {
+                    if index == 0 || round % 7 == 0 {
+                        let value = round * THREADS as u32 + index as u32;
+                        let text = std::sync::Arc::new(place_returns(arena, value));
+                        *shared.lock().unwrap() = Some((text, value));
+                    }
+                    let current = shared.lock().unwrap().clone();
+                    if let Some((text, value)) = current {
+                        assert_eq!(call(&text), value);
+                    }
+                }
+            });
+        }
+    });
+    drop(shared);
+    assert_eq!(arena.occupancy().chunks_used, 0);
+}
+
+#[test]
+fn a_limit_is_never_reported_while_the_room_is_just_being_given_back() {
+    // Two threads, each with at most one text that fills a pack, and a limit of two packs: always room for both.
+    let arena = Arena::new(Config::new().limit(2 * PACK_BYTES)).unwrap();
+    thread::scope(|scope| {
+        for value in 0..2 {
+            let arena = &arena;
+            scope.spawn(move || {
+                for _ in 0..150 {
+                    let text = place(arena, &returns(value), PACK_BYTES - 100).unwrap();
+                    assert_eq!(call(&text), value);
+                }
+            });
+        }
+    });
+    assert_eq!(arena.occupancy().mapped_bytes, PACK_BYTES);
+}
+
+/// SplitMix64: good enough to shuffle a test, and the same every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % limit as u64) as usize
+    }
+}

@@ -1,0 +1,121 @@
+//! A range near the host's code, so that generated code calls it directly; and machines that have less to give.
+
+mod common;
+
+use common::*;
+use skep_text::{Arena, Config, Error, PACK_BYTES, Step};
+
+extern "C" fn helper() -> u32 {
+    4711
+}
+
+#[test]
+fn generated_code_calls_the_hosts_functions_directly() {
+    let helper = helper as *const () as usize;
+    // On aarch64 only a smaller range has a chance to be near.
+    let reserve = if cfg!(target_arch = "x86_64") { Config::MAX_RESERVE } else { 64 << 20 };
+    let arena = Arena::new(Config::new().reserve(reserve).near(helper)).unwrap();
+    assert_eq!(arena.range().len(), reserve);
+    assert!(arena.reaches(helper), "{:x?} is far from {helper:x}", arena.range());
+
+    // From the first pack and from the last.
+    let mut texts = Vec::new();
+    for len in [64, PACK_BYTES, PACK_BYTES, 64] {
+        let mut draft = arena.draft(len).unwrap();
+        let distance = helper as i64 - draft.address() as i64;
+        let jump = if cfg!(target_arch = "x86_64") {
+            [&[0xe9][..], &i32::try_from(distance - 5).unwrap().to_le_bytes()].concat()
+        } else {
+            assert!(distance.abs() < 1 << 27);
+            (0x1400_0000 | (distance / 4) as u32 & 0x03ff_ffff).to_le_bytes().to_vec()
+        };
+        draft.bytes_mut()[..jump.len()].copy_from_slice(&jump);
+        texts.push(draft.finalize().unwrap());
+    }
+    assert!(texts.iter().all(|text| call(text) == 4711));
+}
+
+#[test]
+fn several_arenas_find_room_near_the_same_function() {
+    let helper = helper as *const () as usize;
+    let arenas: Vec<Arena> =
+        (0..3).map(|_| Arena::new(Config::new().reserve(64 << 20).near(helper)).unwrap()).collect();
+    if cfg!(target_arch = "x86_64") {
+        assert!(arenas.iter().all(|arena| arena.reaches(helper)));
+    }
+    let texts: Vec<_> = arenas.iter().map(|arena| place_returns(arena, 1)).collect();
+    assert!(texts.iter().all(|text| call(text) == 1));
+}
+
+#[test]
+fn an_impossible_wish_is_told_and_does_no_harm() {
+    // Not addresses that anything could be mapped at.
+    for near in [usize::MAX, 1 << 63] {
+        let arena = Arena::new(Config::new().near(near)).unwrap();
+        assert!(!arena.reaches(near));
+        assert_eq!(call(&place_returns(&arena, 2)), 2);
+    }
+}
+
+#[test]
+fn a_range_reaches_itself_and_not_the_other_end_of_the_world() {
+    let arena = Arena::new(Config::new()).unwrap();
+    let range = arena.range();
+    assert!(arena.reaches(range.start) && arena.reaches(range.end - 1));
+    assert!(!arena.reaches(range.end + (1 << 31)) && !arena.reaches(0));
+}
+
+#[test]
+fn where_addresses_are_short_the_range_is_smaller() {
+    if is_child() {
+        let used = rustix::process::Rlimit { current: Some(640 << 20), maximum: Some(640 << 20) };
+        rustix::process::setrlimit(rustix::process::Resource::As, used).unwrap();
+        let arena = Arena::new(Config::new()).unwrap();
+        let len = arena.range().len();
+        assert!((PACK_BYTES..640 << 20).contains(&len), "{len}");
+        assert_eq!(call(&place_returns(&arena, 3)), 3);
+
+        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(640 << 20) };
+        rustix::process::setrlimit(rustix::process::Resource::As, none).unwrap();
+        let refused = Arena::new(Config::new());
+        rustix::process::setrlimit(rustix::process::Resource::As, used).unwrap();
+        let error = refused.unwrap_err();
+        assert!(matches!(error, Error::System { .. }), "{error:?}");
+        assert_eq!(call(&place_returns(&arena, 4)), 4, "the other arena does not care");
+        return;
+    }
+    let status = run_as_child("where_addresses_are_short_the_range_is_smaller");
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn where_files_are_short_the_error_says_what_to_raise_and_nothing_is_lost() {
+    if is_child() {
+        let arena = Arena::new(Config::new()).unwrap();
+        let few = rustix::process::Rlimit { current: Some(3), maximum: Some(1024) };
+        let many = rustix::process::Rlimit { current: Some(1024), maximum: Some(1024) };
+        // No descriptor left, then one: the file can be created and not be opened again.
+        let mut before = None;
+        for limit in [few, few, rustix::process::Rlimit { current: Some(first_free_descriptor() + 1), ..few }]
+        {
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+            let refused = arena.draft(PACK_BYTES + 1);
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, many).unwrap();
+            let error = refused.unwrap_err();
+            let step = matches!(error, Error::System { step: Step::CreateFile | Step::ReopenFile, .. });
+            assert!(step && error.to_string().contains("ulimit -n"), "{error}");
+            // After the first refusal: until then the test itself may need more memory.
+            let now = (arena.occupancy(), mappings().len());
+            assert_eq!(now, *before.get_or_insert(now.clone()));
+        }
+        assert_eq!(call(&place(&arena, &returns(6), PACK_BYTES + 1).unwrap()), 6);
+        return;
+    }
+    let status = run_as_child("where_files_are_short_the_error_says_what_to_raise_and_nothing_is_lost");
+    assert!(status.success(), "{status}");
+}
+
+fn first_free_descriptor() -> u64 {
+    use std::os::fd::AsRawFd;
+    std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64
+}

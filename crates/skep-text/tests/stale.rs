@@ -1,0 +1,83 @@
+//! A call into code that is gone dies; it never runs something else. In children, because they do die.
+
+mod common;
+
+use std::os::unix::process::ExitStatusExt;
+
+use common::*;
+use skep_text::{Arena, CHUNK_BYTES, Config, PACK_BYTES};
+
+const SIGTRAP: i32 = 5;
+const SIGSEGV: i32 = 11;
+
+fn dies_of(test: &str, signal: i32) {
+    let status = run_as_child(test);
+    assert_eq!(status.signal(), Some(signal), "{status}");
+}
+
+#[test]
+fn a_call_into_a_freed_text_dies_on_a_trap() {
+    if is_child() {
+        dump_no_core();
+        let arena = Arena::new(Config::new()).unwrap();
+        let text = place_returns(&arena, 1);
+        assert_eq!(call(&text), 1);
+        let address = text.address();
+        drop(text);
+        std::process::exit(call_at(address) as i32);
+    }
+    dies_of("a_call_into_a_freed_text_dies_on_a_trap", SIGTRAP);
+}
+
+#[test]
+fn a_call_into_the_middle_of_a_freed_text_dies_on_a_trap() {
+    if is_child() {
+        dump_no_core();
+        let arena = Arena::new(Config::new()).unwrap();
+        let text = place(&arena, &returns(1).repeat(100), 100 * returns(1).len()).unwrap();
+        let address = text.address() + 57 * returns(1).len();
+        assert_eq!(call_at(address), 1);
+        drop(text);
+        std::process::exit(call_at(address) as i32);
+    }
+    dies_of("a_call_into_the_middle_of_a_freed_text_dies_on_a_trap", SIGTRAP);
+}
+
+#[test]
+fn a_call_into_a_draft_that_is_not_finalized_dies_on_a_trap() {
+    if is_child() {
+        dump_no_core();
+        let arena = Arena::new(Config::new()).unwrap();
+        let mut draft = arena.draft(CHUNK_BYTES).unwrap();
+        draft.bytes_mut()[..returns(1).len()].copy_from_slice(&returns(1));
+        std::process::exit(call_at(draft.address()) as i32);
+    }
+    dies_of("a_call_into_a_draft_that_is_not_finalized_dies_on_a_trap", SIGTRAP);
+}
+
+#[test]
+fn code_that_runs_past_its_end_dies_on_a_trap() {
+    if is_child() {
+        dump_no_core();
+        let arena = Arena::new(Config::new()).unwrap();
+        let code = returns(1);
+        let no_return = &code[..code.len() - if cfg!(target_arch = "x86_64") { 1 } else { 4 }];
+        let text = place(&arena, no_return, no_return.len()).unwrap();
+        std::process::exit(call(&text) as i32);
+    }
+    dies_of("code_that_runs_past_its_end_dies_on_a_trap", SIGTRAP);
+}
+
+#[test]
+fn a_call_into_a_pack_that_was_returned_dies_on_a_fault() {
+    if is_child() {
+        dump_no_core();
+        let arena = Arena::new(Config::new()).unwrap();
+        let text = place(&arena, &returns(1), 2 * PACK_BYTES).unwrap();
+        assert_eq!(call(&text), 1);
+        let address = text.address();
+        drop(text);
+        std::process::exit(call_at(address) as i32);
+    }
+    dies_of("a_call_into_a_pack_that_was_returned_dies_on_a_fault", SIGSEGV);
+}

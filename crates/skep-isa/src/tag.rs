@@ -1,9 +1,10 @@
 //! The program tag: eight bytes that name a program by its instructions, as Linux shows them.
 //!
-//! Linux hashes the bytes of the program as loaded and keeps the first eight bytes of the digest: SHA-1 until
-//! version 6.17, SHA-256 since 6.18. The file descriptors that map loads carry differ from load to load, so
-//! the immediates of both slots of such a load count as zero. Jump distances, calls and map indices count
-//! as they are.
+//! Linux hashes the program's bytes and keeps the first eight bytes of the digest: of SHA-1 until version
+//! 6.17, of SHA-256 since 6.18. A map's file descriptor differs from load to load, so in loads by descriptor
+//! (`src` 1 and 2) the immediates of both slots count as zero, the offset into a map's value among them.
+//! Loads by index (`src` 5 and 6), jump distances and calls count as they are. The tests hold tags that
+//! running kernels gave.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
 use crate::encode::{EncodeError, encode};
-use crate::insn::Insn;
+use crate::insn::{Imm64, Insn};
 use crate::slot::Slot;
 
 /// The eight bytes. Prints as the sixteen hexadecimal digits that Linux prints.
@@ -24,7 +25,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// The tag that Linux 6.18 and later give to these instructions (SHA-256).
+/// The tag that Linux 6.18 and later give to these very instructions.
 ///
 /// # Errors
 ///
@@ -33,7 +34,7 @@ pub fn tag(insns: &[Insn]) -> Result<Tag, EncodeError> {
     hash::<Sha256>(insns)
 }
 
-/// The tag that Linux 6.17 and earlier give to these instructions (SHA-1).
+/// The tag that Linux 6.17 and earlier give to these very instructions.
 ///
 /// # Errors
 ///
@@ -42,12 +43,28 @@ pub fn tag_sha1(insns: &[Insn]) -> Result<Tag, EncodeError> {
     hash::<Sha1>(insns)
 }
 
+/// The program with its loads of maps by index turned into loads by descriptor.
+///
+/// Loaders differ: skep's refers to maps by index, libbpf by descriptor. The [`tag`] of this program is what
+/// Linux shows for the same object when libbpf loads it. The descriptors are made up; tags do not see them.
+pub fn with_map_descriptors(insns: &[Insn]) -> Vec<Insn> {
+    let by_descriptor = |insn: &Insn| match *insn {
+        Insn::LoadImm64 { dst, value: Imm64::Map(_) } => Insn::LoadImm64 { dst, value: Imm64::MapFd(0) },
+        Insn::LoadImm64 { dst, value: Imm64::MapValue { offset, .. } } => {
+            Insn::LoadImm64 { dst, value: Imm64::MapFdValue { fd: 0, offset } }
+        }
+        insn => insn,
+    };
+    insns.iter().map(by_descriptor).collect()
+}
+
 fn hash<D: Digest>(insns: &[Insn]) -> Result<Tag, EncodeError> {
     let mut digest = D::new();
-    let mut in_map_load = false;
+    let mut zero_next = false;
     for (insn, slot) in insns.iter().zip(encode(insns)?) {
-        in_map_load = is_map_load(insn) || in_map_load && matches!(insn, Insn::LoadImm64Tail);
-        let slot = if in_map_load { Slot { imm: 0, ..slot } } else { slot };
+        let zero = zero_next || loads_by_descriptor(insn);
+        zero_next = loads_by_descriptor(insn);
+        let slot = if zero { Slot { imm: 0, ..slot } } else { slot };
         digest.update(slot.to_bytes());
     }
     let mut tag = Tag([0; 8]);
@@ -55,9 +72,70 @@ fn hash<D: Digest>(insns: &[Insn]) -> Result<Tag, EncodeError> {
     Ok(tag)
 }
 
-/// Whether Linux leaves out the immediates of this instruction and its tail.
-fn is_map_load(insn: &Insn) -> bool {
-    use crate::insn::Imm64;
-    let Insn::LoadImm64 { value, .. } = insn else { return false };
-    matches!(value, Imm64::MapFd(_) | Imm64::MapFdValue { .. })
+fn loads_by_descriptor(insn: &Insn) -> bool {
+    matches!(insn, Insn::LoadImm64 { value: Imm64::MapFd(_) | Imm64::MapFdValue { .. }, .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asm::assemble;
+
+    /// Program and the tag that Linux 6.18.44 showed for it (socket filters, by `BPF_OBJ_GET_INFO_BY_FD`).
+    const LINUX_6_18: [(&str, &str); 9] = [
+        ("r0 = 0\nexit", "59f4a931744dcdc6"),
+        ("r0 = 2\nexit", "614b434cd8324ecc"),
+        ("r1 = map_fd[3] ll\nr0 = 0\nexit", "0bd0168676c7c779"),
+        ("r1 = map_fd[77] ll\nr0 = 0\nexit", "0bd0168676c7c779"),
+        ("r1 = map_fd_value[77]+8 ll\nr0 = 0\nexit", "28813e616f1f93d1"),
+        ("r1 = map[1] ll\nr0 = 0\nexit", "a21f8a2c54979fac"),
+        ("r1 = map_value[1]+8 ll\nr0 = 0\nexit", "114c5c0d091c4cb6"),
+        ("call pc+1\nexit\nr0 = 7\nexit", "9683c4e123f7f629"),
+        ("r1 = 0x1122334455667788 ll\nr0 = r1\nexit", "93192a8577168235"),
+    ];
+
+    /// Program and the tag that older kernels are widely quoted with: the smallest XDP program, and the one
+    /// that systemd attaches to control groups for `IPAddressDeny`.
+    const OLDER_LINUX: [(&str, &str); 2] = [
+        ("r0 = 2\nexit", "3b185187f1855c4c"),
+        (
+            "r6 = r1
+             r7 = *(u32 *)(r6 + 16)
+             w8 = 0
+             w8 |= 2
+             r0 = 1
+             if r8 != 2 goto +1
+             r0 = 0
+             exit",
+            "6deef7357e7b4530",
+        ),
+    ];
+
+    #[test]
+    fn tags_are_those_of_linux_6_18() {
+        for (text, expected) in LINUX_6_18 {
+            let program = assemble(text).expect(text);
+            assert_eq!(tag(&program).map(|tag| tag.to_string()), Ok(expected.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn sha1_tags_are_those_of_older_kernels() {
+        for (text, expected) in OLDER_LINUX {
+            let program = assemble(text).expect(text);
+            assert_eq!(tag_sha1(&program).map(|tag| tag.to_string()), Ok(expected.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn maps_by_index_get_the_tag_of_maps_by_descriptor_on_request() {
+        for (by_index, by_descriptor) in [(5, 2), (6, 4)] {
+            let program = assemble(LINUX_6_18[by_index].0).expect("assembles");
+            let expected = LINUX_6_18[by_descriptor].1;
+            assert_eq!(
+                tag(&with_map_descriptors(&program)).map(|tag| tag.to_string()),
+                Ok(expected.to_owned())
+            );
+        }
+    }
 }

@@ -17,7 +17,7 @@ use crate::{data, lines, link, maps};
 /// What concerns the whole file is checked by [`Object::parse`]; what concerns one program (relocations,
 /// instructions, lines) by [`Program::source`], so that a program that cannot be used does not keep its
 /// neighbours from running.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Object {
     programs: Vec<Program>,
     maps: Vec<ObjectMap>,

@@ -70,6 +70,9 @@ pub struct Linkage {
     pub maps: Vec<MapLink>,
     /// Implementations by helper number, sorted by it.
     pub helpers: Vec<(u32, HelperFn)>,
+    /// Whether helper 1 is Linux's `map_lookup_elem` and helper 8 its `get_smp_processor_id`, so that they may
+    /// be inlined ([`MapLink::inline`], [`RunEnv::cpu`]).
+    pub inline_linux_helpers: bool,
 }
 
 impl Linkage {

@@ -20,7 +20,7 @@ pub(crate) fn array(value_size: u32) -> MapDef {
 
 fn error(parts: Parts) -> Error {
     let maps = vec![MapLink { handle: 0x1111, value_base: None, inline: None }];
-    Code::new(parts, &Linkage { maps, helpers: Vec::new() }).unwrap_err()
+    Code::new(parts, &Linkage { maps, ..Linkage::default() }).unwrap_err()
 }
 
 fn load_imm64(value: Imm64) -> [Insn; 3] {
@@ -33,7 +33,7 @@ fn maps_become_their_handle_and_values_their_address() {
         MapLink { handle: 0x1111, value_base: None, inline: None },
         MapLink { handle: 0x2222, value_base: Some(0x3000), inline: None },
     ];
-    let linkage = Linkage { maps, helpers: Vec::new() };
+    let linkage = Linkage { maps, ..Linkage::default() };
     for (value, expected) in
         [(Imm64::Map(0), 0x1111), (Imm64::Map(1), 0x2222), (Imm64::MapValue { map: 1, offset: 0x10 }, 0x3010)]
     {

@@ -1,0 +1,175 @@
+//! Arithmetic but division.
+
+use skep_isa::{AluOp, Operand, Reg, Size, Width};
+
+use super::encode::{self, Group1, Mem, Scale, Shift, Unary};
+use super::regs::{Gpr, SCRATCH};
+use super::{Emitter, gpr};
+
+impl Emitter<'_> {
+    /// `dst = value`
+    pub(crate) fn mov_imm(&mut self, dst: Reg, value: u64) {
+        let dst = gpr(dst);
+        self.put(if value == 0 { encode::zero(dst) } else { encode::mov_ri(dst, value) });
+    }
+
+    /// `dst = src`, with 32 bits zero-extended.
+    pub(crate) fn mov_reg(&mut self, width: Width, dst: Reg, src: Reg) {
+        self.put(encode::mov_rr(width, gpr(dst), gpr(src)));
+    }
+
+    /// `dst` = the zero-extended lowest bytes of `src`.
+    pub(crate) fn zero_extend(&mut self, from: Size, dst: Reg, src: Reg) {
+        self.put(encode::movzx_rr(from, gpr(dst), gpr(src)));
+    }
+
+    /// `dst` = the sign-extended lowest bytes of `src`.
+    pub(crate) fn sign_extend(&mut self, width: Width, from: Size, dst: Reg, src: Reg) {
+        self.put(encode::movsx_rr(width, from, gpr(dst), gpr(src)));
+    }
+
+    /// `dst = -dst`
+    pub(crate) fn neg(&mut self, width: Width, dst: Reg) {
+        self.put(encode::unary(Unary::Neg, width, gpr(dst)));
+    }
+
+    /// `dst op= src`
+    pub(crate) fn alu(&mut self, op: AluOp, width: Width, dst: Reg, src: Operand) {
+        match src {
+            Operand::Reg(src) => self.alu_reg(op, width, dst, src),
+            Operand::Imm(imm) => self.alu_imm(op, width, dst, imm),
+        }
+    }
+
+    /// `dst = a + b`
+    pub(crate) fn add3(&mut self, width: Width, dst: Reg, a: Reg, b: Operand) {
+        let mem = match b {
+            Operand::Imm(imm) => Mem::at(gpr(a), imm),
+            // As a base, `rbp` and `r13` would need a displacement.
+            Operand::Reg(b) if gpr(a).low() == 5 => Mem::indexed(gpr(b), gpr(a), Scale::X1),
+            Operand::Reg(b) => Mem::indexed(gpr(a), gpr(b), Scale::X1),
+        };
+        self.put(encode::lea(width, gpr(dst), mem));
+    }
+
+    /// `dst = a * imm`
+    pub(crate) fn mul3(&mut self, width: Width, dst: Reg, a: Reg, imm: i32) {
+        let scale = match imm {
+            3 => Scale::X2,
+            5 => Scale::X4,
+            9 => Scale::X8,
+            _ => return self.put(encode::imul_rri(width, gpr(dst), gpr(a), imm)),
+        };
+        self.put(encode::lea(width, gpr(dst), Mem::indexed(gpr(a), gpr(a), scale)));
+    }
+
+    /// `dst` rotated to the left by `count`, which is neither 0 nor the width.
+    pub(crate) fn rotate(&mut self, width: Width, dst: Reg, src: Reg, count: u8) {
+        if dst != src {
+            if self.features.bmi2 {
+                let right = width.bits() as u8 - count;
+                return self.put(encode::rorx(width, gpr(dst), gpr(src), right));
+            }
+            self.mov_reg(width, dst, src);
+        }
+        self.put(encode::shift_ri(Shift::Rol, width, gpr(dst), count));
+    }
+
+    /// Swaps the bytes of the lowest `size` bytes and zero-extends them. `clean` says that nothing lies above
+    /// them.
+    pub(crate) fn swap_bytes(&mut self, size: Size, dst: Reg, clean: bool) {
+        let dst = gpr(dst);
+        match size {
+            Size::B2 if clean => self.put(encode::swap16(dst)),
+            Size::B1 | Size::B2 => {
+                self.put(encode::bswap(Width::W32, dst));
+                self.put(encode::shift_ri(Shift::Shr, Width::W32, dst, 16));
+            }
+            Size::B4 => self.put(encode::bswap(Width::W32, dst)),
+            Size::B8 => self.put(encode::bswap(Width::W64, dst)),
+        }
+    }
+
+    fn alu_reg(&mut self, op: AluOp, width: Width, dst: Reg, src: Reg) {
+        let (to, from) = (gpr(dst), gpr(src));
+        match op {
+            AluOp::Add => self.put(encode::alu_rr(Group1::Add, width, to, from)),
+            AluOp::Sub => self.put(encode::alu_rr(Group1::Sub, width, to, from)),
+            AluOp::Or => self.put(encode::alu_rr(Group1::Or, width, to, from)),
+            AluOp::And => self.put(encode::alu_rr(Group1::And, width, to, from)),
+            AluOp::Xor => self.put(encode::alu_rr(Group1::Xor, width, to, from)),
+            AluOp::Mul => self.put(encode::imul_rr(width, to, from)),
+            AluOp::Mov => self.put(encode::mov_rr(width, to, from)),
+            AluOp::Lsh => self.shift(Shift::Shl, width, to, from),
+            AluOp::Rsh => self.shift(Shift::Shr, width, to, from),
+            AluOp::Arsh => self.shift(Shift::Sar, width, to, from),
+            AluOp::Div | AluOp::Mod => self.divide(op == AluOp::Mod, width, dst, Operand::Reg(src)),
+            AluOp::Sdiv | AluOp::Smod => self.divide_signed(op == AluOp::Smod, width, dst, Operand::Reg(src)),
+        }
+    }
+
+    fn alu_imm(&mut self, op: AluOp, width: Width, dst: Reg, imm: i32) {
+        let to = gpr(dst);
+        // Counts are masked as the operation defines it.
+        let count = imm as u8 & (width.bits() as u8 - 1);
+        match op {
+            AluOp::Add => self.add_imm(width, to, imm),
+            // 128 is the one number whose negation is shorter.
+            AluOp::Sub => self.put(match imm {
+                1 => encode::unary(Unary::Dec, width, to),
+                -1 => encode::unary(Unary::Inc, width, to),
+                128 => encode::alu_ri(Group1::Add, width, to, -128),
+                _ => encode::alu_ri(Group1::Sub, width, to, imm),
+            }),
+            AluOp::Or => self.put(encode::alu_ri(Group1::Or, width, to, imm)),
+            AluOp::And => self.put(encode::alu_ri(Group1::And, width, to, imm)),
+            AluOp::Xor if imm == -1 => self.put(encode::unary(Unary::Not, width, to)),
+            AluOp::Xor => self.put(encode::alu_ri(Group1::Xor, width, to, imm)),
+            AluOp::Mul => self.mul3(width, dst, dst, imm),
+            AluOp::Mov => match width {
+                Width::W32 => self.mov_imm(dst, u64::from(imm as u32)),
+                Width::W64 => self.mov_imm(dst, i64::from(imm) as u64),
+            },
+            AluOp::Lsh if count == 1 => self.put(encode::alu_rr(Group1::Add, width, to, to)),
+            AluOp::Lsh => self.put(encode::shift_ri(Shift::Shl, width, to, count)),
+            AluOp::Rsh => self.put(encode::shift_ri(Shift::Shr, width, to, count)),
+            AluOp::Arsh => self.put(encode::shift_ri(Shift::Sar, width, to, count)),
+            AluOp::Div | AluOp::Mod => self.divide(op == AluOp::Mod, width, dst, Operand::Imm(imm)),
+            AluOp::Sdiv | AluOp::Smod => self.divide_signed(op == AluOp::Smod, width, dst, Operand::Imm(imm)),
+        }
+    }
+
+    fn add_imm(&mut self, width: Width, to: Gpr, imm: i32) {
+        self.put(match imm {
+            1 => encode::unary(Unary::Inc, width, to),
+            -1 => encode::unary(Unary::Dec, width, to),
+            128 => encode::alu_ri(Group1::Sub, width, to, -128),
+            _ => encode::alu_ri(Group1::Add, width, to, imm),
+        });
+    }
+
+    /// `to op= count`. The processor masks the count as BPF does.
+    fn shift(&mut self, op: Shift, width: Width, to: Gpr, count: Gpr) {
+        if self.features.bmi2 {
+            return self.put(encode::shift_rrr(op, width, to, to, count));
+        }
+        // Only `cl` can be a count.
+        match (to == Gpr::RCX, count == Gpr::RCX) {
+            (false, true) => self.put(encode::shift_cl(op, width, to)),
+            (false, false) => {
+                self.copy(SCRATCH, Gpr::RCX);
+                self.put(encode::mov_rr(Width::W32, Gpr::RCX, count));
+                self.put(encode::shift_cl(op, width, to));
+                self.copy(Gpr::RCX, SCRATCH);
+            }
+            (true, _) => {
+                self.copy(SCRATCH, Gpr::RCX);
+                if count != Gpr::RCX {
+                    self.put(encode::mov_rr(Width::W32, Gpr::RCX, count));
+                }
+                self.put(encode::shift_cl(op, width, SCRATCH));
+                self.copy(Gpr::RCX, SCRATCH);
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Comparisons, jumps, their lengths, and padding before loops.
+
+use skep_isa::{Cond, Operand, Reg, Width};
+
+use super::encode::{self, Cc, Group1};
+use super::{Emitter, gpr};
+use crate::layout::{Gap, Label};
+
+/// Bytes that the processor fetches and caches together.
+const LINE: u32 = 64;
+
+impl Emitter<'_> {
+    /// `goto target`
+    pub(crate) fn jump(&mut self, target: Label) {
+        self.code.gap(Gap::Jump { condition: None, target });
+    }
+
+    /// `if dst cond src goto target`, or where `inverted`, if not.
+    pub(crate) fn jump_if(
+        &mut self,
+        width: Width,
+        (dst, cond, src): (Reg, Cond, Operand),
+        inverted: bool,
+        target: Label,
+    ) {
+        self.put(match (cond, src) {
+            (Cond::Set, Operand::Reg(src)) => encode::test_rr(width, gpr(dst), gpr(src)),
+            (Cond::Set, Operand::Imm(imm)) => encode::test_ri(width, gpr(dst), imm),
+            // Both leave every flag as a comparison with zero does.
+            (_, Operand::Imm(0)) => encode::test_rr(width, gpr(dst), gpr(dst)),
+            (_, Operand::Imm(imm)) => encode::alu_ri(Group1::Cmp, width, gpr(dst), imm),
+            (_, Operand::Reg(src)) => encode::alu_rr(Group1::Cmp, width, gpr(dst), gpr(src)),
+        });
+        let condition = Some(condition(cond).number() ^ u8::from(inverted));
+        self.code.gap(Gap::Jump { condition, target });
+    }
+}
+
+/// The flags that say that a condition holds after a comparison, or a test for [`Cond::Set`].
+fn condition(cond: Cond) -> Cc {
+    match cond {
+        Cond::Eq => Cc::Equal,
+        Cond::Ne | Cond::Set => Cc::NotEqual,
+        Cond::Gt => Cc::Above,
+        Cond::Ge => Cc::AboveOrEqual,
+        Cond::Lt => Cc::Below,
+        Cond::Le => Cc::BelowOrEqual,
+        Cond::Sgt => Cc::Greater,
+        Cond::Sge => Cc::GreaterOrEqual,
+        Cond::Slt => Cc::Less,
+        Cond::Sle => Cc::LessOrEqual,
+    }
+}
+
+/// The shortest length of a jump: none at all, where it leads to the next byte.
+pub(crate) fn jump_start(_condition: Option<u8>) -> u32 {
+    0
+}
+
+/// The length that a jump over `distance` bytes from its start needs, given that it had `len` when the distance
+/// was taken; never less than `len`. `forward` says that the target is behind the jump.
+pub(crate) fn jump_len(condition: Option<u8>, distance: i64, forward: bool, len: u32) -> u32 {
+    // Distances count from the jump's end. Lengthening a jump moves its end, and its target if that is behind
+    // it: so only the distance to a target before it depends on its length.
+    let short = if forward { distance - i64::from(len) } else { distance - 2 };
+    if len == 0 && forward && short == 0 {
+        0
+    } else if len <= 2 && i8::try_from(short).is_ok() {
+        2
+    } else if condition.is_none() {
+        5
+    } else {
+        6
+    }
+}
+
+/// Writes a jump over `distance` bytes from its start into the bytes of the length that was chosen for it.
+pub(crate) fn write_jump(condition: Option<u8>, distance: i64, out: &mut [u8]) {
+    let distance = distance - out.len() as i64;
+    let bytes = match (condition, out.len()) {
+        (_, 0) => return,
+        (None, 2) => encode::jmp8(distance as i8),
+        (None, _) => encode::jmp32(distance as i32),
+        (Some(number), 2) => encode::jcc8(number, distance as i8),
+        (Some(number), _) => encode::jcc32(number, distance as i32),
+    };
+    out.copy_from_slice(&bytes.padded()[..out.len()]);
+}
+
+/// Completes the last four bytes of an instruction with a distance that counts from their start; `None` where
+/// it is too far.
+pub(crate) fn write_distance(distance: i64, out: &mut [u8]) -> Option<()> {
+    let from_end = i32::try_from(distance - 4).ok()?;
+    out.copy_from_slice(&from_end.to_le_bytes());
+    Some(())
+}
+
+/// Bytes of padding before a loop of `size` bytes that would start at offset `start`.
+///
+/// A loop that lies in as few lines as it can is fetched fastest; more than a third of a line is not worth it.
+pub(crate) fn loop_padding(start: u32, size: u32) -> u32 {
+    let in_line = start % LINE;
+    let to_next = (LINE - in_line) % LINE;
+    let lines = |from: u32| (from % LINE + size).div_ceil(LINE);
+    if lines(start + to_next) < lines(start) && to_next <= LINE / 3 { to_next } else { 0 }
+}
+
+/// Fills with as few instructions as possible that do nothing.
+pub(crate) fn write_padding(out: &mut [u8]) {
+    for chunk in out.chunks_mut(9) {
+        let len = chunk.len();
+        chunk.copy_from_slice(&encode::nop(len).padded()[..len]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Calls, and helpers that need none.
+
+use skep_abi::{InlineArray, RunEnv};
+use skep_isa::{Reg, Size, Width};
+
+use super::encode::{self, Cc, Group1, Mem, Scale, Shift};
+use super::regs::{ENV, Gpr, SCRATCH, SIXTH};
+use super::{Emitter, gpr};
+use crate::layout::{Gap, Label, Target};
+
+impl Emitter<'_> {
+    /// Calls a function of the program. Arguments are in place already.
+    pub(crate) fn call_local(&mut self, target: Label) {
+        self.put(encode::call_rel());
+        self.code.patch_last(Target::Label(target));
+    }
+
+    /// Calls a helper, the environment in the sixth argument register.
+    pub(crate) fn call_helper(&mut self, address: u64) {
+        self.copy(SIXTH, ENV);
+        if (self.reaches)(address) {
+            self.put(encode::call_rel());
+            self.code.patch_last(Target::Address(address));
+        } else {
+            self.put(encode::mov_ri(Gpr::RAX, address));
+            self.put(encode::call_r(Gpr::RAX));
+        }
+    }
+
+    /// `r0` = the number of the CPU.
+    pub(crate) fn cpu_number(&mut self) {
+        self.put(encode::load(Size::B4, false, Gpr::RAX, Mem::at(ENV, RunEnv::CPU)));
+    }
+
+    /// `dst` = an address of this process, in the shortest form.
+    pub(crate) fn mov_address(&mut self, dst: Reg, address: u64) {
+        self.address(gpr(dst), address);
+    }
+
+    /// `r0` = the address of the element whose index is known and in range.
+    pub(crate) fn lookup_known(&mut self, array: &InlineArray, index: u32) {
+        let address = array.base.wrapping_add(u64::from(index) * u64::from(array.stride));
+        self.address(Gpr::RAX, address);
+        self.add_cpu(array);
+    }
+
+    /// `r0` = the address of the element whose 4-byte index `r2` points to, 0 where there is none. Where
+    /// `missing` is given, control goes there in that case.
+    pub(crate) fn lookup(&mut self, array: &InlineArray, missing: Option<Label>) {
+        self.put(encode::load(Size::B4, false, SCRATCH, Mem::at(gpr(Reg::R2), 0)));
+        self.put(encode::zero(Gpr::RAX));
+        match i32::try_from(array.max_entries) {
+            Ok(max) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, max)),
+            Err(_) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, array.max_entries as i32)),
+        }
+        let hole = match missing {
+            Some(target) => {
+                let condition = Some(Cc::AboveOrEqual.number());
+                self.code.gap(Gap::Jump { condition, target });
+                None
+            }
+            None => Some(self.skip(Some(Cc::AboveOrEqual))),
+        };
+        let scale = match array.stride {
+            1 => Some(Scale::X1),
+            2 => Some(Scale::X2),
+            4 => Some(Scale::X4),
+            8 => Some(Scale::X8),
+            _ => None,
+        };
+        match scale {
+            Some(scale) => {
+                self.address(Gpr::RAX, array.base);
+                self.put(encode::lea(Width::W64, Gpr::RAX, Mem::indexed(Gpr::RAX, SCRATCH, scale)));
+            }
+            None => {
+                self.scale(SCRATCH, array.stride);
+                self.address(Gpr::RAX, array.base);
+                self.put(encode::alu_rr(Group1::Add, Width::W64, Gpr::RAX, SCRATCH));
+            }
+        }
+        self.add_cpu(array);
+        if let Some(hole) = hole {
+            self.land(hole);
+        }
+    }
+
+    /// Moves `r0` to this CPU's values.
+    fn add_cpu(&mut self, array: &InlineArray) {
+        if array.cpu_stride > 0 {
+            self.put(encode::load(Size::B4, false, SCRATCH, Mem::at(ENV, RunEnv::CPU)));
+            self.scale(SCRATCH, array.cpu_stride);
+            self.put(encode::alu_rr(Group1::Add, Width::W64, Gpr::RAX, SCRATCH));
+        }
+    }
+
+    /// `reg *= factor`, for a register whose upper half is zero.
+    fn scale(&mut self, reg: Gpr, factor: u32) {
+        if factor.is_power_of_two() {
+            if factor > 1 {
+                self.put(encode::shift_ri(Shift::Shl, Width::W64, reg, factor.trailing_zeros() as u8));
+            }
+        } else if let Ok(factor) = i32::try_from(factor) {
+            self.put(encode::imul_rri(Width::W64, reg, reg, factor));
+        } else {
+            self.put(encode::mov_ri(Gpr::R10, factor.into()));
+            self.put(encode::imul_rr(Width::W64, reg, Gpr::R10));
+        }
+    }
+
+    fn address(&mut self, dst: Gpr, address: u64) {
+        let immediate = encode::mov_ri(dst, address);
+        let relative = encode::lea_rip(dst);
+        if relative.len() < immediate.len() && (self.reaches)(address) {
+            self.put(relative);
+            self.code.patch_last(Target::Address(address));
+        } else {
+            self.put(immediate);
+        }
+    }
+}

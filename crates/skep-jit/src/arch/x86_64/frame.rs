@@ -1,0 +1,149 @@
+//! Entry and exit of functions.
+//!
+//! A function saves only what it uses. Its BPF stack lies below `rbp`, which is set up only where `r10` is
+//! named:
+//!
+//! ```text
+//!   with calls                              without calls
+//!     return address                          return address
+//!     rbp of the caller   <- rbp = r10        r12 rbx r13 r14 r15 of the caller, as used
+//!     BPF stack                               rbp of the caller   <- rbp = r10 = rsp
+//!     padding                                 BPF stack: up to 128 bytes lie in the red zone
+//!     r12 rbx r13 r14 r15, as used  <- rsp, a multiple of 16
+//! ```
+//!
+//! The entry function of a program that needs its environment takes it from its third argument into `r12`;
+//! the functions it calls find it there.
+
+use skep_isa::Width;
+
+use super::encode::{self, Group1};
+use super::regs::{ENV, Gpr, PRESERVED};
+use super::{Emitter, gpr};
+use crate::layout::Label;
+use crate::plan::FunctionPlan;
+
+/// Bytes below `rsp` that nobody else writes (System V ABI, 3.2.2).
+const RED_ZONE: u32 = 128;
+
+/// How the current function saves what it must preserve.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Frame {
+    saved: [Option<Gpr>; 5],
+    /// Whether `rbp` is the BPF frame pointer.
+    pointer: bool,
+    calls: bool,
+    /// Bytes between `rbp` (or what was saved last) and what is pushed next.
+    reserve: u32,
+    /// Where the first exit was emitted.
+    exit: Option<Label>,
+}
+
+impl Frame {
+    fn new(plan: &FunctionPlan, environment: bool) -> Self {
+        let mut saved = [None; 5];
+        saved[0] = environment.then_some(ENV);
+        for (slot, reg) in saved[1..].iter_mut().zip(PRESERVED) {
+            *slot = plan.written.contains(reg).then_some(gpr(reg));
+        }
+        let stack = if plan.uses_stack { plan.stack_bytes } else { 0 };
+        let pushed = 8 * (saved.iter().flatten().count() as u32 + u32::from(plan.uses_stack));
+        let reserve = if plan.calls {
+            // The caller's call left `rsp` eight bytes off.
+            stack + (8 + pushed + stack) % 16
+        } else if stack > RED_ZONE {
+            stack
+        } else {
+            0
+        };
+        Self { saved, pointer: plan.uses_stack, calls: plan.calls, reserve, exit: None }
+    }
+
+    /// Bytes of an exit.
+    fn exit_len(&self) -> usize {
+        self.saved.iter().flatten().map(|reg| 1 + usize::from(reg.high())).sum::<usize>()
+            + usize::from(self.pointer)
+            + usize::from(self.reserve > 0 && !self.pointer)
+            + 1
+    }
+}
+
+impl Emitter<'_> {
+    /// The entry of a function. `environment` for the entry of a program that needs it.
+    pub(crate) fn enter(&mut self, plan: &FunctionPlan, environment: bool) {
+        let frame = Frame::new(plan, environment);
+        self.frame = frame;
+        if frame.calls {
+            self.enter_pointer();
+            self.reserve();
+            self.push_saved();
+        } else {
+            self.push_saved();
+            self.enter_pointer();
+            self.reserve();
+        }
+        if environment {
+            self.copy(ENV, Gpr::RDX);
+        }
+    }
+
+    /// The exit of a function. `label` is free for its use, the same one for all exits of a function.
+    pub(crate) fn exit(&mut self, label: Label) {
+        let frame = self.frame;
+        // A short jump has two bytes.
+        if frame.exit_len() > 3 {
+            if let Some(first) = frame.exit {
+                return self.jump(first);
+            }
+            self.code.bind(label);
+            self.frame.exit = Some(label);
+        }
+        if frame.calls {
+            self.pop_saved();
+            self.leave();
+        } else {
+            self.leave();
+            self.pop_saved();
+        }
+        self.put(encode::ret());
+    }
+
+    fn enter_pointer(&mut self) {
+        if self.frame.pointer {
+            self.put(encode::push(Gpr::RBP));
+            self.copy(Gpr::RBP, Gpr::RSP);
+        }
+    }
+
+    fn reserve(&mut self) {
+        match self.frame.reserve {
+            0 => {}
+            // One byte instead of four; what is pushed does not matter.
+            8 => self.put(encode::push(Gpr::RAX)),
+            bytes => self.put(encode::alu_ri(Group1::Sub, Width::W64, Gpr::RSP, bytes as i32)),
+        }
+    }
+
+    /// Undoes [`Emitter::enter_pointer`] and [`Emitter::reserve`].
+    fn leave(&mut self) {
+        match (self.frame.pointer, self.frame.reserve) {
+            (true, 0) => self.put(encode::pop(Gpr::RBP)),
+            (true, _) => self.put(encode::leave()),
+            (false, 0) => {}
+            // Without a pointer there is only padding, and at an exit `r4` is dead.
+            (false, _) => self.put(encode::pop(Gpr::RCX)),
+        }
+    }
+
+    fn push_saved(&mut self) {
+        for reg in self.frame.saved.into_iter().flatten() {
+            self.put(encode::push(reg));
+        }
+    }
+
+    fn pop_saved(&mut self) {
+        for reg in self.frame.saved.into_iter().rev().flatten() {
+            self.put(encode::pop(reg));
+        }
+    }
+}

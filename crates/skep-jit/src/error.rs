@@ -1,0 +1,60 @@
+//! Why a program cannot be compiled.
+
+use thiserror::Error;
+
+/// Why a program cannot be compiled. `slot` is the place in [`skep_verifier::Verified::insns`].
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no backend for this machine.
+    #[error("programs cannot be compiled on this architecture ({0}); interpret them instead")]
+    Architecture(&'static str),
+    /// An instruction that this version has no code for.
+    #[error("slot {slot}: {what} cannot be compiled")]
+    Unsupported {
+        /// Where.
+        slot: usize,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The linkage has no implementation of a helper that the program calls.
+    #[error("slot {slot}: nothing implements helper {id}; add it to the linkage")]
+    MissingHelper {
+        /// Where it is called.
+        slot: usize,
+        /// Its number.
+        id: u32,
+    },
+    /// The linkage has no map of an index that the program names.
+    #[error("slot {slot}: the linkage has {maps} maps and none at index {map}")]
+    MissingMap {
+        /// Where it is named.
+        slot: usize,
+        /// The index.
+        map: u32,
+        /// How many there are.
+        maps: usize,
+    },
+    /// The program takes the address of a value of a map whose values have none.
+    #[error("slot {slot}: values of map {map} cannot be addressed directly")]
+    NoDirectValue {
+        /// Where.
+        slot: usize,
+        /// Index of the map.
+        map: u32,
+    },
+    /// The program's parts contradict each other. A program of [`skep_verifier::verify`] never does this.
+    #[error("slot {slot}: {what}")]
+    Malformed {
+        /// Where.
+        slot: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A helper that was in reach of the arena is out of reach of the code.
+    #[error("a call does not reach its target from where the code was placed")]
+    OutOfReach,
+    /// There is no room for the code.
+    #[error("no memory for the code: {0}")]
+    Text(#[from] skep_text::Error),
+}

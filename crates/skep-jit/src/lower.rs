@@ -1,0 +1,406 @@
+//! The walk over a program that turns each instruction, or a few that belong together, into machine code.
+//!
+//! Which machine it is does not matter here: everything that is done to registers is an operation of the
+//! backend's `Emitter`. Several instructions are taken together only where control cannot enter between them
+//! ([`Plan::continues`]), and then their joint effect on every register is that of the instructions one by one.
+
+use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
+
+use crate::Error;
+use crate::arch::backend::{Emitter, Features};
+use crate::known::Known;
+use crate::layout::{Assembly, Gap, Label, Layout};
+use crate::plan::{HelperCall, Parts, Plan};
+use crate::reduce::{Reduced, reduce};
+
+/// Compiles a program up to its address. The labels below the number of instructions are their slots, the next
+/// is the end.
+///
+/// `reaches` says whether a direct call from wherever the code will be placed reaches an address.
+pub(crate) fn lower(
+    parts: Parts<'_>,
+    features: Features,
+    reaches: &dyn Fn(u64) -> bool,
+) -> Result<Layout, Error> {
+    let plan = Plan::new(parts)?;
+    let labels = Labels { slots: parts.insns.len(), functions: plan.functions.len() };
+    let code = Assembly::new(labels.count(), labels.slots);
+    let mut lowering = Lowering {
+        parts,
+        plan: &plan,
+        labels,
+        emit: Emitter::new(code, features, reaches),
+        known: Known::NOTHING,
+        function: 0,
+        trap_used: false,
+    };
+    for index in 0..plan.functions.len() {
+        lowering.function(index)?;
+    }
+    let Lowering { mut emit, trap_used, .. } = lowering;
+    emit.code.bind(labels.end());
+    emit.code.bind(labels.trap());
+    if trap_used {
+        emit.trap();
+    }
+    Ok(emit.code.relax())
+}
+
+/// What labels mean.
+#[derive(Clone, Copy)]
+struct Labels {
+    slots: usize,
+    functions: usize,
+}
+
+impl Labels {
+    fn slot(self, slot: usize) -> Label {
+        slot as Label
+    }
+
+    /// Behind the last function.
+    fn end(self) -> Label {
+        self.slots as Label
+    }
+
+    /// Where calls of a function lead. Jumps to its first slot lead behind what it saves.
+    fn entry(self, function: usize) -> Label {
+        (self.slots + 1 + function) as Label
+    }
+
+    /// Where a function ends.
+    fn exit(self, function: usize) -> Label {
+        (self.slots + 1 + self.functions + function) as Label
+    }
+
+    /// Where jumps lead that are never taken.
+    fn trap(self) -> Label {
+        (self.slots + 1 + 2 * self.functions) as Label
+    }
+
+    fn count(self) -> usize {
+        self.trap() as usize + 1
+    }
+}
+
+struct Lowering<'a> {
+    parts: Parts<'a>,
+    plan: &'a Plan,
+    labels: Labels,
+    emit: Emitter<'a>,
+    /// What is known before the current instruction.
+    known: Known,
+    /// Index of the current function.
+    function: usize,
+    trap_used: bool,
+}
+
+/// How many slots were compiled together, and whether control goes on behind them.
+struct Done {
+    slots: usize,
+    falls_through: bool,
+}
+
+impl Done {
+    const fn through(slots: usize) -> Self {
+        Self { slots, falls_through: true }
+    }
+
+    const fn end(slots: usize) -> Self {
+        Self { slots, falls_through: false }
+    }
+}
+
+impl Lowering<'_> {
+    fn function(&mut self, index: usize) -> Result<(), Error> {
+        let function = self.plan.functions[index];
+        let mut slot = function.start as usize;
+        let end = function.end as usize;
+        self.function = index;
+        self.known = Known::NOTHING;
+        self.emit.code.bind(self.labels.entry(index));
+        if self.plan.reached(slot) {
+            self.emit.enter(&function, index == 0 && self.plan.environment);
+        }
+        while slot < end {
+            if self.plan.is_target(slot) {
+                self.known = Known::NOTHING;
+                if let Some(end) = self.plan.loop_end(slot) {
+                    self.emit.code.gap(Gap::LoopHead { end: self.labels.slot(end) });
+                }
+            }
+            self.emit.code.bind(self.labels.slot(slot));
+            if !self.plan.reached(slot) {
+                slot += 1;
+                continue;
+            }
+            let done = self.step(slot)?;
+            for passed in slot + 1..slot + done.slots {
+                self.emit.code.bind(self.labels.slot(passed));
+            }
+            for insn in &self.parts.insns[slot..slot + done.slots] {
+                self.known.step(insn);
+            }
+            slot += done.slots;
+            if done.falls_through && (slot >= end || !self.plan.reached(slot)) {
+                self.emit.trap();
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles the instruction in a slot, with those behind it that belong to it.
+    fn step(&mut self, slot: usize) -> Result<Done, Error> {
+        match self.parts.insns[slot] {
+            Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => {
+                return Ok(self.mov(slot, width, dst, src));
+            }
+            Insn::Alu { width, op, dst, src } => return Ok(self.alu(slot, op, width, dst, src)),
+            Insn::Neg { width, dst } => self.emit.neg(width, dst),
+            Insn::MovSx { width, from, dst, src } => self.emit.sign_extend(width, from, dst, src),
+            Insn::Endian { order, size, dst } => self.endian(order, size, dst),
+            Insn::LoadImm64 { dst, value } => {
+                match self.parts.imm64(slot, value)? {
+                    (value, false) => self.emit.mov_imm(dst, value),
+                    (address, true) => self.emit.mov_address(dst, address),
+                }
+                return Ok(Done::through(2));
+            }
+            Insn::LoadImm64Tail => {
+                return Err(Error::Malformed { slot, what: "the second slot of a load without the first" });
+            }
+            Insn::Load { size, signed, dst, base, offset } => {
+                self.emit.load(size, signed, dst, base, offset);
+            }
+            Insn::Store { size, base, offset, src } => self.emit.store(size, base, offset, src),
+            Insn::Atomic { op, size, base, offset, src } => {
+                let width = match size {
+                    Size::B4 => Width::W32,
+                    Size::B8 => Width::W64,
+                    _ => return Err(Error::Unsupported { slot, what: "an atomic operation of this size" }),
+                };
+                self.emit.atomic(op, width, base, offset, src);
+            }
+            Insn::LoadAcquire { size, dst, base, offset } => self.emit.load_acquire(size, dst, base, offset),
+            Insn::StoreRelease { size, base, offset, src } => {
+                self.emit.store_release(size, base, offset, src);
+            }
+            Insn::Jump { offset, .. } => {
+                let target = self.target(slot, offset);
+                self.emit.jump(target);
+                return Ok(Done::end(1));
+            }
+            Insn::JumpIf { width, cond, dst, src, offset } => {
+                return Ok(self.jump_if(slot, width, (dst, cond, src), offset.into()));
+            }
+            Insn::Call { target: CallTarget::Local(_) } => {
+                let callee = self.parts.callee(slot)?;
+                let entry = match self.plan.reached(self.plan.functions[callee].start as usize) {
+                    true => self.labels.entry(callee),
+                    false => self.trap(),
+                };
+                self.emit.call_local(entry);
+            }
+            Insn::Call { target: CallTarget::Helper(id) } => {
+                match self.parts.helper_call(slot, id)? {
+                    HelperCall::Call(address) => self.emit.call_helper(address),
+                    HelperCall::CpuNumber => self.emit.cpu_number(),
+                    HelperCall::Lookup(array, key) => return Ok(self.lookup(slot, &array, key)),
+                };
+            }
+            Insn::Exit => {
+                self.emit.exit(self.labels.exit(self.function));
+                return Ok(Done::end(1));
+            }
+            Insn::LoadPacket { .. }
+            | Insn::MayGoto { .. }
+            | Insn::CallReg { .. }
+            | Insn::Call { target: CallTarget::Kfunc { .. } } => {
+                return Err(Error::Unsupported { slot, what: "an instruction that the plan refuses" });
+            }
+        }
+        Ok(Done::through(1))
+    }
+
+    /// The instruction in that slot, if it can only be reached from the one before it.
+    fn follower(&self, slot: usize) -> Option<Insn> {
+        let end = self.plan.functions[self.function].end as usize;
+        (slot < end && self.plan.continues(slot)).then(|| self.parts.insns[slot])
+    }
+
+    /// The label that a jump in that slot leads to.
+    fn target(&mut self, slot: usize, offset: i32) -> Label {
+        // The plan has seen that the target is inside the function.
+        let target = (slot as i64 + 1 + i64::from(offset)) as usize;
+        self.label(target)
+    }
+
+    fn label(&mut self, slot: usize) -> Label {
+        let end = self.plan.functions[self.function].end as usize;
+        if slot < end && self.plan.reached(slot) { self.labels.slot(slot) } else { self.trap() }
+    }
+
+    fn trap(&mut self) -> Label {
+        self.trap_used = true;
+        self.labels.trap()
+    }
+
+    fn jump_if(&mut self, slot: usize, width: Width, what: (Reg, Cond, Operand), offset: i32) -> Done {
+        let (dst, cond, src) = what;
+        let width = self.known.narrow_cond(cond, width, dst, src);
+        let target = self.target(slot, offset);
+        // `if a goto +1; goto b` is `if not a goto b`.
+        if let (1, Some(Insn::Jump { offset: over, .. })) = (offset, self.follower(slot + 1)) {
+            let far = self.target(slot + 1, over);
+            self.emit.jump_if(width, what, true, far);
+            return Done::through(2);
+        }
+        if offset != 0 {
+            self.emit.jump_if(width, what, false, target);
+        }
+        Done::through(1)
+    }
+
+    /// An inlined look-up, together with the test for null that usually follows.
+    fn lookup(&mut self, slot: usize, array: &skep_abi::InlineArray, key: Option<u32>) -> Done {
+        let test = match self.follower(slot + 1) {
+            Some(Insn::JumpIf { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), offset }) => {
+                let target = self.target(slot + 1, offset.into());
+                match cond {
+                    Cond::Eq => Some((Some(target), None)),
+                    Cond::Ne => Some((None, Some(target))),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        if let Some(key) = key {
+            self.emit.lookup_known(array, key);
+        } else {
+            let missing = match test {
+                Some((Some(null), _)) => Some(null),
+                Some((None, _)) => Some(self.label(slot + 2)),
+                None => None,
+            };
+            self.emit.lookup(array, missing);
+        }
+        match test {
+            None => Done::through(1),
+            Some((_, None)) => Done::through(2),
+            Some((_, Some(found))) => {
+                self.emit.jump(found);
+                // Control goes on behind it where nothing was found.
+                Done { slots: 2, falls_through: key.is_none() }
+            }
+        }
+    }
+
+    fn mov(&mut self, slot: usize, width: Width, dst: Reg, src: Reg) -> Done {
+        if dst != src
+            && let Some(next) = self.follower(slot + 1)
+            && self.mov_and(width, dst, src, next)
+        {
+            return Done::through(2);
+        }
+        let width = self.known.narrow(AluOp::Mov, width, dst, Operand::Reg(src));
+        if dst != src || !self.known.is_extended(Size::B4, src) && width == Width::W32 {
+            self.emit.mov_reg(width, dst, src);
+        }
+        Done::through(1)
+    }
+
+    /// `dst = src` and the instruction after it as one, where both together are one.
+    fn mov_and(&mut self, mov: Width, dst: Reg, src: Reg, next: Insn) -> bool {
+        let Insn::Alu { width, op, dst: to, src: with } = next else { return false };
+        // A 32-bit move before a 64-bit operation cuts off what the operation would still see.
+        let cut = mov == Width::W32 && width == Width::W64 && !self.known.is_extended(Size::B4, src);
+        if to != dst || cut {
+            return false;
+        }
+        match (op, with) {
+            (AluOp::Add, Operand::Reg(with)) => {
+                let with = if with == dst { src } else { with };
+                self.emit.add3(width, dst, src, Operand::Reg(with));
+            }
+            (AluOp::Lsh, Operand::Imm(1)) | (AluOp::Mul, Operand::Imm(2)) => {
+                self.emit.add3(width, dst, src, Operand::Reg(src));
+            }
+            (AluOp::Add, Operand::Imm(imm)) if imm != 0 => self.emit.add3(width, dst, src, with),
+            (AluOp::Sub, Operand::Imm(imm)) if imm != 0 && imm != i32::MIN => {
+                self.emit.add3(width, dst, src, Operand::Imm(-imm));
+            }
+            (_, Operand::Imm(imm)) => match reduce(op, width, imm) {
+                Reduced::Op(AluOp::Mul, width, imm) => self.emit.mul3(width, dst, src, imm),
+                Reduced::ZeroExtend(size) if self.known.is_extended(size, src) => {
+                    self.emit.mov_reg(Width::W32, dst, src);
+                }
+                Reduced::ZeroExtend(size) => self.emit.zero_extend(size, dst, src),
+                _ => return false,
+            },
+            _ => return false,
+        }
+        true
+    }
+
+    fn alu(&mut self, slot: usize, op: AluOp, width: Width, dst: Reg, src: Operand) -> Done {
+        let Operand::Imm(imm) = src else {
+            let width = self.known.narrow(op, width, dst, src);
+            self.emit.alu(op, width, dst, src);
+            return Done::through(1);
+        };
+        if let Some(done) = self.shift_pair(slot, op, width, dst, imm) {
+            return done;
+        }
+        match reduce(op, width, imm) {
+            Reduced::Keep(Width::W64) => {}
+            Reduced::Keep(Width::W32) => self.extend(Size::B4, dst),
+            Reduced::Constant(value) => self.emit.mov_imm(dst, value),
+            Reduced::ZeroExtend(size) => self.extend(size, dst),
+            Reduced::Neg(width) => self.emit.neg(width, dst),
+            Reduced::Op(op, width, imm) => {
+                let src = Operand::Imm(imm);
+                let width = self.known.narrow(op, width, dst, src);
+                self.emit.alu(op, width, dst, src);
+            }
+        }
+        Done::through(1)
+    }
+
+    /// Two shifts by the same constant, to the left and back: how compilers extend without v4 instructions.
+    fn shift_pair(&mut self, slot: usize, op: AluOp, width: Width, dst: Reg, imm: i32) -> Option<Done> {
+        let next = self.follower(slot + 1)?;
+        let Insn::Alu { width: width2, op: back, dst: dst2, src: Operand::Imm(imm2) } = next else {
+            return None;
+        };
+        if op != AluOp::Lsh || (width2, dst2, imm2) != (width, dst, imm) {
+            return None;
+        }
+        let size = Size::ALL
+            .into_iter()
+            .find(|size| i64::from(width.bits()) - i64::from(size.bits()) == imm.into())?;
+        match back {
+            AluOp::Rsh => self.extend(size, dst),
+            AluOp::Arsh => self.emit.sign_extend(width, size, dst, dst),
+            _ => return None,
+        }
+        Some(Done::through(2))
+    }
+
+    /// Clears what lies above the lowest bytes, unless nothing does.
+    fn extend(&mut self, from: Size, dst: Reg) {
+        if !self.known.is_extended(from, dst) {
+            self.emit.zero_extend(from, dst, dst);
+        }
+    }
+
+    fn endian(&mut self, order: ByteOrder, size: Size, dst: Reg) {
+        // Every machine with a backend is little-endian.
+        match order {
+            ByteOrder::ToLittle => self.extend(size, dst),
+            ByteOrder::ToBig | ByteOrder::Swap => {
+                let clean = self.known.is_extended(size, dst);
+                self.emit.swap_bytes(size, dst, clean);
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What must be known before the first byte is emitted: where jumps lead, which loops there are, and what each
+//! function saves.
+//!
+//! The verifier has proved all of this program; it is looked at again here, once and cheaply, because a
+//! mistake in these structures would become a wild jump. What this pass accepts, emission cannot trip over.
+
+use skep_abi::{InlineArray, Linkage};
+use skep_isa::{CallTarget, Imm64, Insn, Reg, RegSet};
+use skep_verifier::{Fact, FunctionFacts};
+
+use crate::Error;
+
+/// The parts of a verified program that become code. Tests make them up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) insns: &'a [Insn],
+    pub(crate) facts: &'a [Fact],
+    pub(crate) functions: &'a [FunctionFacts],
+    pub(crate) linkage: &'a Linkage,
+}
+
+/// What is known of a program before emission.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// By slot, bits of [`flag`].
+    flags: Vec<u8>,
+    pub(crate) functions: Vec<FunctionPlan>,
+    /// Innermost loops: head, and the slot behind their last backward jump; ascending.
+    loops: Vec<(u32, u32)>,
+    /// Whether any function needs the environment.
+    pub(crate) environment: bool,
+}
+
+/// What is known of a function before emission.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FunctionPlan {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    /// Bytes of BPF stack.
+    pub(crate) stack_bytes: u32,
+    /// Whether `r10` is named.
+    pub(crate) uses_stack: bool,
+    /// Whether there are calls that leave the function's code.
+    pub(crate) calls: bool,
+    /// The registers that are written.
+    pub(crate) written: RegSet,
+}
+
+/// What a call of a helper becomes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HelperCall {
+    /// A call of the function at this address.
+    Call(u64),
+    /// The number of the CPU, read from the environment.
+    CpuNumber,
+    /// A look-up in an array; where the index is known, it is in range.
+    Lookup(InlineArray, Option<u32>),
+}
+
+mod flag {
+    /// A jump leads here.
+    pub(super) const TARGET: u8 = 1;
+    /// A backward jump leads here.
+    pub(super) const LOOP: u8 = 2;
+    /// There is a path to here.
+    pub(super) const REACHED: u8 = 4;
+}
+
+impl Plan {
+    /// Looks at the whole program once.
+    pub(crate) fn new(parts: Parts<'_>) -> Result<Self, Error> {
+        let Parts { insns, facts, functions, .. } = parts;
+        if facts.len() != insns.len() {
+            return Err(Error::Malformed {
+                slot: insns.len(),
+                what: "facts and instructions differ in number",
+            });
+        }
+        let flags = facts.iter().map(|fact| if fact.reached { flag::REACHED } else { 0 }).collect();
+        let mut plan = Self {
+            flags,
+            functions: Vec::with_capacity(functions.len()),
+            loops: Vec::new(),
+            environment: false,
+        };
+        let mut end = 0;
+        for function in functions {
+            let in_order = function.start == end && function.start < function.end;
+            if !in_order || function.end as usize > insns.len() || function.stack_bytes % 8 != 0 {
+                let slot = function.start as usize;
+                return Err(Error::Malformed { slot, what: "functions do not follow each other" });
+            }
+            end = function.end;
+            let function = plan.function(parts, function)?;
+            plan.functions.push(function);
+        }
+        if end as usize != insns.len() || insns.is_empty() {
+            let slot = end as usize;
+            return Err(Error::Malformed { slot, what: "instructions outside of all functions" });
+        }
+        plan.keep_innermost();
+        Ok(plan)
+    }
+
+    /// Whether any path leads to the slot.
+    pub(crate) fn reached(&self, slot: usize) -> bool {
+        self.flags[slot] & flag::REACHED != 0
+    }
+
+    /// Whether a jump leads to the slot.
+    pub(crate) fn is_target(&self, slot: usize) -> bool {
+        self.flags[slot] & flag::TARGET != 0
+    }
+
+    /// Whether the slot continues straight-line code: it can be reached from the slot before it alone.
+    pub(crate) fn continues(&self, slot: usize) -> bool {
+        self.flags.get(slot).is_some_and(|flags| flags & (flag::TARGET | flag::REACHED) == flag::REACHED)
+    }
+
+    /// The slot behind the innermost loop that starts here.
+    pub(crate) fn loop_end(&self, slot: usize) -> Option<usize> {
+        if self.flags[slot] & flag::LOOP == 0 {
+            return None;
+        }
+        let at = self.loops.binary_search_by_key(&(slot as u32), |&(head, _)| head).ok()?;
+        Some(self.loops[at].1 as usize)
+    }
+
+    fn function(&mut self, parts: Parts<'_>, facts: &FunctionFacts) -> Result<FunctionPlan, Error> {
+        let mut plan = FunctionPlan {
+            start: facts.start,
+            end: facts.end,
+            stack_bytes: facts.stack_bytes,
+            ..FunctionPlan::default()
+        };
+        for slot in facts.start as usize..facts.end as usize {
+            if !self.reached(slot) {
+                continue;
+            }
+            let insn = &parts.insns[slot];
+            plan.written = plan.written.union(insn.writes());
+            plan.uses_stack |= insn.reads().union(insn.writes()).contains(Reg::R10);
+            if insn.is_jump() {
+                self.target(parts, &plan, slot)?;
+            }
+            self.check(parts, &mut plan, slot)?;
+        }
+        Ok(plan)
+    }
+
+    /// Remarks the target of a jump.
+    fn target(&mut self, parts: Parts<'_>, plan: &FunctionPlan, slot: usize) -> Result<(), Error> {
+        let inside = plan.start as usize..plan.end as usize;
+        let Some(target) = parts.insns[slot].jump_target(slot).filter(|target| inside.contains(target))
+        else {
+            return Err(Error::Malformed { slot, what: "a jump leaves its function" });
+        };
+        if parts.insns[target] == Insn::LoadImm64Tail {
+            return Err(Error::Malformed { slot, what: "a jump into the middle of a 64-bit immediate load" });
+        }
+        self.flags[target] |= flag::TARGET;
+        if target <= slot {
+            self.flags[target] |= flag::LOOP;
+            self.loops.push((target as u32, slot as u32 + 1));
+        }
+        Ok(())
+    }
+
+    /// Looks at everything that could make emission fail.
+    fn check(&mut self, parts: Parts<'_>, plan: &mut FunctionPlan, slot: usize) -> Result<(), Error> {
+        match parts.insns[slot] {
+            Insn::LoadImm64 { value, .. } => {
+                if parts.insns.get(slot + 1) != Some(&Insn::LoadImm64Tail) || slot + 2 > plan.end as usize {
+                    return Err(Error::Malformed {
+                        slot,
+                        what: "a 64-bit immediate load without its second slot",
+                    });
+                }
+                parts.imm64(slot, value)?;
+            }
+            Insn::Call { target: CallTarget::Local(_) } => {
+                parts.callee(slot)?;
+                plan.calls = true;
+            }
+            Insn::Call { target: CallTarget::Helper(id) } => match parts.helper_call(slot, id)? {
+                HelperCall::Call(_) => {
+                    plan.calls = true;
+                    self.environment = true;
+                }
+                HelperCall::CpuNumber => self.environment = true,
+                HelperCall::Lookup(array, _) => self.environment |= array.cpu_stride > 0,
+            },
+            Insn::Call { target: CallTarget::Kfunc { .. } } => {
+                return Err(Error::Unsupported { slot, what: "a call of a kernel function" });
+            }
+            Insn::CallReg { .. } => {
+                return Err(Error::Unsupported { slot, what: "a call of the function in a register" });
+            }
+            Insn::LoadPacket { .. } => {
+                return Err(Error::Unsupported { slot, what: "a legacy packet load" });
+            }
+            Insn::MayGoto { .. } => return Err(Error::Unsupported { slot, what: "may_goto" }),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Leaves the loops without a loop in them.
+    fn keep_innermost(&mut self) {
+        if self.loops.is_empty() {
+            return;
+        }
+        // Jumps were found in ascending order: `head` is the last loop head before or at the end of each.
+        let (mut head, mut slot) = (0, 0);
+        let flags = &self.flags;
+        self.loops.retain(|&(start, end)| {
+            while slot < end {
+                if flags[slot as usize] & flag::LOOP != 0 {
+                    head = slot;
+                }
+                slot += 1;
+            }
+            head == start
+        });
+        // Of several jumps to one head, the last one ends the loop.
+        self.loops.sort_unstable_by_key(|&(head, end)| (head, std::cmp::Reverse(end)));
+        self.loops.dedup_by_key(|&mut (head, _)| head);
+    }
+}
+
+impl Parts<'_> {
+    /// The number or address that a 64-bit immediate load stands for, and whether it is an address.
+    pub(crate) fn imm64(&self, slot: usize, value: Imm64) -> Result<(u64, bool), Error> {
+        let link = |map: u32| {
+            let maps = self.linkage.maps.len();
+            self.linkage.maps.get(map as usize).ok_or(Error::MissingMap { slot, map, maps })
+        };
+        match value {
+            Imm64::Value(value) => Ok((value, false)),
+            Imm64::Map(map) => Ok((link(map)?.handle, true)),
+            Imm64::MapValue { map, offset } => match link(map)?.value_base {
+                Some(base) => Ok((base.wrapping_add(offset.into()), true)),
+                None => Err(Error::NoDirectValue { slot, map }),
+            },
+            Imm64::MapFd(_) | Imm64::MapFdValue { .. } => {
+                Err(Error::Unsupported { slot, what: "a map named by file descriptor" })
+            }
+            Imm64::Variable { .. } => {
+                Err(Error::Unsupported { slot, what: "the address of a kernel variable" })
+            }
+            Imm64::Function(_) => Err(Error::Unsupported { slot, what: "the address of a function" }),
+        }
+    }
+
+    /// Index of the function that is called here.
+    pub(crate) fn callee(&self, slot: usize) -> Result<usize, Error> {
+        self.insns[slot]
+            .function_target(slot)
+            .and_then(|at| self.functions.binary_search_by_key(&at, |function| function.start as usize).ok())
+            .ok_or(Error::Malformed { slot, what: "a call of something that is not a function" })
+    }
+
+    /// What a call of that helper becomes here.
+    pub(crate) fn helper_call(&self, slot: usize, id: u32) -> Result<HelperCall, Error> {
+        const MAP_LOOKUP_ELEM: u32 = 1;
+        const GET_SMP_PROCESSOR_ID: u32 = 8;
+        if self.linkage.inline_linux_helpers {
+            match id {
+                MAP_LOOKUP_ELEM => {
+                    if let Some(lookup) = self.lookup(slot) {
+                        return Ok(lookup);
+                    }
+                }
+                GET_SMP_PROCESSOR_ID => return Ok(HelperCall::CpuNumber),
+                _ => {}
+            }
+        }
+        let helper = self.linkage.helper(id).ok_or(Error::MissingHelper { slot, id })?;
+        Ok(HelperCall::Call(helper as usize as u64))
+    }
+
+    /// The look-up that is called here, if it needs no call.
+    fn lookup(&self, slot: usize) -> Option<HelperCall> {
+        let fact = self.facts[slot].call?;
+        let array = self.linkage.maps.get(fact.map? as usize)?.inline?;
+        Some(HelperCall::Lookup(array, fact.key.filter(|&key| key < array.max_entries)))
+    }
+}

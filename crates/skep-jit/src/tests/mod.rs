@@ -1,0 +1,151 @@
+//! Programs in assembler, compiled and run on this machine. Nothing is verified here: the programs below know
+//! what they do.
+
+mod alu;
+mod atomics;
+mod calls;
+mod jumps;
+mod memory;
+mod refusals;
+mod shape;
+
+use std::sync::LazyLock;
+
+use skep_abi::{HelperFn, Linkage, RunEnv};
+use skep_isa::{Insn, assemble};
+use skep_text::{Arena, Config};
+use skep_verifier::{CallFact, Fact, FunctionFacts};
+
+use crate::arch::backend::Features;
+use crate::plan::Parts;
+use crate::{Compiled, Error, arch, compile_parts};
+
+/// An arena from which the helpers of these tests can be called directly.
+static NEAR: LazyLock<Arena> = LazyLock::new(|| {
+    let here = crate::compile as *const () as usize;
+    Arena::new(Config::new().near(here)).expect("an arena")
+});
+
+/// One from which they cannot.
+static FAR: LazyLock<Arena> = LazyLock::new(|| {
+    // Half of the address space away from a program that is not at its very top.
+    let here = crate::compile as *const () as usize;
+    Arena::new(Config::new().near(here ^ 0x2000_0000_0000)).expect("an arena")
+});
+
+/// A program with what the verifier would say of it.
+#[derive(Clone)]
+struct Program {
+    insns: Vec<Insn>,
+    facts: Vec<Fact>,
+    functions: Vec<FunctionFacts>,
+    linkage: Linkage,
+}
+
+impl Program {
+    /// The program of that text. Functions begin where calls lead.
+    fn new(text: &str) -> Self {
+        let insns = assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        Self::of(insns)
+    }
+
+    fn of(insns: Vec<Insn>) -> Self {
+        let mut starts: Vec<usize> =
+            insns.iter().enumerate().filter_map(|(slot, insn)| insn.function_target(slot)).collect();
+        starts.push(0);
+        starts.sort_unstable();
+        starts.dedup();
+        let ends = starts.iter().skip(1).copied().chain([insns.len()]);
+        let functions = starts
+            .iter()
+            .zip(ends)
+            .map(|(&start, end)| FunctionFacts {
+                name: format!("at_{start}"),
+                start: start as u32,
+                end: end as u32,
+                stack_bytes: 512,
+            })
+            .collect();
+        let mut program = Self { facts: Vec::new(), insns, functions, linkage: Linkage::default() };
+        program.facts = program.reached();
+        program
+    }
+
+    fn stack(mut self, bytes: u32) -> Self {
+        self.functions.iter_mut().for_each(|function| function.stack_bytes = bytes);
+        self
+    }
+
+    fn helpers(mut self, helpers: &[(u32, HelperFn)]) -> Self {
+        self.linkage.helpers = helpers.to_vec();
+        self
+    }
+
+    fn call_fact(mut self, slot: usize, fact: CallFact) -> Self {
+        self.facts[slot].call = Some(fact);
+        self
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts { insns: &self.insns, facts: &self.facts, functions: &self.functions, linkage: &self.linkage }
+    }
+
+    fn compile_for(&self, features: Features, arena: &Arena) -> Result<Compiled, Error> {
+        compile_parts(self.parts(), features, arena)
+    }
+
+    fn compile(&self) -> Compiled {
+        self.compile_for(arch::detect(), &NEAR).expect("compiles")
+    }
+
+    fn refusal(&self) -> Error {
+        self.compile_for(arch::detect(), &NEAR).expect_err("is refused")
+    }
+
+    /// Runs it in each way that it can be compiled on this machine; all results must be the same.
+    fn run(&self, r1: u64, r2: u64) -> u64 {
+        self.run_in(r1, r2, &mut RunEnv::default())
+    }
+
+    fn run_in(&self, r1: u64, r2: u64, env: &mut RunEnv) -> u64 {
+        let mut results = self.variants().map(|compiled| {
+            // SAFETY: the test's own program, which is given what it expects.
+            unsafe { compiled.entry().call(r1, r2, env) }
+        });
+        let first = results.next().expect("a variant");
+        assert!(results.all(|result| result == first), "variants disagree");
+        first
+    }
+
+    /// Every way to compile it for this machine.
+    fn variants(&self) -> impl Iterator<Item = Compiled> {
+        let mut features = vec![Features { bmi2: false }];
+        features.extend(Some(arch::detect()).filter(|detected| *detected != features[0]));
+        let arenas: [&Arena; 2] = [&NEAR, &FAR];
+        let ways =
+            arenas.into_iter().flat_map(move |arena| features.clone().into_iter().map(move |f| (f, arena)));
+        ways.map(|(features, arena)| self.compile_for(features, arena).expect("compiles"))
+    }
+
+    /// What can be reached, both ways of every conditional jump.
+    fn reached(&self) -> Vec<Fact> {
+        let mut facts = vec![Fact::default(); self.insns.len()];
+        let mut open: Vec<usize> = self.functions.iter().map(|function| function.start as usize).collect();
+        while let Some(slot) = open.pop() {
+            if slot >= facts.len() || std::mem::replace(&mut facts[slot].reached, true) {
+                continue;
+            }
+            let insn = &self.insns[slot];
+            open.extend(insn.jump_target(slot));
+            if insn.falls_through() {
+                open.push(slot + 1);
+            }
+        }
+        facts
+    }
+}
+
+/// Runs a program of which only the text matters.
+fn run(text: &str) -> u64 {
+    Program::new(text).run(0, 0)
+}

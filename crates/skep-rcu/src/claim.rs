@@ -187,3 +187,35 @@ impl Drop for Claims {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Slots;
+
+    fn remembered() -> usize {
+        super::with_claims(|claims| claims.0.len()).unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_outlives_many_instances_does_not_collect_their_claims() {
+        let stays = Slots::new(1).unwrap();
+        drop(stays.enter().unwrap());
+        for _ in 0..1000 {
+            let goes = Slots::new(1).unwrap();
+            drop(goes.enter().unwrap());
+            assert!(remembered() <= 3);
+        }
+        assert_eq!(stays.enter().unwrap().number(), 0);
+    }
+
+    #[test]
+    fn a_claim_is_remembered_until_it_is_released() {
+        let slots = Slots::new(1).unwrap();
+        let guard = slots.enter().unwrap();
+        assert_eq!(remembered(), 1);
+        drop(guard);
+        assert_eq!(remembered(), 1);
+        assert!(slots.release());
+        assert_eq!(remembered(), 0);
+    }
+}

@@ -1,12 +1,12 @@
 //! The arena: one range, its packs, and who holds which chunks.
 //!
 //! The problem: hand out places for code in tens of nanoseconds from many threads, while now and then a pack must be
-//! mapped or returned, which takes a hundred microseconds and more.
+//! mapped or returned, which takes up to a millisecond.
 //!
 //! Protocol, two locks:
 //!
-//! - `state` guards all bookkeeping. It is a leaf: under it there are no system calls and no other locks, so nothing
-//!   ever waits long for it.
+//! - `state` guards all bookkeeping. It is a leaf: under it no other lock is taken and no memory is mapped (but what
+//!   growing a table may cost), so nothing ever waits long for it.
 //! - `growth` is held by whoever maps or unmaps memory, around the system calls, and taken before `state`. A thread
 //!   that finds no room takes it and looks again, so threads that run out of room together map one pack, and
 //!   a limit is not reported while a pack is just being returned.
@@ -25,20 +25,22 @@
 //! What would break it: touching a pack's memory through anything but a [`Place`], which owns its bytes.
 
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, mem};
 
-use crate::chunks::{Block, Chunks};
+use crate::chunks::Chunks;
 use crate::error::Error;
 use crate::fork::Witness;
+use crate::occupancy::{Backing, Occupancy};
 use crate::pack::Pack;
+use crate::place::Place;
 use crate::range::Reservation;
 use crate::sync_core::SyncCore;
 use crate::text::Draft;
 use crate::{CHUNK_BYTES, Config, PACK_BYTES, arch, procfs};
 
-const PACK_CHUNKS: u32 = (PACK_BYTES / CHUNK_BYTES) as u32;
+pub(crate) const PACK_CHUNKS: u32 = (PACK_BYTES / CHUNK_BYTES) as u32;
 
 /// Code memory of one runtime: a reserved range of addresses and the packs in it.
 ///
@@ -71,13 +73,15 @@ impl Arena {
         let state = State {
             chunks: Chunks::new(),
             slots: (0..slots).map(|_| Slot::Free).collect(),
-            mapped: 0,
             counts: Counts::default(),
+            mapped: 0,
+            fresh: 0,
         };
         let shared = Shared {
             state: Mutex::new(state),
             growth: Mutex::new(()),
             limit,
+            texts: AtomicUsize::new(0),
             sync_core,
             witness,
             reservation,
@@ -109,6 +113,7 @@ impl Arena {
         }
         let state = self.shared.lock_state();
         let State { chunks, counts, .. } = &*state;
+        let texts = self.shared.texts.load(Ordering::Relaxed);
         let occupancy = Occupancy {
             backing: Backing::SealedMemfd,
             packs: counts.packs,
@@ -120,8 +125,8 @@ impl Arena {
             chunks_waiting: 0,
             used_bytes: chunks.used() as usize * CHUNK_BYTES + counts.own_bytes,
             code_bytes: counts.code_bytes,
-            drafts: counts.drafts,
-            texts: counts.texts,
+            drafts: counts.places.saturating_sub(texts),
+            texts,
             largest_free_run: chunks.longest_free_run() as usize * CHUNK_BYTES,
             huge_bytes: None,
         };
@@ -147,287 +152,40 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// How full an arena is, at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Occupancy {
-    /// What the memory is made of.
-    pub backing: Backing,
-    /// Packs mapped.
-    pub packs: usize,
-    /// Packs with nothing in them: kept as reserve.
-    pub empty_packs: usize,
-    /// Texts and drafts longer than a pack, each with memory of its own.
-    pub own_mappings: usize,
-    /// Memory for code: the packs' and the own mappings' bytes. This is what [`Config::limit`] limits.
-    pub mapped_bytes: usize,
-    /// Chunks taken by drafts and texts in packs.
-    pub chunks_used: usize,
-    /// Chunks free in packs.
-    pub chunks_free: usize,
-    /// Chunks of retired texts that wait until they may be reused. Always 0 in this version, which reuses at once.
-    pub chunks_waiting: usize,
-    /// Bytes of the chunks taken, and of the own mappings.
-    pub used_bytes: usize,
-    /// Bytes asked for: what remains of `used_bytes` when the rounding is left out.
-    pub code_bytes: usize,
-    /// Drafts alive.
-    pub drafts: usize,
-    /// Texts alive.
-    pub texts: usize,
-    /// Bytes of the longest free run in the packs; far below the bytes free means fragmentation.
-    pub largest_free_run: usize,
-    /// Bytes of the range that the kernel maps by huge pages, by its own account in `/proc/self/smaps`. `None` where
-    /// that cannot be read.
-    pub huge_bytes: Option<u64>,
-}
-
-/// What code memory is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Backing {
-    /// Sealed memory files, mapped twice: readable and executable in the range, writable elsewhere.
-    #[default]
-    SealedMemfd,
-}
-
-impl Backing {
-    /// A short name for reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SealedMemfd => "memfd",
-        }
-    }
-}
-
-impl fmt::Display for Backing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Bytes of code memory that somebody owns. Dropping it gives them back.
-pub(crate) struct Place {
-    address: usize,
-    writable: NonNull<u8>,
-    /// Bytes asked for.
-    len: usize,
-    /// Whether other CPUs may have fetched from it before.
-    reused: bool,
-    /// Whether something else than traps was written.
-    stage: Stage,
-    /// Taken by `drop` alone.
-    memory: Option<Memory>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Draft,
-    Text,
-}
-
-/// Where the bytes of a place come from.
-enum Memory {
-    Chunks(Block),
-    Own { slot: usize, pack: Pack },
-}
-
-// SAFETY: the pointer is to bytes that the place alone owns; writing them takes `&mut self` or `self`.
-unsafe impl Send for Place {}
-// SAFETY: as above; through `&self` they are only read.
-unsafe impl Sync for Place {}
-
-impl Place {
-    pub(crate) fn address(&self) -> usize {
-        self.address
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Copies the finished code to its place and publishes it there.
-    pub(crate) fn write(&mut self, code: &[u8]) -> Result<(), Error> {
-        assert_eq!(code.len(), self.len, "a draft has as many bytes as its place");
-        if !self.shared.witness.is_original() {
-            return Err(Error::Forked);
-        }
-        self.shared.lock_state().counts.finalize();
-        self.stage = Stage::Text;
-        // SAFETY: this place owns its bytes, nobody runs them yet, and `code` is as long.
-        unsafe { self.writable.copy_from_nonoverlapping(NonNull::from(code).cast(), code.len()) };
-        self.publish();
-        // After the caches are right, not before: a CPU must fetch afresh from them.
-        if self.reused && arch::NEEDS_SYNC_CORE { self.shared.sync_core.sync() } else { Ok(()) }
-    }
-
-    /// Gives the bytes from `len` on back. Only a draft may do so, and at least one byte is left.
-    pub(crate) fn shrink(&mut self, len: usize) -> Result<(), Error> {
-        assert!(self.stage == Stage::Draft && 0 < len && len <= self.len);
-        if !self.shared.witness.is_original() {
-            return Err(Error::Forked);
-        }
-        let mut state = self.shared.lock_state();
-        state.counts.code_bytes -= self.len - len;
-        if let Some(Memory::Chunks(block)) = &self.memory {
-            state.chunks.shrink(block, chunks_for(len));
-        }
-        self.len = len;
-        Ok(())
-    }
-
-    /// The bytes as they are executed.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let address = ptr::with_exposed_provenance(self.address);
-        // SAFETY: the executable view is readable as long as the place lives; its bytes change in `write` and `drop`
-        // only, which have the place to themselves.
-        unsafe { std::slice::from_raw_parts(address, self.len) }
-    }
-
-    /// Finds a place, in a pack or of its own.
-    fn take(shared: &Arc<Shared>, len: usize) -> Result<Self, Error> {
-        let range = shared.reservation.slots().len();
-        match len {
-            _ if !shared.witness.is_original() => Err(Error::Forked),
-            0 => Err(Error::Empty),
-            _ if len > range => Err(Error::TooLong { len, range, max: arch::MAX_RANGE }),
-            _ if len > PACK_BYTES => Self::take_own(shared, len),
-            _ => Self::take_chunks(shared, len),
-        }
-    }
-
-    fn take_chunks(shared: &Arc<Shared>, len: usize) -> Result<Self, Error> {
-        if let Some(place) = Self::try_chunks(shared, len) {
-            return Ok(place);
-        }
-        let growth = shared.lock_growth();
-        loop {
-            // Another thread may have added a pack; and may use up the one that we add.
-            if let Some(place) = Self::try_chunks(shared, len) {
-                return Ok(place);
-            }
-            shared.add_pack(&growth)?;
-        }
-    }
-
-    fn try_chunks(shared: &Arc<Shared>, len: usize) -> Option<Self> {
-        let mut state = shared.lock_state();
-        let found = state.chunks.alloc(chunks_for(len))?;
-        let address = shared.reservation.slots().start + found.start as usize * CHUNK_BYTES;
-        let Slot::Pack(pack) = &state.slots[(found.start / PACK_CHUNKS) as usize] else {
-            unreachable!("the allocator has a region for each pack and no other");
-        };
-        let writable = pack.writable_at(address);
-        state.counts.begin(len);
-        Some(Self {
-            address,
-            writable,
-            len,
-            reused: found.reused,
-            stage: Stage::Draft,
-            memory: Some(Memory::Chunks(found.block)),
-            shared: Arc::clone(shared),
-        })
-    }
-
-    fn take_own(shared: &Arc<Shared>, len: usize) -> Result<Self, Error> {
-        let (slot, pack) = shared.map(&shared.lock_growth(), len)?;
-        let mut state = shared.lock_state();
-        state.slots[slot] = Slot::Own;
-        state.counts.begin(len);
-        state.counts.own_mappings += 1;
-        state.counts.own_bytes += pack.executable().len();
-        let address = pack.executable().start;
-        Ok(Self {
-            address,
-            writable: pack.writable_at(address),
-            len,
-            // The memory is new, the addresses need not be: a long text may have been here before.
-            reused: true,
-            stage: Stage::Draft,
-            memory: Some(Memory::Own { slot, pack }),
-            shared: Arc::clone(shared),
-        })
-    }
-
-    fn publish(&self) {
-        // SAFETY: the two views of our own bytes; `room` is within the chunks or the mapping.
-        unsafe { arch::publish(self.writable.as_ptr(), ptr::without_provenance(self.address), self.room()) };
-    }
-
-    fn room(&self) -> usize {
-        self.len.next_multiple_of(CHUNK_BYTES)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
-        if !self.shared.witness.is_original() {
-            // The memory is the parent's, and there is no writable view here.
-            match memory {
-                Memory::Chunks(_) => {}
-                Memory::Own { pack, .. } => pack.forget(),
-            }
-            return;
-        }
-        if self.stage == Stage::Text {
-            // Also for memory that is about to be unmapped: that can fail.
-            // SAFETY: our own bytes; whoever could run them has promised to keep us alive while doing so.
-            unsafe { arch::fill_with_traps(self.writable.as_ptr(), self.room()) };
-            self.publish();
-        }
-        match memory {
-            Memory::Chunks(block) => {
-                let mut state = self.shared.lock_state();
-                state.counts.end(self.stage, self.len);
-                state.chunks.free(block);
-                let trim = state.chunks.empty_regions() > 1;
-                drop(state);
-                if trim {
-                    self.shared.trim(&self.shared.lock_growth(), 1);
-                }
-            }
-            Memory::Own { slot, pack } => {
-                let growth = self.shared.lock_growth();
-                let mut state = self.shared.lock_state();
-                state.counts.end(self.stage, self.len);
-                state.counts.own_mappings -= 1;
-                state.counts.own_bytes -= pack.executable().len();
-                state.slots[slot] = Slot::Busy;
-                drop(state);
-                // When it cannot be unmapped its slots stay busy for good, full of traps.
-                if let Err(pack) = self.shared.unmap(&growth, slot, pack) {
-                    mem::forget(pack);
-                }
-            }
-        }
-    }
-}
-
 /// What all handles, drafts and texts of an arena share.
-struct Shared {
+pub(crate) struct Shared {
     state: Mutex<State>,
     growth: Mutex<()>,
     limit: usize,
-    sync_core: SyncCore,
-    witness: Witness,
+    /// How many places have been written; for [`Occupancy`] only.
+    pub(crate) texts: AtomicUsize,
+    pub(crate) sync_core: SyncCore,
+    pub(crate) witness: Witness,
     /// Dropped last: everything else is mapped inside.
-    reservation: Reservation,
+    pub(crate) reservation: Reservation,
 }
 
 /// Shows that `growth` is held.
-type Growth<'a> = MutexGuard<'a, ()>;
+pub(crate) type Growth<'a> = MutexGuard<'a, ()>;
 
-struct State {
-    chunks: Chunks,
-    slots: Vec<Slot>,
+pub(crate) struct State {
+    pub(crate) chunks: Chunks,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) counts: Counts,
     mapped: usize,
-    counts: Counts,
+    /// Slots from this one on have never been mapped.
+    fresh: usize,
 }
 
-enum Slot {
+/// What [`Shared::map`] made, in slots that are still busy.
+pub(crate) struct Mapped {
+    pub(crate) slot: usize,
+    pub(crate) pack: Pack,
+    /// Whether other memory was at the same addresses before.
+    pub(crate) reused: bool,
+}
+
+pub(crate) enum Slot {
     Free,
     Busy,
     Pack(Pack),
@@ -436,58 +194,49 @@ enum Slot {
 
 /// Numbers for [`Occupancy`] only; nothing is decided by them.
 #[derive(Default)]
-struct Counts {
+pub(crate) struct Counts {
+    pub(crate) own_mappings: usize,
+    pub(crate) own_bytes: usize,
+    pub(crate) code_bytes: usize,
     packs: usize,
-    own_mappings: usize,
-    own_bytes: usize,
-    code_bytes: usize,
-    drafts: usize,
-    texts: usize,
+    places: usize,
 }
 
 impl Counts {
-    fn begin(&mut self, len: usize) {
-        self.drafts += 1;
+    pub(crate) fn add(&mut self, len: usize) {
+        self.places += 1;
         self.code_bytes += len;
     }
 
-    fn finalize(&mut self) {
-        self.drafts -= 1;
-        self.texts += 1;
-    }
-
-    fn end(&mut self, stage: Stage, len: usize) {
-        match stage {
-            Stage::Draft => self.drafts -= 1,
-            Stage::Text => self.texts -= 1,
-        }
+    pub(crate) fn remove(&mut self, len: usize) {
+        self.places -= 1;
         self.code_bytes -= len;
     }
 }
 
 impl Shared {
     /// Nothing panics under the locks but broken invariants, which a second panic would only hide.
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_growth(&self) -> Growth<'_> {
+    pub(crate) fn lock_growth(&self) -> Growth<'_> {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add_pack(&self, growth: &Growth<'_>) -> Result<(), Error> {
-        let (slot, pack) = self.map(growth, PACK_BYTES)?;
+    pub(crate) fn add_pack(&self, growth: &Growth<'_>) -> Result<(), Error> {
+        let Mapped { slot, pack, reused } = self.map(growth, PACK_BYTES)?;
         let mut state = self.lock_state();
         state.slots[slot] = Slot::Pack(pack);
-        state.chunks.add_region(slot as u32 * PACK_CHUNKS, PACK_CHUNKS);
+        state.chunks.add_region(slot as u32 * PACK_CHUNKS, PACK_CHUNKS, reused);
         state.counts.packs += 1;
         Ok(())
     }
 
     /// Maps `len` bytes in the first slots that have room, and leaves these busy.
-    fn map(&self, growth: &Growth<'_>, len: usize) -> Result<(usize, Pack), Error> {
+    pub(crate) fn map(&self, growth: &Growth<'_>, len: usize) -> Result<Mapped, Error> {
         let wanted = len.next_multiple_of(rustix::param::page_size());
-        let slot = match self.claim_slots(len, wanted) {
+        let (slot, reused) = match self.claim_slots(len, wanted) {
             // The reserve may be what is in the way.
             Err(_) if self.trim(growth, 0) => self.claim_slots(len, wanted)?,
             result => result?,
@@ -498,10 +247,11 @@ impl Shared {
         if result.is_err() {
             self.lock_state().give_back(slot, wanted);
         }
-        Ok((slot, result?))
+        Ok(Mapped { slot, pack: result?, reused })
     }
 
-    fn claim_slots(&self, len: usize, wanted: usize) -> Result<usize, Error> {
+    /// Finds room for `len` bytes; also tells whether some of it was mapped before.
+    fn claim_slots(&self, len: usize, wanted: usize) -> Result<(usize, bool), Error> {
         let mut state = self.lock_state();
         let mapped = state.mapped;
         if wanted > self.limit - mapped.min(self.limit) {
@@ -513,11 +263,13 @@ impl Shared {
         let slot = state.first_free_slots(count).ok_or(full)?;
         state.slots[slot..slot + count].fill_with(|| Slot::Busy);
         state.mapped += wanted;
-        Ok(slot)
+        let reused = slot < state.fresh;
+        state.fresh = state.fresh.max(slot + count);
+        Ok((slot, reused))
     }
 
     /// Returns empty packs to the system until at most `keep` are left. Whether any was returned.
-    fn trim(&self, growth: &Growth<'_>, keep: u32) -> bool {
+    pub(crate) fn trim(&self, growth: &Growth<'_>, keep: u32) -> bool {
         let mut any = false;
         loop {
             let mut state = self.lock_state();
@@ -535,7 +287,7 @@ impl Shared {
                 // The system would not (too many mappings): keep it then, it is as good as ever.
                 let mut state = self.lock_state();
                 state.slots[slot] = Slot::Pack(pack);
-                state.chunks.add_region(start, PACK_CHUNKS);
+                state.chunks.add_region(start, PACK_CHUNKS, true);
                 state.counts.packs += 1;
                 return any;
             }
@@ -544,7 +296,7 @@ impl Shared {
     }
 
     /// Unmaps a pack whose slots are busy, and frees the slots.
-    fn unmap(&self, _: &Growth<'_>, slot: usize, pack: Pack) -> Result<(), Pack> {
+    pub(crate) fn unmap(&self, _: &Growth<'_>, slot: usize, pack: Pack) -> Result<(), Pack> {
         let bytes = pack.executable().len();
         // SAFETY: no chunk of it is taken, or its only text is being dropped.
         unsafe { pack.unmap() }?;
@@ -577,8 +329,4 @@ impl State {
         self.slots[slot..slot + bytes.div_ceil(PACK_BYTES)].fill_with(|| Slot::Free);
         self.mapped -= bytes;
     }
-}
-
-fn chunks_for(len: usize) -> u32 {
-    len.div_ceil(CHUNK_BYTES) as u32
 }

@@ -87,8 +87,9 @@ impl Chunks {
         }
     }
 
-    /// Adds `count` chunks from number `start` on, all free. Runs never cross from one region into another.
-    pub(crate) fn add_region(&mut self, start: u32, count: u32) {
+    /// Adds `count` chunks from number `start` on, all free. Runs never cross from one region into another. `reused`
+    /// says whether there was a region in the same place before.
+    pub(crate) fn add_region(&mut self, start: u32, count: u32, reused: bool) {
         debug_assert!(0 < count && count <= MAX_REGION);
         let node = self.new_node(Node {
             start,
@@ -98,7 +99,7 @@ impl Chunks {
             previous: NONE,
             next: NONE,
             free: true,
-            reused: false,
+            reused,
         });
         self.free += count;
         self.empty_regions += 1;
@@ -379,7 +380,7 @@ mod tests {
     #[test]
     fn runs_that_were_used_before_say_so_and_fresh_ones_do_not() {
         let mut chunks = Chunks::new();
-        chunks.add_region(0, 100);
+        chunks.add_region(0, 100, false);
         let first = chunks.alloc(10).unwrap();
         assert!(!first.reused);
         let second = chunks.alloc(90).unwrap();
@@ -391,6 +392,11 @@ mod tests {
         assert!(fourth.reused);
         chunks.free(second.block);
         assert!(chunks.alloc(1).unwrap().reused);
+
+        let mut chunks = Chunks::new();
+        chunks.add_region(0, 100, true);
+        assert!(chunks.alloc(10).unwrap().reused);
+        assert!(chunks.alloc(90).unwrap().reused);
     }
 
     /// The allocator's promise in its plainest form: a bool for each chunk.
@@ -491,7 +497,7 @@ mod tests {
                         // Back to back, so that a run over the border would be possible if it were not a bug.
                         let start = added * region;
                         added += 1;
-                        chunks.add_region(start, region);
+                        chunks.add_region(start, region, false);
                         naive.regions.push((start, region));
                         naive.used.extend((start..start + region).map(|chunk| (chunk, false)));
                     }

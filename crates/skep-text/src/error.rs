@@ -90,7 +90,7 @@ pub enum Step {
     ReserveRange,
     /// Creating the memory file of a pack (`memfd_create`).
     CreateFile,
-    /// Giving that file its size and its memory (`fallocate`).
+    /// Giving that file its memory, filled with traps (`pwrite`).
     AllocateFile,
     /// Opening it a second time, read-only, through `/proc/self/fd`.
     ReopenFile,

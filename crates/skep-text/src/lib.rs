@@ -4,7 +4,8 @@
 //! A compiler that gives every function its own page wastes memory and address translation; one that flips pages
 //! between writable and executable pays microseconds for every function, stops its neighbours, and splits huge pages.
 //! This crate takes *packs* of 2 MiB from the system, maps each twice (readable and executable in one reserved range
-//! of addresses; writable at a secret place elsewhere), and deals out *chunks* of 64 bytes in tens of nanoseconds.
+//! of addresses; writable at a secret place elsewhere), and deals out *chunks* of 64 bytes in a tenth of a
+//! microsecond.
 //! It knows nothing about the code it holds.
 //!
 //! # Example
@@ -78,15 +79,18 @@ mod chunks;
 mod config;
 mod error;
 mod fork;
+mod occupancy;
 mod pack;
+mod place;
 mod procfs;
 mod range;
 mod sync_core;
 mod text;
 
-pub use arena::{Arena, Backing, Occupancy};
+pub use arena::Arena;
 pub use config::Config;
 pub use error::{Error, Step};
+pub use occupancy::{Backing, Occupancy};
 pub use text::{Draft, Text};
 
 /// Bytes in a chunk, the unit that code memory is dealt out in, and the alignment of every text.

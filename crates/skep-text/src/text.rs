@@ -12,8 +12,8 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::arch;
-use crate::arena::Place;
 use crate::error::Error;
+use crate::place::Place;
 
 /// Code being written: ordinary memory, with a place reserved for it in the arena.
 ///
@@ -25,8 +25,8 @@ pub struct Draft {
 
 impl Draft {
     pub(crate) fn new(place: Place) -> Self {
-        let staging = arch::TRAP.iter().copied().cycle().take(place.len()).collect();
-        Self { place, staging }
+        let staging = arch::TRAP.repeat(place.len().div_ceil(arch::TRAP.len()));
+        Self { place, staging: staging.into_boxed_slice() }
     }
 
     /// The address that the first byte will be executed at: compute everything relative to the program counter from
@@ -52,7 +52,7 @@ impl Draft {
     }
 
     /// Keeps the first `len` bytes and gives the rest of the place back at once, for whoever asked for the most that
-    /// the code could need. The address stays. Does nothing when the draft is not longer than that.
+    /// the code could need. The address stays. (A draft longer than a pack keeps its pages.) Does nothing when the draft is not longer than that.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 /// Any two places in a range of this size are within a `rel32` of each other, with much to spare.
 pub(crate) const MAX_RANGE: usize = 1 << 30;
@@ -48,6 +48,8 @@ pub(crate) unsafe fn fill_with_traps(writable: *mut u8, len: usize) {
 ///
 /// Both are views of the same `len` bytes.
 pub(crate) unsafe fn publish(_writable: *mut u8, _executable: *const u8, _len: usize) {
+    // The compiler must not move stores past the serializing operation, and does not know what that one is for.
+    compiler_fence(Ordering::SeqCst);
     serialize();
 }
 

@@ -14,7 +14,7 @@ pub struct Occupancy {
     pub empty_packs: usize,
     /// Texts and drafts longer than a pack, each with memory of its own.
     pub own_mappings: usize,
-    /// Memory for code: the packs' and the own mappings' bytes. This is what [`Config::limit`] limits.
+    /// Memory for code: the packs' and the own mappings' bytes. This is what [`Config::limit`](crate::Config::limit) limits.
     pub mapped_bytes: usize,
     /// Chunks taken by drafts and texts in packs.
     pub chunks_used: usize,

@@ -324,7 +324,9 @@ fn atomic(
     let width = sub_register(size);
     let name = |names: [(&'static str, Size); 2]| if size == Size::B8 { names[0].0 } else { names[1].0 };
     match op.syntax() {
-        AtomicSyntax::Lock(symbol) => write!(f, "lock *(u{bits} *)({base}{offset}) {symbol}= {src}"),
+        AtomicSyntax::Lock(symbol) => {
+            write!(f, "lock *(u{bits} *)({base}{offset}) {symbol}= {}", r(width, src))
+        }
         AtomicSyntax::Fetch(name) => {
             write!(f, "{0} = {name}((u{bits} *)({base}{offset}), {0})", r(width, src))
         }

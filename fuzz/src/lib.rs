@@ -1,0 +1,17 @@
+//! The bodies of the fuzz targets as plain functions, one an oracle. Each returns where its promise holds for
+//! the input and panics where it does not.
+//!
+//! The promises themselves stand beside the crates they are about, where tests on stable Rust make them for
+//! bounded numbers of random inputs; here is only what turns a fuzzer's bytes into their arguments.
+
+#[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
+mod roundtrip;
+
+/// Bytes, instructions and text are translated into each other without loss, and no input makes the
+/// decoder or the assembler panic. `data` is taken as a program, and as assembler text if it is UTF-8.
+pub fn isa_roundtrip(data: &[u8]) {
+    roundtrip::check(data);
+    if let Ok(text) = str::from_utf8(data) {
+        roundtrip::check_text(text);
+    }
+}

@@ -1,0 +1,168 @@
+//! Arrays, with one value for each index or one for each index and CPU.
+//!
+//! ```text
+//!   shared     | value 0 | value 1 | ...                            `stride` apart: the value's size in whole words
+//!   per CPU    | CPU 0: value 0 | value 1 | ... | CPU 1: value 0 | ...
+//!              |<------------ cpu_stride ------>|                   whole cache lines: no CPU writes another's
+//! ```
+//!
+//! Nothing moves and nothing is ever absent: a look-up is arithmetic, which compiled code does by itself
+//! ([`InlineArray`]).
+
+use skep_abi::InlineArray;
+use skep_mem::{Block, Error};
+
+use crate::racy;
+use crate::table::{BATCH, Batch, Cursor, Fault};
+use crate::update::UpdateFlags;
+use crate::values::{Source, Values};
+
+/// Bytes in a cache line: 64 on the machines that matter, and harmless elsewhere.
+const CACHE_LINE: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Array {
+    memory: Block,
+    stride: usize,
+    len: u32,
+    values: Values,
+}
+
+/// The sizes of an array, before there is memory for it.
+struct Shape {
+    stride: usize,
+    /// Bytes for the values of one CPU.
+    plane: usize,
+    /// Bytes for all.
+    total: usize,
+}
+
+impl Array {
+    /// The bytes that such an array takes.
+    pub(crate) fn bytes(len: u32, value_size: u32, cpus: Option<u32>) -> Option<usize> {
+        let shape = Shape::of(len, value_size, cpus)?;
+        Block::reserved_for(shape.total, CACHE_LINE).ok()
+    }
+
+    /// `cpus`: for how many there are values of their own; `None` where all share them.
+    pub(crate) fn new(len: u32, value_size: u32, cpus: Option<u32>) -> Result<Self, Error> {
+        let too_large = Error::TooLarge { count: len as usize, size: value_size as usize };
+        let shape = Shape::of(len, value_size, cpus).ok_or(too_large)?;
+        let values = match cpus {
+            Some(cpus) => Values::per_cpu(value_size, cpus, shape.plane),
+            None => Values::shared(value_size),
+        };
+        Ok(Self { memory: Block::zeroed(shape.total, CACHE_LINE)?, stride: shape.stride, len, values })
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for 4 bytes; `cpu` is below the number of CPUs.
+    #[inline(always)]
+    pub(crate) unsafe fn lookup(&self, key: *const u8, cpu: u32) -> *mut u8 {
+        // SAFETY: by contract.
+        let index = unsafe { racy::load4(key) };
+        match self.element(index) {
+            // SAFETY: an element of this array, and the CPU is in range by contract.
+            Some(at) => unsafe { self.values.of_cpu(at, cpu) },
+            None => std::ptr::null_mut(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for 4 bytes, `out` writable for the host's value size.
+    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8) -> bool {
+        // SAFETY: by contract.
+        let index = unsafe { racy::load4(key) };
+        let Some(at) = self.element(index) else { return false };
+        // SAFETY: an element of this array; `out` by contract.
+        unsafe { self.values.read(at, out) };
+        true
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for 4 bytes, `source` as [`Values::write`] demands.
+    pub(crate) unsafe fn update(
+        &self,
+        key: *const u8,
+        source: Source,
+        mode: UpdateFlags,
+    ) -> Result<(), Fault> {
+        // SAFETY: by contract.
+        let index = unsafe { racy::load4(key) };
+        let at = self.element(index).ok_or(Fault::OutOfRange)?;
+        if mode == UpdateFlags::NoExist {
+            return Err(Fault::Exists);
+        }
+        // SAFETY: an element of this array; `source` by contract.
+        unsafe { self.values.write(at, source) };
+        Ok(())
+    }
+
+    pub(crate) fn next_index(&self, after: Option<u32>) -> Option<u32> {
+        match after {
+            Some(index) if index < self.len => Some(index + 1).filter(|&next| next < self.len),
+            _ => Some(0),
+        }
+    }
+
+    pub(crate) fn batch(&self, cursor: &mut Cursor, out: &mut Batch) {
+        while out.len() < BATCH && cursor.position < u64::from(self.len) {
+            let index = cursor.position as u32;
+            let mut value = vec![0; self.values.host_size()];
+            if let Some(at) = self.element(index) {
+                // SAFETY: an element of this array; `value` has the host's size.
+                unsafe { self.values.read(at, value.as_mut_ptr()) };
+            }
+            out.push_back((index.to_ne_bytes().to_vec(), value));
+            cursor.position += 1;
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.memory.reserved()
+    }
+
+    pub(crate) fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// Address of the first value.
+    pub(crate) fn base(&self) -> u64 {
+        self.memory.base().as_ptr().expose_provenance() as u64
+    }
+
+    /// How compiled code reaches values; `None` when strides do not fit its encoding.
+    pub(crate) fn inline(&self) -> Option<InlineArray> {
+        Some(InlineArray {
+            base: self.base(),
+            stride: u32::try_from(self.stride).ok()?,
+            cpu_stride: u32::try_from(self.values.cpu_stride()).ok()?,
+            max_entries: self.len,
+        })
+    }
+
+    #[inline(always)]
+    fn element(&self, index: u32) -> Option<*mut u8> {
+        if index >= self.len {
+            return None;
+        }
+        // SAFETY: `new` made room for `len` elements, `stride` apart.
+        Some(unsafe { self.memory.base().as_ptr().add(index as usize * self.stride) })
+    }
+}
+
+impl Shape {
+    fn of(len: u32, value_size: u32, cpus: Option<u32>) -> Option<Self> {
+        let stride = (value_size as usize).checked_next_multiple_of(8)?;
+        let plane = stride.checked_mul(len as usize)?.checked_next_multiple_of(CACHE_LINE)?;
+        let total = plane.checked_mul(cpus.unwrap_or(1) as usize)?;
+        Some(Self { stride, plane, total })
+    }
+}

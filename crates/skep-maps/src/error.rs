@@ -1,0 +1,274 @@
+//! What can go wrong with maps.
+
+use std::fmt;
+
+use skep_abi::MapKind;
+
+use crate::table::errno;
+
+/// Why a map could not be made or an operation on it failed. Every variant names the map.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// The kind is known but not provided.
+    #[error("map `{map}`: maps of kind {kind} are not provided yet; {} are", list(.provided))]
+    KindNotProvided {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// The kinds that are provided.
+        provided: &'static [MapKind],
+    },
+
+    /// The size of keys does not suit the kind.
+    #[error("map `{map}`: keys of {key_size} bytes, but those of kind {kind} have {wanted}")]
+    KeySize {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// Bytes in a key, as defined.
+        key_size: u32,
+        /// What it may be, in words.
+        wanted: &'static str,
+    },
+
+    /// Values without bytes.
+    #[error("map `{map}`: values of 0 bytes, but those of kind {kind} have at least 1")]
+    ValueSize {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
+    /// A map without room.
+    #[error("map `{map}`: max_entries is 0: give it the largest number of elements that the map is to hold")]
+    NoEntries {
+        /// The map's name.
+        map: String,
+    },
+
+    /// Creation flags that the kind does not have.
+    #[error(
+        "map `{map}`: flags {flags:#x} contain {unknown:#x}, which kind {kind} does not provide; \
+         it provides {provided:#x}"
+    )]
+    CreateFlags {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// The flags of the definition.
+        flags: u32,
+        /// Those of them that are not provided.
+        unknown: u32,
+        /// All that are provided.
+        provided: u32,
+    },
+
+    /// A map that programs may neither read nor write.
+    #[error(
+        "map `{map}`: the flags BPF_F_RDONLY_PROG (0x80) and BPF_F_WRONLY_PROG (0x100) exclude each other: \
+         leave one out"
+    )]
+    NeitherReadNorWrite {
+        /// The map's name.
+        map: String,
+    },
+
+    /// A trie that does not say that its elements are allocated as they come.
+    #[error(
+        "map `{map}`: an lpm_trie needs the flag BPF_F_NO_PREALLOC: add __uint(map_flags, BPF_F_NO_PREALLOC)"
+    )]
+    NeedsNoPrealloc {
+        /// The map's name.
+        map: String,
+    },
+
+    /// A number of virtual CPUs that makes no sense.
+    #[error("map `{map}`: made for 0 virtual CPUs, but programs run as at least 1")]
+    NoCpus {
+        /// The map's name.
+        map: String,
+    },
+
+    /// The map would take more memory than it may.
+    #[error(
+        "map `{map}`: {bytes} bytes for {max_entries} elements are more than the limit of {limit}: \
+         lower max_entries or raise the limit"
+    )]
+    TooLarge {
+        /// The map's name.
+        map: String,
+        /// The bytes that it would take; `u64::MAX` stands for more than can be counted.
+        bytes: u64,
+        /// The number of elements.
+        max_entries: u32,
+        /// The most bytes that a map may take.
+        limit: u64,
+    },
+
+    /// A new element did not get memory.
+    #[error("map `{map}`: no memory: {source}")]
+    NoMemory {
+        /// The map's name.
+        map: String,
+        /// Why not.
+        source: skep_mem::Error,
+    },
+
+    /// A key of the wrong length.
+    #[error("map `{map}`: a key of {given} bytes was given, but keys have {key_size}")]
+    KeyLength {
+        /// The map's name.
+        map: String,
+        /// Bytes in a key.
+        key_size: u32,
+        /// Bytes given.
+        given: usize,
+    },
+
+    /// A value of the wrong length.
+    #[error("map `{map}`: {given} bytes were given for a value of {wanted}{}", per_cpu(.cpus, .value_size))]
+    ValueLength {
+        /// The map's name.
+        map: String,
+        /// Bytes in a value as the host gives and takes it.
+        wanted: usize,
+        /// Bytes given.
+        given: usize,
+        /// Bytes in the value of one CPU.
+        value_size: u32,
+        /// The number of CPUs where each has a value.
+        cpus: Option<u32>,
+    },
+
+    /// An update with [`NoExist`](crate::UpdateFlags::NoExist) of an element that exists.
+    #[error("map `{map}`: key {key} exists already: update it with BPF_ANY or BPF_EXIST")]
+    Exists {
+        /// The map's name.
+        map: String,
+        /// The key.
+        key: Key,
+    },
+
+    /// No such element.
+    #[error("map `{map}`: there is no key {key}")]
+    Missing {
+        /// The map's name.
+        map: String,
+        /// The key.
+        key: Key,
+    },
+
+    /// The map has all the elements it may have.
+    #[error(
+        "map `{map}`: no room for key {key}: it holds its {max_entries} elements; delete some or raise max_entries"
+    )]
+    Full {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// The key.
+        key: Key,
+        /// The most elements that it may hold.
+        max_entries: u32,
+    },
+
+    /// An index beyond an array's end.
+    #[error("map `{map}`: index {index} is out of range: the array has {max_entries} elements, from 0")]
+    OutOfRange {
+        /// The map's name.
+        map: String,
+        /// The index.
+        index: u32,
+        /// The number of elements.
+        max_entries: u32,
+    },
+
+    /// A prefix longer than the address that follows it.
+    #[error("map `{map}`: a prefix length of {len} bits was given, but keys have {max} bits of data")]
+    PrefixTooLong {
+        /// The map's name.
+        map: String,
+        /// The length given, in bits.
+        len: u32,
+        /// The longest, in bits.
+        max: u32,
+    },
+
+    /// Deletion from an array.
+    #[error("map `{map}`: elements of an array cannot be deleted: write zeroes instead")]
+    CannotDelete {
+        /// The map's name.
+        map: String,
+    },
+
+    /// A change by the host of a map that it froze.
+    #[error("map `{map}` is frozen: its host may not change it any more")]
+    Frozen {
+        /// The map's name.
+        map: String,
+    },
+}
+
+/// A key in an error: written as bytes in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key(
+    /// Its bytes.
+    pub Vec<u8>,
+);
+
+impl MapError {
+    /// The error number that Linux gives for it, positive: `ENOENT` is 2.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Missing { .. } => errno::ENOENT,
+            Self::Exists { .. } => errno::EEXIST,
+            Self::Full { kind: MapKind::LpmTrie, .. } => errno::ENOSPC,
+            Self::Full { .. } | Self::OutOfRange { .. } | Self::TooLarge { .. } => errno::E2BIG,
+            Self::NoMemory { .. } => errno::ENOMEM,
+            Self::Frozen { .. } => errno::EPERM,
+            Self::KindNotProvided { .. }
+            | Self::KeySize { .. }
+            | Self::ValueSize { .. }
+            | Self::NoEntries { .. }
+            | Self::CreateFlags { .. }
+            | Self::NeitherReadNorWrite { .. }
+            | Self::NeedsNoPrealloc { .. }
+            | Self::NoCpus { .. }
+            | Self::KeyLength { .. }
+            | Self::ValueLength { .. }
+            | Self::PrefixTooLong { .. }
+            | Self::CannotDelete { .. } => errno::EINVAL,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 40;
+        for (i, byte) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{byte:02x}", if i == 0 { "" } else { " " })?;
+        }
+        if self.0.len() > SHOWN { write!(f, " ... ({} bytes)", self.0.len()) } else { Ok(()) }
+    }
+}
+
+fn list(kinds: &[MapKind]) -> String {
+    let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+fn per_cpu(cpus: &Option<u32>, value_size: &u32) -> String {
+    match cpus {
+        Some(cpus) => format!(" ({cpus} CPUs with {value_size} bytes each, in whole words of 8)"),
+        None => String::new(),
+    }
+}

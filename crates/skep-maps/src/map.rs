@@ -1,0 +1,397 @@
+//! The map: one type for all kinds, with a side for the host and a side for programs.
+
+use std::ptr;
+use std::sync::{PoisonError, RwLock};
+
+use skep_abi::{MapDef, MapKind, MapLink};
+
+use crate::array::Array;
+use crate::create;
+use crate::error::{Key, MapError};
+use crate::hash::Hash;
+use crate::table::{Batch, Cursor, Fault, errno};
+use crate::trie::Trie;
+use crate::update::UpdateFlags;
+use crate::values::{Source, Values};
+
+/// What a map needs to know of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How many virtual CPUs there are: programs pass numbers below this, and per-CPU kinds keep a value for
+    /// each.
+    pub cpus: u32,
+    /// The most bytes that the map may take.
+    pub limit: u64,
+}
+
+/// A map. Shared as `Arc<Map>` between the host and the programs that use it.
+///
+/// All methods may be called from many threads at once. The safe ones are the host's: keys and values are byte
+/// slices of exactly the map's sizes; a value of a per-CPU kind is [`host_value_size`](Self::host_value_size)
+/// bytes, the values of all CPUs in order, each padded with zeroes to 8 bytes, as Linux's system call has it. The
+/// unsafe ones, whose names end in `_ptr`, are for helpers that a verified program calls.
+///
+/// See the [crate's documentation](crate) for what is promised when several change the same element.
+#[derive(Debug)]
+pub struct Map {
+    def: MapDef,
+    table: Table,
+    /// Whether the host has given up its right to change it. Writers of the host's side hold it for reading.
+    frozen: RwLock<bool>,
+}
+
+/// The kinds behind the handle.
+#[derive(Debug)]
+pub(crate) enum Table {
+    Array(Array),
+    Hash(Hash),
+    Trie(Trie),
+}
+
+/// Calls a method that all tables have.
+macro_rules! each {
+    ($map:expr, $table:ident => $body:expr) => {
+        match &$map.table {
+            Table::Array($table) => $body,
+            Table::Hash($table) => $body,
+            Table::Trie($table) => $body,
+        }
+    };
+}
+
+/// The host's side.
+impl Map {
+    /// Makes an empty map; the elements of arrays are zero.
+    ///
+    /// Memory is promised by the system but not touched before it is used.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`MapError`] that speak of definitions: a kind that is not provided, sizes that the kind does not
+    /// allow, unknown flags, more memory than the limit. Hash tables must fit the limit with all their elements
+    /// unless they have the flag `BPF_F_NO_PREALLOC`; with it, and in tries, elements meet the limit as they come.
+    pub fn create(def: &MapDef, options: &Options) -> Result<Self, MapError> {
+        let table = create::table(def, options)?;
+        Ok(Self { def: def.clone(), table, frozen: RwLock::new(false) })
+    }
+
+    /// What the map was made from.
+    pub fn def(&self) -> &MapDef {
+        &self.def
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.def.name
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> MapKind {
+        self.def.kind
+    }
+
+    /// Bytes in a value as the host gives and takes it: the value size of the definition, or for per-CPU kinds
+    /// the number of CPUs times the value size rounded up to 8.
+    pub fn host_value_size(&self) -> usize {
+        self.values().host_size()
+    }
+
+    /// How many elements it has: always all in an array. Others may change it at any moment.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a count of elements; nobody asks a map whether it is empty"
+    )]
+    pub fn len(&self) -> u32 {
+        each!(self, table => table.len())
+    }
+
+    /// Bytes of memory that the map holds: what it took from the system, whether touched or not.
+    pub fn memory(&self) -> u64 {
+        each!(self, table => table.memory() as u64)
+    }
+
+    /// The value of a key; in a trie, of the longest prefix of the key. `None` if there is none, or if an index
+    /// is beyond the end of an array.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`].
+    pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
+        let mut value = vec![0; self.host_value_size()];
+        Ok(self.lookup_into(key, &mut value)?.then_some(value))
+    }
+
+    /// As [`lookup`](Self::lookup), into a buffer. Says whether there was a value; if not, the buffer's contents
+    /// are unspecified.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lookup`](Self::lookup), and [`MapError::ValueLength`].
+    pub fn lookup_into(&self, key: &[u8], value: &mut [u8]) -> Result<bool, MapError> {
+        self.check_key(key)?;
+        self.check_value(value)?;
+        let (from, to) = (key.as_ptr(), value.as_mut_ptr());
+        // SAFETY: both lengths were checked; `value` is borrowed exclusively.
+        unsafe {
+            match &self.table {
+                Table::Array(array) => Ok(array.read(from, to)),
+                Table::Hash(hash) => Ok(hash.read(from, to)),
+                Table::Trie(trie) => trie.read(from, to).map_err(|fault| self.explain(fault, key)),
+            }
+        }
+    }
+
+    /// Sets the value of a key; for per-CPU kinds, of all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::KeyLength`], [`MapError::ValueLength`], [`MapError::PrefixTooLong`], [`MapError::OutOfRange`],
+    /// [`MapError::Exists`] and [`MapError::Missing`] where the flags demand otherwise (all elements of an array
+    /// exist), [`MapError::Full`], [`MapError::NoMemory`], [`MapError::Frozen`].
+    pub fn update(&self, key: &[u8], value: &[u8], flags: UpdateFlags) -> Result<(), MapError> {
+        self.check_key(key)?;
+        self.check_value(value)?;
+        self.change(|| {
+            let source = Source::All(value.as_ptr());
+            // SAFETY: both lengths were checked.
+            let result = unsafe { each!(self, table => table.update(key.as_ptr(), source, flags)) };
+            result.map_err(|fault| self.explain(fault, key))
+        })
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`], [`MapError::Missing`], [`MapError::CannotDelete`] from
+    /// arrays, [`MapError::Frozen`].
+    pub fn delete(&self, key: &[u8]) -> Result<(), MapError> {
+        self.check_key(key)?;
+        self.change(|| {
+            // SAFETY: the length was checked.
+            unsafe { self.delete_at(key.as_ptr()) }.map_err(|fault| self.explain(fault, key))
+        })
+    }
+
+    /// The key that follows another in the map's own order, or the first one; `None` at the end.
+    ///
+    /// As in Linux, the first key is returned if `after` is not in the map (any more): a walk by this method over
+    /// a map that others change may start over. [`entries`](Self::entries) does not.
+    ///
+    /// Arrays go by index. Tries give what begins with a prefix before the prefix itself, else the address that
+    /// is numerically smaller first. Hash tables have no order to rely on.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::KeyLength`].
+    pub fn next_key(&self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, MapError> {
+        if let Some(after) = after {
+            self.check_key(after)?;
+        }
+        let after = after.map(<[u8]>::as_ptr);
+        let mut key = vec![0; self.def.key_size as usize];
+        // SAFETY: the length of `after` was checked, `key` is as long.
+        let found = unsafe {
+            match &self.table {
+                Table::Array(array) => {
+                    let next = array.next_index(after.map(|after| crate::racy::load4(after)));
+                    if let Some(next) = next {
+                        key.copy_from_slice(&next.to_ne_bytes());
+                    }
+                    next.is_some()
+                }
+                Table::Hash(hash) => hash.next_key(after, key.as_mut_ptr()),
+                Table::Trie(trie) => trie.next_key(after, key.as_mut_ptr()),
+            }
+        };
+        Ok(found.then_some(key))
+    }
+
+    /// All elements, as pairs of key and value, in the order of [`next_key`](Self::next_key).
+    ///
+    /// Elements are copied some at a time while the iterator goes on. An element that is in the map from the
+    /// first step to the last is given exactly once; one that comes or goes meanwhile, or is deleted and
+    /// inserted again, may be given or not.
+    pub fn entries(&self) -> Entries<'_> {
+        Entries { map: self, cursor: Cursor::default(), batch: Batch::default() }
+    }
+
+    /// Forbids the host to change the map from now on, as the constants of a program must be; programs may still
+    /// do what the map's flags let them. When this returns, no change by the host is under way.
+    pub fn freeze(&self) {
+        *self.frozen.write().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// Whether the host has [frozen](Self::freeze) it.
+    pub fn is_frozen(&self) -> bool {
+        *self.frozen.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The programs' side.
+impl Map {
+    /// How compiled code and helpers reach the map.
+    ///
+    /// The handle is the address of the map itself: it is good as long as the map is neither moved nor dropped,
+    /// so put the map in its `Arc` first, and let whoever has the link hold that `Arc`. The other addresses are
+    /// good as long as the map is not dropped.
+    pub fn link(&self) -> MapLink {
+        let (value_base, inline) = match &self.table {
+            Table::Array(array) => (Some(array.base()).filter(|_| !self.kind().is_per_cpu()), array.inline()),
+            Table::Hash(_) | Table::Trie(_) => (None, None),
+        };
+        MapLink { handle: ptr::from_ref(self).expose_provenance() as u64, value_base, inline }
+    }
+
+    /// The address of a key's value, for a per-CPU kind of that CPU's value; null if there is none.
+    ///
+    /// The address stays readable and writable for the value size as long as the map lives. In hash tables and
+    /// tries it belongs to the key until the key is deleted, or updated by a whole new value; from then on it may
+    /// hold the value of another key at any moment.
+    ///
+    /// # Safety
+    ///
+    /// `key` is readable for the map's key size, at any alignment; others may write there. `cpu` is below
+    /// [`Options::cpus`]. Values are shared memory: whoever follows the address uses atomic accesses, or is not
+    /// Rust.
+    #[inline]
+    pub unsafe fn lookup_ptr(&self, key: *const u8, cpu: u32) -> *mut u8 {
+        // SAFETY: the caller's promises are passed on.
+        unsafe {
+            match &self.table {
+                Table::Array(array) => array.lookup(key, cpu),
+                Table::Hash(hash) => hash.lookup(key, cpu),
+                Table::Trie(trie) => trie.lookup(key),
+            }
+        }
+    }
+
+    /// Sets the value of a key, for a per-CPU kind that CPU's value (those of other CPUs stay, or are zero if the
+    /// key is new). `flags` are the numbers of [`UpdateFlags`].
+    ///
+    /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags or a prefix that is
+    /// too long, `-EEXIST` (17) and `-ENOENT` (2) by the flags, `-E2BIG` (7) for an index beyond the end or a
+    /// full hash table, `-ENOSPC` (28) for a full trie, `-ENOMEM` (12).
+    ///
+    /// # Safety
+    ///
+    /// As for [`lookup_ptr`](Self::lookup_ptr); `value` is readable for the map's value size, at any alignment,
+    /// and others may write there: it may be a value of this very map.
+    pub unsafe fn update_ptr(&self, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
+        let source = Source::Cpu(value, cpu);
+        let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
+        // SAFETY: the caller's promises are passed on.
+        status(unsafe { each!(self, table => table.update(key, source, flags)) })
+    }
+
+    /// Removes a key.
+    ///
+    /// Returns 0, or a negative error number as Linux does: `-ENOENT` (2) if there is no such key, `-EINVAL` (22)
+    /// for arrays and for a prefix that is too long.
+    ///
+    /// # Safety
+    ///
+    /// `key` is readable for the map's key size, at any alignment; others may write there.
+    pub unsafe fn delete_ptr(&self, key: *const u8) -> i64 {
+        // SAFETY: the caller's promise is passed on.
+        status(unsafe { self.delete_at(key) })
+    }
+}
+
+impl Map {
+    /// # Safety
+    ///
+    /// `key` is readable for the key size.
+    unsafe fn delete_at(&self, key: *const u8) -> Result<(), Fault> {
+        // SAFETY: by contract.
+        unsafe {
+            match &self.table {
+                Table::Array(_) => Err(Fault::CannotDelete),
+                Table::Hash(hash) => hash.delete(key),
+                Table::Trie(trie) => trie.delete(key),
+            }
+        }
+    }
+
+    fn values(&self) -> &Values {
+        each!(self, table => table.values())
+    }
+
+    /// Runs a change by the host unless the map is frozen, and so that `freeze` waits for it.
+    fn change(&self, work: impl FnOnce() -> Result<(), MapError>) -> Result<(), MapError> {
+        let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
+        if *frozen { Err(MapError::Frozen { map: self.def.name.clone() }) } else { work() }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), MapError> {
+        if key.len() == self.def.key_size as usize {
+            return Ok(());
+        }
+        let (map, key_size) = (self.def.name.clone(), self.def.key_size);
+        Err(MapError::KeyLength { map, key_size, given: key.len() })
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<(), MapError> {
+        let wanted = self.host_value_size();
+        if value.len() == wanted {
+            return Ok(());
+        }
+        let value_size = self.def.value_size;
+        let cpus =
+            self.kind().is_per_cpu().then(|| (wanted / value_size.next_multiple_of(8) as usize) as u32);
+        Err(MapError::ValueLength {
+            map: self.def.name.clone(),
+            wanted,
+            given: value.len(),
+            value_size,
+            cpus,
+        })
+    }
+
+    /// The long form of a fault in an operation on that key, whose length was checked.
+    fn explain(&self, fault: Fault, key: &[u8]) -> MapError {
+        let map = self.def.name.clone();
+        let first = key.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+        let (kind, max_entries) = (self.kind(), self.def.max_entries);
+        let key = Key(key.to_vec());
+        match fault {
+            Fault::Exists => MapError::Exists { map, key },
+            Fault::Missing => MapError::Missing { map, key },
+            Fault::Full | Fault::TrieFull => MapError::Full { map, kind, key, max_entries },
+            Fault::OutOfRange => MapError::OutOfRange { map, index: first, max_entries },
+            Fault::PrefixTooLong => {
+                MapError::PrefixTooLong { map, len: first, max: (self.def.key_size - 4) * 8 }
+            }
+            Fault::CannotDelete => MapError::CannotDelete { map },
+            Fault::NoMemory(source) => MapError::NoMemory { map, source },
+        }
+    }
+}
+
+/// An iterator over a map's elements; see [`Map::entries`].
+#[derive(Debug)]
+pub struct Entries<'a> {
+    map: &'a Map,
+    cursor: Cursor,
+    batch: Batch,
+}
+
+impl Iterator for Entries<'_> {
+    /// Key and value, the latter of [`Map::host_value_size`] bytes.
+    type Item = (Vec<u8>, Vec<u8>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.is_empty() {
+            each!(self.map, table => table.batch(&mut self.cursor, &mut self.batch));
+        }
+        self.batch.pop_front()
+    }
+}
+
+/// What a helper returns for it.
+fn status(result: Result<(), Fault>) -> i64 {
+    match result {
+        Ok(()) => 0,
+        Err(fault) => -i64::from(fault.errno()),
+    }
+}

@@ -1,0 +1,248 @@
+//! Copies of memory that others write at the same time.
+//!
+//! Programs read and write map values through plain pointers, without locks, while the host and other programs
+//! do the same: such races are part of what a BPF map is. In Rust a racing plain access is undefined behaviour,
+//! so every access of this crate to memory that programs can reach is a relaxed atomic one, and all of them are
+//! in this file. What that gives: each aligned word of 8 bytes is read and written as a whole (a 64-bit counter
+//! is never seen half written); different words of a value may be of different age.
+//!
+//! Programs are machine code and may access a part of a word. The language's memory model does not speak about
+//! atomic accesses of different sizes at one address; the processors that are supported do, and treat them as
+//! accesses of bytes that travel together. An interpreter written in Rust must use atomic accesses as well.
+//!
+//! Relaxed is enough for all of it: what orders an element's contents is the publication of the element.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Copies `len` bytes out of a map, word by word, into memory that is the caller's own.
+///
+/// # Safety
+///
+/// `from` is 8-byte aligned map memory of `len` bytes rounded up to 8; `to` is writable for `len` bytes, and
+/// nobody else accesses it meanwhile.
+#[inline]
+pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
+    let words = len / 8;
+    for i in 0..words {
+        // SAFETY: both sides have `len` bytes by contract, and word `i` lies within; `from` is aligned.
+        unsafe { to.cast::<u64>().add(i).write_unaligned(word(from, i).load(Relaxed)) };
+    }
+    let rest = len % 8;
+    if rest != 0 {
+        // SAFETY: map memory is padded to whole words, so the last word may be loaded whole; `to` gets only the
+        // bytes that it has room for.
+        unsafe {
+            let last = word(from, words).load(Relaxed).to_ne_bytes();
+            to.add(words * 8).copy_from_nonoverlapping(last.as_ptr(), rest);
+        }
+    }
+}
+
+/// Copies `len` bytes into a map, word by word, and zeroes the rest of the last word.
+///
+/// # Safety
+///
+/// `from` is readable for `len` bytes, and may be written by others meanwhile; `to` is 8-byte aligned map memory
+/// of `len` bytes rounded up to 8.
+#[inline]
+pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
+    let words = len / 8;
+    for i in 0..words {
+        // SAFETY: word `i` lies within the `len` bytes of both sides; `to` is aligned.
+        unsafe { word(to, i).store(load8(from.add(i * 8)), Relaxed) };
+    }
+    if !len.is_multiple_of(8) {
+        // SAFETY: the last bytes of `from` are read one by one; `to` is padded to a whole word.
+        unsafe { word(to, words).store(load_short(from.add(words * 8), len % 8), Relaxed) };
+    }
+}
+
+/// Zeroes `len` bytes of a map, rounded up to whole words.
+///
+/// # Safety
+///
+/// `to` is 8-byte aligned map memory of `len` bytes rounded up to 8.
+#[inline]
+pub(crate) unsafe fn zero(to: *mut u8, len: usize) {
+    for i in 0..len.div_ceil(8) {
+        // SAFETY: by contract.
+        unsafe { word(to, i).store(0, Relaxed) };
+    }
+}
+
+/// Reads `len` bytes into `out`, which they must fill but for less than a word; the rest of the last word is 0.
+///
+/// Bytes keep their places: `out` as memory equals `from`.
+///
+/// # Safety
+///
+/// `from` is readable for `len` bytes, at any alignment, and may be written by others meanwhile.
+#[inline(always)]
+pub(crate) unsafe fn load_words(from: *const u8, len: usize, out: &mut [u64]) {
+    debug_assert_eq!(out.len(), len.div_ceil(8));
+    for (i, word) in out.iter_mut().enumerate() {
+        let at = i * 8;
+        // SAFETY: bytes `at..len` lie within the memory that the caller vouches for.
+        *word =
+            unsafe { if len - at >= 8 { load8(from.add(at)) } else { load_short(from.add(at), len - at) } };
+    }
+}
+
+/// Reads a `u32` at any alignment.
+///
+/// # Safety
+///
+/// `from` is readable for 4 bytes, and may be written by others meanwhile.
+#[inline(always)]
+pub(crate) unsafe fn load4(from: *const u8) -> u32 {
+    if from.addr().is_multiple_of(4) {
+        // SAFETY: readable by contract, and aligned. The reference lives for the load only.
+        unsafe { (*from.cast::<AtomicU32>()).load(Relaxed) }
+    } else {
+        // SAFETY: by contract.
+        unsafe { u32::from_ne_bytes([byte(from), byte(from.add(1)), byte(from.add(2)), byte(from.add(3))]) }
+    }
+}
+
+/// Reads 8 bytes at any alignment: whole where aligned to 8, in halves where aligned to 4.
+///
+/// # Safety
+///
+/// `from` is readable for 8 bytes, and may be written by others meanwhile.
+#[inline(always)]
+unsafe fn load8(from: *const u8) -> u64 {
+    if from.addr().is_multiple_of(8) {
+        // SAFETY: readable by contract, and aligned. The reference lives for the load only.
+        return unsafe { (*from.cast::<AtomicU64>()).load(Relaxed) };
+    }
+    // SAFETY: both halves lie within the 8 bytes.
+    let (low, high) = unsafe { (load4(from), load4(from.add(4))) };
+    join(low, high)
+}
+
+/// Reads 1 to 7 bytes into the first bytes of a word; the others are 0.
+///
+/// # Safety
+///
+/// `from` is readable for `len` bytes, and may be written by others meanwhile.
+#[inline(always)]
+unsafe fn load_short(from: *const u8, len: usize) -> u64 {
+    debug_assert!((1..8).contains(&len));
+    if len == 4 {
+        // SAFETY: by contract.
+        return join(unsafe { load4(from) }, 0);
+    }
+    let mut bytes = [0; 8];
+    for (i, to) in bytes.iter_mut().enumerate().take(len) {
+        // SAFETY: `i` is below `len`.
+        *to = unsafe { byte(from.add(i)) };
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+/// The word whose first four bytes are those of `first`, and whose last those of `last`.
+#[inline(always)]
+fn join(first: u32, last: u32) -> u64 {
+    if cfg!(target_endian = "little") {
+        u64::from(first) | u64::from(last) << 32
+    } else {
+        u64::from(first) << 32 | u64::from(last)
+    }
+}
+
+/// # Safety
+///
+/// `from` is readable.
+#[inline(always)]
+unsafe fn byte(from: *const u8) -> u8 {
+    // SAFETY: by contract; bytes are always aligned. The reference lives for the load only.
+    unsafe { (*from.cast::<AtomicU8>()).load(Relaxed) }
+}
+
+/// # Safety
+///
+/// `base` is 8-byte aligned map memory that has a word of that number, valid while the result is used.
+#[inline(always)]
+unsafe fn word<'a>(base: *const u8, index: usize) -> &'a AtomicU64 {
+    // SAFETY: by contract.
+    unsafe { &*base.cast::<AtomicU64>().add(index) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(8))]
+    struct Aligned([u8; 80]);
+
+    fn numbered() -> Aligned {
+        Aligned(std::array::from_fn(|i| i as u8 + 1))
+    }
+
+    #[test]
+    fn every_length_and_alignment_is_copied_exactly() {
+        let source = numbered();
+        for offset in 0..8 {
+            for len in 0..=64 {
+                let mut map = Aligned([0xee; 80]);
+                // SAFETY: all offsets and lengths stay within the 80 bytes.
+                unsafe { write(source.0.as_ptr().add(offset), map.0.as_mut_ptr(), len) };
+                assert_eq!(map.0[..len], source.0[offset..offset + len], "write {len} at {offset}");
+                let padded = len.next_multiple_of(8);
+                assert!(map.0[len..padded].iter().all(|&byte| byte == 0), "write {len} at {offset}: padding");
+                assert!(map.0[padded..].iter().all(|&byte| byte == 0xee), "write {len} at {offset}: beyond");
+
+                let mut out = [0xee; 80];
+                // SAFETY: as above.
+                unsafe { read(map.0.as_ptr(), out.as_mut_ptr().add(offset), len) };
+                assert_eq!(
+                    out[offset..offset + len],
+                    source.0[offset..offset + len],
+                    "read {len} at {offset}"
+                );
+                assert!(out[..offset].iter().chain(&out[offset + len..]).all(|&byte| byte == 0xee));
+
+                let mut words = vec![u64::MAX; len.div_ceil(8)];
+                // SAFETY: as above.
+                unsafe { load_words(source.0.as_ptr().add(offset), len, &mut words) };
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                assert_eq!(bytes, map.0[..padded], "load {len} at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn zeroing_covers_whole_words_and_no_more() {
+        let mut map = Aligned([0xee; 80]);
+        // SAFETY: 12 bytes round up to 16, which the memory has.
+        unsafe { zero(map.0.as_mut_ptr(), 12) };
+        assert!(map.0[..16].iter().all(|&byte| byte == 0) && map.0[16..].iter().all(|&byte| byte == 0xee));
+    }
+
+    #[test]
+    fn words_are_never_seen_half_written() {
+        let base = &[const { AtomicU64::new(0) }; 8];
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for round in 0..20_000_u64 {
+                    let value = [round * 0x0001_0001_0001_0001; 8];
+                    // SAFETY: `base` is 64 bytes of atomics, `value` as long.
+                    unsafe { write(value.as_ptr().cast(), base.as_ptr().cast_mut().cast(), 64) };
+                }
+            });
+            while !writer.is_finished() {
+                let mut bytes = [0_u8; 65];
+                // SAFETY: as above; the private side is misaligned on purpose.
+                unsafe { read(base.as_ptr().cast(), bytes.as_mut_ptr().add(1), 64) };
+                for word in bytes[1..].as_chunks::<8>().0 {
+                    let value = u64::from_ne_bytes(*word);
+                    assert_eq!(
+                        value % 0x0001_0001_0001_0001,
+                        0,
+                        "half of one word, half of another: {value:x}"
+                    );
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,563 @@
+//! Tries that find the longest prefix of an address.
+//!
+//! A binary trie whose nodes without a choice are left out. Each node is a prefix; its children are longer ones
+//! that begin with it, told apart by the bit after its end. A node has a value, or it is a *fork*: it has none,
+//! and two children.
+//!
+//! ```text
+//!                 10.0.0.0/8 = a
+//!                  0 /      \ 1
+//!        10.1.0.0/16 = b    10.192.0.0/10  (fork)
+//!                             0 /      \ 1
+//!                10.200.0.0/16 = c    10.240.0.0/16 = d
+//! ```
+//!
+//! **Look-ups** take no lock: they walk down and then ask whether anything was unlinked from the trie meanwhile
+//! (see [`crate::version`]). **Changes** hold the trie's only lock and show in one store of one link, or of the bit
+//! that says whether a node has a value:
+//!
+//! - a new prefix: link a leaf; or a node above an existing one; or a fork above both
+//! - a new value for a prefix: link a copy of its node with the same children, free the old one
+//! - a deleted prefix: with two children its node becomes a fork; with one, that child takes its place; a leaf
+//!   goes, and a fork above it with it, whose other child takes its place
+//!
+//! Nodes that are freed may be reused at once: a program that still holds a value's address then sees another's.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use skep_mem::{Error, Pool, PoolOptions};
+
+use crate::prefix::{LENGTH_BYTES, Prefix, bit_of};
+use crate::table::{BATCH, Batch, Cursor, Fault};
+use crate::update::UpdateFlags;
+use crate::values::{Source, Values};
+use crate::version::{Outcome, Version, before_fill};
+
+#[derive(Debug)]
+pub(crate) struct Trie {
+    root: AtomicPtr<u8>,
+    version: Version,
+    /// Written under the lock.
+    len: AtomicU32,
+    pool: Pool,
+    values: Values,
+    data_size: usize,
+    data_words: usize,
+    max_entries: u32,
+}
+
+/// The first words of a node.
+///
+/// ```text
+///   | child 0 | child 1 | length, has a value | data, in whole words | value |
+/// ```
+#[repr(C)]
+struct Head {
+    /// Child 0 is the word that the pool uses while the node is free.
+    children: [AtomicPtr<u8>; 2],
+    /// The prefix's length; [`VALUED`] if the node is not a fork.
+    meta: AtomicU64,
+}
+
+const VALUED: u64 = 1 << 32;
+
+/// A node of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Node(NonNull<u8>);
+
+/// What a node is made of, but for its children.
+struct Contents<'a> {
+    len: u32,
+    /// At least as many words as the trie's data has.
+    words: &'a [u64],
+    value: Option<Source>,
+}
+
+/// The shape of a trie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+}
+
+impl Plan {
+    fn data_words(&self) -> usize {
+        ((self.key_size - LENGTH_BYTES) as usize).div_ceil(8)
+    }
+
+    fn pool(&self) -> Option<PoolOptions> {
+        let value = (self.value_size as usize).checked_next_multiple_of(8)?;
+        let size = value.checked_add(size_of::<Head>() + self.data_words() * 8)?;
+        // With n values there are at most n - 1 forks; one more node is in flight while one is replaced.
+        let capacity = (self.max_entries as usize).checked_mul(2)?;
+        Some(PoolOptions::new(size, capacity))
+    }
+}
+
+impl Trie {
+    /// `limit`: bytes that the trie may take in all.
+    pub(crate) fn new(plan: &Plan, limit: usize) -> Result<Self, Error> {
+        let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
+        Ok(Self {
+            root: AtomicPtr::new(ptr::null_mut()),
+            version: Version::default(),
+            len: AtomicU32::new(0),
+            pool: Pool::new(&plan.pool().ok_or(too_large)?.limit(limit))?,
+            values: Values::shared(plan.value_size),
+            data_size: (plan.key_size - LENGTH_BYTES) as usize,
+            data_words: plan.data_words(),
+            max_entries: plan.max_entries,
+        })
+    }
+
+    /// The value of the longest prefix of that key, itself included.
+    ///
+    /// # Safety
+    ///
+    /// `key` is readable for the key size.
+    #[inline]
+    pub(crate) unsafe fn lookup(&self, key: *const u8) -> *mut u8 {
+        // SAFETY: by contract. The buffers are of different sizes because most keys are short.
+        let found = unsafe {
+            match self.data_words {
+                1 => self.find(&Prefix::<1>::load(key, self.data_size)),
+                2 => self.find(&Prefix::<2>::load(key, self.data_size)),
+                _ => self.find(&self.load(key)),
+            }
+        };
+        found.map_or(ptr::null_mut(), |node| self.value_of(node))
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for the key size, `out` writable for the value size.
+    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8) -> Result<bool, Fault> {
+        // SAFETY: by contract.
+        let key = unsafe { self.checked(key) }?;
+        Ok(self.version.read_still(|walk| {
+            let found = self.walk(&key, || walk.is_astray());
+            if let Outcome::Answer(Some(node)) = found {
+                // SAFETY: memory of a node of this trie, whoever's it is by now; `out` by contract.
+                unsafe { self.values.read(self.value_of(node), out) };
+            }
+            match found {
+                Outcome::Answer(found) => Outcome::Answer(found.is_some()),
+                Outcome::Astray => Outcome::Astray,
+            }
+        }))
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for the key size, `source` as [`Values::write`] demands.
+    pub(crate) unsafe fn update(
+        &self,
+        key: *const u8,
+        source: Source,
+        mode: UpdateFlags,
+    ) -> Result<(), Fault> {
+        // SAFETY: by contract.
+        let key = unsafe { self.checked(key) }?;
+        let leaf = Contents { len: key.len, words: key.words(), value: Some(source) };
+        let lock = self.version.lock();
+
+        let (link, found, common) = self.descend(&key);
+        let exact = found.filter(|node| node.len() == key.len && common == key.len);
+        let exists = exact.is_some_and(Node::is_valued);
+        match mode {
+            UpdateFlags::NoExist if exists => return Err(Fault::Exists),
+            UpdateFlags::Exist if !exists => return Err(Fault::Missing),
+            _ if !exists && self.len() >= self.max_entries => return Err(Fault::TrieFull),
+            _ => {}
+        }
+
+        // SAFETY (of all `make`s): `source` by contract; children are null or nodes of this trie.
+        let Some(node) = found else {
+            // SAFETY: see above.
+            let new = unsafe { self.make(&leaf, [None, None]) }?;
+            self.publish(link, new);
+            self.count(1);
+            return Ok(());
+        };
+        if exact.is_some() {
+            // SAFETY: see above.
+            let new = unsafe { self.make(&leaf, [node.child(0), node.child(1)]) }?;
+            self.publish(link, new);
+            if !exists {
+                self.count(1);
+            }
+            lock.unlock_changed();
+            // SAFETY: unlinked under the lock, and the version says so.
+            unsafe { self.pool.free(node.0) };
+            return Ok(());
+        }
+        if common == key.len {
+            // The key is a prefix of the node: between the node and what leads to it.
+            let mut children = [None, None];
+            children[self.bit(node, common)] = Some(node);
+            // SAFETY: see above.
+            let new = unsafe { self.make(&leaf, children) }?;
+            self.publish(link, new);
+        } else {
+            // They part after `common` bits: a fork there.
+            // SAFETY: see above.
+            let new = unsafe { self.make(&leaf, [None, None]) }?;
+            let mut children = [Some(node), Some(node)];
+            children[key.bit(common)] = Some(new);
+            let fork = Contents { len: common, words: key.words(), value: None };
+            // SAFETY: see above.
+            match unsafe { self.make(&fork, children) } {
+                Ok(fork) => self.publish(link, fork),
+                Err(fault) => {
+                    // SAFETY: made above and linked nowhere.
+                    unsafe { self.pool.free(new.0) };
+                    return Err(fault);
+                }
+            }
+        }
+        self.count(1);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for the key size.
+    pub(crate) unsafe fn delete(&self, key: *const u8) -> Result<(), Fault> {
+        // SAFETY: by contract.
+        let key = unsafe { self.checked(key) }?;
+        let lock = self.version.lock();
+
+        let (mut above, mut parent) = (&self.root, None::<Node>);
+        let (mut link, mut from) = (&self.root, 0);
+        let node = loop {
+            let Some(node) = load_locked(link) else { return Err(Fault::Missing) };
+            let len = node.len();
+            from = self.common(&key, node, from, len.min(key.len));
+            if from < len {
+                return Err(Fault::Missing);
+            }
+            if len == key.len {
+                break node;
+            }
+            (above, parent) = (link, Some(node));
+            link = &node.head().children[key.bit(len)];
+        };
+        if !node.is_valued() {
+            return Err(Fault::Missing);
+        }
+
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        let mut freed = [Some(node), None];
+        match (node.child(0), node.child(1)) {
+            (Some(_), Some(_)) => {
+                // Relaxed: readers that see the bit late found the value before it was deleted.
+                node.head().meta.store(u64::from(node.len()), Ordering::Relaxed);
+                return Ok(());
+            }
+            (Some(child), None) | (None, Some(child)) => self.publish(link, child),
+            (None, None) => match parent.filter(|parent| !parent.is_valued()) {
+                Some(fork) => {
+                    let other = 1 - key.bit(fork.len());
+                    self.link(above, fork.child(other));
+                    freed[1] = Some(fork);
+                }
+                None => self.link(link, None),
+            },
+        }
+        lock.unlock_changed();
+        for node in freed.into_iter().flatten() {
+            // SAFETY: unlinked under the lock, and the version says so.
+            unsafe { self.pool.free(node.0) };
+        }
+        Ok(())
+    }
+
+    /// The key after `after` in the order of [`successor`](Self::successor); the first one if `after` is not
+    /// there.
+    ///
+    /// # Safety
+    ///
+    /// `after` is readable, and `out` writable, for the key size.
+    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8) -> bool {
+        // SAFETY: by contract.
+        let after = after.map(|after| unsafe { self.load(after) });
+        let _lock = self.version.lock();
+        let after = after.filter(|key| key.len <= self.max_len() && self.is_here(key));
+        let Some(next) = self.successor(after.as_ref()) else { return false };
+        // SAFETY: `out` by contract.
+        unsafe { self.copy_key(next, out) };
+        true
+    }
+
+    /// Copies some elements, in the order of [`successor`](Self::successor): one that is there all the time is
+    /// copied once.
+    pub(crate) fn batch(&self, cursor: &mut Cursor, out: &mut Batch) {
+        let _lock = self.version.lock();
+        // SAFETY: the cursor holds a key that was given out below.
+        let mut last = cursor.after.as_deref().map(|key| unsafe { self.load(key.as_ptr()) });
+        while out.len() < BATCH
+            && let Some(node) = self.successor(last.as_ref())
+        {
+            let mut key = vec![0; self.data_size + LENGTH_BYTES as usize];
+            let mut value = vec![0; self.values.host_size()];
+            // SAFETY: a node of this trie; both buffers have the size that is written, and then the key is
+            // readable for as much.
+            unsafe {
+                self.copy_key(node, key.as_mut_ptr());
+                self.values.read(self.value_of(node), value.as_mut_ptr());
+                last = Some(self.load(key.as_ptr()));
+            }
+            cursor.after = Some(key.clone());
+            out.push_back((key, value));
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.pool.bytes()
+    }
+
+    pub(crate) fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// The longest prefix that a key can have, in bits.
+    pub(crate) fn max_len(&self) -> u32 {
+        self.data_size as u32 * 8
+    }
+}
+
+/// Look-up.
+impl Trie {
+    #[inline(always)]
+    fn find<const WORDS: usize>(&self, key: &Prefix<WORDS>) -> Option<Node> {
+        if key.len > self.max_len() {
+            return None;
+        }
+        self.version.read(|walk| self.walk(key, || walk.is_astray()))
+    }
+
+    /// Walks down without a lock.
+    #[inline(always)]
+    fn walk<const WORDS: usize>(
+        &self,
+        key: &Prefix<WORDS>,
+        mut is_astray: impl FnMut() -> bool,
+    ) -> Outcome<Option<Node>> {
+        let (mut longest, mut from) = (None, 0);
+        // Acquire: pairs with the Release in `link`: the node's contents are seen.
+        let mut next = self.root.load(Ordering::Acquire);
+        while let Some(node) = NonNull::new(next).map(Node) {
+            let meta = node.head().meta.load(Ordering::Relaxed);
+            let len = meta as u32;
+            from = self.common(key, node, from, len.min(key.len));
+            if from < len {
+                break;
+            }
+            if meta & VALUED != 0 {
+                longest = Some(node);
+            }
+            if len == key.len {
+                break;
+            }
+            if is_astray() {
+                return Outcome::Astray;
+            }
+            next = node.head().children[key.bit(len)].load(Ordering::Acquire); // as above
+        }
+        Outcome::Answer(longest)
+    }
+
+    /// Walks down as far as nodes are prefixes of the key and shorter: the link below the last of them, the node
+    /// that it leads to, and how many bits that has in common with the key. The lock is held.
+    fn descend(&self, key: &Prefix) -> (&AtomicPtr<u8>, Option<Node>, u32) {
+        let (mut link, mut from) = (&self.root, 0);
+        while let Some(node) = load_locked(link) {
+            let len = node.len();
+            from = self.common(key, node, from, len.min(key.len));
+            if from < len || len == key.len {
+                return (link, Some(node), from);
+            }
+            link = &node.head().children[key.bit(len)];
+        }
+        (link, None, from)
+    }
+
+    fn is_here(&self, key: &Prefix) -> bool {
+        let (_, found, common) = self.descend(key);
+        found.is_some_and(|node| node.len() == key.len && common == key.len && node.is_valued())
+    }
+
+    /// The first prefix after a key, or the very first, in this order: what begins with a prefix comes before it,
+    /// and otherwise what has a 0 where they first differ. So the most specific entries come first, as in Linux.
+    ///
+    /// The key need not be there. The lock is held.
+    fn successor(&self, after: Option<&Prefix>) -> Option<Node> {
+        let Some(key) = after else { return load_locked(&self.root).map(first_below) };
+        // The first one after what lies on the key's side of the last node passed.
+        let mut candidate = None;
+        let (mut next, mut from) = (load_locked(&self.root), 0);
+        while let Some(node) = next {
+            let len = node.len();
+            let limit = len.min(key.len);
+            from = self.common(key, node, from, limit);
+            if from < limit {
+                // They part: all below the node comes after the key, or all before.
+                return if self.bit(node, from) > key.bit(from) {
+                    Some(first_below(node))
+                } else {
+                    candidate
+                };
+            }
+            if key.len <= len {
+                // The key itself, or all below the node begins with the key and comes before it.
+                break;
+            }
+            let own = node.is_valued().then_some(node);
+            candidate = match (key.bit(len), node.child(1)) {
+                (0, Some(right)) => Some(first_below(right)),
+                _ => own.or(candidate),
+            };
+            next = node.child(key.bit(len));
+        }
+        candidate
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for the key size.
+    unsafe fn load(&self, key: *const u8) -> Prefix {
+        // SAFETY: by contract.
+        unsafe { Prefix::load(key, self.data_size) }
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for the key size.
+    unsafe fn checked(&self, key: *const u8) -> Result<Prefix, Fault> {
+        // SAFETY: by contract.
+        let key = unsafe { self.load(key) };
+        if key.len > self.max_len() { Err(Fault::PrefixTooLong) } else { Ok(key) }
+    }
+
+    #[inline(always)]
+    fn common<const WORDS: usize>(&self, key: &Prefix<WORDS>, node: Node, from: u32, limit: u32) -> u32 {
+        key.common(|word| self.word(node, word), from, limit)
+    }
+
+    #[inline(always)]
+    fn word(&self, node: Node, index: usize) -> u64 {
+        self.data_word(node, index).load(Ordering::Relaxed)
+    }
+
+    fn bit(&self, node: Node, index: u32) -> usize {
+        bit_of(self.word(node, index as usize / 64), index)
+    }
+
+    #[inline(always)]
+    fn data_word(&self, node: Node, index: usize) -> &AtomicU64 {
+        debug_assert!(index < self.data_words);
+        // SAFETY: the words of the data follow the head, and callers stay below their number: the lengths of
+        // nodes and of checked keys are at most the bits in that many words.
+        unsafe { node.0.byte_add(size_of::<Head>()).cast::<AtomicU64>().add(index).as_ref() }
+    }
+
+    #[inline(always)]
+    fn value_of(&self, node: Node) -> *mut u8 {
+        // SAFETY: the pool's objects have the size that `Plan::pool` computed with this offset.
+        unsafe { node.0.as_ptr().add(size_of::<Head>() + self.data_words * 8) }
+    }
+
+    /// # Safety
+    ///
+    /// `out` is writable for the key size.
+    unsafe fn copy_key(&self, node: Node, out: *mut u8) {
+        let bytes = (0..self.data_words).flat_map(|index| self.word(node, index).to_be_bytes());
+        let key = node.len().to_ne_bytes().into_iter().chain(bytes.take(self.data_size));
+        for (i, byte) in key.enumerate() {
+            // SAFETY: the key size is the length's 4 bytes and `data_size`.
+            unsafe { out.add(i).write(byte) };
+        }
+    }
+}
+
+/// Change. The lock is held.
+impl Trie {
+    /// A node that is linked nowhere yet.
+    ///
+    /// # Safety
+    ///
+    /// The value's source is as [`Values::write`] demands.
+    unsafe fn make(&self, contents: &Contents<'_>, children: [Option<Node>; 2]) -> Result<Node, Fault> {
+        let node = self.pool.alloc().map(Node).map_err(Fault::NoMemory)?;
+        before_fill();
+        // Relaxed, all of it: the link that publishes the node has the Release.
+        for (to, child) in node.head().children.iter().zip(children) {
+            to.store(child.map_or(ptr::null_mut(), |child| child.0.as_ptr()), Ordering::Relaxed);
+        }
+        let valued = if contents.value.is_some() { VALUED } else { 0 };
+        node.head().meta.store(u64::from(contents.len) | valued, Ordering::Relaxed);
+        for (index, &word) in contents.words[..self.data_words].iter().enumerate() {
+            self.data_word(node, index).store(word, Ordering::Relaxed);
+        }
+        if let Some(source) = contents.value {
+            // SAFETY: the node has room for a value; the source by contract.
+            unsafe { self.values.fill(self.value_of(node), source) };
+        }
+        Ok(node)
+    }
+
+    fn publish(&self, link: &AtomicPtr<u8>, node: Node) {
+        self.link(link, Some(node));
+    }
+
+    fn link(&self, link: &AtomicPtr<u8>, node: Option<Node>) {
+        // Release: pairs with the Acquire in `walk`.
+        link.store(node.map_or(ptr::null_mut(), |node| node.0.as_ptr()), Ordering::Release);
+    }
+
+    fn count(&self, more: u32) {
+        // Relaxed: a count, which orders nothing.
+        self.len.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    #[inline(always)]
+    fn head<'a>(self) -> &'a Head {
+        // SAFETY: nodes begin with a head, of which every bit pattern is valid; the pool's memory lives as long
+        // as the trie, and the results of this do not leave its methods.
+        unsafe { self.0.cast().as_ref() }
+    }
+
+    fn len(self) -> u32 {
+        self.head().meta.load(Ordering::Relaxed) as u32
+    }
+
+    fn is_valued(self) -> bool {
+        self.head().meta.load(Ordering::Relaxed) & VALUED != 0
+    }
+
+    /// The lock is held.
+    fn child(self, side: usize) -> Option<Node> {
+        load_locked(&self.head().children[side])
+    }
+}
+
+/// Follows a link. Relaxed: all links are stored under the lock, which is held.
+fn load_locked(link: &AtomicPtr<u8>) -> Option<Node> {
+    NonNull::new(link.load(Ordering::Relaxed)).map(Node)
+}
+
+/// The first of a node and what is below it: a leaf, which always has a value. The lock is held.
+fn first_below(mut node: Node) -> Node {
+    while let Some(child) = node.child(0).or_else(|| node.child(1)) {
+        node = child;
+    }
+    node
+}

@@ -1,0 +1,58 @@
+//! Maps to test with.
+#![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
+
+use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_maps::{Map, MapError, Options};
+
+pub const CPUS: u32 = 4;
+
+/// A definition of a map named `m`, with the flags that its kind needs.
+pub fn def(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
+    let flags = if kind == MapKind::LpmTrie { MapFlags::NO_PREALLOC } else { MapFlags::default() };
+    MapDef { name: "m".to_owned(), kind, key_size, value_size, max_entries, flags, inner: None }
+}
+
+pub fn create(def: &MapDef) -> Result<Map, MapError> {
+    Map::create(def, &Options { cpus: CPUS, limit: 1 << 30 })
+}
+
+pub fn map(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> Map {
+    create(&def(kind, key_size, value_size, max_entries)).unwrap()
+}
+
+/// The key of a trie.
+pub fn prefix(len: u32, data: &[u8]) -> Vec<u8> {
+    [&len.to_ne_bytes(), data].concat()
+}
+
+/// Look-up as a program does it, and a copy of what is there.
+pub fn program_lookup(map: &Map, key: &[u8], cpu: u32) -> Option<Vec<u8>> {
+    assert_eq!(key.len(), map.def().key_size as usize);
+    let mut value = vec![0; map.def().value_size as usize];
+    // SAFETY: the key has the map's size, `CPUS` is what all maps here are made for, and values are read byte by
+    // byte with volatile loads because other threads of a test may write there.
+    unsafe {
+        let at = map.lookup_ptr(key.as_ptr(), cpu);
+        if at.is_null() {
+            return None;
+        }
+        for (i, byte) in value.iter_mut().enumerate() {
+            *byte = at.add(i).read_volatile();
+        }
+    }
+    Some(value)
+}
+
+/// Update as a program does it.
+pub fn program_update(map: &Map, key: &[u8], value: &[u8], flags: u64, cpu: u32) -> i64 {
+    assert_eq!((key.len(), value.len()), (map.def().key_size as usize, map.def().value_size as usize));
+    // SAFETY: both have the map's sizes, and the CPU is one of those that the map was made for.
+    unsafe { map.update_ptr(key.as_ptr(), value.as_ptr(), flags, cpu) }
+}
+
+/// Deletion as a program does it.
+pub fn program_delete(map: &Map, key: &[u8]) -> i64 {
+    assert_eq!(key.len(), map.def().key_size as usize);
+    // SAFETY: the key has the map's size.
+    unsafe { map.delete_ptr(key.as_ptr()) }
+}

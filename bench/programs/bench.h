@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * What all benchmark programs share. Each source makes two things: a BPF program of type `raw`, and a native function
- * named native_NAME, so that both run the same C over the same memory.
+ * named native_NAME_PLACEMENT, so that both run the same C over the same memory.
  *
  * Rules for a program, which let every engine run it and let results be compared:
  *
@@ -27,9 +27,15 @@ typedef unsigned long long u64;
 #define PROGRAM(name) __attribute__((section("raw"), used)) u64 name(u8 *mem, u64 len)
 char LICENSE[] __attribute__((section("license"), used)) = "Dual MIT/GPL";
 #else
+/* The native function is made several times at different places: native_NAME_0, native_NAME_1, ... */
+#ifndef PLACEMENT
+#define PLACEMENT 0
+#endif
+#define NATIVE(name, placement) NATIVE_(name, placement)
+#define NATIVE_(name, placement) native_##name##_##placement
 #define PROGRAM(name) \
-	u64 native_##name(u8 *mem, u64 len); \
-	u64 native_##name(u8 *mem, u64 len)
+	u64 NATIVE(name, PLACEMENT)(u8 *mem, u64 len); \
+	u64 NATIVE(name, PLACEMENT)(u8 *mem, u64 len)
 #endif
 
 /* The programs are told their length and know it already: a buffer that is too short makes them return 0. */

@@ -17,8 +17,9 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 2] = [
+const PLACES: [Place; 3] = [
     Place { directory: "examples", flags: &[] },
+    Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     // A loop that copies bytes is to be compiled as one, not as a call of a function that BPF has not.
     Place { directory: "bench/programs", flags: &["-fno-builtin"] },
 ];

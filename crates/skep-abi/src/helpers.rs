@@ -50,7 +50,7 @@ pub static CONFORMANCE: &[HelperProto] = &[
     helper(1, "memfrob", [memory(ReadWrite, false), Size { zero: true }, No, No, No], RetKind::Scalar),
     helper(2, "trash_registers", [No; 5], RetKind::Scalar),
     helper(3, "sqrti", [Scalar, No, No, No, No], RetKind::Scalar),
-    helper(4, "strcmp_ext", [Anything, Anything, No, No, No], RetKind::Scalar),
+    helper(4, "strcmp_ext", [STRING, STRING, No, No, No], RetKind::Scalar),
     helper(5, "unwind", [Scalar, No, No, No, No], RetKind::Scalar),
 ];
 
@@ -61,6 +61,8 @@ pub fn linux_helper(id: u32) -> Option<&'static HelperProto> {
 
 /// 0, or a negated error number.
 const STATUS: RetKind = RetKind::Range { min: -4095, max: 0 };
+/// The start of a string; its end is the helper's care.
+const STRING: ArgKind = ArgKind::FixedMemory { access: Read, bytes: 1 };
 const U32: RetKind = RetKind::Range { min: 0, max: u32::MAX as i64 };
 
 const fn helper(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> HelperProto {

@@ -1,1 +1,75 @@
-//! An eBPF runtime for Linux user space
+//! An eBPF runtime for Linux user space.
+//!
+//! A host opens an object file that clang compiled, loads it into a [`Runtime`], and runs its programs in its
+//! own process at native speed, from any number of threads. Nothing runs that the verifier has not proved
+//! safe; code is never writable where it is executable.
+//!
+//! ```
+//! use skep::{Object, Packet, Runtime};
+//!
+//! # fn main() -> Result<(), skep::Error> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/flows.bpf.o");
+//! let object = Object::open(path)?;
+//! let runtime = Runtime::new()?;
+//! let module = runtime.load(&object)?;
+//! let program = &module.programs()[0];
+//!
+//! // An Ethernet frame with an IPv4 UDP datagram, 10.0.0.1:1000 to 10.0.0.2:53.
+//! let mut frame = [0u8; 42];
+//! frame[12..14].copy_from_slice(&[0x08, 0x00]);
+//! frame[14..34].copy_from_slice(&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+//! frame[34..42].copy_from_slice(&[0x03, 0xe8, 0, 53, 0, 8, 0, 0]);
+//!
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| {
+//!             let mut packet = Packet::new(&frame);
+//!             for _ in 0..100 {
+//!                 program.run(&mut packet).expect("there is a virtual CPU for each of these threads");
+//!             }
+//!         });
+//!     }
+//! });
+//!
+//! // The host reads what the program counted; all four threads saw one flow.
+//! let flows = module.map("flows").expect("the object defines it");
+//! assert_eq!(flows.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The road of a program
+//!
+//! ```text
+//!   object bytes --Object--> (maps linked) --verifier--> Verified --jit--> text in a pack --> Program
+//! ```
+//!
+//! Each step has a type of its own, and only the step before can make it: what is not [`Verified`] cannot be
+//! compiled, and what is not installed cannot be called.
+//!
+//! # Virtual CPUs
+//!
+//! A kernel gives a program the number of the processor it runs on and keeps it there. User space cannot; each
+//! thread that runs programs gets a *virtual CPU* for itself instead, the number that
+//! `bpf_get_smp_processor_id` returns and that per-CPU maps are indexed by. No two threads have the same at
+//! the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many there are.
+
+mod error;
+mod helpers;
+mod linker;
+mod object;
+mod packet;
+mod program;
+mod runtime;
+
+pub use error::Error;
+pub use linker::{Linker, Module, Variable};
+pub use object::{Object, ProgramOptions};
+pub use packet::{Packet, PacketInfo};
+pub use program::{Engine, LoadTimes, Program};
+pub use runtime::{Runtime, RuntimeBuilder};
+pub use skep_abi as abi;
+pub use skep_isa as isa;
+pub use skep_maps::{Map, MapError, UpdateFlags};
+pub use skep_text::Occupancy;
+pub use skep_verifier::{Refusal, Verified};

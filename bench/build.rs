@@ -1,0 +1,89 @@
+//! Compiles the native side of every benchmark program, several times over, and lists all of them.
+//!
+//! The list is `bench/programs/programs.json`. Each copy of a native function starts with another number of
+//! one-byte nops, so that its loops lie at other places relative to cache lines: the placements.
+
+use serde::Deserialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs};
+
+/// Nops before the code of each copy. A multiple of the cache line would change nothing.
+const PLACEMENTS: [u32; 4] = [0, 9, 22, 43];
+
+#[derive(Deserialize)]
+struct Table {
+    programs: Vec<Program>,
+}
+
+#[derive(Deserialize)]
+struct Program {
+    name: String,
+    bytes: usize,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    file: bool,
+    plain: bool,
+    native: bool,
+    result: String,
+    measures: String,
+}
+
+fn main() {
+    let programs = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("programs");
+    println!("cargo::rerun-if-changed={}", programs.display());
+    let table: Table =
+        serde_json::from_slice(&fs::read(programs.join("programs.json")).expect("bench/programs/programs.json"))
+            .expect("bench/programs/programs.json is a table of programs");
+    compile(&programs, &table);
+    let out = Path::new(&env::var("OUT_DIR").unwrap()).join("programs.rs");
+    fs::write(out, list(&programs, &table)).expect("the build directory is writable");
+}
+
+fn compile(programs: &Path, table: &Table) {
+    for (placement, nops) in PLACEMENTS.iter().enumerate() {
+        let mut build = cc::Build::new();
+        build
+            .opt_level(2)
+            .flag("-falign-functions=64")
+            .flag(format!("-fpatchable-function-entry={nops}"))
+            .flag("-fno-strict-aliasing")
+            .warnings(false)
+            .define("PLACEMENT", placement.to_string().as_str())
+            .include(programs);
+        for program in table.programs.iter().filter(|program| program.native) {
+            build.file(programs.join(format!("{}.bpf.c", program.name)));
+        }
+        build.compile(&format!("skep_bench_native_{placement}"));
+    }
+}
+
+fn list(programs: &Path, table: &Table) -> String {
+    let mut text = String::from("unsafe extern \"C\" {\n");
+    for program in table.programs.iter().filter(|program| program.native) {
+        for placement in 0..PLACEMENTS.len() {
+            writeln!(text, "    fn native_{}_{placement}(memory: *mut u8, len: u64) -> u64;", program.name).unwrap();
+        }
+    }
+    text.push_str("}\n\n/// Every benchmark program.\npub static PROGRAMS: &[Program] = &[\n");
+    for Program { name, bytes, seed, file, plain, native, result, measures } in &table.programs {
+        let path = |ending: &str| programs.join(format!("{name}.{ending}"));
+        let memory = match file {
+            true => format!("Memory::File(include_bytes!({:?}))", path("mem")),
+            false => format!("Memory::Seed({seed})"),
+        };
+        let functions: Vec<String> =
+            (0..PLACEMENTS.len()).filter(|_| *native).map(|i| format!("native_{name}_{i}")).collect();
+        writeln!(
+            text,
+            "    Program {{ name: {name:?}, bytes: {bytes}, memory: {memory}, plain: {plain}, result: {result}, \
+             measures: {measures:?}, object: include_bytes!({:?}), native: &[{}] }},",
+            path("bpf.o"),
+            functions.join(", ")
+        )
+        .unwrap();
+    }
+    text.push_str("];\n");
+    text
+}

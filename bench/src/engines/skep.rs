@@ -1,0 +1,62 @@
+//! skep itself: verified, compiled, in a pack; and its interpreter.
+
+use super::{Engine, Prepared, placed};
+use crate::programs::Program;
+use skep::abi::RAW;
+use skep::{Object, Runtime};
+
+pub(crate) struct Jit;
+
+pub(crate) struct Interpreter;
+
+struct Ready {
+    program: skep::Program,
+    engine: skep::Engine,
+    memory: Vec<u8>,
+    _runtime: Runtime,
+}
+
+impl Engine for Jit {
+    fn name(&self) -> &'static str {
+        "skep"
+    }
+
+    fn prepare(&self, program: &'static Program, placement: usize) -> Result<Box<dyn Prepared>, String> {
+        prepare(program, placement, skep::Engine::Jit)
+    }
+}
+
+impl Engine for Interpreter {
+    fn name(&self) -> &'static str {
+        "skep-interpreter"
+    }
+
+    fn prepare(&self, program: &'static Program, placement: usize) -> Result<Box<dyn Prepared>, String> {
+        prepare(program, placement, skep::Engine::Interpreter)
+    }
+}
+
+fn prepare(program: &'static Program, placement: usize, engine: skep::Engine) -> Result<Box<dyn Prepared>, String> {
+    // Maps need the object itself, whose code has one place only.
+    let object = if program.plain {
+        Object::from_insns(program.name, &RAW, placed(program, placement)?)
+    } else if placement == 0 {
+        Object::parse(program.object).map_err(|error| error.to_string())?
+    } else {
+        return Err("programs with maps or helpers are measured at one placement".into());
+    };
+    let runtime = Runtime::new().map_err(|error| error.to_string())?;
+    let loaded = runtime.linker(&object).only(program.name).buffer_len(program.bytes as u32).load();
+    let program_ = loaded.map_err(|error| error.to_string())?.programs()[0].clone();
+    Ok(Box::new(Ready { program: program_, engine, memory: program.fresh_memory(), _runtime: runtime }))
+}
+
+impl Prepared for Ready {
+    fn run(&mut self) -> u64 {
+        self.program.run_raw_with(self.engine, &mut self.memory).expect("the buffer has the verified length")
+    }
+
+    fn code_bytes(&self) -> Option<usize> {
+        (self.engine == skep::Engine::Jit).then(|| self.program.compiled().code_bytes())
+    }
+}

@@ -1,0 +1,335 @@
+//! `skep bench exec`: running speed, code size and load time against other engines and native code.
+
+use crate::engines::{Engine, Interpreter, Jit, Native, PLACEMENTS, Prepared, Rbpf, Sbpf};
+use crate::programs::{PROGRAMS, Program};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A batch lasts at least this long, so that reading the clock does not count.
+const BATCH: Duration = Duration::from_micros(20);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How often each engine gets its turn at each placement.
+    pub rounds: u32,
+    /// Whether the interpreter runs too (slow).
+    pub interpreter: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { rounds: 60, interpreter: true }
+    }
+}
+
+/// The whole report.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Architecture of this machine.
+    pub arch: &'static str,
+    /// Its processor, as the system names it.
+    pub cpu: String,
+    /// Placements of each engine's code.
+    pub placements: usize,
+    /// One row a program.
+    pub rows: Vec<Row>,
+    /// Geometric means of time relative to native code, over the programs that all engines run.
+    pub geomean: BTreeMap<&'static str, Ratio>,
+    /// Geometric mean of skep's time relative to each engine's, over the programs that both run.
+    pub skep_against: BTreeMap<&'static str, Ratio>,
+    /// Bytes of skep's machine code per BPF instruction, over all programs.
+    pub bytes_per_insn: f64,
+    /// Microseconds from bytes to runnable.
+    pub load: Vec<Load>,
+}
+
+/// One program.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub program: &'static str,
+    /// What it measures.
+    pub measures: &'static str,
+    /// Its instructions.
+    pub insns: usize,
+    /// Bytes of skep's machine code.
+    pub code_bytes: usize,
+    /// Nanoseconds a run by engine.
+    pub ns: BTreeMap<&'static str, Placed>,
+    /// Engines that cannot run it, and why.
+    pub failed: BTreeMap<&'static str, String>,
+}
+
+/// A time at the best and at the worst placement.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Placed {
+    /// Nanoseconds at the best placement.
+    pub best: f64,
+    /// Nanoseconds at the worst.
+    pub worst: f64,
+}
+
+/// A ratio of times, best placements and worst placements compared with each other.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Ratio {
+    /// Best against best.
+    pub best: f64,
+    /// Worst against worst.
+    pub worst: f64,
+    /// Programs compared.
+    pub programs: usize,
+}
+
+/// From bytes to runnable, microseconds, median.
+#[derive(Debug, Serialize)]
+pub struct Load {
+    /// Instructions of the program.
+    pub insns: usize,
+    /// skep: decode, verify, compile, install.
+    pub skep_us: f64,
+    /// The verifier's share.
+    pub skep_verify_us: f64,
+    /// The compiler's share, installation included.
+    pub skep_jit_us: f64,
+    /// rbpf, which checks opcodes and compiles.
+    pub rbpf_us: f64,
+}
+
+/// Runs the benchmark; `progress` is told each program's name as its turn comes.
+///
+/// # Errors
+///
+/// A text that names the program where skep itself cannot run one or returns a wrong result.
+pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+    let mut engines: Vec<Box<dyn Engine>> = vec![
+        Box::new(Native),
+        Box::new(Jit),
+        Box::new(Rbpf),
+        Box::new(Sbpf { checked: true }),
+        Box::new(Sbpf { checked: false }),
+    ];
+    if options.interpreter {
+        engines.push(Box::new(Interpreter));
+    }
+    let mut rows = Vec::with_capacity(PROGRAMS.len());
+    for program in PROGRAMS {
+        progress(program.name);
+        rows.push(measure(program, &engines, options)?);
+    }
+    progress("load");
+    let (code, insns) = rows.iter().fold((0, 0), |(code, insns), row| (code + row.code_bytes, insns + row.insns));
+    let names: Vec<&'static str> = engines.iter().map(|engine| engine.name()).collect();
+    Ok(Report {
+        arch: std::env::consts::ARCH,
+        cpu: cpu(),
+        placements: PLACEMENTS,
+        geomean: against_native(&rows, &names),
+        skep_against: names
+            .iter()
+            .filter(|name| **name != "skep")
+            .filter_map(|name| Some((*name, ratio(&rows, "skep", name, |_| true)?)))
+            .collect(),
+        rows,
+        bytes_per_insn: code as f64 / insns as f64,
+        load: [54, 518, 4210].into_iter().map(load).collect::<Result<_, _>>()?,
+    })
+}
+
+/// One engine at one placement.
+struct Runner {
+    engine: usize,
+    prepared: Box<dyn Prepared>,
+    batch: u32,
+    best: f64,
+}
+
+fn measure(program: &'static Program, engines: &[Box<dyn Engine>], options: Options) -> Result<Row, String> {
+    let mut failed = BTreeMap::new();
+    let mut runners = Vec::new();
+    let mut code_bytes = 0;
+    for (index, engine) in engines.iter().enumerate() {
+        for placement in 0..PLACEMENTS {
+            match engine.prepare(program, placement).and_then(|prepared| check(program, prepared)) {
+                Ok(prepared) => {
+                    if engine.name() == "skep" && placement == 0 {
+                        code_bytes = prepared.code_bytes().unwrap_or(0);
+                    }
+                    runners.push(Runner { engine: index, prepared, batch: 1, best: f64::INFINITY });
+                }
+                Err(reason) if engine.name() == "skep" && placement == 0 => {
+                    return Err(format!("skep cannot run {}: {reason}", program.name));
+                }
+                Err(reason) if placement == 0 => {
+                    failed.insert(engine.name(), reason);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+    }
+    for runner in &mut runners {
+        while runner.time() < BATCH && runner.batch < 1 << 20 {
+            runner.batch *= 2;
+        }
+    }
+    for _ in 0..options.rounds {
+        for runner in &mut runners {
+            let ns = runner.time().as_nanos() as f64 / f64::from(runner.batch);
+            runner.best = runner.best.min(ns);
+        }
+    }
+    let mut ns: BTreeMap<&'static str, Placed> = BTreeMap::new();
+    for runner in &runners {
+        let placed = ns.entry(engines[runner.engine].name()).or_insert(Placed { best: f64::INFINITY, worst: 0.0 });
+        placed.best = placed.best.min(runner.best);
+        placed.worst = placed.worst.max(runner.best);
+    }
+    Ok(Row {
+        program: program.name,
+        measures: program.measures,
+        insns: insns(program)?,
+        code_bytes,
+        ns,
+        failed,
+    })
+}
+
+/// Runs it twice and compares the results with what every engine must return.
+fn check(program: &Program, mut prepared: Box<dyn Prepared>) -> Result<Box<dyn Prepared>, String> {
+    for run in 0..2 {
+        let result = prepared.run();
+        if result != program.result {
+            return Err(format!("wrong result in run {run}: {result:#x}, not {:#x}", program.result));
+        }
+    }
+    Ok(prepared)
+}
+
+impl Runner {
+    fn time(&mut self) -> Duration {
+        let started = Instant::now();
+        for _ in 0..self.batch {
+            std::hint::black_box(self.prepared.run());
+        }
+        started.elapsed()
+    }
+}
+
+fn insns(program: &Program) -> Result<usize, String> {
+    let object = skep::Object::parse(program.object).map_err(|error| error.to_string())?;
+    let options = skep::ProgramOptions { program_type: None, buffer_len: program.bytes as u32 };
+    Ok(object.linked(program.name, options).map_err(|error| error.to_string())?.insns.len())
+}
+
+fn against_native(rows: &[Row], names: &[&'static str]) -> BTreeMap<&'static str, Ratio> {
+    let everywhere = |row: &Row| names.iter().all(|name| row.ns.contains_key(name));
+    names
+        .iter()
+        .filter(|name| **name != "native")
+        .filter_map(|name| Some((*name, ratio(rows, name, "native", everywhere)?)))
+        .collect()
+}
+
+/// The geometric mean of one engine's times over another's.
+fn ratio(rows: &[Row], of: &str, to: &str, which: impl Fn(&Row) -> bool) -> Option<Ratio> {
+    let pairs: Vec<(Placed, Placed)> = rows
+        .iter()
+        .filter(|row| which(row))
+        .filter_map(|row| Some((*row.ns.get(of)?, *row.ns.get(to)?)))
+        .collect();
+    let mean = |pick: fn(&Placed) -> f64| {
+        let logs: f64 = pairs.iter().map(|(of, to)| (pick(of) / pick(to)).ln()).sum();
+        (logs / pairs.len() as f64).exp()
+    };
+    (!pairs.is_empty()).then(|| Ratio {
+        best: mean(|placed| placed.best),
+        worst: mean(|placed| placed.worst),
+        programs: pairs.len(),
+    })
+}
+
+/// Times loading a program of about that many instructions: arithmetic, stack traffic and branches.
+fn load(insns: usize) -> Result<Load, String> {
+    let text = synthetic(insns);
+    let slots = skep::isa::encode(&skep::isa::assemble(&text).map_err(|error| error.to_string())?)
+        .map_err(|error| error.to_string())?;
+    let code: Vec<u8> = slots.into_iter().flat_map(|slot| slot.to_bytes()).collect();
+    let runtime = skep::Runtime::new().map_err(|error| error.to_string())?;
+    let (mut skep, mut verify, mut jit, mut rbpf) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let started = Instant::now();
+        let object = skep::Object::from_bytecode("load", &skep::abi::RAW, &code).map_err(|e| e.to_string())?;
+        let module = runtime.linker(&object).buffer_len(64).load().map_err(|error| error.to_string())?;
+        skep.push(started.elapsed());
+        let times = module.programs()[0].load_times();
+        verify.push(times.verify);
+        jit.push(times.jit);
+
+        let started = Instant::now();
+        let mut vm = rbpf::EbpfVmRaw::new(Some(&code)).map_err(|error| error.to_string())?;
+        vm.jit_compile().map_err(|error| error.to_string())?;
+        rbpf.push(started.elapsed());
+    }
+    Ok(Load {
+        insns: code.len() / 8,
+        skep_us: median(skep),
+        skep_verify_us: median(verify),
+        skep_jit_us: median(jit),
+        rbpf_us: median(rbpf),
+    })
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_nanos() as f64 / 1e3
+}
+
+/// A program of about `insns` instructions in blocks of eight, each with a branch over two of them.
+fn synthetic(insns: usize) -> String {
+    let mut text = String::from("r6 = *(u64 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 8)\nr0 = 0\n");
+    for block in 0..insns.saturating_sub(6) / 8 {
+        let depth = 8 * (block % 8 + 1);
+        text.push_str(&format!(
+            "r6 += {block}\n*(u64 *)(r10 - {depth}) = r6\nr7 ^= r6\nif r7 > {} goto over{block}\nr0 += r7\n\
+             w0 *= 31\nover{block}:\nr8 = *(u64 *)(r10 - {depth})\nr0 ^= r8\n",
+            block * 1000
+        ));
+    }
+    text.push_str("r0 += r6\nr0 ^= r7\nexit\n");
+    text
+}
+
+fn cpu() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_ratios_is_geometric() {
+        let row = |a: f64, b: f64| Row {
+            program: "",
+            measures: "",
+            insns: 0,
+            code_bytes: 0,
+            ns: [("a", Placed { best: a, worst: 2.0 * a }), ("b", Placed { best: b, worst: b })].into(),
+            failed: BTreeMap::new(),
+        };
+        let ratio = ratio(&[row(8.0, 2.0), row(1.0, 1.0)], "a", "b", |_| true).unwrap();
+        assert!((ratio.best - 2.0).abs() < 1e-9 && (ratio.worst - 4.0).abs() < 1e-9 && ratio.programs == 2);
+    }
+
+    #[test]
+    fn synthetic_programs_have_the_size_they_are_named_by() {
+        for size in [54, 518, 4210] {
+            let insns = skep::isa::assemble(&synthetic(size)).unwrap();
+            assert!(insns.len().abs_diff(size) <= 8, "{} for {size}", insns.len());
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Benchmarks of skep: measured in one run with their opponents, interleaved, over several code placements.
+//!
+//! A number here never stands alone. Every engine runs the same programs over the same memory in turns, and
+//! what is reported is nanoseconds beside those of the opponents in the same run. A small loop that straddles
+//! a cache line can take 1.7 times as long, so each engine gets its code at several places, and both the best
+//! and the worst of them are reported.
+
+mod engines;
+pub mod exec;
+mod programs;

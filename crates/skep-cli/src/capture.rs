@@ -1,0 +1,374 @@
+//! Packet captures: pcap and pcapng, microseconds and nanoseconds, either byte order in; pcap out.
+//!
+//! A capture is read as a stream: memory is bounded by its longest packet, whatever its length. A file that
+//! ends in the middle of a packet yields what came before and then an error that names the place.
+
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Room for one packet with its headers; grows up to [`BUFFER_MAX`].
+const BUFFER: usize = 256 << 10;
+/// The largest packet that is accepted, with its headers.
+const BUFFER_MAX: usize = 16 << 20;
+
+/// One packet of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// Nanoseconds since 1970.
+    pub(crate) time: u64,
+    /// Index of the interface that captured it (0 in pcap).
+    pub(crate) interface: u32,
+    /// What was captured of it.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Why a capture could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot open the capture {}: {source}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("the capture {} is empty: it has not even a header", path.display())]
+    Empty { path: PathBuf },
+    #[error("{} is neither pcap nor pcapng", path.display())]
+    Unrecognised { path: PathBuf },
+    #[error("the capture {} breaks off in packet {packet}: {what}", path.display())]
+    Broken { path: PathBuf, packet: u64, what: String },
+    #[error(
+        "packet {packet} of {} was captured on a link of type {link}; programs here see Ethernet frames (type 1)",
+        path.display()
+    )]
+    NotEthernet { path: PathBuf, packet: u64, link: i32 },
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// A capture being read.
+pub(crate) struct Reader {
+    path: PathBuf,
+    reader: Box<dyn PcapReaderIterator + Send>,
+    read: Arc<AtomicU64>,
+    size: u64,
+    packets: u64,
+    interfaces: Vec<Interface>,
+}
+
+/// How an interface of the capture counts time, and what it carries.
+#[derive(Clone, Copy)]
+struct Interface {
+    link: Linktype,
+    /// Ticks in a second.
+    resolution: u64,
+    /// Seconds to add.
+    offset: i64,
+}
+
+impl Reader {
+    /// Opens a capture and reads its header.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let open = |source| Error::Open { path: path.to_owned(), source };
+        let file = File::open(path).map_err(open)?;
+        let size = file.metadata().map_err(open)?.len();
+        let read = Arc::new(AtomicU64::new(0));
+        let counted = Counted { file, read: Arc::clone(&read) };
+        let reader = pcap_parser::create_reader(BUFFER, counted).map_err(|error| match error {
+            PcapError::Eof => Error::Empty { path: path.to_owned() },
+            PcapError::ReadError => open(io::Error::other("reading failed")),
+            PcapError::Incomplete(_) if size > 0 => {
+                let what = "the file header is cut short".into();
+                Error::Broken { path: path.to_owned(), packet: 1, what }
+            }
+            _ => Error::Unrecognised { path: path.to_owned() },
+        })?;
+        Ok(Self { path: path.to_owned(), reader, read, size, packets: 0, interfaces: Vec::new() })
+    }
+
+    /// Bytes of the file, 0 where it is a pipe.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes taken from the file so far.
+    pub(crate) fn position(&self) -> u64 {
+        // Relaxed: the counter is only ever touched by the thread that reads.
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// The next packet.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, Error> {
+        loop {
+            match self.reader.next() {
+                Ok((consumed, block)) => {
+                    let taken = take(&mut self.interfaces, &block);
+                    let frame = taken.map_err(|problem| problem.at(&self.path, self.packets + 1));
+                    self.reader.consume(consumed);
+                    if let Some(frame) = frame? {
+                        self.packets += 1;
+                        return Ok(Some(frame));
+                    }
+                }
+                Err(PcapError::Eof) => return Ok(None),
+                Err(PcapError::Incomplete(_)) => {
+                    let before = self.position();
+                    let refilled = self.reader.refill();
+                    let full = matches!(refilled, Err(PcapError::BufferTooSmall));
+                    if refilled.is_err() && !full {
+                        return Err(self.broken("reading failed"));
+                    }
+                    if !full && self.position() == before && self.reader.data().is_empty() {
+                        return Ok(None);
+                    }
+                    if full || self.position() == before {
+                        self.grow_or_break(full)?;
+                    }
+                }
+                Err(PcapError::BufferTooSmall) => self.grow_or_break(true)?,
+                Err(PcapError::UnexpectedEof) => return Err(self.broken("the file ends before the packet does")),
+                Err(PcapError::ReadError) => return Err(self.broken("reading failed")),
+                Err(_) => return Err(self.broken("its headers make no sense")),
+            }
+        }
+    }
+
+    fn grow_or_break(&mut self, full: bool) -> Result<(), Error> {
+        if !full {
+            return Err(self.broken("the file ends before the packet does"));
+        }
+        let size = self.reader.data().len().max(BUFFER) * 2;
+        if size > BUFFER_MAX || !self.reader.grow(size) {
+            return Err(self.broken("it claims to be larger than 16 MiB"));
+        }
+        match self.reader.refill() {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.broken("reading failed")),
+        }
+    }
+
+    fn broken(&self, what: &str) -> Error {
+        Error::Broken { path: self.path.clone(), packet: self.packets + 1, what: what.into() }
+    }
+}
+
+/// What a block said wrong.
+enum Problem {
+    Link(i32),
+    Says(&'static str),
+}
+
+impl Problem {
+    fn at(self, path: &Path, packet: u64) -> Error {
+        let path = path.to_owned();
+        match self {
+            Self::Link(link) => Error::NotEthernet { path, packet, link },
+            Self::Says(what) => Error::Broken { path, packet, what: what.into() },
+        }
+    }
+}
+
+/// Learns from a block of headers, or takes the packet out of one that holds a packet.
+fn take(interfaces: &mut Vec<Interface>, block: &PcapBlockOwned<'_>) -> Result<Option<Frame>, Problem> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            let resolution = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            interfaces.push(Interface { link: header.network, resolution, offset: 0 });
+            Ok(None)
+        }
+        PcapBlockOwned::Legacy(packet) => {
+            let interface = interface(interfaces, 0)?;
+            let ticks = u64::from(packet.ts_sec) * interface.resolution + u64::from(packet.ts_usec);
+            frame(interface, 0, ticks, packet.data, packet.caplen)
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+            interfaces.clear();
+            Ok(None)
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
+            let resolution = description.ts_resolution().ok_or(Problem::Says("its clock's resolution is absurd"))?;
+            interfaces.push(Interface { link: description.linktype, resolution, offset: description.ts_offset() });
+            Ok(None)
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+            frame(interface(interfaces, packet.if_id)?, packet.if_id, ticks, packet.data, packet.caplen)
+        }
+        PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+            let captured = packet.origlen.min(packet.data.len() as u32);
+            frame(interface(interfaces, 0)?, 0, 0, packet.data, captured)
+        }
+        PcapBlockOwned::NG(_) => Ok(None),
+    }
+}
+
+fn interface(interfaces: &[Interface], id: u32) -> Result<Interface, Problem> {
+    interfaces.get(id as usize).copied().ok_or(Problem::Says("it names an interface that was not described"))
+}
+
+fn frame(
+    interface: Interface,
+    id: u32,
+    ticks: u64,
+    data: &[u8],
+    captured: u32,
+) -> Result<Option<Frame>, Problem> {
+    if interface.link != Linktype::ETHERNET {
+        return Err(Problem::Link(interface.link.0));
+    }
+    let bytes = data.get(..captured as usize).ok_or(Problem::Says("its captured length passes its block"))?;
+    let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(interface.resolution.max(1));
+    let time = (nanoseconds as u64).wrapping_add_signed(interface.offset.wrapping_mul(1_000_000_000));
+    Ok(Some(Frame { time, interface: id, bytes: bytes.to_vec() }))
+}
+
+/// Counts what is read of a file.
+struct Counted {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        // Relaxed: see `Reader::position`.
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// A capture being written: pcap, nanoseconds, this machine's byte order, Ethernet.
+pub(crate) struct Writer {
+    path: PathBuf,
+    out: BufWriter<File>,
+}
+
+impl Writer {
+    /// Creates the file and writes its header.
+    pub(crate) fn create(path: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Write { path: path.to_owned(), source };
+        let mut out = BufWriter::new(File::create(path).map_err(failed)?);
+        let mut header = Vec::with_capacity(24);
+        header.extend(0xa1b2_3c4d_u32.to_ne_bytes());
+        header.extend(2u16.to_ne_bytes());
+        header.extend(4u16.to_ne_bytes());
+        header.extend([0; 8]);
+        header.extend(0x4_0000_u32.to_ne_bytes());
+        header.extend(1u32.to_ne_bytes());
+        out.write_all(&header).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), out })
+    }
+
+    /// Appends a packet.
+    pub(crate) fn write(&mut self, time: u64, bytes: &[u8]) -> Result<(), Error> {
+        let len = bytes.len() as u32;
+        let mut header = [0; 16];
+        header[..4].copy_from_slice(&((time / 1_000_000_000) as u32).to_ne_bytes());
+        header[4..8].copy_from_slice(&((time % 1_000_000_000) as u32).to_ne_bytes());
+        header[8..12].copy_from_slice(&len.to_ne_bytes());
+        header[12..].copy_from_slice(&len.to_ne_bytes());
+        let written = self.out.write_all(&header).and_then(|()| self.out.write_all(bytes));
+        written.map_err(|source| Error::Write { path: self.path.clone(), source })
+    }
+
+    /// Writes out what is still held back.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.out.flush().map_err(|source| Error::Write { path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/captures");
+
+    fn read(path: &Path) -> Result<Vec<Frame>, Error> {
+        let mut reader = Reader::open(path)?;
+        let mut frames = Vec::new();
+        while let Some(frame) = reader.next()? {
+            frames.push(frame);
+        }
+        Ok(frames)
+    }
+
+    fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("skep-capture-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    #[test]
+    fn every_format_and_byte_order_holds_the_same_packets() {
+        let captures = Path::new(CAPTURES);
+        let reference = read(&captures.join("tiny-ns.pcap")).unwrap();
+        assert!(reference.len() >= 10);
+        for name in ["tiny-be.pcap", "tiny.pcapng", "tiny-be.pcapng"] {
+            let frames = read(&captures.join(name)).unwrap();
+            assert_eq!(frames.len(), reference.len(), "{name}");
+            for (frame, expected) in frames.iter().zip(&reference) {
+                assert_eq!(frame.bytes, expected.bytes, "{name}");
+                assert_eq!(frame.time / 1000, expected.time / 1000, "{name}: same microsecond");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let path = scratch("roundtrip", b"");
+        let frames: Vec<Frame> = (0..5u64)
+            .map(|i| Frame { time: 1_700_000_000_123_456_789 + i, interface: 0, bytes: vec![i as u8; 60 + i as usize] })
+            .collect();
+        let mut writer = Writer::create(&path).unwrap();
+        for frame in &frames {
+            writer.write(frame.time, &frame.bytes).unwrap();
+        }
+        writer.finish().unwrap();
+        assert_eq!(read(&path).unwrap(), frames);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_capture_cut_anywhere_gives_its_whole_packets_and_an_error_that_names_the_place() {
+        for name in ["tiny-ns.pcap", "tiny.pcapng"] {
+            let whole = std::fs::read(Path::new(CAPTURES).join(name)).unwrap();
+            for cut in (0..whole.len()).step_by(29) {
+                let path = scratch("cut", &whole[..cut]);
+                if let Err(error) = read(&path) {
+                    let text = error.to_string();
+                    assert!(
+                        text.contains("breaks off in packet") || text.contains("empty") || text.contains("neither"),
+                        "{name} cut at {cut}: {text}"
+                    );
+                }
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_are_no_captures_are_told_apart() {
+        let empty = scratch("empty", b"");
+        assert!(read(&empty).unwrap_err().to_string().contains("is empty"));
+        let text = scratch("text", &b"this is no capture, but long enough to hold a header".repeat(4));
+        assert!(read(&text).unwrap_err().to_string().contains("neither pcap nor pcapng"));
+        assert!(read(Path::new("/no/such/file")).unwrap_err().to_string().contains("cannot open"));
+        let mut wifi = std::fs::read(Path::new(CAPTURES).join("tiny-ns.pcap")).unwrap();
+        wifi[20] = 105;
+        let wifi = scratch("wifi", &wifi);
+        assert!(read(&wifi).unwrap_err().to_string().contains("link of type 105"));
+        for path in [empty, text, wifi] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_length_that_no_packet_has_is_refused_without_allocating_it() {
+        let mut huge = std::fs::read(Path::new(CAPTURES).join("tiny-ns.pcap")).unwrap();
+        huge[24 + 8..24 + 16].fill(0x7f);
+        let path = scratch("huge", &huge);
+        assert!(read(&path).unwrap_err().to_string().contains("breaks off in packet 1"));
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,54 @@
+//! What ends a command early, and the exit status that it stands for.
+
+use crate::capture;
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The program or the data was refused: status 1.
+    #[error("{0}")]
+    Refused(String),
+    /// The command was called wrongly: status 2.
+    #[error("{0}")]
+    Usage(String),
+    /// It was said already: status 1 and no more words.
+    #[error("")]
+    Told,
+}
+
+impl Failure {
+    /// Says it on standard error and gives the exit status.
+    pub(crate) fn tell(self) -> ExitCode {
+        match self {
+            Self::Refused(text) => {
+                eprintln!("skep: {text}");
+                ExitCode::from(1)
+            }
+            Self::Usage(text) => {
+                eprintln!("skep: {text}\n\nFor more information, try 'skep --help'.");
+                ExitCode::from(2)
+            }
+            Self::Told => ExitCode::from(1),
+        }
+    }
+}
+
+impl From<skep::Error> for Failure {
+    fn from(error: skep::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl From<capture::Error> for Failure {
+    fn from(error: capture::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}

@@ -1,0 +1,325 @@
+//! What `skep run` prints: one set of data, as JSON for scripts and as text for people.
+
+use crate::failure::Failure;
+use crate::verify::hex;
+use serde::{Serialize, Serializer};
+use skep::{Engine, Map, Module, Object, Program, Runtime};
+
+/// How many elements of a map are shown, to people and in JSON.
+const SHOWN_TEXT: usize = 8;
+const SHOWN_JSON: usize = 256;
+
+/// A loaded program and what loading it cost.
+#[derive(Serialize)]
+pub(crate) struct Loaded {
+    program: String,
+    #[serde(rename = "type")]
+    program_type: &'static str,
+    tag: String,
+    engine: &'static str,
+    /// Parsing, verification and compilation, in microseconds, and all of it with linking and map creation.
+    load_us: f64,
+    parse_us: f64,
+    verify_us: f64,
+    jit_us: f64,
+    insns: usize,
+    code_bytes: usize,
+    pack: Pack,
+}
+
+/// How full the executable memory is.
+#[derive(Serialize)]
+struct Pack {
+    backing: String,
+    packs: usize,
+    bytes: usize,
+    used_bytes: usize,
+    huge: bool,
+    huge_bytes: u64,
+}
+
+/// The report of a run over a capture.
+#[derive(Serialize)]
+pub(crate) struct Capture {
+    #[serde(flatten)]
+    pub(crate) loaded: Loaded,
+    pub(crate) packets: u64,
+    #[serde(serialize_with = "as_object")]
+    pub(crate) verdicts: Vec<(String, u64)>,
+    pub(crate) interrupted: bool,
+    /// Of the engine that ran the capture.
+    pub(crate) ns_per_packet: Option<f64>,
+    pub(crate) ns_per_packet_jit: Option<f64>,
+    pub(crate) ns_per_packet_interp: Option<f64>,
+    pub(crate) maps: Vec<MapReport>,
+}
+
+/// The report of runs on given bytes.
+#[derive(Serialize)]
+pub(crate) struct Data {
+    #[serde(flatten)]
+    pub(crate) loaded: Loaded,
+    pub(crate) result: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) verdict: Option<&'static str>,
+    pub(crate) runs: u64,
+    pub(crate) ns_best: Option<f64>,
+    pub(crate) ns_median: Option<f64>,
+    pub(crate) maps: Vec<MapReport>,
+}
+
+/// A map and the first of its elements; of arrays, those that are not zero.
+#[derive(Serialize)]
+pub(crate) struct MapReport {
+    name: String,
+    kind: &'static str,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    /// Elements; of arrays, those that are not zero.
+    entries: usize,
+    elements: Vec<Element>,
+}
+
+#[derive(Serialize)]
+struct Element {
+    key: String,
+    value: Value,
+}
+
+/// A value: a number where it has the size of one, else bytes. Numbers of per-CPU maps are added up.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value {
+    Number(u64),
+    Bytes(String),
+    PerCpu(Vec<String>),
+    Variable(String),
+}
+
+/// Something that can be told in both ways.
+pub(crate) trait Tell: Serialize {
+    /// Prints it for people.
+    fn tell(&self);
+}
+
+/// Prints a report.
+pub(crate) fn print(report: &impl Tell, json: bool) -> Result<(), Failure> {
+    if json {
+        let text = serde_json::to_string_pretty(report).map_err(|error| Failure::Refused(error.to_string()))?;
+        println!("{text}");
+    } else {
+        report.tell();
+    }
+    Ok(())
+}
+
+impl Loaded {
+    pub(crate) fn new(object: &Object, runtime: &Runtime, program: &Program, engine: Engine) -> Self {
+        let times = program.load_times();
+        let us = |duration: std::time::Duration| duration.as_nanos() as f64 / 1e3;
+        let pack = runtime.occupancy();
+        let huge_bytes = pack.huge_bytes.unwrap_or(0);
+        Self {
+            program: program.name().to_owned(),
+            program_type: program.program_type().name,
+            tag: hex(&program.verified().tag()),
+            engine: match engine {
+                Engine::Jit => "jit",
+                Engine::Interpreter => "interpreter",
+            },
+            load_us: us(object.parse_time() + times.link + times.verify + times.jit),
+            parse_us: us(object.parse_time() + times.link),
+            verify_us: us(times.verify),
+            jit_us: us(times.jit),
+            insns: program.verified().insns().len(),
+            code_bytes: program.compiled().code_bytes(),
+            pack: Pack {
+                backing: pack.backing.to_string(),
+                packs: pack.packs,
+                bytes: pack.mapped_bytes,
+                used_bytes: pack.used_bytes,
+                huge: huge_bytes > 0,
+                huge_bytes,
+            },
+        }
+    }
+
+    fn tell(&self) {
+        println!("{} ({}, tag {}), {}", self.program, self.program_type, self.tag, self.engine);
+        println!(
+            "  loaded in {:.0} us: parse {:.0}, verify {:.0}, compile {:.0}",
+            self.load_us, self.parse_us, self.verify_us, self.jit_us
+        );
+        println!(
+            "  {} instructions in {} bytes of code ({:.1} bytes each)",
+            self.insns,
+            self.code_bytes,
+            self.code_bytes as f64 / self.insns.max(1) as f64
+        );
+        println!(
+            "  pack: {} of {} bytes used ({:.2} %), {}, {}",
+            self.pack.used_bytes,
+            self.pack.bytes,
+            100.0 * self.pack.used_bytes as f64 / self.pack.bytes.max(1) as f64,
+            self.pack.backing,
+            if self.pack.huge { "huge pages" } else { "4 KiB pages" }
+        );
+    }
+}
+
+impl Tell for Capture {
+    fn tell(&self) {
+        self.loaded.tell();
+        println!("\n  {:<16}{:>12}{:>9}", "verdict", "packets", "share");
+        for (name, count) in &self.verdicts {
+            println!("  {name:<16}{count:>12}{:>7.1} %", 100.0 * *count as f64 / self.packets.max(1) as f64);
+        }
+        println!("  {:<16}{:>12}", "all", self.packets);
+        if self.interrupted {
+            println!("  interrupted: this is what was counted until then");
+        }
+        if let (Some(jit), Some(interpreter)) = (self.ns_per_packet_jit, self.ns_per_packet_interp) {
+            println!(
+                "\n  ns per packet: {jit:.1} compiled, {interpreter:.1} interpreted ({:.1} times as long)",
+                interpreter / jit
+            );
+        }
+        tell_maps(&self.maps);
+    }
+}
+
+impl Tell for Data {
+    fn tell(&self) {
+        self.loaded.tell();
+        match self.verdict {
+            Some(verdict) => println!("\n  result: {} ({verdict})", self.result),
+            None => println!("\n  result: {} ({:#x})", self.result, self.result),
+        }
+        if let (Some(best), Some(median)) = (self.ns_best, self.ns_median) {
+            println!("  ns per run: {best:.1} best, {median:.1} median, {} runs", self.runs);
+        }
+        tell_maps(&self.maps);
+    }
+}
+
+fn tell_maps(maps: &[MapReport]) {
+    for map in maps {
+        let of = if map.kind.ends_with("array") { " not zero" } else { "" };
+        println!("\n  map {}: {}, {} of {} entries{of}", map.name, map.kind, map.entries, map.max_entries);
+        for element in map.elements.iter().take(SHOWN_TEXT) {
+            match &element.value {
+                Value::Number(number) => println!("    {:<24} {number}", element.key),
+                Value::Bytes(bytes) | Value::Variable(bytes) => println!("    {:<24} {bytes}", element.key),
+                Value::PerCpu(values) => {
+                    println!("    {:<24} {}", element.key, values.first().map_or("", |value| value));
+                }
+            }
+        }
+        if map.entries > SHOWN_TEXT.min(map.elements.len()) {
+            println!("    ... (--json shows up to {SHOWN_JSON})");
+        }
+    }
+}
+
+/// The maps of a module as they are now.
+pub(crate) fn maps(module: &Module) -> Result<Vec<MapReport>, Failure> {
+    module.maps().iter().enumerate().map(|(index, map)| report(module, index, map).map_err(Failure::from)).collect()
+}
+
+fn report(module: &Module, index: usize, map: &Map) -> Result<MapReport, skep::Error> {
+    let def = map.def();
+    let mut report = MapReport {
+        name: def.name.clone(),
+        kind: def.kind.name(),
+        key_size: def.key_size,
+        value_size: def.value_size,
+        max_entries: def.max_entries,
+        entries: 0,
+        elements: Vec::new(),
+    };
+    let globals: Vec<_> = module.variables().iter().filter(|variable| variable.map == index).collect();
+    if !globals.is_empty() {
+        let value = map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
+        report.entries = globals.len();
+        report.elements = globals
+            .iter()
+            .filter_map(|variable| {
+                let bytes = value.get(variable.offset..variable.offset + variable.size)?;
+                Some(Element { key: variable.name.clone(), value: global(bytes) })
+            })
+            .take(SHOWN_JSON)
+            .collect();
+        return Ok(report);
+    }
+    let mut key = map.next_key(None)?;
+    while let Some(found) = key {
+        if let Some(value) = map.lookup(&found)? {
+            // Of arrays every element exists; those that programs left alone say nothing.
+            if !def.kind.is_array() || value.iter().any(|byte| *byte != 0) {
+                report.entries += 1;
+                if report.elements.len() < SHOWN_JSON {
+                    let shown = if def.kind.is_array() { index_of(&found) } else { spaced(&found) };
+                    report.elements.push(Element { key: shown, value: value_of(map, &value) });
+                }
+            }
+        }
+        key = map.next_key(Some(&found))?;
+    }
+    Ok(report)
+}
+
+fn index_of(key: &[u8]) -> String {
+    key.try_into().map_or_else(|_| spaced(key), |key| u32::from_ne_bytes(key).to_string())
+}
+
+fn global(bytes: &[u8]) -> Value {
+    match number(bytes) {
+        Some(number) => Value::Number(number),
+        None if bytes.len() <= 32 => Value::Variable(spaced(bytes)),
+        None => Value::Variable(format!("{} ... ({} bytes)", spaced(&bytes[..32]), bytes.len())),
+    }
+}
+
+fn value_of(map: &Map, bytes: &[u8]) -> Value {
+    let def = map.def();
+    if !def.kind.is_per_cpu() {
+        return number(bytes).map_or_else(|| Value::Bytes(spaced(bytes)), Value::Number);
+    }
+    // The values of all CPUs stand one after another, each rounded up to eight bytes.
+    let size = def.value_size as usize;
+    let values: Vec<&[u8]> = bytes.chunks(size.next_multiple_of(8)).map(|value| &value[..size]).collect();
+    if let Some(numbers) = values.iter().map(|value| number(value)).collect::<Option<Vec<_>>>() {
+        return Value::Number(numbers.into_iter().fold(0, u64::wrapping_add));
+    }
+    if size % 8 == 0 {
+        // Structures of counters, in practice: add them up word by word, which loses nothing that is counted.
+        let words = values.iter().fold(vec![0u64; size / 8], |mut sums, value| {
+            for (sum, word) in sums.iter_mut().zip(value.chunks_exact(8)) {
+                *sum = sum.wrapping_add(number(word).unwrap_or(0));
+            }
+            sums
+        });
+        return Value::Bytes(words.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
+    }
+    Value::PerCpu(values.iter().filter(|value| value.iter().any(|byte| *byte != 0)).map(|v| spaced(v)).collect())
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    Some(match *bytes {
+        [a] => a.into(),
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => return None,
+    })
+}
+
+/// Bytes in hexadecimal with spaces, as bpftool prints keys and values.
+fn spaced(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+fn as_object<S: Serializer>(verdicts: &[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(verdicts.iter().map(|(name, count)| (name, count)))
+}

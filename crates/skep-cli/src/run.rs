@@ -1,0 +1,348 @@
+//! `skep run`: a program over a capture, or on given bytes.
+
+use crate::capture::{Frame, Reader, Writer};
+use crate::failure::Failure;
+use crate::measure::{Batches, Timing};
+use crate::object::{choose, program_type};
+use crate::report::{self, Loaded};
+use indicatif::{ProgressBar, ProgressStyle};
+use skep::abi::{Context, ProgramType};
+use skep::{Engine, Module, Object, Packet, Program, Runtime};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Captures of this many bytes get a progress bar.
+const LONG: u64 = 8 << 20;
+/// How many frames, and how many of their bytes, the measurement after the run goes over.
+const SAMPLE_FRAMES: usize = 10_000;
+const SAMPLE_BYTES: usize = 16 << 20;
+/// How long each engine is measured.
+const BUDGET: Duration = Duration::from_millis(150);
+/// Runs that are timed together.
+const BATCH: usize = 64;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// BPF object file.
+    #[arg(value_name = "OBJ")]
+    object: PathBuf,
+    /// The program to run; may be left out where the object has only one.
+    #[arg(long, value_name = "NAME")]
+    prog: Option<String>,
+    /// The program's type, in place of what its section says.
+    #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
+    program_type: Option<&'static ProgramType>,
+    /// Runs over the packets of this capture (pcap or pcapng, Ethernet).
+    #[arg(long, value_name = "IN", required_unless_present = "data_in", conflicts_with = "data_in")]
+    pcap: Option<PathBuf>,
+    /// Writes the packets as the program left them, those it dropped left out, to this capture.
+    #[arg(long, value_name = "OUT", requires = "pcap")]
+    write: Option<PathBuf>,
+    /// Runs on the bytes of this file: a packet, or the buffer of a program of type raw.
+    #[arg(long, value_name = "FILE")]
+    data_in: Option<PathBuf>,
+    /// Writes the bytes as the first run left them to this file.
+    #[arg(long, value_name = "FILE", requires = "data_in")]
+    data_out: Option<PathBuf>,
+    /// How often to go over the input. Every pass counts.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    repeat: u64,
+    /// Interprets instead of running machine code.
+    #[arg(long)]
+    interp: bool,
+    /// The most bytes one map may take.
+    #[arg(long, value_name = "BYTES")]
+    map_memory: Option<u64>,
+    /// Prints one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn main(args: &Args) -> Result<(), Failure> {
+    let object = Object::open(&args.object)?;
+    let name = choose(&object, args.prog.as_deref())?;
+    match (&args.pcap, &args.data_in) {
+        (Some(_), _) => over_capture(args, &object, &name),
+        (None, Some(_)) => on_data(args, &object, &name),
+        (None, None) => Err(Failure::Usage("nothing to run on: give --pcap or --data-in".into())),
+    }
+}
+
+fn engine(args: &Args) -> Engine {
+    if args.interp { Engine::Interpreter } else { Engine::Jit }
+}
+
+fn load(args: &Args, object: &Object, name: &str, len: u32, quiet: bool) -> Result<(Runtime, Module), Failure> {
+    let mut builder = Runtime::builder();
+    if let Some(bytes) = args.map_memory {
+        builder = builder.map_memory(bytes);
+    }
+    if quiet {
+        builder = builder.log(|_, _| {});
+    }
+    let runtime = builder.build()?;
+    let mut linker = runtime.linker(object).only(name).buffer_len(len);
+    if let Some(program_type) = args.program_type {
+        linker = linker.program_type(program_type);
+    }
+    let module = linker.load()?;
+    Ok((runtime, module))
+}
+
+/// What was counted over a capture.
+#[derive(Default)]
+struct Counts {
+    packets: u64,
+    verdicts: BTreeMap<u64, u64>,
+    interrupted: bool,
+}
+
+fn over_capture(args: &Args, object: &Object, name: &str) -> Result<(), Failure> {
+    let path = args.pcap.as_ref().expect("the caller looked");
+    // The capture first: a typing mistake in its name should not cost a load.
+    let mut reader = Reader::open(path)?;
+    let (runtime, module) = load(args, object, name, 0, false)?;
+    let program = &module.programs()[0];
+    if let Context::Buffer = program.program_type().context {
+        let text = "programs of type raw run on a buffer, not on packets: give --data-in instead of --pcap";
+        return Err(Failure::Usage(text.into()));
+    }
+    let mut writer = args.write.as_deref().map(Writer::create).transpose()?;
+    let stop = stop_on_interrupt();
+    let bar = progress(reader.size().saturating_mul(args.repeat));
+    let mut counts = Counts::default();
+    let mut sample = Sample::default();
+    let mut broken = None;
+    'passes: for pass in 0..args.repeat {
+        if pass > 0 {
+            reader = Reader::open(path)?;
+        }
+        let mut packet = Packet::new(&[]);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                counts.interrupted = true;
+                break 'passes;
+            }
+            let frame = match reader.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                // What came before was run and is reported, then the error.
+                Err(error) => {
+                    broken = Some(Failure::from(error));
+                    break 'passes;
+                }
+            };
+            prepare(&mut packet, &frame);
+            let verdict = program.run_with(engine(args), &mut packet)? & 0xffff_ffff;
+            counts.packets += 1;
+            *counts.verdicts.entry(verdict).or_default() += 1;
+            if let (Some(writer), true) = (&mut writer, keeps(program, verdict)) {
+                writer.write(frame.time, packet.bytes())?;
+            }
+            if pass == 0 {
+                sample.offer(frame);
+            }
+            if counts.packets % 1024 == 0 {
+                bar.set_position(pass * reader.size() + reader.position());
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if let Some(writer) = writer {
+        writer.finish()?;
+    }
+    if counts.packets == 0 && broken.is_none() && !counts.interrupted {
+        let text = format!("the capture {} holds no packets", path.display());
+        return Err(Failure::Refused(text));
+    }
+    let (jit, interpreter) = if counts.interrupted || sample.frames.is_empty() {
+        (None, None)
+    } else {
+        compare(args, object, name, &sample.frames, &stop)?
+    };
+    let capture = report::Capture {
+        loaded: Loaded::new(object, &runtime, program, engine(args)),
+        packets: counts.packets,
+        verdicts: verdicts(program, &counts.verdicts),
+        interrupted: counts.interrupted,
+        ns_per_packet: if args.interp { interpreter } else { jit }.map(|timing| timing.median),
+        ns_per_packet_jit: jit.map(|timing| timing.median),
+        ns_per_packet_interp: interpreter.map(|timing| timing.median),
+        maps: report::maps(&module)?,
+    };
+    report::print(&capture, args.json)?;
+    broken.map_or(Ok(()), Err)
+}
+
+fn prepare(packet: &mut Packet, frame: &Frame) {
+    packet.set(&frame.bytes);
+    packet.info = skep::PacketInfo {
+        ingress_ifindex: frame.interface + 1,
+        tstamp: frame.time,
+        ..skep::PacketInfo::default()
+    };
+}
+
+/// Whether a packet goes on after this verdict.
+fn keeps(program: &Program, verdict: u64) -> bool {
+    match program.program_type().verdict(verdict) {
+        Some("aborted" | "drop" | "shot" | "stolen") => false,
+        _ => program.program_type().name != "socket_filter" || verdict != 0,
+    }
+}
+
+/// Verdicts by name, the most frequent first.
+fn verdicts(program: &Program, counts: &BTreeMap<u64, u64>) -> Vec<(String, u64)> {
+    let name = |verdict: u64| match program.program_type().verdict(verdict) {
+        Some(name) => name.to_owned(),
+        None => (verdict as u32).to_string(),
+    };
+    let mut named: Vec<_> = counts.iter().map(|(verdict, count)| (name(*verdict), *count)).collect();
+    named.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    named
+}
+
+/// The first frames of a capture, kept for measuring.
+#[derive(Default)]
+struct Sample {
+    frames: Vec<Frame>,
+    bytes: usize,
+}
+
+impl Sample {
+    fn offer(&mut self, frame: Frame) {
+        if self.frames.len() < SAMPLE_FRAMES && self.bytes < SAMPLE_BYTES {
+            self.bytes += frame.bytes.len();
+            self.frames.push(frame);
+        }
+    }
+}
+
+/// Measures both engines over the sample, in turns, on a load of its own so that the maps that are reported
+/// hold what the capture left in them.
+fn compare(
+    args: &Args,
+    object: &Object,
+    name: &str,
+    frames: &[Frame],
+    stop: &AtomicBool,
+) -> Result<(Option<Timing>, Option<Timing>), Failure> {
+    let (_runtime, module) = load(args, object, name, 0, true)?;
+    let program = &module.programs()[0];
+    let mut packets = vec![Packet::new(&[]); BATCH.min(frames.len())];
+    let (mut jit, mut interpreter) = (Batches::default(), Batches::default());
+    let started = Instant::now();
+    for batch in frames.chunks(BATCH).cycle() {
+        for (engine, batches) in [(Engine::Jit, &mut jit), (Engine::Interpreter, &mut interpreter)] {
+            for (packet, frame) in packets.iter_mut().zip(batch) {
+                prepare(packet, frame);
+            }
+            batches.time(batch.len(), || {
+                packets[..batch.len()].iter_mut().try_for_each(|packet| program.run_with(engine, packet).map(drop))
+            })?;
+        }
+        if started.elapsed() > 2 * BUDGET || stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok((jit.timing(), interpreter.timing()))
+}
+
+fn on_data(args: &Args, object: &Object, name: &str) -> Result<(), Failure> {
+    let path = args.data_in.as_ref().expect("the caller looked");
+    let data = std::fs::read(path)
+        .map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
+    let len = u32::try_from(data.len())
+        .map_err(|_| Failure::Refused(format!("{} has more than 4 GiB", path.display())))?;
+    let (runtime, module) = load(args, object, name, len, false)?;
+    let program = &module.programs()[0];
+    let mut input = Input::new(program, data);
+    let result = input.run(program, engine(args))?;
+    if let Some(out) = &args.data_out {
+        std::fs::write(out, input.bytes())
+            .map_err(|source| Failure::Refused(format!("cannot write {}: {source}", out.display())))?;
+    }
+    let stop = stop_on_interrupt();
+    let mut batches = Batches::default();
+    let mut left = args.repeat;
+    while left > 0 && !stop.load(Ordering::Relaxed) {
+        let runs = left.min(BATCH as u64);
+        input.restore();
+        batches.time(runs as usize, || (0..runs).try_for_each(|_| input.run(program, engine(args)).map(drop)))?;
+        left -= runs;
+    }
+    let timing = batches.timing();
+    let data = report::Data {
+        loaded: Loaded::new(object, &runtime, program, engine(args)),
+        result,
+        verdict: program.program_type().verdict(result),
+        runs: args.repeat - left,
+        ns_best: timing.map(|timing| timing.best),
+        ns_median: timing.map(|timing| timing.median),
+        maps: report::maps(&module)?,
+    };
+    report::print(&data, args.json)?;
+    Ok(())
+}
+
+/// What a program is run on: the bytes of a file, restored before each batch.
+enum Input {
+    Buffer { original: Vec<u8>, buffer: Vec<u8> },
+    Packet { original: Vec<u8>, packet: Box<Packet> },
+}
+
+impl Input {
+    fn new(program: &Program, original: Vec<u8>) -> Self {
+        match program.program_type().context {
+            Context::Buffer => Self::Buffer { buffer: original.clone(), original },
+            Context::Struct(_) => Self::Packet { packet: Box::new(Packet::new(&original)), original },
+        }
+    }
+
+    fn run(&mut self, program: &Program, engine: Engine) -> Result<u64, skep::Error> {
+        match self {
+            Self::Buffer { buffer, .. } => program.run_raw_with(engine, buffer),
+            Self::Packet { packet, .. } => Ok(program.run_with(engine, packet)? & 0xffff_ffff),
+        }
+    }
+
+    fn restore(&mut self) {
+        match self {
+            Self::Buffer { original, buffer } => buffer.copy_from_slice(original),
+            Self::Packet { original, packet } => packet.set(original),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Buffer { buffer, .. } => buffer,
+            Self::Packet { packet, .. } => packet.bytes(),
+        }
+    }
+}
+
+fn progress(total: u64) -> ProgressBar {
+    if total < LONG {
+        return ProgressBar::hidden();
+    }
+    // Drawn on standard error, and only where that is a terminal.
+    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}");
+    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// A flag that Ctrl-C sets: what was counted until then is still printed. A second Ctrl-C ends the process.
+fn stop_on_interrupt() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    // Relaxed: the flag carries no data. Where no handler can be installed, Ctrl-C ends the process at once.
+    let _ = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    stop
+}

@@ -1,0 +1,84 @@
+//! The plugin protocol of the public bpf_conformance suite.
+
+use crate::{Said, from_output, root, skep};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+fn assemble(text: &str) -> String {
+    let slots = skep::isa::encode(&skep::isa::assemble(text).unwrap()).unwrap();
+    let bytes = slots.into_iter().flat_map(|slot| slot.to_bytes());
+    bytes.map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a program both ways and returns what both printed.
+#[track_caller]
+fn answer(program: &str, memory: &str) -> String {
+    let program = assemble(program);
+    let said = |engine| {
+        let said = skep(&["conformance", memory, "--program", &program, engine]);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        said.out.trim().to_owned()
+    };
+    let compiled = said("--jit");
+    assert_eq!(compiled, said("--interpret"));
+    compiled
+}
+
+#[test]
+fn the_answer_is_r0_in_hexadecimal() {
+    assert_eq!(answer("r0 = 291\nexit", ""), "123");
+    assert_eq!(answer("r0 = -1\nexit", ""), "ffffffffffffffff");
+}
+
+#[test]
+fn memory_and_its_length_are_the_arguments() {
+    assert_eq!(answer("r0 = *(u16 *)(r1 + 2)\nexit", "aa bb 11 22 cc dd"), "2211");
+    assert_eq!(answer("r0 = r2\nexit", "aabb 1122"), "4");
+    assert_eq!(answer("r0 = r2\nexit", ""), "0");
+}
+
+#[test]
+fn the_program_may_come_on_standard_input() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_skep"))
+        .args(["conformance", "01 02"])
+        .current_dir(root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let program = assemble("r0 = *(u8 *)(r1 + 1)\nexit").replace(' ', "\n\t ");
+    child.stdin.take().unwrap().write_all(program.as_bytes()).unwrap();
+    let said: Said = from_output(&child.wait_with_output().unwrap());
+    assert_eq!((said.status, said.out.as_str()), (Some(0), "2\n"), "{}", said.err);
+}
+
+#[test]
+fn the_suites_helpers_are_there() {
+    let gather = "r1 = 1\nr2 = 2\nr3 = 3\nr4 = 4\nr5 = 5\ncall 0\nexit";
+    assert_eq!(answer(gather, ""), "102030405");
+    assert_eq!(answer("r2 = 2\nr6 = r1\ncall 1\nr0 = *(u16 *)(r6 + 0)\nexit", "2a 2b"), "100");
+    assert_eq!(answer("r6 = 7\ncall 2\nr0 = r6\nexit", ""), "7");
+    assert_eq!(answer("r1 = 1000000\ncall 3\nexit", ""), "3e8");
+    assert_eq!(answer("r2 = r1\nr2 += 3\ncall 4\nexit", "61 62 00 61 62 00"), "0");
+}
+
+#[test]
+fn unwinding_ends_the_program_when_the_helper_returns_zero_and_not_otherwise() {
+    assert_eq!(answer("r1 = -1\ncall 5\nr0 = 2\nexit", ""), "2");
+    assert_eq!(answer("r1 = 0\ncall 5\nr0 = 2\nexit", ""), "0");
+}
+
+#[test]
+fn programs_go_through_the_verifier() {
+    let program = assemble("r0 = *(u64 *)(r1 + 8)\nexit");
+    skep(&["conformance", "0011223344556677", "--program", &program]).refused(1, &["instruction 0"]);
+    let program = assemble("r0 = r9\nexit");
+    skep(&["conformance", "--program", &program]).refused(1, &["r9"]);
+}
+
+#[test]
+fn bytes_that_are_no_instructions_are_refused() {
+    skep(&["conformance", "--program", "ff 00 00 00 00 00 00 00"]).refused(1, &["0xff"]);
+    skep(&["conformance", "--program", "95 00 00"]).refused(1, &["8"]);
+}

@@ -1,0 +1,76 @@
+//! The command as scripts and people meet it: what it prints, and the status it ends with.
+
+mod conformance;
+mod refusals;
+mod runs;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// What a command printed and how it ended.
+struct Said {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn skep(args: &[&str]) -> Said {
+    from_output(&Command::new(env!("CARGO_BIN_EXE_skep")).args(args).current_dir(root()).output().unwrap())
+}
+
+fn from_output(output: &Output) -> Said {
+    Said {
+        status: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Said {
+    /// The one JSON document on standard output of a command that succeeded.
+    #[track_caller]
+    fn json(&self) -> serde_json::Value {
+        assert_eq!(self.status, Some(0), "{}", self.err);
+        serde_json::from_str(&self.out).expect("one JSON document and nothing else")
+    }
+
+    /// Checks that the command refused, with words that name the place, and without a panic.
+    #[track_caller]
+    fn refused(&self, status: i32, words: &[&str]) {
+        assert_eq!(self.status, Some(status), "out: {}\nerr: {}", self.out, self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        let said = format!("{}{}", self.out, self.err);
+        for word in words {
+            assert!(said.contains(word), "{word:?} is missing in: {said}");
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn object(name: &str) -> String {
+    format!("crates/skep-cli/tests/objects/{name}.bpf.o")
+}
+
+/// A file in the temporary directory that goes away with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("skep-command-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

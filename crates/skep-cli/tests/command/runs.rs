@@ -1,0 +1,174 @@
+//! Programs that run.
+
+use crate::{Scratch, root, skep};
+use serde_json::Value;
+
+const TRAFFIC: &str = "examples/traffic.pcap";
+
+fn map<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let maps = report["maps"].as_array().unwrap();
+    maps.iter().find(|map| map["name"] == name).unwrap_or_else(|| panic!("no map {name}"))
+}
+
+#[test]
+fn the_firewall_decides_as_its_page_says() {
+    let report = skep(&["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--json"]).json();
+    assert_eq!(report["packets"], 6000);
+    assert_eq!(report["verdicts"]["pass"], 4885);
+    assert_eq!(report["verdicts"]["drop"], 1115);
+    assert_eq!(report["type"], "xdp");
+    assert_eq!(report["interrupted"], false);
+    let expected = [3229, 1373, 130, 153, 99, 82, 28, 166, 186, 467, 5, 82];
+    let counted = &map(&report, "verdicts")["elements"];
+    for (index, count) in expected.iter().enumerate() {
+        let element = counted.as_array().unwrap().iter().find(|element| element["key"] == index.to_string());
+        assert_eq!(element.unwrap()["value"], *count, "verdict {index}");
+    }
+    for number in ["ns_per_packet", "load_us", "parse_us", "verify_us", "jit_us", "code_bytes"] {
+        assert!(report[number].as_f64().unwrap() > 0.0, "{number}");
+    }
+    assert!(report["pack"]["used_bytes"].as_u64().unwrap() >= report["code_bytes"].as_u64().unwrap());
+    assert!(report["pack"]["huge"].is_boolean());
+}
+
+#[test]
+fn compiled_and_interpreted_runs_agree_on_verdicts_maps_and_packets() {
+    for program in ["firewall", "balancer", "unvlan", "remark"] {
+        let object = format!("examples/{program}.bpf.o");
+        let (compiled, interpreted) =
+            (Scratch::new(&format!("{program}-a"), b""), Scratch::new(&format!("{program}-b"), b""));
+        let args = ["run", &object, "--pcap", TRAFFIC, "--json", "--write"];
+        let a = skep(&[&args[..], &[compiled.path()]].concat()).json();
+        let b = skep(&[&args[..], &[interpreted.path(), "--interp"]].concat()).json();
+        assert_eq!((&a["engine"], &b["engine"]), (&"jit".into(), &"interpreter".into()));
+        assert_eq!(a["verdicts"], b["verdicts"], "{program}");
+        for (a, b) in a["maps"].as_array().unwrap().iter().zip(b["maps"].as_array().unwrap()) {
+            assert_eq!(a["entries"], b["entries"], "{program}: {}", a["name"]);
+        }
+        let (a, b) = (std::fs::read(&compiled.0).unwrap(), std::fs::read(&interpreted.0).unwrap());
+        assert!(a.len() > 24, "{program} lets packets through");
+        assert!(a == b, "{program}: the packets written differ");
+    }
+}
+
+#[test]
+fn flows_are_accounted_and_a_second_pass_adds_to_the_first() {
+    let once = skep(&["run", "examples/flows.bpf.o", "--pcap", TRAFFIC, "--json"]).json();
+    assert_eq!(once["verdicts"]["ok"], 5672);
+    assert_eq!(once["verdicts"]["unspec"], 328);
+    assert_eq!(map(&once, "flows")["entries"], 1278);
+    let twice = skep(&["run", "examples/flows.bpf.o", "--pcap", TRAFFIC, "--repeat", "2", "--json"]).json();
+    assert_eq!(twice["packets"], 12000);
+    assert_eq!(map(&twice, "flows")["entries"], 1278);
+}
+
+#[test]
+fn the_balancer_sends_packets_on_and_counts_them() {
+    let report = skep(&["run", "examples/balancer.bpf.o", "--pcap", TRAFFIC, "--json"]).json();
+    assert_eq!(report["verdicts"]["tx"], 985);
+    assert_eq!(report["verdicts"]["pass"], 4800);
+    assert_eq!(report["verdicts"]["drop"], 215);
+}
+
+#[test]
+fn every_form_of_capture_gives_the_same_verdicts() {
+    let verdicts = |capture: &str| {
+        let path = format!("examples/captures/{capture}");
+        skep(&["run", "examples/firewall.bpf.o", "--pcap", &path, "--json"]).json()["verdicts"].clone()
+    };
+    let expected = verdicts("tiny.pcap");
+    for capture in ["tiny-ns.pcap", "tiny-be.pcap", "tiny-be-ns.pcap", "tiny.pcapng", "tiny-ns.pcapng", "tiny-be.pcapng"]
+    {
+        assert_eq!(verdicts(capture), expected, "{capture}");
+    }
+}
+
+#[test]
+fn a_raw_program_runs_on_bytes_and_reports_its_time() {
+    let bytes = Scratch::new("bytes", &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let args = ["run", "examples/raw.bpf.o", "--data-in", bytes.path(), "--repeat", "1000", "--json"];
+    let report = skep(&args).json();
+    assert_eq!(report["result"], 36);
+    assert_eq!(report["runs"], 1000);
+    let (best, median) = (report["ns_best"].as_f64().unwrap(), report["ns_median"].as_f64().unwrap());
+    assert!(0.0 < best && best <= median);
+    let interpreted = skep(&[&args[..], &["--interp"]].concat()).json();
+    assert_eq!(interpreted["result"], 36);
+}
+
+#[test]
+fn a_packet_program_runs_on_the_bytes_of_one_packet() {
+    let mut frame = [0u8; 64];
+    frame[12..14].copy_from_slice(&[0x08, 0x06]);
+    let packet = Scratch::new("arp", &frame);
+    let report = skep(&["run", "examples/firewall.bpf.o", "--data-in", packet.path(), "--json"]).json();
+    assert_eq!((report["result"].as_u64(), report["verdict"].as_str()), (Some(2), Some("pass")));
+}
+
+#[test]
+fn what_a_program_prints_goes_to_standard_error() {
+    let said = skep(&["run", "examples/hello.bpf.o", "--pcap", "examples/captures/tiny.pcap", "--json"]);
+    let report = said.json();
+    assert_eq!(report["packets"], 20);
+    assert!(said.err.lines().count() >= 20, "{}", said.err);
+}
+
+#[test]
+fn people_get_a_table() {
+    let said = skep(&["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC]);
+    assert_eq!(said.status, Some(0));
+    for word in ["verdict", "pass", "4885", "drop", "1115", "ns per packet", "interpreted", "pack:", "map verdicts"] {
+        assert!(said.out.contains(word), "{word:?} is missing in: {}", said.out);
+    }
+}
+
+#[test]
+fn one_of_several_programs_is_chosen_by_name() {
+    let said = skep(&["run", "examples/socket_filter.bpf.o", "--pcap", TRAFFIC]);
+    said.refused(2, &["several programs", "name one of"]);
+    let names: Vec<String> = {
+        let list = said.err.split("name one of ").nth(1).unwrap().lines().next().unwrap();
+        list.split(", ").map(str::to_owned).collect()
+    };
+    assert_eq!(names.len(), 2);
+    for name in &names {
+        let report = skep(&["run", "examples/socket_filter.bpf.o", "--prog", name, "--pcap", TRAFFIC, "--json"]);
+        assert_eq!(report.json()["packets"], 6000);
+    }
+}
+
+#[test]
+fn programs_are_dumped_as_verified_and_as_machine_code() {
+    let xlated = skep(&["prog", "dump", "xlated", "examples/firewall.bpf.o"]);
+    assert_eq!(xlated.status, Some(0), "{}", xlated.err);
+    assert!(xlated.out.contains("exit"));
+    assert!(xlated.out.contains("map_lookup_elem"), "helpers are named");
+    assert!(xlated.out.contains("; "), "source lines stand between the instructions");
+    let jited = skep(&["prog", "dump", "jited", "examples/firewall.bpf.o"]);
+    assert_eq!(jited.status, Some(0), "{}", jited.err);
+    assert!(jited.out.contains("ret"));
+    assert!(!jited.out.contains("(bad)"), "every instruction decodes");
+    let json = skep(&["prog", "dump", "xlated", "examples/firewall.bpf.o", "--json"]).json();
+    assert!(json.as_array().unwrap().len() > 50);
+}
+
+#[test]
+fn every_example_is_accepted() {
+    for entry in std::fs::read_dir(root().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "o") {
+            let said = skep(&["verify", path.to_str().unwrap(), "--data-len", "64"]);
+            assert_eq!(said.status, Some(0), "{}: {}{}", path.display(), said.out, said.err);
+            assert!(said.out.contains("accepted"));
+        }
+    }
+}
+
+#[test]
+fn a_verdict_as_data_has_the_tag_and_the_cost() {
+    let verdict = skep(&["verify", "examples/firewall.bpf.o", "--json"]).json();
+    assert_eq!(verdict["verdict"], "accepted");
+    assert_eq!(verdict["tag"].as_str().unwrap().len(), 16);
+    assert!(verdict["walked"].as_u64().unwrap() > 100);
+    assert!(verdict["us"].as_f64().unwrap() > 0.0);
+}

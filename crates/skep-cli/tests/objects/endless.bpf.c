@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+/* A loop whose end nobody can prove. */
+SEC("xdp")
+int endless(struct xdp_md *ctx)
+{
+	__u32 value = ctx->ingress_ifindex;
+
+	while (value != 1)
+		value = value & 1 ? 3 * value + 1 : value / 2;
+	return XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,122 @@
+//! Everything that can go wrong between an object file and a result.
+
+use skep_verifier::Refusal;
+use std::path::PathBuf;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The bytes are not an object that skep understands.
+    #[error(transparent)]
+    Object(#[from] skep_elf::Error),
+    /// The bytes are no instructions.
+    #[error(transparent)]
+    Decode(#[from] skep_isa::DecodeError),
+    /// The verifier refused a program.
+    #[error(transparent)]
+    Refused(#[from] Box<Refusal>),
+    /// A program calls a helper that this runtime does not provide.
+    #[error(
+        "program {program} calls the helper {helper}#{id}, which this runtime does not provide; {}",
+        "register an implementation with RuntimeBuilder::helper, or compile the call out"
+    )]
+    HelperMissing {
+        /// The program.
+        program: String,
+        /// The helper's name.
+        helper: String,
+        /// Its number.
+        id: u32,
+    },
+    /// A host's helper has the number of one that exists.
+    #[error("helper number {id} is taken by {taken}; choose another")]
+    HelperTaken {
+        /// The number.
+        id: u32,
+        /// Whose it is.
+        taken: String,
+    },
+    /// A map could not be created or used.
+    #[error(transparent)]
+    Map(#[from] skep_maps::MapError),
+    /// A map handed to the linker does not fit the object's definition.
+    #[error("map {name}: the object wants {wanted}, the map given is {given}")]
+    MapMismatch {
+        /// The map.
+        name: String,
+        /// What the object defines.
+        wanted: String,
+        /// What was given.
+        given: String,
+    },
+    /// There is no such map, program or variable.
+    #[error("there is no {what} {name:?} in the object; it has {}", list(known))]
+    Unknown {
+        /// `map`, `program` or `variable`.
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// A value has the wrong size for a global variable.
+    #[error("variable {name} has {expected} bytes, {given} were given")]
+    VariableSize {
+        /// The variable.
+        name: String,
+        /// Bytes it has.
+        expected: usize,
+        /// Bytes given.
+        given: usize,
+    },
+    /// Code could not be generated.
+    #[error("cannot compile program {program}: {source}")]
+    Compile {
+        /// The program.
+        program: String,
+        /// Why.
+        source: skep_jit::Error,
+    },
+    /// The interpreter cannot run the program.
+    #[error("cannot interpret program {program}: {source}")]
+    Interpret {
+        /// The program.
+        program: String,
+        /// Why.
+        source: skep_interp::Error,
+    },
+    /// Executable memory could not be had.
+    #[error(transparent)]
+    Text(#[from] skep_text::Error),
+    /// Every virtual CPU is in use.
+    #[error("{0}; raise RuntimeBuilder::cpus")]
+    Slots(#[from] skep_rcu::Error),
+    /// A program was run on something that its type does not take.
+    #[error("program {program} is of type {program_type} and takes {expected}, not {given}")]
+    WrongInput {
+        /// The program.
+        program: String,
+        /// Its type.
+        program_type: &'static str,
+        /// What it takes.
+        expected: String,
+        /// What was given.
+        given: String,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "none".into(),
+        names => names.join(", "),
+    }
+}

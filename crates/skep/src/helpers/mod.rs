@@ -1,0 +1,56 @@
+//! The implementations of the helpers whose prototypes `skep-abi` states.
+//!
+//! Each has the signature of [`HelperFn`] and one file holds one subject. What the verifier proved of a
+//! call's arguments is the creditor of every dereference here: a memory argument is readable or writable for
+//! its whole size, a map argument is a map's handle, a context argument is the run's own context.
+//!
+//! Helpers report failure as Linux does, by a negated error number in `r0`.
+
+mod checksum;
+pub(crate) mod conformance;
+mod map;
+mod packet;
+mod print;
+mod system;
+
+use skep_abi::HelperFn;
+
+/// Every helper of Linux's numbering that this runtime provides, ascending.
+pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
+    (1, map::lookup_elem),
+    (2, map::update_elem),
+    (3, map::delete_elem),
+    (5, system::ktime_get_ns),
+    (6, print::trace_printk),
+    (7, system::get_prandom_u32),
+    (8, system::get_smp_processor_id),
+    (9, packet::skb_store_bytes),
+    (10, checksum::l3_csum_replace),
+    (11, checksum::l4_csum_replace),
+    (26, packet::skb_load_bytes),
+    (28, checksum::csum_diff),
+    (44, packet::xdp_adjust_head),
+    (54, packet::xdp_adjust_meta),
+    (65, packet::xdp_adjust_tail),
+    (125, system::ktime_get_boot_ns),
+    (177, print::trace_vprintk),
+];
+
+/// Linux's error numbers, negated as helpers return them.
+pub(crate) mod errno {
+    pub(crate) const EFAULT: u64 = -14i64 as u64;
+    pub(crate) const EINVAL: u64 = -22i64 as u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PROVIDED;
+
+    #[test]
+    fn provided_helpers_ascend_and_have_prototypes() {
+        assert!(PROVIDED.is_sorted_by_key(|(id, _)| *id));
+        for (id, _) in PROVIDED {
+            assert!(skep_abi::linux_helper(*id).is_some(), "helper {id} has no prototype");
+        }
+    }
+}

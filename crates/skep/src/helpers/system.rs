@@ -1,0 +1,83 @@
+//! Time, CPU number and random numbers.
+
+use rustix::time::{ClockId, clock_gettime};
+use skep_abi::RunEnv;
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+
+pub(super) unsafe extern "C" fn ktime_get_ns(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+pub(super) unsafe extern "C" fn ktime_get_boot_ns(
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    nanoseconds(ClockId::Boottime)
+}
+
+pub(super) unsafe extern "C" fn get_smp_processor_id(
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    // SAFETY: `env` is the environment of the run in progress.
+    unsafe { (*env).cpu.into() }
+}
+
+pub(super) unsafe extern "C" fn get_prandom_u32(
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    thread_local! {
+        // `RandomState` is seeded by the system, anew for each thread.
+        static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u8));
+    }
+    // A thread whose local data is gone cannot run programs any more; its numbers need not be random.
+    STATE.try_with(|state| u64::from(split_mix(state))).unwrap_or(0)
+}
+
+/// SplitMix64: a counter through a mixing function. Not for secrets, as Linux's helper is not.
+fn split_mix(state: &Cell<u64>) -> u32 {
+    let next = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    state.set(next);
+    let mixed = (next ^ (next >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 32) as u32
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_differ_and_use_every_bit() {
+        let state = Cell::new(1);
+        let numbers: Vec<u32> = (0..64).map(|_| split_mix(&state)).collect();
+        assert_eq!(numbers.iter().fold(0, |all, n| all | n), u32::MAX);
+        assert_eq!(numbers.iter().fold(u32::MAX, |all, n| all & n), 0);
+    }
+
+    #[test]
+    fn time_moves_on() {
+        let before = nanoseconds(ClockId::Monotonic);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(nanoseconds(ClockId::Monotonic) > before);
+    }
+}

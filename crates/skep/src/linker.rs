@@ -1,0 +1,289 @@
+//! From an object to something that runs: maps are created and filled, programs verified, compiled, installed.
+//!
+//! A load is all or nothing: maps and code of a load that fails are freed before the error is returned.
+
+use crate::object::ProgramOptions;
+use crate::program::{LoadTimes, Program};
+use crate::{Error, Object, Runtime};
+use skep_abi::{Linkage, MapDef, ProgramType};
+use skep_isa::{CallTarget, Insn};
+use skep_maps::{Map, UpdateFlags};
+use skep_verifier::Verified;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A load in preparation.
+#[derive(Debug)]
+pub struct Linker<'a> {
+    runtime: Runtime,
+    object: &'a Object,
+    only: Option<String>,
+    options: ProgramOptions,
+    given: BTreeMap<String, Arc<Map>>,
+    max_entries: BTreeMap<String, u32>,
+    variables: BTreeMap<String, Vec<u8>>,
+}
+
+/// What a load gave: programs and maps by name.
+#[derive(Clone, Debug)]
+pub struct Module {
+    programs: Vec<Program>,
+    maps: Vec<Arc<Map>>,
+    variables: Vec<Variable>,
+}
+
+/// A global variable of a loaded object.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    /// Its name in the source.
+    pub name: String,
+    /// Index of the map that holds it, in [`Module::maps`].
+    pub map: usize,
+    /// Its offset in the map's value, in bytes.
+    pub offset: usize,
+    /// Its size in bytes.
+    pub size: usize,
+    /// Whether programs can only read it.
+    pub read_only: bool,
+}
+
+impl<'a> Linker<'a> {
+    pub(crate) fn new(runtime: Runtime, object: &'a Object) -> Self {
+        Self {
+            runtime,
+            object,
+            only: None,
+            options: ProgramOptions::default(),
+            given: BTreeMap::new(),
+            max_entries: BTreeMap::new(),
+            variables: BTreeMap::new(),
+        }
+    }
+
+    /// Loads one program instead of all.
+    #[must_use]
+    pub fn only(mut self, program: &str) -> Self {
+        self.only = Some(program.to_owned());
+        self
+    }
+
+    /// Takes this type in place of what the sections say.
+    #[must_use]
+    pub fn program_type(mut self, program_type: &'static ProgramType) -> Self {
+        self.options.program_type = Some(program_type);
+        self
+    }
+
+    /// For programs of type `raw`: the length in bytes of the buffer they will be given. Default: 0.
+    #[must_use]
+    pub fn buffer_len(mut self, bytes: u32) -> Self {
+        self.options.buffer_len = bytes;
+        self
+    }
+
+    /// Uses an existing map in the place of the object's map of that name, so that several objects share it.
+    #[must_use]
+    pub fn map(mut self, name: &str, map: Arc<Map>) -> Self {
+        self.given.insert(name.to_owned(), map);
+        self
+    }
+
+    /// Creates the map of that name with another capacity.
+    #[must_use]
+    pub fn max_entries(mut self, map: &str, entries: u32) -> Self {
+        self.max_entries.insert(map.to_owned(), entries);
+        self
+    }
+
+    /// Sets a global variable, `const volatile` ones included, before the programs are loaded.
+    #[must_use]
+    pub fn variable(mut self, name: &str, bytes: &[u8]) -> Self {
+        self.variables.insert(name.to_owned(), bytes.to_vec());
+        self
+    }
+
+    /// Verifies, creates, compiles and installs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] where a program cannot be linked;
+    /// [`Error::Refused`] by the verifier; [`Error::HelperMissing`]; [`Error::Map`] and [`Error::MapMismatch`];
+    /// [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
+    pub fn load(self) -> Result<Module, Error> {
+        self.check_names()?;
+        let wanted: Vec<&str> = match &self.only {
+            Some(name) => vec![name],
+            None => self.object.programs(),
+        };
+        // Programs first: what the verifier refuses should not cost the creation of large maps.
+        let mut verified = Vec::with_capacity(wanted.len());
+        for name in wanted {
+            let started = Instant::now();
+            let program = self.object.verify_for(&self.runtime, name, self.options)?;
+            let link = started.elapsed().saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
+            self.check_helpers(&program)?;
+            verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
+        }
+        let variables = self.variables();
+        let maps = self.create_maps(&variables)?;
+        let linkage = self.linkage(&maps);
+        let programs = verified
+            .into_iter()
+            .map(|(program, times)| Program::load(&self.runtime, program, &linkage, maps.clone(), times))
+            .collect::<Result<_, _>>()?;
+        Ok(Module { programs, maps, variables })
+    }
+
+    fn check_names(&self) -> Result<(), Error> {
+        let unknown = |what, name: &String, known: Vec<String>| {
+            let name = name.clone();
+            if known.contains(&name) { Ok(()) } else { Err(Error::Unknown { what, name, known }) }
+        };
+        let maps = || self.object.maps().iter().map(|def| def.name.clone()).collect();
+        for name in self.given.keys().chain(self.max_entries.keys()) {
+            unknown("map", name, maps())?;
+        }
+        for (name, bytes) in &self.variables {
+            let variables = self.variables();
+            unknown("variable", name, variables.iter().map(|variable| variable.name.clone()).collect())?;
+            if let Some(variable) = variables.iter().find(|v| v.name == *name && v.size != bytes.len()) {
+                let (expected, given) = (variable.size, bytes.len());
+                return Err(Error::VariableSize { name: name.clone(), expected, given });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every helper that the program reaches must have an implementation.
+    fn check_helpers(&self, program: &Verified) -> Result<(), Error> {
+        let helpers = &self.runtime.shared().helpers;
+        for (insn, fact) in program.insns().iter().zip(program.facts()) {
+            if let (Insn::Call { target: CallTarget::Helper(id) }, true) = (insn, fact.reached) {
+                match helpers.get(id) {
+                    Some(helper) if helper.call.is_some() => {}
+                    known => {
+                        let helper = known.map_or("unknown", |known| &known.proto.name).to_owned();
+                        return Err(Error::HelperMissing { program: program.name().to_owned(), helper, id: *id });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn variables(&self) -> Vec<Variable> {
+        let Some(elf) = self.object.elf() else { return Vec::new() };
+        let maps = elf.maps().iter().enumerate();
+        maps.flat_map(|(map, found)| {
+            found.variables.iter().map(move |variable| Variable {
+                name: variable.name.clone(),
+                map,
+                offset: variable.offset as usize,
+                size: variable.size as usize,
+                read_only: variable.read_only,
+            })
+        })
+        .collect()
+    }
+
+    fn create_maps(&self, variables: &[Variable]) -> Result<Vec<Arc<Map>>, Error> {
+        let options = skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
+        let mut maps = Vec::with_capacity(self.object.maps().len());
+        for (index, def) in self.object.maps().iter().enumerate() {
+            if let Some(given) = self.given.get(&def.name) {
+                check_shape(def, given.def())?;
+                maps.push(Arc::clone(given));
+                continue;
+            }
+            let mut def = def.clone();
+            if let Some(entries) = self.max_entries.get(&def.name) {
+                def.max_entries = *entries;
+            }
+            let map = Map::create(&def, &options)?;
+            let initial = self.object.elf().and_then(|elf| elf.maps()[index].initial.clone());
+            if let Some(mut bytes) = initial {
+                for variable in variables.iter().filter(|variable| variable.map == index) {
+                    if let Some(value) = self.variables.get(&variable.name) {
+                        bytes[variable.offset..variable.offset + variable.size].copy_from_slice(value);
+                    }
+                }
+                map.update(&0u32.to_ne_bytes(), &bytes, UpdateFlags::Any)?;
+            }
+            maps.push(Arc::new(map));
+        }
+        Ok(maps)
+    }
+
+    fn linkage(&self, maps: &[Arc<Map>]) -> Linkage {
+        let shared = self.runtime.shared();
+        let helpers = &shared.helpers;
+        Linkage {
+            maps: maps.iter().map(|map| map.link()).collect(),
+            helpers: helpers.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
+            inline_linux_helpers: shared.linux_numbers,
+        }
+    }
+}
+
+impl Module {
+    /// Its programs, in the object's order.
+    pub fn programs(&self) -> &[Program] {
+        &self.programs
+    }
+
+    /// The program of that name.
+    pub fn program(&self, name: &str) -> Option<&Program> {
+        self.programs.iter().find(|program| program.name() == name)
+    }
+
+    /// Its maps, in the object's order.
+    pub fn maps(&self) -> &[Arc<Map>] {
+        &self.maps
+    }
+
+    /// The map of that name.
+    pub fn map(&self, name: &str) -> Option<&Arc<Map>> {
+        self.maps.iter().find(|map| map.def().name == name)
+    }
+
+    /// Its global variables.
+    pub fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    /// The bytes of a global variable as they are now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`].
+    pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let variable = self.find(name)?;
+        let value = self.maps[variable.map].lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
+        Ok(value[variable.offset..variable.offset + variable.size].to_vec())
+    }
+
+    fn find(&self, name: &str) -> Result<&Variable, Error> {
+        self.variables.iter().find(|variable| variable.name == name).ok_or_else(|| Error::Unknown {
+            what: "variable",
+            name: name.to_owned(),
+            known: self.variables.iter().map(|variable| variable.name.clone()).collect(),
+        })
+    }
+}
+
+/// A given map must hold what the programs were compiled for.
+fn check_shape(wanted: &MapDef, given: &MapDef) -> Result<(), Error> {
+    let shape = |def: &MapDef| (def.kind, def.key_size, def.value_size);
+    let smaller = given.kind.is_array() && given.max_entries < wanted.max_entries;
+    if shape(wanted) == shape(given) && given.flags == wanted.flags && !smaller {
+        return Ok(());
+    }
+    let describe = |def: &MapDef| {
+        format!(
+            "{} with {}-byte keys, {}-byte values, {} entries, flags {:#x}",
+            def.kind, def.key_size, def.value_size, def.max_entries, def.flags.0
+        )
+    };
+    Err(Error::MapMismatch { name: wanted.name.clone(), wanted: describe(wanted), given: describe(given) })
+}

@@ -1,0 +1,206 @@
+//! Objects: files and byte strings that programs come from, parsed but not loaded.
+
+use crate::{Error, Runtime};
+use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
+use skep_isa::{CallTarget, Insn};
+use skep_verifier::{Config, Unverified, Verified};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A parsed object: programs, map definitions and global variables. Nothing of it is trusted yet.
+#[derive(Clone, Debug)]
+pub struct Object {
+    content: Content,
+    maps: Arc<[MapDef]>,
+    parse: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Elf(Box<skep_elf::Object>),
+    Bytecode(Box<ProgramSource>),
+}
+
+/// What is to be decided about a program before it is verified.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgramOptions {
+    /// Its type, in place of what its section says.
+    pub program_type: Option<&'static ProgramType>,
+    /// For programs over a buffer, the buffer's length in bytes.
+    pub buffer_len: u32,
+}
+
+impl Object {
+    /// Reads and parses an object file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Read`] and [`Error::Object`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        Self::parse(&bytes)
+    }
+
+    /// Parses the bytes of an object file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Object`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let started = Instant::now();
+        let elf = skep_elf::Object::parse(bytes)?;
+        let maps = elf.maps().iter().map(|map| map.def.clone()).collect();
+        Ok(Self { content: Content::Elf(Box::new(elf)), maps, parse: started.elapsed() })
+    }
+
+    /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found by the calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Decode`].
+    pub fn from_bytecode(name: &str, program_type: &'static ProgramType, bytes: &[u8]) -> Result<Self, Error> {
+        let started = Instant::now();
+        let insns = skep_isa::decode_bytes(bytes)?;
+        Ok(Self::assemble(name, program_type, insns, started))
+    }
+
+    /// Takes decoded instructions as a program without maps. Functions are found by the calls.
+    pub fn from_insns(name: &str, program_type: &'static ProgramType, insns: Vec<Insn>) -> Self {
+        Self::assemble(name, program_type, insns, Instant::now())
+    }
+
+    fn assemble(name: &str, program_type: &'static ProgramType, insns: Vec<Insn>, started: Instant) -> Self {
+        let functions = functions(name, &insns);
+        let source = ProgramSource {
+            name: name.to_owned(),
+            program_type,
+            insns,
+            functions,
+            lines: Vec::new(),
+            gpl_compatible: true,
+        };
+        Self { content: Content::Bytecode(Box::new(source)), maps: Arc::new([]), parse: started.elapsed() }
+    }
+
+    /// The names of its programs, in the file's order.
+    pub fn programs(&self) -> Vec<&str> {
+        match &self.content {
+            Content::Elf(elf) => elf.programs().iter().map(|program| program.name()).collect(),
+            Content::Bytecode(source) => vec![&source.name],
+        }
+    }
+
+    /// Its map definitions, in the file's order, those of global variables included.
+    pub fn maps(&self) -> &[MapDef] {
+        &self.maps
+    }
+
+    /// What parsing cost.
+    pub fn parse_time(&self) -> Duration {
+        self.parse
+    }
+
+    /// Verifies a program without loading it, against everything that skep knows, whether a runtime provides
+    /// it or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::Refused`].
+    pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
+        let helpers = |id| skep_abi::linux_helper(id);
+        Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::new(&helpers))?)
+    }
+
+    /// Verifies a program against what a runtime provides.
+    pub(crate) fn verify_for(
+        &self,
+        runtime: &Runtime,
+        program: &str,
+        options: ProgramOptions,
+    ) -> Result<Verified, Error> {
+        let shared = runtime.shared();
+        let helpers = |id| shared.proto(id);
+        Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::new(&helpers))?)
+    }
+
+    pub(crate) fn elf(&self) -> Option<&skep_elf::Object> {
+        match &self.content {
+            Content::Elf(elf) => Some(elf),
+            Content::Bytecode(_) => None,
+        }
+    }
+
+    /// A program's instructions as the loader linked them, not verified, for tools that look at them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked.
+    pub fn linked(&self, program: &str, options: ProgramOptions) -> Result<ProgramSource, Error> {
+        Ok(match &self.content {
+            Content::Elf(elf) => {
+                let found = elf.programs().iter().find(|found| found.name() == program);
+                found.ok_or_else(|| self.no_program(program))?.source(options.program_type)?
+            }
+            Content::Bytecode(source) if source.name == program => {
+                let program_type = options.program_type.unwrap_or(source.program_type);
+                ProgramSource { program_type, ..(**source).clone() }
+            }
+            Content::Bytecode(_) => return Err(self.no_program(program)),
+        })
+    }
+
+    fn unverified(&self, program: &str, options: ProgramOptions) -> Result<Unverified, Error> {
+        let source = self.linked(program, options)?;
+        let entry = match source.program_type.context {
+            skep_abi::Context::Struct(_) => Entry::Context,
+            skep_abi::Context::Buffer => Entry::Buffer { len: options.buffer_len },
+        };
+        Ok(Unverified { source, maps: Arc::clone(&self.maps), entry })
+    }
+
+    fn no_program(&self, name: &str) -> Error {
+        let known = self.programs().into_iter().map(str::to_owned).collect();
+        Error::Unknown { what: "program", name: name.to_owned(), known }
+    }
+}
+
+/// The functions of bare instructions: the program itself, and whatever local calls lead to.
+fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
+    let mut starts: Vec<u32> = insns
+        .iter()
+        .enumerate()
+        .filter_map(|(slot, insn)| match insn {
+            Insn::Call { target: CallTarget::Local(offset) } => {
+                u32::try_from(slot as i64 + 1 + i64::from(*offset)).ok().filter(|at| (*at as usize) < insns.len())
+            }
+            _ => None,
+        })
+        .chain([0])
+        .collect();
+    starts.sort_unstable();
+    starts.dedup();
+    let named = |start| if start == 0 { name.to_owned() } else { format!("function_{start}") };
+    starts.into_iter().map(|start| Function { name: named(start), start, global: false }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_found_by_the_calls() {
+        let insns = skep_isa::assemble(
+            "call inner
+             call inner
+             exit
+             inner:
+             r0 = 0
+             exit",
+        )
+        .unwrap();
+        let found: Vec<_> = functions("main", &insns).into_iter().map(|f| (f.name, f.start)).collect();
+        assert_eq!(found, [("main".into(), 0), ("function_3".into(), 3)]);
+    }
+}

@@ -1,0 +1,235 @@
+//! Loaded programs and how they are run.
+//!
+//! A run is: a virtual CPU for this thread, an environment block and a context on this thread's stack, one
+//! call. The program's handle keeps code, maps and runtime alive for as long as it takes.
+
+use crate::packet::Packet;
+use crate::runtime::Shared;
+use crate::{Error, Runtime};
+use skep_abi::{Context, Entry, Linkage, ProgramType, RunEnv, SkbContext, XdpContext};
+use skep_interp::Interpreter;
+use skep_jit::Compiled;
+use skep_maps::Map;
+use skep_verifier::Verified;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
+/// it at once.
+#[derive(Clone)]
+pub struct Program {
+    inner: Arc<Inner>,
+}
+
+/// How a program is executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// Machine code.
+    #[default]
+    Jit,
+    /// The interpreter: the oracle, for tests and comparisons.
+    Interpreter,
+}
+
+/// What loading a program cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadTimes {
+    /// Taking its instructions out of the object and linking them.
+    pub link: Duration,
+    /// Verification.
+    pub verify: Duration,
+    /// Compilation and installation.
+    pub jit: Duration,
+}
+
+/// Everything a run needs. Helpers find it through [`RunEnv::program`].
+pub(crate) struct Inner {
+    verified: Verified,
+    // Declared before what it points into, so dropped first: code, then the maps it names.
+    compiled: Compiled,
+    interpreter: Interpreter,
+    kind: Kind,
+    times: LoadTimes,
+    _maps: Vec<Arc<Map>>,
+    shared: Arc<Shared>,
+}
+
+/// What is built before the call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Xdp,
+    Skb,
+    Buffer(u32),
+}
+
+impl Program {
+    pub(crate) fn load(
+        runtime: &Runtime,
+        verified: Verified,
+        linkage: &Linkage,
+        maps: Vec<Arc<Map>>,
+        mut times: LoadTimes,
+    ) -> Result<Self, Error> {
+        let shared = runtime.shared();
+        let name = || verified.name().to_owned();
+        let started = std::time::Instant::now();
+        let compiled = skep_jit::compile(&verified, linkage, &shared.arena)
+            .map_err(|source| Error::Compile { program: name(), source })?;
+        times.jit = started.elapsed();
+        times.verify = Duration::from_nanos(verified.stats().nanoseconds);
+        let interpreter = Interpreter::new(&verified, linkage)
+            .map_err(|source| Error::Interpret { program: name(), source })?;
+        let kind = match (verified.program_type().context, verified.entry()) {
+            (_, Entry::Buffer { len }) => Kind::Buffer(len),
+            (Context::Struct(layout), _) if layout.name == "xdp_md" => Kind::Xdp,
+            _ => Kind::Skb,
+        };
+        let shared = Arc::clone(shared);
+        Ok(Self {
+            inner: Arc::new(Inner { verified, compiled, interpreter, kind, times, _maps: maps, shared }),
+        })
+    }
+
+    /// Runs it on a packet, which it may change, and returns its result, of which the lower 32 bits count.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where more threads run programs
+    /// at once than the runtime has virtual CPUs.
+    #[inline]
+    pub fn run(&self, packet: &mut Packet) -> Result<u64, Error> {
+        self.run_with(Engine::Jit, packet)
+    }
+
+    /// [`Program::run`] on an engine of choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run`].
+    pub fn run_with(&self, engine: Engine, packet: &mut Packet) -> Result<u64, Error> {
+        match self.inner.kind {
+            Kind::Xdp => {
+                let mut context: XdpContext = packet.xdp();
+                let address = &raw mut context as u64;
+                // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
+                // is the structure that this program type was verified for.
+                let result = unsafe { self.inner.call(engine, address, 0, address)? };
+                packet.take_xdp(&context);
+                Ok(result)
+            }
+            Kind::Skb => {
+                let mut context: SkbContext = packet.skb();
+                let address = &raw mut context as u64;
+                // SAFETY: as above.
+                let result = unsafe { self.inner.call(engine, address, 0, address)? };
+                packet.take_skb(&context);
+                Ok(result)
+            }
+            Kind::Buffer(len) => Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into())),
+        }
+    }
+
+    /// Runs a program of type `raw` on a buffer, which it may change, and returns its result.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongInput`] for other types and for a buffer of another size than the program was verified
+    /// for ([`crate::Linker::buffer_len`]); [`Error::Slots`] as for [`Program::run`].
+    pub fn run_raw(&self, buffer: &mut [u8]) -> Result<u64, Error> {
+        self.run_raw_with(Engine::Jit, buffer)
+    }
+
+    /// [`Program::run_raw`] on an engine of choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_raw`].
+    pub fn run_raw_with(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
+        match self.inner.kind {
+            Kind::Buffer(len) if len as usize == buffer.len() => {
+                let (address, len) = (buffer.as_mut_ptr() as u64, u64::from(len));
+                // SAFETY: the buffer has the length that the program was verified for and is borrowed for the
+                // whole run.
+                unsafe { self.inner.call(engine, address, len, 0) }
+            }
+            Kind::Buffer(len) => {
+                let given = format!("one of {} bytes", buffer.len());
+                Err(self.wrong_input(format!("a buffer of {len} bytes"), given))
+            }
+            Kind::Xdp | Kind::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// Its type.
+    pub fn program_type(&self) -> &'static ProgramType {
+        self.inner.verified.program_type()
+    }
+
+    /// What the verifier proved and rewrote.
+    pub fn verified(&self) -> &Verified {
+        &self.inner.verified
+    }
+
+    /// Its machine code.
+    pub fn compiled(&self) -> &Compiled {
+        &self.inner.compiled
+    }
+
+    /// What loading it cost.
+    pub fn load_times(&self) -> LoadTimes {
+        self.inner.times
+    }
+
+    fn wrong_input(&self, expected: String, given: String) -> Error {
+        let program_type = self.program_type().name;
+        Error::WrongInput { program: self.name().to_owned(), program_type, expected, given }
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("name", &self.name())
+            .field("type", &self.program_type().name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn name(&self) -> &str {
+        self.verified.name()
+    }
+
+    pub(crate) fn runtime(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// # Safety
+    ///
+    /// `r1` and `r2` are what the program was verified to be given, valid and unshared for the whole run;
+    /// `context` is the address of the native context, 0 where there is none.
+    #[inline]
+    unsafe fn call(&self, engine: Engine, r1: u64, r2: u64, context: u64) -> Result<u64, Error> {
+        let slot = self.shared.slots.enter()?;
+        let mut env = RunEnv {
+            tail_calls: 0,
+            cpu: slot.number(),
+            context,
+            host: &raw const *self.shared as u64,
+            program: &raw const *self as u64,
+        };
+        // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
+        Ok(unsafe {
+            match engine {
+                Engine::Jit => self.compiled.entry().call(r1, r2, &mut env),
+                Engine::Interpreter => self.interpreter.run(r1, r2, &mut env),
+            }
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! The runtime: code memory, virtual CPUs, helpers, limits and the log, shared by everything loaded into it.
+
+use crate::helpers;
+use crate::linker::{Linker, Module};
+use crate::{Error, Object};
+use skep_abi::{HelperFn, HelperProto};
+use skep_rcu::Slots;
+use skep_text::Arena;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where objects are loaded and programs run. Cheap to clone; clones are the same runtime.
+#[derive(Clone)]
+pub struct Runtime {
+    shared: Arc<Shared>,
+}
+
+/// What a program printed: the program's name and the message without its line end.
+type Log = dyn Fn(&str, &str) + Send + Sync;
+
+/// What programs and helpers reach while they run.
+pub(crate) struct Shared {
+    pub(crate) arena: Arena,
+    pub(crate) slots: Slots,
+    pub(crate) map_memory: u64,
+    /// Prototype and implementation by number.
+    pub(crate) helpers: BTreeMap<u32, Helper>,
+    /// Whether the numbers are Linux's, so that the compiler may inline some of them.
+    pub(crate) linux_numbers: bool,
+    log: Box<Log>,
+}
+
+pub(crate) struct Helper {
+    pub(crate) proto: HelperProto,
+    /// `None` where the prototype is known but nothing provides it.
+    pub(crate) call: Option<HelperFn>,
+}
+
+/// Settings of a [`Runtime`].
+pub struct RuntimeBuilder {
+    cpus: u32,
+    map_memory: u64,
+    code_memory: Option<usize>,
+    helpers: BTreeMap<u32, Helper>,
+    linux_numbers: bool,
+    taken: Option<Error>,
+    log: Box<Log>,
+}
+
+impl Runtime {
+    /// A runtime with the default settings.
+    ///
+    /// # Errors
+    ///
+    /// Where the system refuses executable memory.
+    pub fn new() -> Result<Self, Error> {
+        Self::builder().build()
+    }
+
+    /// A runtime with other settings.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// Creates an object's maps, verifies and compiles all its programs.
+    ///
+    /// # Errors
+    ///
+    /// The first of what [`Linker::load`] reports; nothing stays loaded.
+    pub fn load(&self, object: &Object) -> Result<Module, Error> {
+        self.linker(object).load()
+    }
+
+    /// Loads with choices: one program alone, another type, shared maps, sizes, initial values.
+    pub fn linker<'a>(&self, object: &'a Object) -> Linker<'a> {
+        Linker::new(self.clone(), object)
+    }
+
+    /// How full the executable memory is.
+    pub fn occupancy(&self) -> skep_text::Occupancy {
+        self.shared.arena.occupancy()
+    }
+
+    /// How many virtual CPUs there are: threads that can run programs at once, and values in a per-CPU map.
+    pub fn cpus(&self) -> u32 {
+        self.shared.slots.limit()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("cpus", &self.cpus()).finish_non_exhaustive()
+    }
+}
+
+impl RuntimeBuilder {
+    /// How many threads can run programs at once, and how many values per-CPU maps hold. Default: 64, or twice
+    /// the processors where that is more.
+    #[must_use]
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// The most bytes that one map may take. Default: 4 GiB.
+    #[must_use]
+    pub fn map_memory(mut self, bytes: u64) -> Self {
+        self.map_memory = bytes;
+        self
+    }
+
+    /// The most bytes of executable memory. Default: what the address range holds.
+    #[must_use]
+    pub fn code_memory(mut self, bytes: usize) -> Self {
+        self.code_memory = Some(bytes);
+        self
+    }
+
+    /// Where messages of `bpf_printk` go: the program's name, and the message without its line end.
+    /// Default: standard error. Called on the thread that runs the program; a panic in it aborts the process.
+    #[must_use]
+    pub fn log(mut self, log: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        self.log = Box::new(log);
+        self
+    }
+
+    /// Adds a helper of the host's own, callable from programs of every type.
+    ///
+    /// # Safety
+    ///
+    /// `call` must be sound for all arguments that satisfy `proto`, from any thread, and return what `proto`
+    /// says; it must not unwind.
+    #[must_use]
+    pub unsafe fn helper(mut self, proto: HelperProto, call: HelperFn) -> Self {
+        let id = proto.id;
+        if let Some(taken) = self.helpers.get(&id) {
+            let taken = taken.proto.name.clone().into_owned();
+            self.taken.get_or_insert(Error::HelperTaken { id, taken });
+        } else {
+            self.helpers.insert(id, Helper { proto, call: Some(call) });
+        }
+        self
+    }
+
+    /// Replaces every helper by those of the public `bpf_conformance` suite, numbers 0 to 5.
+    #[must_use]
+    pub fn conformance_helpers(mut self) -> Self {
+        self.helpers = skep_abi::CONFORMANCE
+            .iter()
+            .zip(helpers::conformance::HELPERS)
+            .map(|(proto, call)| (proto.id, Helper { proto: proto.clone(), call: Some(call) }))
+            .collect();
+        self.linux_numbers = false;
+        self
+    }
+
+    /// Makes the runtime.
+    ///
+    /// # Errors
+    ///
+    /// Where the system refuses executable memory, `cpus` is 0 or too large, or a host's helper has the number
+    /// of an existing one.
+    pub fn build(self) -> Result<Runtime, Error> {
+        if let Some(taken) = self.taken {
+            return Err(taken);
+        }
+        // Helpers are reached by a short call where code and helpers are near each other.
+        let near = helpers::PROVIDED[0].1 as usize;
+        let mut config = skep_text::Config::new().near(near);
+        if let Some(limit) = self.code_memory {
+            config = config.limit(limit);
+        }
+        Ok(Runtime {
+            shared: Arc::new(Shared {
+                arena: Arena::new(config)?,
+                slots: Slots::new(self.cpus)?,
+                map_memory: self.map_memory,
+                helpers: self.helpers,
+                linux_numbers: self.linux_numbers,
+                log: self.log,
+            }),
+        })
+    }
+}
+
+impl Default for RuntimeBuilder {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let provided = |id: u32| {
+            let at = helpers::PROVIDED.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+            Some(helpers::PROVIDED[at].1)
+        };
+        Self {
+            cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
+            map_memory: 4 << 30,
+            code_memory: None,
+            helpers: skep_abi::LINUX
+                .iter()
+                .map(|proto| (proto.id, Helper { proto: proto.clone(), call: provided(proto.id) }))
+                .collect(),
+            linux_numbers: true,
+            taken: None,
+            log: Box::new(|program, message| eprintln!("{program}: {message}")),
+        }
+    }
+}
+
+impl fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("cpus", &self.cpus)
+            .field("map_memory", &self.map_memory)
+            .field("code_memory", &self.code_memory)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn log(&self, program: &str, message: &str) {
+        (self.log)(program, message);
+    }
+
+    /// The prototype of a helper, for the verifier.
+    pub(crate) fn proto(&self, id: u32) -> Option<&HelperProto> {
+        self.helpers.get(&id).map(|helper| &helper.proto)
+    }
+}
+

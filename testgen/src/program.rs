@@ -1,0 +1,90 @@
+//! A generated program, ready for a verifier.
+
+use std::fmt;
+use std::sync::Arc;
+
+use skep_abi::{Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, RAW, XDP};
+use skep_isa::Insn;
+use skep_verifier::Unverified;
+
+/// What a program is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// A buffer of that many bytes.
+    Buffer {
+        /// Its length.
+        len: u32,
+    },
+    /// A packet, as XDP programs see it.
+    Xdp,
+}
+
+/// A generated program.
+#[derive(Clone, Debug)]
+pub struct TestProgram {
+    /// Its instructions.
+    pub insns: Vec<Insn>,
+    /// The first slots of its functions, ascending from 0.
+    pub functions: Vec<u32>,
+    /// What it is given.
+    pub flavour: Flavour,
+}
+
+/// Index of the array of structures in [`maps`].
+pub(crate) const ARRAY: u32 = 0;
+/// Index of the array of one element, whose value programs address directly.
+pub(crate) const GLOBALS: u32 = 1;
+/// Index of the per-CPU array.
+pub(crate) const PERCPU: u32 = 2;
+/// Index of the map that is not an array.
+pub(crate) const TABLE: u32 = 3;
+
+/// The maps that programs may name.
+pub fn maps() -> Vec<MapDef> {
+    let map = |name: &str, kind, key_size, value_size, max_entries| MapDef {
+        name: name.into(),
+        kind,
+        key_size,
+        value_size,
+        max_entries,
+        flags: MapFlags::default(),
+        inner: None,
+    };
+    vec![
+        map("array", MapKind::Array, 4, 48, 5),
+        map("globals", MapKind::Array, 4, 64, 1),
+        map("percpu", MapKind::PercpuArray, 4, 16, 3),
+        map("table", MapKind::Hash, 8, 24, 4),
+    ]
+}
+
+impl TestProgram {
+    /// The program as a loader would hand it to the verifier.
+    pub fn unverified(&self) -> Unverified {
+        let (program_type, entry) = match self.flavour {
+            Flavour::Buffer { len } => (&RAW, Entry::Buffer { len }),
+            Flavour::Xdp => (&XDP, Entry::Context),
+        };
+        let function =
+            |(number, &start): (usize, &u32)| Function { name: format!("f{number}"), start, global: false };
+        Unverified {
+            source: ProgramSource {
+                name: "random".into(),
+                program_type,
+                insns: self.insns.clone(),
+                functions: self.functions.iter().enumerate().map(function).collect(),
+                lines: Vec::new(),
+                gpl_compatible: true,
+            },
+            maps: Arc::from(maps()),
+            entry,
+        }
+    }
+}
+
+impl fmt::Display for TestProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "; {:?}, functions at {:?}", self.flavour, self.functions)?;
+        skep_isa::disassemble(&self.insns).fmt(f)
+    }
+}

@@ -1,0 +1,224 @@
+//! Programs that a verifier should accept, from the whole instruction set.
+//!
+//! A program is a tree of statements, generated front to back: arithmetic, memory, branches, loops, calls.
+//! The generator carries a [`State`] along, as a verifier would, and only writes what the state allows:
+//!
+//! * registers and stack bytes are read after they were written;
+//! * addresses keep a known offset, or get a variable one that was masked just before;
+//! * in loops, whatever held a number or an address at the head does so at the end.
+//!
+//! Results are made of everything that is alive at the end, so that a wrong value anywhere is likely to show.
+
+mod calls;
+mod flow;
+mod memory;
+mod numbers;
+mod state;
+
+use skep_isa::{AluOp, Insn, Operand, Reg, Size, Width};
+
+use crate::builder::Builder;
+use crate::program::{Flavour, TestProgram};
+use crate::source::Source;
+use calls::Signature;
+use state::{Address, Area, Kind, State};
+
+/// What a generated program is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What it is given.
+    pub flavour: Flavour,
+    /// Statements in all, roughly.
+    pub statements: u32,
+    /// Bytes of stack that each function may use: at least 32, at most 512.
+    pub max_frame: u32,
+    /// Whether it calls helpers.
+    pub helpers: bool,
+    /// Whether it uses maps.
+    pub maps: bool,
+    /// Whether it has functions besides its own, up to eight in all.
+    pub calls: bool,
+    /// Whether it has atomics, load-acquire and store-release.
+    pub atomics: bool,
+}
+
+impl Options {
+    /// Everything, for programs of that flavour.
+    pub fn all(flavour: Flavour) -> Self {
+        Self {
+            flavour,
+            statements: 40,
+            max_frame: 512,
+            helpers: true,
+            maps: true,
+            calls: true,
+            atomics: true,
+        }
+    }
+}
+
+/// A program that a verifier should accept.
+pub fn structured(source: &mut Source, options: &Options) -> TestProgram {
+    let count = match options.calls {
+        true => source.pick(&[1, 1, 1, 2, 2, 3, 5, 8]),
+        false => 1,
+    };
+    let signatures: Vec<Signature> = (0..count).map(|_| Signature::random(source)).collect();
+    let mut generator = Generator {
+        source,
+        options,
+        code: Builder::default(),
+        signatures,
+        functions: Vec::new(),
+        calls: Vec::new(),
+        statements: options.statements,
+        extra_calls: 2,
+    };
+    for number in 0..count {
+        generator.function(number);
+    }
+    generator.finish()
+}
+
+/// A program in the making.
+struct Generator<'a> {
+    source: &'a mut Source,
+    options: &'a Options,
+    code: Builder,
+    signatures: Vec<Signature>,
+    /// First slots of the functions so far.
+    functions: Vec<u32>,
+    /// Slots of local calls with the number of the function they call.
+    calls: Vec<(usize, usize)>,
+    /// Statements that may still be made.
+    statements: u32,
+    /// Local calls that may be made besides the one from each function to the next.
+    extra_calls: u32,
+}
+
+impl Generator<'_> {
+    fn function(&mut self, number: usize) {
+        self.functions.push(self.code.here() as u32);
+        let count = self.signatures.len();
+        let most = (self.options.max_frame / 8).clamp(4, 64);
+        let frame = 8 * match self.source.below(4) {
+            0 => 4,
+            1 => most,
+            _ => self.source.between(4, most),
+        };
+        let mut state = State::new(frame, number == 0);
+        match number {
+            0 => self.enter_program(&mut state),
+            _ => self.signatures[number].enter(&mut state),
+        }
+        self.settle_in(&mut state);
+
+        let share = (self.options.statements / count as u32).max(4).min(self.statements);
+        self.statements -= share;
+        let call_next = (number + 1 < count).then(|| self.source.below(share.max(1)));
+        for at in 0..share {
+            if call_next == Some(at) {
+                self.call(&mut state, number + 1);
+            }
+            self.statement(&mut state, number);
+        }
+        if number + 1 < count && share == 0 {
+            self.call(&mut state, number + 1);
+        }
+        self.leave(&mut state);
+    }
+
+    /// What the program finds at its entry.
+    fn enter_program(&mut self, state: &mut State) {
+        match self.options.flavour {
+            Flavour::Buffer { len } => {
+                state.set(Reg::R1, Kind::Address(Address { area: Area::Buffer(len as i32), offset: 0 }));
+                state.set(Reg::R2, Kind::Number);
+            }
+            Flavour::Xdp => {
+                // r6 keeps the context for the whole program.
+                self.code.mov(Reg::R6, Reg::R1);
+                state.pinned.push(Reg::R6);
+                self.packet(state);
+            }
+        }
+    }
+
+    /// Moves what came in argument registers to where calls do not lose it.
+    fn settle_in(&mut self, state: &mut State) {
+        for (reg, address) in state.addresses() {
+            if reg == Reg::R10 || reg.number() >= 6 || self.source.chance(20) {
+                continue;
+            }
+            let kept = self.source.pick(&[Reg::R7, Reg::R8, Reg::R9]);
+            if state.is_free(kept) {
+                self.code.mov(kept, reg);
+                state.set(kept, Kind::Address(address));
+            }
+        }
+        let reg = self.source.pick(&Reg::ALL[..10]);
+        if state.is_free(reg) && state.kind(reg) == Kind::Unknown {
+            self.number_into(state, reg);
+        }
+    }
+
+    fn statement(&mut self, state: &mut State, number: usize) {
+        match self.source.below(100) {
+            0..=29 => self.arithmetic(state),
+            30..=36 => self.conversion(state),
+            37..=48 => self.load(state),
+            49..=60 => self.store(state),
+            61..=65 if number == 0 && self.options.flavour == Flavour::Xdp => {
+                self.variable_packet_access(state);
+            }
+            61..=65 => self.variable_access(state),
+            66..=72 if self.options.atomics => self.atomic(state),
+            73..=77 => self.move_address(state),
+            78..=80 => self.spill_or_fill(state),
+            81..=87 => self.branch(state, number),
+            88..=91 => self.repeat(state, number),
+            92..=94 if self.options.helpers => self.helper(state),
+            95..=96 if self.options.maps => self.map(state, number),
+            97 if state.outermost && self.options.flavour == Flavour::Xdp => self.move_packet(state),
+            98 => self.extra_call(state, number),
+            99 => self.early_exit(state),
+            _ => self.arithmetic(state),
+        }
+    }
+
+    /// Makes a result of all that is alive, and returns it.
+    fn leave(&mut self, state: &mut State) {
+        let result = match state.is_free(Reg::R0) {
+            true if state.kind(Reg::R0) == Kind::Number => Reg::R0,
+            true => {
+                self.code.mov_imm(Reg::R0, 0);
+                state.set(Reg::R0, Kind::Number);
+                Reg::R0
+            }
+            false => unreachable!("r0 is never pinned"),
+        };
+        for reg in state.numbers() {
+            if reg != result {
+                self.code.alu(Width::W64, AluOp::Mul, result, Operand::Imm(31));
+                self.code.alu(Width::W64, AluOp::Add, result, Operand::Reg(reg));
+            }
+        }
+        for offset in (-state.frame()..0).step_by(8) {
+            if state.is_initialised(offset, 8) {
+                self.code.load(Size::B8, Reg::R1, Reg::R10, offset as i16);
+                self.code.alu(Width::W64, AluOp::Mul, result, Operand::Imm(31));
+                self.code.alu(Width::W64, AluOp::Xor, result, Operand::Reg(Reg::R1));
+            }
+        }
+        self.code.push(Insn::Exit);
+    }
+
+    fn finish(mut self) -> TestProgram {
+        for (slot, callee) in self.calls {
+            let distance = self.functions[callee] as i32 - slot as i32 - 1;
+            let target = skep_isa::CallTarget::Local(distance);
+            self.code.insns[slot] = Insn::Call { target };
+        }
+        TestProgram { insns: self.code.insns, functions: self.functions, flavour: self.options.flavour }
+    }
+}

@@ -22,6 +22,7 @@
 
 mod error;
 mod lex;
+mod line;
 mod parse;
 
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ pub use error::{AssembleError, AssembleProblem};
 
 use crate::insn::{CallTarget, Imm64, Insn};
 use lex::Position;
-use parse::{LabelUse, Line};
+use line::{LabelUse, Line};
 
 /// Assembles a program.
 ///

@@ -15,7 +15,7 @@ pub(super) struct LabelUse<'a> {
 /// A distance, or 0 and the label that it will be counted to.
 type Distance<'a> = (i64, Option<LabelUse<'a>>);
 
-pub(super) const HINT_LL: &str = "; append `ll` to load all 64 bits";
+const HINT_LL: &str = "; append `ll` to load all 64 bits";
 const HINT_GOTOL: &str = "; `gotol` reaches further";
 
 /// One line, and how far it has been read.

@@ -3,7 +3,7 @@
 
 use super::error::{AssembleError, AssembleProblem};
 use super::lex::{Kind, Position, Token};
-use super::line::{HINT_LL, LabelUse, Line, out_of_range, unexpected, wide_only};
+use super::line::{LabelUse, Line, out_of_range, unexpected, wide_only};
 use crate::disasm::{AtomicSyntax, CMPXCHG, XCHG};
 use crate::insn::{
     AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, Operand, PacketBase, Reg, Size, Width,

@@ -3,15 +3,61 @@
 //! [`verify`] takes an [`Unverified`] program and returns a [`Verified`] one, which only this crate can make
 //! and which alone can be compiled or interpreted; or a [`Refusal`] that names the instruction, the source
 //! line, what was expected and what was found.
+//!
+//! # How
+//!
+//! The program is run on *abstract* values, each of which stands for every value that a register or a stack
+//! byte may have there, along every path. An access is allowed if it is safe for all of them.
+//!
+//! ```text
+//!   Unverified -> cfg: structure -> flow: what the future reads -> walk: every path -> facts -> Verified
+//!                                                                   |  ^
+//!                                                                   v  |
+//!                                              alu, access, call, branch, pointer: one step each
+//!                                              prune: stop where a finished state covers this one
+//! ```
+//!
+//! What holds of every accepted program, whatever its input:
+//!
+//! - it ends, after at most as many instructions as its own loops allow;
+//! - it reads only registers and stack bytes that it wrote, and only memory inside of its stack, its context's
+//!   fields, its packet, the values of its maps, or its buffer, and writes only what of that may be written;
+//! - it gives helpers what their prototypes ask for;
+//! - no address leaves it: not as its result, not into maps, packets or the context, not as a number.
+//!
+//! Nothing is taken on trust from the loader or the compiler. A program that does what this version does not
+//! understand is refused with [`Code::Unsupported`].
 #![forbid(unsafe_code)]
 
+mod access;
+mod alu;
+mod branch;
+mod call;
+mod cfg;
+mod facts;
+mod fault;
+mod flow;
+mod num;
+mod pointer;
 mod program;
+mod prune;
 mod refusal;
+mod scalar;
+mod stack;
+mod state;
+mod tnum;
+mod value;
+mod walk;
 
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
 pub use refusal::{Code, Refusal, Step};
 
+use cfg::Shape;
+use fault::Fault;
+use flow::Flow;
 use skep_abi::HelperProto;
+use std::time::Instant;
+use walk::{Turn, Walker};
 
 /// What the host allows and provides.
 pub struct Config<'a> {
@@ -25,12 +71,82 @@ pub struct Config<'a> {
     pub strict_alignment: bool,
 }
 
+impl Default for Config<'static> {
+    /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
+    fn default() -> Self {
+        Self {
+            helpers: &skep_abi::linux_helper,
+            max_walked: 1_000_000,
+            max_state_bytes: 64 << 20,
+            strict_alignment: false,
+        }
+    }
+}
+
 /// Proves a program safe.
 ///
 /// # Errors
 ///
 /// A [`Refusal`] where the program is unsafe, breaks a limit, or uses what this version does not understand.
 pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<Refusal>> {
-    let _ = (program, config);
-    todo!("written by the verifier's author")
+    let start = Instant::now();
+    // The same, for as long as this call lasts.
+    let helpers = |id| (config.helpers)(id);
+    let config = &Config { helpers: &helpers, ..*config };
+    let shape = Shape::of(&program).map_err(|fault| refuse(&program, *fault, 0, 0, &[]))?;
+    let flow = Flow::of(&program.source.insns, &shape, &program.maps, config);
+    let mut walker = Walker::new(&program, config, &shape, &flow);
+    if let Err(fault) = walker.walk() {
+        return Err(refuse(&program, *fault, walker.slot, walker.walked, &walker.history));
+    }
+    let (walked, peak_states) = (walker.walked, walker.peak_states);
+    let tag = skep_isa::tag(&skep_isa::with_map_descriptors(&program.source.insns)).map_err(|error| {
+        refuse(&program, *Fault::at(Code::Structure, 0, error.to_string()), 0, walked, &[])
+    })?;
+    let (insns, facts, functions) = walker.record.finish(&program, &shape);
+    let source = program.source;
+    Ok(Verified {
+        name: source.name,
+        program_type: source.program_type,
+        entry: program.entry,
+        insns,
+        facts,
+        functions,
+        maps: program.maps,
+        lines: source.lines,
+        tag: tag.0,
+        stats: Stats { walked, peak_states, nanoseconds: start.elapsed().as_nanos() as u64 },
+    })
+}
+
+/// The most branches that a refusal's path shows, the last ones.
+const MAX_PATH: usize = 64;
+
+#[cold]
+fn refuse(program: &Unverified, fault: Fault, slot: usize, walked: u64, history: &[Turn]) -> Box<Refusal> {
+    let source = &program.source;
+    let slot = fault.slot.unwrap_or(slot as u32);
+    let text = |slot: u32| source.insns.get(slot as usize).map(ToString::to_string).unwrap_or_default();
+    let after = source.lines.partition_point(|line| line.slot <= slot);
+    let line = source.lines[..after].last();
+    let path = history[history.len().saturating_sub(MAX_PATH)..]
+        .iter()
+        .map(|turn| Step {
+            slot: turn.slot,
+            text: format!("{}: {}", text(turn.slot), if turn.taken { "taken" } else { "not taken" }),
+        })
+        .collect();
+    Box::new(Refusal {
+        program: source.name.clone(),
+        code: fault.code,
+        slot,
+        insn: text(slot),
+        reason: fault.reason,
+        suggestion: fault.suggestion.map(str::to_owned),
+        file: line.map(|line| line.file.clone()),
+        line: line.map(|line| line.line),
+        source: line.map(|line| line.text.clone()).filter(|text| !text.is_empty()),
+        path,
+        walked,
+    })
 }

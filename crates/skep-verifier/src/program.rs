@@ -119,7 +119,8 @@ impl Verified {
         &self.lines
     }
 
-    /// The tag of the instructions as they were loaded, before any rewrite.
+    /// The tag of the instructions as they were given, before any rewrite: what Linux 6.18 and later show where
+    /// libbpf loads the same object.
     pub fn tag(&self) -> [u8; 8] {
         self.tag
     }

@@ -1,0 +1,255 @@
+//! Arithmetic: numbers with numbers, and the little that is allowed with pointers.
+
+use crate::Code;
+use crate::fault::{Fault, Step};
+use crate::scalar::Scalar;
+use crate::state::State;
+use crate::value::{Kind, MAX_OFFSET, Value};
+use crate::walk::Walker;
+use skep_isa::{AluOp, Insn, Operand, Reg, Width};
+
+impl Walker<'_> {
+    /// The value in `reg`, which must be readable.
+    pub(crate) fn read(&self, state: &State, reg: Reg) -> Step<Value> {
+        let value = *state.reg(reg);
+        if value.is_readable() { Ok(value) } else { Err(unreadable(reg, &value)) }
+    }
+
+    pub(crate) fn operand(&self, state: &State, operand: Operand) -> Step<Value> {
+        match operand {
+            Operand::Reg(reg) => self.read(state, reg),
+            Operand::Imm(imm) => Ok(Value::constant(i64::from(imm) as u64)),
+        }
+    }
+
+    pub(crate) fn write(&self, state: &mut State, reg: Reg, value: Value) -> Step<()> {
+        if reg == Reg::R10 {
+            return Err(Fault::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read"));
+        }
+        *state.reg_mut(reg) = value;
+        Ok(())
+    }
+
+    /// One of the instructions that compute a register from registers.
+    pub(crate) fn arithmetic(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
+        match *insn {
+            Insn::Alu { width, op: AluOp::Mov, dst, src } => {
+                let value = match src {
+                    Operand::Reg(src) => self.copied(state, width, src)?,
+                    Operand::Imm(imm) if width == Width::W64 => Value::constant(i64::from(imm) as u64),
+                    Operand::Imm(imm) => Value::constant(u64::from(imm as u32)),
+                };
+                self.write(state, dst, value)
+            }
+            Insn::Alu { width, op, dst, src } => self.binary(state, width, op, dst, src),
+            Insn::Neg { width, dst } => {
+                let value = self.number(state, dst, "-")?;
+                self.write(state, dst, Value::scalar(value.neg(width)))
+            }
+            Insn::MovSx { width, from, dst, src } => {
+                let value = self.number(state, src, "sign extension")?;
+                let extended = value.sign_extended(from, width);
+                if extended == value {
+                    // Nothing changed: the two are the same number.
+                    let value = self.copied(state, Width::W64, src)?;
+                    return self.write(state, dst, value);
+                }
+                self.write(state, dst, Value::scalar(extended))
+            }
+            Insn::Endian { order, size, dst } => {
+                let value = self.number(state, dst, "byte swap")?;
+                self.write(state, dst, Value::scalar(value.endian(order, size)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn number(&self, state: &State, reg: Reg, op: &str) -> Step<Scalar> {
+        let value = self.read(state, reg)?;
+        if value.is_scalar() { Ok(value.num) } else { Err(forbidden(op, reg, &value)) }
+    }
+
+    /// A copy of a register, tied to it if it is a number that can still be narrowed.
+    fn copied(&mut self, state: &mut State, width: Width, src: Reg) -> Step<Value> {
+        let value = self.read(state, src)?;
+        if !value.is_scalar() {
+            if width == Width::W32 {
+                let text = format!("expected a number in {src}, found {value}: half of a pointer would leak");
+                return Err(Fault::new(Code::PointerLeak, text));
+            }
+            return Ok(value);
+        }
+        if value.num.is_constant() {
+            return Ok(Value::scalar(if width == Width::W32 { value.num.truncated() } else { value.num }));
+        }
+        if width == Width::W32 && value.num.umax > u64::from(u32::MAX) {
+            return Ok(Value::scalar(value.num.truncated()));
+        }
+        if value.id == 0 {
+            state.reg_mut(src).id = self.new_id();
+        }
+        Ok(*state.reg(src))
+    }
+
+    fn binary(&mut self, state: &mut State, width: Width, op: AluOp, dst: Reg, src: Operand) -> Step<()> {
+        let a = self.read(state, dst)?;
+        let b = self.operand(state, src)?;
+        if !a.is_scalar() || !b.is_scalar() {
+            let result = self.with_pointer(width, op, dst, src, &a, &b)?;
+            return self.write(state, dst, result);
+        }
+        if let (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(imm)) = (op, src)
+            && !(0..width.bits() as i32).contains(&imm)
+            && self.program_type().number.is_some()
+        {
+            // RFC 9669 masks the count, but Linux refuses what can only be a mistake; so do its types here.
+            let text = format!("the shift count {imm} is not in 0..{}", width.bits());
+            return Err(Fault::new(Code::Structure, text));
+        }
+        if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
+            return self.write(state, dst, Value::constant(0));
+        }
+        let mut result = Value::scalar(a.num.alu(op, width, &b.num));
+        if a.id != 0
+            && width == Width::W64
+            && let Some(added) = b.num.as_constant()
+            && let Some(offset) = moved_offset(op, a.offset, added)
+        {
+            (result.id, result.offset) = (a.id, offset);
+        }
+        self.write(state, dst, result)
+    }
+
+    /// Arithmetic in which at least one side is a pointer.
+    fn with_pointer(
+        &mut self,
+        width: Width,
+        op: AluOp,
+        dst: Reg,
+        src: Operand,
+        a: &Value,
+        b: &Value,
+    ) -> Step<Value> {
+        if op == AluOp::Sub && a.is_packet() && b.is_packet() {
+            // The distance of two places in a packet; with 32 bits, its lower half.
+            return Ok(match width {
+                Width::W64 => Value::UNKNOWN,
+                Width::W32 => Value::scalar(Scalar::UNKNOWN.truncated()),
+            });
+        }
+        let name = match src {
+            Operand::Reg(src) if !b.is_scalar() => src,
+            _ => dst,
+        };
+        let (pointer, number) = match (op, a.is_scalar(), b.is_scalar()) {
+            (AluOp::Add, false, true) | (AluOp::Sub, false, true) => (a, b),
+            (AluOp::Add, true, false) => (b, a),
+            _ => return Err(forbidden(symbol(op), name, if a.is_scalar() { b } else { a })),
+        };
+        if width == Width::W32 {
+            return Err(forbidden("32-bit arithmetic", name, pointer));
+        }
+        match pointer.kind {
+            Kind::PacketEnd | Kind::Map { .. } => return Err(forbidden(symbol(op), name, pointer)),
+            _ if pointer.is_maybe_null() => {
+                let text = format!("arithmetic on {name}, which may be null: {pointer}");
+                return Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL));
+            }
+            _ => {}
+        }
+        let mut result = *pointer;
+        if let Some(number) = number.num.as_constant() {
+            let number = number as i64;
+            let offset = i64::from(pointer.offset).wrapping_add(if op == AluOp::Sub {
+                number.wrapping_neg()
+            } else {
+                number
+            });
+            if number.unsigned_abs() >= MAX_OFFSET as u64 || offset.abs() >= MAX_OFFSET {
+                return Err(too_far(name, pointer, &number));
+            }
+            result.offset = offset as i32;
+            return Ok(result);
+        }
+        if pointer.kind == Kind::Context {
+            let text = format!("expected a constant offset into the context, found {}", number.num);
+            return Err(Fault::new(Code::PointerArithmetic, text));
+        }
+        let limits = -MAX_OFFSET..MAX_OFFSET;
+        if !limits.contains(&number.num.smin) || !limits.contains(&number.num.smax) {
+            return Err(too_far(name, pointer, &number.num));
+        }
+        result.num = pointer.num.alu(op, Width::W64, &number.num);
+        if !limits.contains(&result.num.smin) || !limits.contains(&result.num.smax) {
+            return Err(too_far(name, pointer, &number.num));
+        }
+        if pointer.is_packet() {
+            result.id = self.new_id();
+            result.range = 0;
+        }
+        Ok(result)
+    }
+}
+
+/// What to do about a pointer that may be null.
+pub(crate) const CHECK_NULL: &str = "check the result of map_lookup_elem against NULL first";
+
+/// The distance from the tied number after adding or subtracting a constant.
+fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
+    let added = added as i64;
+    let moved = match op {
+        AluOp::Add => i64::from(offset).checked_add(added)?,
+        AluOp::Sub => i64::from(offset).checked_sub(added)?,
+        _ => return None,
+    };
+    i32::try_from(moved).ok()
+}
+
+#[cold]
+pub(crate) fn unreadable(reg: Reg, value: &Value) -> Box<Fault> {
+    match value.kind {
+        Kind::Lost { slot, packet: true } => {
+            let text =
+                format!("{reg} held a packet pointer, but the call in {slot} may have moved the packet");
+            Fault::new(Code::Uninitialised, text)
+                .suggest("read data and data_end from the context again after the call, and check anew")
+        }
+        Kind::Lost { slot, packet: false } => {
+            let text = format!("{reg} is read, but its value was lost at the call in {slot}");
+            Fault::new(Code::Uninitialised, text).suggest("calls preserve r6 to r9 only")
+        }
+        _ => Fault::new(Code::Uninitialised, format!("{reg} is read but was never written")),
+    }
+}
+
+#[cold]
+fn forbidden(op: &str, reg: Reg, value: &Value) -> Box<Fault> {
+    let text = format!("expected a number in {reg} for {op}, found {value}");
+    let fault = Fault::new(Code::PointerArithmetic, text);
+    if value.is_maybe_null() { fault.suggest(CHECK_NULL) } else { fault }
+}
+
+#[cold]
+fn too_far(reg: Reg, pointer: &Value, number: &dyn std::fmt::Display) -> Box<Fault> {
+    let text = format!("{number} is too much to add to or subtract from {reg}, which is {pointer}");
+    Fault::new(Code::PointerArithmetic, text).suggest("bound the number with a comparison or a mask first")
+}
+
+fn symbol(op: AluOp) -> &'static str {
+    match op {
+        AluOp::Add => "+",
+        AluOp::Sub => "-",
+        AluOp::Mul => "*",
+        AluOp::Div => "/",
+        AluOp::Sdiv => "s/",
+        AluOp::Or => "|",
+        AluOp::And => "&",
+        AluOp::Lsh => "<<",
+        AluOp::Rsh => ">>",
+        AluOp::Arsh => "s>>",
+        AluOp::Mod => "%",
+        AluOp::Smod => "s%",
+        AluOp::Xor => "^",
+        AluOp::Mov => "=",
+    }
+}

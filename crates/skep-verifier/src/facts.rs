@@ -1,0 +1,172 @@
+//! What the walk takes down for the compilers: which slots and branches are reached, how context accesses
+//! are to be rewritten, what is constant at calls, how much stack each function uses.
+
+use crate::cfg::{Shape, next_slot, target};
+use crate::fault::{Fault, Step};
+use crate::program::{CallFact, Fact, FunctionFacts};
+use crate::{Code, Unverified};
+use skep_isa::{Insn, Size};
+
+/// What was seen of each slot so far.
+pub(crate) struct Record {
+    slots: Vec<SlotRecord>,
+    /// By function: the deepest byte below `r10` that was touched.
+    deepest: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct SlotRecord {
+    reached: bool,
+    taken: bool,
+    not_taken: bool,
+    place: Place,
+    map: Always,
+    key: Always,
+}
+
+/// What kind of memory an instruction accesses, the same on every path if it is to be rewritten.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    #[default]
+    Unseen,
+    /// Memory at the address that the instruction names.
+    Memory,
+    /// A field of the context: the access becomes one of this size at this offset from the same register.
+    Field { size: Size, offset: i16 },
+}
+
+/// Whether something had one value on every path.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Always {
+    #[default]
+    Unseen,
+    This(u32),
+    Varies,
+}
+
+impl Always {
+    fn see(&mut self, value: Option<u32>) {
+        *self = match (*self, value) {
+            (Self::Unseen, Some(value)) => Self::This(value),
+            (Self::This(before), Some(value)) if before == value => return,
+            _ => Self::Varies,
+        };
+    }
+
+    fn value(self) -> Option<u32> {
+        if let Self::This(value) = self { Some(value) } else { None }
+    }
+}
+
+impl Record {
+    pub(crate) fn new(slots: usize, functions: usize) -> Self {
+        Self { slots: vec![SlotRecord::default(); slots], deepest: vec![0; functions] }
+    }
+
+    pub(crate) fn reached(&mut self, slot: usize) {
+        self.slots[slot].reached = true;
+    }
+
+    /// A conditional jump goes that way on some path.
+    pub(crate) fn branch(&mut self, slot: usize, taken: bool) {
+        let record = &mut self.slots[slot];
+        if taken {
+            record.taken = true;
+        } else {
+            record.not_taken = true;
+        }
+    }
+
+    /// An access goes there on some path.
+    pub(crate) fn place(&mut self, slot: usize, place: Place) -> Step<()> {
+        let before = &mut self.slots[slot].place;
+        if *before == Place::Unseen {
+            *before = place;
+        } else if *before != place {
+            let text = "the same instruction accesses different context fields, or the context on one path and \
+                        other memory on another, so that it cannot be rewritten";
+            return Err(Fault::new(Code::Context, text).suggest(
+                "read the field before the paths meet, or keep the compiler from merging the accesses",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A helper is called with that map and key on some path.
+    pub(crate) fn call(&mut self, slot: usize, map: Option<u32>, key: Option<u32>) {
+        self.slots[slot].map.see(map);
+        self.slots[slot].key.see(key);
+    }
+
+    /// A byte that far below `r10` is touched in a frame of that function.
+    pub(crate) fn stack(&mut self, function: u32, bytes: u32) {
+        let deepest = &mut self.deepest[function as usize];
+        *deepest = (*deepest).max(bytes);
+    }
+
+    /// Rewrites the instructions, and hands out the facts of the rewritten program.
+    ///
+    /// A conditional jump that goes only one way becomes an unconditional one, so that nothing that is reached
+    /// leads to what is not.
+    pub(crate) fn finish(
+        self,
+        program: &Unverified,
+        shape: &Shape,
+    ) -> (Vec<Insn>, Vec<Fact>, Vec<FunctionFacts>) {
+        let mut insns = program.source.insns.clone();
+        let mut facts = vec![Fact::default(); insns.len()];
+        for (slot, record) in self.slots.iter().enumerate() {
+            if !record.reached {
+                continue;
+            }
+            for fact in &mut facts[slot..next_slot(&insns, slot)] {
+                fact.reached = true;
+            }
+            match record.place {
+                Place::Field { size, offset } => rewrite_access(&mut insns[slot], size, offset),
+                Place::Unseen | Place::Memory => {}
+            }
+            if let Insn::JumpIf { offset, .. } = insns[slot]
+                && record.taken != record.not_taken
+            {
+                let offset = if record.taken { offset.into() } else { 0 };
+                insns[slot] = Insn::Jump { offset, long: false };
+            }
+            if matches!(insns[slot], Insn::Call { .. }) && record.map != Always::Unseen {
+                facts[slot].call = Some(CallFact { map: record.map.value(), key: record.key.value() });
+            }
+        }
+        for slot in 0..insns.len() {
+            if facts[slot].reached
+                && let Some(to) = insns[slot].jump_offset().and_then(|offset| target(slot, offset))
+            {
+                facts[to].jump_target = true;
+                facts[to].loop_head |= to <= slot;
+            }
+        }
+        let functions = program
+            .source
+            .functions
+            .iter()
+            .zip(&shape.functions)
+            .zip(&self.deepest)
+            .map(|((function, range), deepest)| FunctionFacts {
+                name: function.name.clone(),
+                start: range.start as u32,
+                end: range.end as u32,
+                stack_bytes: deepest.next_multiple_of(8),
+            })
+            .collect();
+        (insns, facts, functions)
+    }
+}
+
+fn rewrite_access(insn: &mut Insn, native: Size, to: i16) {
+    match insn {
+        Insn::Load { size, offset, .. } | Insn::Store { size, offset, .. } => {
+            *size = native;
+            *offset = to;
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,176 @@
+//! Comparisons of which at least one side is a pointer: null checks and packet ranges.
+//!
+//! With `p = data + variable + offset`, what a comparison with `data_end` says:
+//!
+//! ```text
+//!   p <= end   the bytes before p are there      range >= offset
+//!   p <  end   the byte at p is there as well    range >= offset + 1
+//! ```
+
+use crate::Code;
+use crate::branch::{mirrored, negated};
+use crate::fault::{Fault, Step};
+use crate::scalar::Scalar;
+use crate::state::State;
+use crate::value::{Kind, Value};
+use crate::walk::Walker;
+use skep_isa::{Cond, Operand, Reg, Width};
+
+/// No range is found for a packet pointer that may be further from the start than the longest packet.
+pub(crate) const MAX_PACKET_OFFSET: u64 = 0xffff;
+
+/// Which ways a comparison can go: taken, not taken.
+pub(crate) type Ways = (bool, bool);
+
+/// What one way says of the pointers.
+#[derive(Clone, Copy)]
+pub(crate) enum Lesson {
+    Nothing,
+    /// All pointers of that id are null, or none is.
+    Null {
+        id: u32,
+        null: bool,
+    },
+    /// The pointers of that kind and id have this range.
+    Range {
+        kind: Kind,
+        id: u32,
+        range: u32,
+    },
+}
+
+/// What a comparison with a pointer says where it holds and where it does not.
+pub(crate) struct PointerTest {
+    pub(crate) ways: Ways,
+    pub(crate) taken: Lesson,
+    pub(crate) not_taken: Lesson,
+}
+
+impl Walker<'_> {
+    /// Checks a comparison with at least one pointer, and says what follows from it.
+    pub(crate) fn compare_pointers(
+        &self,
+        width: Width,
+        cond: Cond,
+        dst: Reg,
+        src: Operand,
+        a: &Value,
+        b: &Value,
+    ) -> Step<PointerTest> {
+        let nothing = PointerTest { ways: (true, true), taken: Lesson::Nothing, not_taken: Lesson::Nothing };
+        let refused = |expected: &str| {
+            let other = match src {
+                Operand::Reg(src) => format!(" with {src}, which is {b}"),
+                Operand::Imm(imm) => format!(" with {imm}"),
+            };
+            let text = format!("{expected}, found a comparison of {dst}, which is {a},{other}");
+            Err(Fault::new(Code::PointerLeak, text))
+        };
+        if width == Width::W32 {
+            return refused("pointers may only be compared with all their 64 bits");
+        }
+        if a.is_scalar() || b.is_scalar() {
+            let (pointer, number) = if a.is_scalar() { (b, a) } else { (a, b) };
+            if number.as_constant() != Some(0) || !matches!(cond, Cond::Eq | Cond::Ne) {
+                return refused("a pointer may only be compared with null or a pointer of its kind");
+            }
+            return Ok(null_test(cond, pointer));
+        }
+        if cond == Cond::Set {
+            return refused("a pointer's bits may not be tested");
+        }
+        if let Some((pointer, cond)) = against_end(a, b, cond) {
+            return Ok(PointerTest {
+                ways: (true, true),
+                taken: found_range(pointer, cond),
+                not_taken: negated(cond).map_or(Lesson::Nothing, |cond| found_range(pointer, cond)),
+            });
+        }
+        let alike = match (a.kind, b.kind) {
+            (Kind::MapValue { map: one, .. }, Kind::MapValue { map: other, .. }) => one == other,
+            (one, other) => one == other || (a.is_packet() && b.is_packet()),
+        };
+        if alike { Ok(nothing) } else { refused("pointers of different kinds may not be compared") }
+    }
+}
+
+impl Lesson {
+    /// Applies it to every copy, in all frames.
+    pub(crate) fn apply(self, state: &mut State) {
+        match self {
+            Self::Nothing => {}
+            Self::Null { id, null } => state.change_values(
+                |value| value.id == id && value.is_maybe_null(),
+                |value| {
+                    if null {
+                        *value = Value::constant(0);
+                    } else if let Kind::MapValue { map, .. } = value.kind {
+                        value.kind = Kind::MapValue { map, maybe_null: false };
+                        value.id = 0;
+                    }
+                },
+            ),
+            Self::Range { kind, id, range } => state.change_values(
+                |value| value.kind == kind && value.id == id,
+                |value| value.range = value.range.max(range),
+            ),
+        }
+    }
+}
+
+fn null_test(cond: Cond, pointer: &Value) -> PointerTest {
+    let equal = cond == Cond::Eq;
+    if pointer.is_maybe_null() {
+        return PointerTest {
+            ways: (true, true),
+            taken: Lesson::Null { id: pointer.id, null: equal },
+            not_taken: Lesson::Null { id: pointer.id, null: !equal },
+        };
+    }
+    // Objects have addresses; a pointer that was moved by an unknown number is left undecided.
+    let known = pointer.num.is_constant()
+        && matches!(
+            pointer.kind,
+            Kind::Stack { .. } | Kind::Context | Kind::Map { .. } | Kind::MapValue { .. }
+        );
+    PointerTest {
+        ways: if known { (!equal, equal) } else { (true, true) },
+        taken: Lesson::Nothing,
+        not_taken: Lesson::Nothing,
+    }
+}
+
+/// A packet pointer that is compared with what ends its region, on the left of the condition.
+fn against_end<'a>(a: &'a Value, b: &'a Value, cond: Cond) -> Option<(&'a Value, Cond)> {
+    let ends = |pointer: &Value, end: &Value| match pointer.kind {
+        Kind::Packet => end.kind == Kind::PacketEnd,
+        // Metadata ends where the packet starts.
+        Kind::PacketMeta => {
+            end.kind == Kind::Packet && end.id == 0 && end.offset == 0 && end.num == Scalar::constant(0)
+        }
+        _ => false,
+    };
+    if ends(a, b) {
+        Some((a, cond))
+    } else if ends(b, a) {
+        Some((b, mirrored(cond)))
+    } else {
+        None
+    }
+}
+
+/// What follows from `pointer cond end`.
+fn found_range(pointer: &Value, cond: Cond) -> Lesson {
+    let more = match cond {
+        Cond::Lt => 1,
+        Cond::Le | Cond::Eq => 0,
+        _ => return Lesson::Nothing,
+    };
+    // Only where the sum cannot have wrapped around, and is not before the start.
+    let range = i64::from(pointer.offset) + more;
+    let furthest = i64::try_from(pointer.num.umax).ok().and_then(|variable| variable.checked_add(range));
+    if range <= 0 || furthest.is_none_or(|furthest| furthest as u64 > MAX_PACKET_OFFSET) {
+        return Lesson::Nothing;
+    }
+    Lesson::Range { kind: pointer.kind, id: pointer.id, range: range as u32 }
+}

@@ -1,0 +1,497 @@
+//! Scalars: what is known of the number in a register, as a 64-bit number and as its lower half.
+//!
+//! ```text
+//!   63               32 31                0
+//!   [      upper       |      lower       ]
+//!   '------- word: bits, u64, s64 --------'
+//!                      '-- half: u32, s32 '     (its bits are the lower bits of the word)
+//! ```
+//!
+//! Invariant: both views are normal and have told each other what they know ([`Scalar::from_views`]). An
+//! operator on 32 bits clears the upper half, so that its result's two views agree.
+
+use crate::num::Num;
+use crate::tnum::Tnum;
+use skep_isa::{AluOp, ByteOrder, Size, Width};
+use std::fmt;
+
+/// The 64-bit view.
+pub(crate) type Word = Num<64>;
+/// The 32-bit view.
+pub(crate) type Half = Num<32>;
+
+/// What is known of a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scalar {
+    pub(crate) bits: Tnum,
+    pub(crate) umin: u64,
+    pub(crate) umax: u64,
+    pub(crate) smin: i64,
+    pub(crate) smax: i64,
+    pub(crate) umin32: u32,
+    pub(crate) umax32: u32,
+    pub(crate) smin32: i32,
+    pub(crate) smax32: i32,
+}
+
+const LOW: u64 = 0xffff_ffff;
+
+impl Scalar {
+    pub(crate) const UNKNOWN: Self = Self {
+        bits: Tnum::UNKNOWN,
+        umin: 0,
+        umax: u64::MAX,
+        smin: i64::MIN,
+        smax: i64::MAX,
+        umin32: 0,
+        umax32: u32::MAX,
+        smin32: i32::MIN,
+        smax32: i32::MAX,
+    };
+
+    pub(crate) const fn constant(value: u64) -> Self {
+        Self {
+            bits: Tnum::constant(value),
+            umin: value,
+            umax: value,
+            smin: value as i64,
+            smax: value as i64,
+            umin32: value as u32,
+            umax32: value as u32,
+            smin32: value as i32,
+            smax32: value as i32,
+        }
+    }
+
+    /// Any number that fits `size`, zero-extended.
+    pub(crate) const fn of_size(size: Size) -> Self {
+        match size {
+            Size::B8 => Self::UNKNOWN,
+            Size::B4 => Self {
+                bits: Tnum { value: 0, mask: LOW },
+                umin: 0,
+                umax: LOW,
+                smin: 0,
+                smax: LOW as i64,
+                ..Self::UNKNOWN
+            },
+            Size::B2 => Self::up_to(u16::MAX as u32),
+            Size::B1 => Self::up_to(u8::MAX as u32),
+        }
+    }
+
+    /// Numbers from 0 to `max`, which is one less than a power of two below 2^31.
+    const fn up_to(max: u32) -> Self {
+        Self {
+            bits: Tnum { value: 0, mask: max as u64 },
+            umin: 0,
+            umax: max as u64,
+            smin: 0,
+            smax: max as i64,
+            umin32: 0,
+            umax32: max,
+            smin32: 0,
+            smax32: max as i32,
+        }
+    }
+
+    /// Numbers from `min` to `max`, both included.
+    pub(crate) fn signed_range(min: i64, max: i64) -> Self {
+        Self::from_views(Word { smin: min, smax: max, ..Word::UNKNOWN }, Half::UNKNOWN)
+            .unwrap_or(Self::UNKNOWN)
+    }
+
+    pub(crate) const fn as_constant(&self) -> Option<u64> {
+        if self.umin == self.umax { Some(self.umin) } else { None }
+    }
+
+    pub(crate) const fn is_constant(&self) -> bool {
+        self.umin == self.umax
+    }
+
+    pub(crate) const fn is_unknown(&self) -> bool {
+        self.bits.mask == u64::MAX
+            && self.umin == 0
+            && self.umax == u64::MAX
+            && self.smin == i64::MIN
+            && self.smax == i64::MAX
+            && self.umin32 == 0
+            && self.umax32 == u32::MAX
+            && self.smin32 == i32::MIN
+            && self.smax32 == i32::MAX
+    }
+
+    /// Whether it stands for `value` among others.
+    #[cfg(test)]
+    pub(crate) fn contains(&self, value: u64) -> bool {
+        self.bits.contains(value)
+            && (self.umin..=self.umax).contains(&value)
+            && (self.smin..=self.smax).contains(&(value as i64))
+            && (self.umin32..=self.umax32).contains(&(value as u32))
+            && (self.smin32..=self.smax32).contains(&(value as i32))
+    }
+
+    /// Whether all that `other` stands for is among what it stands for.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        self.umin <= other.umin
+            && self.umax >= other.umax
+            && self.smin <= other.smin
+            && self.smax >= other.smax
+            && self.umin32 <= other.umin32
+            && self.umax32 >= other.umax32
+            && self.smin32 <= other.smin32
+            && self.smax32 >= other.smax32
+            && self.bits.includes(other.bits)
+    }
+
+    pub(crate) const fn word(&self) -> Word {
+        Num { bits: self.bits, umin: self.umin, umax: self.umax, smin: self.smin, smax: self.smax }
+    }
+
+    pub(crate) const fn half(&self) -> Half {
+        Num {
+            bits: self.bits.masked(LOW),
+            umin: self.umin32 as u64,
+            umax: self.umax32 as u64,
+            smin: self.smin32 as i64,
+            smax: self.smax32 as i64,
+        }
+    }
+
+    /// The number of which both views hold; `None` where they contradict each other.
+    pub(crate) fn from_views(mut word: Word, mut half: Half) -> Option<Self> {
+        if !word.normal() {
+            return None;
+        }
+        if let Some(value) = word.as_constant() {
+            let low = Half::constant(value);
+            return half.meet(&low).then(|| Self::constant(value));
+        }
+        if !half.learn_from(&word) || !half.normal() {
+            return None;
+        }
+        if word.learn_from(&half) {
+            if !word.normal() || !half.learn_from(&word) || !half.normal() {
+                return None;
+            }
+            if let Some(value) = word.as_constant() {
+                return Some(Self::constant(value));
+            }
+        }
+        Some(Self {
+            bits: Tnum {
+                value: (word.bits.value & !LOW) | half.bits.value,
+                mask: (word.bits.mask & !LOW) | half.bits.mask,
+            },
+            umin: word.umin,
+            umax: word.umax,
+            smin: word.smin,
+            smax: word.smax,
+            umin32: half.umin as u32,
+            umax32: half.umax as u32,
+            smin32: half.smin as i32,
+            smax32: half.smax as i32,
+        })
+    }
+
+    fn settle(word: Word, half: Half) -> Self {
+        Self::from_views(word, half).unwrap_or(Self::UNKNOWN)
+    }
+
+    /// The 64-bit number that a 32-bit result makes: its upper half is clear.
+    pub(crate) fn from_half(half: Half) -> Self {
+        let word = Word {
+            bits: half.bits,
+            umin: half.umin,
+            umax: half.umax,
+            smin: half.umin as i64,
+            smax: half.umax as i64,
+        };
+        Self::settle(word, half)
+    }
+
+    /// What both stand for; `None` if nothing.
+    pub(crate) fn meet(&self, other: &Self) -> Option<Self> {
+        let (mut word, mut half) = (self.word(), self.half());
+        if !word.meet(&other.word()) || !half.meet(&other.half()) {
+            return None;
+        }
+        Self::from_views(word, half)
+    }
+
+    /// The result of `self op other`; 32-bit results are zero-extended.
+    pub(crate) fn alu(&self, op: AluOp, width: Width, other: &Self) -> Self {
+        if let (Some(a), Some(b)) = (self.as_constant(), other.as_constant()) {
+            return Self::constant(concrete(op, width, a, b));
+        }
+        match width {
+            Width::W32 => Self::from_half(apply(op, &self.half(), &other.half())),
+            Width::W64 => {
+                let word = apply(op, &self.word(), &other.word());
+                // The lower half of the result follows from the lower halves alone for these.
+                let half = match op {
+                    AluOp::Add | AluOp::Sub | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor => {
+                        apply(op, &self.half(), &other.half())
+                    }
+                    AluOp::Mov => other.half(),
+                    _ => Half::UNKNOWN,
+                };
+                Self::settle(word, half)
+            }
+        }
+    }
+
+    pub(crate) fn neg(&self, width: Width) -> Self {
+        match width {
+            Width::W32 => Self::from_half(self.half().neg()),
+            Width::W64 => Self::settle(self.word().neg(), self.half().neg()),
+        }
+    }
+
+    /// The lower 32 bits, zero-extended.
+    pub(crate) fn truncated(&self) -> Self {
+        if self.umax <= LOW { *self } else { Self::from_half(self.half()) }
+    }
+
+    /// The lower `size` bytes, zero-extended.
+    pub(crate) fn low_bytes(&self, size: Size) -> Self {
+        match size {
+            Size::B8 => *self,
+            Size::B4 => self.truncated(),
+            _ => {
+                let mask = (1u64 << size.bits()) - 1;
+                if self.umax <= mask {
+                    *self
+                } else {
+                    self.alu(AluOp::And, Width::W64, &Self::constant(mask))
+                }
+            }
+        }
+    }
+
+    /// The lower `from` bytes, sign-extended to `width`.
+    pub(crate) fn sign_extended(&self, from: Size, width: Width) -> Self {
+        let bits = from.bits();
+        let (min, max) = (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits));
+        let mut word = Word { bits: self.bits.sign_extend(bits), smin: min, smax: max, ..Word::UNKNOWN };
+        if from == Size::B4 {
+            (word.smin, word.smax) = (self.smin32.into(), self.smax32.into());
+        } else if self.smin >= min && self.smax <= max {
+            (word.smin, word.smax) = (self.smin, self.smax);
+        } else if i64::from(self.smin32) >= min && i64::from(self.smax32) <= max {
+            (word.smin, word.smax) = (self.smin32.into(), self.smax32.into());
+        }
+        let wide = Self::settle(word, Half::UNKNOWN);
+        match width {
+            Width::W64 => wide,
+            Width::W32 => Self::from_half(wide.half()),
+        }
+    }
+
+    /// A byte-order conversion on a little-endian machine.
+    pub(crate) fn endian(&self, order: ByteOrder, size: Size) -> Self {
+        let low = self.low_bytes(size);
+        if order == ByteOrder::ToLittle {
+            return low;
+        }
+        Self::settle(Word { bits: low.bits.swap_bytes(size.bits()), ..Word::UNKNOWN }, Half::UNKNOWN)
+    }
+}
+
+impl Half {
+    /// Takes over what the 64-bit view says of the lower half; false where that contradicts.
+    fn learn_from(&mut self, word: &Word) -> bool {
+        let Some(bits) = self.bits.intersect(word.bits.masked(LOW)) else { return false };
+        self.bits = bits;
+        // Within one upper half, the lower halves are ordered like the whole.
+        if word.umin >> 32 == word.umax >> 32 {
+            self.umin = self.umin.max(word.umin & LOW);
+            self.umax = self.umax.min(word.umax & LOW);
+        }
+        if word.smin >> 32 == word.smax >> 32 {
+            self.umin = self.umin.max(word.smin as u64 & LOW);
+            self.umax = self.umax.min(word.smax as u64 & LOW);
+        }
+        if word.smin >= Self::SMIN && word.smax <= Self::SMAX {
+            self.smin = self.smin.max(word.smin);
+            self.smax = self.smax.min(word.smax);
+        }
+        self.umin <= self.umax && self.smin <= self.smax
+    }
+}
+
+impl Word {
+    /// Takes over what the 32-bit view says; true where that was news.
+    fn learn_from(&mut self, half: &Half) -> bool {
+        let before = *self;
+        self.bits.value |= half.bits.value;
+        self.bits.mask &= !LOW | half.bits.mask;
+        // The least number not below umin whose lower half lies in the half's range, and so on.
+        if let Some(umin) = round_up(self.umin, half.umin, half.umax) {
+            self.umin = umin;
+        }
+        if let Some(umax) = round_down(self.umax, half.umin, half.umax) {
+            self.umax = umax;
+        }
+        const FLIP: u64 = 1 << 63; // orders signed numbers like unsigned ones; the lower half stays as it is
+        if let Some(smin) = round_up(self.smin as u64 ^ FLIP, half.umin, half.umax) {
+            self.smin = (smin ^ FLIP) as i64;
+        }
+        if let Some(smax) = round_down(self.smax as u64 ^ FLIP, half.umin, half.umax) {
+            self.smax = (smax ^ FLIP) as i64;
+        }
+        if self.smin >= Half::SMIN && self.smax <= Half::SMAX {
+            self.smin = self.smin.max(half.smin);
+            self.smax = self.smax.min(half.smax);
+        }
+        *self != before
+    }
+}
+
+/// The least number from `number` upwards whose lower half is in `min..=max`; `None` if there is none.
+fn round_up(number: u64, min: u64, max: u64) -> Option<u64> {
+    let (upper, lower) = (number & !LOW, number & LOW);
+    if lower < min {
+        Some(upper | min)
+    } else if lower > max {
+        Some(upper.checked_add(LOW + 1)? | min)
+    } else {
+        Some(number)
+    }
+}
+
+/// The greatest number from `number` downwards whose lower half is in `min..=max`; `None` if there is none.
+fn round_down(number: u64, min: u64, max: u64) -> Option<u64> {
+    let (upper, lower) = (number & !LOW, number & LOW);
+    if lower > max {
+        Some(upper | max)
+    } else if lower < min {
+        Some(upper.checked_sub(LOW + 1)? | max)
+    } else {
+        Some(number)
+    }
+}
+
+fn apply<const W: u32>(op: AluOp, a: &Num<W>, b: &Num<W>) -> Num<W> {
+    match op {
+        AluOp::Add => a.add(b),
+        AluOp::Sub => a.sub(b),
+        AluOp::Mul => a.mul(b),
+        AluOp::Div => a.div(b),
+        AluOp::Sdiv => a.sdiv(b),
+        AluOp::Or => a.or(b),
+        AluOp::And => a.and(b),
+        AluOp::Lsh => a.shl(b),
+        AluOp::Rsh => a.shr(b),
+        AluOp::Arsh => a.sar(b),
+        AluOp::Mod => a.rem(b),
+        AluOp::Smod => a.srem(b),
+        AluOp::Xor => a.xor(b),
+        AluOp::Mov => *b,
+    }
+}
+
+/// What the machine computes (RFC 9669, section 4.1).
+pub(crate) fn concrete(op: AluOp, width: Width, a: u64, b: u64) -> u64 {
+    match width {
+        Width::W64 => match op {
+            AluOp::Add => a.wrapping_add(b),
+            AluOp::Sub => a.wrapping_sub(b),
+            AluOp::Mul => a.wrapping_mul(b),
+            AluOp::Div => a.checked_div(b).unwrap_or(0),
+            AluOp::Sdiv if b == 0 => 0,
+            AluOp::Sdiv => (a as i64).wrapping_div(b as i64) as u64,
+            AluOp::Or => a | b,
+            AluOp::And => a & b,
+            AluOp::Lsh => a.wrapping_shl(b as u32),
+            AluOp::Rsh => a.wrapping_shr(b as u32),
+            AluOp::Arsh => (a as i64).wrapping_shr(b as u32) as u64,
+            AluOp::Mod => a.checked_rem(b).unwrap_or(a),
+            AluOp::Smod if b == 0 => a,
+            AluOp::Smod => (a as i64).wrapping_rem(b as i64) as u64,
+            AluOp::Xor => a ^ b,
+            AluOp::Mov => b,
+        },
+        Width::W32 => {
+            let (a, b) = (a as u32, b as u32);
+            u64::from(match op {
+                AluOp::Add => a.wrapping_add(b),
+                AluOp::Sub => a.wrapping_sub(b),
+                AluOp::Mul => a.wrapping_mul(b),
+                AluOp::Div => a.checked_div(b).unwrap_or(0),
+                AluOp::Sdiv if b == 0 => 0,
+                AluOp::Sdiv => (a as i32).wrapping_div(b as i32) as u32,
+                AluOp::Or => a | b,
+                AluOp::And => a & b,
+                AluOp::Lsh => a.wrapping_shl(b),
+                AluOp::Rsh => a.wrapping_shr(b),
+                AluOp::Arsh => (a as i32).wrapping_shr(b) as u32,
+                AluOp::Mod => a.checked_rem(b).unwrap_or(a),
+                AluOp::Smod if b == 0 => a,
+                AluOp::Smod => (a as i32).wrapping_rem(b as i32) as u32,
+                AluOp::Xor => a ^ b,
+                AluOp::Mov => b,
+            })
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    /// `7`, or `scalar(umin=1,umax=9,var_off=(0x0; 0xf))` with what is not implied by the width.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(value) = self.as_constant() {
+            return write!(f, "{}", value as i64);
+        }
+        f.write_str("scalar(")?;
+        self.limits(f, "")?;
+        f.write_str(")")
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Scalar {
+    /// The limits that say something, after `separator` where there are any.
+    pub(crate) fn limits(&self, f: &mut fmt::Formatter<'_>, separator: &str) -> fmt::Result {
+        let mut before = separator;
+        let mut item = |name: &str, value: i128| -> fmt::Result {
+            write!(f, "{before}{name}={value}")?;
+            before = ",";
+            Ok(())
+        };
+        if self.smin != i64::MIN && !(self.smin == 0 && self.smax as u64 == self.umax) {
+            item("smin", self.smin.into())?;
+        }
+        if self.smax != i64::MAX && self.smax as u64 != self.umax {
+            item("smax", self.smax.into())?;
+        }
+        if self.umin != 0 {
+            item("umin", self.umin.into())?;
+        }
+        if self.umax != u64::MAX {
+            item("umax", self.umax.into())?;
+        }
+        if self.umax > LOW {
+            if self.smin32 != i32::MIN {
+                item("smin32", self.smin32.into())?;
+            }
+            if self.smax32 != i32::MAX {
+                item("smax32", self.smax32.into())?;
+            }
+            if self.umin32 != 0 {
+                item("umin32", self.umin32.into())?;
+            }
+            if self.umax32 != u32::MAX {
+                item("umax32", self.umax32.into())?;
+            }
+        }
+        if self.bits.mask != u64::MAX {
+            write!(f, "{before}var_off={:?}", self.bits)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! The stack of one frame: which bytes are initialised, and which values lie in them.
+//!
+//! ```text
+//!   offset  -512                                   -8        0 = r10
+//!           |  one bit per byte: initialised, zero, pointer  |
+//!           |        [ cell: u32 ]   [ cell: pointer ]       |
+//! ```
+//!
+//! A *cell* remembers the value of the last store to its bytes; cells never overlap, and a store over a part
+//! of one removes it. Bytes that are initialised but in no cell hold some number. Invariants: pointers lie in
+//! cells of 8 bytes, whose bytes are all marked as pointer bytes; zero and pointer bytes are initialised.
+//! Overwriting a part of a pointer leaves the rest uninitialised, so that no half of an address can be read
+//! as a number.
+
+use crate::scalar::Scalar;
+use crate::value::Value;
+use skep_isa::{AluOp, Size, Width};
+
+/// Bytes in a frame's stack.
+pub(crate) const STACK_BYTES: u32 = 512;
+
+/// A set of stack bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ByteSet([u64; 8]);
+
+impl ByteSet {
+    pub(crate) const EMPTY: Self = Self([0; 8]);
+
+    /// The words and masks that `start..end` covers.
+    fn each(start: u32, end: u32, mut visit: impl FnMut(usize, u64)) {
+        let mut at = start;
+        while at < end {
+            let word = (at / 64) as usize;
+            let stop = end.min((at / 64 + 1) * 64);
+            let mask = (u64::MAX >> (64 - (stop - at))) << (at % 64);
+            visit(word, mask);
+            at = stop;
+        }
+    }
+
+    pub(crate) fn insert(&mut self, start: u32, end: u32) {
+        Self::each(start, end, |word, mask| self.0[word] |= mask);
+    }
+
+    pub(crate) fn remove(&mut self, start: u32, end: u32) {
+        Self::each(start, end, |word, mask| self.0[word] &= !mask);
+    }
+
+    pub(crate) fn has_all(&self, start: u32, end: u32) -> bool {
+        let mut all = true;
+        Self::each(start, end, |word, mask| all &= self.0[word] & mask == mask);
+        all
+    }
+
+    pub(crate) fn has_any(&self, start: u32, end: u32) -> bool {
+        let mut any = false;
+        Self::each(start, end, |word, mask| any |= self.0[word] & mask != 0);
+        any
+    }
+
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    pub(crate) fn and_not(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// The bytes of 128 units of 4 bytes.
+    pub(crate) fn from_units(units: u128) -> Self {
+        Self(std::array::from_fn(|i| {
+            let mut bits = 0;
+            let mut left = (units >> (16 * i)) as u16;
+            while left != 0 {
+                bits |= 0xf << (4 * left.trailing_zeros());
+                left &= left - 1;
+            }
+            bits
+        }))
+    }
+}
+
+/// A value in the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cell {
+    /// First byte, counted from the bottom of the frame.
+    pub(crate) start: u16,
+    /// Bytes: 1, 2, 4 or 8.
+    pub(crate) size: u8,
+    pub(crate) value: Value,
+}
+
+impl Cell {
+    pub(crate) fn end(&self) -> u32 {
+        u32::from(self.start) + u32::from(self.size)
+    }
+}
+
+/// The stack of one frame.
+#[derive(Default)]
+pub(crate) struct Stack {
+    pub(crate) init: ByteSet,
+    pub(crate) zero: ByteSet,
+    pub(crate) pointers: ByteSet,
+    /// In no particular order.
+    pub(crate) cells: Vec<Cell>,
+}
+
+impl Clone for Stack {
+    fn clone(&self) -> Self {
+        Self { init: self.init, zero: self.zero, pointers: self.pointers, cells: self.cells.clone() }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.init = source.init;
+        self.zero = source.zero;
+        self.pointers = source.pointers;
+        self.cells.clone_from(&source.cells);
+    }
+}
+
+/// What a load from the stack finds.
+pub(crate) enum Found {
+    /// This value.
+    Value(Value),
+    /// At least one byte that was never written.
+    Uninit,
+    /// A part of a pointer.
+    PartOfPointer,
+}
+
+impl Stack {
+    pub(crate) fn clear(&mut self) {
+        self.init = ByteSet::EMPTY;
+        self.zero = ByteSet::EMPTY;
+        self.pointers = ByteSet::EMPTY;
+        self.cells.clear();
+    }
+
+    /// The value of the `size` bytes from `start`.
+    pub(crate) fn read(&self, start: u32, size: Size) -> Found {
+        let end = start + size.bytes();
+        if !self.init.has_all(start, end) {
+            return Found::Uninit;
+        }
+        if let Some(cell) = self.cells.iter().find(|cell| u32::from(cell.start) <= start && end <= cell.end())
+        {
+            let skipped = start - u32::from(cell.start);
+            if skipped == 0 && u32::from(cell.size) == size.bytes() {
+                return Found::Value(cell.value);
+            }
+            if !cell.value.is_scalar() {
+                return Found::PartOfPointer;
+            }
+            // A part of a wider number.
+            let shift = Scalar::constant(u64::from(skipped * 8));
+            let num = if skipped == 0 {
+                cell.value.num
+            } else {
+                cell.value.num.alu(AluOp::Rsh, Width::W64, &shift)
+            };
+            return Found::Value(Value::scalar(num.low_bytes(size)));
+        }
+        if self.pointers.has_any(start, end) {
+            return Found::PartOfPointer;
+        }
+        if self.zero.has_all(start, end) {
+            return Found::Value(Value::constant(0));
+        }
+        Found::Value(self.assembled(start, size))
+    }
+
+    /// The number that several constant cells or zeroes side by side make; otherwise any of that size.
+    fn assembled(&self, start: u32, size: Size) -> Value {
+        let end = start + size.bytes();
+        let mut number = 0u64;
+        let mut at = start;
+        while at < end {
+            if self.zero.has_all(at, at + 1) {
+                at += 1;
+                continue;
+            }
+            let cell = self.cells.iter().find(|cell| u32::from(cell.start) == at && cell.end() <= end);
+            let Some((cell, part)) = cell.and_then(|cell| Some((cell, cell.value.as_constant()?))) else {
+                return Value::scalar(Scalar::of_size(size));
+            };
+            number |= part << (8 * (at - start));
+            at = cell.end();
+        }
+        Value::constant(number)
+    }
+
+    /// Stores `value`, whose lower `size` bytes are what is written.
+    pub(crate) fn write(&mut self, start: u32, size: Size, value: &Value) {
+        let end = start + size.bytes();
+        self.forget(start, end);
+        self.init.insert(start, end);
+        let (start16, size8) = (start as u16, size.bytes() as u8);
+        if value.is_pointer() {
+            self.pointers.insert(start, end);
+            self.cells.push(Cell { start: start16, size: size8, value: *value });
+            return;
+        }
+        let num = value.num.low_bytes(size);
+        if num.as_constant() == Some(0) {
+            self.zero.insert(start, end);
+            return;
+        }
+        // The tie holds only where the whole number is kept.
+        let mut kept = if num == value.num { *value } else { Value::scalar(num) };
+        kept.range = 0;
+        if kept.id != 0 || kept.num != Scalar::of_size(size) {
+            self.cells.push(Cell { start: start16, size: size8, value: kept });
+        }
+    }
+
+    /// Some bytes of `start..end`, it is not known which, are overwritten with numbers.
+    pub(crate) fn smear(&mut self, start: u32, end: u32, zeroes: bool) {
+        self.cells.retain(|cell| {
+            let touched = u32::from(cell.start) < end && start < cell.end();
+            if touched && cell.value.is_pointer() {
+                self.init.remove(cell.start.into(), cell.end());
+                self.pointers.remove(cell.start.into(), cell.end());
+            }
+            !touched
+        });
+        if !zeroes {
+            self.zero.remove(start, end);
+        }
+    }
+
+    /// All bytes of `start..end` are overwritten with numbers.
+    pub(crate) fn fill(&mut self, start: u32, end: u32) {
+        self.forget(start, end);
+        self.init.insert(start, end);
+    }
+
+    /// Removes what is known of `start..end`, which is about to be written.
+    fn forget(&mut self, start: u32, end: u32) {
+        let mut at = 0;
+        while at < self.cells.len() {
+            let cell = self.cells[at];
+            if u32::from(cell.start) < end && start < cell.end() {
+                if cell.value.is_pointer() {
+                    self.init.remove(cell.start.into(), cell.end());
+                    self.pointers.remove(cell.start.into(), cell.end());
+                }
+                self.cells.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        self.zero.remove(start, end);
+    }
+
+    /// Makes the bytes of pointer cells that `lost` names uninitialised.
+    pub(crate) fn lose(&mut self, lost: impl Fn(&Value) -> bool) {
+        let mut at = 0;
+        while at < self.cells.len() {
+            let cell = self.cells[at];
+            if lost(&cell.value) {
+                self.init.remove(cell.start.into(), cell.end());
+                self.pointers.remove(cell.start.into(), cell.end());
+                self.cells.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// A cell that became the constant 0 (a null pointer, or a checked number).
+    pub(crate) fn set_cell(&mut self, index: usize, value: Value) {
+        let cell = &mut self.cells[index];
+        if cell.value.is_pointer() && !value.is_pointer() {
+            self.pointers.remove(cell.start.into(), cell.end());
+        }
+        cell.value = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Kind;
+
+    fn read(stack: &Stack, start: u32, size: Size) -> Option<Value> {
+        match stack.read(start, size) {
+            Found::Value(value) => Some(value),
+            Found::Uninit | Found::PartOfPointer => None,
+        }
+    }
+
+    #[test]
+    fn byte_sets_cover_exactly_what_was_inserted() {
+        for start in [0, 1, 60, 63, 64, 100, 448, 511] {
+            for end in [start + 1, start + 8, start + 64, start + 65, start + 200] {
+                let end = end.min(512);
+                let mut set = ByteSet::EMPTY;
+                set.insert(start, end);
+                for at in 0..512 {
+                    assert_eq!(set.has_all(at, at + 1), (start..end).contains(&at), "{start}..{end} at {at}");
+                }
+                assert!(set.has_all(start, end) && !set.has_any(0, start) && !set.has_any(end, 512));
+                set.remove(start, end);
+                assert!(set.is_empty());
+            }
+        }
+        let units = ByteSet::from_units(1 << 127 | 0b10);
+        for at in 0..512 {
+            assert_eq!(units.has_all(at, at + 1), (4..8).contains(&at) || at >= 508);
+        }
+    }
+
+    #[test]
+    fn a_narrow_fill_of_a_wide_spill_keeps_what_it_can() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::constant(0x1122_3344_5566_7788));
+        assert_eq!(read(&stack, 504, Size::B4), Some(Value::constant(0x5566_7788)));
+        assert_eq!(read(&stack, 508, Size::B2), Some(Value::constant(0x3344)));
+        assert_eq!(read(&stack, 511, Size::B1), Some(Value::constant(0x11)));
+    }
+
+    #[test]
+    fn a_partial_overwrite_forgets_the_spilled_range() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::constant(5));
+        stack.write(504, Size::B1, &Value::UNKNOWN);
+        let value = read(&stack, 504, Size::B8).expect("initialised");
+        assert_eq!(value.num, Scalar::UNKNOWN);
+    }
+
+    #[test]
+    fn a_spilled_half_keeps_only_the_half() {
+        let mut stack = Stack::default();
+        let mut wide = Value::scalar(Scalar::constant(0x1_0000_0007));
+        wide.id = 9;
+        stack.write(508, Size::B4, &wide);
+        assert_eq!(read(&stack, 508, Size::B4), Some(Value::constant(7)));
+        let mut tied = Value::scalar(Scalar::UNKNOWN);
+        tied.id = 9;
+        stack.write(508, Size::B4, &tied);
+        assert_eq!(
+            read(&stack, 508, Size::B4).map(|value| (value.id, value.num.umax)),
+            Some((0, 0xffff_ffff))
+        );
+    }
+
+    #[test]
+    fn constants_side_by_side_are_read_as_one_number() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B4, &Value::constant(0x1234));
+        stack.write(508, Size::B4, &Value::constant(0));
+        assert_eq!(read(&stack, 504, Size::B8), Some(Value::constant(0x1234)));
+        stack.write(508, Size::B2, &Value::constant(0xabcd));
+        assert_eq!(read(&stack, 504, Size::B8), Some(Value::constant(0xabcd_0000_1234)));
+        stack.write(510, Size::B1, &Value::UNKNOWN);
+        assert_eq!(read(&stack, 504, Size::B8).map(|value| value.num), Some(Scalar::UNKNOWN));
+    }
+
+    #[test]
+    fn no_part_of_a_pointer_is_ever_read_as_a_number() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        assert!(matches!(stack.read(504, Size::B4), Found::PartOfPointer));
+        assert!(matches!(stack.read(508, Size::B4), Found::PartOfPointer));
+        stack.write(504, Size::B4, &Value::constant(1));
+        assert!(matches!(stack.read(508, Size::B4), Found::Uninit));
+        assert_eq!(read(&stack, 504, Size::B4), Some(Value::constant(1)));
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.smear(506, 507, true);
+        assert!(matches!(stack.read(504, Size::B8), Found::Uninit));
+    }
+
+    #[test]
+    fn a_store_at_an_unknown_place_initialises_nothing() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::constant(0));
+        stack.smear(496, 512, false);
+        assert!(matches!(stack.read(496, Size::B8), Found::Uninit));
+        assert_eq!(read(&stack, 504, Size::B8), Some(Value::UNKNOWN));
+    }
+}

@@ -1,0 +1,190 @@
+//! The machine as one path has left it: the frames, with their registers and stacks.
+
+use crate::scalar::Scalar;
+use crate::stack::Stack;
+use crate::value::{Kind, Value};
+use skep_isa::Reg;
+
+/// The most frames that calls may nest, the program's own included.
+pub(crate) const MAX_FRAMES: usize = 8;
+
+/// One function in progress.
+#[derive(Default)]
+pub(crate) struct Frame {
+    pub(crate) regs: Registers,
+    pub(crate) stack: Stack,
+    /// Index of the function.
+    pub(crate) function: u32,
+    /// Slot of the call that made this frame; unused in the first.
+    pub(crate) call_slot: u32,
+}
+
+/// The registers of a frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Registers(pub(crate) [Value; 11]);
+
+impl Default for Registers {
+    fn default() -> Self {
+        Self([Value::UNINIT; 11])
+    }
+}
+
+impl std::ops::Index<Reg> for Registers {
+    type Output = Value;
+
+    fn index(&self, reg: Reg) -> &Value {
+        &self.0[reg.index()]
+    }
+}
+
+impl std::ops::IndexMut<Reg> for Registers {
+    fn index_mut(&mut self, reg: Reg) -> &mut Value {
+        &mut self.0[reg.index()]
+    }
+}
+
+impl Frame {
+    fn copy_from(&mut self, source: &Self) {
+        self.regs = source.regs;
+        self.stack.clone_from(&source.stack);
+        self.function = source.function;
+        self.call_slot = source.call_slot;
+    }
+}
+
+/// The machine on one path. Frames that are popped are kept for reuse.
+#[derive(Default)]
+pub(crate) struct State {
+    frames: Vec<Frame>,
+    depth: usize,
+}
+
+impl State {
+    /// Forgets everything and enters the first function.
+    pub(crate) fn start(&mut self) {
+        self.depth = 0;
+        self.push(0, 0);
+    }
+
+    /// Becomes a copy of `source`, reusing its own allocations.
+    pub(crate) fn copy_from(&mut self, source: &Self) {
+        self.depth = source.depth;
+        for (at, frame) in source.frames().iter().enumerate() {
+            if at == self.frames.len() {
+                self.frames.push(Frame::default());
+            }
+            self.frames[at].copy_from(frame);
+        }
+    }
+
+    /// The frames, outermost first.
+    pub(crate) fn frames(&self) -> &[Frame] {
+        &self.frames[..self.depth]
+    }
+
+    pub(crate) fn frames_mut(&mut self) -> &mut [Frame] {
+        &mut self.frames[..self.depth]
+    }
+
+    /// Index of the innermost frame.
+    pub(crate) fn top_index(&self) -> u8 {
+        (self.depth - 1) as u8
+    }
+
+    pub(crate) fn top(&self) -> &Frame {
+        &self.frames[self.depth - 1]
+    }
+
+    pub(crate) fn top_mut(&mut self) -> &mut Frame {
+        &mut self.frames[self.depth - 1]
+    }
+
+    pub(crate) fn reg(&self, reg: Reg) -> &Value {
+        &self.top().regs[reg]
+    }
+
+    pub(crate) fn reg_mut(&mut self, reg: Reg) -> &mut Value {
+        &mut self.top_mut().regs[reg]
+    }
+
+    /// Enters a function with nothing but its frame pointer.
+    pub(crate) fn push(&mut self, function: u32, call_slot: u32) {
+        if self.depth == self.frames.len() {
+            self.frames.push(Frame::default());
+        }
+        let frame = &mut self.frames[self.depth];
+        frame.regs = Registers::default();
+        frame.regs[Reg::R10] = Value::pointer(Kind::Stack { frame: self.depth as u8 }, 0);
+        frame.stack.clear();
+        frame.function = function;
+        frame.call_slot = call_slot;
+        self.depth += 1;
+    }
+
+    /// Leaves the innermost function.
+    pub(crate) fn pop(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// About how many bytes of memory it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.frames().iter().map(|frame| size_of::<Frame>() + size_of_val(&*frame.stack.cells)).sum()
+    }
+
+    /// Calls `change` for every value in registers and stacks that `wanted` names.
+    pub(crate) fn change_values(
+        &mut self,
+        wanted: impl Fn(&Value) -> bool,
+        mut change: impl FnMut(&mut Value),
+    ) {
+        for frame in self.frames_mut() {
+            for value in &mut frame.regs.0 {
+                if wanted(value) {
+                    change(value);
+                }
+            }
+            for at in 0..frame.stack.cells.len() {
+                if wanted(&frame.stack.cells[at].value) {
+                    let mut value = frame.stack.cells[at].value;
+                    change(&mut value);
+                    frame.stack.set_cell(at, value);
+                }
+            }
+        }
+    }
+
+    /// Gives `num` to every scalar tied to `id`, each with its own distance from `offset`. False where one of
+    /// them cannot have that value.
+    pub(crate) fn narrow_tied(&mut self, id: u32, offset: i32, num: &Scalar) -> bool {
+        use skep_isa::{AluOp, Width};
+        let mut possible = true;
+        self.change_values(
+            |value| value.id == id && value.is_scalar(),
+            |value| {
+                let distance = i64::from(value.offset) - i64::from(offset);
+                let implied = if distance == 0 {
+                    *num
+                } else {
+                    num.alu(AluOp::Add, Width::W64, &Scalar::constant(distance as u64))
+                };
+                match value.num.meet(&implied) {
+                    Some(met) => value.num = met,
+                    None => possible = false,
+                }
+            },
+        );
+        possible
+    }
+
+    /// Makes every pointer into the packet unusable.
+    pub(crate) fn lose_packet(&mut self, slot: u32) {
+        for frame in self.frames_mut() {
+            for value in &mut frame.regs.0 {
+                if value.is_packet() {
+                    *value = Value::pointer(Kind::Lost { slot, packet: true }, 0);
+                }
+            }
+            frame.stack.lose(Value::is_packet);
+        }
+    }
+}

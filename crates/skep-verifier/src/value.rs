@@ -1,0 +1,153 @@
+//! What is known of the value in a register or a spilled register.
+//!
+//! A pointer points `offset + num` bytes into its object, where `offset` is the same in every run and `num` is
+//! what was added at run time. Two values with the same `id` (not 0) are tied to each other:
+//!
+//! | kind | equal ids say |
+//! |---|---|
+//! | scalar | the values differ by the difference of their `offset`s: a check of one narrows the other |
+//! | packet pointer | the variable parts are the same number: a range found for one holds for the other |
+//! | maybe-null pointer | they come from the same call: both are null or neither is |
+
+use crate::scalar::Scalar;
+use std::fmt;
+
+/// What a value is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Never written.
+    Uninit,
+    /// Lost at the call in this slot: a register that calls do not preserve, or a pointer into a packet that
+    /// the call may have moved.
+    Lost { slot: u32, packet: bool },
+    /// A number.
+    Scalar,
+    /// The program's context.
+    Context,
+    /// The stack of that frame; offset 0 is its end, where `r10` points.
+    Stack { frame: u8 },
+    /// Packet data; offset 0 is the start of the packet.
+    Packet,
+    /// Packet metadata; offset 0 is its start.
+    PacketMeta,
+    /// One past the end of the packet.
+    PacketEnd,
+    /// A map, to be passed to helpers.
+    Map { map: u32 },
+    /// A value of a map.
+    MapValue { map: u32, maybe_null: bool },
+    /// The host's buffer of that many bytes.
+    Buffer { bytes: u32 },
+}
+
+/// What is known of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) kind: Kind,
+    /// What it is tied to; 0 if to nothing.
+    pub(crate) id: u32,
+    /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the tied number.
+    pub(crate) offset: i32,
+    /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end.
+    pub(crate) range: u32,
+    /// Scalars: the number. Pointers: the variable part of the offset.
+    pub(crate) num: Scalar,
+}
+
+/// Offsets, fixed and variable, stay below this: far from where sums or addresses could wrap.
+pub(crate) const MAX_OFFSET: i64 = 1 << 29;
+
+impl Value {
+    pub(crate) const UNINIT: Self = Self::pointer(Kind::Uninit, 0);
+    pub(crate) const UNKNOWN: Self = Self::scalar(Scalar::UNKNOWN);
+
+    pub(crate) const fn scalar(num: Scalar) -> Self {
+        Self { kind: Kind::Scalar, id: 0, offset: 0, range: 0, num }
+    }
+
+    pub(crate) const fn constant(value: u64) -> Self {
+        Self::scalar(Scalar::constant(value))
+    }
+
+    pub(crate) const fn pointer(kind: Kind, offset: i32) -> Self {
+        Self { kind, id: 0, offset, range: 0, num: Scalar::constant(0) }
+    }
+
+    pub(crate) const fn is_scalar(&self) -> bool {
+        matches!(self.kind, Kind::Scalar)
+    }
+
+    pub(crate) const fn is_readable(&self) -> bool {
+        !matches!(self.kind, Kind::Uninit | Kind::Lost { .. })
+    }
+
+    pub(crate) const fn is_pointer(&self) -> bool {
+        self.is_readable() && !self.is_scalar()
+    }
+
+    /// The number, if it is one and known.
+    pub(crate) const fn as_constant(&self) -> Option<u64> {
+        if self.is_scalar() { self.num.as_constant() } else { None }
+    }
+
+    pub(crate) const fn is_packet(&self) -> bool {
+        matches!(self.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd)
+    }
+
+    pub(crate) const fn is_maybe_null(&self) -> bool {
+        matches!(self.kind, Kind::MapValue { maybe_null: true, .. })
+    }
+}
+
+impl fmt::Display for Value {
+    /// The short form that Linux's verifier prints in its logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Uninit => return f.write_str("an uninitialised register"),
+            Kind::Lost { slot, packet: false } => return write!(f, "a register lost at the call in {slot}"),
+            Kind::Lost { slot, packet: true } => {
+                return write!(f, "a packet pointer lost at the call in {slot}");
+            }
+            Kind::Scalar => return fmt::Display::fmt(&self.num, f),
+            Kind::Stack { frame } => {
+                f.write_str("fp")?;
+                if self.offset != 0 {
+                    write!(f, "{:+}", self.offset)?;
+                }
+                write!(f, "(frame={frame}")?;
+                return self.variable_part(f);
+            }
+            Kind::Context => f.write_str("ctx(")?,
+            Kind::Packet => f.write_str("pkt(")?,
+            Kind::PacketMeta => f.write_str("pkt_meta(")?,
+            Kind::PacketEnd => return f.write_str("pkt_end()"),
+            Kind::Map { map } => return write!(f, "map_ptr(map={map})"),
+            Kind::MapValue { map, maybe_null: false } => write!(f, "map_value(map={map},")?,
+            Kind::MapValue { map, maybe_null: true } => write!(f, "map_value_or_null(map={map},")?,
+            Kind::Buffer { bytes } => write!(f, "mem(sz={bytes},")?,
+        }
+        if self.id != 0 {
+            write!(f, "id={},", self.id)?;
+        }
+        write!(f, "off={}", self.offset)?;
+        if matches!(self.kind, Kind::Packet | Kind::PacketMeta) {
+            write!(f, ",r={}", self.range)?;
+        }
+        self.variable_part(f)
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Value {
+    fn variable_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.num != Scalar::constant(0) {
+            self.num.limits(f, ",")?;
+        }
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,405 @@
+//! The walk: every path through the program, depth first, one abstract state at a time.
+//!
+//! ```text
+//!   pending  [ path ][ path ][ path ]      branches whose other way is still to be walked
+//!                              |
+//!   pop -> step, step, join? -> covered: path ends
+//!                             -> new: remembered, step, branch -> push the other way, step, ... exit
+//! ```
+//!
+//! The walk ends when no path is left: then every instruction on every path was found safe for every value
+//! that its state stands for. Loops are walked round by round; a state that repeats itself exactly would go
+//! round for ever, and one that never does is stopped by the limit.
+
+use crate::branch::{assume, assume_not};
+use crate::cfg::{Shape, next_slot, target};
+use crate::facts::Record;
+use crate::fault::{Fault, Step};
+use crate::flow::Flow;
+use crate::prune::{Memory, NONE, Visit};
+use crate::scalar::Scalar;
+use crate::state::State;
+use crate::value::{Kind, Value};
+use crate::{Code, Config, Unverified};
+use skep_abi::{Context, Entry, MapDef, ProgramType};
+use skep_isa::{CallTarget, Cond, Imm64, Insn, Operand, Reg, Width};
+
+/// A walk over one program.
+pub(crate) struct Walker<'a> {
+    program: &'a Unverified,
+    pub(crate) config: &'a Config<'a>,
+    pub(crate) shape: &'a Shape,
+    flow: &'a Flow,
+    pub(crate) record: Record,
+    memory: Memory,
+    pending: Vec<Path>,
+    pending_bytes: usize,
+    /// States for reuse.
+    spare: Vec<State>,
+    /// The branches of the current path on which both ways were open.
+    pub(crate) history: Vec<Turn>,
+    last_id: u32,
+    pub(crate) walked: u64,
+    pub(crate) peak_states: u64,
+    /// The instruction that is being walked.
+    pub(crate) slot: usize,
+    /// The node of the remembered states that the current path is below.
+    node: u32,
+}
+
+/// A branch and the way a path took.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) slot: u32,
+    pub(crate) taken: bool,
+}
+
+/// The other way of a branch, to be walked later.
+struct Path {
+    state: State,
+    slot: usize,
+    node: u32,
+    /// How much of the history it shares with the path that left it.
+    history: usize,
+    turn: Turn,
+    bytes: usize,
+}
+
+/// Where a path goes after a step.
+enum Next {
+    To(usize),
+    End,
+}
+
+impl<'a> Walker<'a> {
+    pub(crate) fn new(
+        program: &'a Unverified,
+        config: &'a Config<'a>,
+        shape: &'a Shape,
+        flow: &'a Flow,
+    ) -> Self {
+        let slots = program.source.insns.len();
+        Self {
+            program,
+            config,
+            shape,
+            flow,
+            record: Record::new(slots, shape.functions.len()),
+            memory: Memory::new(slots, config.max_state_bytes),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            spare: Vec::new(),
+            history: Vec::new(),
+            last_id: 0,
+            walked: 0,
+            peak_states: 0,
+            slot: 0,
+            node: NONE,
+        }
+    }
+
+    /// Walks everything.
+    pub(crate) fn walk(&mut self) -> Step<()> {
+        let mut state = State::default();
+        state.start();
+        self.enter(&mut state)?;
+        loop {
+            self.walk_path(&mut state)?;
+            self.memory.close(self.node);
+            let Some(path) = self.pending.pop() else { return Ok(()) };
+            self.pending_bytes -= path.bytes;
+            self.spare.push(std::mem::replace(&mut state, path.state));
+            self.slot = path.slot;
+            self.node = path.node;
+            self.history.truncate(path.history);
+            self.history.push(path.turn);
+        }
+    }
+
+    pub(crate) fn program_type(&self) -> &'static ProgramType {
+        self.program.source.program_type
+    }
+
+    pub(crate) fn gpl_compatible(&self) -> bool {
+        self.program.source.gpl_compatible
+    }
+
+    pub(crate) fn map(&self, index: u32) -> Step<&'a MapDef> {
+        self.program.maps.get(index as usize).ok_or_else(|| {
+            Fault::new(Code::Structure, format!("there is no map of index {index} in the object"))
+        })
+    }
+
+    /// A fresh id. They never run out: a walk is limited to fewer steps.
+    pub(crate) fn new_id(&mut self) -> u32 {
+        self.last_id = self.last_id.wrapping_add(1).max(1);
+        self.last_id
+    }
+
+    /// The registers at the program's start.
+    fn enter(&mut self, state: &mut State) -> Step<()> {
+        match (self.program.entry, self.program_type().context) {
+            (Entry::Context, Context::Struct(_)) => {
+                *state.reg_mut(Reg::R1) = Value::pointer(Kind::Context, 0)
+            }
+            (Entry::Buffer { len }, Context::Buffer) => {
+                *state.reg_mut(Reg::R1) = Value::pointer(Kind::Buffer { bytes: len }, 0);
+                *state.reg_mut(Reg::R2) = Value::constant(len.into());
+            }
+            (Entry::Context, Context::Buffer) => {
+                let text = "programs of this type are given a buffer, whose length must be said";
+                return Err(Fault::new(Code::Context, text));
+            }
+            (Entry::Buffer { .. }, Context::Struct(_)) => {
+                let text = "programs of this type are given a context, not a buffer";
+                return Err(Fault::new(Code::Context, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows one path to its end.
+    fn walk_path(&mut self, state: &mut State) -> Step<()> {
+        loop {
+            if self.shape.arrivals[self.slot].is_join() {
+                match self.memory.visit(state, self.slot, self.node, self.flow) {
+                    Visit::Covered => return Ok(()),
+                    Visit::Repeats => {
+                        let text = "the loop comes round to here with nothing changed that it depends on, so it may never end";
+                        return Err(Fault::new(Code::Loop, text).suggest(BOUND_LOOP));
+                    }
+                    Visit::New(node) => self.node = node,
+                }
+                self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
+            }
+            if self.walked >= self.config.max_walked {
+                let text =
+                    format!("more than {} instructions were walked over all paths", self.config.max_walked);
+                return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
+            }
+            self.walked += 1;
+            self.record.reached(self.slot);
+            match self.step(state)? {
+                Next::To(slot) => self.slot = slot,
+                Next::End => return Ok(()),
+            }
+        }
+    }
+
+    fn step(&mut self, state: &mut State) -> Step<Next> {
+        let insns = &self.program.source.insns;
+        let insn = insns[self.slot];
+        match insn {
+            Insn::Alu { .. } | Insn::Neg { .. } | Insn::MovSx { .. } | Insn::Endian { .. } => {
+                self.arithmetic(state, &insn)?;
+            }
+            Insn::LoadImm64 { dst, value } => {
+                let value = self.immediate(value)?;
+                self.write(state, dst, value)?;
+            }
+            Insn::Load { size, signed, dst, base, offset } => {
+                self.load(state, size, signed, dst, base, offset)?;
+            }
+            Insn::Store { size, base, offset, src } => self.store(state, size, base, offset, src)?,
+            Insn::Atomic { .. } => self.atomic(state, &insn)?,
+            Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => self.ordered(state, &insn)?,
+            Insn::Jump { offset, .. } => return self.jump(offset),
+            Insn::JumpIf { width, cond, dst, src, offset } => {
+                return self.branch(state, width, cond, dst, src, offset);
+            }
+            Insn::Call { target: CallTarget::Helper(id) } => self.call_helper(state, id)?,
+            Insn::Call { target: CallTarget::Local(offset) } => {
+                return Ok(Next::To(self.call_local(state, offset)?));
+            }
+            Insn::Exit => {
+                return Ok(match self.exit(state)? {
+                    Some(slot) => Next::To(slot),
+                    None => Next::End,
+                });
+            }
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+                return Err(unsupported(format!("calls of kernel functions (BTF id {id})")));
+            }
+            Insn::CallReg { reg } => return Err(unsupported(format!("calls through registers ({reg})"))),
+            Insn::MayGoto { .. } => return Err(unsupported("may_goto")),
+            Insn::LoadPacket { .. } => return Err(unsupported("legacy packet loads")),
+            Insn::LoadImm64Tail => {
+                let text = "control reaches the second slot of a 64-bit immediate load";
+                return Err(Fault::new(Code::Structure, text));
+            }
+        }
+        Ok(Next::To(next_slot(insns, self.slot)))
+    }
+
+    fn immediate(&self, value: Imm64) -> Step<Value> {
+        match value {
+            Imm64::Value(number) => Ok(Value::constant(number)),
+            Imm64::Map(map) => {
+                self.map(map)?;
+                Ok(Value::pointer(Kind::Map { map }, 0))
+            }
+            Imm64::MapValue { map, offset } => {
+                let def = self.map(map)?;
+                if def.kind != skep_abi::MapKind::Array || def.max_entries == 0 {
+                    let text =
+                        format!("values of the map {}, a {}, have no fixed address", def.name, def.kind);
+                    return Err(Fault::new(Code::Structure, text));
+                }
+                if offset >= def.value_size {
+                    let text =
+                        format!("offset {offset} is outside of the {} bytes of {}", def.value_size, def.name);
+                    return Err(Fault::new(Code::OutOfBounds, text));
+                }
+                let offset =
+                    i32::try_from(offset).ok().filter(|at| i64::from(*at) < crate::value::MAX_OFFSET);
+                let Some(offset) = offset else {
+                    return Err(Fault::new(
+                        Code::OutOfBounds,
+                        "the offset into the map's value is too large",
+                    ));
+                };
+                Ok(Value::pointer(Kind::MapValue { map, maybe_null: false }, offset))
+            }
+            Imm64::MapFd(fd) | Imm64::MapFdValue { fd, .. } => Err(Fault::new(
+                Code::Unsupported,
+                format!("the map of file descriptor {fd} was not linked: maps are named by their index here"),
+            )),
+            Imm64::Variable { id, .. } => Err(unsupported(format!("host variables (BTF id {id})"))),
+            Imm64::Function(_) => Err(unsupported("addresses of functions (callbacks)")),
+        }
+    }
+
+    fn jump(&self, offset: i32) -> Step<Next> {
+        match target(self.slot, offset) {
+            Some(to) => Ok(Next::To(to)),
+            None => Err(Fault::new(Code::Structure, "the jump leads out of the program")),
+        }
+    }
+
+    fn branch(
+        &mut self,
+        state: &mut State,
+        width: Width,
+        cond: Cond,
+        dst: Reg,
+        src: Operand,
+        offset: i16,
+    ) -> Step<Next> {
+        let a = self.read(state, dst)?;
+        let b = self.operand(state, src)?;
+        if !a.is_scalar() || !b.is_scalar() {
+            let test = self.compare_pointers(width, cond, dst, src, &a, &b)?;
+            if test.ways.0 && test.ways.1 {
+                self.fork(state, offset, |other| {
+                    test.taken.apply(other);
+                    true
+                })?;
+            }
+            if test.ways.1 {
+                test.not_taken.apply(state);
+            }
+            return self.turn(test.ways, offset);
+        }
+        let taken = assume(cond, width, &a.num, &b.num);
+        let not_taken = assume_not(cond, width, &a.num, &b.num);
+        match (taken, not_taken) {
+            (Some(taken), Some(not_taken)) => {
+                self.fork(state, offset, |other| narrow(other, dst, &a, &taken.0, src, &b, &taken.1))?;
+                if narrow(state, dst, &a, &not_taken.0, src, &b, &not_taken.1) {
+                    self.turn((true, true), offset)
+                } else {
+                    Ok(Next::End)
+                }
+            }
+            (Some(_), None) => self.turn((true, false), offset),
+            (None, Some(_)) => self.turn((false, true), offset),
+            // No number is here at all: the path is never taken.
+            (None, None) => Ok(Next::End),
+        }
+    }
+
+    /// Goes on after a conditional jump: not taken if that is possible.
+    fn turn(&mut self, ways: (bool, bool), offset: i16) -> Step<Next> {
+        self.record.branch(self.slot, !ways.1);
+        if !ways.1 {
+            return self.jump(offset.into());
+        }
+        if ways.0 {
+            self.history.push(Turn { slot: self.slot as u32, taken: false });
+        }
+        Ok(Next::To(self.slot + 1))
+    }
+
+    /// Puts the taken way of a branch aside, after `prepare` has told its state what that means; not if that
+    /// turns out to be impossible.
+    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
+        let mut other = self.spare.pop().unwrap_or_default();
+        other.copy_from(state);
+        if !prepare(&mut other) {
+            self.spare.push(other);
+            return Ok(());
+        }
+        let Some(slot) = target(self.slot, offset.into()) else {
+            return Err(Fault::new(Code::Structure, "the jump leads out of the program"));
+        };
+        let bytes = other.bytes() + size_of::<Path>();
+        self.pending_bytes += bytes;
+        if self.pending_bytes > self.config.max_state_bytes {
+            let text = format!(
+                "paths that are still to be walked take more than {} bytes of memory",
+                self.config.max_state_bytes
+            );
+            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
+        }
+        self.record.branch(self.slot, true);
+        self.memory.open(self.node);
+        self.pending.push(Path {
+            state: other,
+            slot,
+            node: self.node,
+            history: self.history.len(),
+            turn: Turn { slot: self.slot as u32, taken: true },
+            bytes,
+        });
+        Ok(())
+    }
+}
+
+const BOUND_LOOP: &str =
+    "give the loop a constant bound that the compiler keeps, for example `for (i = 0; i < 64; i++)`";
+
+/// Tells the compared registers, and all that is tied to them, what the comparison says. False if that is
+/// impossible.
+fn narrow(
+    state: &mut State,
+    dst: Reg,
+    a: &Value,
+    a_num: &Scalar,
+    src: Operand,
+    b: &Value,
+    b_num: &Scalar,
+) -> bool {
+    let mut possible = true;
+    if *a_num != a.num {
+        state.reg_mut(dst).num = *a_num;
+        if a.id != 0 {
+            possible &= state.narrow_tied(a.id, a.offset, a_num);
+        }
+    }
+    if let Operand::Reg(src) = src
+        && *b_num != b.num
+    {
+        match state.reg(src).num.meet(b_num) {
+            Some(num) => state.reg_mut(src).num = num,
+            None => return false,
+        }
+        if b.id != 0 {
+            possible &= state.narrow_tied(b.id, b.offset, b_num);
+        }
+    }
+    possible
+}
+
+fn unsupported(what: impl std::fmt::Display) -> Box<Fault> {
+    Fault::new(Code::Unsupported, format!("{what}: not supported yet"))
+}

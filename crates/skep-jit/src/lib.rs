@@ -29,8 +29,6 @@ mod lower;
 mod model;
 mod plan;
 mod reduce;
-#[cfg(test)]
-mod tests;
 
 use skep_abi::{Linkage, RunEnv};
 use skep_text::{Arena, Text};

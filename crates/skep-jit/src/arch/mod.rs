@@ -31,3 +31,13 @@ pub(crate) fn detect() -> backend::Features {
     #[cfg(not(target_arch = "x86_64"))]
     return backend::Features { bmi2: false };
 }
+
+/// Functions in assembly for [`tests`].
+#[cfg(all(test, target_arch = "x86_64"))]
+#[path = "x86_64/testing.rs"]
+pub(crate) mod testing;
+
+/// Tests that run the code they compile.
+#[cfg(all(test, target_arch = "x86_64"))]
+#[path = "../tests/mod.rs"]
+mod tests;

@@ -7,10 +7,6 @@ use crate::model::{self, EDGES};
 
 const WIDTHS: [Width; 2] = [Width::W32, Width::W64];
 
-fn mov(dst: Reg, src: Reg) -> Insn {
-    Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Reg(src) }
-}
-
 fn mov_imm(dst: Reg, imm: i32) -> Insn {
     Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(imm) }
 }

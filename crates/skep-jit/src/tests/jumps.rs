@@ -1,1 +1,212 @@
-//! x
+//! Jumps: every condition, every distance, and the shapes that compilers make of them.
+
+use skep_isa::{Cond, Insn, Operand, Reg, Width};
+
+use super::{Program, run};
+use crate::model::{self, EDGES};
+
+/// `if dst cond src` as 1 or 0.
+fn test_of(width: Width, cond: Cond, dst: Reg, src: Operand) -> Program {
+    let mov =
+        |dst, imm| Insn::Alu { width: Width::W64, op: skep_isa::AluOp::Mov, dst, src: Operand::Imm(imm) };
+    let copy =
+        |dst, src| Insn::Alu { width: Width::W64, op: skep_isa::AluOp::Mov, dst, src: Operand::Reg(src) };
+    let mut insns = vec![copy(Reg::R5, Reg::R2), copy(dst, Reg::R1)];
+    if let Operand::Reg(src) = src {
+        insns.push(copy(src, Reg::R5));
+    }
+    insns.extend([
+        Insn::JumpIf { width, cond, dst, src, offset: 2 },
+        mov(Reg::R0, 0),
+        Insn::Exit,
+        mov(Reg::R0, 1),
+        Insn::Exit,
+    ]);
+    Program::of(insns)
+}
+
+#[test]
+fn every_condition_holds_exactly_where_its_definition_says() {
+    for (dst, src) in [(Reg::R1, Reg::R2), (Reg::R0, Reg::R7), (Reg::R8, Reg::R3), (Reg::R6, Reg::R6)] {
+        for cond in Cond::ALL {
+            for width in [Width::W32, Width::W64] {
+                let compiled = test_of(width, cond, dst, Operand::Reg(src)).compile();
+                for a in EDGES {
+                    for b in EDGES {
+                        // SAFETY: the program takes two numbers.
+                        let got = unsafe { compiled.entry().call(a, b, std::ptr::null_mut()) };
+                        let a = if dst == src { b } else { a };
+                        let expected = model::holds(cond, width, a, b);
+                        assert_eq!(got, u64::from(expected), "{a:#x} {cond:?} {b:#x} {width:?} {dst} {src}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_condition_with_a_constant_holds_exactly_where_its_definition_says() {
+    for imm in
+        EDGES.map(|n| n as i32).into_iter().chain([-1, -128, -129, 127, 128, 255, 256, i32::MIN, i32::MAX])
+    {
+        for dst in [Reg::R0, Reg::R1, Reg::R2, Reg::R5, Reg::R6, Reg::R9] {
+            for cond in Cond::ALL {
+                for width in [Width::W32, Width::W64] {
+                    let compiled = test_of(width, cond, dst, Operand::Imm(imm)).compile();
+                    for a in EDGES {
+                        // SAFETY: the program takes two numbers.
+                        let got = unsafe { compiled.entry().call(a, 0, std::ptr::null_mut()) };
+                        let expected = model::holds(cond, width, a, i64::from(imm) as u64);
+                        assert_eq!(got, u64::from(expected), "{a:#x} {cond:?} {imm:#x} {width:?} {dst}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A loop of `rounds` rounds whose body is that many four-byte instructions long, with a jump over them.
+fn with_body(insns: usize) -> String {
+    let body = "w3 += 1000\n".repeat(insns);
+    format!(
+        "w0 = 0
+         w3 = 0
+    next:
+         w0 += 1
+         if w0 == 2 goto over
+         {body}
+    over:
+         if w0 < 3 goto next
+         r0 = r3
+         exit"
+    )
+}
+
+#[test]
+fn jumps_of_every_length_arrive() {
+    // Every length around 127 bytes in both directions at once, and some far ones.
+    for insns in (0..40).chain([100, 1000, 5000]) {
+        assert_eq!(run(&with_body(insns)), 2 * 1000 * insns as u64, "{insns} instructions between");
+    }
+}
+
+#[test]
+fn branches_that_lengthen_each_other_end_up_long_enough() {
+    // Each jump crosses the next ones; all are at the edge of the short form, so that one that becomes long
+    // pushes the others over it.
+    for padding in 0..12 {
+        let mut text = String::from("r0 = 0\n");
+        let count = 40;
+        for i in 0..count {
+            text += &format!("if r1 == {i} goto to{i}\n");
+        }
+        text += &"r0 += 1\n".repeat(padding);
+        for i in 0..count {
+            text += &format!("to{i}: r0 += {}\n", 1 << (i % 8));
+        }
+        text += "exit\n";
+        let program = Program::new(&text);
+        for i in 0..=count {
+            let steps: u64 = (i % count..count).map(|i| 1 << (i % 8)).sum();
+            let expected = if i == count { steps + padding as u64 } else { steps };
+            assert_eq!(program.run(i, 0), expected, "padding {padding}, jump {i}");
+        }
+    }
+}
+
+#[test]
+fn jumps_to_the_next_instruction_are_nothing() {
+    assert_eq!(run("r0 = 1\ngoto +0\ngoto +0\nif r0 == 1 goto +0\nif r0 == 2 goto +0\nexit"), 1);
+    let plain = Program::new("r0 = 1\nexit").compile().code_bytes();
+    assert_eq!(Program::new("r0 = 1\ngoto +0\nif r0 == 1 goto +0\nexit").compile().code_bytes(), plain);
+}
+
+#[test]
+fn a_jump_over_a_jump_is_one_jump() {
+    let text = "r0 = 1\nif r1 > r2 goto +1\ngoto out\nr0 = 2\nout: exit";
+    let program = Program::new(text);
+    for (a, b) in [(1, 2), (2, 1), (3, 3)] {
+        assert_eq!(program.run(a, b), if a > b { 2 } else { 1 });
+    }
+    let one = Program::new("r0 = 1\nif r1 <= r2 goto out\nr0 = 2\nout: exit");
+    assert_eq!(program.compile().code_bytes(), one.compile().code_bytes());
+}
+
+#[test]
+fn a_jump_over_a_jump_that_others_lead_to_stays() {
+    let text = "r0 = 1
+                if r1 == 7 goto to_jump
+                if r1 > r2 goto +1
+        to_jump: goto out
+                r0 = 2
+           out: exit";
+    let program = Program::new(text);
+    assert_eq!(program.run(7, 0), 1);
+    assert_eq!(program.run(8, 0), 2);
+    assert_eq!(program.run(0, 8), 1);
+}
+
+#[test]
+fn nothing_is_taken_together_across_a_jump_target() {
+    let text = "r0 = 100
+                r3 = r1
+                if r2 == 1 goto add
+                r3 = r0
+           add: r3 += 5
+                r0 = r3
+                exit";
+    let program = Program::new(text);
+    assert_eq!(program.run(1, 1), 6);
+    assert_eq!(program.run(1, 0), 105);
+}
+
+#[test]
+fn what_is_known_of_registers_ends_where_a_jump_leads_to() {
+    let text = "r0 = r1
+                if r2 == 1 goto cut
+                w0 = w0
+           cut: w0 = w0
+                exit";
+    let program = Program::new(text);
+    assert_eq!(program.run(u64::MAX, 1), u64::from(u32::MAX));
+    assert_eq!(program.run(u64::MAX, 0), u64::from(u32::MAX));
+}
+
+#[test]
+fn loops_may_begin_at_a_functions_first_instruction() {
+    // The frame is built once, not in each round.
+    let text = "top: r1 += -1
+                *(u64 *)(r10 - 8) = r1
+                r6 = r1
+                if r1 != 0 goto top
+                r0 = r6
+                exit";
+    assert_eq!(Program::new(text).run(1000, 0), 0);
+    let called = "r1 = 5
+                  call sum
+                  exit
+             sum: r0 += r1
+                  r1 += -1
+                  if r1 != 0 goto sum
+                  exit";
+    assert_eq!(Program::new(&format!("r0 = 0\n{called}")).run(0, 0), 15);
+}
+
+#[test]
+fn long_jumps_are_jumps() {
+    assert_eq!(run("r0 = 1\ngotol +1\nr0 = 2\nexit"), 1);
+}
+
+#[test]
+fn unreached_instructions_make_no_code_and_paths_into_them_trap() {
+    let mut program = Program::new("r0 = 1\nif r1 == 0 goto +1\nr0 = 2\nexit");
+    let whole = program.compile().code_bytes();
+    program.facts[2].reached = false;
+    let compiled = program.compile();
+    assert!(compiled.code_bytes() < whole);
+    // SAFETY: with 0 the path through the trap is not taken.
+    assert_eq!(unsafe { compiled.entry().call(0, 0, std::ptr::null_mut()) }, 1);
+    let layout = program.code();
+    assert!(layout.contains(&0xcc), "{layout:x?}");
+}

@@ -5,6 +5,7 @@ mod alu;
 mod atomics;
 mod calls;
 mod jumps;
+mod lookups;
 mod memory;
 mod refusals;
 mod shape;

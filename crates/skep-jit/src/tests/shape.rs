@@ -1,1 +1,211 @@
-//! x
+//! What code looks like: all of it decodes, and it is as short as was meant.
+
+use super::Program;
+use crate::arch::backend::Features;
+use crate::lower::lower;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, IntelFormatter, Mnemonic};
+
+const ADDRESS: u64 = 0x7000_0000_0040;
+
+impl Program {
+    /// Its code for a processor with everything, at an address from which nothing is in reach.
+    pub(super) fn code(&self) -> Vec<u8> {
+        self.layout(&|_| false).0
+    }
+
+    fn layout(&self, reaches: &dyn Fn(u64) -> bool) -> (Vec<u8>, Vec<u32>) {
+        let layout = lower(self.parts(), Features { bmi2: true }, reaches).expect("compiles");
+        let mut code = vec![0; layout.len()];
+        layout.write(ADDRESS, &mut code).expect("in reach");
+        let offsets = (0..=self.insns.len() as u32).map(|slot| layout.offset(slot)).collect();
+        (code, offsets)
+    }
+}
+
+fn listing(text: &str) -> Vec<String> {
+    disassemble(&Program::new(text).code())
+}
+
+fn disassemble(code: &[u8]) -> Vec<String> {
+    let mut formatter = IntelFormatter::new();
+    let options = formatter.options_mut();
+    options.set_branch_leading_zeros(false);
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_space_after_operand_separator(true);
+    Decoder::with_ip(64, code, 0, DecoderOptions::NONE)
+        .iter()
+        .map(|insn| {
+            let mut line = String::new();
+            formatter.format(&insn, &mut line);
+            line
+        })
+        .collect()
+}
+
+#[track_caller]
+fn expect(text: &str, lines: &[&str]) {
+    let got = listing(&format!("{text}\nexit"));
+    let (last, body) = got.split_last().expect("code");
+    assert_eq!(
+        (body, &**last),
+        (&lines.iter().map(|line| (*line).to_string()).collect::<Vec<_>>()[..], "ret"),
+        "{text}"
+    );
+}
+
+#[test]
+fn constants_take_the_shortest_form() {
+    expect("r1 = 0", &["xor edi, edi"]);
+    expect("r1 = 5", &["mov edi, 5"]);
+    expect("r5 = -1", &["mov r8, 0xFFFFFFFFFFFFFFFF"]);
+    expect("r5 = 4294967295 ll", &["mov r8d, 0xFFFFFFFF"]);
+    expect("r1 = 0x123456789a ll", &["mov rdi, 0x123456789A"]);
+    assert_eq!(Program::new("r1 = -1\nexit").code().len(), 8);
+}
+
+#[test]
+fn small_steps_take_the_shortest_form() {
+    expect("r1 += 1", &["inc rdi"]);
+    expect("w1 -= 1", &["dec edi"]);
+    expect("r1 += 128", &["sub rdi, 0xFFFFFFFFFFFFFF80"]);
+    expect("r0 += 1000", &["add rax, 0x3E8"]);
+    assert_eq!(Program::new("w0 += 1000\nexit").code().len(), 6);
+    expect("r1 ^= -1", &["not rdi"]);
+    expect("r1 *= 8", &["shl rdi, 3"]);
+    expect("r1 *= 5", &["lea rdi, [rdi+rdi*4]"]);
+    expect("r1 /= 16", &["shr rdi, 4"]);
+    expect("r1 %= 16", &["and edi, 0xF"]);
+    expect("r1 &= 255", &["movzx edi, dil"]);
+}
+
+#[test]
+fn moves_and_additions_are_folded() {
+    expect("r1 = r2\nr1 += 4", &["lea rdi, [rsi+4]"]);
+    expect("r1 = r2\nr1 += r3", &["lea rdi, [rsi+rdx]"]);
+    expect("r1 = r7\nr1 += r3", &["lea rdi, [rdx+r13]"]);
+    expect("w1 = w2\nw1 += -1", &["lea edi, [rsi-1]"]);
+    expect("r1 = r2\nr1 &= 255", &["movzx edi, sil"]);
+}
+
+#[test]
+fn nothing_is_extended_twice() {
+    expect("r0 = *(u32 *)(r1 + 0)\nw0 = w0", &["mov eax, [rdi]"]);
+    expect("w0 = 5\nw0 += w1\nw0 = w0\nr0 <<= 32\nr0 >>= 32", &["mov eax, 5", "add eax, edi"]);
+    expect("r0 = *(u8 *)(r1 + 0)\nr0 &= 255", &["movzx eax, byte ptr [rdi]"]);
+    expect("r0 = *(u16 *)(r1 + 0)\nr0 = be16 r0", &["movzx eax, word ptr [rdi]", "rol ax, 8"]);
+    expect("r0 = be16 r0", &["bswap eax", "shr eax, 0x10"]);
+    expect("r0 = r1\nw0 = w0", &["mov rax, rdi", "mov eax, eax"]);
+}
+
+#[test]
+fn operations_on_short_numbers_are_short() {
+    expect("r0 = *(u16 *)(r1 + 0)\nr2 = r0\nr2 += r0", &["movzx eax, word ptr [rdi]", "lea rsi, [rax+rax]"]);
+    expect("r0 = *(u16 *)(r1 + 0)\nr0 += 4", &["movzx eax, word ptr [rdi]", "add eax, 4"]);
+    expect("r0 = *(u16 *)(r1 + 0)\nr2 = r0", &["movzx eax, word ptr [rdi]", "mov esi, eax"]);
+}
+
+#[test]
+fn comparisons_take_the_shortest_form() {
+    let condition = |text: &str| {
+        let lines = listing(&format!("{text} goto out\nr0 = 1\nout: exit"));
+        lines[..2].join("; ").replace("short ", "")
+    };
+    assert_eq!(condition("if r1 == 0"), "test rdi, rdi; je 0xA");
+    assert_eq!(condition("if w1 s< 0"), "test edi, edi; jl 9");
+    assert_eq!(condition("if r1 > 5"), "cmp rdi, 5; ja 0xB");
+    assert_eq!(condition("if r1 & 128"), "test dil, 0x80; jne 0xB");
+    assert_eq!(condition("if r1 & 256"), "test edi, 0x100; jne 0xD");
+    assert_eq!(condition("if r1 & -256"), "test rdi, 0xFFFFFFFFFFFFFF00; jne 0xE");
+}
+
+#[test]
+fn functions_save_only_what_they_use() {
+    expect("r0 = 1", &["mov eax, 1"]);
+    expect("r6 = 1\nr0 = r6", &["push rbx", "mov ebx, 1", "mov eax, ebx", "pop rbx"]);
+    let leaf = Program::new("*(u64 *)(r10 - 8) = 1\nr0 = 0\nexit").stack(128);
+    assert_eq!(
+        disassemble(&leaf.code()),
+        ["push rbp", "mov rbp, rsp", "mov qword ptr [rbp-8], 1", "xor eax, eax", "pop rbp", "ret"]
+    );
+}
+
+#[test]
+fn several_exits_share_what_is_restored() {
+    let text = "r6 = r1\nr7 = r2\nr8 = r3
+                r0 = 0
+                if r1 == 1 goto a
+                r0 = r6
+                exit
+             a: r0 = r7
+                exit";
+    let lines = listing(text);
+    assert_eq!(lines.iter().filter(|line| *line == "ret").count(), 1, "{lines:?}");
+}
+
+/// Programs of every kind of instruction, for [`all_code_decodes`].
+const MIXED: &str = "
+        r6 = r1
+        r7 = 0x123456789abcdef ll
+        r0 = 0
+        *(u64 *)(r10 - 8) = r6
+    next:
+        r0 += r7
+        r1 = r10
+        r1 += -8
+        r2 = 8
+        call inner
+        w8 = w0
+        r8 %= r7
+        r8 s/= -3
+        lock *(u64 *)(r10 - 8) += r8
+        r8 = atomic_fetch_or((u64 *)(r10 - 8), r8)
+        r9 = (s16)r8
+        r9 <<= r8
+        w9 >>= w0
+        r9 = be64 r9
+        if r9 s> 100 goto next
+        if w0 & 16 goto over
+        goto end
+    over:
+        r0 = bswap16 r0
+        *(u8 *)(r10 - 9) = r6
+        *(u16 *)(r10 - 12) = 7
+    end:
+        exit
+    inner:
+        r0 = *(s8 *)(r1 + 0)
+        r3 = r0
+        r3 /= r2
+        if r3 == 0 goto out
+        r0 = r3
+        exit
+    out:
+        r0 ^= -1
+        exit";
+
+#[test]
+fn all_code_decodes_and_instructions_begin_where_the_table_says() {
+    for far in [true, false] {
+        let program = Program::new(MIXED);
+        let (code, offsets) = program.layout(&|_| !far);
+        let mut starts = Vec::new();
+        for insn in &mut Decoder::with_ip(64, &code, ADDRESS, DecoderOptions::NONE) {
+            assert_ne!(insn.mnemonic(), Mnemonic::INVALID);
+            starts.push((insn.ip() - ADDRESS) as u32);
+            if matches!(
+                insn.flow_control(),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            ) {
+                let target = insn.near_branch_target().wrapping_sub(ADDRESS);
+                assert!(target < code.len() as u64);
+            }
+        }
+        starts.push(code.len() as u32);
+        for (slot, offset) in offsets.iter().enumerate() {
+            assert!(starts.contains(offset), "slot {slot} is in the middle of an instruction");
+        }
+        assert!(offsets.is_sorted());
+        assert_eq!(offsets.last(), Some(&(code.len() as u32)));
+    }
+}

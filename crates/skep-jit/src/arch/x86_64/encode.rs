@@ -551,3 +551,7 @@ const fn vex(map: u8, pp: u8, width: Width, reg: Gpr, vvvv: u8, opcode: u8, rm: 
 const fn as_i8(value: i32) -> Option<u8> {
     if value >= i8::MIN as i32 && value <= i8::MAX as i32 { Some(value as u8) } else { None }
 }
+
+#[cfg(test)]
+#[path = "encode_tests.rs"]
+mod tests;

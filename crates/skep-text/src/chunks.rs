@@ -152,7 +152,7 @@ impl Chunks {
         self.list(index);
     }
 
-    /// Gives the chunks of `block` back from its `count`th on; it keeps its place.
+    /// Gives the chunks of `block` back from its `count`th on; it keeps its place. Nothing ran in them.
     pub(crate) fn shrink(&mut self, block: &Block, count: u32) {
         debug_assert!(0 < count && count <= self.nodes[block.0 as usize].count);
         self.cut(block.0, count);
@@ -222,7 +222,7 @@ impl Chunks {
             previous: NONE,
             next: NONE,
             free: true,
-            // Conservative for a draft that is cut: its tail was never written, but may have been used before.
+            // As used as the run it is cut from: in what a draft gives back nothing has run.
             reused: node.reused,
         });
         if node.after != NONE {
@@ -490,6 +490,7 @@ mod tests {
             let mut chunks = Chunks::new();
             let mut naive = Naive::default();
             let mut live: Vec<(Block, u32, u32)> = Vec::new();
+            let mut ever_freed = std::collections::BTreeSet::new();
             let mut added = 0;
             for step in steps {
                 match step {
@@ -521,12 +522,17 @@ mod tests {
                         prop_assert_eq!(found.is_some(), fits, "for {} chunks", count);
                         if let Some(found) = found {
                             naive.set(found.start, count, true);
+                            // It may err on the safe side: a run is as used as its most used chunk was.
+                            let run = found.start..found.start + count;
+                            prop_assert!(found.reused || ever_freed.range(run).next().is_none());
+                            prop_assert!(!found.reused || !ever_freed.is_empty());
                             live.push((found.block, found.start, count));
                         }
                     }
                     Step::Free(which) if !live.is_empty() => {
                         let (block, start, count) = live.swap_remove(which % live.len());
                         chunks.free(block);
+                        ever_freed.extend(start..start + count);
                         naive.set(start, count, false);
                     }
                     Step::Shrink(which, to) if !live.is_empty() => {

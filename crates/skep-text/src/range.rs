@@ -57,14 +57,9 @@ impl Reservation {
     }
 
     fn of(bytes: usize, near: Option<usize>) -> Result<Self> {
-        if let Some(near) = near {
-            for start in places_near(near, bytes, &procfs::mappings()) {
-                // Whatever is wrong with this place, the next may be better.
-                if let Ok(whole) = reserve(start, bytes + 2 * page_size(), MapFlags::FIXED_NOREPLACE) {
-                    let slots = whole.start + page_size()..whole.end - page_size();
-                    return Ok(Self { whole, slots });
-                }
-            }
+        if let Some(whole) = near.and_then(|near| reserve_near(near, bytes + 2 * page_size())) {
+            let slots = whole.start + page_size()..whole.end - page_size();
+            return Ok(Self { whole, slots });
         }
         // One pack more than needed, so that a multiple of a pack's size lies in it with a page before it.
         let whole = reserve(0, bytes + PACK_BYTES + 2 * page_size(), MapFlags::empty())?;
@@ -79,6 +74,26 @@ impl Drop for Reservation {
         // mappings, when a neighbour's must be split) leaks addresses.
         let _ = unsafe { munmap(ptr::without_provenance_mut(self.whole.start), self.whole.len()) };
     }
+}
+
+/// Reserves `len` bytes, two of its pages for guards, within a direct call of `near`.
+fn reserve_near(near: usize, len: usize) -> Option<Range<usize>> {
+    /// Other threads map memory too; a place that one of them took is looked for again so many times.
+    const ATTEMPTS: usize = 10;
+
+    for _ in 0..ATTEMPTS {
+        let mut taken = false;
+        for start in places_near(near, len, &procfs::mappings()) {
+            match reserve(start, len, MapFlags::FIXED_NOREPLACE) {
+                Ok(whole) => return Some(whole),
+                Err(errno) => taken |= errno == Errno::EXIST,
+            }
+        }
+        if !taken {
+            break;
+        }
+    }
+    None
 }
 
 /// Maps inaccessible addresses that cost no memory.
@@ -108,9 +123,9 @@ pub(crate) unsafe fn reserve_again(range: Range<usize>) -> Result<()> {
     unsafe { mmap_anonymous(at, range.len(), ProtFlags::empty(), flags) }.map(drop)
 }
 
-/// Where `bytes` and a guard page on each side fit, nearest to `near` first; what lies below goes before what lies
-/// above, for heaps grow upwards.
-fn places_near(near: usize, bytes: usize, mappings: &[(Range<usize>, String)]) -> Vec<usize> {
+/// Where `len` bytes fit whose second page begins a pack, nearest to `near` first; what lies below goes before what
+/// lies above, for heaps grow upwards.
+fn places_near(near: usize, len: usize, mappings: &[(Range<usize>, String)]) -> Vec<usize> {
     let window = near.saturating_sub(arch::NEAR).max(LOWEST)..near.saturating_add(arch::NEAR);
     let mut below = Vec::new();
     let mut above = Vec::new();
@@ -127,7 +142,7 @@ fn places_near(near: usize, bytes: usize, mappings: &[(Range<usize>, String)]) -
         let (low, high) = (gap.start.max(window.start), gap.end.min(window.end));
         let lowest =
             low.saturating_add(page_size()).checked_next_multiple_of(PACK_BYTES).unwrap_or(usize::MAX);
-        let highest = high.saturating_sub(bytes + page_size()) / PACK_BYTES * PACK_BYTES;
+        let highest = high.saturating_sub(len - page_size()) / PACK_BYTES * PACK_BYTES;
         if lowest > highest {
             continue;
         }
@@ -162,11 +177,12 @@ mod tests {
             mapping(401 * G, 401 * G + M, "[stack]"),
         ];
         let near = 400 * G + M;
-        let places = places_near(near, bytes, &maps);
+        let len = bytes + 2 * page_size();
+        let places = places_near(near, len, &maps);
         assert!(!places.is_empty());
         assert!(places[0] < 400 * G, "below comes first");
         for place in places {
-            let range = place..place + bytes + 2 * page_size();
+            let range = place..place + len;
             assert!((place + page_size()).is_multiple_of(PACK_BYTES));
             assert!(near - arch::NEAR <= range.start && range.end <= near + arch::NEAR);
             for (mapping, name) in &maps {

@@ -9,6 +9,7 @@
 //! no more than a constant times the file's size. Names are the exception, many may share one string; they
 //! are kept as offsets, and [`MAX_NAME`] bounds what a copy costs.
 
+use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -160,10 +161,10 @@ impl Elf {
 pub(crate) fn name_at(strings: &[u8], offset: u32) -> Result<&str, &'static str> {
     let rest = strings.get(offset as usize..).ok_or("it lies beyond the strings")?;
     let window = &rest[..rest.len().min(MAX_NAME + 1)];
-    match window.iter().position(|&byte| byte == 0) {
-        Some(end) => std::str::from_utf8(&window[..end]).map_err(|_| "it is not UTF-8"),
-        None if window.len() > MAX_NAME => Err("it is longer than 1024 bytes"),
-        None => Err("it has no end"),
+    match CStr::from_bytes_until_nul(window) {
+        Ok(name) => name.to_str().map_err(|_| "it is not UTF-8"),
+        Err(_) if window.len() > MAX_NAME => Err("it is longer than 1024 bytes"),
+        Err(_) => Err("it has no end"),
     }
 }
 

@@ -74,6 +74,14 @@ impl Functions {
         self.all.binary_search_by_key(&(section, start), |f| (f.section, f.start)).ok()
     }
 
+    /// The symbol of the program that starts at that byte of a section.
+    pub(crate) fn program_at(&self, section: usize, start: u64) -> Option<usize> {
+        let function = self.starting_at(section, start)?;
+        // Programs are in the order of their functions.
+        let at = self.programs.binary_search_by_key(&function, |&(_, function)| function).ok()?;
+        Some(self.programs[at].0)
+    }
+
     /// Programs are the exported functions of sections other than `.text`. An object that has none and says
     /// so by having used no section at all may mean those of `.text`.
     fn programs_among(&self, elf: &Elf, names: &[CodeRange]) -> Vec<(usize, usize)> {
@@ -113,7 +121,10 @@ fn check(elf: &Elf, all: &[CodeRange]) -> Result<(), Error> {
     let mut before: Option<CodeRange> = None;
     for function in all {
         let CodeRange { section, start, end, .. } = *function;
-        let reason = if end > elf.sections[section].size {
+        let name = elf.symbol_name(&elf.symbols[function.symbol])?;
+        let reason = if name.is_empty() {
+            "has no name"
+        } else if end > elf.sections[section].size {
             "reaches beyond the section's end"
         } else if start % SLOT != 0 || end % SLOT != 0 {
             "does not divide into instructions of 8 bytes"
@@ -126,7 +137,7 @@ fn check(elf: &Elf, all: &[CodeRange]) -> Result<(), Error> {
             continue;
         };
         return Err(Error::FunctionMalformed {
-            function: elf.symbol_name(&elf.symbols[function.symbol])?.into(),
+            function: name.into(),
             section: elf.sections[section].name.to_string(),
             start,
             end,

@@ -26,7 +26,7 @@
 //!
 //! let program = object.program("firewall")?.source(None)?;
 //! assert_eq!(program.program_type.name, "xdp");
-//! assert_eq!(program.insns.len(), 871);
+//! assert_eq!(program.functions[0].name, "firewall");
 //! assert!(program.lines[0].text.contains("ctx->data_end"));
 //! # Ok::<(), skep_elf::Error>(())
 //! ```

@@ -1,7 +1,7 @@
 //! What `.BTF.ext` says about the functions of a linked program: source lines, and CO-RE relocations, which
 //! are refused by name.
 
-use std::collections::HashMap;
+use std::ffi::CStr;
 use std::sync::Arc;
 
 use skep_abi::{Function, LineInfo};
@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::functions::CodeRange;
 use crate::object::Parsed;
 
-/// The longest source line that is kept, in bytes.
-const MAX_LINE: usize = 1024;
+/// The longest source line or file name that is kept, in bytes.
+const MAX_LINE: usize = 512;
 
 /// The lines of a linked program, ascending by slot.
 pub(crate) fn lines(
@@ -22,7 +22,7 @@ pub(crate) fn lines(
     origins: &[CodeRange],
 ) -> Result<Vec<LineInfo>, Error> {
     let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(Vec::new()) };
-    let mut texts = Texts { btf, known: HashMap::new() };
+    let mut texts = Texts::new(btf);
     let mut lines = Vec::new();
     for_each(object, &ext.lines, origins, |index, offset, [file, text, position]| {
         let slot = functions[index].start + (u64::from(offset) - origins[index].start) as u32 / SLOT;
@@ -81,28 +81,42 @@ fn for_each(
     Ok(())
 }
 
-/// Strings, each made once.
+/// Strings, most of them made once: a table in which a string takes the place of another that falls on the
+/// same entry. Losing one costs a second copy of it, never more, so that no choice of offsets is expensive.
 struct Texts<'a> {
     btf: &'a Btf,
-    known: HashMap<u32, Arc<str>>,
+    known: Vec<Option<(u32, Arc<str>)>>,
 }
 
-impl Texts<'_> {
+impl<'a> Texts<'a> {
+    const ENTRIES_LOG2: u32 = 8;
+
+    fn new(btf: &'a Btf) -> Self {
+        Self { btf, known: vec![None; 1 << Self::ENTRIES_LOG2] }
+    }
+
     /// The string at that offset. Long ones are cut, for strings in a file may overlap, and all of them
     /// together could be far larger than the file.
     fn text(&mut self, offset: u32) -> Result<Arc<str>, Error> {
-        if let Some(text) = self.known.get(&offset) {
+        // The multiplier is 2^32 divided by the golden ratio, which spreads neighbouring offsets.
+        let entry = &mut self.known[(offset.wrapping_mul(0x9e37_79b9) >> (32 - Self::ENTRIES_LOG2)) as usize];
+        if let Some((known, text)) = entry
+            && *known == offset
+        {
             return Ok(text.clone());
         }
         let bytes = self.btf.strings().get(offset as usize..).ok_or(Error::BtfDamaged {
-            section: ".BTF.ext",
-            offset: 0,
+            section: ".BTF",
+            offset: offset as usize,
             reason: "a line record names a string that lies beyond the strings",
         })?;
         let bytes = &bytes[..bytes.len().min(MAX_LINE)];
-        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-        let text: Arc<str> = String::from_utf8_lossy(&bytes[..end]).into();
-        self.known.insert(offset, text.clone());
+        let bytes = CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes);
+        let text: Arc<str> = match std::str::from_utf8(bytes) {
+            Ok(text) => text.into(),
+            Err(_) => String::from_utf8_lossy(bytes).into(),
+        };
+        *entry = Some((offset, text.clone()));
         Ok(text)
     }
 }

@@ -269,20 +269,18 @@ impl Linker<'_> {
 
     /// The section that a symbol is defined in.
     fn home(&self, here: &Here, symbol: &Symbol) -> Result<usize, Error> {
+        let nowhere = match symbol.place {
+            Place::Section(home) => return Ok(home),
+            Place::Undefined => None,
+            Place::Common => Some("COMMON"),
+            Place::Absolute => Some("ABSOLUTE"),
+        };
         let section = self.section_name(here.function.section);
-        let offset = here.offset();
-        match symbol.place {
-            Place::Section(home) => Ok(home),
-            Place::Undefined => {
-                Err(Error::UnresolvedSymbol { section, offset, symbol: self.symbol_name(symbol)? })
-            }
-            Place::Common | Place::Absolute => Err(Error::DataNotLoaded {
-                section,
-                offset,
-                symbol: self.symbol_name(symbol)?,
-                target: if symbol.place == Place::Common { "COMMON" } else { "ABSOLUTE" }.into(),
-            }),
-        }
+        let (offset, symbol) = (here.offset(), self.symbol_name(symbol)?);
+        Err(match nowhere {
+            None => Error::UnresolvedSymbol { section, offset, symbol },
+            Some(target) => Error::DataNotLoaded { section, offset, symbol, target: target.into() },
+        })
     }
 
     /// Refuses data that holds addresses, which nobody fills in.

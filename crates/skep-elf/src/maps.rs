@@ -17,8 +17,9 @@ use std::ops::Range;
 use skep_abi::{MapDef, MapFlags, MapKind};
 
 use crate::btf::{Btf, Kind, Member, Type};
-use crate::elf::{Elf, Place, SymbolKind};
+use crate::elf::{Elf, Place};
 use crate::error::Error;
+use crate::functions::Functions;
 use crate::object::{EntryTarget, MapEntry, ObjectMap};
 
 /// What a map may say about itself.
@@ -43,12 +44,17 @@ pub(crate) const SECTION: &str = ".maps";
 pub(crate) struct Declared {
     pub(crate) map: ObjectMap,
     pub(crate) range: Range<u64>,
-    /// Where its initial values start.
-    values: u64,
+    /// Where its initial values start, if it has any.
+    values: Option<u64>,
 }
 
 /// Reads every declaration in section number `section`, in the section's order.
-pub(crate) fn declared(elf: &Elf, btf: Option<&Btf>, section: usize) -> Result<Vec<Declared>, Error> {
+pub(crate) fn declared(
+    elf: &Elf,
+    btf: Option<&Btf>,
+    functions: &Functions,
+    section: usize,
+) -> Result<Vec<Declared>, Error> {
     let btf = btf.ok_or(Error::MapsWithoutBtf { missing: ".BTF" })?;
     let variables = btf.data_section(SECTION)?.ok_or(Error::MapsWithoutBtf { missing: "types for them" })?;
     let size = elf.sections[section].size;
@@ -65,7 +71,7 @@ pub(crate) fn declared(elf: &Elf, btf: Option<&Btf>, section: usize) -> Result<V
                 reason: "lies beyond the end of section .maps",
             });
         }
-        let values = start + u64::from(attributes.values_offset);
+        let values = attributes.values.map(|_| start + u64::from(attributes.values_offset));
         maps.push(Declared { map: attributes.define(btf, variable.name, true)?, range, values });
     }
     maps.sort_by_key(|declared| declared.range.start);
@@ -77,7 +83,7 @@ pub(crate) fn declared(elf: &Elf, btf: Option<&Btf>, section: usize) -> Result<V
             });
         }
     }
-    initial_values(elf, section, &mut maps)?;
+    initial_values(elf, functions, section, &mut maps)?;
     Ok(maps)
 }
 
@@ -87,30 +93,39 @@ pub(crate) fn at(maps: &[Range<u64>], address: u64) -> Option<usize> {
 }
 
 /// Fills in what relocations in `.maps` say: which maps and programs the elements name at first.
-fn initial_values(elf: &Elf, section: usize, maps: &mut [Declared]) -> Result<(), Error> {
+fn initial_values(
+    elf: &Elf,
+    functions: &Functions,
+    section: usize,
+    maps: &mut [Declared],
+) -> Result<(), Error> {
     let ranges: Vec<_> = maps.iter().map(|declared| declared.range.clone()).collect();
     for relocation in &elf.sections[section].relocations {
         let symbol = elf.target(relocation);
         let offset = relocation.offset;
-        // The structure's size does not count the elements of `values`: what follows it up to the next map does.
+        // The structure's size does not count the elements of `values`: they fill what follows it.
         let after = ranges.partition_point(|range| range.start <= offset);
-        let owner = maps[..after].last_mut().filter(|declared| offset >= declared.values);
-        let Some(Declared { map, values, .. }) = owner else { continue };
-        if !(offset - *values).is_multiple_of(8) {
-            continue;
-        }
+        let owner = maps[..after].last_mut().and_then(|declared| Some((&mut declared.map, declared.values?)));
+        let Some((map, values)) = owner.filter(|(_, values)| offset >= *values) else {
+            return Err(Error::PointerInData {
+                section: SECTION.into(),
+                offset,
+                symbol: elf.symbol_name(symbol)?.into(),
+            });
+        };
         let addend = elf.data(section).get(offset as usize..offset as usize + 8);
         let addend = addend.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
         let address = symbol.value.wrapping_add(addend);
         let holds_maps = map.def.inner.is_some();
         let target = match symbol.place {
-            Place::Section(home) if home == section && holds_maps => {
+            Place::Section(home) if holds_maps && home == section => {
                 // Fits: there are fewer maps than bytes in the section.
                 at(&ranges, address).map(|index| EntryTarget::Map(index as u32))
             }
-            Place::Section(_) if symbol.kind == SymbolKind::Function && !holds_maps && symbol.exported => {
-                Some(EntryTarget::Program(elf.symbol_name(symbol)?.into()))
-            }
+            Place::Section(home) if !holds_maps => match functions.program_at(home, address) {
+                Some(program) => Some(EntryTarget::Program(elf.symbol_name(&elf.symbols[program])?.into())),
+                None => None,
+            },
             _ => None,
         };
         let Some(target) = target else {
@@ -121,11 +136,12 @@ fn initial_values(elf: &Elf, section: usize, maps: &mut [Declared]) -> Result<()
                 expected: if holds_maps { "map" } else { "program" },
             });
         };
-        let index = u32::try_from((offset - *values) / 8).ok().filter(|&index| index < map.def.max_entries);
-        let Some(index) = index else {
+        let distance = offset - values;
+        let index = u32::try_from(distance / 8).ok().filter(|&index| index < map.def.max_entries);
+        let Some(index) = index.filter(|_| distance.is_multiple_of(8)) else {
             return Err(Error::MapMalformed {
                 map: map.def.name.clone(),
-                reason: "has more initial values than max_entries",
+                reason: "has initial values beyond max_entries",
             });
         };
         map.entries.push(MapEntry { index, target });

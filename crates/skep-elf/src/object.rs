@@ -1,6 +1,5 @@
 //! The object as its users see it.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -103,18 +102,20 @@ impl Object {
             (Some(btf), Some(section)) => Some(Ext::parse(&elf, btf, section)?),
             _ => None,
         };
+        let functions = Functions::parse(&elf)?;
         let mut roles = vec![Role::Other; elf.sections.len()];
         let mut object_maps = Vec::new();
         let mut map_ranges = Vec::new();
         if let Some(section) = elf.section(maps::SECTION) {
             roles[section] = Role::Maps;
-            for declared in maps::declared(&elf, btf.as_ref(), section)? {
+            for declared in maps::declared(&elf, btf.as_ref(), &functions, section)? {
                 object_maps.push(declared.map);
                 map_ranges.push(declared.range);
             }
         }
         for (index, section) in elf.sections.iter().enumerate() {
-            if &*section.name == "maps" && section.content == Content::Data && section.size > 0 {
+            let legacy = &*section.name == "maps" || section.name.starts_with("maps/");
+            if legacy && section.content == Content::Data && section.size > 0 {
                 return Err(Error::LegacyMaps { section: section.name.to_string() });
             }
             if data::is_data(section) {
@@ -128,7 +129,6 @@ impl Object {
             _ => None,
         };
         data::variables(&elf, btf.as_ref(), map_of, &mut object_maps)?;
-        let functions = Functions::parse(&elf)?;
         let license = license(&elf);
         let gpl_compatible = is_gpl_compatible(&license);
         let object = Arc::new(Parsed { elf, btf, ext, roles, map_ranges, functions, gpl_compatible });
@@ -184,22 +184,20 @@ impl Object {
             .find(|(_, variable)| variable.name == name)
     }
 
-    /// The value that a global variable has before any program runs.
+    /// The value that a global variable has before any program runs; `None` stands for zeroes.
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchVariable`].
-    pub fn initial_value(&self, name: &str) -> Result<Cow<'_, [u8]>, Error> {
+    pub fn initial_value(&self, name: &str) -> Result<Option<&[u8]>, Error> {
         let (map, variable) =
             self.variable(name).ok_or_else(|| Error::NoSuchVariable { name: name.into() })?;
-        Ok(match &self.maps[map as usize].initial {
-            Some(bytes) => Cow::Borrowed(&bytes[variable.range()]),
-            None => Cow::Owned(vec![0; variable.size as usize]),
-        })
+        Ok(self.maps[map as usize].initial.as_ref().map(|bytes| &bytes[variable.range()]))
     }
 
     /// Gives a global variable another value before any program runs; the only way to change those in
-    /// `.rodata`, which the verifier takes for constants.
+    /// `.rodata`, which the verifier takes for constants. The first change in a section of zeroes makes room
+    /// for all of it.
     ///
     /// # Errors
     ///
@@ -250,7 +248,9 @@ impl Program {
     ///
     /// [`Error::UnknownSection`].
     pub fn program_type(&self) -> Result<&'static ProgramType, Error> {
-        ProgramType::from_section(&self.section).ok_or_else(|| Error::UnknownSection {
+        // libbpf's mark for programs that are loaded on demand alone says nothing here, where all are.
+        let section = self.section.strip_prefix('?').unwrap_or(&self.section);
+        ProgramType::from_section(section).ok_or_else(|| Error::UnknownSection {
             program: self.name.clone(),
             section: self.section.clone(),
         })

@@ -162,12 +162,12 @@ impl Btf {
         let offset = self.types.start + at;
         let types = &self.bytes[..self.types.end];
         let cut = |reason| self.damaged(offset, reason);
-        let head = types.get(offset..offset + 12).ok_or(cut("a type is cut off"))?;
+        let head = types.get(offset..offset + 12).ok_or_else(|| cut("a type is cut off"))?;
         let info = u32_at(head, 4);
-        let kind = Kind::from_number(info >> 24 & 0x1f).ok_or(cut("a type is of an unknown kind"))?;
+        let kind = Kind::from_number(info >> 24 & 0x1f).ok_or_else(|| cut("a type is of an unknown kind"))?;
         let count = info & 0xffff;
         let end = offset + 12 + kind.tail_bytes(count as usize);
-        let tail = types.get(offset + 12..end).ok_or(cut("a type is cut off"))?;
+        let tail = types.get(offset + 12..end).ok_or_else(|| cut("a type is cut off"))?;
         let ty = Type {
             kind,
             name: u32_at(head, 0),

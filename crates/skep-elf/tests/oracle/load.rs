@@ -1,0 +1,85 @@
+//! The promise about bytes that nobody vouches for: loading them ends, without a panic, in an error or in
+//! programs whose every reference leads somewhere.
+
+use skep_abi::{MapKind, ProgramSource, RAW};
+use skep_elf::{EntryTarget, Object};
+use skep_isa::{CallTarget, Imm64, Insn};
+
+/// Loads `bytes` and everything in them. Says how many programs could be linked.
+///
+/// # Panics
+///
+/// Where the promise is broken.
+#[allow(unreachable_pub)] // the fuzzer and the tests include this file, each its own way
+pub fn check(bytes: &[u8]) -> usize {
+    let object = match Object::parse(bytes) {
+        Ok(object) => object,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return 0;
+        }
+    };
+    check_maps(&object);
+    // All programs of a hostile file may share one large function: a few are enough.
+    let mut linked = 0;
+    for program in object.programs().iter().take(16) {
+        if let Err(error) = program.source(None) {
+            assert!(!error.to_string().is_empty());
+        }
+        if let Ok(source) = program.source(Some(&RAW)) {
+            check_source(&object, &source);
+            linked += 1;
+        }
+    }
+    linked
+}
+
+fn check_maps(object: &Object) {
+    for map in object.maps() {
+        let def = &map.def;
+        if let Some(initial) = &map.initial {
+            assert_eq!(initial.len(), def.value_size as usize, "{}", def.name);
+        }
+        for variable in &map.variables {
+            assert!(variable.range().end <= def.value_size as usize, "{}", variable.name);
+        }
+        for entry in &map.entries {
+            assert!(entry.index < def.max_entries, "{}", def.name);
+            match &entry.target {
+                EntryTarget::Map(map) => assert!((*map as usize) < object.maps().len(), "{}", def.name),
+                EntryTarget::Program(name) => assert!(object.program(name).is_ok(), "{}", def.name),
+            }
+        }
+        if matches!(def.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps) {
+            assert!(def.inner.as_ref().is_some_and(|inner| inner.inner.is_none()), "{}", def.name);
+        } else {
+            assert!(def.inner.is_none(), "{}", def.name);
+        }
+    }
+}
+
+fn check_source(object: &Object, source: &ProgramSource) {
+    let length = source.insns.len() as i64;
+    let starts: Vec<_> = source.functions.iter().map(|function| i64::from(function.start)).collect();
+    assert_eq!(starts.first(), Some(&0));
+    assert!(starts.is_sorted_by(|a, b| a < b) && starts.iter().all(|&start| start < length));
+    for (slot, insn) in (0i64..).zip(&source.insns) {
+        match *insn {
+            Insn::Call { target: CallTarget::Local(distance) }
+            | Insn::LoadImm64 { value: Imm64::Function(distance), .. } => {
+                assert!(starts.binary_search(&(slot + 1 + i64::from(distance))).is_ok(), "slot {slot}");
+            }
+            Insn::LoadImm64 { value: Imm64::Map(map), .. } => {
+                assert!((map as usize) < object.maps().len(), "slot {slot}");
+            }
+            Insn::LoadImm64 { value: Imm64::MapValue { map, offset }, .. } => {
+                assert!(offset <= object.maps()[map as usize].def.value_size, "slot {slot}");
+            }
+            Insn::LoadImm64 { value, .. } => assert!(matches!(value, Imm64::Value(_)), "slot {slot}"),
+            _ => {}
+        }
+    }
+    assert!(skep_isa::encode(&source.insns).is_ok());
+    assert!(source.lines.is_sorted_by_key(|line| line.slot));
+    assert!(source.lines.iter().all(|line| i64::from(line.slot) < length));
+}

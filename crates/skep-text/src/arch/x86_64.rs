@@ -14,7 +14,7 @@
 //! What may be changed: another way to serialize. Not: leaving it out because it works on the desk.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::x86_64::{__cpuid_count, CpuidResult};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 /// Any two places in a range of this size are within a `rel32` of each other, with much to spare.
@@ -75,19 +75,27 @@ fn serialize() {
         MFENCE => unsafe { asm!("mfence", options(nostack, preserves_flags)) },
         // CPUID serializes everywhere. The answer does not matter; under a hypervisor it costs a microsecond.
         _ => {
-            std::hint::black_box(__cpuid(0));
+            std::hint::black_box(cpuid(0, 0));
         }
     }
 }
 
 fn cheapest_way() -> u8 {
-    let leaf0 = __cpuid(0);
+    let leaf0 = cpuid(0, 0);
     // SERIALIZE: CPUID.(EAX=7,ECX=0):EDX[14] (Intel SDM volume 2, "SERIALIZE").
-    if leaf0.eax >= 7 && __cpuid_count(7, 0).edx >> 14 & 1 == 1 {
+    if leaf0.eax >= 7 && cpuid(7, 0).edx >> 14 & 1 == 1 {
         return SERIALIZE;
     }
     // AMD counts MFENCE among the serializing instructions (APM volume 2, "Serializing Instructions"); Intel
     // does not.
     let vendor = [leaf0.ebx, leaf0.edx, leaf0.ecx].map(u32::to_le_bytes).concat();
     if vendor == b"AuthenticAMD" || vendor == b"HygonGenuine" { MFENCE } else { CPUID }
+}
+
+fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
+    #[allow(unused_unsafe, reason = "it became a safe function after Rust 1.88")]
+    // SAFETY: every x86-64 CPU has the instruction.
+    unsafe {
+        __cpuid_count(leaf, subleaf)
+    }
 }

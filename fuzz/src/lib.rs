@@ -4,6 +4,8 @@
 //! The promises themselves stand beside the crates they are about, where tests on stable Rust make them for
 //! bounded numbers of random inputs; here is only what turns a fuzzer's bytes into their arguments.
 
+#[path = "../../crates/skep-elf/tests/oracle/load.rs"]
+mod load;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
 mod roundtrip;
 
@@ -14,4 +16,10 @@ pub fn isa_roundtrip(data: &[u8]) {
     if let Ok(text) = str::from_utf8(data) {
         roundtrip::check_text(text);
     }
+}
+
+/// Any bytes load or are refused, and every reference of a program that loads leads somewhere. Start from
+/// real objects (`cargo fuzz run elf_load CORPUS examples bench/programs`): noise does not get past the header.
+pub fn elf_load(data: &[u8]) {
+    load::check(data);
 }

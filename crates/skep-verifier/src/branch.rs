@@ -109,7 +109,7 @@ pub(crate) fn mirrored(cond: Cond) -> Cond {
 }
 
 /// Narrows `a` and `b` to where `a cond b`; false if nowhere.
-fn narrow<const W: u32>(cond: Cond, a: &mut Num<W>, b: &mut Num<W>) -> bool {
+pub(crate) fn narrow<const W: u32>(cond: Cond, a: &mut Num<W>, b: &mut Num<W>) -> bool {
     match cond {
         Cond::Eq => {
             if !a.meet(b) {

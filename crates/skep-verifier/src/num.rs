@@ -356,3 +356,180 @@ impl<const W: u32> Num<W> {
         self.umin <= self.umax && self.smin <= self.smax
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: u32 = 4;
+    type N = Num<W>;
+    const ALL: std::ops::Range<u64> = 0..1 << W;
+
+    fn contains(n: &N, value: u64) -> bool {
+        let signed = N::signed(value);
+        n.bits.contains(value) && (n.umin..=n.umax).contains(&value) && (n.smin..=n.smax).contains(&signed)
+    }
+
+    fn members(n: &N) -> Vec<u64> {
+        ALL.filter(|value| contains(n, *value)).collect()
+    }
+
+    /// Every unsigned range, every signed range, every pattern of known bits, and mixtures of them.
+    fn samples() -> Vec<(N, Vec<u64>)> {
+        let mut raw = Vec::new();
+        for low in ALL {
+            for high in low..1 << W {
+                raw.push(N { umin: low, umax: high, ..N::UNKNOWN });
+                let (low, high) = (low as i64 + N::SMIN, high as i64 + N::SMIN);
+                raw.push(N { smin: low, smax: high, ..N::UNKNOWN });
+            }
+        }
+        for mask in ALL {
+            for value in ALL.filter(|value| value & mask == 0) {
+                raw.push(N { bits: Tnum { value, mask }, ..N::UNKNOWN });
+            }
+        }
+        let pure = raw.len();
+        for at in 0..pure {
+            let mut mixed = raw[at];
+            let other = &raw[(at * 7 + 3) % pure];
+            if mixed.meet(other) {
+                raw.push(mixed);
+            }
+        }
+        let mut samples = Vec::new();
+        for mut n in raw {
+            let before = members(&n);
+            let exists = n.normal();
+            assert!(exists || before.is_empty(), "{n:?} had {before:?}");
+            if exists && !before.is_empty() {
+                assert_eq!(members(&n), before, "normal form changed the members of {n:?}");
+                if !samples.iter().any(|(known, _)| *known == n) {
+                    samples.push((n, before));
+                }
+            }
+        }
+        samples
+    }
+
+    fn signed_op(a: u64, b: u64, op: fn(i64, i64) -> i64) -> u64 {
+        op(N::signed(a), N::signed(b)) as u64
+    }
+
+    #[test]
+    fn every_operator_contains_every_concrete_result_of_four_bit_numbers() {
+        type Op = (&'static str, fn(&N, &N) -> N, fn(u64, u64) -> u64);
+        let ops: [Op; 13] = [
+            ("+", N::add, u64::wrapping_add),
+            ("-", N::sub, u64::wrapping_sub),
+            ("*", N::mul, u64::wrapping_mul),
+            ("/", N::div, |a, b| a.checked_div(b).unwrap_or(0)),
+            ("%", N::rem, |a, b| a.checked_rem(b).unwrap_or(a)),
+            ("s/", N::sdiv, |a, b| if b == 0 { 0 } else { signed_op(a, b, i64::wrapping_div) }),
+            ("s%", N::srem, |a, b| if b == 0 { a } else { signed_op(a, b, i64::wrapping_rem) }),
+            ("&", N::and, |a, b| a & b),
+            ("|", N::or, |a, b| a | b),
+            ("^", N::xor, |a, b| a ^ b),
+            ("<<", N::shl, |a, b| a << (b % 4)),
+            (">>", N::shr, |a, b| a >> (b % 4)),
+            ("s>>", N::sar, |a, b| (N::signed(a) >> (b % 4)) as u64),
+        ];
+        let samples = samples();
+        for (name, op, concrete) in ops {
+            for (a, xs) in &samples {
+                for (b, ys) in &samples {
+                    let result = op(a, b);
+                    for x in xs {
+                        for y in ys {
+                            let value = concrete(*x, *y) & N::MASK;
+                            assert!(
+                                contains(&result, value),
+                                "{x} {name} {y} = {value}: {a:?} {name} {b:?} = {result:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        for (a, xs) in &samples {
+            assert!(xs.iter().all(|x| contains(&a.neg(), x.wrapping_neg() & N::MASK)), "-{a:?}");
+        }
+    }
+
+    #[test]
+    fn meeting_loses_no_common_member() {
+        let samples = samples();
+        for (a, xs) in &samples {
+            for (b, ys) in &samples {
+                let mut met = *a;
+                let exists = met.meet(b) && met.normal();
+                for x in xs.iter().filter(|x| ys.contains(x)) {
+                    assert!(exists && contains(&met, *x), "{x} is in {a:?} and {b:?}, not in {met:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn comparisons_keep_exactly_the_operands_for_which_they_hold() {
+        use crate::branch::narrow;
+        use skep_isa::Cond;
+        let conditions: [(Cond, fn(u64, u64) -> bool); 11] = [
+            (Cond::Eq, |a, b| a == b),
+            (Cond::Ne, |a, b| a != b),
+            (Cond::Gt, |a, b| a > b),
+            (Cond::Ge, |a, b| a >= b),
+            (Cond::Lt, |a, b| a < b),
+            (Cond::Le, |a, b| a <= b),
+            (Cond::Sgt, |a, b| N::signed(a) > N::signed(b)),
+            (Cond::Sge, |a, b| N::signed(a) >= N::signed(b)),
+            (Cond::Slt, |a, b| N::signed(a) < N::signed(b)),
+            (Cond::Sle, |a, b| N::signed(a) <= N::signed(b)),
+            (Cond::Set, |a, b| a & b != 0),
+        ];
+        let samples = samples();
+        for (cond, holds) in conditions {
+            for (a, xs) in &samples {
+                for (b, ys) in &samples {
+                    let (mut left, mut right) = (*a, *b);
+                    let possible = narrow(cond, &mut left, &mut right) && left.normal() && right.normal();
+                    let mut any = false;
+                    for x in xs {
+                        for y in ys.iter().filter(|y| holds(*x, **y)) {
+                            any = true;
+                            assert!(possible, "{x} {cond:?} {y} holds in {a:?}, {b:?}");
+                            assert!(
+                                contains(&left, *x) && contains(&right, *y),
+                                "{x} {cond:?} {y}: {a:?}, {b:?} became {left:?}, {right:?}"
+                            );
+                        }
+                    }
+                    // Known operands are decided.
+                    if a.as_constant().is_some() && b.as_constant().is_some() {
+                        assert_eq!(possible, any, "{a:?} {cond:?} {b:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_number_is_its_own_negation_and_quotient() {
+        let smallest = Num::<64>::constant(1 << 63);
+        let minus_one = Num::<64>::constant(u64::MAX);
+        assert_eq!(smallest.neg(), smallest);
+        assert_eq!(smallest.sdiv(&minus_one), smallest);
+        assert_eq!(smallest.srem(&minus_one), Num::constant(0));
+        let around = Num::<64> { smin: i64::MIN, smax: i64::MIN + 1, ..Num::UNKNOWN };
+        let negated = around.neg();
+        assert!(negated.smin == i64::MIN && negated.smax == i64::MAX, "{negated:?}");
+    }
+
+    #[test]
+    fn counts_that_may_reach_the_width_say_no_more_than_masked_ones() {
+        let one = Num::<32>::constant(1);
+        let count = Num::<32> { umin: 31, umax: 32, ..Num::UNKNOWN };
+        let shifted = one.shl(&count);
+        assert!(shifted.umin <= 1 && shifted.umax >= 1 << 31, "{shifted:?}"); // 1 << 32 is 1 << 0
+    }
+}

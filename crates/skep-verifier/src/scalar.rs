@@ -495,3 +495,218 @@ impl Scalar {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::branch::{assume, assume_not, holds};
+    use skep_isa::Cond;
+
+    /// A small generator of numbers, most of them near the places where things go wrong.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+
+        fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+            from[(self.next() >> 33) as usize % from.len()]
+        }
+
+        fn number(&mut self) -> u64 {
+            let edge = self.pick(&[0, 1 << 7, 1 << 15, 1 << 31, 1 << 32, 1 << 63, u64::MAX, 0xffff]);
+            match self.next() >> 61 {
+                0 => self.next(),
+                1 => self.next() >> 32,
+                2 => self.next() >> (self.next() & 63),
+                3 => (self.next() as i64 >> (self.next() & 63)) as u64,
+                4 => self.next() & 0x3f,
+                _ => edge.wrapping_add(self.next() & 7).wrapping_sub(3),
+            }
+        }
+    }
+
+    const OPS: [AluOp; 14] = [
+        AluOp::Add,
+        AluOp::Sub,
+        AluOp::Mul,
+        AluOp::Div,
+        AluOp::Sdiv,
+        AluOp::Or,
+        AluOp::And,
+        AluOp::Lsh,
+        AluOp::Rsh,
+        AluOp::Arsh,
+        AluOp::Mod,
+        AluOp::Smod,
+        AluOp::Xor,
+        AluOp::Mov,
+    ];
+    const CONDS: [Cond; 11] = [
+        Cond::Eq,
+        Cond::Ne,
+        Cond::Gt,
+        Cond::Ge,
+        Cond::Lt,
+        Cond::Le,
+        Cond::Sgt,
+        Cond::Sge,
+        Cond::Slt,
+        Cond::Sle,
+        Cond::Set,
+    ];
+    const WIDTHS: [Width; 2] = [Width::W32, Width::W64];
+
+    fn sign_extend(value: u64, from: Size, width: Width) -> u64 {
+        let wide = match from {
+            Size::B1 => i64::from(value as i8),
+            Size::B2 => i64::from(value as i16),
+            Size::B4 => i64::from(value as i32),
+            Size::B8 => value as i64,
+        };
+        if width == Width::W32 { u64::from(wide as u32) } else { wide as u64 }
+    }
+
+    fn swap(value: u64, order: ByteOrder, size: Size) -> u64 {
+        let value = value & (u64::MAX >> (64 - size.bits()));
+        match order {
+            ByteOrder::ToLittle => value,
+            ByteOrder::ToBig | ByteOrder::Swap => value.swap_bytes() >> (64 - size.bits()),
+        }
+    }
+
+    /// Random programs over four scalars, each run on numbers and on what is known of them: the number must
+    /// never leave what is known.
+    #[test]
+    fn no_sequence_of_operations_and_comparisons_loses_the_concrete_value() {
+        let mut random = Random(0x5eed_0001);
+        let mut narrowed = 0;
+        for round in 0..40_000 {
+            let mut known = [Scalar::UNKNOWN; 4];
+            let mut real: [u64; 4] = std::array::from_fn(|_| random.number());
+            let mut log = format!("{real:x?}");
+            for _ in 0..24 {
+                let (a, b) = ((random.next() & 3) as usize, (random.next() >> 9 & 3) as usize);
+                let width = random.pick(&WIDTHS);
+                match random.next() % 8 {
+                    0 | 1 => {
+                        let op = random.pick(&OPS);
+                        log += &format!("\n r{a} {op:?} {width:?} r{b}");
+                        known[a] = known[a].alu(op, width, &known[b]);
+                        real[a] = concrete(op, width, real[a], real[b]);
+                    }
+                    2 => {
+                        let (op, imm) = (random.pick(&OPS), random.number() as i32 as i64 as u64);
+                        log += &format!("\n r{a} {op:?} {width:?} {imm:#x}");
+                        known[a] = known[a].alu(op, width, &Scalar::constant(imm));
+                        real[a] = concrete(op, width, real[a], imm);
+                    }
+                    3 => match random.next() % 4 {
+                        0 => {
+                            log += &format!("\n r{a} = -r{a} {width:?}");
+                            known[a] = known[a].neg(width);
+                            real[a] = concrete(AluOp::Sub, width, 0, real[a]);
+                        }
+                        1 => {
+                            let from = random.pick(&[Size::B1, Size::B2, Size::B4]);
+                            log += &format!("\n r{a} = {width:?} s{from:?} r{b}");
+                            known[a] = known[b].sign_extended(from, width);
+                            real[a] = sign_extend(real[b], from, width);
+                        }
+                        2 => {
+                            let order =
+                                random.pick(&[ByteOrder::ToLittle, ByteOrder::ToBig, ByteOrder::Swap]);
+                            let size = random.pick(&[Size::B2, Size::B4, Size::B8]);
+                            log += &format!("\n r{a} {order:?} {size:?}");
+                            known[a] = known[a].endian(order, size);
+                            real[a] = swap(real[a], order, size);
+                        }
+                        _ => {
+                            let size = random.pick(&Size::ALL);
+                            log += &format!("\n r{a} = r{a} as {size:?}");
+                            known[a] = known[a].low_bytes(size);
+                            real[a] = swap(real[a], ByteOrder::ToLittle, size);
+                        }
+                    },
+                    kind => {
+                        let cond = random.pick(&CONDS);
+                        // Comparisons with numbers close by narrow most.
+                        let near = real[a].wrapping_add(random.next() & 15).wrapping_sub(7);
+                        let (other, value) =
+                            if kind > 5 { (known[b], real[b]) } else { (Scalar::constant(near), near) };
+                        let taken = holds(cond, width, real[a], value);
+                        log +=
+                            &format!("\n r{a} {cond:?} {width:?} {value:#x} (r{b}? {}): {taken}", kind > 5);
+                        let learned = if taken {
+                            assume(cond, width, &known[a], &other)
+                        } else {
+                            assume_not(cond, width, &known[a], &other)
+                        };
+                        let Some((left, right)) = learned else {
+                            panic!("round {round}: taken for impossible\n{log}\n{known:?}");
+                        };
+                        assert!(right.contains(value), "round {round}: {right:?}\n{log}");
+                        narrowed += u32::from(left != known[a]);
+                        known[a] = left;
+                        if kind > 5 && a != b {
+                            known[b] = right;
+                        }
+                    }
+                }
+                for (known, real) in known.iter().zip(&real) {
+                    assert!(known.contains(*real), "round {round}: {known:?} lacks {real:#x}\n{log}");
+                }
+            }
+        }
+        assert!(narrowed > 100_000, "the comparisons say too little to test anything: {narrowed}");
+    }
+
+    #[test]
+    fn what_one_view_learns_reaches_the_other() {
+        // 64 -> 32: one upper half.
+        let word = Word { umin: 5 << 32 | 10, umax: 5 << 32 | 20, ..Word::UNKNOWN };
+        let n = Scalar::from_views(word, Half::UNKNOWN).expect("exists");
+        assert_eq!((n.umin32, n.umax32, n.smin32, n.smax32), (10, 20, 10, 20));
+        // Two upper halves say nothing of the lower one.
+        let word = Word { umin: 10, umax: 5 << 32 | 20, ..Word::UNKNOWN };
+        let n = Scalar::from_views(word, Half::UNKNOWN).expect("exists");
+        assert_eq!((n.umin32, n.umax32), (0, u32::MAX));
+        // 32 -> 64: where the upper half is known.
+        let half = Half { umin: 3, umax: 7, ..Half::UNKNOWN };
+        let n = Scalar::from_views(Scalar::of_size(Size::B4).word(), half).expect("exists");
+        assert_eq!((n.umin, n.umax, n.smin, n.smax), (3, 7, 3, 7));
+        // And where it is not, nothing but the lower half.
+        let n = Scalar::from_views(Word::UNKNOWN, half).expect("exists");
+        assert_eq!((n.umin, n.umax32, n.smin), (3, 7, i64::MIN + 3));
+        // Signed, across zero.
+        let n = Scalar::signed_range(-5, 5);
+        assert_eq!((n.smin32, n.smax32), (-5, 5));
+        // A negative lower half says nothing of the sign of the whole.
+        let half = Half { smin: -1, smax: -1, ..Half::UNKNOWN };
+        let n = Scalar::from_views(Word::UNKNOWN, half).expect("exists");
+        assert!(n.contains(0xffff_ffff) && n.contains(u64::MAX), "{n:?}");
+    }
+
+    #[test]
+    fn sign_extension_forgets_the_upper_half() {
+        let n =
+            Scalar::constant(0x1234_5678_0000_00ff).alu(AluOp::Or, Width::W64, &Scalar::of_size(Size::B1));
+        let extended = n.sign_extended(Size::B1, Width::W64);
+        assert_eq!(extended, Scalar::constant(u64::MAX));
+        let unknown = Scalar::of_size(Size::B4).sign_extended(Size::B4, Width::W64);
+        assert_eq!((unknown.smin, unknown.smax), (i32::MIN.into(), i32::MAX.into()));
+        let half = Scalar::UNKNOWN.sign_extended(Size::B1, Width::W32);
+        assert_eq!((half.umax, half.smin32, half.smax32), (0xffff_ffff, -128, 127));
+    }
+
+    #[test]
+    fn text_is_short() {
+        assert_eq!(Scalar::constant(u64::MAX).to_string(), "-1");
+        assert_eq!(Scalar::UNKNOWN.to_string(), "scalar()");
+        assert_eq!(Scalar::of_size(Size::B1).to_string(), "scalar(umax=255,var_off=(0x0; 0xff))");
+    }
+}

@@ -474,7 +474,8 @@ mod tests {
     fn comparisons_keep_exactly_the_operands_for_which_they_hold() {
         use crate::branch::narrow;
         use skep_isa::Cond;
-        let conditions: [(Cond, fn(u64, u64) -> bool); 11] = [
+        type Holds = fn(u64, u64) -> bool;
+        let conditions: [(Cond, Holds); 11] = [
             (Cond::Eq, |a, b| a == b),
             (Cond::Ne, |a, b| a != b),
             (Cond::Gt, |a, b| a > b),

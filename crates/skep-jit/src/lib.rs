@@ -20,10 +20,13 @@
 //! of its choice in executable memory, where another bug might jump into the middle of them. Constant blinding
 //! is not implemented.
 
+mod address;
 mod arch;
 mod error;
+mod fuse;
 mod known;
 mod layout;
+mod live;
 mod lower;
 #[cfg(test)]
 mod model;

@@ -7,9 +7,11 @@
 use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 
 use crate::Error;
+use crate::address::{Address, Alias};
 use crate::arch::backend::{Emitter, Features};
 use crate::known::Known;
 use crate::layout::{Assembly, Gap, Label, Layout};
+use crate::live::Live;
 use crate::plan::{HelperCall, Parts, Plan};
 use crate::reduce::{Reduced, reduce};
 
@@ -23,14 +25,17 @@ pub(crate) fn lower(
     reaches: &dyn Fn(u64) -> bool,
 ) -> Result<Layout, Error> {
     let plan = Plan::new(parts)?;
+    let live = Live::new(parts, &plan)?;
     let labels = Labels { slots: parts.insns.len(), functions: plan.functions.len() };
     let code = Assembly::new(labels.count(), labels.slots);
     let mut lowering = Lowering {
         parts,
         plan: &plan,
+        live: &live,
         labels,
         emit: Emitter::new(code, features, reaches),
         known: Known::NOTHING,
+        alias: None,
         function: 0,
         trap_used: false,
     };
@@ -83,26 +88,30 @@ impl Labels {
     }
 }
 
-struct Lowering<'a> {
-    parts: Parts<'a>,
+/// A program on its way. [`crate::fuse`] looks for instructions that belong together.
+pub(crate) struct Lowering<'a> {
+    pub(crate) parts: Parts<'a>,
     plan: &'a Plan,
+    pub(crate) live: &'a Live,
     labels: Labels,
-    emit: Emitter<'a>,
+    pub(crate) emit: Emitter<'a>,
     /// What is known before the current instruction.
-    known: Known,
+    pub(crate) known: Known,
+    /// The address that instructions compute by themselves.
+    pub(crate) alias: Option<Alias>,
     /// Index of the current function.
     function: usize,
     trap_used: bool,
 }
 
 /// How many slots were compiled together, and whether control goes on behind them.
-struct Done {
+pub(crate) struct Done {
     slots: usize,
     falls_through: bool,
 }
 
 impl Done {
-    const fn through(slots: usize) -> Self {
+    pub(crate) const fn through(slots: usize) -> Self {
         Self { slots, falls_through: true }
     }
 
@@ -151,11 +160,16 @@ impl Lowering<'_> {
 
     /// Compiles the instruction in a slot, with those behind it that belong to it.
     fn step(&mut self, slot: usize) -> Result<Done, Error> {
-        match self.parts.insns[slot] {
-            Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => {
-                return Ok(self.mov(slot, width, dst, src));
-            }
-            Insn::Alu { width, op, dst, src } => return Ok(self.alu(slot, op, width, dst, src)),
+        let insn = self.parts.insns[slot];
+        if self.live.is_dead(slot, &insn) {
+            return Ok(Done::through(if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 }));
+        }
+        if let Some(done) = self.fused(slot) {
+            return Ok(done);
+        }
+        match insn {
+            Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => self.mov(width, dst, src),
+            Insn::Alu { width, op, dst, src } => self.alu(slot, op, width, dst, src),
             Insn::Neg { width, dst } => self.emit.neg(width, dst),
             Insn::MovSx { width, from, dst, src } => self.emit.sign_extend(width, from, dst, src),
             Insn::Endian { order, size, dst } => self.endian(order, size, dst),
@@ -170,20 +184,27 @@ impl Lowering<'_> {
                 return Err(Error::Malformed { slot, what: "the second slot of a load without the first" });
             }
             Insn::Load { size, signed, dst, base, offset } => {
-                self.emit.load(size, signed, dst, base, offset);
+                let address = self.address(slot, base, offset);
+                self.emit.load(size, signed, dst, address);
             }
-            Insn::Store { size, base, offset, src } => self.emit.store(size, base, offset, src),
+            Insn::Store { size, base, offset, src } => {
+                let address = self.address(slot, base, offset);
+                self.emit.store(size, address, src);
+            }
             Insn::Atomic { op, size, base, offset, src } => {
                 let width = match size {
                     Size::B4 => Width::W32,
                     Size::B8 => Width::W64,
                     _ => return Err(Error::Unsupported { slot, what: "an atomic operation of this size" }),
                 };
-                self.emit.atomic(op, width, base, offset, src);
+                let needed = self.needed(slot);
+                self.emit.atomic(op, width, (base, offset), src, needed);
             }
-            Insn::LoadAcquire { size, dst, base, offset } => self.emit.load_acquire(size, dst, base, offset),
+            Insn::LoadAcquire { size, dst, base, offset } => {
+                self.emit.load_acquire(size, dst, Address::at(base, offset.into()));
+            }
             Insn::StoreRelease { size, base, offset, src } => {
-                self.emit.store_release(size, base, offset, src);
+                self.emit.store_release(size, Address::at(base, offset.into()), src);
             }
             Insn::Jump { offset, .. } => {
                 let target = self.target(slot, offset);
@@ -223,16 +244,24 @@ impl Lowering<'_> {
     }
 
     /// The instruction in that slot, if it can only be reached from the one before it.
-    fn follower(&self, slot: usize) -> Option<Insn> {
+    pub(crate) fn follower(&self, slot: usize) -> Option<Insn> {
         let end = self.plan.functions[self.function].end as usize;
         (slot < end && self.plan.continues(slot)).then(|| self.parts.insns[slot])
     }
 
     /// The label that a jump in that slot leads to.
     fn target(&mut self, slot: usize, offset: i32) -> Label {
-        // The plan has seen that the target is inside the function.
-        let target = (slot as i64 + 1 + i64::from(offset)) as usize;
-        self.label(target)
+        // The plan has seen that targets are inside the function.
+        let target = |slot: usize, offset: i32| (slot as i64 + 1 + i64::from(offset)) as usize;
+        let mut slot = target(slot, offset);
+        // Jumps to jumps lead where those do; few follow each other, and some go in circles.
+        for _ in 0..4 {
+            match self.parts.insns.get(slot) {
+                Some(&Insn::Jump { offset, .. }) if self.plan.reached(slot) => slot = target(slot, offset),
+                _ => break,
+            }
+        }
+        self.label(slot)
     }
 
     fn label(&mut self, slot: usize) -> Label {
@@ -295,99 +324,32 @@ impl Lowering<'_> {
         }
     }
 
-    fn mov(&mut self, slot: usize, width: Width, dst: Reg, src: Reg) -> Done {
-        if dst != src
-            && let Some(next) = self.follower(slot + 1)
-            && self.mov_and(width, dst, src, next)
-        {
-            return Done::through(2);
-        }
+    fn mov(&mut self, width: Width, dst: Reg, src: Reg) {
         let width = self.known.narrow(AluOp::Mov, width, dst, Operand::Reg(src));
         if dst != src || !self.known.is_extended(Size::B4, src) && width == Width::W32 {
             self.emit.mov_reg(width, dst, src);
         }
-        Done::through(1)
     }
 
-    /// `dst = src` and the instruction after it as one, where both together are one.
-    fn mov_and(&mut self, mov: Width, dst: Reg, src: Reg, next: Insn) -> bool {
-        let Insn::Alu { width, op, dst: to, src: with } = next else { return false };
-        // A 32-bit move before a 64-bit operation cuts off what the operation would still see.
-        let cut = mov == Width::W32 && width == Width::W64 && !self.known.is_extended(Size::B4, src);
-        if to != dst || cut {
-            return false;
-        }
-        match (op, with) {
-            (AluOp::Add, Operand::Reg(with)) => {
-                let with = if with == dst { src } else { with };
-                self.emit.add3(width, dst, src, Operand::Reg(with));
-            }
-            (AluOp::Lsh, Operand::Imm(1)) | (AluOp::Mul, Operand::Imm(2)) => {
-                self.emit.add3(width, dst, src, Operand::Reg(src));
-            }
-            (AluOp::Add, Operand::Imm(imm)) if imm != 0 => self.emit.add3(width, dst, src, with),
-            (AluOp::Sub, Operand::Imm(imm)) if imm != 0 && imm != i32::MIN => {
-                self.emit.add3(width, dst, src, Operand::Imm(-imm));
-            }
-            (_, Operand::Imm(imm)) => match reduce(op, width, imm) {
-                Reduced::Op(AluOp::Mul, width, imm) => self.emit.mul3(width, dst, src, imm),
-                Reduced::ZeroExtend(size) if self.known.is_extended(size, src) => {
-                    self.emit.mov_reg(Width::W32, dst, src);
-                }
-                Reduced::ZeroExtend(size) => self.emit.zero_extend(size, dst, src),
-                _ => return false,
+    fn alu(&mut self, slot: usize, op: AluOp, width: Width, dst: Reg, src: Operand) {
+        let (op, width, src) = match src {
+            Operand::Reg(_) => (op, width, src),
+            Operand::Imm(imm) => match reduce(op, width, imm) {
+                Reduced::Keep(Width::W64) => return,
+                Reduced::Keep(Width::W32) => return self.extend(Size::B4, dst),
+                Reduced::Constant(value) => return self.emit.mov_imm(dst, value),
+                Reduced::ZeroExtend(size) => return self.extend(size, dst),
+                Reduced::Neg(width) => return self.emit.neg(width, dst),
+                Reduced::Op(op, width, imm) => (op, width, Operand::Imm(imm)),
             },
-            _ => return false,
-        }
-        true
-    }
-
-    fn alu(&mut self, slot: usize, op: AluOp, width: Width, dst: Reg, src: Operand) -> Done {
-        let Operand::Imm(imm) = src else {
-            let width = self.known.narrow(op, width, dst, src);
-            self.emit.alu(op, width, dst, src);
-            return Done::through(1);
         };
-        if let Some(done) = self.shift_pair(slot, op, width, dst, imm) {
-            return done;
-        }
-        match reduce(op, width, imm) {
-            Reduced::Keep(Width::W64) => {}
-            Reduced::Keep(Width::W32) => self.extend(Size::B4, dst),
-            Reduced::Constant(value) => self.emit.mov_imm(dst, value),
-            Reduced::ZeroExtend(size) => self.extend(size, dst),
-            Reduced::Neg(width) => self.emit.neg(width, dst),
-            Reduced::Op(op, width, imm) => {
-                let src = Operand::Imm(imm);
-                let width = self.known.narrow(op, width, dst, src);
-                self.emit.alu(op, width, dst, src);
-            }
-        }
-        Done::through(1)
-    }
-
-    /// Two shifts by the same constant, to the left and back: how compilers extend without v4 instructions.
-    fn shift_pair(&mut self, slot: usize, op: AluOp, width: Width, dst: Reg, imm: i32) -> Option<Done> {
-        let next = self.follower(slot + 1)?;
-        let Insn::Alu { width: width2, op: back, dst: dst2, src: Operand::Imm(imm2) } = next else {
-            return None;
-        };
-        if op != AluOp::Lsh || (width2, dst2, imm2) != (width, dst, imm) {
-            return None;
-        }
-        let size = Size::ALL
-            .into_iter()
-            .find(|size| i64::from(width.bits()) - i64::from(size.bits()) == imm.into())?;
-        match back {
-            AluOp::Rsh => self.extend(size, dst),
-            AluOp::Arsh => self.emit.sign_extend(width, size, dst, dst),
-            _ => return None,
-        }
-        Some(Done::through(2))
+        let width = self.known.narrow(op, width, dst, src);
+        let needed = self.needed(slot);
+        self.emit.alu(op, width, dst, src, needed);
     }
 
     /// Clears what lies above the lowest bytes, unless nothing does.
-    fn extend(&mut self, from: Size, dst: Reg) {
+    pub(crate) fn extend(&mut self, from: Size, dst: Reg) {
         if !self.known.is_extended(from, dst) {
             self.emit.zero_extend(from, dst, dst);
         }

@@ -112,6 +112,11 @@ impl Plan {
         self.flags[slot] & flag::TARGET != 0
     }
 
+    /// Whether a backward jump leads to the slot.
+    pub(crate) fn is_loop(&self, slot: usize) -> bool {
+        self.flags[slot] & flag::LOOP != 0
+    }
+
     /// Whether the slot continues straight-line code: it can be reached from the slot before it alone.
     pub(crate) fn continues(&self, slot: usize) -> bool {
         self.flags.get(slot).is_some_and(|flags| flags & (flag::TARGET | flag::REACHED) == flag::REACHED)
@@ -119,7 +124,7 @@ impl Plan {
 
     /// The slot behind the innermost loop that starts here.
     pub(crate) fn loop_end(&self, slot: usize) -> Option<usize> {
-        if self.flags[slot] & flag::LOOP == 0 {
+        if !self.is_loop(slot) {
             return None;
         }
         let at = self.loops.binary_search_by_key(&(slot as u32), |&(head, _)| head).ok()?;

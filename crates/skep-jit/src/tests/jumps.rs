@@ -184,13 +184,15 @@ fn loops_may_begin_at_a_functions_first_instruction() {
                 exit";
     assert_eq!(Program::new(text).run(1000, 0), 0);
     let called = "r1 = 5
+                  r2 = 0
                   call sum
                   exit
-             sum: r0 += r1
+             sum: r2 += r1
                   r1 += -1
                   if r1 != 0 goto sum
+                  r0 = r2
                   exit";
-    assert_eq!(Program::new(&format!("r0 = 0\n{called}")).run(0, 0), 15);
+    assert_eq!(run(called), 15);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod calls;
 mod jumps;
 mod lookups;
 mod memory;
+mod random;
 mod refusals;
 mod shape;
 

@@ -1,10 +1,17 @@
 //! Arithmetic but division.
 
-use skep_isa::{AluOp, Operand, Reg, Size, Width};
+use skep_isa::{AluOp, Operand, Reg, RegSet, Size, Width};
 
 use super::encode::{self, Group1, Mem, Scale, Shift, Unary};
+use super::memory::place;
 use super::regs::{Gpr, SCRATCH};
 use super::{Emitter, gpr};
+use crate::address::Address;
+
+/// Whether the second operand of the operation may be in memory.
+pub(crate) fn takes_memory(op: AluOp) -> bool {
+    matches!(op, AluOp::Add | AluOp::Sub | AluOp::Or | AluOp::And | AluOp::Xor | AluOp::Mul)
+}
 
 impl Emitter<'_> {
     /// `dst = value`
@@ -33,23 +40,31 @@ impl Emitter<'_> {
         self.put(encode::unary(Unary::Neg, width, gpr(dst)));
     }
 
-    /// `dst op= src`
-    pub(crate) fn alu(&mut self, op: AluOp, width: Width, dst: Reg, src: Operand) {
+    /// `dst op= src`. `live` are the registers that are needed afterwards.
+    pub(crate) fn alu(&mut self, op: AluOp, width: Width, dst: Reg, src: Operand, live: RegSet) {
         match src {
-            Operand::Reg(src) => self.alu_reg(op, width, dst, src),
-            Operand::Imm(imm) => self.alu_imm(op, width, dst, imm),
+            Operand::Reg(src) => self.alu_reg(op, width, dst, src, live),
+            Operand::Imm(imm) => self.alu_imm(op, width, dst, imm, live),
         }
     }
 
-    /// `dst = a + b`
-    pub(crate) fn add3(&mut self, width: Width, dst: Reg, a: Reg, b: Operand) {
-        let mem = match b {
-            Operand::Imm(imm) => Mem::at(gpr(a), imm),
-            // As a base, `rbp` and `r13` would need a displacement.
-            Operand::Reg(b) if gpr(a).low() == 5 => Mem::indexed(gpr(b), gpr(a), Scale::X1),
-            Operand::Reg(b) => Mem::indexed(gpr(a), gpr(b), Scale::X1),
+    /// `dst = address`, of which 32 bits are 32-bit arithmetic.
+    pub(crate) fn add3(&mut self, width: Width, dst: Reg, address: Address) {
+        self.put(encode::lea(width, gpr(dst), place(address)));
+    }
+
+    /// `dst op= *(width *)address`, for the operations of [`takes_memory`].
+    pub(crate) fn alu_load(&mut self, op: AluOp, width: Width, dst: Reg, address: Address) {
+        let (to, mem) = (gpr(dst), place(address));
+        let group = match op {
+            AluOp::Add => Group1::Add,
+            AluOp::Sub => Group1::Sub,
+            AluOp::Or => Group1::Or,
+            AluOp::And => Group1::And,
+            AluOp::Xor => Group1::Xor,
+            _ => return self.put(encode::imul_rm(width, to, mem)),
         };
-        self.put(encode::lea(width, gpr(dst), mem));
+        self.put(encode::alu_rm(group, width, to, mem));
     }
 
     /// `dst = a * imm`
@@ -60,7 +75,7 @@ impl Emitter<'_> {
             9 => Scale::X8,
             _ => return self.put(encode::imul_rri(width, gpr(dst), gpr(a), imm)),
         };
-        self.put(encode::lea(width, gpr(dst), Mem::indexed(gpr(a), gpr(a), scale)));
+        self.put(encode::lea(width, gpr(dst), Mem::indexed(gpr(a), gpr(a), scale, 0)));
     }
 
     /// `dst` rotated to the left by `count`, which is neither 0 nor the width.
@@ -90,7 +105,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn alu_reg(&mut self, op: AluOp, width: Width, dst: Reg, src: Reg) {
+    fn alu_reg(&mut self, op: AluOp, width: Width, dst: Reg, src: Reg, live: RegSet) {
         let (to, from) = (gpr(dst), gpr(src));
         match op {
             AluOp::Add => self.put(encode::alu_rr(Group1::Add, width, to, from)),
@@ -100,15 +115,17 @@ impl Emitter<'_> {
             AluOp::Xor => self.put(encode::alu_rr(Group1::Xor, width, to, from)),
             AluOp::Mul => self.put(encode::imul_rr(width, to, from)),
             AluOp::Mov => self.put(encode::mov_rr(width, to, from)),
-            AluOp::Lsh => self.shift(Shift::Shl, width, to, from),
-            AluOp::Rsh => self.shift(Shift::Shr, width, to, from),
-            AluOp::Arsh => self.shift(Shift::Sar, width, to, from),
-            AluOp::Div | AluOp::Mod => self.divide(op == AluOp::Mod, width, dst, Operand::Reg(src)),
-            AluOp::Sdiv | AluOp::Smod => self.divide_signed(op == AluOp::Smod, width, dst, Operand::Reg(src)),
+            AluOp::Lsh => self.shift(Shift::Shl, width, to, from, live),
+            AluOp::Rsh => self.shift(Shift::Shr, width, to, from, live),
+            AluOp::Arsh => self.shift(Shift::Sar, width, to, from, live),
+            AluOp::Div | AluOp::Mod => self.divide(op == AluOp::Mod, width, dst, Operand::Reg(src), live),
+            AluOp::Sdiv | AluOp::Smod => {
+                self.divide_signed(op == AluOp::Smod, width, dst, Operand::Reg(src), live)
+            }
         }
     }
 
-    fn alu_imm(&mut self, op: AluOp, width: Width, dst: Reg, imm: i32) {
+    fn alu_imm(&mut self, op: AluOp, width: Width, dst: Reg, imm: i32, live: RegSet) {
         let to = gpr(dst);
         // Counts are masked as the operation defines it.
         let count = imm as u8 & (width.bits() as u8 - 1);
@@ -134,8 +151,10 @@ impl Emitter<'_> {
             AluOp::Lsh => self.put(encode::shift_ri(Shift::Shl, width, to, count)),
             AluOp::Rsh => self.put(encode::shift_ri(Shift::Shr, width, to, count)),
             AluOp::Arsh => self.put(encode::shift_ri(Shift::Sar, width, to, count)),
-            AluOp::Div | AluOp::Mod => self.divide(op == AluOp::Mod, width, dst, Operand::Imm(imm)),
-            AluOp::Sdiv | AluOp::Smod => self.divide_signed(op == AluOp::Smod, width, dst, Operand::Imm(imm)),
+            AluOp::Div | AluOp::Mod => self.divide(op == AluOp::Mod, width, dst, Operand::Imm(imm), live),
+            AluOp::Sdiv | AluOp::Smod => {
+                self.divide_signed(op == AluOp::Smod, width, dst, Operand::Imm(imm), live)
+            }
         }
     }
 
@@ -149,7 +168,7 @@ impl Emitter<'_> {
     }
 
     /// `to op= count`. The processor masks the count as BPF does.
-    fn shift(&mut self, op: Shift, width: Width, to: Gpr, count: Gpr) {
+    fn shift(&mut self, op: Shift, width: Width, to: Gpr, count: Gpr, live: RegSet) {
         if self.features.bmi2 {
             return self.put(encode::shift_rrr(op, width, to, to, count));
         }
@@ -157,10 +176,15 @@ impl Emitter<'_> {
         match (to == Gpr::RCX, count == Gpr::RCX) {
             (false, true) => self.put(encode::shift_cl(op, width, to)),
             (false, false) => {
-                self.copy(SCRATCH, Gpr::RCX);
+                let keep = live.contains(Reg::R4);
+                if keep {
+                    self.copy(SCRATCH, Gpr::RCX);
+                }
                 self.put(encode::mov_rr(Width::W32, Gpr::RCX, count));
                 self.put(encode::shift_cl(op, width, to));
-                self.copy(Gpr::RCX, SCRATCH);
+                if keep {
+                    self.copy(Gpr::RCX, SCRATCH);
+                }
             }
             (true, _) => {
                 self.copy(SCRATCH, Gpr::RCX);

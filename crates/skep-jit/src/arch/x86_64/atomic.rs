@@ -1,25 +1,42 @@
 //! Atomic read-modify-writes. All are sequentially consistent, as every locked instruction is.
 
-use skep_isa::{AtomicOp, Reg, Width};
+use skep_isa::{AtomicOp, Reg, RegSet, Size, Width};
 
 use super::encode::{self, Cc, Group1, Mem};
-use super::memory::at;
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
 use super::{Emitter, gpr};
 
 impl Emitter<'_> {
-    /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before.
-    pub(crate) fn atomic(&mut self, op: AtomicOp, width: Width, base: Reg, offset: i16, src: Reg) {
-        let mem = at(base, offset);
+    /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before. `live` are the
+    /// registers that are needed afterwards.
+    pub(crate) fn atomic(
+        &mut self,
+        op: AtomicOp,
+        width: Width,
+        (base, offset): (Reg, i16),
+        src: Reg,
+        live: RegSet,
+    ) {
+        // Nobody needs what is fetched: the shorter form will do.
+        let wanted = live.contains(src);
+        let mem = Mem::at(gpr(base), offset.into());
         match op {
-            AtomicOp::Add { fetch: false } => self.put(encode::lock_alu(Group1::Add, width, mem, gpr(src))),
-            AtomicOp::Or { fetch: false } => self.put(encode::lock_alu(Group1::Or, width, mem, gpr(src))),
-            AtomicOp::And { fetch: false } => self.put(encode::lock_alu(Group1::And, width, mem, gpr(src))),
-            AtomicOp::Xor { fetch: false } => self.put(encode::lock_alu(Group1::Xor, width, mem, gpr(src))),
-            AtomicOp::Add { fetch: true } => self.put(encode::xadd(width, mem, gpr(src))),
-            AtomicOp::Or { fetch: true } => self.fetch(Group1::Or, width, base, offset, src),
-            AtomicOp::And { fetch: true } => self.fetch(Group1::And, width, base, offset, src),
-            AtomicOp::Xor { fetch: true } => self.fetch(Group1::Xor, width, base, offset, src),
+            AtomicOp::Add { fetch } if !(fetch && wanted) => {
+                self.put(encode::lock_alu(Group1::Add, width, mem, gpr(src)))
+            }
+            AtomicOp::Or { fetch } if !(fetch && wanted) => {
+                self.put(encode::lock_alu(Group1::Or, width, mem, gpr(src)))
+            }
+            AtomicOp::And { fetch } if !(fetch && wanted) => {
+                self.put(encode::lock_alu(Group1::And, width, mem, gpr(src)))
+            }
+            AtomicOp::Xor { fetch } if !(fetch && wanted) => {
+                self.put(encode::lock_alu(Group1::Xor, width, mem, gpr(src)))
+            }
+            AtomicOp::Add { .. } => self.put(encode::xadd(width, mem, gpr(src))),
+            AtomicOp::Or { .. } => self.fetch(Group1::Or, width, (base, offset), src, live),
+            AtomicOp::And { .. } => self.fetch(Group1::And, width, (base, offset), src, live),
+            AtomicOp::Xor { .. } => self.fetch(Group1::Xor, width, (base, offset), src, live),
             AtomicOp::Xchg => self.put(encode::xchg(width, mem, gpr(src))),
             AtomicOp::CmpXchg => {
                 self.put(encode::cmpxchg(width, mem, gpr(src)));
@@ -43,12 +60,12 @@ impl Emitter<'_> {
     ///         mov src, rax
     ///         mov rax, r10
     /// ```
-    fn fetch(&mut self, op: Group1, width: Width, base: Reg, offset: i16, src: Reg) {
+    fn fetch(&mut self, op: Group1, width: Width, (base, offset): (Reg, i16), src: Reg, live: RegSet) {
         let stand_in = |reg: Reg| if reg == Reg::R0 { SCRATCH2 } else { gpr(reg) };
         let mem = Mem::at(stand_in(base), offset.into());
         let size = match width {
-            Width::W32 => skep_isa::Size::B4,
-            Width::W64 => skep_isa::Size::B8,
+            Width::W32 => Size::B4,
+            Width::W64 => Size::B8,
         };
         self.copy(SCRATCH2, Gpr::RAX);
         self.put(encode::load(size, false, Gpr::RAX, mem));
@@ -60,7 +77,9 @@ impl Emitter<'_> {
         self.put(encode::jcc8(Cc::NotEqual.number(), back as i8));
         if src != Reg::R0 {
             self.copy(gpr(src), Gpr::RAX);
-            self.copy(Gpr::RAX, SCRATCH2);
+            if live.contains(Reg::R0) {
+                self.copy(Gpr::RAX, SCRATCH2);
+            }
         }
     }
 }

@@ -71,7 +71,7 @@ impl Emitter<'_> {
         match scale {
             Some(scale) => {
                 self.address(Gpr::RAX, array.base);
-                self.put(encode::lea(Width::W64, Gpr::RAX, Mem::indexed(Gpr::RAX, SCRATCH, scale)));
+                self.put(encode::lea(Width::W64, Gpr::RAX, Mem::indexed(Gpr::RAX, SCRATCH, scale, 0)));
             }
             None => {
                 self.scale(SCRATCH, array.stride);

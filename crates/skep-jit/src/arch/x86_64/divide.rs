@@ -9,7 +9,7 @@
 //!   r10  what was in rax      r9  what was in rdx       (where they are not the result)
 //! ```
 
-use skep_isa::{Operand, Reg, Width};
+use skep_isa::{Operand, Reg, RegSet, Width};
 
 use super::encode::{self, Cc, Group1, Mem, Unary};
 use super::regs::{Gpr, SCRATCH, SCRATCH2, SIXTH};
@@ -22,14 +22,10 @@ const SAVED_RDX: Gpr = SIXTH;
 
 impl Emitter<'_> {
     /// `dst /= src` or `dst %= src`, unsigned. A constant is not zero.
-    pub(super) fn divide(&mut self, remainder: bool, width: Width, dst: Reg, src: Operand) {
+    pub(super) fn divide(&mut self, remainder: bool, width: Width, dst: Reg, src: Operand, live: RegSet) {
         let dst = gpr(dst);
         let divisor = self.divisor(width, src);
-        self.copy(SAVED_RAX, Gpr::RAX);
-        if dst != Gpr::RDX {
-            self.copy(SAVED_RDX, Gpr::RDX);
-        }
-        let dividend = if dst == Gpr::RAX { SAVED_RAX } else { dst };
+        let dividend = self.save(dst, live);
         match src {
             Operand::Imm(_) => self.divide_rax(encode::zero(Gpr::RDX), Unary::Div, width, dividend, divisor),
             Operand::Reg(_) => {
@@ -45,11 +41,18 @@ impl Emitter<'_> {
                 self.land(hole);
             }
         }
-        self.keep_result(remainder, dst);
+        self.keep_result(remainder, dst, live);
     }
 
     /// `dst s/= src` or `dst s%= src`. A constant is neither 0 nor -1.
-    pub(super) fn divide_signed(&mut self, remainder: bool, width: Width, dst: Reg, src: Operand) {
+    pub(super) fn divide_signed(
+        &mut self,
+        remainder: bool,
+        width: Width,
+        dst: Reg,
+        src: Operand,
+        live: RegSet,
+    ) {
         let dst = gpr(dst);
         let divisor = self.divisor(width, src);
         // With a divisor of 0 or -1, the quotient is dividend * divisor and the remainder is
@@ -67,13 +70,9 @@ impl Emitter<'_> {
                 Some(done)
             }
         };
-        self.copy(SAVED_RAX, Gpr::RAX);
-        if dst != Gpr::RDX {
-            self.copy(SAVED_RDX, Gpr::RDX);
-        }
-        let dividend = if dst == Gpr::RAX { SAVED_RAX } else { dst };
+        let dividend = self.save(dst, live);
         self.divide_rax(encode::sign_to_rdx(width), Unary::Idiv, width, dividend, divisor);
-        self.keep_result(remainder, dst);
+        self.keep_result(remainder, dst, live);
         if let Some(done) = special {
             self.land(done);
         }
@@ -107,13 +106,25 @@ impl Emitter<'_> {
         self.put(encode::unary(op, width, divisor));
     }
 
-    /// Brings the result where it belongs, and the others back.
-    fn keep_result(&mut self, remainder: bool, dst: Gpr) {
+    /// Saves what will be destroyed and is needed; returns where the dividend is then.
+    fn save(&mut self, dst: Gpr, live: RegSet) -> Gpr {
+        // The quotient's register is prepared before the dividend is moved there.
+        if dst == Gpr::RAX || live.contains(Reg::R0) {
+            self.copy(SAVED_RAX, Gpr::RAX);
+        }
+        if dst != Gpr::RDX && live.contains(Reg::R3) {
+            self.copy(SAVED_RDX, Gpr::RDX);
+        }
+        if dst == Gpr::RAX { SAVED_RAX } else { dst }
+    }
+
+    /// Brings the result where it belongs, and back what was saved.
+    fn keep_result(&mut self, remainder: bool, dst: Gpr, live: RegSet) {
         self.copy(dst, if remainder { Gpr::RDX } else { Gpr::RAX });
-        if dst != Gpr::RAX {
+        if dst != Gpr::RAX && live.contains(Reg::R0) {
             self.copy(Gpr::RAX, SAVED_RAX);
         }
-        if dst != Gpr::RDX {
+        if dst != Gpr::RDX && live.contains(Reg::R3) {
             self.copy(Gpr::RDX, SAVED_RDX);
         }
     }

@@ -76,9 +76,9 @@ impl Mem {
         Self { base, index: None, disp }
     }
 
-    /// `[base + index * scale]`. The index must not be `rsp`.
-    pub(crate) const fn indexed(base: Gpr, index: Gpr, scale: Scale) -> Self {
-        Self { base, index: Some((index, scale)), disp: 0 }
+    /// `[base + index * scale + disp]`. The index must not be `rsp`.
+    pub(crate) const fn indexed(base: Gpr, index: Gpr, scale: Scale, disp: i32) -> Self {
+        Self { base, index: Some((index, scale)), disp }
     }
 }
 
@@ -207,6 +207,11 @@ pub(crate) const fn alu_rr(op: Group1, width: Width, dst: Gpr, src: Gpr) -> Byte
     rr(Opcode::one((op as u8) << 3 | 1).width(width), src.number(), dst)
 }
 
+/// `op dst, [mem]`
+pub(crate) const fn alu_rm(op: Group1, width: Width, dst: Gpr, mem: Mem) -> Bytes {
+    rm(Opcode::one((op as u8) << 3 | 3).width(width), dst.number(), mem)
+}
+
 /// `op dst, imm`, the immediate sign-extended.
 pub(crate) const fn alu_ri(op: Group1, width: Width, dst: Gpr, imm: i32) -> Bytes {
     if let Some(imm) = as_i8(imm) {
@@ -247,6 +252,11 @@ pub(crate) const fn unary(op: Unary, width: Width, reg: Gpr) -> Bytes {
 /// `imul dst, src`
 pub(crate) const fn imul_rr(width: Width, dst: Gpr, src: Gpr) -> Bytes {
     rr(Opcode::two(0xaf).width(width), dst.number(), src)
+}
+
+/// `imul dst, [mem]`
+pub(crate) const fn imul_rm(width: Width, dst: Gpr, mem: Mem) -> Bytes {
+    rm(Opcode::two(0xaf).width(width), dst.number(), mem)
 }
 
 /// `imul dst, src, imm`

@@ -56,8 +56,18 @@ fn places() -> impl Iterator<Item = Mem> {
     let scales = [Scale::X1, Scale::X2, Scale::X4, Scale::X8];
     let indexed = pairs()
         .filter(|&(_, index)| index != Gpr::RSP)
-        .flat_map(move |(base, index)| scales.map(move |scale| Mem::indexed(base, index, scale)));
-    plain.chain(indexed)
+        .flat_map(move |(base, index)| scales.map(move |scale| Mem::indexed(base, index, scale, 0)));
+    let both = IMMEDIATES.into_iter().flat_map(|disp| {
+        [
+            (Gpr::RAX, Gpr::RCX),
+            (Gpr::RBP, Gpr::R12),
+            (Gpr::R13, Gpr::RBP),
+            (Gpr::R12, Gpr::R15),
+            (Gpr::RSP, Gpr::R8),
+        ]
+        .map(|(base, index)| Mem::indexed(base, index, Scale::X4, disp))
+    });
+    plain.chain(indexed).chain(both)
 }
 
 /// The register as part of an instruction of that size.
@@ -372,6 +382,21 @@ fn loads() {
             expect(load(B1, true, a, mem), Mnemonic::Movsx, &[r(B8, a), m(B1, mem)]);
             expect(load(B2, true, a, mem), Mnemonic::Movsx, &[r(B8, a), m(B2, mem)]);
             expect(load(B4, true, a, mem), Mnemonic::Movsxd, &[r(B8, a), m(B4, mem)]);
+        }
+    }
+}
+
+#[test]
+fn arithmetic_with_memory() {
+    for mem in places() {
+        for a in all() {
+            for width in WIDTHS {
+                let size = full(width);
+                for (op, mnemonic) in GROUP1 {
+                    expect(alu_rm(op, width, a, mem), mnemonic, &[r(size, a), m(size, mem)]);
+                }
+                expect(imul_rm(width, a, mem), Mnemonic::Imul, &[r(size, a), m(size, mem)]);
+            }
         }
     }
 }

@@ -6,35 +6,47 @@
 
 use skep_isa::{Operand, Reg, Size};
 
-use super::encode::{self, Mem};
+use super::encode::{self, Mem, Scale};
 use super::{Emitter, gpr};
+use crate::address::Address;
 
 impl Emitter<'_> {
-    /// `dst = *(size *)(base + offset)`
-    pub(crate) fn load(&mut self, size: Size, signed: bool, dst: Reg, base: Reg, offset: i16) {
-        self.put(encode::load(size, signed, gpr(dst), at(base, offset)));
+    /// `dst = *(size *)address`
+    pub(crate) fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {
+        self.put(encode::load(size, signed, gpr(dst), place(address)));
     }
 
-    /// `*(size *)(base + offset) = src`
-    pub(crate) fn store(&mut self, size: Size, base: Reg, offset: i16, src: Operand) {
+    /// `*(size *)address = src`
+    pub(crate) fn store(&mut self, size: Size, address: Address, src: Operand) {
         self.put(match src {
-            Operand::Reg(src) => encode::store_r(size, at(base, offset), gpr(src)),
-            Operand::Imm(imm) => encode::store_i(size, at(base, offset), imm),
+            Operand::Reg(src) => encode::store_r(size, place(address), gpr(src)),
+            Operand::Imm(imm) => encode::store_i(size, place(address), imm),
         });
     }
 
     /// As [`Emitter::load`], before everything that follows.
-    pub(crate) fn load_acquire(&mut self, size: Size, dst: Reg, base: Reg, offset: i16) {
-        self.load(size, false, dst, base, offset);
+    pub(crate) fn load_acquire(&mut self, size: Size, dst: Reg, address: Address) {
+        self.load(size, false, dst, address);
     }
 
     /// As [`Emitter::store`], after everything that precedes.
-    pub(crate) fn store_release(&mut self, size: Size, base: Reg, offset: i16, src: Reg) {
-        self.store(size, base, offset, Operand::Reg(src));
+    pub(crate) fn store_release(&mut self, size: Size, address: Address, src: Reg) {
+        self.store(size, address, Operand::Reg(src));
     }
 }
 
-/// `[base + offset]`
-pub(super) fn at(base: Reg, offset: i16) -> Mem {
-    Mem::at(gpr(base), offset.into())
+/// The memory operand of an address.
+pub(super) fn place(address: Address) -> Mem {
+    let base = gpr(address.base);
+    match address.index {
+        None => Mem::at(base, address.disp),
+        // As a base, `rbp` and `r13` need a displacement.
+        Some((index, 0)) if base.low() == 5 && address.disp == 0 => {
+            Mem::indexed(gpr(index), base, Scale::X1, 0)
+        }
+        Some((index, shift)) => {
+            let scale = [Scale::X1, Scale::X2, Scale::X4, Scale::X8][usize::from(shift & 3)];
+            Mem::indexed(base, gpr(index), scale, address.disp)
+        }
+    }
 }

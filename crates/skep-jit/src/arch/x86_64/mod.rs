@@ -22,6 +22,7 @@ use encode::{Bytes, Cc};
 use frame::Frame;
 use regs::Gpr;
 
+pub(crate) use alu::takes_memory;
 pub(crate) use branch::{jump_len, jump_start, loop_padding, write_distance, write_jump, write_padding};
 
 /// Instructions beyond the first x86-64 that the code may use.

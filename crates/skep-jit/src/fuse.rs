@@ -1,0 +1,351 @@
+//! Instructions that belong together.
+//!
+//! BPF has two operands where machines have three or an addressing mode, and no rotations. Compilers spell
+//! those out in the same few ways each time; here they are put together again:
+//!
+//! ```text
+//!   r4 = r1; r4 += r3; r5 = *(u8 *)(r4 + 2)                one load from [r1 + r3 + 2], if r4 is not needed
+//!   r3 = r6; r3 <<= 2; r7 = r9; r7 += r3                   r7 = r9 + r6 * 4, if r3 is not needed
+//!   r4 = *(u32 *)(r2 + 4); w3 += w4                        w3 += [r2 + 4], if r4 is not needed
+//!   r5 = r7; r5 >>= 51; r7 <<= 13; r7 |= r5                r7 rotated by 13, if r5 is not needed
+//! ```
+//!
+//! Control can enter none of these but at its start, and all of it is done or nothing. A register that is not
+//! needed afterwards may hold anything, which is what makes most of these possible. An address that is left to
+//! the instructions that use it ([`Alias`]) needs its parts for longer than the program says: until its last
+//! use, [`Lowering::needed`] counts them in.
+
+use skep_isa::{AluOp, Insn, Operand, Reg, RegSet, Size, Width};
+
+use crate::address::{Address, Alias};
+use crate::arch::backend::takes_memory;
+use crate::lower::{Done, Lowering};
+use crate::reduce::{Reduced, reduce};
+
+/// How many instructions are looked at for the uses of an address.
+const REACH: usize = 6;
+/// In how many of them an address may be computed anew.
+const MAX_USES: usize = 3;
+
+/// `dst = address`, in so many slots.
+struct Sum {
+    dst: Reg,
+    address: Address,
+    slots: usize,
+}
+
+impl Lowering<'_> {
+    /// The instructions from this slot on as one, where they are.
+    pub(crate) fn fused(&mut self, slot: usize) -> Option<Done> {
+        match self.parts.insns[slot] {
+            Insn::Load { signed: false, .. } => self.load_and(slot),
+            Insn::Alu { op: AluOp::Mov, src: Operand::Reg(_), .. } => {
+                self.rotation(slot).or_else(|| self.sum_of(slot)).or_else(|| self.mov_and(slot))
+            }
+            Insn::Alu { op: AluOp::Lsh, width, dst, src: Operand::Imm(imm) } => {
+                self.sum_of(slot).or_else(|| self.shift_pair(slot, width, dst, imm))
+            }
+            Insn::Alu { op: AluOp::Add | AluOp::Sub, .. } => self.sum_of(slot),
+            _ => None,
+        }
+    }
+
+    /// What `base + offset` is in this slot.
+    pub(crate) fn address(&self, slot: usize, base: Reg, offset: i16) -> Address {
+        self.aliased(slot, base)
+            .and_then(|address| address.plus(offset.into()))
+            .unwrap_or(Address::at(base, offset.into()))
+    }
+
+    /// The registers whose values are needed behind a slot that does not jump.
+    pub(crate) fn needed(&self, slot: usize) -> RegSet {
+        let needed = self.live.after(slot);
+        match self.alias {
+            Some(Alias { address, last, .. }) if slot < last => {
+                let parts = RegSet::from(address.base);
+                needed.union(address.index.map_or(parts, |(index, _)| parts.with(index)))
+            }
+            _ => needed,
+        }
+    }
+
+    fn aliased(&self, slot: usize, reg: Reg) -> Option<Address> {
+        self.alias.filter(|alias| alias.reg == reg && slot <= alias.last).map(|alias| alias.address)
+    }
+
+    fn is_needed(&self, slot: usize, reg: Reg) -> bool {
+        self.needed(slot).contains(reg)
+    }
+
+    /// Addresses: their computation is left to the instructions that use them, or is one instruction.
+    fn sum_of(&mut self, slot: usize) -> Option<Done> {
+        let sum = self.sum(slot)?;
+        let behind = slot + sum.slots;
+        if let Some(last) = self.last_use(&sum, behind) {
+            self.alias = Some(Alias { reg: sum.dst, address: sum.address, last });
+        } else if sum.slots > 1 {
+            self.emit.add3(Width::W64, sum.dst, sum.address);
+        } else {
+            return None;
+        }
+        Some(Done::through(sum.slots))
+    }
+
+    /// The sum that the instructions from here on compute.
+    fn sum(&self, slot: usize) -> Option<Sum> {
+        let first = self.parts.insns[slot];
+        match self.copy_of(first) {
+            // dst = y; dst += ...
+            Some((dst, y)) => match self.follower(slot + 1)? {
+                Insn::Alu {
+                    op: AluOp::Lsh,
+                    width: Width::W64,
+                    dst: to,
+                    src: Operand::Imm(shift @ 1..=3),
+                } if to == dst => self
+                    .scaled_sum(slot + 2, dst, y, shift as u8)
+                    .map(|sum| Sum { slots: sum.slots + 2, ..sum }),
+                next => {
+                    let address = added(next, dst, y)?;
+                    Some(Sum { dst, address, slots: 2 })
+                }
+            },
+            None => match first {
+                Insn::Alu { op: AluOp::Lsh, width: Width::W64, dst, src: Operand::Imm(shift @ 1..=3) } => {
+                    self.scaled_sum(slot + 1, dst, dst, shift as u8)
+                        .map(|sum| Sum { slots: sum.slots + 1, ..sum })
+                }
+                Insn::Alu { dst, .. } => {
+                    let address = added(first, dst, dst)?;
+                    Some(Sum { dst, address, slots: 1 })
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// The sum that begins behind `scaled = x << shift`; its slots count from here.
+    fn scaled_sum(&self, slot: usize, scaled: Reg, x: Reg, shift: u8) -> Option<Sum> {
+        let next = self.follower(slot)?;
+        let (dst, y, slots) = match self.copy_of(next) {
+            Some((dst, y)) => {
+                let Insn::Alu { op: AluOp::Add, width: Width::W64, dst: to, src: Operand::Reg(with) } =
+                    self.follower(slot + 1)?
+                else {
+                    return None;
+                };
+                if to != dst || with != scaled {
+                    return None;
+                }
+                (dst, y, 2)
+            }
+            None => match next {
+                Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: Operand::Reg(with) }
+                    if dst != with =>
+                {
+                    if with == scaled {
+                        (dst, dst, 1)
+                    } else if dst == scaled {
+                        (dst, with, 1)
+                    } else {
+                        return None;
+                    }
+                }
+                _ => return None,
+            },
+        };
+        // `scaled` itself is never computed, and `y` must be what it was before.
+        let kept = dst != scaled && self.is_needed(slot + slots - 1, scaled);
+        if kept || y == scaled || (dst == scaled && slots == 2) {
+            return None;
+        }
+        Some(Sum { dst, address: Address::indexed(y, x, shift), slots })
+    }
+
+    /// `dst = src` with all 64 bits, and two different registers.
+    fn copy_of(&self, insn: Insn) -> Option<(Reg, Reg)> {
+        match insn {
+            Insn::Alu { op: AluOp::Mov, width, dst, src: Operand::Reg(src) } if dst != src => {
+                (width == Width::W64 || self.known.is_extended(Size::B4, src)).then_some((dst, src))
+            }
+            _ => None,
+        }
+    }
+
+    /// The last slot that uses the sum, where all its uses are addresses of loads and stores, few and near,
+    /// and its parts keep their values until then.
+    fn last_use(&self, sum: &Sum, behind: usize) -> Option<usize> {
+        if self.alias.is_some_and(|alias| behind <= alias.last) {
+            return None;
+        }
+        let mut uses = 0;
+        for slot in behind..behind + REACH {
+            let insn = self.follower(slot)?;
+            if insn.reads().contains(sum.dst) {
+                let offset = match insn {
+                    Insn::Load { base, offset, .. } if base == sum.dst => offset,
+                    Insn::Store { base, offset, src, .. }
+                        if base == sum.dst && src != Operand::Reg(sum.dst) =>
+                    {
+                        offset
+                    }
+                    _ => return None,
+                };
+                let far = |disp: i32| i8::try_from(disp).is_err();
+                let total = sum.address.plus(offset.into())?;
+                uses += 1;
+                // A long displacement costs more than what is saved, unless it is used once.
+                if uses > MAX_USES || uses > 1 && far(total.disp) && !far(offset.into()) {
+                    return None;
+                }
+            }
+            if insn.writes().contains(sum.dst) || !self.live.after(slot).contains(sum.dst) {
+                return (uses > 0 && !insn.is_jump()).then_some(slot);
+            }
+            let parts_change = insn.writes().iter().any(|reg| sum.address.names(reg));
+            if parts_change || insn.is_jump() || !insn.falls_through() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A load whose only use is the operation that follows.
+    fn load_and(&mut self, slot: usize) -> Option<Done> {
+        let Insn::Load { size, dst: loaded, base, offset, .. } = self.parts.insns[slot] else { return None };
+        let next = self.follower(slot + 1)?;
+        let Insn::Alu { op, width, dst, src: Operand::Reg(src) } = next else { return None };
+        if !takes_memory(op) || src != loaded || dst == loaded || self.is_needed(slot + 1, loaded) {
+            return None;
+        }
+        let mut known = self.known;
+        known.step(&self.parts.insns[slot]);
+        let width = known.narrow(op, width, dst, Operand::Reg(src));
+        let enough = match width {
+            Width::W32 => matches!(size, Size::B4 | Size::B8),
+            Width::W64 => size == Size::B8,
+        };
+        if !enough {
+            return None;
+        }
+        let address = self.address(slot, base, offset);
+        self.emit.alu_load(op, width, dst, address);
+        Some(Done::through(2))
+    }
+
+    /// Two shifts in opposite directions and an or.
+    fn rotation(&mut self, slot: usize) -> Option<Done> {
+        let Insn::Alu { width: mov, dst: part, src: Operand::Reg(from), .. } = self.parts.insns[slot] else {
+            return None;
+        };
+        let shift = |insn: Insn| match insn {
+            Insn::Alu { op: op @ (AluOp::Lsh | AluOp::Rsh), width, dst, src: Operand::Imm(count) } => {
+                Some((op, width, dst, count))
+            }
+            _ => None,
+        };
+        let (op, width, shifted, count) = shift(self.follower(slot + 1)?)?;
+        // A 32-bit move is enough for 32-bit shifts only.
+        if shifted != part || part == from || (mov, width) == (Width::W32, Width::W64) {
+            return None;
+        }
+        // The other part is shifted where it is, or copied first.
+        let mut next = slot + 2;
+        let mut other = from;
+        if let Insn::Alu { op: AluOp::Mov, width: mov, dst, src: Operand::Reg(src) } = self.follower(next)? {
+            if src != from || dst == from || dst == part || (mov, width) == (Width::W32, Width::W64) {
+                return None;
+            }
+            other = dst;
+            next += 1;
+        }
+        let (op2, width2, shifted2, count2) = shift(self.follower(next)?)?;
+        let Insn::Alu { op: AluOp::Or, width: width3, dst, src: Operand::Reg(src) } =
+            self.follower(next + 1)?
+        else {
+            return None;
+        };
+        let bits = width.bits() as i32;
+        let whole = op != op2 && (1..bits).contains(&count) && count + count2 == bits;
+        let joined = (dst, src) == (part, other) || (dst, src) == (other, part);
+        if shifted2 != other || (width2, width3) != (width, width) || !whole || !joined {
+            return None;
+        }
+        if self.is_needed(next + 1, src) {
+            return None;
+        }
+        let left = if op == AluOp::Lsh { count } else { count2 };
+        self.emit.rotate(width, dst, from, left as u8);
+        Some(Done::through(next + 2 - slot))
+    }
+
+    /// `dst = src` and the operation after it as one, where both together are one.
+    fn mov_and(&mut self, slot: usize) -> Option<Done> {
+        let Insn::Alu { width: mov, dst, src: Operand::Reg(src), .. } = self.parts.insns[slot] else {
+            return None;
+        };
+        let Insn::Alu { width, op, dst: to, src: with } = self.follower(slot + 1)? else { return None };
+        // A 32-bit move before a 64-bit operation cuts off what the operation would still see.
+        let cut = mov == Width::W32 && width == Width::W64 && !self.known.is_extended(Size::B4, src);
+        if to != dst || src == dst || cut {
+            return None;
+        }
+        match (op, with) {
+            (AluOp::Lsh, Operand::Imm(1)) | (AluOp::Mul, Operand::Imm(2)) => {
+                self.emit.add3(width, dst, Address::indexed(src, src, 0));
+            }
+            (AluOp::Add | AluOp::Sub, _) => {
+                let address = sum_address(op, with, dst, src)?;
+                self.emit.add3(width, dst, address);
+            }
+            (_, Operand::Imm(imm)) => match reduce(op, width, imm) {
+                Reduced::Op(AluOp::Mul, width, imm) => self.emit.mul3(width, dst, src, imm),
+                Reduced::ZeroExtend(size) if self.known.is_extended(size, src) => {
+                    self.emit.mov_reg(Width::W32, dst, src);
+                }
+                Reduced::ZeroExtend(size) => self.emit.zero_extend(size, dst, src),
+                _ => return None,
+            },
+            _ => return None,
+        }
+        Some(Done::through(2))
+    }
+
+    /// Two shifts by the same constant, to the left and back: how compilers extend without v4 instructions.
+    fn shift_pair(&mut self, slot: usize, width: Width, dst: Reg, imm: i32) -> Option<Done> {
+        let Insn::Alu { width: width2, op: back, dst: dst2, src: Operand::Imm(imm2) } =
+            self.follower(slot + 1)?
+        else {
+            return None;
+        };
+        if (width2, dst2, imm2) != (width, dst, imm) {
+            return None;
+        }
+        let bits = width.bits() as i32;
+        let size = Size::ALL.into_iter().find(|size| bits - size.bits() as i32 == imm)?;
+        match back {
+            AluOp::Rsh => self.extend(size, dst),
+            AluOp::Arsh => self.emit.sign_extend(width, size, dst, dst),
+            _ => return None,
+        }
+        Some(Done::through(2))
+    }
+}
+
+/// The address that a 64-bit addition to `dst`, which holds what `y` holds, computes.
+fn added(insn: Insn, dst: Reg, y: Reg) -> Option<Address> {
+    match insn {
+        Insn::Alu { op, width: Width::W64, dst: to, src } if to == dst => sum_address(op, src, dst, y),
+        _ => None,
+    }
+}
+
+/// `y op src` as an address; `dst` holds what `y` holds.
+fn sum_address(op: AluOp, src: Operand, dst: Reg, y: Reg) -> Option<Address> {
+    match (op, src) {
+        (AluOp::Add, Operand::Reg(src)) => Some(Address::indexed(y, if src == dst { y } else { src }, 0)),
+        (AluOp::Add, Operand::Imm(imm)) if imm != 0 => Some(Address::at(y, imm)),
+        (AluOp::Sub, Operand::Imm(imm)) if imm != 0 => Some(Address::at(y, imm.checked_neg()?)),
+        _ => None,
+    }
+}

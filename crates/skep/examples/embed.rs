@@ -1,9 +1,11 @@
 //! A host that embeds skep: loads the firewall of `examples/`, feeds it packets from two threads, changes its
-//! rules while it runs, and reads what it counted. The book's guide shows this file piece by piece.
+//! rules while it runs, reads what it counted, and gives a program a function of its own. The book's guide shows
+//! this file piece by piece.
 //!
 //!     cargo run -p skep --example embed
 
-use skep::{Error, Linker, Module, Object, Packet, PacketInfo, Runtime, UpdateFlags};
+use skep::abi::{ArgKind, HelperProto, RAW, RetKind, RunEnv, XDP};
+use skep::{Error, Linker, Module, Object, Packet, PacketInfo, ProgramOptions, Runtime, UpdateFlags};
 
 const FIREWALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/firewall.bpf.o");
 
@@ -15,6 +17,7 @@ fn main() -> Result<(), Error> {
     println!("dropped {before} packets before the rule and {after} after it");
     report(&module)?;
     refuse();
+    println!("tenant {}", with_a_helper()?);
     Ok(())
 }
 
@@ -103,8 +106,8 @@ fn refuse() {
          exit",
     )
     .expect("the text is right, the program is not");
-    let object = Object::from_insns("hasty", &skep::abi::XDP, insns);
-    match object.verify("hasty", skep::ProgramOptions::default()) {
+    let object = Object::from_insns("hasty", &XDP, insns);
+    match object.verify("hasty", ProgramOptions::default()) {
         Ok(_) => println!("accepted"),
         Err(Error::Refused(refusal)) => {
             println!("class:       {}", refusal.code.name());
@@ -116,6 +119,36 @@ fn refuse() {
     }
 }
 // ANCHOR_END: refusal
+
+// ANCHOR: helper
+/// A function that programs may call: the tenant that an IPv4 address belongs to.
+unsafe extern "C" fn tenant_of(address: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    address & 0xff
+}
+
+/// Runs a program of type `raw` that calls it.
+fn with_a_helper() -> Result<u64, Error> {
+    let proto = HelperProto {
+        id: 1000,
+        name: "tenant_of".into(),
+        args: [ArgKind::Scalar, ArgKind::None, ArgKind::None, ArgKind::None, ArgKind::None],
+        ret: RetKind::Range { min: 0, max: 255 },
+        gpl_only: false,
+        moves_packet: false,
+    };
+    // SAFETY: it is sound for every number, from any thread, never unwinds, and returns at most 255.
+    let runtime = unsafe { Runtime::builder().helper(proto, tenant_of) }.build()?;
+    let insns = skep::isa::assemble(
+        "r1 = *(u32 *)(r1 + 0)    // the buffer's first four bytes
+         call tenant_of#1000
+         exit",
+    )
+    .expect("the text is right");
+    let object = Object::from_insns("tenant", &RAW, insns);
+    let module = runtime.linker(&object).buffer_len(4).load()?;
+    module.programs()[0].run_raw(&mut [10, 0, 0, 7])
+}
+// ANCHOR_END: helper
 
 /// An Ethernet frame with an empty UDP datagram to 10.0.0.1.
 fn udp(source: [u8; 4], port: u16) -> [u8; 42] {

@@ -152,11 +152,21 @@ impl Host {
 
     /// Fills everything that programs may read anew. The same source makes the same contents.
     pub fn reset(&mut self, source: &mut Source) {
+        let mut last = 0;
+        let mut number = |source: &mut Source| {
+            // Equal numbers, and numbers equal in their lower halves, are what comparisons are about.
+            last = match source.below(16) {
+                0 | 1 => last,
+                2 => last ^ u64::from(source.word() as u32) << 32,
+                _ => source.number(),
+            };
+            last
+        };
         for cell in &mut self.memory {
-            *cell = u128::from(source.number()) << 64 | u128::from(source.number());
+            *cell = u128::from(number(source)) << 64 | u128::from(number(source));
         }
         for table in &mut self.tables {
-            table.values.fill_with(|| source.number());
+            table.values.fill_with(|| number(source));
         }
         if self.flavour == Flavour::Xdp {
             let start = self.memory.as_mut_ptr().expose_provenance() as u64;
@@ -194,6 +204,16 @@ impl Host {
     /// Whether this host is made for the program.
     pub fn suits(&self, program: &TestProgram) -> bool {
         self.flavour == program.flavour
+    }
+
+    /// The packet's bytes, for hosts of packets.
+    pub fn packet(&self) -> &[u8] {
+        let start = (self.context.data - self.context.buffer_start) as usize;
+        let end = (self.context.data_end - self.context.buffer_start) as usize;
+        // SAFETY: the memory is `u128`s, of which any bytes may be looked at; helpers keep the packet inside.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast::<u8>(), self.memory.len() * 16) };
+        &bytes[start..end]
     }
 
     fn state(&self, env: &RunEnv) -> State {

@@ -94,10 +94,13 @@ impl Generator<'_> {
         let bytes = size.bytes() as i32;
         // The greatest variable offset is room - bytes; masks are a power of two less one.
         let limit = (room - bytes) as u32;
+        if self.options.linux && (address.offset % bytes != 0 || matches!(address.area, Area::Lent(_))) {
+            return self.load(state);
+        }
         let mask = (limit + 1).next_power_of_two() >> u32::from(!(limit + 1).is_power_of_two());
-        let temporary = self.temporary(state, base);
-        let Some(temporary) = temporary else { return };
+        let Some(temporary) = self.temporary(state, base) else { return };
         self.code.mov(temporary, number);
+        state.set(temporary, Kind::Unknown);
         let skip = match self.source.below(4) {
             0 | 1 => {
                 let width = self.width();
@@ -125,13 +128,8 @@ impl Generator<'_> {
             self.code.load(size, temporary, temporary, 0);
             state.set(temporary, Kind::Number);
         }
-        match skip {
-            Some(open) => {
-                self.code.land(open);
-                state.set(temporary, Kind::Unknown);
-            }
-            None if state.kind(temporary) != Kind::Number => state.set(temporary, Kind::Unknown),
-            None => {}
+        if let Some(open) = skip {
+            self.code.land(open);
         }
     }
 
@@ -182,7 +180,8 @@ impl Generator<'_> {
         let by = target - address.offset;
         self.code.mov(dst, src);
         if by != 0 {
-            let (op, by) = match self.source.chance(40) {
+            let may_subtract = !(self.options.linux && address.area == Area::Frame);
+            let (op, by) = match self.source.chance(40) && may_subtract {
                 true => (AluOp::Sub, -by),
                 false => (AluOp::Add, by),
             };
@@ -242,7 +241,12 @@ impl Generator<'_> {
                 continue;
             }
             let mut target = low + self.source.below((high - low) as u32 + 1) as i32;
-            let may_be_crooked = address.area != Area::Frame && how != Use::Atomic;
+            let may_be_crooked = how != Use::Atomic
+                && match address.area {
+                    Area::Frame => false,
+                    Area::Lent(_) => !self.options.linux,
+                    _ => true,
+                };
             if !(may_be_crooked && self.source.chance(25)) {
                 target = target.div_euclid(bytes) * bytes;
             }

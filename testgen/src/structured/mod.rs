@@ -32,6 +32,9 @@ pub struct Options {
     pub statements: u32,
     /// Bytes of stack that each function may use: at least 32, at most 512.
     pub max_frame: u32,
+    /// Whether it keeps to what Linux asks beyond safety: immediate divisors are not zero, nothing is
+    /// subtracted from `r10`, and the stack is accessed aligned.
+    pub linux: bool,
     /// Whether it calls helpers.
     pub helpers: bool,
     /// Whether it uses maps.
@@ -49,6 +52,7 @@ impl Options {
             flavour,
             statements: 40,
             max_frame: 512,
+            linux: false,
             helpers: true,
             maps: true,
             calls: true,

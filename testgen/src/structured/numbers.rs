@@ -21,8 +21,15 @@ impl Generator<'_> {
             AluOp::Mov => self.destination(state),
             _ => self.number(state, true),
         };
-        let src = self.operand(state);
         let width = self.width();
+        let src = match self.operand(state) {
+            Operand::Imm(imm) => Operand::Imm(match op {
+                AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => imm & (width.bits() as i32 - 1),
+                AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod if imm == 0 && self.options.linux => 1,
+                _ => imm,
+            }),
+            src => src,
+        };
         self.code.alu(width, op, dst, src);
         state.set(dst, Kind::Number);
     }

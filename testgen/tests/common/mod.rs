@@ -1,0 +1,221 @@
+//! What the differential tests share: verifying, running a program in every way, and telling what went wrong
+//! so that it can be reproduced.
+#![allow(dead_code)] // each test file uses a part
+
+pub(crate) mod bpf;
+
+use std::cell::Cell;
+use std::sync::Once;
+
+use skep_interp::{Interpreter, Regions};
+use skep_isa::Insn;
+use skep_jit::Compiled;
+use skep_testgen::{Host, Source, State, TestProgram, helpers};
+use skep_text::{Arena, Config as ArenaConfig};
+use skep_verifier::{Config, Refusal, Verified, verify};
+
+/// How many programs a test runs: `SKEP_CASES`, or the usual number where it is not set.
+pub(crate) fn cases(usual: u64) -> u64 {
+    std::env::var("SKEP_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// The first seed: `SKEP_SEED`, 1 where it is not set.
+pub(crate) fn first_seed() -> u64 {
+    std::env::var("SKEP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// Verifies with limits that keep a test short.
+pub(crate) fn verified(program: &TestProgram) -> Result<Verified, Box<Refusal>> {
+    let config = Config {
+        helpers: &|id| helpers(id),
+        max_walked: 100_000,
+        max_state_bytes: 64 << 20,
+        strict_alignment: false,
+    };
+    let run = std::panic::AssertUnwindSafe(|| verify(program.unverified(), &config));
+    std::panic::catch_unwind(run).unwrap_or_else(|cause| {
+        eprintln!("the verifier panicked over\n{program}");
+        std::panic::resume_unwind(cause)
+    })
+}
+
+/// Everything needed to run programs: a host and a place for code.
+pub(crate) struct Lab {
+    pub(crate) host: Host,
+    arena: Arena,
+}
+
+/// What a run left behind: `r0` and the host's state.
+pub(crate) type Outcome = (u64, State);
+
+impl Lab {
+    pub(crate) fn new(host: Host) -> Self {
+        let arena = Arena::new(ArenaConfig::new()).expect("an arena");
+        Self { host, arena }
+    }
+
+    pub(crate) fn interpreter(&self, program: &Verified) -> Result<Interpreter, String> {
+        Interpreter::new(program, self.host.linkage()).map_err(|error| format!("interpreter: {error}"))
+    }
+
+    pub(crate) fn compiled(&self, program: &Verified) -> Result<Compiled, String> {
+        skep_jit::compile(program, self.host.linkage(), &self.arena)
+            .map_err(|error| format!("compiler: {error}"))
+    }
+
+    /// Runs in checking mode over the contents that `input` makes.
+    pub(crate) fn check(&mut self, program: &Interpreter, input: u64) -> Result<Outcome, String> {
+        self.host.reset(&mut Source::from_seed(input));
+        let mut regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000);
+        let (result, state) = self.host.run(|r1, r2, env| {
+            // SAFETY: the host's memory, maps and helpers live through the run; it started the run as the
+            // program was verified to be started.
+            unsafe { program.run_checked(r1, r2, env, &mut regions) }
+        });
+        result.map(|r0| (r0, state)).map_err(|violation| violation.to_string())
+    }
+
+    /// Runs the interpreter over the contents that `input` makes.
+    pub(crate) fn interpret(&mut self, program: &Interpreter, input: u64) -> Outcome {
+        self.host.reset(&mut Source::from_seed(input));
+        // SAFETY: as in `check`, and the run in checking mode went well.
+        self.host.run(|r1, r2, env| unsafe { program.run(r1, r2, env) })
+    }
+
+    /// Runs compiled code over the contents that `input` makes.
+    pub(crate) fn execute(&mut self, program: &Compiled, input: u64) -> Outcome {
+        self.host.reset(&mut Source::from_seed(input));
+        let entry = program.entry();
+        // SAFETY: as in `check`, and the run in checking mode went well.
+        self.host.run(|r1, r2, env| unsafe { entry.call(r1, r2, env) })
+    }
+
+    /// Runs an accepted program in every way over that many inputs.
+    pub(crate) fn agree(
+        &mut self,
+        program: &TestProgram,
+        accepted: &Verified,
+        inputs: u64,
+    ) -> Result<(), String> {
+        let interpreter = self.interpreter(accepted)?;
+        let compiled = self.compiled(accepted)?;
+        for input in 0..inputs {
+            let expected = self
+                .check(&interpreter, input)
+                .map_err(|violation| format!("accepted, but in checking mode: {violation}"))?;
+            let interpreted = self.interpret(&interpreter, input);
+            difference("checking mode", &expected, "the interpreter", &interpreted)?;
+            let _guard = Running::new(program);
+            let executed = self.execute(&compiled, input);
+            difference("the interpreter", &expected, "compiled code", &executed)
+                .map_err(|text| format!("{text}\ncode: {:02x?}", compiled.text().bytes()))?;
+        }
+        Ok(())
+    }
+}
+
+/// What two outcomes differ in.
+pub(crate) fn difference(one: &str, a: &Outcome, other: &str, b: &Outcome) -> Result<(), String> {
+    if a.0 != b.0 {
+        return Err(format!("r0 is {:#x} by {one}, {:#x} by {other}", a.0, b.0));
+    }
+    let (a, b) = (&a.1, &b.1);
+    if let Some(at) = a.memory.iter().zip(&b.memory).position(|(a, b)| a != b) {
+        let (a, b) = (a.memory[at], b.memory[at]);
+        return Err(format!("memory at {at} is {a:#x} by {one}, {b:#x} by {other}"));
+    }
+    if a != b {
+        return Err(format!("{one} left {a:x?}\n{other} left {b:x?}"));
+    }
+    Ok(())
+}
+
+/// Fails with a program as small as it can be made while `fails` still says why.
+pub(crate) fn fail(
+    seed: u64,
+    program: &TestProgram,
+    mut fails: impl FnMut(&TestProgram) -> Option<String>,
+) -> ! {
+    let mut smallest = program.clone();
+    let mut reason = fails(program).unwrap_or_else(|| "it passed the second time".into());
+    eprintln!("SKEP_SEED={seed} SKEP_CASES=1: {reason}");
+    let nothing = Insn::Jump { offset: 0, long: false };
+    loop {
+        let before = smallest.insns.clone();
+        for slot in 0..smallest.insns.len() {
+            let insn = smallest.insns[slot];
+            if insn == nothing || insn == Insn::LoadImm64Tail {
+                continue;
+            }
+            let wide = matches!(insn, Insn::LoadImm64 { .. });
+            let mut smaller = smallest.clone();
+            smaller.insns[slot] = nothing;
+            if wide {
+                smaller.insns[slot + 1] = nothing;
+            }
+            if let Some(text) = fails(&smaller).filter(|text| gist(text) == gist(&reason)) {
+                (smallest, reason) = (smaller, text);
+            }
+        }
+        if smallest.insns == before {
+            break;
+        }
+    }
+    panic!(
+        "SKEP_SEED={seed} SKEP_CASES=1: {reason}\nthe smallest such program (goto +0 does nothing):\n{smallest}"
+    );
+}
+
+/// A reason without its numbers: what must stay the same while a program shrinks.
+fn gist(reason: &str) -> String {
+    let first = reason.lines().next().unwrap_or_default();
+    let words = first.split_whitespace().filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+thread_local! {
+    /// The program that this thread runs compiled code of, for the signal handler.
+    static CURRENT: Cell<(*const u8, usize)> = const { Cell::new((std::ptr::null(), 0)) };
+}
+
+/// While it lives, a crash prints the program.
+struct Running(String);
+
+impl Running {
+    fn new(program: &TestProgram) -> Self {
+        static HANDLERS: Once = Once::new();
+        HANDLERS.call_once(install_handlers);
+        let running = Self(format!("\ncompiled code crashed; the program was:\n{program}"));
+        CURRENT.set((running.0.as_ptr(), running.0.len()));
+        running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        CURRENT.set((std::ptr::null(), 0));
+    }
+}
+
+fn install_handlers() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
+        // SAFETY: the handler does nothing but write and die; SA_RESETHAND makes a second fault final.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_crash as *const () as usize;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn on_crash(signal: libc::c_int) {
+    let (text, len) = CURRENT.get();
+    // SAFETY: `Running` keeps the text alive while it is set; write and raise are async-signal-safe.
+    unsafe {
+        if !text.is_null() {
+            libc::write(2, text.cast(), len);
+        }
+        libc::raise(signal);
+    }
+}

@@ -1,0 +1,131 @@
+//! Interpreter and compiled code do what the running Linux kernel does with the same program.
+//!
+//! Loading programs is work for the whole machine: the number of loads is bounded, they are paced, and all of
+//! it happens in one child process that is not waited for longer than a minute. Where bpf(2) is refused, as
+//! it is to ordinary users and in most containers, the test says so and checks nothing.
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::bpf::{KernelProgram, Rejected};
+use common::{Lab, first_seed, verified};
+use skep_testgen::{Flavour, Host, Options, Source, structured};
+
+/// Programs loaded in a run of this test, at most.
+const LOADS: u64 = 40;
+/// Packets that each of them is run over.
+const INPUTS: u64 = 16;
+const PAUSE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Set in the child.
+const CHILD: &str = "SKEP_LINUX_CHILD";
+/// How the child says that the kernel would not let it.
+const REFUSED: i32 = 77;
+
+#[test]
+fn interpreter_and_jit_agree_with_the_running_kernel() {
+    if std::env::var_os(CHILD).is_some() {
+        compare_with_the_kernel();
+        return;
+    }
+    let this = std::env::current_exe().expect("the test's own path");
+    let mut child = Command::new(this)
+        .args(["interpreter_and_jit_agree_with_the_running_kernel", "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("the test runs itself");
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("the child can be waited for") {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("the kernel did not finish {LOADS} small programs within {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    if status.code() == Some(REFUSED) {
+        println!("NOT COMPARED WITH THE KERNEL: bpf(2) is refused here, see above");
+        eprintln!("NOT COMPARED WITH THE KERNEL: bpf(2) is refused here (run as root to compare)");
+        return;
+    }
+    assert!(status.success(), "the child that compares with the kernel failed: {status}");
+}
+
+fn compare_with_the_kernel() {
+    let mut lab = Lab::new(Host::new(Flavour::Xdp));
+    let (mut seed, mut loaded, mut compared, mut rejected) = (first_seed(), 0, 0, 0);
+    while loaded < LOADS {
+        let mut source = Source::from_seed(seed);
+        let statements = 20 + source.below(100);
+        // No helpers and maps: those here are not the kernel's. Eight frames share 512 bytes there.
+        let options = Options {
+            statements,
+            max_frame: 32,
+            linux: true,
+            helpers: false,
+            maps: false,
+            calls: loaded % 2 == 1,
+            ..Options::all(Flavour::Xdp)
+        };
+        let program = structured(&mut source, &options);
+        seed += 1;
+        let Ok(verified) = verified(&program) else { continue };
+        loaded += 1;
+        std::thread::sleep(PAUSE);
+        let kernel = match KernelProgram::load(&program.insns) {
+            Ok(kernel) => kernel,
+            Err(Rejected { error, log }) if is_refusal(&error) && log.is_empty() => {
+                println!("bpf(2) refuses to load programs: {error}");
+                std::process::exit(REFUSED);
+            }
+            Err(Rejected { error, log }) => {
+                // The kernel's verifier has rules that skep's has not, and its own limits.
+                let last: Vec<&str> = log.lines().rev().take(6).collect();
+                println!("seed {}: the kernel rejects it ({error}): {last:?}", seed - 1);
+                rejected += 1;
+                continue;
+            }
+        };
+        let interpreter = lab.interpreter(&verified).unwrap();
+        let compiled = lab.compiled(&verified).unwrap();
+        for input in 0..INPUTS {
+            lab.host.reset(&mut Source::from_seed(input));
+            let packet = lab.host.packet().to_vec();
+            let (retval, packet) = match kernel.run(&packet) {
+                Ok(outcome) => outcome,
+                Err(error) if is_refusal(&error) => {
+                    println!("bpf(2) refuses to run programs: {error}");
+                    std::process::exit(REFUSED);
+                }
+                Err(error) => panic!("the kernel does not run the program: {error}"),
+            };
+            for (who, outcome) in [
+                ("the interpreter", lab.interpret(&interpreter, input)),
+                ("compiled code", lab.execute(&compiled, input)),
+            ] {
+                let here = (outcome.0 as u32, lab.host.packet().to_vec());
+                assert!(
+                    here == (retval, packet.clone()),
+                    "SKEP_SEED={}, input {input}: the kernel's result is {retval:#x}, {who}'s {:#x}\n\
+                     the kernel's packet: {packet:02x?}\n{who}'s: {:02x?}\n{program}",
+                    seed - 1,
+                    here.0,
+                    here.1,
+                );
+                compared += 1;
+            }
+        }
+    }
+    println!("{loaded} programs loaded, {rejected} of them rejected, {compared} runs compared");
+    assert!(rejected * 2 < LOADS, "the kernel rejected {rejected} of {LOADS}: too little was compared");
+}
+
+/// Whether the kernel does not want us to use bpf(2) at all.
+fn is_refusal(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
+}

@@ -1,0 +1,61 @@
+//! Compiled code does what the interpreter does, on random programs. `SKEP_SEED` starts elsewhere,
+//! `SKEP_CASES` is the number of programs.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Lab, cases, fail, first_seed, verified};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured};
+
+const FLAVOURS: [Flavour; 4] =
+    [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 256 }, Flavour::Buffer { len: 13 }, Flavour::Xdp];
+
+/// Contents that each program is run over.
+const INPUTS: u64 = 4;
+
+/// Why programs were refused, and how often.
+#[derive(Default)]
+struct Refusals(BTreeMap<String, u64>);
+
+impl Refusals {
+    fn count(&mut self, refusal: &skep_verifier::Refusal) {
+        *self.0.entry(refusal.code.name().into()).or_default() += 1;
+    }
+}
+
+#[test]
+fn interpreter_and_jit_agree_on_random_verified_programs() {
+    let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
+    let (mut accepted, mut refusals) = (0, Refusals::default());
+    let programs = cases(3000);
+    for seed in first_seed()..first_seed() + programs {
+        let mut source = Source::from_seed(seed);
+        let flavour = source.below(FLAVOURS.len() as u32) as usize;
+        let options = Options { statements: 2 + source.below(60), ..Options::all(FLAVOURS[flavour]) };
+        let program = structured(&mut source, &options);
+        let lab = &mut labs[flavour];
+        match verified(&program) {
+            Err(refusal) => {
+                refusals.count(&refusal);
+                if std::env::var_os("SKEP_SHOW_REFUSED").is_some() {
+                    println!("seed {seed}: {refusal}");
+                }
+            }
+            Ok(verified) => {
+                accepted += 1;
+                if lab.agree(&program, &verified, INPUTS).is_err() {
+                    fail(seed, &program, |program| disagreement(lab, program));
+                }
+            }
+        }
+    }
+    println!("{accepted} of {programs} accepted; refused: {:?}", refusals.0);
+    assert!(accepted * 10 >= programs * 9, "only {accepted} of {programs}: {:?}", refusals.0);
+}
+
+/// What goes wrong with a program that is accepted.
+fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
+    let verified = verified(program).ok()?;
+    lab.agree(program, &verified, INPUTS).err()
+}

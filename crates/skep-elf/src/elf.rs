@@ -376,3 +376,27 @@ fn relocations(
 fn damaged(place: &str, error: object::read::Error) -> Error {
     Error::Damaged { place: place.into(), reason: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_NAME, name_at};
+
+    #[test]
+    fn names_end_at_their_nul() {
+        assert_eq!(name_at(b"\0one\0two\0", 1), Ok("one"));
+        assert_eq!(name_at(b"\0one\0two\0", 2), Ok("ne"));
+        assert_eq!(name_at(b"\0", 0), Ok(""));
+        assert_eq!(name_at(b"ab", 0), Err("it has no end"));
+        assert_eq!(name_at(b"ab", 2), Err("it has no end"));
+        assert_eq!(name_at(b"ab", 3), Err("it lies beyond the strings"));
+        assert_eq!(name_at(b"\xff\0", 0), Err("it is not UTF-8"));
+    }
+
+    #[test]
+    fn a_name_may_have_the_greatest_length_and_no_more() {
+        let mut strings = vec![b'n'; MAX_NAME + 1];
+        strings.push(0);
+        assert_eq!(name_at(&strings, 1).map(str::len), Ok(MAX_NAME));
+        assert_eq!(name_at(&strings, 0), Err("it is longer than 1024 bytes"));
+    }
+}

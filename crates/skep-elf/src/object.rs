@@ -256,7 +256,8 @@ impl Program {
         })
     }
 
-    /// Links the program with the functions it calls. `program_type` overrides what its section says.
+    /// Links the program with the functions it calls. `program_type` overrides what its section says. Source
+    /// lines come along cut to 512 bytes.
     ///
     /// # Errors
     ///

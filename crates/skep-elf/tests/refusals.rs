@@ -594,6 +594,46 @@ fn a_declaration_outside_its_section_is_refused() {
 }
 
 #[test]
+fn a_reference_between_maps_is_refused() {
+    let mut types = Types::new();
+    let map = types.map(&[
+        Number("type", 2),
+        Number("key_size", 4),
+        Number("value_size", 4),
+        Number("max_entries", 1),
+    ]);
+    types.data_section(".maps", &[("a", map, 0, 32), ("b", map, 32, 32)]);
+    let types = types.build();
+    let link = |address| {
+        let mut file = ObjectFile::new();
+        let code = file.program("f", &[&LOAD_R1[..], &[0; 8], &RETURN_0].concat());
+        let maps = file.data(".maps", &[0; 64]);
+        file.info(".BTF", types.clone());
+        let symbol = file.variable("x", maps, address, 8);
+        file.relocate(code, 0, R_BPF_64_64, symbol);
+        Object::parse(&file.build()).unwrap().program("f").unwrap().source(None)
+    };
+    assert!(link(32).is_ok());
+    assert_eq!(link(8).unwrap_err().to_string(), "section xdp, byte 0: x is no map; build the object again");
+}
+
+#[test]
+fn maps_that_overlap_are_refused() {
+    let mut types = Types::new();
+    let map = types.map(&[
+        Number("type", 2),
+        Number("key_size", 4),
+        Number("value_size", 4),
+        Number("max_entries", 1),
+    ]);
+    types.data_section(".maps", &[("a", map, 0, 32), ("b", map, 24, 32)]);
+    let mut file = ObjectFile::with_program();
+    file.data(".maps", &[0; 64]);
+    file.info(".BTF", types.build());
+    assert!(refused(&file.build()).starts_with("map b: its declaration overlaps another map's"));
+}
+
+#[test]
 fn an_initial_value_that_is_no_map_is_refused() {
     let with = |place: fn(&mut ObjectFile, SectionId) -> (u64, SymbolId)| {
         let mut types = Types::new();
@@ -720,4 +760,65 @@ fn damaged_line_records_say_where() {
     assert!(error(|ext| ext[24] = 7).contains("at byte 24: the size of a record is impossible"));
     assert!(error(|ext| ext[20] = 255).contains("the line records lie beyond the section"));
     assert!(error(|ext| ext[42] = 1).contains("a line record names a string that lies beyond the strings"));
+}
+
+// ---- damage to single fields -----------------------------------------------------------------------------
+
+/// Where the header of a section is in the file.
+fn header_of(bytes: &[u8], section: usize) -> usize {
+    u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize + 64 * section
+}
+
+#[test]
+fn relocations_with_explicit_addends_are_refused() {
+    let mut bytes = relocated(|file, code| {
+        let symbol = file.section_symbol(code);
+        file.relocate(code, 0, R_BPF_64_64, symbol);
+    });
+    let header = header_of(&bytes, 2);
+    bytes[header + 4] = 4; // RELA
+    assert!(refused(&bytes).contains("the relocations of section xdp: they have explicit addends (RELA)"));
+}
+
+#[test]
+fn relocations_that_do_not_divide_into_entries_are_refused() {
+    let mut bytes = relocated(|file, code| {
+        let symbol = file.section_symbol(code);
+        file.relocate(code, 0, R_BPF_64_64, symbol);
+    });
+    let header = header_of(&bytes, 2);
+    bytes[header + 32] = 15;
+    assert!(refused(&bytes).contains("15 bytes do not divide into entries of 16"));
+}
+
+#[test]
+fn compressed_sections_are_refused() {
+    let mut bytes = ObjectFile::with_program().build();
+    let header = header_of(&bytes, 1);
+    bytes[header + 9] |= 8; // SHF_COMPRESSED
+    assert!(refused(&bytes).contains("section 1 (xdp): it is compressed"));
+}
+
+#[test]
+fn symbols_of_sections_that_do_not_exist_are_refused() {
+    let mut file = ObjectFile::with_program();
+    file.symbol("lost", 0x12, 500, 0, 16);
+    assert!(refused(&file.build()).contains("symbol 2: it is in section 500, but there are only 4"));
+}
+
+#[test]
+fn names_are_bounded_and_lie_where_names_are() {
+    let named_at = |place: fn(&mut ObjectFile) -> u32| {
+        let mut file = ObjectFile::with_program();
+        let name = place(&mut file);
+        file.symbol_named_at(name, 0x12, 1, 0, 16);
+        refused(&file.build())
+    };
+    assert!(named_at(|file| file.string(&"n".repeat(1025))).contains("it is longer than 1024 bytes"));
+    assert!(
+        named_at(|_| u32::MAX).contains("at byte 4294967295 of the symbol names: it lies beyond the strings")
+    );
+    let mut file = ObjectFile::with_program();
+    file.data(&"s".repeat(2000), &[0]);
+    assert!(refused(&file.build()).contains("the name of section 2: it is longer than 1024 bytes"));
 }

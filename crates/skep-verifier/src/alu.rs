@@ -92,9 +92,19 @@ impl Walker<'_> {
     }
 
     fn binary(&mut self, state: &mut State, width: Width, op: AluOp, dst: Reg, src: Operand) -> Step<()> {
-        let a = self.read(state, dst)?;
-        let b = self.operand(state, src)?;
-        if !a.is_scalar() || !b.is_scalar() {
+        let b_num;
+        let regs = &mut state.top_mut().regs.0;
+        let (a, b) = match src {
+            Operand::Imm(imm) => {
+                b_num = Scalar::constant(i64::from(imm) as u64);
+                (&regs[dst.index()], &b_num)
+            }
+            Operand::Reg(src) => (&regs[dst.index()], &regs[src.index()].num),
+        };
+        let numbers = a.is_scalar() && !matches!(src, Operand::Reg(src) if !regs[src.index()].is_scalar());
+        if !numbers {
+            let a = self.read(state, dst)?;
+            let b = self.operand(state, src)?;
             let result = self.with_pointer(width, op, dst, src, &a, &b)?;
             return self.write(state, dst, result);
         }
@@ -106,18 +116,23 @@ impl Walker<'_> {
             let text = format!("the shift count {imm} is not in 0..{}", width.bits());
             return Err(Fault::new(Code::Structure, text));
         }
-        if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
-            return self.write(state, dst, Value::constant(0));
+        let num = if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
+            Scalar::constant(0)
+        } else {
+            a.num.alu(op, width, b)
+        };
+        let tie = match b.as_constant() {
+            Some(added) if a.id != 0 && width == Width::W64 => moved_offset(op, a.offset, added),
+            _ => None,
+        };
+        // r10 is never a number, so it is not written here.
+        let result = &mut regs[dst.index()];
+        result.num = num;
+        match tie {
+            Some(offset) => result.offset = offset,
+            None => (result.id, result.offset) = (0, 0),
         }
-        let mut result = Value::scalar(a.num.alu(op, width, &b.num));
-        if a.id != 0
-            && width == Width::W64
-            && let Some(added) = b.num.as_constant()
-            && let Some(offset) = moved_offset(op, a.offset, added)
-        {
-            (result.id, result.offset) = (a.id, offset);
-        }
-        self.write(state, dst, result)
+        Ok(())
     }
 
     /// Arithmetic in which at least one side is a pointer.
@@ -185,7 +200,7 @@ impl Walker<'_> {
         }
         if pointer.is_packet() {
             result.id = self.new_id();
-            result.range = 0;
+            result.range = remaining(op, pointer.range, &number.num);
         }
         Ok(result)
     }
@@ -193,6 +208,13 @@ impl Walker<'_> {
 
 /// What to do about a pointer that may be null.
 pub(crate) const CHECK_NULL: &str = "check the result of map_lookup_elem against NULL first";
+
+/// The range of a packet pointer with `range`, once a number was added or subtracted: the bytes before the end
+/// that are left from the furthest place it may point to now.
+fn remaining(op: AluOp, range: u32, number: &Scalar) -> u32 {
+    let furthest = if op == AluOp::Sub { number.smin.saturating_neg() } else { number.smax };
+    u32::try_from(i64::from(range) - furthest.max(0)).unwrap_or(0)
+}
 
 /// The distance from the tied number after adding or subtracting a constant.
 fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {

@@ -15,8 +15,8 @@
 //! of the current path.
 //!
 //! To find candidates without comparing with all, each remembered state is filed under a key made of its
-//! constants: only a state with the same constants in the same registers can be covered. So a loop that
-//! counts to a thousand costs one comparison a round, not five hundred.
+//! calls, its pointers and its constants: only a state with the same ones in the same registers can be
+//! covered. So a loop that counts to a thousand costs one comparison a round, not five hundred.
 //!
 //! Forgetting is always sound, and happens when the limit on memory is reached.
 
@@ -27,6 +27,7 @@ use crate::value::{Kind, Value};
 use skep_isa::Size;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 /// No node.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -54,8 +55,8 @@ pub(crate) struct Memory {
     point_of: Vec<u32>,
     points: Vec<Point>,
     filed: HashMap<u64, u32, BuildHasherDefault<AsIs>>,
+    shots: Shots,
     ids: Ids,
-    bytes: usize,
     max_bytes: usize,
     remembered: u64,
 }
@@ -67,7 +68,7 @@ struct Node {
     /// The next under the same key.
     next: u32,
     slot: u32,
-    shot: Option<Box<Snapshot>>,
+    shot: Option<Snapshot>,
 }
 
 /// The sets of constant registers by which states of one slot are filed.
@@ -77,20 +78,71 @@ struct Point {
     count: usize,
 }
 
-/// What is kept of a state.
+/// What is kept of a state: where its parts lie in [`Shots`].
+#[derive(Clone, Copy)]
 struct Snapshot {
+    frames: Part,
+    constants: Part,
+    pointers: Part,
+    values: Part,
+    stacks: Part,
+    cells: Part,
+}
+
+/// A part of an arena.
+#[derive(Clone, Copy)]
+struct Part {
+    start: u32,
+    len: u32,
+}
+
+impl Part {
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+
+    /// What was added to an arena since it had `before` elements.
+    fn since<T>(before: usize, arena: &[T]) -> Self {
+        Self { start: before as u32, len: (arena.len() - before) as u32 }
+    }
+}
+
+/// The parts of all snapshots, each kind in one arena. They are given back all at once.
+#[derive(Default)]
+struct Shots {
     frames: Vec<FrameShot>,
-    /// The registers that matter, then nothing else; frame by frame.
+    constants: Vec<u64>,
+    pointers: Vec<Fixed>,
     values: Vec<Value>,
+    stacks: Vec<StackShot>,
     cells: Vec<Cell>,
 }
 
+/// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
+/// and in the order of registers.
 struct FrameShot {
     call_slot: u32,
-    /// Registers whose values are kept.
-    kept: u16,
-    /// Registers that hold a number of which nothing matters.
+    /// Numbers of which nothing matters.
     numbers: u16,
+    /// Known numbers.
+    constants: u16,
+    /// Pointers without a variable part.
+    pointers: u16,
+    /// Everything else.
+    values: u16,
+    /// Whether some of its stack is live.
+    stack: bool,
+}
+
+/// A pointer without a variable part.
+struct Fixed {
+    kind: Kind,
+    id: u32,
+    offset: i32,
+    range: u32,
+}
+
+struct StackShot {
     cells: u32,
     init: ByteSet,
     zero: ByteSet,
@@ -105,8 +157,8 @@ impl Memory {
             point_of: vec![0; slots],
             points: Vec::new(),
             filed: HashMap::default(),
+            shots: Shots::default(),
             ids: Ids::default(),
-            bytes: 0,
             max_bytes,
             remembered: 0,
         }
@@ -145,7 +197,7 @@ impl Memory {
     pub(crate) fn visit(&mut self, state: &State, slot: usize, parent: u32, flow: &Flow) -> Visit {
         let live = flow.before(slot);
         let constants = constants(state, live);
-        let mut mask = constants;
+        let outline = outline(state, slot, live);
         let point = match self.point_of[slot] {
             0 => {
                 self.points.push(Point::default());
@@ -159,13 +211,13 @@ impl Memory {
             if mask & !constants != 0 {
                 continue;
             }
-            let mut node = self.filed.get(&key(state, slot, mask)).copied().unwrap_or(NONE);
+            let mut node = self.filed.get(&key(outline, state, mask)).copied().unwrap_or(NONE);
             while node != NONE {
                 let candidate = &self.nodes[node as usize];
                 let next = candidate.next;
                 if candidate.slot == slot as u32
                     && let Some(shot) = &candidate.shot
-                    && let Some(equal) = shot.covers(state, flow, &mut self.ids)
+                    && let Some(equal) = self.shots.covers(shot, state, &mut self.ids)
                 {
                     if candidate.open == 0 {
                         return Visit::Covered;
@@ -177,6 +229,7 @@ impl Memory {
                 node = next;
             }
         }
+        let mut mask = constants;
         let point = &mut self.points[point];
         if !point.masks[..point.count].contains(&mask) {
             if point.count == MAX_MASKS {
@@ -187,18 +240,15 @@ impl Memory {
                 point.count += 1;
             }
         }
-        Visit::New(self.remember(state, slot, mask, parent, flow))
+        Visit::New(self.remember(state, slot, key(outline, state, mask), parent, flow))
     }
 
-    fn remember(&mut self, state: &State, slot: usize, mask: u16, parent: u32, flow: &Flow) -> u32 {
-        let shot = Box::new(Snapshot::of(state, slot, flow));
-        self.bytes += shot.bytes();
-        if self.bytes > self.max_bytes {
+    fn remember(&mut self, state: &State, slot: usize, key: u64, parent: u32, flow: &Flow) -> u32 {
+        if self.bytes() > self.max_bytes {
             self.forget_all();
-            self.bytes += shot.bytes();
         }
+        let shot = self.shots.take(state, slot, flow);
         self.remembered += 1;
-        let key = key(state, slot, mask);
         let head = self.filed.get(&key).copied().unwrap_or(NONE);
         let node = Node { parent, open: 1, next: head, slot: slot as u32, shot: Some(shot) };
         let at = match self.free.pop() {
@@ -235,8 +285,7 @@ impl Memory {
 
     fn forget(&mut self, at: u32) {
         let node = &mut self.nodes[at as usize];
-        if let Some(shot) = node.shot.take() {
-            self.bytes -= shot.bytes();
+        if node.shot.take().is_some() {
             self.remembered -= 1;
             if node.open == 0 {
                 self.free.push(at);
@@ -253,7 +302,12 @@ impl Memory {
             self.nodes[at].next = NONE;
             self.forget(at as u32);
         }
-        self.bytes = 0;
+        self.shots.clear();
+    }
+
+    /// About how many bytes are in use.
+    fn bytes(&self) -> usize {
+        self.shots.bytes() + self.nodes.len() * (size_of::<Node>() + size_of::<(u64, u32)>())
     }
 }
 
@@ -268,19 +322,48 @@ fn constants(state: &State, live: &Live) -> u16 {
     mask
 }
 
-/// What a state with these constants is filed under.
-fn key(state: &State, slot: usize, mask: u16) -> u64 {
-    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut key = (slot as u64) << 16 | u64::from(mask);
-    let mut add = |part: u64| key = (key.rotate_left(23) ^ part).wrapping_mul(MIX);
-    add(0);
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(key: u64, part: u64) -> u64 {
+    (key.rotate_left(23) ^ part).wrapping_mul(MIX)
+}
+
+/// What must be the same in a state and one that covers it: the calls, and the pointers but for their
+/// variable parts.
+fn outline(state: &State, slot: usize, live: &Live) -> u64 {
+    let mut key = mix(slot as u64, 0);
     for frame in &state.frames()[1..] {
-        add(frame.call_slot.into());
+        key = mix(key, frame.call_slot.into());
     }
-    let mut left = mask;
-    while left != 0 {
-        add(state.top().regs.0[left.trailing_zeros() as usize].num.umin);
-        left &= left - 1;
+    for reg in bits(live.regs & 0x3ff) {
+        let value = &state.top().regs.0[reg];
+        // A pointer that may be null covers one that is not.
+        let (tag, object) = match value.kind {
+            Kind::Uninit | Kind::Lost { .. } => (0, 0),
+            Kind::Scalar => {
+                key = mix(key, 1);
+                continue;
+            }
+            Kind::Context => (2, 0),
+            Kind::Stack { frame } => (3, frame.into()),
+            Kind::Packet => (4, 0),
+            Kind::PacketMeta => (5, 0),
+            Kind::PacketEnd => (6, 0),
+            Kind::Map { map } => (7, map),
+            Kind::MapValue { map, .. } => (8, map),
+            Kind::Buffer { bytes } => (9, bytes),
+        };
+        key = mix(key, tag | u64::from(object) << 4);
+        key = mix(key, value.offset as u64);
+    }
+    key
+}
+
+/// What a state of that outline, with these constants, is filed under.
+fn key(outline: u64, state: &State, mask: u16) -> u64 {
+    let mut key = mix(outline, mask.into());
+    for reg in bits(mask) {
+        key = mix(key, state.top().regs.0[reg].num.umin);
     }
     key ^ key >> 32
 }
@@ -313,80 +396,129 @@ fn live_in(state: &State, at: usize, slot: usize, flow: &Flow) -> Live {
     }
 }
 
-impl Snapshot {
-    fn of(state: &State, slot: usize, flow: &Flow) -> Self {
-        let mut shot =
-            Self { frames: Vec::with_capacity(state.frames().len()), values: Vec::new(), cells: Vec::new() };
+impl Shots {
+    fn take(&mut self, state: &State, slot: usize, flow: &Flow) -> Snapshot {
+        let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
+        let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
         for (at, frame) in state.frames().iter().enumerate() {
             let live = live_in(state, at, slot, flow);
-            let (mut kept, mut numbers) = (0, 0);
-            for (reg, value) in frame.regs.0[..10].iter().enumerate() {
-                let bit = 1 << reg;
-                if live.regs & bit == 0 || !value.is_readable() {
-                    continue;
+            let mut shot = FrameShot {
+                call_slot: frame.call_slot,
+                numbers: 0,
+                constants: 0,
+                pointers: 0,
+                values: 0,
+                stack: live.stack != 0,
+            };
+            for reg in bits(live.regs & 0x3ff) {
+                let (value, bit) = (&frame.regs.0[reg], 1 << reg);
+                if !value.is_readable() {
+                    continue; // covers anything: no path from here reads it
                 }
                 if value.is_scalar() && (live.matter & bit == 0 || (value.id == 0 && value.num.is_unknown()))
                 {
-                    numbers |= bit;
+                    shot.numbers |= bit;
+                } else if let Some(constant) = value.as_constant() {
+                    shot.constants |= bit;
+                    self.constants.push(constant);
+                } else if value.is_pointer() && value.num.is_constant() {
+                    shot.pointers |= bit;
+                    let Value { kind, id, offset, range, .. } = *value;
+                    self.pointers.push(Fixed { kind, id, offset, range });
                 } else {
-                    kept |= bit;
-                    shot.values.push(*value);
+                    shot.values |= bit;
+                    self.values.push(*value);
                 }
             }
-            let mut frame_shot = FrameShot {
-                call_slot: frame.call_slot,
-                kept,
-                numbers,
-                cells: 0,
-                init: ByteSet::EMPTY,
-                zero: ByteSet::EMPTY,
-                pointers: ByteSet::EMPTY,
-            };
-            if live.stack != 0 {
-                frame_shot.keep_stack(&frame.stack, &live, &mut shot.cells);
+            if shot.stack {
+                self.take_stack(&frame.stack, &live);
             }
-            shot.frames.push(frame_shot);
+            self.frames.push(shot);
         }
-        shot
+        Snapshot {
+            frames: Part::since(frames, &self.frames),
+            constants: Part::since(constants, &self.constants),
+            pointers: Part::since(pointers, &self.pointers),
+            values: Part::since(values, &self.values),
+            stacks: Part::since(stacks, &self.stacks),
+            cells: Part::since(cells, &self.cells),
+        }
+    }
+
+    fn take_stack(&mut self, stack: &Stack, live: &Live) {
+        let bytes = ByteSet::from_units(live.stack);
+        let matter = ByteSet::from_units(live.stack_matters);
+        let mut cells = 0;
+        for cell in &stack.cells {
+            let wanted = if cell.value.is_pointer() { &bytes } else { &matter };
+            if wanted.has_any(cell.start.into(), cell.end()) {
+                self.cells.push(*cell);
+                cells += 1;
+            }
+        }
+        self.stacks.push(StackShot {
+            cells,
+            init: stack.init.and(&bytes),
+            zero: stack.zero.and(&matter),
+            pointers: stack.pointers.and(&bytes),
+        });
+    }
+
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.constants.clear();
+        self.pointers.clear();
+        self.values.clear();
+        self.stacks.clear();
+        self.cells.clear();
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + size_of::<Node>()
-            + self.frames.capacity() * size_of::<FrameShot>()
-            + self.values.capacity() * size_of::<Value>()
-            + self.cells.capacity() * size_of::<Cell>()
+        size_of_val(&*self.frames)
+            + size_of_val(&*self.constants)
+            + size_of_val(&*self.pointers)
+            + size_of_val(&*self.values)
+            + size_of_val(&*self.stacks)
+            + size_of_val(&*self.cells)
     }
 
-    /// Whether it covers `state`, and if so whether the two are equal. Both stand before the same slot.
-    fn covers(&self, state: &State, flow: &Flow, ids: &mut Ids) -> Option<bool> {
-        let _ = flow;
-        if self.frames.len() != state.frames().len() {
+    /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot.
+    fn covers(&self, shot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
+        if shot.frames.len as usize != state.frames().len() {
             return None;
         }
         ids.clear();
-        let (mut values, mut cells) = (self.values.iter(), self.cells.iter());
-        for (at, (shot, frame)) in self.frames.iter().zip(state.frames()).enumerate() {
+        let mut constants = self.constants[shot.constants.range()].iter();
+        let mut pointers = self.pointers[shot.pointers.range()].iter();
+        let mut values = self.values[shot.values.range()].iter();
+        let mut stacks = self.stacks[shot.stacks.range()].iter();
+        let mut cells = self.cells[shot.cells.range()].iter();
+        for (at, (shot, frame)) in self.frames[shot.frames.range()].iter().zip(state.frames()).enumerate() {
             if at > 0 && shot.call_slot != frame.call_slot {
                 return None;
             }
-            let mut left = shot.kept;
-            while left != 0 {
-                let reg = left.trailing_zeros() as usize;
-                left &= left - 1;
-                if !ids.cover(values.next()?, &frame.regs.0[reg]) {
+            let regs = &frame.regs.0;
+            for reg in bits(shot.constants) {
+                if regs[reg].as_constant() != Some(*constants.next()?) {
                     return None;
                 }
             }
-            let mut left = shot.numbers;
-            while left != 0 {
-                let reg = left.trailing_zeros() as usize;
-                left &= left - 1;
-                if !frame.regs.0[reg].is_scalar() {
+            if bits(shot.numbers).any(|reg| !regs[reg].is_scalar()) {
+                return None;
+            }
+            for reg in bits(shot.values) {
+                if !ids.cover(values.next()?, &regs[reg]) {
                     return None;
                 }
             }
-            if !shot.covers_stack(&frame.stack, &mut cells, ids) {
+            for reg in bits(shot.pointers) {
+                let Fixed { kind, id, offset, range } = *pointers.next()?;
+                let old = Value { id, range, ..Value::pointer(kind, offset) };
+                if !ids.cover(&old, &regs[reg]) {
+                    return None;
+                }
+            }
+            if shot.stack && !stacks.next()?.covers(&frame.stack, &mut cells, ids) {
                 return None;
             }
         }
@@ -394,38 +526,35 @@ impl Snapshot {
     }
 }
 
-impl FrameShot {
-    fn keep_stack(&mut self, stack: &Stack, live: &Live, cells: &mut Vec<Cell>) {
-        let bytes = ByteSet::from_units(live.stack);
-        let matter = ByteSet::from_units(live.stack_matters);
-        self.init = stack.init.and(&bytes);
-        self.pointers = stack.pointers.and(&bytes);
-        self.zero = stack.zero.and(&matter);
-        for cell in &stack.cells {
-            let wanted = if cell.value.is_pointer() { &bytes } else { &matter };
-            if wanted.has_any(cell.start.into(), cell.end()) {
-                cells.push(*cell);
-                self.cells += 1;
-            }
-        }
-    }
+/// The numbers of the bits that are set.
+fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (at < 16).then_some(at)
+    })
+}
 
-    fn covers_stack<'a>(
-        &self,
-        stack: &Stack,
-        cells: &mut impl Iterator<Item = &'a Cell>,
-        ids: &mut Ids,
-    ) -> bool {
+impl StackShot {
+    fn covers<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
         if !self.init.and_not(&stack.init).is_empty()
             || !self.zero.and_not(&stack.zero).is_empty()
             || !self.init.and_not(&self.pointers).and(&stack.pointers).is_empty()
         {
             return false;
         }
-        for _ in 0..self.cells {
+        for at in 0..self.cells as usize {
             let Some(cell) = cells.next() else { return false };
-            let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
-            let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
+            // Most often the cells are still in the order they had.
+            let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
+            let value = match stack.cells.get(at).filter(same) {
+                Some(other) => other.value,
+                None => {
+                    let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
+                    let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
+                    value
+                }
+            };
             if !ids.cover(&cell.value, &value) {
                 return false;
             }

@@ -72,15 +72,14 @@ impl ByteSet {
 
     /// The bytes of 128 units of 4 bytes.
     pub(crate) fn from_units(units: u128) -> Self {
-        Self(std::array::from_fn(|i| {
-            let mut bits = 0;
-            let mut left = (units >> (16 * i)) as u16;
-            while left != 0 {
-                bits |= 0xf << (4 * left.trailing_zeros());
-                left &= left - 1;
-            }
-            bits
-        }))
+        // Sixteen bits spread out to every fourth of 64, then each made four.
+        let spread = |units: u64| {
+            let units = (units | units << 24) & 0x0000_00ff_0000_00ff;
+            let units = (units | units << 12) & 0x000f_000f_000f_000f;
+            let units = (units | units << 6) & 0x0303_0303_0303_0303;
+            ((units | units << 3) & 0x1111_1111_1111_1111) * 0xf
+        };
+        Self(std::array::from_fn(|i| spread((units >> (16 * i)) as u64 & 0xffff)))
     }
 }
 

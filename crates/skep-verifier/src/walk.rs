@@ -11,7 +11,7 @@
 //! that its state stands for. Loops are walked round by round; a state that repeats itself exactly would go
 //! round for ever, and one that never does is stopped by the limit.
 
-use crate::branch::{assume, assume_not};
+use crate::branch::{assume, assume_not, holds};
 use crate::cfg::{Shape, next_slot, target};
 use crate::facts::Record;
 use crate::fault::{Fault, Step};
@@ -285,6 +285,16 @@ impl<'a> Walker<'a> {
         src: Operand,
         offset: i16,
     ) -> Step<Next> {
+        // Most loops count in constants: those need no copies.
+        if let Some(a) = state.reg(dst).as_constant()
+            && let Some(b) = match src {
+                Operand::Imm(imm) => Some(i64::from(imm) as u64),
+                Operand::Reg(src) => state.reg(src).as_constant(),
+            }
+        {
+            let taken = holds(cond, width, a, b);
+            return self.turn((taken, !taken), offset);
+        }
         let a = self.read(state, dst)?;
         let b = self.operand(state, src)?;
         if !a.is_scalar() || !b.is_scalar() {

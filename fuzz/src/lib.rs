@@ -4,6 +4,10 @@
 //! The promises themselves stand beside the crates they are about, where tests on stable Rust make them for
 //! bounded numbers of random inputs; here is only what turns a fuzzer's bytes into their arguments.
 
+mod programs;
+
+#[path = "../../testgen/tests/common/mod.rs"]
+mod common;
 #[path = "../../crates/skep-elf/tests/oracle/load.rs"]
 mod load;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
@@ -22,4 +26,16 @@ pub fn isa_roundtrip(data: &[u8]) {
 /// real objects (`cargo fuzz run elf_load CORPUS examples bench/programs`): noise does not get past the header.
 pub fn elf_load(data: &[u8]) {
     load::check(data);
+}
+
+/// Compiled code does what the interpreter does with programs that the verifier accepts. `data` is what the
+/// generator of programs decides by.
+pub fn jit_vs_interp(data: &[u8]) {
+    programs::compare(data);
+}
+
+/// Programs that the verifier accepts keep to their memory, end, and agree with what the verifier says of
+/// them. `data` is a program, or what a generator of hostile programs decides by.
+pub fn verifier_soundness(data: &[u8]) {
+    programs::attack(data);
 }

@@ -54,6 +54,24 @@ fn interpreter_and_jit_agree_on_random_verified_programs() {
     assert!(accepted * 10 >= programs * 9, "only {accepted} of {programs}: {:?}", refusals.0);
 }
 
+#[test]
+fn programs_made_of_a_fuzzers_bytes_are_accepted_and_agree_too() {
+    let mut lab = Lab::new(Host::new(FLAVOURS[0]));
+    let options = Options::all(FLAVOURS[0]);
+    let mut accepted = 0;
+    for seed in 0..300 {
+        let mut source = Source::from_seed(seed);
+        let bytes: Vec<u8> = (0..source.below(600)).map(|_| source.below(256) as u8).collect();
+        let program = structured(&mut Source::from_bytes(&bytes), &options);
+        let Ok(verified) = verified(&program) else { continue };
+        accepted += 1;
+        if let Err(reason) = lab.agree(&program, &verified, 1) {
+            panic!("bytes {bytes:?}: {reason}\n{program}");
+        }
+    }
+    assert!(accepted > 250, "only {accepted} of 300");
+}
+
 /// What goes wrong with a program that is accepted.
 fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
     let verified = verified(program).ok()?;

@@ -70,7 +70,7 @@ mod tests {
     /// Fills buckets as a map would, and returns chi squared over its degrees of freedom: about 1 for a random
     /// function.
     fn unevenness(seed: &Seed, keys: &[Vec<u64>]) -> f64 {
-        let buckets = 4096;
+        let buckets = 1024;
         let mut counts = vec![0_u32; buckets];
         for key in keys {
             counts[seed.hash(key) as usize % buckets] += 1;
@@ -105,10 +105,10 @@ mod tests {
                         key[varying] = pattern(i);
                         key
                     };
-                    let keys: Vec<_> = (0..40_000).map(key).collect();
+                    let keys: Vec<_> = (0..10_000).map(key).collect();
                     let unevenness = seeds.iter().map(|seed| unevenness(seed, &keys)).fold(0.0, f64::max);
                     assert!(
-                        unevenness < 1.25,
+                        unevenness < 1.4,
                         "{name}, word {varying} of {words}: chi squared is {unevenness:.2} times what is expected"
                     );
                 }

@@ -259,6 +259,23 @@ mod tests {
     }
 
     #[test]
+    fn a_still_reader_does_not_walk_while_somebody_holds_the_lock() {
+        let version = Version::default();
+        let written = AtomicBool::new(false);
+        let held = version.lock();
+        std::thread::scope(|scope| {
+            let reader =
+                scope.spawn(|| version.read_still(|_| Outcome::Answer(written.load(Ordering::Relaxed))));
+            for _ in 0..30 {
+                std::thread::yield_now();
+            }
+            written.store(true, Ordering::Relaxed);
+            held.unlock_changed();
+            assert!(reader.join().unwrap(), "it read what was being written");
+        });
+    }
+
+    #[test]
     fn a_reader_that_is_always_disturbed_takes_the_lock_in_the_end() {
         let version = Version::default();
         let walks = Cell::new(0_u32);

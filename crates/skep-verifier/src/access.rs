@@ -300,10 +300,10 @@ impl Walker<'_> {
                          which is {pointer}",
                         found(&span, bytes)
                     );
-                    let suggestion = if pointer.num.umax > crate::pointer::MAX_PACKET_OFFSET {
-                        "bound the variable part of the offset first: a mask or a comparison with at most 65535"
-                    } else if span.low < 0 {
+                    let suggestion = if span.low < 0 {
                         "make sure that the offset is not negative"
+                    } else if pointer.num.umax > crate::pointer::MAX_PACKET_OFFSET {
+                        "bound the variable part of the offset first: a mask or a comparison with at most 65535"
                     } else {
                         "compare the end of the access with data_end first"
                     };
@@ -349,7 +349,12 @@ impl Walker<'_> {
             Kind::Scalar if pointer.as_constant() == Some(0) => {
                 Err(Fault::new(Code::MaybeNull, format!("{reg} is null here")))
             }
-            Kind::PacketEnd | Kind::Map { .. } | Kind::Scalar | Kind::Uninit | Kind::Lost { .. } => {
+            Kind::PacketEnd
+            | Kind::PacketHalf
+            | Kind::Map { .. }
+            | Kind::Scalar
+            | Kind::Uninit
+            | Kind::Lost { .. } => {
                 let text = format!("expected a pointer to memory in {reg}, found {pointer}");
                 Err(Fault::new(Code::OutOfBounds, text))
             }

@@ -73,6 +73,10 @@ impl Walker<'_> {
     fn copied(&mut self, state: &mut State, width: Width, src: Reg) -> Step<Value> {
         let value = self.read(state, src)?;
         if !value.is_scalar() {
+            if width == Width::W32 && value.is_of_packet() {
+                // Clang subtracts `data` from `data_end` in 32 bits where only those are used.
+                return Ok(Value::pointer(Kind::PacketHalf, 0));
+            }
             if width == Width::W32 {
                 let text = format!("expected a number in {src}, found {value}: half of a pointer would leak");
                 return Err(Fault::new(Code::PointerLeak, text));
@@ -145,12 +149,13 @@ impl Walker<'_> {
         a: &Value,
         b: &Value,
     ) -> Step<Value> {
-        if op == AluOp::Sub && a.is_packet() && b.is_packet() {
-            // The distance of two places in a packet; with 32 bits, its lower half.
-            return Ok(match width {
-                Width::W64 => Value::UNKNOWN,
-                Width::W32 => Value::scalar(Scalar::UNKNOWN.truncated()),
-            });
+        // The distance of two places in a packet; with 32 bits, its lower half.
+        match width {
+            Width::W64 if op == AluOp::Sub && a.is_packet() && b.is_packet() => return Ok(Value::UNKNOWN),
+            Width::W32 if op == AluOp::Sub && a.is_of_packet() && b.is_of_packet() => {
+                return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
+            }
+            _ => {}
         }
         let name = match src {
             Operand::Reg(src) if !b.is_scalar() => src,
@@ -165,7 +170,9 @@ impl Walker<'_> {
             return Err(forbidden("32-bit arithmetic", name, pointer));
         }
         match pointer.kind {
-            Kind::PacketEnd | Kind::Map { .. } => return Err(forbidden(symbol(op), name, pointer)),
+            Kind::PacketEnd | Kind::PacketHalf | Kind::Map { .. } => {
+                return Err(forbidden(symbol(op), name, pointer));
+            }
             _ if pointer.is_maybe_null() => {
                 let text = format!("arithmetic on {name}, which may be null: {pointer}");
                 return Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL));

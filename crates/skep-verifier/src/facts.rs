@@ -126,11 +126,14 @@ impl Record {
                 Place::Field { size, offset } => rewrite_access(&mut insns[slot], size, offset),
                 Place::Unseen | Place::Memory => {}
             }
-            if let Insn::JumpIf { offset, .. } = insns[slot]
-                && record.taken != record.not_taken
-            {
-                let offset = if record.taken { offset.into() } else { 0 };
-                insns[slot] = Insn::Jump { offset, long: false };
+            if let Insn::JumpIf { offset, .. } = insns[slot] {
+                match (record.taken, record.not_taken) {
+                    (true, true) => {}
+                    (true, false) => insns[slot] = Insn::Jump { offset: offset.into(), long: false },
+                    (false, true) => insns[slot] = Insn::Jump { offset: 0, long: false },
+                    // No number satisfies what is known here: the walk got here, a run cannot.
+                    (false, false) => insns[slot] = Insn::Exit,
+                }
             }
             if matches!(insns[slot], Insn::Call { .. }) && record.map != Always::Unseen {
                 facts[slot].call = Some(CallFact { map: record.map.value(), key: record.key.value() });

@@ -38,6 +38,10 @@ pub(crate) struct Flow {
     before: Vec<Live>,
 }
 
+/// The most passes over one function, which bounds the work on hostile tangles of jumps. Nested loops need one
+/// pass for each depth.
+const MAX_PASSES: u32 = 40;
+
 const ARGUMENTS: u16 = 0b11_1110;
 const CLOBBERED: u16 = 0b11_1111;
 
@@ -85,7 +89,7 @@ impl Flow {
     ) {
         let range = &shape.functions[function];
         let again = shape.arrivals[range.clone()].iter().any(|arrival| arrival.backward);
-        loop {
+        for _ in 0..MAX_PASSES {
             let mut changed = false;
             for slot in range.clone().rev() {
                 let insn = &insns[slot];
@@ -109,6 +113,8 @@ impl Flow {
                 return;
             }
         }
+        // No compiler makes such loops. That everything is read and matters is always true enough.
+        self.before[range.clone()].fill(Live::ALL);
     }
 
     #[allow(clippy::too_many_arguments)] // one instruction and all that is known of it
@@ -219,6 +225,7 @@ impl Flow {
             }
             Insn::Exit => {
                 *live = Live::default();
+                // A caller may do anything with a result; the host takes any number.
                 live.read(Reg::R0, function != 0);
             }
         }
@@ -226,6 +233,8 @@ impl Flow {
 }
 
 impl Live {
+    const ALL: Self = Self { regs: 0x3ff, matter: 0x3ff, stack: u128::MAX, stack_matters: u128::MAX };
+
     fn join(&mut self, other: &Self) {
         self.regs |= other.regs;
         self.matter |= other.matter;
@@ -277,6 +286,9 @@ struct Effect {
 
 impl Effect {
     const NONE: Self = Self { reads: 0, key: 0, may_write: 0, kills: 0, elsewhere: false };
+    /// What is true of every instruction.
+    const ANY: Self =
+        Self { reads: u128::MAX, key: u128::MAX, may_write: u128::MAX, kills: 0, elsewhere: true };
 }
 
 /// The units of which `start..end` (offsets from `r10`) touches a byte.
@@ -360,7 +372,7 @@ impl Addresses<'_> {
         entry[10] = Abs::Stack(0);
         // Whether an address in this stack may have been written to memory, from where any load may get it.
         let mut escaped = false;
-        loop {
+        for _ in 0..MAX_PASSES {
             let mut again = false;
             let mut known = Some(entry);
             for slot in range.clone() {
@@ -398,6 +410,7 @@ impl Addresses<'_> {
                 return;
             }
         }
+        effects[range].fill(Effect::ANY);
     }
 
     /// What `insn` does to what is known, and to the stack. True if it may write a stack address to memory.

@@ -19,6 +19,9 @@ use skep_isa::{Cond, Operand, Reg, Width};
 /// No range is found for a packet pointer that may be further from the start than the longest packet.
 pub(crate) const MAX_PACKET_OFFSET: u64 = 0xffff;
 
+/// Nothing is ever mapped below this address (Linux's default for `vm.mmap_min_addr`).
+const LOWEST_ADDRESS: i32 = 0x10000;
+
 /// Which ways a comparison can go: taken, not taken.
 pub(crate) type Ways = (bool, bool);
 
@@ -127,8 +130,10 @@ fn null_test(cond: Cond, pointer: &Value) -> PointerTest {
             not_taken: Lesson::Null { id: pointer.id, null: !equal },
         };
     }
-    // Objects have addresses; a pointer that was moved by an unknown number is left undecided.
+    // No object lies in the lowest pages, so what is close to one is not null either. A pointer that was moved
+    // far, or by an unknown number, is left undecided.
     let known = pointer.num.is_constant()
+        && pointer.offset.abs() < LOWEST_ADDRESS
         && matches!(
             pointer.kind,
             Kind::Stack { .. } | Kind::Context | Kind::Map { .. } | Kind::MapValue { .. }

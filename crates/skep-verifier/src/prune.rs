@@ -352,6 +352,7 @@ fn outline(state: &State, slot: usize, live: &Live) -> u64 {
             Kind::Map { map } => (7, map),
             Kind::MapValue { map, .. } => (8, map),
             Kind::Buffer { bytes } => (9, bytes),
+            Kind::PacketHalf => (10, 0),
         };
         key = mix(key, tag | u64::from(object) << 4);
         key = mix(key, value.offset as u64);

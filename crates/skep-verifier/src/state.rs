@@ -180,11 +180,11 @@ impl State {
     pub(crate) fn lose_packet(&mut self, slot: u32) {
         for frame in self.frames_mut() {
             for value in &mut frame.regs.0 {
-                if value.is_packet() {
+                if value.is_of_packet() {
                     *value = Value::pointer(Kind::Lost { slot, packet: true }, 0);
                 }
             }
-            frame.stack.lose(Value::is_packet);
+            frame.stack.lose(Value::is_of_packet);
         }
     }
 }

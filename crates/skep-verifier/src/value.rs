@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     PacketMeta,
     /// One past the end of the packet.
     PacketEnd,
+    /// The lower half of an address in or at the end of the packet: good for 32-bit distances only.
+    PacketHalf,
     /// A map, to be passed to helpers.
     Map { map: u32 },
     /// A value of a map.
@@ -94,6 +96,11 @@ impl Value {
         matches!(self.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd)
     }
 
+    /// Whether it is made of a packet's address, and dies when the packet moves.
+    pub(crate) const fn is_of_packet(&self) -> bool {
+        self.is_packet() || matches!(self.kind, Kind::PacketHalf)
+    }
+
     pub(crate) const fn is_maybe_null(&self) -> bool {
         matches!(self.kind, Kind::MapValue { maybe_null: true, .. })
     }
@@ -121,6 +128,7 @@ impl fmt::Display for Value {
             Kind::Packet => f.write_str("pkt(")?,
             Kind::PacketMeta => f.write_str("pkt_meta(")?,
             Kind::PacketEnd => return f.write_str("pkt_end()"),
+            Kind::PacketHalf => return f.write_str("half of a packet pointer"),
             Kind::Map { map } => return write!(f, "map_ptr(map={map})"),
             Kind::MapValue { map, maybe_null: false } => write!(f, "map_value(map={map},")?,
             Kind::MapValue { map, maybe_null: true } => write!(f, "map_value_or_null(map={map},")?,

@@ -130,9 +130,9 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// A fresh id. They never run out: a walk is limited to fewer steps.
+    /// A fresh id. A walk ends before they run out.
     pub(crate) fn new_id(&mut self) -> u32 {
-        self.last_id = self.last_id.wrapping_add(1).max(1);
+        self.last_id += 1;
         self.last_id
     }
 
@@ -172,7 +172,7 @@ impl<'a> Walker<'a> {
                 }
                 self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
             }
-            if self.walked >= self.config.max_walked {
+            if self.walked >= self.config.max_walked || self.last_id > u32::MAX - MAX_IDS {
                 let text =
                     format!("more than {} instructions were walked over all paths", self.config.max_walked);
                 return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
@@ -374,6 +374,9 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 }
+
+/// More ids than one instruction makes.
+const MAX_IDS: u32 = 16;
 
 const BOUND_LOOP: &str =
     "give the loop a constant bound that the compiler keeps, for example `for (i = 0; i < 64; i++)`";

@@ -429,9 +429,23 @@ fn variable_packet_offsets_are_bounded_by_the_longest_packet() {
     refused("xdp", &text("0xffff"), Code::OutOfBounds, ""); // 65535 + 4
     refused("xdp", &text("0x1ffff"), Code::OutOfBounds, "at most 65535");
     refused("xdp", &text("-1").replace("r5 &= -1\n", ""), Code::PointerArithmetic, "too much");
+    // What is left of a range after a known one was shortened by a bounded number.
+    let after = "r2 += 16\nif r2 > r3 goto out\nr2 -= 16\nr5 &= 7\nr2 += r5\n";
+    let text_after = |last: i32| {
+        format!("r5 = *(u32 *)(r1 + 12)\n{PACKET}{after}r0 = *(u8 *)(r2 + {last})\nexit\nout: r0 = 0\nexit")
+    };
+    accepted("xdp", &text_after(8));
+    refused("xdp", &text_after(9), Code::OutOfBounds, "r=9");
+    refused(
+        "xdp",
+        &text_after(0).replace("r5 &= 7\nr2 += r5", "r5 &= 7\nr5 -= 1\nr2 += r5"),
+        Code::OutOfBounds,
+        "",
+    );
+    accepted("xdp", &text_after(8).replace("r2 += r5", "r2 -= r5\nr2 += 7"));
     // A negative variable part would point before the packet.
     let negative = text("0xff").replace("r2 += r5", "r5 -= 16\nr2 += r5");
-    refused("xdp", &negative, Code::OutOfBounds, "");
+    refused("xdp", &negative, Code::OutOfBounds, "not negative");
     // A range of nothing is no permission to look back.
     let back =
         text("0xff").replace("if r4 > r3 goto out\nr0 = *(u32 *)(r2 + 0)", "r2 += 14\nr0 = *(u8 *)(r2 - 14)");
@@ -664,6 +678,20 @@ fn distances_inside_of_a_packet_are_numbers() {
     accepted("xdp", &format!("{PACKET}r0 = r3\nr0 -= r2\nexit"));
     accepted("xdp", &format!("{PACKET}r3 -= r2\nr0 = r3\nexit"));
     accepted("xdp", &format!("{PACKET}w3 -= w2\nw0 = w3\nexit"));
+    accepted("xdp", &format!("{PACKET}w4 = w3\nw4 -= w2\nw0 = w4\nexit"));
+    accepted("xdp", &format!("{PACKET}w4 = w3\nw5 = w2\nw4 -= w5\nw0 = w4\nexit"));
+    // A half alone is still an address.
+    refused("xdp", &format!("{PACKET}w0 = w2\nexit"), Code::PointerLeak, "half of a packet pointer");
+    refused("xdp", &format!("{PACKET}w4 = w3\nr4 -= r2\nr0 = r4\nexit"), Code::PointerArithmetic, "half");
+    refused("xdp", &format!("{PACKET}w4 = w3\nw4 += 1\nr0 = 0\nexit"), Code::PointerArithmetic, "half");
+    refused("xdp", &format!("{PACKET}w4 = w3\nif r4 > r3 goto +0\nr0 = 0\nexit"), Code::PointerLeak, "half");
+    refused("xdp", &format!("{PACKET}w4 = w3\nif w4 > w3 goto +0\nr0 = 0\nexit"), Code::PointerLeak, "half");
+    refused(
+        "xdp",
+        &format!("r6 = r1\n{PACKET}w7 = w3\nr2 = 4\ncall 44\nr3 = *(u32 *)(r6 + 4)\nw3 -= w7\nr0 = 0\nexit"),
+        Code::Uninitialised,
+        "may have moved",
+    );
     // Of which nothing is known.
     refused(
         "xdp",

@@ -203,7 +203,10 @@ fn swapping_two_bytes_that_are_known_to_be_alone_is_one_instruction_less() {
 
 #[test]
 fn sequences_that_are_compiled_together_do_what_they_do_one_by_one() {
-    let pairs: [(&str, fn(u64, u64) -> u64); 30] = [
+    let pairs: [(&str, fn(u64, u64) -> u64); 33] = [
+        ("r3 = r1\nr3 <<= 2\nr0 = r3\nr0 += r3", |a, _| a.wrapping_mul(8)),
+        ("r3 = r1\nr3 <<= 2\nr0 = r2\nr0 += r3", |a, b| a.wrapping_mul(4).wrapping_add(b)),
+        ("r3 = r1\nr3 <<= 3\nr0 = r2\nr0 += r3\nr0 += r3", |a, b| a.wrapping_mul(16).wrapping_add(b)),
         ("r0 = r1\nr0 += 1", |a, _| a.wrapping_add(1)),
         ("r0 = r1\nr0 += -129", |a, _| a.wrapping_sub(129)),
         ("r0 = r1\nr0 -= 128", |a, _| a.wrapping_sub(128)),

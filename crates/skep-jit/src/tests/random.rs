@@ -186,7 +186,8 @@ fn address(random: &mut Random, text: &mut String) {
     let (x, scaled, y, t, v) = (regs[0], regs[1], regs[2], regs[3], regs[4]);
     let shift = 1 + random.below(3);
     writeln!(text, "r{x} &= 7\nr{y} = r9\nr{y} += {MIDDLE}").expect("text");
-    let sum = match random.below(9) {
+    let kind = random.below(9);
+    let sum = match kind {
         0 => format!("r{scaled} = r{x}\nr{scaled} <<= {shift}\nr{t} = r{y}\nr{t} += r{scaled}"),
         1 => format!("r{scaled} = r{x}\nr{scaled} <<= {shift}\nr{t} = r{scaled}\nr{t} += r{y}"),
         2 => format!("r{t} = r{x}\nr{t} <<= {shift}\nr{t} += r{y}"),
@@ -198,6 +199,11 @@ fn address(random: &mut Random, text: &mut String) {
         _ => format!("r{x} += r{y}\nr{t} = r{x}"),
     };
     writeln!(text, "{sum}").expect("text");
+    // Another address while the first is in use.
+    let second = (kind < 8 && random.chance(3)).then_some(regs[5]);
+    if let Some(u) = second {
+        writeln!(text, "r{u} = r{y}\nr{u} += r{x}\nr{} = *(u32 *)(r{u} + 8)", regs[6]).expect("text");
+    }
     for _ in 0..1 + random.below(4) {
         let size = random.one_of(&["u8", "u16", "u32", "u64"]);
         let offset = random.offset();

@@ -164,6 +164,11 @@ impl Memory {
         }
     }
 
+    /// How many values were compared or copied so far.
+    pub(crate) fn work(&self) -> u64 {
+        self.ids.work
+    }
+
     /// How many states are remembered now.
     pub(crate) fn remembered(&self) -> u64 {
         self.remembered
@@ -248,6 +253,7 @@ impl Memory {
             self.forget_all();
         }
         let shot = self.shots.take(state, slot, flow);
+        self.ids.work += u64::from(shot.values.len) + u64::from(shot.cells.len) + u64::from(shot.frames.len);
         self.remembered += 1;
         let head = self.filed.get(&key).copied().unwrap_or(NONE);
         let node = Node { parent, open: 1, next: head, slot: slot as u32, shot: Some(shot) };
@@ -569,6 +575,8 @@ impl StackShot {
 struct Ids {
     pairs: Vec<Pair>,
     equal: bool,
+    /// How many values were compared so far, in all comparisons.
+    work: u64,
     /// Names for values that are tied to nothing, from the top down.
     unique: u32,
 }
@@ -589,6 +597,7 @@ impl Ids {
 
     /// Whether `old` covers `new`, given the values compared before.
     fn cover(&mut self, old: &Value, new: &Value) -> bool {
+        self.work += 1;
         match (old.kind, new.kind) {
             (Kind::Scalar, Kind::Scalar) => {
                 self.equal &= old.num == new.num;

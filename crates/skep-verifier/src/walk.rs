@@ -34,6 +34,8 @@ pub(crate) struct Walker<'a> {
     memory: Memory,
     pending: Vec<Path>,
     pending_bytes: usize,
+    /// How many values were copied for paths put aside.
+    copied: u64,
     /// States for reuse.
     spare: Vec<State>,
     /// The branches of the current path on which both ways were open.
@@ -88,6 +90,7 @@ impl<'a> Walker<'a> {
             memory: Memory::new(slots, config.max_state_bytes),
             pending: Vec::new(),
             pending_bytes: 0,
+            copied: 0,
             spare: Vec::new(),
             history: Vec::new(),
             last_id: 0,
@@ -172,11 +175,7 @@ impl<'a> Walker<'a> {
                 }
                 self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
             }
-            if self.walked >= self.config.max_walked || self.last_id > u32::MAX - MAX_IDS {
-                let text =
-                    format!("more than {} instructions were walked over all paths", self.config.max_walked);
-                return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
-            }
+            self.check_limits()?;
             self.walked += 1;
             self.record.reached(self.slot);
             match self.step(state)? {
@@ -184,6 +183,20 @@ impl<'a> Walker<'a> {
                 Next::End => return Ok(()),
             }
         }
+    }
+
+    fn check_limits(&self) -> Step<()> {
+        if self.walked >= self.config.max_walked || self.last_id > u32::MAX - MAX_IDS {
+            let text = format!("more than {} instructions were walked over all paths", self.walked);
+            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
+        }
+        // A program with deep frames full of values makes every step dear: the price is limited as well.
+        if self.memory.work() + self.copied > self.config.max_walked.saturating_mul(MAX_WORK) {
+            let text =
+                format!("comparing and copying states is too much work after {} instructions", self.walked);
+            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
+        }
+        Ok(())
     }
 
     fn step(&mut self, state: &mut State) -> Step<Next> {
@@ -354,6 +367,7 @@ impl<'a> Walker<'a> {
         };
         let bytes = other.bytes() + size_of::<Path>();
         self.pending_bytes += bytes;
+        self.copied += (bytes / size_of::<Value>()) as u64;
         if self.pending_bytes > self.config.max_state_bytes {
             let text = format!(
                 "paths that are still to be walked take more than {} bytes of memory",
@@ -374,6 +388,9 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 }
+
+/// The most values that may be compared and copied for each instruction that may be walked.
+const MAX_WORK: u64 = 64;
 
 /// More ids than one instruction makes.
 const MAX_IDS: u32 = 16;

@@ -43,6 +43,8 @@ mod program;
 mod prune;
 mod refusal;
 mod scalar;
+#[cfg(test)]
+mod soundness;
 mod stack;
 mod state;
 mod tnum;

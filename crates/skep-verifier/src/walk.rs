@@ -47,6 +47,9 @@ pub(crate) struct Walker<'a> {
     pub(crate) slot: usize,
     /// The node of the remembered states that the current path is below.
     node: u32,
+    /// Every state that was walked, with its slot: for tests that compare them with what really happens.
+    #[cfg(test)]
+    pub(crate) trace: Vec<(usize, State)>,
 }
 
 /// A branch and the way a path took.
@@ -98,6 +101,8 @@ impl<'a> Walker<'a> {
             peak_states: 0,
             slot: 0,
             node: NONE,
+            #[cfg(test)]
+            trace: Vec::new(),
         }
     }
 
@@ -176,6 +181,12 @@ impl<'a> Walker<'a> {
                 self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
             }
             self.check_limits()?;
+            #[cfg(test)]
+            {
+                let mut copy = State::default();
+                copy.copy_from(state);
+                self.trace.push((self.slot, copy));
+            }
             self.walked += 1;
             self.record.reached(self.slot);
             match self.step(state)? {

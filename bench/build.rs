@@ -33,9 +33,10 @@ struct Program {
 fn main() {
     let programs = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("programs");
     println!("cargo::rerun-if-changed={}", programs.display());
-    let table: Table =
-        serde_json::from_slice(&fs::read(programs.join("programs.json")).expect("bench/programs/programs.json"))
-            .expect("bench/programs/programs.json is a table of programs");
+    let table: Table = serde_json::from_slice(
+        &fs::read(programs.join("programs.json")).expect("bench/programs/programs.json"),
+    )
+    .expect("bench/programs/programs.json is a table of programs");
     compile(&programs, &table);
     let out = Path::new(&env::var("OUT_DIR").unwrap()).join("programs.rs");
     fs::write(out, list(&programs, &table)).expect("the build directory is writable");
@@ -63,10 +64,11 @@ fn list(programs: &Path, table: &Table) -> String {
     let mut text = String::from("unsafe extern \"C\" {\n");
     for program in table.programs.iter().filter(|program| program.native) {
         for placement in 0..PLACEMENTS.len() {
-            writeln!(text, "    fn native_{}_{placement}(memory: *mut u8, len: u64) -> u64;", program.name).unwrap();
+            writeln!(text, "    fn native_{}_{placement}(memory: *mut u8, len: u64) -> u64;", program.name)
+                .unwrap();
         }
     }
-    text.push_str("}\n\n/// Every benchmark program.\npub static PROGRAMS: &[Program] = &[\n");
+    text.push_str("}\n\n/// Every benchmark program.\npub(crate) static PROGRAMS: &[Program] = &[\n");
     for Program { name, bytes, seed, file, plain, native, result, measures } in &table.programs {
         let path = |ending: &str| programs.join(format!("{name}.{ending}"));
         let memory = match file {

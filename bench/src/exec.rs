@@ -119,7 +119,8 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         rows.push(measure(program, &engines, options)?);
     }
     progress("load");
-    let (code, insns) = rows.iter().fold((0, 0), |(code, insns), row| (code + row.code_bytes, insns + row.insns));
+    let (code, insns) =
+        rows.iter().fold((0, 0), |(code, insns), row| (code + row.code_bytes, insns + row.insns));
     let names: Vec<&'static str> = engines.iter().map(|engine| engine.name()).collect();
     Ok(Report {
         arch: std::env::consts::ARCH,
@@ -182,7 +183,8 @@ fn measure(program: &'static Program, engines: &[Box<dyn Engine>], options: Opti
     }
     let mut ns: BTreeMap<&'static str, Placed> = BTreeMap::new();
     for runner in &runners {
-        let placed = ns.entry(engines[runner.engine].name()).or_insert(Placed { best: f64::INFINITY, worst: 0.0 });
+        let placed =
+            ns.entry(engines[runner.engine].name()).or_insert(Placed { best: f64::INFINITY, worst: 0.0 });
         placed.best = placed.best.min(runner.best);
         placed.worst = placed.worst.max(runner.best);
     }
@@ -260,7 +262,8 @@ fn load(insns: usize) -> Result<Load, String> {
     let (mut skep, mut verify, mut jit, mut rbpf) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..200 {
         let started = Instant::now();
-        let object = skep::Object::from_bytecode("load", &skep::abi::RAW, &code).map_err(|e| e.to_string())?;
+        let object =
+            skep::Object::from_bytecode("load", &skep::abi::RAW, &code).map_err(|e| e.to_string())?;
         let module = runtime.linker(&object).buffer_len(64).load().map_err(|error| error.to_string())?;
         skep.push(started.elapsed());
         let times = module.programs()[0].load_times();

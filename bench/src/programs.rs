@@ -1,30 +1,30 @@
 //! The benchmark programs: C sources that are BPF and native code alike.
 
 /// A benchmark program.
-pub struct Program {
+pub(crate) struct Program {
     /// Its name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Bytes of memory it is given.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// What that memory holds at first.
-    pub memory: Memory,
+    pub(crate) memory: Memory,
     /// Whether it needs neither maps nor helpers.
-    pub plain: bool,
+    pub(crate) plain: bool,
     /// What every engine must return.
-    pub result: u64,
+    pub(crate) result: u64,
     /// What it measures.
-    pub measures: &'static str,
+    pub(crate) measures: &'static str,
     /// The BPF object.
-    pub object: &'static [u8],
+    pub(crate) object: &'static [u8],
     /// The same function as native code, at several places; empty where there is none.
-    pub native: &'static [Native],
+    pub(crate) native: &'static [Native],
 }
 
 /// A benchmark program as native code.
-pub type Native = unsafe extern "C" fn(memory: *mut u8, len: u64) -> u64;
+pub(crate) type Native = unsafe extern "C" fn(memory: *mut u8, len: u64) -> u64;
 
 /// What a program's memory holds at first.
-pub enum Memory {
+pub(crate) enum Memory {
     /// The words of SplitMix64 from this seed, little-endian.
     Seed(u64),
     /// These bytes, and zeroes after them.
@@ -35,7 +35,7 @@ include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 
 impl Program {
     /// Its memory before the first run.
-    pub fn fresh_memory(&self) -> Vec<u8> {
+    pub(crate) fn fresh_memory(&self) -> Vec<u8> {
         let mut bytes = match self.memory {
             Memory::File(bytes) => bytes.to_vec(),
             Memory::Seed(mut state) => {

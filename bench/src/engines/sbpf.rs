@@ -83,7 +83,8 @@ impl Engine for Sbpf {
             MemoryRegion::new(&raw mut memory[..], MM_INPUT_START),
         ];
         // SAFETY: memory and stack live in `Ready` beside the machine, and their buffers never move.
-        let mapping = unsafe { MemoryMapping::new(regions, &config, VERSION) }.map_err(|error| error.to_string())?;
+        let mapping =
+            unsafe { MemoryMapping::new(regions, &config, VERSION) }.map_err(|error| error.to_string())?;
         let host = Box::leak(Box::new(Host { remaining: u64::MAX / 2, mapping }));
         let mut vm = EbpfVm::new(loader, VERSION, host, stack.len());
         let mut registers = vm.registers;

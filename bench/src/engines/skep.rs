@@ -36,7 +36,11 @@ impl Engine for Interpreter {
     }
 }
 
-fn prepare(program: &'static Program, placement: usize, engine: skep::Engine) -> Result<Box<dyn Prepared>, String> {
+fn prepare(
+    program: &'static Program,
+    placement: usize,
+    engine: skep::Engine,
+) -> Result<Box<dyn Prepared>, String> {
     // Maps need the object itself, whose code has one place only.
     let object = if program.plain {
         Object::from_insns(program.name, &RAW, placed(program, placement)?)

@@ -1,8 +1,10 @@
 //! `skep bench`: the benchmarks, as text for people or JSON for scripts.
 
 use crate::failure::Failure;
+use crate::output;
 use clap::Subcommand;
 use skep_bench::exec::{self, Placed, Report};
+use std::fmt::{self, Write};
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
@@ -29,64 +31,70 @@ pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
     let options = exec::Options { rounds: args.rounds, interpreter: !args.no_interpreter };
     let report = exec::run(options, |name| eprintln!("measuring {name}")).map_err(Failure::Refused)?;
     if args.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::Refused(error.to_string()))?;
-        println!("{text}");
-    } else {
-        tell(&report);
+        return output::json(&report);
     }
-    Ok(())
+    output::text(&told(&report).map_err(|error| Failure::Refused(error.to_string()))?)
 }
 
-fn tell(report: &Report) {
+fn told(report: &Report) -> Result<String, fmt::Error> {
+    let mut out = String::new();
     const ENGINES: [&str; 6] = ["native", "skep", "rbpf", "sbpf-unchecked", "sbpf", "skep-interpreter"];
-    println!("{} ({}), best of {} placements, ns per run", report.cpu, report.arch, report.placements);
-    println!(
+    writeln!(out, "{} ({}), best of {} placements, ns per run", report.cpu, report.arch, report.placements)?;
+    writeln!(
+        out,
         "{:<16}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",
         "program", "native", "skep", "rbpf", "sbpf, no", "sbpf", "skep,", "bytes"
-    );
-    println!(
+    )?;
+    writeln!(
+        out,
         "{:<16}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",
         "", "", "", "", "checks", "", "interpreted", "/insn"
-    );
+    )?;
     for row in &report.rows {
-        print!("{:<16}", row.program);
+        write!(out, "{:<16}", row.program)?;
         for (engine, width) in ENGINES.iter().zip([10, 10, 10, 10, 10, 12]) {
             match row.ns.get(engine) {
-                Some(Placed { best, .. }) => print!("{best:>width$.1}"),
-                None => print!("{:>width$}", "-"),
+                Some(Placed { best, .. }) => write!(out, "{best:>width$.1}")?,
+                None => write!(out, "{:>width$}", "-")?,
             }
         }
-        println!("{:>8.2}", row.code_bytes as f64 / row.insns as f64);
+        writeln!(out, "{:>8.2}", row.code_bytes as f64 / row.insns as f64)?;
     }
-    println!("\ntime relative to native code, geometric mean over the programs that all run");
+    writeln!(out, "\ntime relative to native code, geometric mean over the programs that all run")?;
     for (engine, ratio) in &report.geomean {
-        println!(
+        writeln!(
+            out,
             "  {engine:<18}{:>6.2} best placement, {:>6.2} worst ({} programs)",
             ratio.best, ratio.worst, ratio.programs
-        );
+        )?;
     }
-    println!("\nskep's time relative to others', geometric mean over what both run");
+    writeln!(out, "\nskep's time relative to others', geometric mean over what both run")?;
     for (engine, ratio) in &report.skep_against {
-        println!(
+        writeln!(
+            out,
             "  {engine:<18}{:>6.3} best placement, {:>6.3} worst ({} programs)",
             ratio.best, ratio.worst, ratio.programs
-        );
+        )?;
     }
-    println!("\n{:.2} bytes of machine code per BPF instruction", report.bytes_per_insn);
-    println!("\nfrom bytes to runnable, microseconds");
+    writeln!(out, "\n{:.2} bytes of machine code per BPF instruction", report.bytes_per_insn)?;
+    writeln!(out, "\nfrom bytes to runnable, microseconds")?;
     for load in &report.load {
-        println!(
+        writeln!(
+            out,
             "  {:>5} instructions: skep {:.1} (verify {:.1}, compile and install {:.1}), rbpf without a verifier {:.1}",
             load.insns, load.skep_us, load.skep_verify_us, load.skep_jit_us, load.rbpf_us
-        );
+        )?;
     }
     let failed: Vec<String> = report
         .rows
         .iter()
-        .flat_map(|row| row.failed.iter().map(move |(engine, reason)| format!("  {}: {engine}: {reason}", row.program)))
+        .flat_map(|row| {
+            row.failed.iter().map(move |(engine, reason)| format!("  {}: {engine}: {reason}", row.program))
+        })
         .filter(|line| !line.contains("no maps") && !line.contains("no native"))
         .collect();
     if !failed.is_empty() {
-        println!("\nwhat opponents cannot run\n{}", failed.join("\n"));
+        writeln!(out, "\nwhat opponents cannot run\n{}", failed.join("\n"))?;
     }
+    Ok(out)
 }

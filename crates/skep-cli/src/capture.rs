@@ -127,7 +127,9 @@ impl Reader {
                     }
                 }
                 Err(PcapError::BufferTooSmall) => self.grow_or_break(true)?,
-                Err(PcapError::UnexpectedEof) => return Err(self.broken("the file ends before the packet does")),
+                Err(PcapError::UnexpectedEof) => {
+                    return Err(self.broken("the file ends before the packet does"));
+                }
                 Err(PcapError::ReadError) => return Err(self.broken("reading failed")),
                 Err(_) => return Err(self.broken("its headers make no sense")),
             }
@@ -187,8 +189,13 @@ fn take(interfaces: &mut Vec<Interface>, block: &PcapBlockOwned<'_>) -> Result<O
             Ok(None)
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
-            let resolution = description.ts_resolution().ok_or(Problem::Says("its clock's resolution is absurd"))?;
-            interfaces.push(Interface { link: description.linktype, resolution, offset: description.ts_offset() });
+            let resolution =
+                description.ts_resolution().ok_or(Problem::Says("its clock's resolution is absurd"))?;
+            interfaces.push(Interface {
+                link: description.linktype,
+                resolution,
+                offset: description.ts_offset(),
+            });
             Ok(None)
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
@@ -318,7 +325,11 @@ mod tests {
     fn what_is_written_is_read_back() {
         let path = scratch("roundtrip", b"");
         let frames: Vec<Frame> = (0..5u64)
-            .map(|i| Frame { time: 1_700_000_000_123_456_789 + i, interface: 0, bytes: vec![i as u8; 60 + i as usize] })
+            .map(|i| Frame {
+                time: 1_700_000_000_123_456_789 + i,
+                interface: 0,
+                bytes: vec![i as u8; 60 + i as usize],
+            })
             .collect();
         let mut writer = Writer::create(&path).unwrap();
         for frame in &frames {
@@ -338,7 +349,9 @@ mod tests {
                 if let Err(error) = read(&path) {
                     let text = error.to_string();
                     assert!(
-                        text.contains("breaks off in packet") || text.contains("empty") || text.contains("neither"),
+                        text.contains("breaks off in packet")
+                            || text.contains("empty")
+                            || text.contains("neither"),
                         "{name} cut at {cut}: {text}"
                     );
                 }

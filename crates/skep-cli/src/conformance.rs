@@ -5,6 +5,7 @@
 //! The answer is `r0` in hexadecimal.
 
 use crate::failure::Failure;
+use crate::output;
 use skep::abi::RAW;
 use skep::isa::{CallTarget, Cond, Insn, Operand, Reg, Width};
 use skep::{Engine, Object, Runtime};
@@ -49,8 +50,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let module = runtime.linker(&object).buffer_len(len).load()?;
     let engine = if args.interpret { Engine::Interpreter } else { Engine::Jit };
     let result = module.programs()[0].run_raw_with(engine, &mut memory)?;
-    println!("{result:x}");
-    Ok(())
+    output::text(&format!("{result:x}\n"))
 }
 
 /// Parses hexadecimal bytes parted by any white space; bytes may also stand together.
@@ -85,9 +85,10 @@ fn with_unwinding(insns: Vec<Insn>) -> Result<Vec<Insn>, Failure> {
     let too_far = || Failure::Refused("a jump is too long once calls of unwind are expanded".into());
     let moved = |slot: usize, offset: i64| -> Result<i64, Failure> {
         let target = slot as i64 + 1 + offset;
-        let target = usize::try_from(target).ok().and_then(|target| places.get(target)).ok_or_else(|| {
-            Failure::Refused(format!("instruction {slot} leads out of the program"))
-        })?;
+        let target = usize::try_from(target)
+            .ok()
+            .and_then(|target| places.get(target))
+            .ok_or_else(|| Failure::Refused(format!("instruction {slot} leads out of the program")))?;
         Ok(target - places[slot] - 1)
     };
     let mut out = Vec::with_capacity(place as usize);
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn bytes_may_stand_apart_or_together() {
         assert_eq!(bytes("memory", " aa bb\n0xCC\tddee ").unwrap(), [0xaa, 0xbb, 0xcc, 0xdd, 0xee]);
-        assert_eq!(bytes("memory", "").unwrap(), []);
+        assert!(bytes("memory", "").unwrap().is_empty());
         assert!(bytes("memory", "abc").unwrap_err().to_string().contains("memory"));
         assert!(bytes("program", "zz").unwrap_err().to_string().contains("program"));
     }

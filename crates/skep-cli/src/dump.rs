@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::object::{choose, program_type};
+use crate::output;
 use clap::ValueEnum;
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 use skep::abi::ProgramType;
@@ -64,20 +65,20 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         Form::Jited => jited(program),
     };
     if args.json {
-        let text = serde_json::to_string_pretty(&lines).map_err(|error| Failure::Refused(error.to_string()))?;
-        println!("{text}");
-        return Ok(());
+        return output::json(&lines);
     }
+    let mut out = String::new();
     for line in lines {
+        // Writing to a string cannot fail.
         if let Some(source) = line.source {
-            println!("; {source}");
+            let _ = writeln!(out, "; {source}");
         }
-        match args.form {
-            Form::Xlated => println!("{:>5}: {}", line.at, line.text),
-            Form::Jited => println!("{:>5x}: {}", line.at, line.text),
-        }
+        let _ = match args.form {
+            Form::Xlated => writeln!(out, "{:>5}: {}", line.at, line.text),
+            Form::Jited => writeln!(out, "{:>5x}: {}", line.at, line.text),
+        };
     }
-    Ok(())
+    output::text(&out)
 }
 
 fn xlated(program: &Verified) -> Vec<Line> {

@@ -12,12 +12,12 @@ mod dump;
 mod failure;
 mod measure;
 mod object;
+mod output;
 mod report;
 mod run;
 mod verify;
 
 use clap::{Parser, Subcommand};
-use failure::Failure;
 use std::process::ExitCode;
 
 /// Runs eBPF programs in user space: verified, compiled and packed.

@@ -9,9 +9,10 @@ pub(crate) fn choose(object: &Object, asked: Option<&str>) -> Result<String, Fai
     let programs = object.programs();
     match (asked, programs.as_slice()) {
         (Some(name), names) if names.contains(&name) => Ok(name.to_owned()),
-        (Some(name), names) => {
-            Err(Failure::Refused(format!("there is no program {name:?} in the object; it has {}", names.join(", "))))
-        }
+        (Some(name), names) => Err(Failure::Refused(format!(
+            "there is no program {name:?} in the object; it has {}",
+            names.join(", ")
+        ))),
         (None, [only]) => Ok((*only).to_owned()),
         (None, []) => Err(Failure::Refused("there is no program in the object".into())),
         (None, names) => {

@@ -1,9 +1,11 @@
 //! What `skep run` prints: one set of data, as JSON for scripts and as text for people.
 
 use crate::failure::Failure;
+use crate::output;
 use crate::verify::hex;
 use serde::{Serialize, Serializer};
 use skep::{Engine, Map, Module, Object, Program, Runtime};
+use std::fmt::{self, Write};
 
 /// How many elements of a map are shown, to people and in JSON.
 const SHOWN_TEXT: usize = 8;
@@ -76,6 +78,8 @@ pub(crate) struct MapReport {
     key_size: u32,
     value_size: u32,
     max_entries: u32,
+    /// Whether it holds global variables, whose names then stand in the place of keys.
+    variables: bool,
     /// Elements; of arrays, those that are not zero.
     entries: usize,
     elements: Vec<Element>,
@@ -87,31 +91,31 @@ struct Element {
     value: Value,
 }
 
-/// A value: a number where it has the size of one, else bytes. Numbers of per-CPU maps are added up.
+/// A value: a number where it has the size of one, else bytes. Of per-CPU maps, numbers are added up, and so
+/// are structures of 64-bit numbers, word by word, which counters are in practice.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Value {
     Number(u64),
+    Numbers(Vec<u64>),
     Bytes(String),
     PerCpu(Vec<String>),
-    Variable(String),
 }
 
 /// Something that can be told in both ways.
 pub(crate) trait Tell: Serialize {
-    /// Prints it for people.
-    fn tell(&self);
+    /// Writes it for people.
+    fn tell(&self, out: &mut String) -> fmt::Result;
 }
 
 /// Prints a report.
 pub(crate) fn print(report: &impl Tell, json: bool) -> Result<(), Failure> {
     if json {
-        let text = serde_json::to_string_pretty(report).map_err(|error| Failure::Refused(error.to_string()))?;
-        println!("{text}");
-    } else {
-        report.tell();
+        return output::json(report);
     }
-    Ok(())
+    let mut out = String::new();
+    report.tell(&mut out).map_err(|error| Failure::Refused(error.to_string()))?;
+    output::text(&out)
 }
 
 impl Loaded {
@@ -145,86 +149,110 @@ impl Loaded {
         }
     }
 
-    fn tell(&self) {
-        println!("{} ({}, tag {}), {}", self.program, self.program_type, self.tag, self.engine);
-        println!(
+    fn tell(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "{} ({}, tag {}), {}", self.program, self.program_type, self.tag, self.engine)?;
+        writeln!(
+            out,
             "  loaded in {:.0} us: parse {:.0}, verify {:.0}, compile {:.0}",
             self.load_us, self.parse_us, self.verify_us, self.jit_us
-        );
-        println!(
+        )?;
+        writeln!(
+            out,
             "  {} instructions in {} bytes of code ({:.1} bytes each)",
             self.insns,
             self.code_bytes,
             self.code_bytes as f64 / self.insns.max(1) as f64
-        );
-        println!(
+        )?;
+        writeln!(
+            out,
             "  pack: {} of {} bytes used ({:.2} %), {}, {}",
             self.pack.used_bytes,
             self.pack.bytes,
             100.0 * self.pack.used_bytes as f64 / self.pack.bytes.max(1) as f64,
             self.pack.backing,
             if self.pack.huge { "huge pages" } else { "4 KiB pages" }
-        );
+        )
     }
 }
 
 impl Tell for Capture {
-    fn tell(&self) {
-        self.loaded.tell();
-        println!("\n  {:<16}{:>12}{:>9}", "verdict", "packets", "share");
+    fn tell(&self, out: &mut String) -> fmt::Result {
+        self.loaded.tell(out)?;
+        writeln!(out, "\n  {:<16}{:>12}{:>9}", "verdict", "packets", "share")?;
         for (name, count) in &self.verdicts {
-            println!("  {name:<16}{count:>12}{:>7.1} %", 100.0 * *count as f64 / self.packets.max(1) as f64);
+            let share = 100.0 * *count as f64 / self.packets.max(1) as f64;
+            writeln!(out, "  {name:<16}{count:>12}{share:>7.1} %")?;
         }
-        println!("  {:<16}{:>12}", "all", self.packets);
+        writeln!(out, "  {:<16}{:>12}", "all", self.packets)?;
         if self.interrupted {
-            println!("  interrupted: this is what was counted until then");
+            writeln!(out, "  interrupted: this is what was counted until then")?;
         }
         if let (Some(jit), Some(interpreter)) = (self.ns_per_packet_jit, self.ns_per_packet_interp) {
-            println!(
+            writeln!(
+                out,
                 "\n  ns per packet: {jit:.1} compiled, {interpreter:.1} interpreted ({:.1} times as long)",
                 interpreter / jit
-            );
+            )?;
         }
-        tell_maps(&self.maps);
+        tell_maps(out, &self.maps)
     }
 }
 
 impl Tell for Data {
-    fn tell(&self) {
-        self.loaded.tell();
+    fn tell(&self, out: &mut String) -> fmt::Result {
+        self.loaded.tell(out)?;
         match self.verdict {
-            Some(verdict) => println!("\n  result: {} ({verdict})", self.result),
-            None => println!("\n  result: {} ({:#x})", self.result, self.result),
+            Some(verdict) => writeln!(out, "\n  result: {} ({verdict})", self.result)?,
+            None => writeln!(out, "\n  result: {} ({:#x})", self.result, self.result)?,
         }
         if let (Some(best), Some(median)) = (self.ns_best, self.ns_median) {
-            println!("  ns per run: {best:.1} best, {median:.1} median, {} runs", self.runs);
+            writeln!(out, "  ns per run: {best:.1} best, {median:.1} median, {} runs", self.runs)?;
         }
-        tell_maps(&self.maps);
+        tell_maps(out, &self.maps)
     }
 }
 
-fn tell_maps(maps: &[MapReport]) {
+fn tell_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
     for map in maps {
-        let of = if map.kind.ends_with("array") { " not zero" } else { "" };
-        println!("\n  map {}: {}, {} of {} entries{of}", map.name, map.kind, map.entries, map.max_entries);
-        for element in map.elements.iter().take(SHOWN_TEXT) {
-            match &element.value {
-                Value::Number(number) => println!("    {:<24} {number}", element.key),
-                Value::Bytes(bytes) | Value::Variable(bytes) => println!("    {:<24} {bytes}", element.key),
-                Value::PerCpu(values) => {
-                    println!("    {:<24} {}", element.key, values.first().map_or("", |value| value));
-                }
-            }
+        let MapReport { name, kind, entries, max_entries, .. } = map;
+        if map.variables {
+            writeln!(out, "\n  map {name}: {entries} variables")?;
+        } else if map.kind.ends_with("array") {
+            writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} entries not zero")?;
+        } else {
+            writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} entries")?;
+        }
+        for Element { key, value } in map.elements.iter().take(SHOWN_TEXT) {
+            writeln!(out, "    {key:<24} {value}")?;
         }
         if map.entries > SHOWN_TEXT.min(map.elements.len()) {
-            println!("    ... (--json shows up to {SHOWN_JSON})");
+            writeln!(out, "    ... (--json shows up to {SHOWN_JSON})")?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Numbers(numbers) => {
+                f.write_str(&numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "))
+            }
+            Self::Bytes(bytes) => f.write_str(bytes),
+            Self::PerCpu(values) => f.write_str(values.first().map_or("", |value| value)),
         }
     }
 }
 
 /// The maps of a module as they are now.
 pub(crate) fn maps(module: &Module) -> Result<Vec<MapReport>, Failure> {
-    module.maps().iter().enumerate().map(|(index, map)| report(module, index, map).map_err(Failure::from)).collect()
+    module
+        .maps()
+        .iter()
+        .enumerate()
+        .map(|(index, map)| report(module, index, map).map_err(Failure::from))
+        .collect()
 }
 
 fn report(module: &Module, index: usize, map: &Map) -> Result<MapReport, skep::Error> {
@@ -235,12 +263,14 @@ fn report(module: &Module, index: usize, map: &Map) -> Result<MapReport, skep::E
         key_size: def.key_size,
         value_size: def.value_size,
         max_entries: def.max_entries,
+        variables: false,
         entries: 0,
         elements: Vec::new(),
     };
     let globals: Vec<_> = module.variables().iter().filter(|variable| variable.map == index).collect();
     if !globals.is_empty() {
         let value = map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
+        report.variables = true;
         report.entries = globals.len();
         report.elements = globals
             .iter()
@@ -276,8 +306,8 @@ fn index_of(key: &[u8]) -> String {
 fn global(bytes: &[u8]) -> Value {
     match number(bytes) {
         Some(number) => Value::Number(number),
-        None if bytes.len() <= 32 => Value::Variable(spaced(bytes)),
-        None => Value::Variable(format!("{} ... ({} bytes)", spaced(&bytes[..32]), bytes.len())),
+        None if bytes.len() <= 32 => Value::Bytes(spaced(bytes)),
+        None => Value::Bytes(format!("{} ... ({} bytes)", spaced(&bytes[..32]), bytes.len())),
     }
 }
 
@@ -292,17 +322,18 @@ fn value_of(map: &Map, bytes: &[u8]) -> Value {
     if let Some(numbers) = values.iter().map(|value| number(value)).collect::<Option<Vec<_>>>() {
         return Value::Number(numbers.into_iter().fold(0, u64::wrapping_add));
     }
-    if size % 8 == 0 {
-        // Structures of counters, in practice: add them up word by word, which loses nothing that is counted.
+    if size.is_multiple_of(8) {
         let words = values.iter().fold(vec![0u64; size / 8], |mut sums, value| {
             for (sum, word) in sums.iter_mut().zip(value.chunks_exact(8)) {
                 *sum = sum.wrapping_add(number(word).unwrap_or(0));
             }
             sums
         });
-        return Value::Bytes(words.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
+        return Value::Numbers(words);
     }
-    Value::PerCpu(values.iter().filter(|value| value.iter().any(|byte| *byte != 0)).map(|v| spaced(v)).collect())
+    Value::PerCpu(
+        values.iter().filter(|value| value.iter().any(|byte| *byte != 0)).map(|v| spaced(v)).collect(),
+    )
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {

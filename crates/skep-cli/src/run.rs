@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IN", required_unless_present = "data_in", conflicts_with = "data_in")]
     pcap: Option<PathBuf>,
     /// Writes the packets as the program left them, those it dropped left out, to this capture.
-    #[arg(long, value_name = "OUT", requires = "pcap")]
+    #[arg(long, value_name = "OUT", requires = "pcap", conflicts_with = "data_in")]
     write: Option<PathBuf>,
     /// Runs on the bytes of this file: a packet, or the buffer of a program of type raw.
     #[arg(long, value_name = "FILE")]
@@ -76,7 +76,13 @@ fn engine(args: &Args) -> Engine {
     if args.interp { Engine::Interpreter } else { Engine::Jit }
 }
 
-fn load(args: &Args, object: &Object, name: &str, len: u32, quiet: bool) -> Result<(Runtime, Module), Failure> {
+fn load(
+    args: &Args,
+    object: &Object,
+    name: &str,
+    len: u32,
+    quiet: bool,
+) -> Result<(Runtime, Module), Failure> {
     let mut builder = Runtime::builder();
     if let Some(bytes) = args.map_memory {
         builder = builder.map_memory(bytes);
@@ -242,7 +248,9 @@ fn compare(
                 prepare(packet, frame);
             }
             batches.time(batch.len(), || {
-                packets[..batch.len()].iter_mut().try_for_each(|packet| program.run_with(engine, packet).map(drop))
+                packets[..batch.len()]
+                    .iter_mut()
+                    .try_for_each(|packet| program.run_with(engine, packet).map(drop))
             })?;
         }
         if started.elapsed() > 2 * BUDGET || stop.load(Ordering::Relaxed) {
@@ -272,7 +280,8 @@ fn on_data(args: &Args, object: &Object, name: &str) -> Result<(), Failure> {
     while left > 0 && !stop.load(Ordering::Relaxed) {
         let runs = left.min(BATCH as u64);
         input.restore();
-        batches.time(runs as usize, || (0..runs).try_for_each(|_| input.run(program, engine(args)).map(drop)))?;
+        batches
+            .time(runs as usize, || (0..runs).try_for_each(|_| input.run(program, engine(args)).map(drop)))?;
         left -= runs;
     }
     let timing = batches.timing();

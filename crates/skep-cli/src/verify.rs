@@ -2,9 +2,11 @@
 
 use crate::failure::Failure;
 use crate::object::{choose, program_type};
+use crate::output;
 use serde::Serialize;
 use skep::abi::ProgramType;
-use skep::{Error, Object, ProgramOptions, Refusal, Verified};
+use skep::{Error, Object, ProgramOptions, Refusal, Step, Verified};
+use std::fmt::Write;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -74,20 +76,21 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     };
     let options = ProgramOptions { program_type: args.program_type, buffer_len: args.data_len };
     let mut verdicts = Vec::with_capacity(names.len());
+    let mut told = String::new();
     let mut refused = false;
     for name in &names {
         let started = std::time::Instant::now();
         match object.verify(name, options) {
             Ok(verified) => {
                 if !args.json {
-                    tell_accepted(&verified);
+                    told.push_str(&accepted(&verified));
                 }
                 verdicts.push(Verdict::accepted(&verified));
             }
             Err(Error::Refused(refusal)) => {
                 refused = true;
                 if !args.json {
-                    tell_refused(&refusal, args.log);
+                    told.push_str(&refused_text(&refusal, args.log));
                 }
                 verdicts.push(Verdict::refused(&refusal, started.elapsed().as_secs_f64() * 1e6));
             }
@@ -95,38 +98,47 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         }
     }
     if args.json {
-        let text = match (&args.prog, verdicts.as_slice()) {
-            (_, [only]) => serde_json::to_string_pretty(only),
-            (_, all) => serde_json::to_string_pretty(all),
-        };
-        println!("{}", text.map_err(|error| Failure::Refused(error.to_string()))?);
+        match verdicts.as_slice() {
+            [only] => output::json(only)?,
+            all => output::json(&all)?,
+        }
+    } else {
+        output::text(&told)?;
     }
     if refused { Err(Failure::Told) } else { Ok(()) }
 }
 
-fn tell_accepted(program: &Verified) {
+fn accepted(program: &Verified) -> String {
     let stats = program.stats();
-    println!(
-        "{}: accepted ({}, {} instructions, {} walked, {:.0} us)",
+    format!(
+        "{}: accepted ({}, {} instructions, {} walked, {:.0} us)\n",
         program.name(),
         program.program_type().name,
         program.insns().len(),
         stats.walked,
         stats.nanoseconds as f64 / 1e3,
-    );
+    )
 }
 
-fn tell_refused(refusal: &Refusal, log: bool) {
-    println!("{refusal}");
+fn refused_text(refusal: &Refusal, log: bool) -> String {
+    let mut text = format!("{refusal}\n");
+    // Writing to a string cannot fail.
     if let Some(source) = refusal.source.as_deref().filter(|text| !text.is_empty()) {
-        println!("    {}", source.trim());
+        let _ = writeln!(text, "    {}", source.trim());
     }
     if log {
-        for step in &refusal.path {
-            println!("  {:>4}: {}", step.slot, step.text);
+        for (step, times) in folded(&refusal.path) {
+            let times = if times > 1 { format!("    ({times} times)") } else { String::new() };
+            let _ = writeln!(text, "  {:>4}: {}{times}", step.slot, step.text);
         }
-        println!("  {:>4}: {}", refusal.slot, refusal.insn);
+        let _ = writeln!(text, "  {:>4}: {}", refusal.slot, refusal.insn);
     }
+    text
+}
+
+/// Steps with how often each is repeated at once: a loop takes one line, not one a round.
+fn folded(path: &[Step]) -> Vec<(&Step, usize)> {
+    path.chunk_by(|a, b| a == b).map(|same| (&same[0], same.len())).collect()
 }
 
 impl Verdict {
@@ -164,7 +176,11 @@ impl Verdict {
             source: refusal.source.as_deref().map(|text| text.trim().to_owned()),
             reason: Some(refusal.reason.clone()),
             suggestion: refusal.suggestion.clone(),
-            path: refusal.path.iter().map(|step| PathStep { insn: step.slot, text: step.text.clone() }).collect(),
+            path: refusal
+                .path
+                .iter()
+                .map(|step| PathStep { insn: step.slot, text: step.text.clone() })
+                .collect(),
             walked: refusal.walked,
             peak_states: 0,
             us,

@@ -72,4 +72,4 @@ pub use skep_abi as abi;
 pub use skep_isa as isa;
 pub use skep_maps::{Map, MapError, UpdateFlags};
 pub use skep_text::Occupancy;
-pub use skep_verifier::{Refusal, Verified};
+pub use skep_verifier::{Refusal, Step, Verified};

@@ -83,6 +83,8 @@ impl<'a> Linker<'a> {
     }
 
     /// Uses an existing map in the place of the object's map of that name, so that several objects share it.
+    /// A per-CPU map must have a value for each of this runtime's virtual CPUs; runtimes that share one number
+    /// their CPUs each for themselves, so their programs may update one value at the same time.
     #[must_use]
     pub fn map(mut self, name: &str, map: Arc<Map>) -> Self {
         self.given.insert(name.to_owned(), map);
@@ -121,7 +123,9 @@ impl<'a> Linker<'a> {
         for name in wanted {
             let started = Instant::now();
             let program = self.object.verify_for(&self.runtime, name, self.options)?;
-            let link = started.elapsed().saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
+            let link = started
+                .elapsed()
+                .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
             self.check_helpers(&program)?;
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
@@ -164,7 +168,11 @@ impl<'a> Linker<'a> {
                     Some(helper) if helper.call.is_some() => {}
                     known => {
                         let helper = known.map_or("unknown", |known| &known.proto.name).to_owned();
-                        return Err(Error::HelperMissing { program: program.name().to_owned(), helper, id: *id });
+                        return Err(Error::HelperMissing {
+                            program: program.name().to_owned(),
+                            helper,
+                            id: *id,
+                        });
                     }
                 }
             }
@@ -188,11 +196,12 @@ impl<'a> Linker<'a> {
     }
 
     fn create_maps(&self, variables: &[Variable]) -> Result<Vec<Arc<Map>>, Error> {
-        let options = skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
+        let options =
+            skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
         let mut maps = Vec::with_capacity(self.object.maps().len());
         for (index, def) in self.object.maps().iter().enumerate() {
             if let Some(given) = self.given.get(&def.name) {
-                check_shape(def, given.def())?;
+                self.check_shape(def, given)?;
                 maps.push(Arc::clone(given));
                 continue;
             }
@@ -213,6 +222,30 @@ impl<'a> Linker<'a> {
             maps.push(Arc::new(map));
         }
         Ok(maps)
+    }
+
+    /// A given map must hold what the programs were verified and compiled for, with a value for each of this
+    /// runtime's CPUs.
+    fn check_shape(&self, wanted: &MapDef, given: &Map) -> Result<(), Error> {
+        let shape = |def: &MapDef| (def.kind, def.key_size, def.value_size, def.flags);
+        let smaller = wanted.kind.is_array() && given.def().max_entries < wanted.max_entries;
+        let padded = wanted.value_size.next_multiple_of(8) as usize;
+        let cpus = if wanted.kind.is_per_cpu() { given.host_value_size() / padded } else { usize::MAX };
+        if shape(wanted) == shape(given.def()) && !smaller && cpus >= self.runtime.cpus() as usize {
+            return Ok(());
+        }
+        let describe = |def: &MapDef, cpus: usize| {
+            let per_cpu = if def.kind.is_per_cpu() { format!(", {cpus} CPUs") } else { String::new() };
+            format!(
+                "{} with {}-byte keys, {}-byte values, {} entries, flags {:#x}{per_cpu}",
+                def.kind, def.key_size, def.value_size, def.max_entries, def.flags.0
+            )
+        };
+        Err(Error::MapMismatch {
+            name: wanted.name.clone(),
+            wanted: describe(wanted, self.runtime.cpus() as usize),
+            given: describe(given.def(), cpus),
+        })
     }
 
     fn linkage(&self, maps: &[Arc<Map>]) -> Linkage {
@@ -270,20 +303,4 @@ impl Module {
             known: self.variables.iter().map(|variable| variable.name.clone()).collect(),
         })
     }
-}
-
-/// A given map must hold what the programs were compiled for.
-fn check_shape(wanted: &MapDef, given: &MapDef) -> Result<(), Error> {
-    let shape = |def: &MapDef| (def.kind, def.key_size, def.value_size);
-    let smaller = given.kind.is_array() && given.max_entries < wanted.max_entries;
-    if shape(wanted) == shape(given) && given.flags == wanted.flags && !smaller {
-        return Ok(());
-    }
-    let describe = |def: &MapDef| {
-        format!(
-            "{} with {}-byte keys, {}-byte values, {} entries, flags {:#x}",
-            def.kind, def.key_size, def.value_size, def.max_entries, def.flags.0
-        )
-    };
-    Err(Error::MapMismatch { name: wanted.name.clone(), wanted: describe(wanted), given: describe(given) })
 }

@@ -60,7 +60,11 @@ impl Object {
     /// # Errors
     ///
     /// [`Error::Decode`].
-    pub fn from_bytecode(name: &str, program_type: &'static ProgramType, bytes: &[u8]) -> Result<Self, Error> {
+    pub fn from_bytecode(
+        name: &str,
+        program_type: &'static ProgramType,
+        bytes: &[u8],
+    ) -> Result<Self, Error> {
         let started = Instant::now();
         let insns = skep_isa::decode_bytes(bytes)?;
         Ok(Self::assemble(name, program_type, insns, started))
@@ -109,8 +113,7 @@ impl Object {
     ///
     /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::Refused`].
     pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
-        let helpers = |id| skep_abi::linux_helper(id);
-        Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::new(&helpers))?)
+        Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::default())?)
     }
 
     /// Verifies a program against what a runtime provides.
@@ -122,7 +125,8 @@ impl Object {
     ) -> Result<Verified, Error> {
         let shared = runtime.shared();
         let helpers = |id| shared.proto(id);
-        Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::new(&helpers))?)
+        let config = Config { helpers: &helpers, ..Config::default() };
+        Ok(skep_verifier::verify(self.unverified(program, options)?, &config)?)
     }
 
     pub(crate) fn elf(&self) -> Option<&skep_elf::Object> {
@@ -173,7 +177,9 @@ fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
         .enumerate()
         .filter_map(|(slot, insn)| match insn {
             Insn::Call { target: CallTarget::Local(offset) } => {
-                u32::try_from(slot as i64 + 1 + i64::from(*offset)).ok().filter(|at| (*at as usize) < insns.len())
+                u32::try_from(slot as i64 + 1 + i64::from(*offset))
+                    .ok()
+                    .filter(|at| (*at as usize) < insns.len())
             }
             _ => None,
         })

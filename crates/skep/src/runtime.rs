@@ -230,4 +230,3 @@ impl Shared {
         self.helpers.get(&id).map(|helper| &helper.proto)
     }
 }
-

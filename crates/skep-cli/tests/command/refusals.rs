@@ -79,13 +79,13 @@ fn a_symbol_that_nobody_defines() {
 #[test]
 fn a_missing_null_check_with_its_line_and_remedy() {
     let said = run(&object("missing_null_check"));
-    said.refused(1, &["careless", "missing_null_check.bpf.c:17", "NULL"]);
+    said.refused(1, &["careless", "missing_null_check.bpf.c:19", "NULL"]);
     let verdict = skep(&["verify", &object("missing_null_check"), "--json"]);
     assert_eq!(verdict.status, Some(1));
     let verdict: serde_json::Value = serde_json::from_str(&verdict.out).unwrap();
     assert_eq!(verdict["verdict"], "refused");
     assert_eq!(verdict["code"], "maybe-null");
-    assert_eq!(verdict["line"], 17);
+    assert_eq!(verdict["line"], 19);
     assert!(verdict["insn"].is_u64());
     assert!(verdict["file"].as_str().unwrap().ends_with("missing_null_check.bpf.c"));
     assert!(verdict["source"].as_str().unwrap().contains("*count += 1"));

@@ -8,8 +8,10 @@ int endless(struct xdp_md *ctx)
 {
 	__u32 value = ctx->ingress_ifindex;
 
-	while (value != 1)
+	while (value != 1) {
 		value = value & 1 ? 3 * value + 1 : value / 2;
+		asm volatile("" : "+r"(value)); /* what does nothing would be removed */
+	}
 	return XDP_PASS;
 }
 

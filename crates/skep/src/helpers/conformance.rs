@@ -6,7 +6,8 @@ use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 
 /// Implementations in the order of their numbers; the prototypes are [`skep_abi::CONFORMANCE`].
-pub(crate) static HELPERS: [HelperFn; 6] = [gather_bytes, memfrob, trash_registers, sqrti, strcmp_ext, unwind];
+pub(crate) static HELPERS: [HelperFn; 6] =
+    [gather_bytes, memfrob, trash_registers, sqrti, strcmp_ext, unwind];
 
 /// The longest strings that are compared, in bytes.
 const STRING_MAX: u64 = 4096;
@@ -27,7 +28,9 @@ unsafe extern "C" fn memfrob(memory: u64, size: u64, _: u64, _: u64, _: u64, _: 
 unsafe extern "C" fn trash_registers(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
     let junk = black_box(0x5eed_5eed_5eed_5eed_u64);
     // SAFETY: `gather_bytes` looks at nothing but its numbers; called through memory so that they travel in registers.
-    black_box(unsafe { black_box(gather_bytes as HelperFn)(junk, !junk, junk << 1, junk >> 1, junk ^ 1, env) });
+    black_box(unsafe {
+        black_box(gather_bytes as HelperFn)(junk, !junk, junk << 1, junk >> 1, junk ^ 1, env)
+    });
     0
 }
 

@@ -96,8 +96,15 @@ struct Spec {
 
 impl Spec {
     fn parse(text: &str) -> Self {
-        let mut spec =
-            Self { len: 0, zero: false, left: false, alternate: false, width: 0, long: false, conversion: None };
+        let mut spec = Self {
+            len: 0,
+            zero: false,
+            left: false,
+            alternate: false,
+            width: 0,
+            long: false,
+            conversion: None,
+        };
         for c in text.chars() {
             spec.len += c.len_utf8();
             match c {

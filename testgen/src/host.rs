@@ -150,14 +150,18 @@ impl Host {
         &self.linkage
     }
 
-    /// Fills everything that programs may read anew. The same source makes the same contents.
-    pub fn reset(&mut self, source: &mut Source) {
+    /// Fills everything that programs may read anew. The same source makes the same contents. `hints` are
+    /// numbers at which the program to be run may do something special.
+    pub fn reset(&mut self, source: &mut Source, hints: &[u64]) {
         let mut last = 0;
         let mut number = |source: &mut Source| {
             // Equal numbers, and numbers equal in their lower halves, are what comparisons are about.
             last = match source.below(16) {
                 0 | 1 => last,
                 2 => last ^ u64::from(source.word() as u32) << 32,
+                3..=8 if !hints.is_empty() => {
+                    source.pick(hints).wrapping_add(u64::from(source.below(5))).wrapping_sub(2)
+                }
                 _ => source.number(),
             };
             last
@@ -368,7 +372,7 @@ mod tests {
         for flavour in [Flavour::Buffer { len: 33 }, Flavour::Xdp] {
             let mut host = Host::new(flavour);
             let mut run = || {
-                host.reset(&mut Source::from_seed(1));
+                host.reset(&mut Source::from_seed(1), &[5]);
                 host.run(|r1, r2, env| (r1, r2, env.context))
             };
             assert_eq!(run(), run());

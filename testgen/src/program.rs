@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use skep_abi::{Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, RAW, XDP};
-use skep_isa::Insn;
+use skep_isa::{Imm64, Insn, Operand};
 use skep_verifier::Unverified;
 
 /// What a program is given.
@@ -59,6 +59,21 @@ pub fn maps() -> Vec<MapDef> {
 }
 
 impl TestProgram {
+    /// The numbers in it, at which it may do something special.
+    pub fn hints(&self) -> Vec<u64> {
+        let number = |insn: &Insn| match *insn {
+            Insn::Alu { src: Operand::Imm(imm), .. } | Insn::JumpIf { src: Operand::Imm(imm), .. } => {
+                Some(i64::from(imm) as u64)
+            }
+            Insn::LoadImm64 { value: Imm64::Value(value), .. } => Some(value),
+            _ => None,
+        };
+        let mut hints: Vec<u64> = self.insns.iter().filter_map(number).collect();
+        hints.sort_unstable();
+        hints.dedup();
+        hints
+    }
+
     /// The program as a loader would hand it to the verifier.
     pub fn unverified(&self) -> Unverified {
         let (program_type, entry) = match self.flavour {

@@ -98,7 +98,7 @@ fn compare_with_the_kernel() {
         let interpreter = lab.interpreter(&verified).unwrap();
         let compiled = lab.compiled(&verified).unwrap();
         for input in 0..INPUTS {
-            lab.host.reset(&mut Source::from_seed(input));
+            lab.reset(input);
             let packet = lab.host.packet().to_vec();
             let (retval, packet) = match kernel.run(&packet) {
                 Ok(outcome) => outcome,

@@ -42,6 +42,8 @@ pub(crate) fn verified(program: &TestProgram) -> Result<Verified, Box<Refusal>> 
 /// Everything needed to run programs: a host and a place for code.
 pub(crate) struct Lab {
     pub(crate) host: Host,
+    /// Numbers that inputs are made of, besides others.
+    hints: Vec<u64>,
     arena: Arena,
 }
 
@@ -51,7 +53,7 @@ pub(crate) type Outcome = (u64, State);
 impl Lab {
     pub(crate) fn new(host: Host) -> Self {
         let arena = Arena::new(ArenaConfig::new()).expect("an arena");
-        Self { host, arena }
+        Self { host, hints: Vec::new(), arena }
     }
 
     pub(crate) fn interpreter(&self, program: &Verified) -> Result<Interpreter, String> {
@@ -63,9 +65,14 @@ impl Lab {
             .map_err(|error| format!("compiler: {error}"))
     }
 
+    /// Prepares the contents that `input` makes.
+    pub(crate) fn reset(&mut self, input: u64) {
+        self.host.reset(&mut Source::from_seed(input), &self.hints);
+    }
+
     /// Runs in checking mode over the contents that `input` makes.
     pub(crate) fn check(&mut self, program: &Interpreter, input: u64) -> Result<Outcome, String> {
-        self.host.reset(&mut Source::from_seed(input));
+        self.reset(input);
         let mut regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000);
         let (result, state) = self.host.run(|r1, r2, env| {
             // SAFETY: the host's memory, maps and helpers live through the run; it started the run as the
@@ -77,14 +84,14 @@ impl Lab {
 
     /// Runs the interpreter over the contents that `input` makes.
     pub(crate) fn interpret(&mut self, program: &Interpreter, input: u64) -> Outcome {
-        self.host.reset(&mut Source::from_seed(input));
+        self.reset(input);
         // SAFETY: as in `check`, and the run in checking mode went well.
         self.host.run(|r1, r2, env| unsafe { program.run(r1, r2, env) })
     }
 
     /// Runs compiled code over the contents that `input` makes.
     pub(crate) fn execute(&mut self, program: &Compiled, input: u64) -> Outcome {
-        self.host.reset(&mut Source::from_seed(input));
+        self.reset(input);
         let entry = program.entry();
         // SAFETY: as in `check`, and the run in checking mode went well.
         self.host.run(|r1, r2, env| unsafe { entry.call(r1, r2, env) })
@@ -97,6 +104,7 @@ impl Lab {
         accepted: &Verified,
         inputs: u64,
     ) -> Result<(), String> {
+        self.hints = program.hints();
         let interpreter = self.interpreter(accepted)?;
         let compiled = self.compiled(accepted)?;
         for input in 0..inputs {

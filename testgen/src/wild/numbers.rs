@@ -1,0 +1,135 @@
+//! Probes of what a verifier knows about numbers.
+
+use skep_isa::{AluOp, ByteOrder, Cond, Imm64, Insn, Operand, Reg, Size, Width};
+
+use crate::builder::Builder;
+use crate::program::{Flavour, TestProgram};
+use crate::source::Source;
+
+/// Bytes of a probe's buffer.
+const BUFFER: i32 = 64;
+
+/// A program over a buffer: `r6` is the buffer, `r7` and `r8` are unknown numbers from it, and one of them,
+/// or something made of both, becomes an offset.
+pub(super) fn probe(source: &mut Source) -> TestProgram {
+    let mut code = Builder::default();
+    code.mov(Reg::R6, Reg::R1);
+    for reg in [Reg::R7, Reg::R8] {
+        let (size, signed) = source.pick(&[
+            (Size::B1, false),
+            (Size::B1, true),
+            (Size::B2, false),
+            (Size::B2, true),
+            (Size::B4, false),
+            (Size::B4, true),
+            (Size::B8, false),
+        ]);
+        let offset = 8 * source.below(BUFFER as u32 / 8) as i16;
+        code.push(Insn::Load { size, signed, dst: reg, base: Reg::R6, offset });
+    }
+    code.mov_imm(Reg::R0, 0);
+    if source.chance(30) {
+        code.mov_imm(Reg::R9, source.below(8) as i32);
+    } else {
+        code.mov(Reg::R9, Reg::R7);
+    }
+    let mut open = Vec::new();
+    let regs = [Reg::R7, Reg::R8, Reg::R9];
+    for _ in 0..source.between(1, 10) {
+        let dst = source.pick(&regs);
+        let width = source.pick(&[Width::W32, Width::W64]);
+        let small = source.chance(60);
+        let src = match source.below(3) {
+            0 => Operand::Reg(source.pick(&regs)),
+            _ if small => Operand::Imm(source.between(0, 2 * BUFFER as u32) as i32 - BUFFER / 2),
+            _ => Operand::Imm(source.imm()),
+        };
+        match source.below(12) {
+            0..=4 => {
+                let cond = source.pick(&Cond::ALL);
+                let jump = code.jump_if(width, cond, dst, src);
+                if source.chance(20) {
+                    // Land soon: the paths meet again with different knowledge.
+                    let op = source.pick(&AluOp::ALL);
+                    code.alu(width, op, source.pick(&regs), src);
+                    code.land(jump);
+                } else {
+                    open.push(jump);
+                }
+            }
+            5..=8 => code.alu(width, source.pick(&AluOp::ALL), dst, src),
+            9 => {
+                let from = source.pick(&[Size::B1, Size::B2]);
+                code.push(Insn::MovSx { width, from, dst, src: source.pick(&regs) });
+            }
+            10 => {
+                // Through the stack, whole or in part.
+                let offset = -8 * source.between(1, 2) as i16;
+                code.store(Size::B8, Reg::R10, offset, Operand::Reg(dst));
+                if source.chance(30) {
+                    let size = source.pick(&[Size::B1, Size::B2, Size::B4]);
+                    let inside = source.below(8 / size.bytes()) as i16 * size.bytes() as i16;
+                    code.store(size, Reg::R10, offset + inside, src);
+                }
+                let size = source.pick(&[Size::B8, Size::B8, Size::B4, Size::B2]);
+                let signed = size != Size::B8 && source.chance(40);
+                let back = source.pick(&regs);
+                code.push(Insn::Load { size, signed, dst: back, base: Reg::R10, offset });
+            }
+            _ => match source.below(3) {
+                0 => code.push(Insn::Neg { width, dst }),
+                1 => {
+                    let order = source.pick(&[ByteOrder::ToLittle, ByteOrder::ToBig, ByteOrder::Swap]);
+                    let size = source.pick(&[Size::B2, Size::B4, Size::B8]);
+                    code.push(Insn::Endian { order, size, dst });
+                }
+                _ => {
+                    let wide = source.number();
+                    code.load_imm64(dst, Imm64::Value(wide));
+                }
+            },
+        }
+    }
+    // Sometimes the usual last check, at the edge or next to it.
+    let used = source.pick(&regs);
+    let size = source.pick(&Size::ALL);
+    let edge = BUFFER - size.bytes() as i32;
+    if source.chance(70) {
+        let limit = edge + source.below(5) as i32 - 2;
+        match source.below(4) {
+            0 => open.push(code.jump_if(Width::W64, Cond::Gt, used, Operand::Imm(limit))),
+            1 => open.push(code.jump_if(Width::W32, Cond::Gt, used, Operand::Imm(limit))),
+            2 => open.push(code.jump_if(Width::W64, Cond::Sgt, used, Operand::Imm(limit))),
+            _ => code.alu(source.pick(&[Width::W32, Width::W64]), AluOp::And, used, Operand::Imm(limit)),
+        }
+        if source.chance(40) {
+            let cond = source.pick(&[Cond::Slt, Cond::Lt]);
+            open.push(code.jump_if(Width::W64, cond, used, Operand::Imm(0)));
+        }
+    }
+    let stack = source.chance(15);
+    if stack {
+        for offset in (-BUFFER..0).step_by(8) {
+            code.store(Size::B8, Reg::R10, offset as i16, Operand::Imm(0));
+        }
+        code.mov(Reg::R6, Reg::R10);
+        code.add_imm(Reg::R6, -BUFFER);
+    }
+    let op = source.pick(&[AluOp::Add, AluOp::Add, AluOp::Add, AluOp::Sub]);
+    code.alu(Width::W64, op, Reg::R6, Operand::Reg(used));
+    let offset = match source.below(3) {
+        0 => source.below(5) as i16 - 2,
+        _ => 0,
+    };
+    if source.chance(50) {
+        code.load(size, Reg::R0, Reg::R6, offset);
+    } else {
+        code.store(size, Reg::R6, offset, Operand::Imm(source.imm()));
+    }
+    for jump in open {
+        code.land(jump);
+    }
+    code.mov_imm(Reg::R0, 0);
+    code.push(Insn::Exit);
+    TestProgram { insns: code.insns, functions: vec![0], flavour: Flavour::Buffer { len: BUFFER as u32 } }
+}

@@ -180,9 +180,12 @@ impl Lowering<'_> {
         }
         let mut uses = 0;
         for slot in behind..behind + REACH {
-            let insn = self.follower(slot)?;
-            if insn.reads().contains(sum.dst) {
-                let offset = match insn {
+            if !self.continues(slot) {
+                return None;
+            }
+            let what = &self.plan.slots()[slot];
+            if what.reads.contains(sum.dst) {
+                let offset = match self.parts.insns[slot] {
                     Insn::Load { base, offset, .. } if base == sum.dst => offset,
                     Insn::Store { base, offset, src, .. }
                         if base == sum.dst && src != Operand::Reg(sum.dst) =>
@@ -199,11 +202,12 @@ impl Lowering<'_> {
                     return None;
                 }
             }
-            if insn.writes().contains(sum.dst) || !self.live.after(slot).contains(sum.dst) {
-                return (uses > 0 && !insn.is_jump()).then_some(slot);
+            let jumps = what.target().is_some();
+            if what.writes.contains(sum.dst) || !self.live.after(slot).contains(sum.dst) {
+                return (uses > 0 && !jumps).then_some(slot);
             }
-            let parts_change = insn.writes().iter().any(|reg| sum.address.names(reg));
-            if parts_change || insn.is_jump() || !insn.falls_through() {
+            let parts_change = what.writes.iter().any(|reg| sum.address.names(reg));
+            if parts_change || jumps || !what.falls_through() {
                 return None;
             }
         }

@@ -7,10 +7,9 @@
 //! Values only become needed from round to round, so the analysis ends. A program made to need many rounds
 //! does not get them: then everything counts as needed, which is always right.
 
-use skep_isa::{CallTarget, Insn, Reg, RegSet};
+use skep_isa::{Reg, RegSet};
 
-use crate::Error;
-use crate::plan::{HelperCall, Parts, Plan};
+use crate::plan::{Plan, Slot};
 
 /// More rounds than loops are nested in any sane program.
 const MAX_ROUNDS: usize = 12;
@@ -24,15 +23,16 @@ pub(crate) struct Live {
 
 impl Live {
     /// Analyses a whole program.
-    pub(crate) fn new(parts: Parts<'_>, plan: &Plan) -> Result<Self, Error> {
-        let mut live = Self { before: vec![RegSet::EMPTY; parts.insns.len() + 1] };
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let slots = plan.slots();
+        let mut live = Self { before: vec![RegSet::EMPTY; slots.len() + 1] };
         for _ in 0..MAX_ROUNDS {
-            if !live.round(parts, plan)? {
-                return Ok(live);
+            if !live.round(slots) {
+                return live;
             }
         }
         live.before.fill(Reg::ALL.into_iter().collect());
-        Ok(live)
+        live
     }
 
     /// What is needed behind a slot that does not jump.
@@ -41,54 +41,30 @@ impl Live {
     }
 
     /// Whether the instruction in a slot computes what nobody needs, and does nothing else.
-    pub(crate) fn is_dead(&self, slot: usize, insn: &Insn) -> bool {
-        is_pure(insn) && insn.writes().intersection(self.after(slot)).is_empty()
+    pub(crate) fn is_dead(&self, slot: usize, what: &Slot) -> bool {
+        is_dead(what, self.after(slot))
     }
 
     /// Once through the program from its end; whether another round is needed.
-    fn round(&mut self, parts: Parts<'_>, plan: &Plan) -> Result<bool, Error> {
+    fn round(&mut self, slots: &[Slot]) -> bool {
         let mut again = false;
-        for (slot, insn) in parts.insns.iter().enumerate().rev() {
-            if !plan.reached(slot) && *insn != Insn::LoadImm64Tail {
-                continue;
-            }
-            let mut needed = if insn.falls_through() { self.before[slot + 1] } else { RegSet::EMPTY };
-            if let Some(target) = insn.jump_target(slot) {
+        let mut next = RegSet::EMPTY;
+        for (at, slot) in slots.iter().enumerate().rev() {
+            let mut needed = if slot.falls_through() { next } else { RegSet::EMPTY };
+            if let Some(target) = slot.target() {
                 needed = needed.union(self.before[target]);
             }
-            let dead = is_pure(insn) && insn.writes().intersection(needed).is_empty();
-            if !dead {
-                needed = needed.difference(insn.writes()).union(reads(parts, slot, insn)?);
+            if !is_dead(slot, needed) {
+                needed = needed.difference(slot.writes).union(slot.reads);
             }
-            if needed != self.before[slot] {
-                self.before[slot] = needed;
-                again |= plan.is_loop(slot);
-            }
+            again |= slot.is_loop() && needed != self.before[at];
+            self.before[at] = needed;
+            next = needed;
         }
-        Ok(again)
+        again
     }
 }
 
-/// Whether the instruction only computes.
-fn is_pure(insn: &Insn) -> bool {
-    matches!(
-        insn,
-        Insn::Alu { .. }
-            | Insn::Neg { .. }
-            | Insn::MovSx { .. }
-            | Insn::Endian { .. }
-            | Insn::LoadImm64 { .. }
-    )
-}
-
-/// The registers that the code of the instruction reads.
-fn reads(parts: Parts<'_>, slot: usize, insn: &Insn) -> Result<RegSet, Error> {
-    Ok(match *insn {
-        Insn::Call { target: CallTarget::Helper(id) } => match parts.helper_call(slot, id)? {
-            HelperCall::Call(_) => RegSet::ARGUMENTS,
-            HelperCall::Lookup(_, None) => Reg::R2.into(),
-            HelperCall::Lookup(_, Some(_)) | HelperCall::CpuNumber => RegSet::EMPTY,
-        },
-        _ => insn.reads(),
-    })
+fn is_dead(slot: &Slot, needed: RegSet) -> bool {
+    slot.is_pure() && slot.writes.intersection(needed).is_empty()
 }

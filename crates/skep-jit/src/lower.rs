@@ -25,7 +25,7 @@ pub(crate) fn lower(
     reaches: &dyn Fn(u64) -> bool,
 ) -> Result<Layout, Error> {
     let plan = Plan::new(parts)?;
-    let live = Live::new(parts, &plan)?;
+    let live = Live::new(&plan);
     let labels = Labels { slots: parts.insns.len(), functions: plan.functions.len() };
     let code = Assembly::new(labels.count(), labels.slots);
     let mut lowering = Lowering {
@@ -91,7 +91,7 @@ impl Labels {
 /// A program on its way. [`crate::fuse`] looks for instructions that belong together.
 pub(crate) struct Lowering<'a> {
     pub(crate) parts: Parts<'a>,
-    plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     pub(crate) live: &'a Live,
     labels: Labels,
     pub(crate) emit: Emitter<'a>,
@@ -161,7 +161,7 @@ impl Lowering<'_> {
     /// Compiles the instruction in a slot, with those behind it that belong to it.
     fn step(&mut self, slot: usize) -> Result<Done, Error> {
         let insn = self.parts.insns[slot];
-        if self.live.is_dead(slot, &insn) {
+        if self.live.is_dead(slot, &self.plan.slots()[slot]) {
             return Ok(Done::through(if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 }));
         }
         if let Some(done) = self.fused(slot) {
@@ -245,8 +245,13 @@ impl Lowering<'_> {
 
     /// The instruction in that slot, if it can only be reached from the one before it.
     pub(crate) fn follower(&self, slot: usize) -> Option<Insn> {
+        self.continues(slot).then(|| self.parts.insns[slot])
+    }
+
+    /// Whether the slot can only be reached from the one before it.
+    pub(crate) fn continues(&self, slot: usize) -> bool {
         let end = self.plan.functions[self.function].end as usize;
-        (slot < end && self.plan.continues(slot)).then(|| self.parts.insns[slot])
+        slot < end && self.plan.continues(slot)
     }
 
     /// The label that a jump in that slot leads to.

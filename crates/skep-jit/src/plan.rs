@@ -22,13 +22,25 @@ pub(crate) struct Parts<'a> {
 /// What is known of a program before emission.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// By slot, bits of [`flag`].
-    flags: Vec<u8>,
+    slots: Vec<Slot>,
     pub(crate) functions: Vec<FunctionPlan>,
     /// Innermost loops: head, and the slot behind their last backward jump; ascending.
     loops: Vec<(u32, u32)>,
     /// Whether any function needs the environment.
     pub(crate) environment: bool,
+}
+
+/// What is known of a slot before emission.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slot {
+    /// Bits of [`flag`].
+    flags: u8,
+    /// The registers that its code reads.
+    pub(crate) reads: RegSet,
+    /// The registers whose old values are gone afterwards.
+    pub(crate) writes: RegSet,
+    /// Where it jumps to; its own slot and no jump without [`flag::JUMPS`].
+    target: u32,
 }
 
 /// What is known of a function before emission.
@@ -64,6 +76,38 @@ mod flag {
     pub(super) const LOOP: u8 = 2;
     /// There is a path to here.
     pub(super) const REACHED: u8 = 4;
+    /// Control may go elsewhere in the function.
+    pub(super) const JUMPS: u8 = 8;
+    /// Control may go on to the next slot.
+    pub(super) const FALLS: u8 = 16;
+    /// Nothing is done but to compute a value.
+    pub(super) const PURE: u8 = 32;
+}
+
+impl Slot {
+    /// The slot it jumps to, if it does.
+    pub(crate) fn target(&self) -> Option<usize> {
+        self.is(flag::JUMPS).then_some(self.target as usize)
+    }
+
+    /// Whether control may go on to the next slot.
+    pub(crate) fn falls_through(&self) -> bool {
+        self.is(flag::FALLS)
+    }
+
+    /// Whether nothing is done but to compute a value.
+    pub(crate) fn is_pure(&self) -> bool {
+        self.is(flag::PURE)
+    }
+
+    /// Whether a backward jump leads here.
+    pub(crate) fn is_loop(&self) -> bool {
+        self.is(flag::LOOP)
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
 }
 
 impl Plan {
@@ -76,9 +120,12 @@ impl Plan {
                 what: "facts and instructions differ in number",
             });
         }
-        let flags = facts.iter().map(|fact| if fact.reached { flag::REACHED } else { 0 }).collect();
+        let slots = facts
+            .iter()
+            .map(|fact| Slot { flags: if fact.reached { flag::REACHED } else { 0 }, ..Slot::default() })
+            .collect();
         let mut plan = Self {
-            flags,
+            slots,
             functions: Vec::with_capacity(functions.len()),
             loops: Vec::new(),
             environment: false,
@@ -104,27 +151,28 @@ impl Plan {
 
     /// Whether any path leads to the slot.
     pub(crate) fn reached(&self, slot: usize) -> bool {
-        self.flags[slot] & flag::REACHED != 0
+        self.slots[slot].is(flag::REACHED)
     }
 
     /// Whether a jump leads to the slot.
     pub(crate) fn is_target(&self, slot: usize) -> bool {
-        self.flags[slot] & flag::TARGET != 0
-    }
-
-    /// Whether a backward jump leads to the slot.
-    pub(crate) fn is_loop(&self, slot: usize) -> bool {
-        self.flags[slot] & flag::LOOP != 0
+        self.slots[slot].is(flag::TARGET)
     }
 
     /// Whether the slot continues straight-line code: it can be reached from the slot before it alone.
     pub(crate) fn continues(&self, slot: usize) -> bool {
-        self.flags.get(slot).is_some_and(|flags| flags & (flag::TARGET | flag::REACHED) == flag::REACHED)
+        let both = flag::TARGET | flag::REACHED;
+        self.slots.get(slot).is_some_and(|slot| slot.flags & both == flag::REACHED)
+    }
+
+    /// What is known of the slots.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
     }
 
     /// The slot behind the innermost loop that starts here.
     pub(crate) fn loop_end(&self, slot: usize) -> Option<usize> {
-        if !self.is_loop(slot) {
+        if !self.slots[slot].is_loop() {
             return None;
         }
         let at = self.loops.binary_search_by_key(&(slot as u32), |&(head, _)| head).ok()?;
@@ -143,18 +191,24 @@ impl Plan {
                 continue;
             }
             let insn = &parts.insns[slot];
-            plan.written = plan.written.union(insn.writes());
-            plan.uses_stack |= insn.reads().union(insn.writes()).contains(Reg::R10);
+            let (reads, writes) = (insn.reads(), insn.writes());
+            plan.written = plan.written.union(writes);
+            plan.uses_stack |= reads.union(writes).contains(Reg::R10);
+            let entry = &mut self.slots[slot];
+            (entry.reads, entry.writes) = (reads, writes);
+            if insn.falls_through() {
+                entry.flags |= flag::FALLS;
+            }
             if insn.is_jump() {
-                self.target(parts, &plan, slot)?;
+                self.jump(parts, &plan, slot)?;
             }
             self.check(parts, &mut plan, slot)?;
         }
         Ok(plan)
     }
 
-    /// Remarks the target of a jump.
-    fn target(&mut self, parts: Parts<'_>, plan: &FunctionPlan, slot: usize) -> Result<(), Error> {
+    /// Takes note of a jump.
+    fn jump(&mut self, parts: Parts<'_>, plan: &FunctionPlan, slot: usize) -> Result<(), Error> {
         let inside = plan.start as usize..plan.end as usize;
         let Some(target) = parts.insns[slot].jump_target(slot).filter(|target| inside.contains(target))
         else {
@@ -163,9 +217,11 @@ impl Plan {
         if parts.insns[target] == Insn::LoadImm64Tail {
             return Err(Error::Malformed { slot, what: "a jump into the middle of a 64-bit immediate load" });
         }
-        self.flags[target] |= flag::TARGET;
+        self.slots[slot].flags |= flag::JUMPS;
+        self.slots[slot].target = target as u32;
+        self.slots[target].flags |= flag::TARGET;
         if target <= slot {
-            self.flags[target] |= flag::LOOP;
+            self.slots[target].flags |= flag::LOOP;
             self.loops.push((target as u32, slot as u32 + 1));
         }
         Ok(())
@@ -182,6 +238,12 @@ impl Plan {
                     });
                 }
                 parts.imm64(slot, value)?;
+                self.slots[slot].flags |= flag::PURE;
+                // Whatever is said of the second slot: control passes over it.
+                self.slots[slot + 1].flags |= flag::FALLS;
+            }
+            Insn::Alu { .. } | Insn::Neg { .. } | Insn::MovSx { .. } | Insn::Endian { .. } => {
+                self.slots[slot].flags |= flag::PURE;
             }
             Insn::Call { target: CallTarget::Local(_) } => {
                 parts.callee(slot)?;
@@ -192,8 +254,14 @@ impl Plan {
                     plan.calls = true;
                     self.environment = true;
                 }
-                HelperCall::CpuNumber => self.environment = true,
-                HelperCall::Lookup(array, _) => self.environment |= array.cpu_stride > 0,
+                HelperCall::CpuNumber => {
+                    self.environment = true;
+                    self.slots[slot].reads = RegSet::EMPTY;
+                }
+                HelperCall::Lookup(array, key) => {
+                    self.environment |= array.cpu_stride > 0;
+                    self.slots[slot].reads = if key.is_some() { RegSet::EMPTY } else { Reg::R2.into() };
+                }
             },
             Insn::Call { target: CallTarget::Kfunc { .. } } => {
                 return Err(Error::Unsupported { slot, what: "a call of a kernel function" });
@@ -217,10 +285,10 @@ impl Plan {
         }
         // Jumps were found in ascending order: `head` is the last loop head before or at the end of each.
         let (mut head, mut slot) = (0, 0);
-        let flags = &self.flags;
+        let slots = &self.slots;
         self.loops.retain(|&(start, end)| {
             while slot < end {
-                if flags[slot as usize] & flag::LOOP != 0 {
+                if slots[slot as usize].is_loop() {
                     head = slot;
                 }
                 slot += 1;

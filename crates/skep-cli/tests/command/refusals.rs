@@ -137,7 +137,7 @@ fn wrong_usage_ends_with_status_2() {
     skep(&["dance"]).refused(2, &["dance"]);
     skep(&["run", firewall]).refused(2, &["--pcap"]);
     skep(&["run", firewall, "--pcap", TINY, "--data-in", TINY]).refused(2, &["--data-in"]);
-    skep(&["run", firewall, "--data-in", TINY, "--write", "x"]).refused(2, &["--pcap"]);
+    skep(&["run", firewall, "--data-in", TINY, "--write", "x"]).refused(2, &["--write"]);
     skep(&["run", firewall, "--pcap", TINY, "--repeat", "0"]).refused(2, &["repeat"]);
     skep(&["run", firewall, "--pcap", TINY, "--type", "kprobe"]).refused(2, &["kprobe", "xdp"]);
     skep(&["run", "examples/raw.bpf.o", "--pcap", TINY]).refused(2, &["--data-in"]);

@@ -93,8 +93,8 @@ pub struct Load {
     pub skep_verify_us: f64,
     /// The compiler's share, installation included.
     pub skep_jit_us: f64,
-    /// rbpf, which checks opcodes and compiles.
-    pub rbpf_us: f64,
+    /// rbpf, which checks opcodes and compiles; `None` where its code does not fit its buffer, which it panics at.
+    pub rbpf_us: Option<f64>,
 }
 
 /// Runs the benchmark; `progress` is told each program's name as its turn comes.
@@ -269,19 +269,35 @@ fn load(insns: usize) -> Result<Load, String> {
         let times = module.programs()[0].load_times();
         verify.push(times.verify);
         jit.push(times.jit);
-
-        let started = Instant::now();
-        let mut vm = rbpf::EbpfVmRaw::new(Some(&code)).map_err(|error| error.to_string())?;
-        vm.jit_compile().map_err(|error| error.to_string())?;
-        rbpf.push(started.elapsed());
+        if let Some(time) = rbpf_load(&code)? {
+            rbpf.push(time);
+        }
     }
     Ok(Load {
         insns: code.len() / 8,
         skep_us: median(skep),
         skep_verify_us: median(verify),
         skep_jit_us: median(jit),
-        rbpf_us: median(rbpf),
+        rbpf_us: (!rbpf.is_empty()).then(|| median(rbpf)),
     })
+}
+
+/// Times rbpf's check and compilation; `None` where it panics because its buffer is too small for the code.
+fn rbpf_load(code: &[u8]) -> Result<Option<Duration>, String> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let started = Instant::now();
+    let compiled = std::panic::catch_unwind(|| {
+        let mut vm = rbpf::EbpfVmRaw::new(Some(code)).map_err(|error| error.to_string())?;
+        vm.jit_compile().map_err(|error| error.to_string())
+    });
+    let elapsed = started.elapsed();
+    std::panic::set_hook(hook);
+    match compiled {
+        Ok(Ok(())) => Ok(Some(elapsed)),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 fn median(mut times: Vec<Duration>) -> f64 {

@@ -47,17 +47,17 @@ fn placed(program: &Program, placement: usize) -> Result<Vec<Insn>, String> {
     let object = ::skep::Object::parse(program.object).map_err(|error| error.to_string())?;
     let options = ::skep::ProgramOptions { program_type: None, buffer_len: program.bytes as u32 };
     let linked = object.linked(program.name, options).map_err(|error| error.to_string())?;
-    let leading = (0..LEADING[placement]).map(|i| Insn::Alu {
-        width: Width::W64,
-        op: AluOp::Mov,
-        dst: Reg::R0,
-        src: Operand::Imm(0x1000 + i as i32),
-    });
+    let leading = (0..LEADING[placement]).map(|i| constant(Reg::R0, 0x1000 + i as i32));
     Ok(leading.chain(linked.insns).collect())
 }
 
-/// The same as bytes.
-fn bytes(program: &Program, placement: usize) -> Result<Vec<u8>, String> {
-    let slots = encode(&placed(program, placement)?).map_err(|error| error.to_string())?;
+/// `dst = value`
+fn constant(dst: Reg, value: i32) -> Insn {
+    Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(value) }
+}
+
+/// Instructions as bytes.
+fn bytes(insns: &[Insn]) -> Result<Vec<u8>, String> {
+    let slots = encode(insns).map_err(|error| error.to_string())?;
     Ok(slots.into_iter().flat_map(|slot| slot.to_bytes()).collect())
 }

@@ -1,8 +1,9 @@
 //! The `rbpf` crate's JIT. Its verifier looks at opcodes alone.
 
-use super::{Engine, PLACEMENTS, Prepared, bytes};
+use super::{Engine, Prepared, bytes, constant, placed};
 use crate::programs::Program;
 use rbpf::EbpfVmRaw;
+use skep::isa::Reg;
 
 pub(crate) struct Rbpf;
 
@@ -17,12 +18,14 @@ impl Engine for Rbpf {
     }
 
     fn prepare(&self, program: &'static Program, placement: usize) -> Result<Box<dyn Prepared>, String> {
-        debug_assert!(placement < PLACEMENTS);
         if !program.plain {
             return Err("it has no maps, and helpers of another kind".into());
         }
         // The crate's lifetimes tie program and memory to the machine; a benchmark process can leak both.
-        let code = bytes(program, placement)?.leak();
+        // It passes the memory in `r1` but not its length: one more instruction sets that.
+        let mut insns = placed(program, placement)?;
+        insns.insert(0, constant(Reg::R2, program.bytes as i32));
+        let code = bytes(&insns)?.leak();
         let memory = program.fresh_memory().leak();
         let mut vm = EbpfVmRaw::new(Some(code)).map_err(|error| error.to_string())?;
         vm.jit_compile().map_err(|error| error.to_string())?;

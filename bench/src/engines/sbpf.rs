@@ -1,7 +1,7 @@
 //! The `solana-sbpf` crate's JIT, as its users run it (every access translated and checked, instructions
 //! counted), and with all of that off.
 
-use super::{Engine, Prepared, bytes};
+use super::{Engine, Prepared, bytes, placed};
 use crate::programs::Program;
 use solana_sbpf::ebpf::{MM_INPUT_START, MM_REGION_SIZE, MM_STACK_START};
 use solana_sbpf::elf::Executable;
@@ -66,7 +66,7 @@ impl Engine for Sbpf {
             enabled_sbpf_versions: VERSION..=VERSION,
             ..Config::default()
         };
-        let code = bytes(program, placement)?;
+        let code = bytes(&placed(program, placement)?)?;
         let loader = Arc::new(BuiltinProgram::new_loader(config.clone()));
         let registry = FunctionRegistry::default();
         let executable = Executable::<Host>::from_text_bytes(&code, Arc::clone(&loader), VERSION, registry)

@@ -79,10 +79,11 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     writeln!(out, "\n{:.2} bytes of machine code per BPF instruction", report.bytes_per_insn)?;
     writeln!(out, "\nfrom bytes to runnable, microseconds")?;
     for load in &report.load {
+        let rbpf = load.rbpf_us.map_or_else(|| "its buffer is too small".into(), |us| format!("{us:.1}"));
         writeln!(
             out,
-            "  {:>5} instructions: skep {:.1} (verify {:.1}, compile and install {:.1}), rbpf without a verifier {:.1}",
-            load.insns, load.skep_us, load.skep_verify_us, load.skep_jit_us, load.rbpf_us
+            "  {:>5} instructions: skep {:.1} (verify {:.1}, compile and install {:.1}); rbpf, no verifier: {rbpf}",
+            load.insns, load.skep_us, load.skep_verify_us, load.skep_jit_us
         )?;
     }
     let failed: Vec<String> = report

@@ -70,6 +70,7 @@ pub fn compile(program: &Verified, linkage: &Linkage, arena: &Arena) -> Result<C
 
 impl Compiled {
     /// Its entry.
+    #[inline]
     pub fn entry(&self) -> Entry {
         // SAFETY: the text begins with the code of the program's first function, which `lower` made a function
         // of this signature, and is finalized.
@@ -106,6 +107,7 @@ impl Entry {
     /// program was verified to be given ([`skep_abi::Entry`]), and what they point to must not be accessed by
     /// others meanwhile. `env` must be the environment of this run, with a CPU number below that of the
     /// per-CPU maps, and whatever the helpers demand of it.
+    #[inline]
     pub unsafe fn call(self, r1: u64, r2: u64, env: *mut RunEnv) -> u64 {
         // SAFETY: the caller's promises are all that verified code needs.
         unsafe { (self.0)(r1, r2, env) }

@@ -107,6 +107,7 @@ impl Program {
     /// # Errors
     ///
     /// As [`Program::run`].
+    #[inline]
     pub fn run_with(&self, engine: Engine, packet: &mut Packet) -> Result<u64, Error> {
         match self.inner.kind {
             Kind::Xdp => {
@@ -136,6 +137,7 @@ impl Program {
     ///
     /// [`Error::WrongInput`] for other types and for a buffer of another size than the program was verified
     /// for ([`crate::Linker::buffer_len`]); [`Error::Slots`] as for [`Program::run`].
+    #[inline]
     pub fn run_raw(&self, buffer: &mut [u8]) -> Result<u64, Error> {
         self.run_raw_with(Engine::Jit, buffer)
     }
@@ -145,6 +147,7 @@ impl Program {
     /// # Errors
     ///
     /// As [`Program::run_raw`].
+    #[inline]
     pub fn run_raw_with(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
         match self.inner.kind {
             Kind::Buffer(len) if len as usize == buffer.len() => {

@@ -28,6 +28,7 @@ mod known;
 mod layout;
 mod live;
 mod lower;
+mod magic;
 #[cfg(test)]
 mod model;
 mod plan;

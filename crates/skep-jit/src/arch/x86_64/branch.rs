@@ -67,11 +67,14 @@ pub(crate) fn jump_len(condition: Option<u8>, distance: i64, forward: bool, len:
         0
     } else if len <= 2 && i8::try_from(short).is_ok() {
         2
-    } else if condition.is_none() {
-        5
     } else {
-        6
+        jump_longest(condition)
     }
+}
+
+/// The greatest length of a jump.
+pub(crate) fn jump_longest(condition: Option<u8>) -> u32 {
+    if condition.is_none() { 5 } else { 6 }
 }
 
 /// Writes a jump over `distance` bytes from its start into the bytes of the length that was chosen for it.
@@ -110,5 +113,30 @@ pub(crate) fn write_padding(out: &mut [u8]) {
     for chunk in out.chunks_mut(9) {
         let len = chunk.len();
         chunk.copy_from_slice(&encode::nop(len).padded()[..len]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_are_moved_only_where_they_then_lie_in_fewer_lines() {
+        assert_eq!(loop_padding(0, 64), 0);
+        assert_eq!(loop_padding(50, 14), 0, "ends with the line");
+        assert_eq!(loop_padding(50, 15), 14);
+        assert_eq!(loop_padding(50, 64), 14);
+        assert_eq!(loop_padding(50, 78), 0, "two lines either way");
+        assert_eq!(loop_padding(50, 79), 14);
+        assert_eq!(loop_padding(20, 60), 0, "44 bytes are too much");
+    }
+
+    #[test]
+    fn padding_of_every_length_is_filled() {
+        for len in 0..64 {
+            let mut out = vec![0xcc; len];
+            write_padding(&mut out);
+            assert!(!out.contains(&0xcc));
+        }
     }
 }

@@ -11,9 +11,10 @@
 
 use skep_isa::{Operand, Reg, RegSet, Width};
 
-use super::encode::{self, Cc, Group1, Mem, Unary};
+use super::encode::{self, Cc, Group1, Mem, Shift, Unary};
 use super::regs::{Gpr, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, gpr};
+use crate::magic::Magic;
 
 /// Keeps `rax` over a division.
 const SAVED_RAX: Gpr = SCRATCH2;
@@ -24,6 +25,11 @@ impl Emitter<'_> {
     /// `dst /= src` or `dst %= src`, unsigned. A constant is not zero.
     pub(super) fn divide(&mut self, remainder: bool, width: Width, dst: Reg, src: Operand, live: RegSet) {
         let dst = gpr(dst);
+        if let Operand::Imm(imm) = src
+            && self.divide_by_constant(remainder, width, dst, imm, live)
+        {
+            return;
+        }
         let divisor = self.divisor(width, src);
         let dividend = self.save(dst, live);
         match src {
@@ -75,6 +81,100 @@ impl Emitter<'_> {
         self.keep_result(remainder, dst, live);
         if let Some(done) = special {
             self.land(done);
+        }
+    }
+
+    /// Divides by a multiplication; whether it could.
+    ///
+    /// ```text
+    ///   32 bits: mov r11d, dst            64 bits: mov r9, rdx (if needed); mov rdx, dst
+    ///            imul r11, multiplier              mulx r11, r10, multiplier
+    ///            shr r11, 32 + after               shr r11, after
+    /// ```
+    ///
+    /// The remainder is what the quotient's product with the divisor leaves of the dividend.
+    fn divide_by_constant(
+        &mut self,
+        remainder: bool,
+        width: Width,
+        dst: Gpr,
+        imm: i32,
+        live: RegSet,
+    ) -> bool {
+        let divisor = match width {
+            Width::W32 => u64::from(imm as u32),
+            // Greater ones would not fit the multiplication that finds the remainder.
+            Width::W64 => u64::from(imm.max(0) as u32),
+        };
+        let possible = width == Width::W32 || self.features.bmi2;
+        if divisor < 3 || divisor.is_power_of_two() || !possible {
+            return false;
+        }
+        let magic = Magic::new(width, divisor);
+        match width {
+            Width::W32 => self.quotient32(magic, dst),
+            Width::W64 => {
+                if dst == Gpr::RDX && remainder || dst != Gpr::RDX && live.contains(Reg::R3) {
+                    self.copy(SAVED_RDX, Gpr::RDX);
+                }
+                self.quotient64(magic, dst);
+            }
+        }
+        if remainder {
+            if dst == Gpr::RDX && width == Width::W64 {
+                self.copy(dst, SAVED_RDX);
+            }
+            self.put(encode::imul_rri(width, SCRATCH, SCRATCH, imm));
+            self.put(encode::alu_rr(Group1::Sub, width, dst, SCRATCH));
+        } else {
+            self.put(encode::mov_rr(width, dst, SCRATCH));
+        }
+        if width == Width::W64 && dst != Gpr::RDX && live.contains(Reg::R3) {
+            self.copy(Gpr::RDX, SAVED_RDX);
+        }
+        true
+    }
+
+    /// `r11` = the quotient of the lower half of `x`; destroys `r10`.
+    fn quotient32(&mut self, magic: Magic, x: Gpr) {
+        self.put(encode::mov_rr(Width::W32, SCRATCH, x));
+        self.shift_right(Width::W32, SCRATCH, magic.before);
+        match i32::try_from(magic.multiplier) {
+            Ok(multiplier) => self.put(encode::imul_rri(Width::W64, SCRATCH, SCRATCH, multiplier)),
+            Err(_) => {
+                self.put(encode::mov_ri(SCRATCH2, magic.multiplier));
+                self.put(encode::imul_rr(Width::W64, SCRATCH, SCRATCH2));
+            }
+        }
+        if magic.wide {
+            self.shift_right(Width::W64, SCRATCH, 32);
+            self.put(encode::mov_rr(Width::W32, SCRATCH2, x));
+            self.put(encode::alu_rr(Group1::Sub, Width::W32, SCRATCH2, SCRATCH));
+            self.shift_right(Width::W32, SCRATCH2, 1);
+            self.put(encode::alu_rr(Group1::Add, Width::W32, SCRATCH, SCRATCH2));
+            self.shift_right(Width::W32, SCRATCH, magic.after);
+        } else {
+            self.shift_right(Width::W64, SCRATCH, 32 + magic.after);
+        }
+    }
+
+    /// `r11` = the quotient of `x`; destroys `r10` and `rdx`.
+    fn quotient64(&mut self, magic: Magic, x: Gpr) {
+        self.copy(Gpr::RDX, x);
+        self.shift_right(Width::W64, Gpr::RDX, magic.before);
+        self.put(encode::mov_ri(SCRATCH, magic.multiplier));
+        self.put(encode::mulx(Width::W64, SCRATCH, SCRATCH2, SCRATCH));
+        if magic.wide {
+            self.put(encode::alu_rr(Group1::Sub, Width::W64, Gpr::RDX, SCRATCH));
+            self.shift_right(Width::W64, Gpr::RDX, 1);
+            self.put(encode::alu_rr(Group1::Add, Width::W64, SCRATCH, Gpr::RDX));
+        }
+        self.shift_right(Width::W64, SCRATCH, magic.after);
+    }
+
+    fn shift_right(&mut self, width: Width, reg: Gpr, count: u8) {
+        if count > 0 {
+            self.put(encode::shift_ri(Shift::Shr, width, reg, count));
         }
     }
 

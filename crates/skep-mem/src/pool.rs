@@ -111,12 +111,11 @@ impl Pool {
     /// # Errors
     ///
     /// [`Error::Empty`], [`Error::Align`], [`Error::TooLarge`] for options that make no sense, [`Error::Limit`]
-    /// when not even the first chunk fits, [`Error::OutOfMemory`].
+    /// when not even one object fits, [`Error::OutOfMemory`].
     pub fn new(options: &PoolOptions) -> Result<Self, Error> {
         let shape = Shape::of(options)?;
-        let first_chunk = shape.chunk_bytes(shape.chunk_objects)?;
-        if shape.list_bytes.saturating_add(first_chunk) > shape.limit {
-            let wanted = shape.list_bytes.saturating_add(first_chunk);
+        if shape.objects_within_limit(shape.list_bytes) == 0 {
+            let wanted = shape.list_bytes.saturating_add(shape.chunk_bytes(1)?);
             return Err(Error::Limit { held: 0, wanted, limit: shape.limit });
         }
         let mut chunks = Vec::new();
@@ -252,15 +251,16 @@ impl State {
         Ok(object)
     }
 
-    /// Adds a chunk.
+    /// Adds a chunk, smaller than usual if the limit is near. (After a smaller one not even one object fits, so
+    /// that there are never more chunks than planned.)
     fn grow(&mut self, shape: &Shape) -> Result<(), Error> {
         let objects = shape.chunk_objects.min(shape.capacity - self.carved);
         if objects == 0 {
             return Err(Error::Exhausted { capacity: shape.capacity });
         }
-        let wanted = shape.chunk_bytes(objects)?;
-        if self.bytes.saturating_add(wanted) > shape.limit {
-            return Err(Error::Limit { held: self.bytes, wanted, limit: shape.limit });
+        let objects = objects.min(shape.objects_within_limit(self.bytes));
+        if objects == 0 {
+            return Err(Error::Limit { held: self.bytes, wanted: shape.chunk_bytes(1)?, limit: shape.limit });
         }
         let chunk = Block::zeroed(objects * shape.stride, shape.align)?;
         self.fresh = chunk.base().as_ptr();
@@ -299,6 +299,12 @@ impl Shape {
         shape.list_bytes = chunks.checked_mul(size_of::<Block>()).ok_or(too_large)?;
         shape.max_bytes = bytes.checked_add(shape.list_bytes).ok_or(too_large)?;
         Ok(shape)
+    }
+
+    /// How many objects a chunk could have at most if the pool already holds so many bytes.
+    fn objects_within_limit(&self, held: usize) -> usize {
+        let slack = self.chunk_bytes(1).map_or(usize::MAX, |bytes| bytes - self.stride);
+        self.limit.saturating_sub(held).saturating_sub(slack) / self.stride
     }
 
     /// Bytes that a chunk of so many objects takes.

@@ -96,7 +96,8 @@ fn a_pool_never_takes_more_than_its_limit() {
     let Error::Limit { held, wanted, limit: named } = error else { panic!("{error}") };
     assert_eq!((held, named), (pool.bytes(), limit));
     assert!(held <= limit && held + wanted > limit);
-    assert!(taken > 3_000, "only {taken} of 10000 objects fit half of the memory");
+    assert_eq!(wanted, 1024);
+    assert!(taken > 4_990, "only {taken} of 10000 objects fit half of the memory");
     assert_eq!(pool.in_use(), taken);
 
     let error = Pool::new(&options.limit(1000)).unwrap_err();

@@ -1,0 +1,341 @@
+//! What is refused, with what words and what error number.
+
+mod common;
+
+use common::{CPUS, create, def, map, prefix, program_delete, program_lookup, program_update};
+use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_maps::{Map, MapError, Options, UpdateFlags};
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, MapError>, errno: i32, text: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(error.to_string(), text);
+    assert_eq!(error.errno(), errno, "{text}");
+}
+
+fn with_flags(kind: MapKind, flags: u32) -> MapDef {
+    let key_size = if kind.is_array() { 4 } else { 8 };
+    MapDef { flags: MapFlags(flags), ..def(kind, key_size, 8, 10) }
+}
+
+#[test]
+fn kinds_that_are_not_provided_are_named_with_those_that_are() {
+    let provided =
+        [MapKind::Hash, MapKind::Array, MapKind::PercpuHash, MapKind::PercpuArray, MapKind::LpmTrie];
+    for &kind in MapKind::ALL {
+        let result = create(&def(kind, if kind.is_array() { 4 } else { 8 }, 8, 1));
+        if provided.contains(&kind) {
+            assert_eq!(result.unwrap().kind(), kind);
+        } else {
+            refused(
+                result,
+                22,
+                &format!(
+                    "map `m`: maps of kind {kind} are not provided yet; \
+                     hash, array, percpu_hash, percpu_array and lpm_trie are"
+                ),
+            );
+        }
+    }
+}
+
+#[test]
+fn sizes_that_a_kind_does_not_have_are_refused() {
+    for key_size in [0, 2, 8] {
+        refused(
+            create(&def(MapKind::Array, key_size, 8, 10)),
+            22,
+            &format!("map `m`: keys of {key_size} bytes, but those of kind array have 4: a u32 index"),
+        );
+    }
+    for key_size in [0, 513, u32::MAX] {
+        refused(
+            create(&def(MapKind::PercpuHash, key_size, 8, 10)),
+            22,
+            &format!("map `m`: keys of {key_size} bytes, but those of kind percpu_hash have 1 to 512"),
+        );
+    }
+    for key_size in [0, 4, 261] {
+        refused(
+            create(&def(MapKind::LpmTrie, key_size, 8, 10)),
+            22,
+            &format!(
+                "map `m`: keys of {key_size} bytes, but those of kind lpm_trie have 5 to 260: \
+                 a u32 prefix length and 1 to 256 bytes of data"
+            ),
+        );
+    }
+    refused(
+        create(&def(MapKind::Hash, 4, 0, 10)),
+        22,
+        "map `m`: values of 0 bytes, but those of kind hash have at least 1",
+    );
+    refused(
+        create(&def(MapKind::Hash, 4, 8, 0)),
+        22,
+        "map `m`: max_entries is 0: give it the largest number of elements that the map is to hold",
+    );
+    refused(
+        Map::create(&def(MapKind::PercpuArray, 4, 8, 1), &Options { cpus: 0, limit: 1 << 20 }),
+        22,
+        "map `m`: made for 0 virtual CPUs, but programs run as at least 1",
+    );
+}
+
+#[test]
+fn flags_that_a_kind_does_not_have_are_refused() {
+    // BPF_F_NO_PREALLOC (1) on an array; BPF_F_MMAPABLE (0x400) on a hash table; one that nobody knows.
+    refused(
+        create(&with_flags(MapKind::Array, 1)),
+        22,
+        "map `m`: flags 0x1 contain 0x1, which kind array does not provide; it provides 0x580",
+    );
+    refused(
+        create(&with_flags(MapKind::Hash, 0x481)),
+        22,
+        "map `m`: flags 0x481 contain 0x400, which kind hash does not provide; it provides 0x181",
+    );
+    refused(
+        create(&with_flags(MapKind::PercpuArray, 1 << 31)),
+        22,
+        "map `m`: flags 0x80000000 contain 0x80000000, which kind percpu_array does not provide; \
+         it provides 0x180",
+    );
+    refused(
+        create(&with_flags(MapKind::LpmTrie, 0)),
+        22,
+        "map `m`: an lpm_trie needs the flag BPF_F_NO_PREALLOC: add __uint(map_flags, BPF_F_NO_PREALLOC)",
+    );
+    refused(
+        create(&with_flags(MapKind::Array, 0x180)),
+        22,
+        "map `m`: the flags BPF_F_RDONLY_PROG (0x80) and BPF_F_WRONLY_PROG (0x100) exclude each other: \
+         leave one out",
+    );
+    for (kind, flags) in [
+        (MapKind::Array, 0),
+        (MapKind::Array, 0x480),
+        (MapKind::Array, 0x100),
+        (MapKind::PercpuArray, 0x80),
+        (MapKind::Hash, 1),
+        (MapKind::PercpuHash, 0x81),
+        (MapKind::LpmTrie, 0x101),
+    ] {
+        assert_eq!(create(&with_flags(kind, flags)).unwrap().def().flags, MapFlags(flags));
+    }
+}
+
+#[test]
+fn maps_beyond_the_limit_are_refused_with_the_bytes_they_would_take() {
+    let create = |def: &MapDef| Map::create(def, &Options { cpus: CPUS, limit: 100_000 });
+    // An array of 12,500 values of 8 bytes takes the 100,000 bytes, rounded to cache lines, with slack.
+    refused(
+        create(&def(MapKind::Array, 4, 8, 12_500)),
+        7,
+        "map `m`: 100080 bytes for 12500 elements are more than the limit of 100000: \
+         lower max_entries or raise the limit",
+    );
+    assert!(create(&def(MapKind::Array, 4, 8, 12_480)).is_ok());
+    refused(
+        create(&def(MapKind::PercpuArray, 4, 8, 12_480)),
+        7,
+        "map `m`: 399408 bytes for 12480 elements are more than the limit of 100000: \
+         lower max_entries or raise the limit",
+    );
+    // A hash table promises room for all its elements; one that allocates as it goes does not.
+    let table = MapDef { max_entries: 4_000, ..def(MapKind::Hash, 4, 8, 1) };
+    let MapError::TooLarge { bytes, max_entries: 4_000, limit: 100_000, .. } = create(&table).unwrap_err()
+    else {
+        panic!()
+    };
+    // 4096 buckets of 16 bytes, 4000 elements of 24 and a few spares.
+    assert!((161_536..164_000).contains(&bytes), "{bytes}");
+    assert!(create(&MapDef { flags: MapFlags::NO_PREALLOC, ..table }).is_ok());
+
+    // Sizes that overflow are too large, not small.
+    for kind in [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::PercpuHash] {
+        let huge = def(kind, 4, u32::MAX, u32::MAX);
+        let error = Map::create(&huge, &Options { cpus: 1 << 16, limit: 1 << 40 }).unwrap_err();
+        assert!(matches!(error, MapError::TooLarge { .. }), "{kind}: {error}");
+        assert_eq!(error.errno(), 7);
+    }
+    // A trie takes memory as elements come, but not even the first piece fits here.
+    let error = Map::create(&def(MapKind::LpmTrie, 8, 8, 1_000_000), &Options { cpus: 1, limit: 1_000 });
+    assert!(matches!(error.unwrap_err(), MapError::TooLarge { limit: 1_000, .. }));
+}
+
+#[test]
+fn elements_that_come_meet_the_limit_with_enomem() {
+    for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
+        let def = MapDef { flags: MapFlags::NO_PREALLOC, ..def(kind, 8, 1000, 10_000) };
+        let map = Map::create(&def, &Options { cpus: CPUS, limit: 2_000_000 }).unwrap();
+        let value = vec![7; map.host_value_size()];
+        let key = |number: u32| prefix(32, &number.to_be_bytes());
+        let mut number = 0;
+        let error = loop {
+            match map.update(&key(number), &value, UpdateFlags::NoExist) {
+                Ok(()) => number += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!((400..2_000).contains(&number), "{kind}: {number} elements");
+        assert_eq!(error.errno(), 12);
+        let text = error.to_string();
+        assert!(text.starts_with("map `m`: no memory: "), "{text}");
+        assert!(text.contains("over its limit of"), "{text}");
+        assert_eq!(program_update(&map, &key(number), &value[..1000], 0, 0), -12);
+        assert!(map.memory() <= 2_000_000);
+        assert_eq!(map.len(), number);
+        // What is there can still be read, deleted, and so make room.
+        assert_eq!(map.lookup(&key(number - 1)).unwrap().as_ref(), Some(&value));
+        map.delete(&key(0)).unwrap();
+        map.delete(&key(1)).unwrap();
+        map.update(&key(number), &value, UpdateFlags::Any).unwrap();
+    }
+}
+
+#[test]
+fn keys_and_values_of_wrong_length_are_refused() {
+    let map = map(MapKind::PercpuArray, 4, 12, 3);
+    let value = vec![0; 16 * CPUS as usize];
+    let text = "map `m`: a key of 5 bytes was given, but keys have 4";
+    refused(map.lookup(&[0; 5]), 22, text);
+    refused(map.lookup_into(&[0; 5], &mut [0; 64]), 22, text);
+    refused(map.update(&[0; 5], &value, UpdateFlags::Any), 22, text);
+    refused(map.delete(&[0; 5]), 22, text);
+    refused(map.next_key(Some(&[0; 5])), 22, text);
+    let text =
+        "map `m`: 12 bytes were given for a value of 64 (4 CPUs with 12 bytes each, in whole words of 8)";
+    refused(map.update(&[0; 4], &[0; 12], UpdateFlags::Any), 22, text);
+    refused(map.lookup_into(&[0; 4], &mut [0; 12]), 22, text);
+    let map = common::map(MapKind::Hash, 4, 12, 3);
+    let text = "map `m`: 16 bytes were given for a value of 12";
+    refused(map.update(&[0; 4], &[0; 16], UpdateFlags::Any), 22, text);
+}
+
+#[test]
+fn arrays_refuse_what_linux_refuses() {
+    for kind in [MapKind::Array, MapKind::PercpuArray] {
+        let map = map(kind, 4, 8, 3);
+        let value = vec![1; map.host_value_size()];
+        let index = |index: u32| index.to_ne_bytes();
+        refused(
+            map.update(&index(3), &value, UpdateFlags::Any),
+            7,
+            "map `m`: index 3 is out of range: the array has 3 elements, from 0",
+        );
+        refused(
+            map.update(&index(0), &value, UpdateFlags::NoExist),
+            17,
+            "map `m`: key 00 00 00 00 exists already: update it with BPF_ANY or BPF_EXIST",
+        );
+        refused(
+            map.delete(&index(0)),
+            22,
+            "map `m`: elements of an array cannot be deleted: write zeroes instead",
+        );
+        assert_eq!(map.lookup(&index(3)).unwrap(), None);
+        assert_eq!(program_lookup(&map, &index(u32::MAX), 0), None);
+        assert_eq!(program_update(&map, &index(3), &[0; 8], 0, 0), -7);
+        assert_eq!(program_update(&map, &index(0), &[0; 8], 1, 0), -17);
+        assert_eq!(program_update(&map, &index(0), &[0; 8], 2, 0), 0);
+        assert_eq!(program_delete(&map, &index(0)), -22);
+    }
+}
+
+#[test]
+fn hash_tables_refuse_what_linux_refuses() {
+    for kind in [MapKind::Hash, MapKind::PercpuHash] {
+        let map = map(kind, 2, 8, 2);
+        let value = vec![1; map.host_value_size()];
+        map.update(&[0, 1], &value, UpdateFlags::NoExist).unwrap();
+        refused(map.update(&[0, 2], &value, UpdateFlags::Exist), 2, "map `m`: there is no key 00 02");
+        map.update(&[0, 2], &value, UpdateFlags::Any).unwrap();
+        refused(
+            map.update(&[0, 2], &value, UpdateFlags::NoExist),
+            17,
+            "map `m`: key 00 02 exists already: update it with BPF_ANY or BPF_EXIST",
+        );
+        refused(
+            map.update(&[0xab, 0xcd], &value, UpdateFlags::Any),
+            7,
+            "map `m`: no room for key ab cd: it holds its 2 elements; delete some or raise max_entries",
+        );
+        refused(map.delete(&[9, 9]), 2, "map `m`: there is no key 09 09");
+        // A full table can still be updated.
+        map.update(&[0, 1], &value, UpdateFlags::Any).unwrap();
+        assert_eq!(program_update(&map, &[9, 9], &[0; 8], 0, 0), -7);
+        assert_eq!(program_update(&map, &[9, 9], &[0; 8], 2, 0), -2);
+        assert_eq!(program_update(&map, &[0, 1], &[0; 8], 1, 0), -17);
+        assert_eq!(program_delete(&map, &[9, 9]), -2);
+    }
+    // Long keys are cut short in messages.
+    let map = map(MapKind::Hash, 100, 1, 1);
+    let error = map.delete(&[0x5a; 100]).unwrap_err().to_string();
+    assert_eq!(error, format!("map `m`: there is no key {}5a ... (100 bytes)", "5a ".repeat(39)));
+}
+
+#[test]
+fn tries_refuse_what_linux_refuses() {
+    let map = map(MapKind::LpmTrie, 8, 8, 2);
+    let [a, b, c] = [(8, 10), (9, 10), (32, 11)].map(|(len, first)| prefix(len, &[first, 0, 0, 0]));
+    map.update(&a, &[1; 8], UpdateFlags::NoExist).unwrap();
+    // A prefix that contains it, or that it contains, is another.
+    refused(
+        map.update(&b, &[1; 8], UpdateFlags::Exist),
+        2,
+        "map `m`: there is no key 09 00 00 00 0a 00 00 00",
+    );
+    map.update(&b, &[2; 8], UpdateFlags::NoExist).unwrap();
+    refused(
+        map.update(&c, &[1; 8], UpdateFlags::Any),
+        28,
+        "map `m`: no room for key 20 00 00 00 0b 00 00 00: it holds its 2 elements; \
+         delete some or raise max_entries",
+    );
+    map.update(&a, &[3; 8], UpdateFlags::Exist).unwrap();
+    assert_eq!(program_update(&map, &c, &[0; 8], 0, 0), -28);
+
+    let long = prefix(33, &[10, 0, 0, 0]);
+    let text = "map `m`: a prefix length of 33 bits was given, but keys have 32 bits of data";
+    refused(map.lookup(&long), 22, text);
+    refused(map.update(&long, &[0; 8], UpdateFlags::Any), 22, text);
+    refused(map.delete(&long), 22, text);
+    assert_eq!(program_lookup(&map, &long, 0), None);
+    assert_eq!(program_update(&map, &long, &[0; 8], 0, 0), -22);
+    assert_eq!(program_delete(&map, &long), -22);
+    assert_eq!(program_delete(&map, &prefix(10, &[10, 0, 0, 0])), -2);
+}
+
+#[test]
+fn flags_of_updates_beyond_exist_are_refused_to_programs() {
+    for kind in [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
+        let map = create(&with_flags(kind, if kind == MapKind::LpmTrie { 1 } else { 0 })).unwrap();
+        let key = vec![0; map.def().key_size as usize];
+        for flags in [3, 4, 8, 1 << 32, u64::MAX] {
+            assert_eq!(program_update(&map, &key, &[1; 8], flags, 0), -22, "{kind} {flags:#x}");
+        }
+        assert_eq!(program_update(&map, &key, &[1; 8], 0, 0), 0);
+    }
+    for flags in [UpdateFlags::Any, UpdateFlags::NoExist, UpdateFlags::Exist] {
+        assert_eq!(UpdateFlags::from_number(flags.number()), Some(flags));
+    }
+}
+
+#[test]
+fn a_frozen_map_is_read_only_for_the_host_alone() {
+    for kind in [MapKind::Array, MapKind::Hash, MapKind::LpmTrie] {
+        let map = create(&with_flags(kind, if kind == MapKind::LpmTrie { 1 } else { 0 })).unwrap();
+        let key = vec![0; map.def().key_size as usize];
+        map.update(&key, &[1; 8], UpdateFlags::Any).unwrap();
+        assert!(!map.is_frozen());
+        map.freeze();
+        assert!(map.is_frozen());
+        let text = "map `m` is frozen: its host may not change it any more";
+        refused(map.update(&key, &[2; 8], UpdateFlags::Any), 1, text);
+        refused(map.delete(&key), 1, text);
+        assert_eq!(map.lookup(&key).unwrap(), Some(vec![1; 8]));
+        assert_eq!(program_update(&map, &key, &[3; 8], 0, 0), 0);
+        assert_eq!(map.lookup(&key).unwrap(), Some(vec![3; 8]));
+    }
+}

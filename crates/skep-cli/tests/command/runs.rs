@@ -1,7 +1,9 @@
 //! Programs that run.
 
-use crate::{Scratch, root, skep};
+use crate::{Scratch, from_output, root, skep};
 use serde_json::Value;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const TRAFFIC: &str = "examples/traffic.pcap";
 
@@ -124,6 +126,24 @@ fn people_get_a_table() {
     {
         assert!(said.out.contains(word), "{word:?} is missing in: {}", said.out);
     }
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_what_was_counted_is_printed() {
+    let child = Command::new(env!("CARGO_BIN_EXE_skep"))
+        .args(["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--repeat", "1000000000", "--json"])
+        .current_dir(root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Long enough to install the handler, and the run has years to go.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let report = from_output(&child.wait_with_output().unwrap()).json();
+    assert_eq!(report["interrupted"], true);
+    assert!(report["packets"].as_u64().unwrap() > 0);
+    assert!(report["verdicts"]["pass"].as_u64().unwrap() > 0);
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use skep_isa::{AluOp, CallTarget, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
 /// A growing list of instructions.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Builder {
     pub(crate) insns: Vec<Insn>,
 }
 
 /// A forward jump whose target is not known yet.
 #[must_use]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Open(usize);
 
 impl Builder {
@@ -79,7 +79,12 @@ impl Builder {
 
     /// The jump leads here.
     pub(crate) fn land(&mut self, open: Open) {
-        let distance = (self.here() - open.0 - 1) as i32;
+        self.land_at(open, self.here());
+    }
+
+    /// The jump leads to that slot, which is behind it.
+    pub(crate) fn land_at(&mut self, open: Open, slot: usize) {
+        let distance = (slot - open.0 - 1) as i32;
         match &mut self.insns[open.0] {
             Insn::JumpIf { offset, .. } => *offset = distance as i16,
             Insn::Jump { offset, .. } => *offset = distance,

@@ -33,8 +33,10 @@ const CPU: u32 = 1;
 const CPUS: usize = 2;
 /// Bytes of packet memory before and behind the packet at first.
 const ROOM: usize = 64;
-/// Bytes of the packet at first.
+/// Bytes of the packet at first, at most.
 const PACKET: usize = 96;
+/// At least: the kernel, with which results are compared, has no shorter ones.
+const SHORTEST: u64 = 14;
 
 /// The prototype of a helper that hosts of this crate have.
 pub fn helpers(id: u32) -> Option<&'static HelperProto> {
@@ -175,9 +177,14 @@ impl Host {
         if self.flavour == Flavour::Xdp {
             let start = self.memory.as_mut_ptr().expose_provenance() as u64;
             let data = start + ROOM as u64;
+            // Programs compare with the packet's end: packets end where that makes a difference.
+            let length = match source.below(3) {
+                0 => PACKET as u64,
+                _ => number(source).clamp(SHORTEST, PACKET as u64),
+            };
             *self.context = XdpContext {
                 data,
-                data_end: data + PACKET as u64,
+                data_end: data + length,
                 data_meta: data,
                 buffer_start: start,
                 buffer_end: start + (2 * ROOM + PACKET) as u64,

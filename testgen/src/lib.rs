@@ -28,4 +28,4 @@ pub use host::{Host, State, helpers};
 pub use program::{Flavour, TestProgram, maps};
 pub use source::{EDGES, Source};
 pub use structured::{Options, structured};
-pub use wild::wild;
+pub use wild::{Question, wild};

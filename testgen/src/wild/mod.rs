@@ -1,18 +1,23 @@
 //! Programs that attack a verifier.
 //!
 //! Most are refused, and should be. Those that are accepted must not do harm: they are run in the
-//! interpreter's checking mode, with many inputs. Four kinds:
+//! interpreter's checking mode, with many inputs. Five kinds:
 //!
 //! * *probes of numbers*: a number of unknown value goes through arithmetic and comparisons, and is then used
 //!   as an offset into memory. Whether that is safe depends on every transfer function that a verifier has;
 //! * *probes of objects*: packets that move, look-ups that may find nothing, sizes passed to helpers, copies
 //!   and spills of pointers of which one is checked;
+//! * *probes of paths*: two paths meet, and what follows is safe after one of them, or both, or none. A
+//!   verifier that remembers states must not take one for the other;
 //! * *mutants*: structured programs with a few instructions changed;
 //! * *noise*: instructions drawn one by one.
 
 mod mutants;
 mod numbers;
 mod objects;
+mod paths;
+
+pub use numbers::Question;
 
 use crate::program::TestProgram;
 use crate::source::Source;
@@ -20,10 +25,11 @@ use crate::structured::Options;
 
 /// A program that a verifier has to look at closely.
 pub fn wild(source: &mut Source, options: &Options) -> TestProgram {
-    match source.below(12) {
-        0..=5 => numbers::probe(source),
-        6..=8 => objects::probe(source),
-        9 | 10 => mutants::mutant(source, options),
+    match source.below(16) {
+        0..=4 => numbers::probe(source),
+        5..=8 => objects::probe(source),
+        9..=12 => paths::probe(source),
+        13 | 14 => mutants::mutant(source, options),
         _ => mutants::noise(source, options),
     }
 }

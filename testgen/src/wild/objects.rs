@@ -18,9 +18,9 @@ pub(super) fn probe(source: &mut Source) -> TestProgram {
 }
 
 /// Bytes of the buffer that the probes get.
-const BUFFER: i32 = 64;
+pub(super) const BUFFER: i32 = 64;
 
-fn finish(mut code: Builder, open: Vec<Open>, flavour: Flavour) -> TestProgram {
+pub(super) fn finish(mut code: Builder, open: Vec<Open>, flavour: Flavour) -> TestProgram {
     for jump in open {
         code.land(jump);
     }
@@ -30,7 +30,7 @@ fn finish(mut code: Builder, open: Vec<Open>, flavour: Flavour) -> TestProgram {
 }
 
 /// The number, or one that differs by at most two.
-fn near(source: &mut Source, number: i32) -> i32 {
+pub(super) fn near(source: &mut Source, number: i32) -> i32 {
     match source.below(3) {
         0 => number + source.below(5) as i32 - 2,
         _ => number,
@@ -38,7 +38,7 @@ fn near(source: &mut Source, number: i32) -> i32 {
 }
 
 /// Access of that size, a load or a store.
-fn access(source: &mut Source, code: &mut Builder, size: Size, base: Reg, offset: i32) {
+pub(super) fn access(source: &mut Source, code: &mut Builder, size: Size, base: Reg, offset: i32) {
     if source.chance(50) {
         code.load(size, Reg::R0, base, offset as i16);
     } else {
@@ -131,6 +131,15 @@ fn value(source: &mut Source) -> TestProgram {
     let copies = [Reg::R0, Reg::R6, Reg::R7];
     code.mov(Reg::R6, source.pick(&[Reg::R0, Reg::R0, Reg::R10]));
     code.mov(Reg::R7, Reg::R0);
+    if source.chance(40) {
+        // Another look-up, of which nothing is known that is known of the first.
+        code.mov(Reg::R8, Reg::R0);
+        code.mov(Reg::R2, Reg::R10);
+        code.add_imm(Reg::R2, -8);
+        code.load_imm64(Reg::R1, Imm64::Map(map));
+        code.call_helper(LOOKUP);
+        code.mov(source.pick(&[Reg::R6, Reg::R7]), Reg::R8);
+    }
     if source.chance(30) {
         code.store(Size::B8, Reg::R10, -16, Operand::Reg(source.pick(&copies)));
     }

@@ -44,6 +44,7 @@ pub(crate) struct Lab {
     pub(crate) host: Host,
     /// Numbers that inputs are made of, besides others.
     hints: Vec<u64>,
+    keep_hints: bool,
     arena: Arena,
 }
 
@@ -53,7 +54,7 @@ pub(crate) type Outcome = (u64, State);
 impl Lab {
     pub(crate) fn new(host: Host) -> Self {
         let arena = Arena::new(ArenaConfig::new()).expect("an arena");
-        Self { host, hints: Vec::new(), arena }
+        Self { host, hints: Vec::new(), keep_hints: false, arena }
     }
 
     pub(crate) fn interpreter(&self, program: &Verified) -> Result<Interpreter, String> {
@@ -63,6 +64,16 @@ impl Lab {
     pub(crate) fn compiled(&self, program: &Verified) -> Result<Compiled, String> {
         skep_jit::compile(program, self.host.linkage(), &self.arena)
             .map_err(|error| format!("compiler: {error}"))
+    }
+
+    /// Inputs are made of the numbers in that program from now on.
+    pub(crate) fn set_hints(&mut self, program: &TestProgram) {
+        (self.hints, self.keep_hints) = (program.hints(), false);
+    }
+
+    /// They stay so.
+    pub(crate) fn keep_hints(&mut self) {
+        self.keep_hints = true;
     }
 
     /// Prepares the contents that `input` makes.
@@ -104,7 +115,9 @@ impl Lab {
         accepted: &Verified,
         inputs: u64,
     ) -> Result<(), String> {
-        self.hints = program.hints();
+        if !self.keep_hints {
+            self.set_hints(program);
+        }
         let interpreter = self.interpreter(accepted)?;
         let compiled = self.compiled(accepted)?;
         for input in 0..inputs {

@@ -42,6 +42,9 @@ pub use error::Error;
 
 use plan::Parts;
 
+/// Whether programs can be compiled on this architecture. Where they cannot, they can be interpreted.
+pub const SUPPORTED: bool = arch::SUPPORTED;
+
 /// A program as machine code. Dropping it gives its memory back: it must not be running then.
 #[derive(Debug)]
 pub struct Compiled {
@@ -77,7 +80,7 @@ impl Compiled {
         // of this signature, and is finalized.
         Entry(unsafe {
             std::mem::transmute::<usize, unsafe extern "C" fn(u64, u64, *mut RunEnv) -> u64>(
-                self.text.address() as usize,
+                self.text.address(),
             )
         })
     }

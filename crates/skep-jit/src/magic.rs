@@ -46,7 +46,7 @@ impl Magic {
         let w = width.bits();
         let mask = u64::MAX >> (u64::BITS - w);
         let shifted = x >> self.before;
-        let t = (u128::from(shifted) * u128::from(self.multiplier) >> w) as u64 & mask;
+        let t = ((u128::from(shifted) * u128::from(self.multiplier)) >> w) as u64 & mask;
         if self.wide { (((x - t) >> 1) + t) >> self.after } else { t >> self.after }
     }
 }

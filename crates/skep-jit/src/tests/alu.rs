@@ -226,7 +226,8 @@ fn swapping_two_bytes_that_are_known_to_be_alone_is_one_instruction_less() {
 
 #[test]
 fn sequences_that_are_compiled_together_do_what_they_do_one_by_one() {
-    let pairs: [(&str, fn(u64, u64) -> u64); 33] = [
+    type Meaning = fn(u64, u64) -> u64;
+    let pairs: [(&str, Meaning); 33] = [
         ("r3 = r1\nr3 <<= 2\nr0 = r3\nr0 += r3", |a, _| a.wrapping_mul(8)),
         ("r3 = r1\nr3 <<= 2\nr0 = r2\nr0 += r3", |a, b| a.wrapping_mul(4).wrapping_add(b)),
         ("r3 = r1\nr3 <<= 3\nr0 = r2\nr0 += r3\nr0 += r3", |a, b| a.wrapping_mul(16).wrapping_add(b)),

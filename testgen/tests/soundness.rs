@@ -1,0 +1,42 @@
+//! What the verifier accepts does no harm: programs that attack it are run in the interpreter's checking mode,
+//! which watches every access. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
+
+mod common;
+
+use common::{Lab, cases, fail, first_seed, verified};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, wild};
+
+const FLAVOURS: [Flavour; 3] = [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp];
+
+/// Contents that each program is run over: a range that is wrong by one needs the right number to show.
+const INPUTS: u64 = 48;
+
+#[test]
+fn accepted_programs_never_touch_memory_outside_their_regions() {
+    let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
+    let mut accepted = 0;
+    let programs = cases(20_000);
+    for seed in first_seed()..first_seed() + programs {
+        let mut source = Source::from_seed(seed);
+        let flavour = source.pick(&FLAVOURS);
+        let options = Options { statements: 2 + source.below(20), ..Options::all(flavour) };
+        let program = wild(&mut source, &options);
+        let Some(at) = FLAVOURS.iter().position(|flavour| *flavour == program.flavour) else {
+            unreachable!("wild makes programs of known flavours")
+        };
+        let lab = &mut labs[at];
+        let Ok(verified) = verified(&program) else { continue };
+        accepted += 1;
+        if lab.agree(&program, &verified, INPUTS).is_err() {
+            fail(seed, &program, |program| disagreement(lab, program));
+        }
+    }
+    println!("{accepted} of {programs} accepted");
+    assert!(accepted * 20 >= programs, "only {accepted} of {programs}: the verifier refuses everything");
+}
+
+/// What goes wrong with a program that is accepted.
+fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
+    let verified = verified(program).ok()?;
+    lab.agree(program, &verified, INPUTS).err()
+}

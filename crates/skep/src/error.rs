@@ -58,6 +58,24 @@ pub enum Error {
         /// What was given.
         given: String,
     },
+    /// The load was told to change a map that the host gave as it is.
+    #[error(
+        "map {map} was given by the host, so the load cannot set {what}; set it in the map that is given"
+    )]
+    GivenMap {
+        /// The map.
+        map: String,
+        /// What was to be set: `max_entries`, or a variable's name.
+        what: String,
+    },
+    /// A program type is not one that skep defines, so nothing is known of what such programs are given.
+    #[error("program {program}: the type {program_type} is none of skep's; take one of skep::abi::TYPES")]
+    ForeignType {
+        /// The program.
+        program: String,
+        /// The type's name.
+        program_type: &'static str,
+    },
     /// There is no such map, program or variable.
     #[error("there is no {what} {name:?} in the object; it has {}", list(known))]
     Unknown {
@@ -97,8 +115,8 @@ pub enum Error {
     /// Executable memory could not be had.
     #[error(transparent)]
     Text(#[from] skep_text::Error),
-    /// Every virtual CPU is in use.
-    #[error("{0}; raise RuntimeBuilder::cpus")]
+    /// Every virtual CPU belongs to another thread that lives, or the thread is ending.
+    #[error("{}", no_cpu(.0))]
     Slots(#[from] skep_rcu::Error),
     /// A program was run on something that its type does not take.
     #[error("program {program} is of type {program_type} and takes {expected}, not {given}")]
@@ -112,6 +130,16 @@ pub enum Error {
         /// What was given.
         given: String,
     },
+}
+
+fn no_cpu(error: &skep_rcu::Error) -> String {
+    match error {
+        skep_rcu::Error::NoSlot { limit } => format!(
+            "all {limit} virtual CPUs belong to other threads: a thread that has run a program keeps one until it \
+             ends; raise RuntimeBuilder::cpus, or let idle threads call Runtime::release_cpu"
+        ),
+        other => other.to_string(),
+    }
 }
 
 fn list(names: &[String]) -> String {

@@ -5,7 +5,7 @@
 use crate::object::ProgramOptions;
 use crate::program::{LoadTimes, Program};
 use crate::{Error, Object, Runtime};
-use skep_abi::{Linkage, MapDef, ProgramType};
+use skep_abi::{Linkage, MapDef, MapFlags, ProgramType};
 use skep_isa::{CallTarget, Insn};
 use skep_maps::{Map, UpdateFlags};
 use skep_verifier::Verified;
@@ -84,7 +84,8 @@ impl<'a> Linker<'a> {
 
     /// Uses an existing map in the place of the object's map of that name, so that several objects share it.
     /// A per-CPU map must have a value for each of this runtime's virtual CPUs; runtimes that share one number
-    /// their CPUs each for themselves, so their programs may update one value at the same time.
+    /// their CPUs each for themselves, so their programs may update one value at the same time. The map stays as
+    /// it is: neither its capacity nor variables in it can be set by this load.
     #[must_use]
     pub fn map(mut self, name: &str, map: Arc<Map>) -> Self {
         self.given.insert(name.to_owned(), map);
@@ -98,7 +99,8 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Sets a global variable, `const volatile` ones included, before the programs are loaded.
+    /// Sets a global variable, `const volatile` ones included, before the programs are loaded. Constants cannot be
+    /// changed later: their maps are frozen.
     #[must_use]
     pub fn variable(mut self, name: &str, bytes: &[u8]) -> Self {
         self.variables.insert(name.to_owned(), bytes.to_vec());
@@ -110,8 +112,8 @@ impl<'a> Linker<'a> {
     /// # Errors
     ///
     /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] where a program cannot be linked;
-    /// [`Error::Refused`] by the verifier; [`Error::HelperMissing`]; [`Error::Map`] and [`Error::MapMismatch`];
-    /// [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
+    /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::HelperMissing`]; [`Error::Map`],
+    /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::VariableSize`]; [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(self) -> Result<Module, Error> {
         self.check_names()?;
         let wanted: Vec<&str> = match &self.only {
@@ -148,12 +150,19 @@ impl<'a> Linker<'a> {
         for name in self.given.keys().chain(self.max_entries.keys()) {
             unknown("map", name, maps())?;
         }
+        if let Some(map) = self.max_entries.keys().find(|name| self.given.contains_key(*name)) {
+            return Err(Error::GivenMap { map: map.clone(), what: "max_entries".to_owned() });
+        }
+        let variables = self.variables();
         for (name, bytes) in &self.variables {
-            let variables = self.variables();
             unknown("variable", name, variables.iter().map(|variable| variable.name.clone()).collect())?;
             if let Some(variable) = variables.iter().find(|v| v.name == *name && v.size != bytes.len()) {
                 let (expected, given) = (variable.size, bytes.len());
                 return Err(Error::VariableSize { name: name.clone(), expected, given });
+            }
+            let homes = variables.iter().filter(|v| v.name == *name).map(|v| &self.object.maps()[v.map].name);
+            if let Some(map) = homes.into_iter().find(|map| self.given.contains_key(*map)) {
+                return Err(Error::GivenMap { map: map.clone(), what: name.clone() });
             }
         }
         Ok(())
@@ -210,14 +219,21 @@ impl<'a> Linker<'a> {
                 def.max_entries = *entries;
             }
             let map = Map::create(&def, &options)?;
-            let initial = self.object.elf().and_then(|elf| elf.maps()[index].initial.clone());
-            if let Some(mut bytes) = initial {
-                for variable in variables.iter().filter(|variable| variable.map == index) {
-                    if let Some(value) = self.variables.get(&variable.name) {
-                        bytes[variable.offset..variable.offset + variable.size].copy_from_slice(value);
-                    }
+            let here: Vec<_> = variables.iter().filter(|variable| variable.map == index).collect();
+            let mut initial = self.object.elf().and_then(|elf| elf.maps()[index].initial.clone());
+            for variable in &here {
+                if let Some(value) = self.variables.get(&variable.name) {
+                    // Sections of zeroes have no contents in the file.
+                    let bytes = initial.get_or_insert_with(|| vec![0; def.value_size as usize]);
+                    bytes[variable.offset..variable.offset + variable.size].copy_from_slice(value);
                 }
-                map.update(&0u32.to_ne_bytes(), &bytes, UpdateFlags::Any)?;
+            }
+            if let Some(bytes) = &initial {
+                map.update(&0u32.to_ne_bytes(), bytes, UpdateFlags::Any)?;
+            }
+            let holds_variables = initial.is_some() || !here.is_empty();
+            if holds_variables && def.flags.contains(MapFlags::RDONLY_PROG) {
+                map.freeze(); // constants, as Linux's loaders have it
             }
             maps.push(Arc::new(map));
         }
@@ -229,7 +245,7 @@ impl<'a> Linker<'a> {
     fn check_shape(&self, wanted: &MapDef, given: &Map) -> Result<(), Error> {
         let shape = |def: &MapDef| (def.kind, def.key_size, def.value_size, def.flags);
         let smaller = wanted.kind.is_array() && given.def().max_entries < wanted.max_entries;
-        let padded = wanted.value_size.next_multiple_of(8) as usize;
+        let padded = (wanted.value_size as usize).next_multiple_of(8);
         let cpus = if wanted.kind.is_per_cpu() { given.host_value_size() / padded } else { usize::MAX };
         if shape(wanted) == shape(given.def()) && !smaller && cpus >= self.runtime.cpus() as usize {
             return Ok(());

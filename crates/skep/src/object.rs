@@ -111,7 +111,8 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::Refused`].
+    /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::ForeignType`],
+    /// [`Error::Refused`].
     pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
         Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::default())?)
     }
@@ -157,6 +158,12 @@ impl Object {
 
     fn unverified(&self, program: &str, options: ProgramOptions) -> Result<Unverified, Error> {
         let source = self.linked(program, options)?;
+        let program_type = source.program_type;
+        // A type says where the fields of a native structure lie: one of the caller's own making could send a
+        // verified program anywhere.
+        if !skep_abi::TYPES.iter().any(|known| std::ptr::eq(*known, program_type)) {
+            return Err(Error::ForeignType { program: source.name, program_type: program_type.name });
+        }
         let entry = match source.program_type.context {
             skep_abi::Context::Struct(_) => Entry::Context,
             skep_abi::Context::Buffer => Entry::Buffer { len: options.buffer_len },

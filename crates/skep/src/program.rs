@@ -95,8 +95,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where more threads run programs
-    /// at once than the runtime has virtual CPUs.
+    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where every virtual CPU of the
+    /// runtime belongs to another thread ([`Runtime::release_cpu`]).
     #[inline]
     pub fn run(&self, packet: &mut Packet) -> Result<u64, Error> {
         self.run_with(Engine::Jit, packet)

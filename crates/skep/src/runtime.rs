@@ -8,6 +8,7 @@ use skep_rcu::Slots;
 use skep_text::Arena;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write;
 use std::sync::Arc;
 
 /// Where objects are loaded and programs run. Cheap to clone; clones are the same runtime.
@@ -87,6 +88,13 @@ impl Runtime {
         self.shared.slots.limit()
     }
 
+    /// Gives up this thread's virtual CPU, which it otherwise keeps from its first run until it ends, for threads
+    /// that will be idle for long. The next run takes one again. `false`, and nothing is done, where the thread has
+    /// none or is running a program.
+    pub fn release_cpu(&self) -> bool {
+        self.shared.slots.release()
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -100,7 +108,8 @@ impl fmt::Debug for Runtime {
 
 impl RuntimeBuilder {
     /// How many threads can run programs at once, and how many values per-CPU maps hold. Default: 64, or twice
-    /// the processors where that is more.
+    /// the processors where that is more. A thread counts from its first run until it ends or calls
+    /// [`Runtime::release_cpu`].
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
@@ -122,7 +131,7 @@ impl RuntimeBuilder {
     }
 
     /// Where messages of `bpf_printk` go: the program's name, and the message without its line end.
-    /// Default: standard error. Called on the thread that runs the program; a panic in it aborts the process.
+    /// Default: standard error, control characters escaped. Called on the thread that runs the program; a panic in it aborts the process.
     #[must_use]
     pub fn log(mut self, log: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
@@ -205,7 +214,7 @@ impl Default for RuntimeBuilder {
                 .collect(),
             linux_numbers: true,
             taken: None,
-            log: Box::new(|program, message| eprintln!("{program}: {message}")),
+            log: Box::new(to_standard_error),
         }
     }
 }
@@ -228,5 +237,35 @@ impl Shared {
     /// The prototype of a helper, for the verifier.
     pub(crate) fn proto(&self, id: u32) -> Option<&HelperProto> {
         self.helpers.get(&id).map(|helper| &helper.proto)
+    }
+}
+
+/// The default log. What cannot be written is lost: a program must not be able to end its host by printing to a
+/// standard error that is closed, nor to send a terminal what it takes for commands.
+fn to_standard_error(program: &str, message: &str) {
+    let line = format!("{}\n", escaped(&format!("{program}: {message}")));
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Text with its control characters, but for line ends and tabulators, in Rust's notation.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' && c != '\t' {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(escaped("a\tb\n\u{1b}[2J\u{9b}1m\r"), "a\tb\n\\u{1b}[2J\\u{9b}1m\\r");
     }
 }

@@ -1,0 +1,136 @@
+//! What the linker does with maps, variables and program types that a host gives it.
+
+use skep::abi::{Context, ContextField, ContextLayout, FieldKind, ProgramType, XDP};
+use skep::isa::{Size, assemble};
+use skep::{Error, MapError, Object, Packet, Runtime, UpdateFlags};
+
+fn example(name: &str) -> Object {
+    Object::open(format!("{}/../../examples/{name}.bpf.o", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+#[test]
+fn a_variable_in_a_section_of_zeroes_can_be_set() {
+    let object = example("firewall");
+    let runtime = Runtime::new().unwrap();
+    let module = runtime.linker(&object).variable("drop_fragments", &7u32.to_ne_bytes()).load().unwrap();
+    assert_eq!(module.variable("drop_fragments").unwrap(), 7u32.to_ne_bytes());
+    let home = module.variables().iter().find(|v| v.name == "drop_fragments").unwrap().map;
+    assert_eq!(module.maps()[home].name(), ".bss");
+    let rest = module.maps()[home].lookup(&[0; 4]).unwrap().unwrap();
+    assert_eq!(rest.iter().filter(|byte| **byte != 0).count(), 1, "the rest stays zero");
+}
+
+#[test]
+fn what_cannot_be_set_in_a_map_that_was_given_is_said() {
+    let object = example("firewall");
+    let runtime = Runtime::new().unwrap();
+    let module = runtime.load(&object).unwrap();
+    let bss = module.map(".bss").unwrap();
+    let given = runtime.linker(&object).map(".bss", bss.clone());
+    let error = given.variable("drop_fragments", &1u32.to_ne_bytes()).load().unwrap_err();
+    assert!(matches!(&error, Error::GivenMap { map, what } if map == ".bss" && what == "drop_fragments"));
+    let given = runtime.linker(&object).map(".bss", bss.clone());
+    let error = given.max_entries(".bss", 2).load().unwrap_err();
+    assert!(matches!(&error, Error::GivenMap { map, .. } if map == ".bss"), "{error}");
+    // Sharing it without such wishes is what it is for.
+    runtime.linker(&object).map(".bss", bss.clone()).load().unwrap();
+}
+
+#[test]
+fn constants_are_frozen_once_they_are_filled() {
+    let object = example("firewall");
+    let module = Runtime::new().unwrap().load(&object).unwrap();
+    let constants = module.map(".rodata").unwrap();
+    let value = constants.lookup(&[0; 4]).unwrap().unwrap();
+    assert!(value.iter().any(|byte| *byte != 0));
+    let error = constants.update(&[0; 4], &value, UpdateFlags::Any).unwrap_err();
+    assert!(matches!(error, MapError::Frozen { .. }), "{error}");
+    for name in [".bss", ".data", "verdicts"] {
+        assert!(!module.map(name).unwrap().is_frozen(), "{name}");
+    }
+}
+
+/// A type with the name of skep's own structure, and a field far outside of it.
+static LYING: ProgramType = ProgramType {
+    name: "lying",
+    number: None,
+    sections: &[],
+    context: Context::Struct(&ContextLayout {
+        name: "xdp_md",
+        size: 4,
+        fields: &[ContextField {
+            name: "far",
+            offset: 0,
+            size: Size::B4,
+            kind: FieldKind::Scalar,
+            writable: true,
+            narrow: true,
+            native_offset: 32000,
+            native_size: Size::B4,
+        }],
+    }),
+    reads_packet: true,
+    writes_packet: true,
+    helpers: &[],
+    verdicts: &[],
+};
+
+#[test]
+fn a_program_type_of_the_hosts_own_making_is_refused() {
+    let runtime = Runtime::new().unwrap();
+    let insns = assemble("r0 = 2\nexit").unwrap();
+    let own = Object::from_insns("program", &LYING, insns.clone());
+    let error = runtime.load(&own).unwrap_err();
+    assert!(matches!(&error, Error::ForeignType { program_type: "lying", .. }), "{error}");
+    assert!(matches!(own.verify("program", Default::default()), Err(Error::ForeignType { .. })));
+    let object = Object::from_insns("program", &XDP, insns);
+    let error = runtime.linker(&object).program_type(&LYING).load().unwrap_err();
+    assert!(matches!(error, Error::ForeignType { .. }), "{error}");
+    runtime.load(&object).unwrap();
+}
+
+#[test]
+fn a_thread_that_gives_its_virtual_cpu_back_makes_room_for_another() {
+    let runtime = Runtime::builder().cpus(1).build().unwrap();
+    let object = Object::from_insns("program", &XDP, assemble("r0 = 2\nexit").unwrap());
+    let module = runtime.load(&object).unwrap();
+    let program = &module.programs()[0];
+    let elsewhere = || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| program.run(&mut Packet::new(&[0; 14]))).join().expect("the thread returns")
+        })
+    };
+    assert!(!runtime.release_cpu(), "this thread has not run anything");
+    assert_eq!(program.run(&mut Packet::new(&[0; 14])).unwrap(), 2);
+    let error = elsewhere().unwrap_err().to_string();
+    assert!(error.contains("release_cpu") && error.contains("cpus"), "{error}");
+    assert!(runtime.release_cpu());
+    assert_eq!(elsewhere().unwrap(), 2);
+}
+
+#[test]
+fn a_log_may_load_and_run_other_programs() {
+    use std::sync::{Arc, Mutex, OnceLock};
+    static INNER: OnceLock<skep::Program> = OnceLock::new();
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&said);
+    let runtime = Runtime::builder()
+        .cpus(1)
+        .log(move |program, message| {
+            let verdict = INNER.get().unwrap().run(&mut Packet::new(&[0; 14])).unwrap();
+            let other = Runtime::builder().cpus(1).build().unwrap();
+            let loaded = other.load(&example("remark")).unwrap().programs().len();
+            log.lock().unwrap().push(format!("{program} {message} {verdict} {loaded}"));
+        })
+        .build()
+        .unwrap();
+    let inner = Object::from_insns("inner", &XDP, assemble("r0 = 1\nexit").unwrap());
+    INNER.set(runtime.load(&inner).unwrap().programs()[0].clone()).unwrap();
+    let printing = example("hello");
+    let module = runtime.load(&printing).unwrap();
+    let verdict = module.programs()[0].run(&mut Packet::new(&[0; 14])).unwrap();
+    assert_eq!(verdict & 0xffff_ffff, 2);
+    let said = said.lock().unwrap();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].ends_with(" 1 1"), "{said:?}");
+}

@@ -94,7 +94,9 @@ impl Verified {
         self.entry
     }
 
-    /// Its instructions, context accesses rewritten to the native structures, one entry a slot.
+    /// Its instructions, one entry a slot, rewritten: context accesses go to the native structures, and a
+    /// conditional jump that only ever goes one way is an unconditional one. So nothing that is reached jumps
+    /// to, or falls into, what is not; only a call of a function that never returns may stand before it.
     pub fn insns(&self) -> &[Insn] {
         &self.insns
     }

@@ -191,11 +191,12 @@ fn two_numbers_that_are_one_on_only_one_path_are_two() {
         )
     };
     refused("raw", &text("r4"), Code::PointerArithmetic, "too much");
-    // Nor does a fixed distance between them.
+    // Nor does a fixed distance between them: the same on the first path, one more on the second.
     let text = |distance: i32| {
         format!(
-            "r4 = *(u8 *)(r1 + 0)\nr5 = r4\nr5 += {distance}\n{FORK}r5 = r4\ngoto +0\nif r4 > 15 goto +3\nr1 += r5\n\
-             r0 = *(u8 *)(r1 + 0)\nexit\nr0 = 0\nexit"
+            "r4 = *(u8 *)(r1 + 0)\nr5 = r4\nr5 += {distance}\n{FORK}goto wide\n\
+             join: if r4 > 15 goto out\nr1 += r5\nr0 = *(u8 *)(r1 + 0)\nexit\nout: r0 = 0\nexit\n\
+             wide: r4 = *(u16 *)(r1 + 2)\nr5 = r4\ngoto join"
         )
     };
     accepted("raw", &text(0));

@@ -14,6 +14,9 @@
 //! A function is copied, its relocations are written into the copied slots, and the slots are decoded. Calls
 //! and function addresses stay open until every function has its place; [`Linker::resolve`] closes them.
 //!
+//! The order is libbpf's, depth first: a function that is met for the first time comes next, and what it reaches
+//! comes before what its caller refers to later. So the program has the tag that it has in the kernel.
+//!
 //! Where the numbers are in a relocation (LLVM, "eBPF relocations"): the linker computes symbol + addend,
 //! and the addend stands in the instruction. For 64-bit loads that is a byte distance in the two immediates;
 //! for calls it is a slot distance less one, for a call counts from the next instruction.
@@ -56,15 +59,18 @@ pub(crate) fn link(object: &Parsed, name: &str, entry: usize) -> Result<Linked, 
     let mut linker = Linker {
         object,
         placed: vec![None; object.functions.len()],
-        order: vec![entry],
+        order: Vec::new(),
         open: Vec::new(),
         insns: Vec::new(),
         functions: Vec::new(),
     };
-    let mut done = 0;
-    while let Some(&function) = linker.order.get(done) {
-        linker.place(function, name)?;
-        done += 1;
+    let mut pending = vec![entry];
+    while let Some(function) = pending.pop() {
+        if linker.placed[function].is_none() {
+            let referred = linker.open.len();
+            linker.place(function, name)?;
+            pending.extend(linker.open[referred..].iter().rev().map(|&(_, target)| target));
+        }
     }
     linker.resolve();
     let origins = linker.order.iter().map(|&index| object.functions.function(index)).collect();
@@ -73,12 +79,11 @@ pub(crate) fn link(object: &Parsed, name: &str, entry: usize) -> Result<Linked, 
 
 struct Linker<'a> {
     object: &'a Parsed,
-    /// By function: its first slot in the program once it is placed; 0 until then where it is only known
-    /// to be needed.
+    /// By function: its first slot in the program once it is placed.
     placed: Vec<Option<u32>>,
-    /// Functions in the order of the program, needed ones that are not yet placed at the end.
+    /// Functions in the order of the program.
     order: Vec<usize>,
-    /// Slots that refer to functions.
+    /// Slots that refer to functions, ascending.
     open: Vec<(usize, usize)>,
     insns: Vec<Insn>,
     functions: Vec<Function>,
@@ -100,6 +105,7 @@ impl Linker<'_> {
             _ => return Err(Error::ProgramTooLarge { program: program.into() }),
         };
         self.placed[index] = Some(start);
+        self.order.push(index);
         self.functions.push(Function { name: name.into(), start, global: function.global });
 
         let mut relocations = {
@@ -139,12 +145,7 @@ impl Linker<'_> {
 
     /// Notes that a slot refers to a function, if it does.
     fn refer(&mut self, slot: usize, target: Option<usize>) {
-        let Some(target) = target else { return };
-        self.open.push((slot, target));
-        if self.placed[target].is_none() {
-            self.placed[target] = Some(0);
-            self.order.push(target);
-        }
+        self.open.extend(target.map(|target| (slot, target)));
     }
 
     /// Writes the distance to its function into every slot that refers to one.

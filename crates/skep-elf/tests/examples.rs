@@ -159,6 +159,21 @@ fn every_program_of_the_project_links_to_exactly_what_it_reaches() {
 }
 
 #[test]
+fn programs_have_the_tags_that_linux_shows_for_them() {
+    // What BPF_OBJ_GET_INFO_BY_FD says on Linux 6.18 of these objects loaded by libbpf 1.1: functions in another
+    // order, or other numbers in their calls, would give others.
+    for (name, program, tag) in [
+        ("firewall", "firewall", "e8edf68aa4a80bb9"),
+        ("flows", "account_flows", "ad67c3d78e801bf2"),
+        ("unvlan", "unvlan", "0699880369aa59d5"),
+    ] {
+        let source = parse(name).program(program).unwrap().source(None).unwrap();
+        let insns = skep_isa::with_map_descriptors(&source.insns);
+        assert_eq!(skep_isa::tag(&insns).unwrap().to_string(), tag, "{program}");
+    }
+}
+
+#[test]
 fn every_section_of_variables_is_loaded_byte_for_byte() {
     for (path, bytes) in every_object() {
         let object = Object::parse(&bytes).unwrap();

@@ -189,8 +189,8 @@ fn take(interfaces: &mut Vec<Interface>, block: &PcapBlockOwned<'_>) -> Result<O
             Ok(None)
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
-            let resolution =
-                description.ts_resolution().ok_or(Problem::Says("its clock's resolution is absurd"))?;
+            let resolution = ticks_per_second(description.if_tsresol)
+                .ok_or(Problem::Says("its clock's resolution is absurd"))?;
             interfaces.push(Interface {
                 link: description.linktype,
                 resolution,
@@ -208,6 +208,13 @@ fn take(interfaces: &mut Vec<Interface>, block: &PcapBlockOwned<'_>) -> Result<O
         }
         PcapBlockOwned::NG(_) => Ok(None),
     }
+}
+
+/// What the option `if_tsresol` says: a power of two where its highest bit is set, else one of ten.
+fn ticks_per_second(resolution: u8) -> Option<u64> {
+    let exponent = u32::from(resolution & 0x7f);
+    let base: u64 = if resolution & 0x80 != 0 { 2 } else { 10 };
+    base.checked_pow(exponent)
 }
 
 fn interface(interfaces: &[Interface], id: u32) -> Result<Interface, Problem> {
@@ -319,6 +326,14 @@ mod tests {
                 assert_eq!(frame.time / 1000, expected.time / 1000, "{name}: same microsecond");
             }
         }
+    }
+
+    #[test]
+    fn clocks_tick_in_powers_of_ten_or_two() {
+        assert_eq!(ticks_per_second(6), Some(1_000_000));
+        assert_eq!(ticks_per_second(0x80 | 20), Some(1 << 20));
+        assert_eq!(ticks_per_second(0x80 | 63), Some(1 << 63));
+        assert_eq!((ticks_per_second(20), ticks_per_second(0x80 | 64)), (None, None));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What ends a command early, and the exit status that it stands for.
 
-use crate::capture;
+use crate::{capture, output};
 use std::io;
 use std::process::ExitCode;
 
@@ -23,11 +23,12 @@ impl Failure {
     pub(crate) fn tell(self) -> ExitCode {
         match self {
             Self::Refused(text) => {
-                eprintln!("skep: {text}");
+                output::complaint(&format!("skep: {text}\n"));
                 ExitCode::from(1)
             }
             Self::Usage(text) => {
-                eprintln!("skep: {text}\n\nFor more information, try 'skep --help'.");
+                let help = "For more information, try 'skep --help'.";
+                output::complaint(&format!("skep: {text}\n\n{help}\n"));
                 ExitCode::from(2)
             }
             Self::Told => ExitCode::from(1),

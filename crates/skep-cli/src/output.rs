@@ -4,8 +4,17 @@ use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 
-/// Writes text. A reader that has seen enough (`| head`) is no failure.
+/// Writes text for people. A reader that has seen enough (`| head`) is no failure.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
+    write(&escaped(text))
+}
+
+/// Writes text for people on standard error; what cannot be written there is lost.
+pub(crate) fn complaint(text: &str) {
+    let _ = io::stderr().lock().write_all(escaped(text).as_bytes());
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -20,5 +29,29 @@ pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
     let mut document =
         serde_json::to_string_pretty(document).map_err(|error| Failure::Refused(error.to_string()))?;
     document.push('\n');
-    text(&document)
+    write(&document)
+}
+
+/// Text with its control characters, but for line ends and tabulators, in Rust's notation: names and source lines
+/// come from objects, and must not reach a terminal as commands.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' && c != '\t' {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn what_an_object_says_cannot_command_the_terminal() {
+        assert_eq!(escaped("name\u{1b}[2J\n\tline\r\u{7f}"), "name\\u{1b}[2J\n\tline\\r\\u{7f}");
+    }
 }

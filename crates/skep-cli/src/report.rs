@@ -10,6 +10,8 @@ use std::fmt::{self, Write};
 /// How many elements of a map are shown, to people and in JSON.
 const SHOWN_TEXT: usize = 8;
 const SHOWN_JSON: usize = 256;
+/// How many bytes of a value are shown.
+const SHOWN_BYTES: usize = 256;
 
 /// A loaded program and what loading it cost.
 #[derive(Serialize)]
@@ -306,15 +308,14 @@ fn index_of(key: &[u8]) -> String {
 fn global(bytes: &[u8]) -> Value {
     match number(bytes) {
         Some(number) => Value::Number(number),
-        None if bytes.len() <= 32 => Value::Bytes(spaced(bytes)),
-        None => Value::Bytes(format!("{} ... ({} bytes)", spaced(&bytes[..32]), bytes.len())),
+        None => Value::Bytes(cut(bytes, 32)),
     }
 }
 
 fn value_of(map: &Map, bytes: &[u8]) -> Value {
     let def = map.def();
     if !def.kind.is_per_cpu() {
-        return number(bytes).map_or_else(|| Value::Bytes(spaced(bytes)), Value::Number);
+        return number(bytes).map_or_else(|| Value::Bytes(cut(bytes, SHOWN_BYTES)), Value::Number);
     }
     // The values of all CPUs stand one after another, each rounded up to eight bytes.
     let size = def.value_size as usize;
@@ -322,7 +323,7 @@ fn value_of(map: &Map, bytes: &[u8]) -> Value {
     if let Some(numbers) = values.iter().map(|value| number(value)).collect::<Option<Vec<_>>>() {
         return Value::Number(numbers.into_iter().fold(0, u64::wrapping_add));
     }
-    if size.is_multiple_of(8) {
+    if size.is_multiple_of(8) && size <= SHOWN_BYTES {
         let words = values.iter().fold(vec![0u64; size / 8], |mut sums, value| {
             for (sum, word) in sums.iter_mut().zip(value.chunks_exact(8)) {
                 *sum = sum.wrapping_add(number(word).unwrap_or(0));
@@ -331,9 +332,8 @@ fn value_of(map: &Map, bytes: &[u8]) -> Value {
         });
         return Value::Numbers(words);
     }
-    Value::PerCpu(
-        values.iter().filter(|value| value.iter().any(|byte| *byte != 0)).map(|v| spaced(v)).collect(),
-    )
+    let used = values.iter().filter(|value| value.iter().any(|byte| *byte != 0));
+    Value::PerCpu(used.map(|value| cut(value, SHOWN_BYTES)).collect())
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {
@@ -351,6 +351,26 @@ fn spaced(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
+/// The same, of so many bytes at most: a value may have gigabytes.
+fn cut(bytes: &[u8], shown: usize) -> String {
+    match bytes.get(..shown) {
+        Some(first) if bytes.len() > shown => format!("{} ... ({} bytes)", spaced(first), bytes.len()),
+        _ => spaced(bytes),
+    }
+}
+
 fn as_object<S: Serializer>(verdicts: &[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(verdicts.iter().map(|(name, count)| (name, count)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn long_values_are_cut_and_say_how_long_they_are() {
+        assert_eq!(cut(&[1, 2, 3], 3), "01 02 03");
+        assert_eq!(cut(&[1, 2, 3, 4], 3), "01 02 03 ... (4 bytes)");
+        assert_eq!(cut(&[], 3), "");
+    }
 }

@@ -9,7 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use skep::abi::{Context, ProgramType};
 use skep::{Engine, Module, Object, Packet, Program, Runtime};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -117,6 +118,10 @@ fn over_capture(args: &Args, object: &Object, name: &str) -> Result<(), Failure>
         let text = "programs of type raw run on a buffer, not on packets: give --data-in instead of --pcap";
         return Err(Failure::Usage(text.into()));
     }
+    if let Some(out) = args.write.as_deref().filter(|out| same_file(path, out)) {
+        let text = format!("{} is being read: write to another file", out.display());
+        return Err(Failure::Usage(text));
+    }
     let mut writer = args.write.as_deref().map(Writer::create).transpose()?;
     let stop = stop_on_interrupt();
     let bar = progress(reader.size().saturating_mul(args.repeat));
@@ -182,6 +187,12 @@ fn over_capture(args: &Args, object: &Object, name: &str) -> Result<(), Failure>
     };
     report::print(&capture, args.json)?;
     broken.map_or(Ok(()), Err)
+}
+
+/// Whether both names lead to one file, by whatever road.
+fn same_file(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((place(a), place(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 fn prepare(packet: &mut Packet, frame: &Frame) {

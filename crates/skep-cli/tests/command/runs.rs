@@ -197,3 +197,27 @@ fn a_verdict_as_data_has_the_tag_and_the_cost() {
     assert!(verdict["walked"].as_u64().unwrap() > 100);
     assert!(verdict["us"].as_f64().unwrap() > 0.0);
 }
+
+#[test]
+fn a_capture_is_not_overwritten_by_what_is_read_from_it() {
+    let capture = Scratch::new("itself", &std::fs::read(root().join(TRAFFIC)).unwrap());
+    let link = std::env::temp_dir().join(format!("skep-command-{}-link", std::process::id()));
+    std::os::unix::fs::symlink(&capture.0, &link).unwrap();
+    let before = std::fs::metadata(&capture.0).unwrap().len();
+    for out in [capture.path(), link.to_str().unwrap()] {
+        let args = ["run", "examples/firewall.bpf.o", "--pcap", capture.path(), "--write", out];
+        skep(&args).refused(2, &["is being read"]);
+        assert_eq!(std::fs::metadata(&capture.0).unwrap().len(), before);
+    }
+    std::fs::remove_file(link).unwrap();
+}
+
+#[test]
+fn a_program_that_prints_survives_a_standard_error_that_nobody_reads() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skep"));
+    command.args(["run", "examples/hello.bpf.o", "--pcap", TRAFFIC, "--json"]).current_dir(root());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take()); // from now on writes to it fail
+    let report = from_output(&child.wait_with_output().unwrap()).json();
+    assert_eq!(report["packets"], 6000);
+}

@@ -35,10 +35,9 @@ pub(crate) enum Gap {
         /// Where to.
         target: Label,
     },
-    /// Padding before a loop, so that what the processor fetches together lies together. The loop ends where
-    /// this label is.
-    LoopHead {
-        /// The slot behind the loop.
+    /// Padding before a loop or a function, so that what the processor fetches together lies together.
+    Head {
+        /// The slot behind it.
         end: Label,
     },
 }
@@ -129,7 +128,7 @@ impl Assembly {
         let at = self.raw.len() as u32;
         let len = match gap {
             Gap::Jump { condition, .. } => arch::jump_start(condition),
-            Gap::LoopHead { .. } => 0,
+            Gap::Head { .. } => 0,
         };
         self.gaps.push(Sized { gap, at, len, shift: 0 });
     }
@@ -161,11 +160,11 @@ impl Assembly {
         let mut shift = 0;
         for i in 0..self.gaps.len() {
             self.gaps[i].shift = shift;
-            if let Gap::LoopHead { end } = self.gaps[i].gap {
+            if let Gap::Head { end } = self.gaps[i].gap {
                 let start = self.gaps[i].at + shift;
                 // Gaps inside the loop still have the last round's shifts, which is near enough.
-                let size = self.loop_size(i, end);
-                self.gaps[i].len = arch::loop_padding(start, size);
+                let size = self.head_size(i, end);
+                self.gaps[i].len = arch::head_padding(start, size);
             }
             shift += self.gaps[i].len;
         }
@@ -194,8 +193,8 @@ impl Assembly {
         }
     }
 
-    /// Bytes between a loop head's gap and the loop's end, as far as they are known.
-    fn loop_size(&self, head: usize, end: Label) -> u32 {
+    /// Bytes between a head's gap and the end of what it heads, as far as they are known.
+    fn head_size(&self, head: usize, end: Label) -> u32 {
         let end = self.labels[end as usize];
         let gaps: u32 = self.gaps[head + 1..end.gaps as usize].iter().map(|gap| gap.len).sum();
         end.at - self.gaps[head].at + gaps
@@ -242,7 +241,7 @@ impl Layout {
                     let distance = i64::from(self.offset(target)) - start as i64;
                     arch::write_jump(condition, distance, gap);
                 }
-                Gap::LoopHead { .. } => arch::write_padding(gap),
+                Gap::Head { .. } => arch::write_padding(gap),
             }
         }
         let rest = self.len() - (code.raw.len() - done);

@@ -127,6 +127,9 @@ impl Lowering<'_> {
         let end = function.end as usize;
         self.function = index;
         self.known = Known::NOTHING;
+        if index > 0 {
+            self.emit.code.gap(Gap::Head { end: self.labels.slot(end) });
+        }
         self.emit.code.bind(self.labels.entry(index));
         if self.plan.reached(slot) {
             self.emit.enter(&function, index == 0 && self.plan.environment);
@@ -135,7 +138,7 @@ impl Lowering<'_> {
             if self.plan.is_target(slot) {
                 self.known = Known::NOTHING;
                 if let Some(end) = self.plan.loop_end(slot) {
-                    self.emit.code.gap(Gap::LoopHead { end: self.labels.slot(end) });
+                    self.emit.code.gap(Gap::Head { end: self.labels.slot(end) });
                 }
             }
             self.emit.code.bind(self.labels.slot(slot));

@@ -32,6 +32,8 @@ struct Sum {
     dst: Reg,
     address: Address,
     slots: usize,
+    /// The slot among them that loads `dst` with a part of the address.
+    load: Option<usize>,
 }
 
 impl Lowering<'_> {
@@ -81,6 +83,12 @@ impl Lowering<'_> {
     fn sum_of(&mut self, slot: usize) -> Option<Done> {
         let sum = self.sum(slot)?;
         let behind = slot + sum.slots;
+        if let Some(load) = sum.load
+            && let Insn::Load { size, signed, dst, base, offset } = self.parts.insns[load]
+        {
+            let address = self.address(load, base, offset);
+            self.emit.load(size, signed, dst, address);
+        }
         if let Some(last) = self.last_use(&sum, behind) {
             self.alias = Some(Alias { reg: sum.dst, address: sum.address, last });
         } else if sum.slots > 1 {
@@ -107,7 +115,7 @@ impl Lowering<'_> {
                     .map(|sum| Sum { slots: sum.slots + 2, ..sum }),
                 next => {
                     let address = added(next, dst, y)?;
-                    Some(Sum { dst, address, slots: 2 })
+                    Some(Sum { dst, address, slots: 2, load: None })
                 }
             },
             None => match first {
@@ -117,7 +125,7 @@ impl Lowering<'_> {
                 }
                 Insn::Alu { dst, .. } => {
                     let address = added(first, dst, dst)?;
-                    Some(Sum { dst, address, slots: 1 })
+                    Some(Sum { dst, address, slots: 1, load: None })
                 }
                 _ => None,
             },
@@ -127,6 +135,21 @@ impl Lowering<'_> {
     /// The sum that begins behind `scaled = x << shift`; its slots count from here.
     fn scaled_sum(&self, slot: usize, scaled: Reg, x: Reg, shift: u8) -> Option<Sum> {
         let next = self.follower(slot)?;
+        // A part may have to be loaded first; what is loaded must not be what is scaled.
+        if let Insn::Load { dst, base, .. } = next {
+            return match self.follower(slot + 1)? {
+                Insn::Alu { op: AluOp::Add, width: Width::W64, dst: to, src: Operand::Reg(with) }
+                    if (to, with) == (dst, scaled)
+                        && dst != x
+                        && base != scaled
+                        && !self.is_needed(slot + 1, scaled) =>
+                {
+                    let address = Address::indexed(dst, x, shift);
+                    Some(Sum { dst, address, slots: 2, load: Some(slot) })
+                }
+                _ => None,
+            };
+        }
         let (dst, y, slots) = match self.copy_of(next) {
             Some((dst, y)) => {
                 let Insn::Alu { op: AluOp::Add, width: Width::W64, dst: to, src: Operand::Reg(with) } =
@@ -159,7 +182,7 @@ impl Lowering<'_> {
         if kept || y == scaled || (dst == scaled && slots == 2) {
             return None;
         }
-        Some(Sum { dst, address: Address::indexed(y, x, shift), slots })
+        Some(Sum { dst, address: Address::indexed(y, x, shift), slots, load: None })
     }
 
     /// `dst = src` with all 64 bits, and two different registers.

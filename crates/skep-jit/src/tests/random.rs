@@ -186,7 +186,8 @@ fn address(random: &mut Random, text: &mut String) {
     let (x, scaled, y, t, v) = (regs[0], regs[1], regs[2], regs[3], regs[4]);
     let shift = 1 + random.below(3);
     writeln!(text, "r{x} &= 7\nr{y} = r9\nr{y} += {MIDDLE}").expect("text");
-    let kind = random.below(9);
+    // Case 9 loads the base, which is put into the buffer first.
+    let kind = random.below(10);
     let sum = match kind {
         0 => format!("r{scaled} = r{x}\nr{scaled} <<= {shift}\nr{t} = r{y}\nr{t} += r{scaled}"),
         1 => format!("r{scaled} = r{x}\nr{scaled} <<= {shift}\nr{t} = r{scaled}\nr{t} += r{y}"),
@@ -195,12 +196,15 @@ fn address(random: &mut Random, text: &mut String) {
         4 => format!("r{t} = r{y}\nr{x} <<= {shift}\nr{t} += r{x}"),
         5 => format!("r{t} = r{x}\nr{t} += r{y}"),
         6 => format!("r{t} = r{y}\nr{t} += {}", random.below(100) as i64 - 50),
+        9 => format!(
+            "*(u64 *)(r9 + 800) = r{y}\nr{scaled} = r{x}\nr{scaled} <<= {shift}\nr{t} = *(u64 *)(r9 + 800)\nr{t} += r{scaled}"
+        ),
         7 => format!("r{t} = r{y}\nw{x} = w{x}\nr{t} += r{x}"),
         _ => format!("r{x} += r{y}\nr{t} = r{x}"),
     };
     writeln!(text, "{sum}").expect("text");
     // Another address while the first is in use.
-    let second = (kind < 8 && random.chance(3)).then_some(regs[5]);
+    let second = (kind != 8 && random.chance(3)).then_some(regs[5]);
     if let Some(u) = second {
         writeln!(text, "r{u} = r{y}\nr{u} += r{x}\nr{} = *(u32 *)(r{u} + 8)", regs[6]).expect("text");
     }

@@ -24,7 +24,7 @@ use regs::Gpr;
 
 pub(crate) use alu::takes_memory;
 pub(crate) use branch::{
-    jump_len, jump_longest, jump_start, head_padding, write_distance, write_jump, write_padding,
+    head_padding, jump_len, jump_longest, jump_start, write_distance, write_jump, write_padding,
 };
 
 /// Instructions beyond the first x86-64 that the code may use.

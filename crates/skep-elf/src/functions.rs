@@ -7,6 +7,7 @@
 use crate::elf::{Content, Elf, Place, SymbolKind};
 use crate::error::Error;
 use skep_isa::Slot;
+use std::collections::HashSet;
 
 /// Bytes in a slot.
 const SLOT: u64 = Slot::BYTES as u64;
@@ -57,6 +58,7 @@ impl Functions {
         check(elf, &all)?;
         let mut functions = Self { all, programs: Vec::new() };
         functions.programs = functions.programs_among(elf, &names);
+        functions.check_names(elf)?;
         Ok(functions)
     }
 
@@ -80,6 +82,25 @@ impl Functions {
         // Programs are in the order of their functions.
         let at = self.programs.binary_search_by_key(&function, |&(_, function)| function).ok()?;
         Some(self.programs[at].0)
+    }
+
+    /// Programs are found by their names: no two may have the same, as no linker would let them.
+    fn check_names(&self, elf: &Elf) -> Result<(), Error> {
+        let mut seen = HashSet::with_capacity(self.programs.len());
+        for &(symbol, function) in &self.programs {
+            let name = elf.symbol_name(&elf.symbols[symbol])?;
+            if !seen.insert(name) {
+                let CodeRange { section, start, end, .. } = self.all[function];
+                return Err(Error::FunctionMalformed {
+                    function: name.into(),
+                    section: elf.sections[section].name.to_string(),
+                    start,
+                    end,
+                    reason: "has the name of another program",
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Programs are the exported functions of sections other than `.text`. An object that has none and says

@@ -359,6 +359,22 @@ fn references_beyond_the_data_they_name_are_refused() {
 }
 
 #[test]
+fn two_programs_of_one_name_are_refused_wherever_they_are() {
+    let mut file = ObjectFile::with_program();
+    let section = file.code("tc", &RETURN_0);
+    file.function("program", section, 0, 16);
+    assert_eq!(
+        refused(&file.build()),
+        "function program in section tc has the name of another program (bytes 0 to 16); build the object again"
+    );
+    // Functions that are no programs may share a name, as static ones of several files do.
+    let mut file = ObjectFile::with_program();
+    let section = file.code(".text", &RETURN_0);
+    file.static_function("program", section, 0, 16);
+    assert_eq!(Object::parse(&file.build()).unwrap().programs().len(), 1);
+}
+
+#[test]
 fn calls_that_lead_to_no_function_are_refused() {
     let bytes = relocated(|file, code| {
         let symbol = file.symbol("inside", 0x10, 1, 24, 0);

@@ -53,7 +53,7 @@ pub(crate) trait Watch {
     /// A function returns to the one below.
     fn leave(&mut self) {}
     /// An instruction is about to be executed.
-    fn step(&mut self, _slot: usize, _insn: &Insn) -> Result<(), Self::Stop> {
+    fn step(&mut self, _slot: usize, _insn: &Insn, _regs: &Registers) -> Result<(), Self::Stop> {
         Ok(())
     }
     /// A jump is about to be taken.
@@ -123,7 +123,7 @@ pub(crate) unsafe fn run<W: Watch>(
     watch.enter(slot, regs[10]);
     loop {
         let insn = &code.parts.insns[slot];
-        watch.step(slot, insn)?;
+        watch.step(slot, insn, &regs)?;
         let mut next = slot + 1;
         match *insn {
             Insn::Alu { width, op, dst, src } => {
@@ -230,7 +230,7 @@ pub(crate) fn receives_old(op: AtomicOp, src: Reg) -> Option<Reg> {
 }
 
 /// The value of a second operand. Immediates are sign-extended; 32-bit operations look at the lower half.
-fn value(regs: &Registers, operand: Operand) -> u64 {
+pub(crate) fn value(regs: &Registers, operand: Operand) -> u64 {
     match operand {
         Operand::Reg(reg) => regs[reg.index()],
         Operand::Imm(imm) => i64::from(imm) as u64,
@@ -241,6 +241,6 @@ fn address(regs: &Registers, base: Reg, offset: i16) -> u64 {
     regs[base.index()].wrapping_add(i64::from(offset) as u64)
 }
 
-fn target(slot: usize, offset: i32) -> usize {
+pub(crate) fn target(slot: usize, offset: i32) -> usize {
     (slot as i64 + 1 + i64::from(offset)) as usize
 }

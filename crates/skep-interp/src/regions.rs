@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use skep_abi::{ContextLayout, Entry, FieldKind, HelperProto, MapDef, MapFlags};
-use skep_isa::Size;
+use skep_isa::{Insn, Size};
 
 use crate::code::Code;
 use crate::memory;
@@ -40,6 +40,7 @@ impl Rights {
 pub struct Regions<'a> {
     pub(crate) helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
     pub(crate) fuel: u64,
+    pub(crate) source: Option<&'a [Insn]>,
     allowed: Vec<Region>,
 }
 
@@ -57,13 +58,21 @@ impl<'a> Regions<'a> {
 
     /// No memory besides the program's own; helpers by the prototypes that the program was verified with.
     pub fn new(helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>) -> Self {
-        Self { helpers, fuel: Self::DEFAULT_FUEL, allowed: Vec::new() }
+        Self { helpers, fuel: Self::DEFAULT_FUEL, source: None, allowed: Vec::new() }
     }
 
     /// Allows at most that many instructions in a run.
     #[must_use]
     pub fn with_fuel(mut self, instructions: u64) -> Self {
         self.fuel = instructions;
+        self
+    }
+
+    /// The program's instructions as they were before verification. Where the verifier found that a conditional
+    /// jump goes one way only and put an unconditional one in its place, the condition is looked at again.
+    #[must_use]
+    pub fn with_source(mut self, insns: &'a [Insn]) -> Self {
+        self.source = Some(insns);
         self
     }
 

@@ -8,6 +8,7 @@
 //! | stack bytes and registers are written before they are read | wrong liveness, wrong merges of states |
 //! | helper arguments are the memory the prototype asks for | wrong sizes of arguments |
 //! | executed slots are marked as reached, taken jumps as jump targets | wrong dead code, which compilers drop |
+//! | branches that the verifier decided go that way | ranges that leave numbers out |
 //! | constant maps and keys of calls are what they are | wrong facts that compilers inline by |
 //! | the run ends | wrong bounds of loops |
 
@@ -17,8 +18,9 @@ use std::sync::atomic::Ordering;
 use skep_abi::{Access, ArgKind, RetKind};
 use skep_isa::{CallTarget, Insn, Reg, Size};
 
+use crate::alu;
 use crate::code::Code;
-use crate::exec::{AccessKind, FRAME_BYTES, Watch};
+use crate::exec::{self, AccessKind, FRAME_BYTES, Registers, Watch};
 use crate::memory;
 use crate::regions::{Found, Memory, Regions};
 use crate::registers::{self, RegSet};
@@ -71,6 +73,11 @@ pub enum Reason {
     UnmarkedTarget {
         /// The slot it jumped to.
         target: u32,
+    },
+    /// It goes another way than the conditional jump that the verifier took for decided.
+    WrongBranch {
+        /// Whether the conditional jump would be taken.
+        taken: bool,
     },
     /// It called a helper with another map than the verifier's facts say.
     WrongMapFact {
@@ -128,6 +135,10 @@ impl fmt::Display for Reason {
             Self::Unreached => f.write_str("executed, but the verifier found it unreachable"),
             Self::UnmarkedTarget { target } => {
                 write!(f, "jumps to {target}, which the verifier did not find to be such a target")
+            }
+            Self::WrongBranch { taken } => {
+                let verb = if taken { "is" } else { "is not" };
+                write!(f, "the jump that was here {verb} taken, which the verifier thought impossible")
             }
             Self::WrongMapFact { map } => write!(f, "calls with another map than the verifier's {map}"),
             Self::WrongKeyFact { fact, found } => {
@@ -204,6 +215,22 @@ impl<'a, 'r> Checking<'a, 'r> {
             Found::Null => Err(Reason::Null(access)),
             Found::Unknown => Err(Reason::Unknown(access)),
         }
+    }
+
+    /// Where another instruction stands in the place of a conditional jump: which way the jump would go, if the
+    /// instruction goes another.
+    fn decided_wrongly(&self, slot: usize, insn: &Insn, regs: &Registers) -> Option<bool> {
+        let Insn::JumpIf { width, cond, dst, src, offset } = *self.regions.source?.get(slot)? else {
+            return None;
+        };
+        let taken = alu::holds(width, cond, regs[dst.index()], exec::value(regs, src));
+        let right = if taken { exec::target(slot, offset.into()) } else { slot + 1 };
+        let found = match *insn {
+            Insn::Jump { offset, .. } => exec::target(slot, offset),
+            Insn::JumpIf { .. } => right,
+            _ => return Some(taken),
+        };
+        (found != right).then_some(taken)
     }
 
     /// Which bytes of a live function's stack were written, for an access that lies wholly inside one.
@@ -299,7 +326,7 @@ impl Watch for Checking<'_, '_> {
         }
     }
 
-    fn step(&mut self, slot: usize, insn: &Insn) -> Result<(), Violation> {
+    fn step(&mut self, slot: usize, insn: &Insn, regs: &Registers) -> Result<(), Violation> {
         let stop = |reason| Err(Violation { slot: slot as u32, reason });
         if self.executed == self.regions.fuel {
             return stop(Reason::OutOfFuel { executed: self.executed });
@@ -315,6 +342,9 @@ impl Watch for Checking<'_, '_> {
         }
         if let Some(reg) = reads.without(self.written).first() {
             return stop(Reason::UninitialisedRegister(reg));
+        }
+        if let Some(taken) = self.decided_wrongly(slot, insn, regs) {
+            return stop(Reason::WrongBranch { taken });
         }
         if !matches!(insn, Insn::Call { target: CallTarget::Helper(_) }) {
             self.written = self.written.union(registers::writes(insn));

@@ -106,7 +106,17 @@ fn unknown_numbers(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>
                     open.push(jump);
                 }
             }
-            5..=8 => code.alu(width, source.pick(&AluOp::ALL), dst, src),
+            5..=8 => {
+                let op = source.pick(&AluOp::ALL);
+                if let Operand::Reg(src) = src
+                    && src != dst
+                    && source.chance(50)
+                {
+                    // A little is known of the second operand: a shift count, a divisor, a factor.
+                    narrow(source, code, open, src);
+                }
+                code.alu(width, op, dst, src);
+            }
             9 => {
                 let from = source.pick(&[Size::B1, Size::B2]);
                 code.push(Insn::MovSx { width, from, dst, src: source.pick(&REGS) });
@@ -137,6 +147,21 @@ fn unknown_numbers(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>
                     code.load_imm64(dst, Imm64::Value(wide));
                 }
             },
+        }
+    }
+}
+
+/// Brings a number into a range, by a mask, a shift or a comparison.
+fn narrow(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, reg: Reg) {
+    let width = source.pick(&[Width::W32, Width::W64]);
+    let small = source.pick(&[1, 3, 5, 7, 15, 31, 63, 100]);
+    match source.below(5) {
+        0 | 1 => code.alu(width, AluOp::And, reg, Operand::Imm(small)),
+        2 => code.alu(width, source.pick(&[AluOp::Rsh, AluOp::Arsh]), reg, Operand::Imm(small & 31)),
+        3 => open.push(code.jump_if(width, Cond::Gt, reg, Operand::Imm(small))),
+        _ => {
+            open.push(code.jump_if(width, Cond::Sgt, reg, Operand::Imm(small)));
+            open.push(code.jump_if(width, Cond::Sle, reg, Operand::Imm(-small)));
         }
     }
 }

@@ -82,9 +82,14 @@ impl Lab {
     }
 
     /// Runs in checking mode over the contents that `input` makes.
-    pub(crate) fn check(&mut self, program: &Interpreter, input: u64) -> Result<Outcome, String> {
+    pub(crate) fn check(
+        &mut self,
+        program: &Interpreter,
+        source: &TestProgram,
+        input: u64,
+    ) -> Result<Outcome, String> {
         self.reset(input);
-        let mut regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000);
+        let mut regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000).with_source(&source.insns);
         let (result, state) = self.host.run(|r1, r2, env| {
             // SAFETY: the host's memory, maps and helpers live through the run; it started the run as the
             // program was verified to be started.
@@ -122,7 +127,7 @@ impl Lab {
         let compiled = self.compiled(accepted)?;
         for input in 0..inputs {
             let expected = self
-                .check(&interpreter, input)
+                .check(&interpreter, program, input)
                 .map_err(|violation| format!("accepted, but in checking mode: {violation}"))?;
             let interpreted = self.interpret(&interpreter, input);
             difference("checking mode", &expected, "the interpreter", &interpreted)?;

@@ -371,3 +371,27 @@ fn hosts_may_allow_more_memory() {
         format!("instruction 3: writes 8 bytes at {address:#x} that may only be read")
     );
 }
+
+#[test]
+fn branches_that_the_verifier_decided_are_decided_again() {
+    let jump = |cond| Insn::JumpIf { width: Width::W64, cond, dst: R::R0, src: Operand::Imm(5), offset: 1 };
+    let with = |insn| [mov_imm(R::R0, 5), insn, mov_imm(R::R0, 6), Insn::Exit];
+    let run = |cond, decided| {
+        let source = with(jump(cond));
+        let none = |_| None;
+        let mut regions = Regions::new(&none).with_source(&source);
+        checked_with(parts(&with(decided)), &Linkage::default(), 0, 0, &mut regions)
+    };
+    let goto = |offset| Insn::Jump { offset, long: false };
+    assert_eq!(run(Cond::Eq, goto(1)), Ok(5));
+    assert_eq!(run(Cond::Ne, goto(0)), Ok(6));
+    assert_eq!(run(Cond::Eq, jump(Cond::Eq)), Ok(5));
+    let wrong = |taken| Err(Violation { slot: 1, reason: Reason::WrongBranch { taken } });
+    assert_eq!(run(Cond::Eq, goto(0)), wrong(true));
+    assert_eq!(run(Cond::Ne, goto(1)), wrong(false));
+    assert_eq!(run(Cond::Ne, Insn::Exit), wrong(false));
+    assert_eq!(
+        run(Cond::Eq, goto(0)).unwrap_err().to_string(),
+        "instruction 1: the jump that was here is taken, which the verifier thought impossible"
+    );
+}

@@ -614,12 +614,15 @@ impl Drop for Spare<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
     use std::thread;
 
     fn table(max_entries: u32) -> Hash {
-        let plan = Plan { key_size: 8, value_size: 24, max_entries, cpus: 1, per_cpu: false };
-        Hash::new(&plan, usize::MAX).unwrap()
+        Hash::new(&plan(max_entries), usize::MAX).unwrap()
+    }
+
+    fn plan(max_entries: u32) -> Plan {
+        Plan { key_size: 8, value_size: 24, max_entries, cpus: 1, per_cpu: false }
     }
 
     fn set(table: &Hash, key: u64, value: u64) -> Result<(), Fault> {
@@ -751,26 +754,65 @@ mod tests {
         assert_ne!(table.find(&[1]).unwrap().0, before.0);
     }
 
+    /// Waits until so many threads have started, and gives them the time to come to where they wait. Should they
+    /// not get there in time, a test tests less, but does not fail.
+    fn let_run(started: &AtomicU32, threads: u32) {
+        while started.load(Ordering::Relaxed) < threads {
+            thread::yield_now();
+        }
+        thread::sleep(std::time::Duration::from_millis(5));
+    }
+
     #[test]
-    fn an_insertion_waits_for_a_spare_element_while_there_is_room() {
-        let table = table(2);
-        set(&table, 1, 1).unwrap();
-        let spares: Vec<_> = std::iter::from_fn(|| Spare::take(&table).ok()).collect();
-        let inserted = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                set(&table, 2, 2).unwrap();
-                inserted.store(true, Ordering::Relaxed);
+    fn an_insertion_waits_for_an_element_while_there_is_room() {
+        for per_cpu in [false, true] {
+            let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX).unwrap();
+            set(&table, 1, 1).unwrap();
+            // As if updates and deletions in flight had them all.
+            let spares: Vec<_> = std::iter::from_fn(|| Spare::take(&table).ok()).collect();
+            let (started, inserted) = (AtomicU32::new(0), AtomicBool::new(false));
+            thread::scope(|scope| {
+                let inserter = scope.spawn(|| {
+                    started.fetch_add(1, Ordering::Relaxed);
+                    let result = set(&table, 2, 2);
+                    inserted.store(true, Ordering::Relaxed);
+                    result
+                });
+                let_run(&started, 1);
+                let early = inserted.load(Ordering::Relaxed);
+                drop(spares);
+                assert_eq!((inserter.join().unwrap(), early), (Ok(()), false));
             });
-            for _ in 0..30 {
-                thread::yield_now();
-                assert!(!inserted.load(Ordering::Relaxed));
-            }
-            drop(spares);
-        });
-        assert_eq!(read(&table, 2), Some([2; 3]));
-        // Without room it does not wait.
-        let _spares: Vec<_> = std::iter::from_fn(|| Spare::take(&table).ok()).collect();
-        assert_eq!(set(&table, 3, 3), Err(Fault::Full));
+            assert_eq!((read(&table, 2), table.len()), (Some([2; 3]), 2));
+            // Without room it does not wait.
+            let _spares: Vec<_> = std::iter::from_fn(|| Spare::take(&table).ok()).collect();
+            assert_eq!(set(&table, 3, 3), Err(Fault::Full));
+        }
+    }
+
+    #[test]
+    fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
+        for per_cpu in [false, true] {
+            let table = Hash::new(&Plan { per_cpu, ..plan(4) }, usize::MAX).unwrap();
+            let started = AtomicU32::new(0);
+            let insert = || {
+                let (key, value) = (7_u64, [7_u64; 3]);
+                started.fetch_add(1, Ordering::Relaxed);
+                // SAFETY: key and value have the table's sizes.
+                unsafe {
+                    let (key, source) = ((&raw const key).cast(), Source::All(value.as_ptr().cast()));
+                    table.update(key, source, UpdateFlags::NoExist)
+                }
+            };
+            let held = table.bucket_of(&[7]).version.lock();
+            thread::scope(|scope| {
+                let both = [scope.spawn(insert), scope.spawn(insert)];
+                let_run(&started, 2);
+                drop(held);
+                let results = both.map(|one| one.join().unwrap());
+                assert!(matches!(results, [Ok(()), Err(Fault::Exists)] | [Err(Fault::Exists), Ok(())]));
+            });
+            assert_eq!(table.len(), 1);
+        }
     }
 }

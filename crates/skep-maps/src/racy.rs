@@ -12,7 +12,7 @@
 //!
 //! Relaxed is enough for all of it: what orders an element's contents is the publication of the element.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Copies `len` bytes out of a map, word by word, into memory that is the caller's own.
 ///
@@ -117,7 +117,7 @@ unsafe fn load8(from: *const u8) -> u64 {
     }
     // SAFETY: both halves lie within the 8 bytes.
     let (low, high) = unsafe { (load4(from), load4(from.add(4))) };
-    join(low, high)
+    place(low, 4, 0) | place(high, 4, 4)
 }
 
 /// Reads 1 to 7 bytes into the first bytes of a word; the others are 0.
@@ -128,25 +128,45 @@ unsafe fn load8(from: *const u8) -> u64 {
 #[inline(always)]
 unsafe fn load_short(from: *const u8, len: usize) -> u64 {
     debug_assert!((1..8).contains(&len));
-    if len == 4 {
-        // SAFETY: by contract.
-        return join(unsafe { load4(from) }, 0);
+    let (mut word, mut at) = (0, 0);
+    // SAFETY (of all loads): the parts of 4, 2 and 1 bytes that `len` is made of follow each other.
+    if len & 4 != 0 {
+        // SAFETY: see above.
+        word = place(unsafe { load4(from) }, 4, 0);
+        at = 4;
     }
-    let mut bytes = [0; 8];
-    for (i, to) in bytes.iter_mut().enumerate().take(len) {
-        // SAFETY: `i` is below `len`.
-        *to = unsafe { byte(from.add(i)) };
+    if len & 2 != 0 {
+        // SAFETY: see above.
+        word |= place(unsafe { load2(from.add(at)) }, 2, at);
+        at += 2;
     }
-    u64::from_ne_bytes(bytes)
+    if len & 1 != 0 {
+        // SAFETY: see above.
+        word |= place(unsafe { byte(from.add(at)) }, 1, at);
+    }
+    word
 }
 
-/// The word whose first four bytes are those of `first`, and whose last those of `last`.
+/// A word whose bytes from `at` on are those of a number of `size` bytes; the others are 0.
 #[inline(always)]
-fn join(first: u32, last: u32) -> u64 {
-    if cfg!(target_endian = "little") {
-        u64::from(first) | u64::from(last) << 32
+fn place(number: impl Into<u64>, size: usize, at: usize) -> u64 {
+    let bytes = if cfg!(target_endian = "little") { at } else { 8 - size - at };
+    number.into() << (bytes * 8)
+}
+
+/// Reads a `u16` at any alignment.
+///
+/// # Safety
+///
+/// `from` is readable for 2 bytes, and may be written by others meanwhile.
+#[inline(always)]
+unsafe fn load2(from: *const u8) -> u16 {
+    if from.addr().is_multiple_of(2) {
+        // SAFETY: readable by contract, and aligned. The reference lives for the load only.
+        unsafe { (*from.cast::<AtomicU16>()).load(Relaxed) }
     } else {
-        u64::from(first) << 32 | u64::from(last)
+        // SAFETY: by contract.
+        unsafe { u16::from_ne_bytes([byte(from), byte(from.add(1))]) }
     }
 }
 

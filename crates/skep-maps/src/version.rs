@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_still_reader_does_not_walk_while_somebody_holds_the_lock() {
         let version = Version::default();
-        let written = AtomicBool::new(false);
+        let (started, written) = (AtomicBool::new(false), AtomicBool::new(false));
         let held = version.lock();
         std::thread::scope(|scope| {
             let reader =

@@ -252,16 +252,19 @@ fn whoever_sees_that_a_key_is_gone_finds_room_for_another() {
         let map = map(kind, 8, 8, 1);
         let key = |number: u64| prefix(32, &(number as u32).to_be_bytes());
         map.update(&key(0), &vec![1; map.host_value_size()], UpdateFlags::Any).unwrap();
+        let alarm = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
+                let _alarm = Alarm(&alarm);
                 for round in 0..500 {
-                    wait_until(|| program_lookup(&map, &key(round), 0).is_some());
+                    wait_until(&alarm, || program_lookup(&map, &key(round), 0).is_some());
                     assert_eq!(program_delete(&map, &key(round)), 0);
                 }
             });
             scope.spawn(|| {
+                let _alarm = Alarm(&alarm);
                 for round in 0..499 {
-                    wait_until(|| program_lookup(&map, &key(round), 0).is_none());
+                    wait_until(&alarm, || program_lookup(&map, &key(round), 0).is_none());
                     let done = program_update(&map, &key(round + 1), &[1; 8], 1, 0);
                     assert_eq!(done, 0, "{kind} in round {round}");
                 }
@@ -271,12 +274,24 @@ fn whoever_sees_that_a_key_is_gone_finds_room_for_another() {
     }
 }
 
+/// Says so when the thread that owns it panics, to those who would wait for it for ever.
+struct Alarm<'a>(&'a AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Spins for a while, then lets others run: there may be fewer CPUs than threads.
-fn wait_until(condition: impl Fn() -> bool) {
+fn wait_until(alarm: &AtomicBool, condition: impl Fn() -> bool) {
     for turn in 0_u32.. {
         if condition() {
             return;
         }
+        assert!(!alarm.load(Ordering::Relaxed), "the other side failed");
         if turn > 100 {
             thread::yield_now();
         }
@@ -427,7 +442,7 @@ fn after_freezing_no_write_of_the_host_is_under_way() {
         thread::scope(|scope| {
             scope.spawn(write);
             scope.spawn(write);
-            wait_until(|| map.lookup(&key).unwrap().unwrap() != [0; 8]);
+            wait_until(&done, || map.lookup(&key).unwrap().unwrap() != [0; 8]);
             map.freeze();
             let now = map.lookup(&key).unwrap();
             let same = (0..100).all(|_| map.lookup(&key).unwrap() == now);

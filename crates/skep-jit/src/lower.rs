@@ -137,6 +137,7 @@ impl Lowering<'_> {
         while slot < end {
             if self.plan.is_target(slot) {
                 self.known = Known::NOTHING;
+                self.emit.join();
                 if let Some(end) = self.plan.loop_end(slot) {
                     self.emit.code.gap(Gap::Head { end: self.labels.slot(end) });
                 }

@@ -17,27 +17,31 @@ impl Emitter<'_> {
     /// `dst = value`
     pub(crate) fn mov_imm(&mut self, dst: Reg, value: u64) {
         let dst = gpr(dst);
-        self.put(if value == 0 { encode::zero(dst) } else { encode::mov_ri(dst, value) });
+        if value == 0 {
+            self.put(encode::zero(dst));
+        } else {
+            self.put_plain(Some(dst), encode::mov_ri(dst, value));
+        }
     }
 
     /// `dst = src`, with 32 bits zero-extended.
     pub(crate) fn mov_reg(&mut self, width: Width, dst: Reg, src: Reg) {
-        self.put(encode::mov_rr(width, gpr(dst), gpr(src)));
+        self.put_plain(Some(gpr(dst)), encode::mov_rr(width, gpr(dst), gpr(src)));
     }
 
     /// `dst` = the zero-extended lowest bytes of `src`.
     pub(crate) fn zero_extend(&mut self, from: Size, dst: Reg, src: Reg) {
-        self.put(encode::movzx_rr(from, gpr(dst), gpr(src)));
+        self.put_plain(Some(gpr(dst)), encode::movzx_rr(from, gpr(dst), gpr(src)));
     }
 
     /// `dst` = the sign-extended lowest bytes of `src`.
     pub(crate) fn sign_extend(&mut self, width: Width, from: Size, dst: Reg, src: Reg) {
-        self.put(encode::movsx_rr(width, from, gpr(dst), gpr(src)));
+        self.put_plain(Some(gpr(dst)), encode::movsx_rr(width, from, gpr(dst), gpr(src)));
     }
 
     /// `dst = -dst`
     pub(crate) fn neg(&mut self, width: Width, dst: Reg) {
-        self.put(encode::unary(Unary::Neg, width, gpr(dst)));
+        self.put_result(width, gpr(dst), encode::unary(Unary::Neg, width, gpr(dst)));
     }
 
     /// `dst op= src`. `live` are the registers that are needed afterwards.
@@ -50,7 +54,7 @@ impl Emitter<'_> {
 
     /// `dst = address`, of which 32 bits are 32-bit arithmetic.
     pub(crate) fn add3(&mut self, width: Width, dst: Reg, address: Address) {
-        self.put(encode::lea(width, gpr(dst), place(address)));
+        self.put_plain(Some(gpr(dst)), encode::lea(width, gpr(dst), place(address)));
     }
 
     /// `dst op= *(width *)address`, for the operations of [`takes_memory`].
@@ -64,7 +68,7 @@ impl Emitter<'_> {
             AluOp::Xor => Group1::Xor,
             _ => return self.put(encode::imul_rm(width, to, mem)),
         };
-        self.put(encode::alu_rm(group, width, to, mem));
+        self.put_result(width, to, encode::alu_rm(group, width, to, mem));
     }
 
     /// `dst = a * imm`
@@ -73,9 +77,26 @@ impl Emitter<'_> {
             3 => Scale::X2,
             5 => Scale::X4,
             9 => Scale::X8,
+            _ if self.mul_by_neighbour(width, gpr(dst), gpr(a), imm) => return,
             _ => return self.put(encode::imul_rri(width, gpr(dst), gpr(a), imm)),
         };
         self.put(encode::lea(width, gpr(dst), Mem::indexed(gpr(a), gpr(a), scale, 0)));
+    }
+
+    /// `dst = a * imm` where `imm` is next to a power of two, and whether it is: a shift and an addition take two
+    /// cycles, a multiplication takes three.
+    fn mul_by_neighbour(&mut self, width: Width, dst: Gpr, a: Gpr, imm: i32) -> bool {
+        let (op, power) = match (imm.cast_unsigned().wrapping_add(1), imm.cast_unsigned().wrapping_sub(1)) {
+            _ if imm < 0 => return false,
+            (above, _) if above.is_power_of_two() => (Group1::Sub, above),
+            (_, below) if below.is_power_of_two() => (Group1::Add, below),
+            _ => return false,
+        };
+        let once = if dst == a { SCRATCH } else { a };
+        self.copy(if dst == a { SCRATCH } else { dst }, a);
+        self.put(encode::shift_ri(Shift::Shl, width, dst, power.trailing_zeros() as u8));
+        self.put(encode::alu_rr(op, width, dst, once));
+        true
     }
 
     /// `dst` rotated to the left by `count`, which is neither 0 nor the width.
@@ -108,11 +129,11 @@ impl Emitter<'_> {
     fn alu_reg(&mut self, op: AluOp, width: Width, dst: Reg, src: Reg, live: RegSet) {
         let (to, from) = (gpr(dst), gpr(src));
         match op {
-            AluOp::Add => self.put(encode::alu_rr(Group1::Add, width, to, from)),
-            AluOp::Sub => self.put(encode::alu_rr(Group1::Sub, width, to, from)),
-            AluOp::Or => self.put(encode::alu_rr(Group1::Or, width, to, from)),
-            AluOp::And => self.put(encode::alu_rr(Group1::And, width, to, from)),
-            AluOp::Xor => self.put(encode::alu_rr(Group1::Xor, width, to, from)),
+            AluOp::Add => self.put_result(width, to, encode::alu_rr(Group1::Add, width, to, from)),
+            AluOp::Sub => self.put_result(width, to, encode::alu_rr(Group1::Sub, width, to, from)),
+            AluOp::Or => self.put_result(width, to, encode::alu_rr(Group1::Or, width, to, from)),
+            AluOp::And => self.put_result(width, to, encode::alu_rr(Group1::And, width, to, from)),
+            AluOp::Xor => self.put_result(width, to, encode::alu_rr(Group1::Xor, width, to, from)),
             AluOp::Mul => self.put(encode::imul_rr(width, to, from)),
             AluOp::Mov => self.put(encode::mov_rr(width, to, from)),
             AluOp::Lsh => self.shift(Shift::Shl, width, to, from, live),
@@ -132,25 +153,31 @@ impl Emitter<'_> {
         match op {
             AluOp::Add => self.add_imm(width, to, imm),
             // 128 is the one number whose negation is shorter.
-            AluOp::Sub => self.put(match imm {
-                1 => encode::unary(Unary::Dec, width, to),
-                -1 => encode::unary(Unary::Inc, width, to),
-                128 => encode::alu_ri(Group1::Add, width, to, -128),
-                _ => encode::alu_ri(Group1::Sub, width, to, imm),
-            }),
-            AluOp::Or => self.put(encode::alu_ri(Group1::Or, width, to, imm)),
-            AluOp::And => self.put(encode::alu_ri(Group1::And, width, to, imm)),
+            AluOp::Sub => self.put_result(
+                width,
+                to,
+                match imm {
+                    1 => encode::unary(Unary::Dec, width, to),
+                    -1 => encode::unary(Unary::Inc, width, to),
+                    128 => encode::alu_ri(Group1::Add, width, to, -128),
+                    _ => encode::alu_ri(Group1::Sub, width, to, imm),
+                },
+            ),
+            AluOp::Or => self.put_result(width, to, encode::alu_ri(Group1::Or, width, to, imm)),
+            AluOp::And => self.put_result(width, to, encode::alu_ri(Group1::And, width, to, imm)),
             AluOp::Xor if imm == -1 => self.put(encode::unary(Unary::Not, width, to)),
-            AluOp::Xor => self.put(encode::alu_ri(Group1::Xor, width, to, imm)),
+            AluOp::Xor => self.put_result(width, to, encode::alu_ri(Group1::Xor, width, to, imm)),
             AluOp::Mul => self.mul3(width, dst, dst, imm),
             AluOp::Mov => match width {
                 Width::W32 => self.mov_imm(dst, u64::from(imm as u32)),
                 Width::W64 => self.mov_imm(dst, i64::from(imm) as u64),
             },
-            AluOp::Lsh if count == 1 => self.put(encode::alu_rr(Group1::Add, width, to, to)),
-            AluOp::Lsh => self.put(encode::shift_ri(Shift::Shl, width, to, count)),
-            AluOp::Rsh => self.put(encode::shift_ri(Shift::Shr, width, to, count)),
-            AluOp::Arsh => self.put(encode::shift_ri(Shift::Sar, width, to, count)),
+            AluOp::Lsh if count == 1 => {
+                self.put_result(width, to, encode::alu_rr(Group1::Add, width, to, to))
+            }
+            AluOp::Lsh => self.put_result(width, to, encode::shift_ri(Shift::Shl, width, to, count)),
+            AluOp::Rsh => self.put_result(width, to, encode::shift_ri(Shift::Shr, width, to, count)),
+            AluOp::Arsh => self.put_result(width, to, encode::shift_ri(Shift::Sar, width, to, count)),
             AluOp::Div | AluOp::Mod => self.divide(op == AluOp::Mod, width, dst, Operand::Imm(imm), live),
             AluOp::Sdiv | AluOp::Smod => {
                 self.divide_signed(op == AluOp::Smod, width, dst, Operand::Imm(imm), live)
@@ -159,12 +186,16 @@ impl Emitter<'_> {
     }
 
     fn add_imm(&mut self, width: Width, to: Gpr, imm: i32) {
-        self.put(match imm {
-            1 => encode::unary(Unary::Inc, width, to),
-            -1 => encode::unary(Unary::Dec, width, to),
-            128 => encode::alu_ri(Group1::Sub, width, to, -128),
-            _ => encode::alu_ri(Group1::Add, width, to, imm),
-        });
+        self.put_result(
+            width,
+            to,
+            match imm {
+                1 => encode::unary(Unary::Inc, width, to),
+                -1 => encode::unary(Unary::Dec, width, to),
+                128 => encode::alu_ri(Group1::Sub, width, to, -128),
+                _ => encode::alu_ri(Group1::Add, width, to, imm),
+            },
+        );
     }
 
     /// `to op= count`. The processor masks the count as BPF does.

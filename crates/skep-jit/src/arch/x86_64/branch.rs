@@ -3,6 +3,7 @@
 use skep_isa::{Cond, Operand, Reg, Width};
 
 use super::encode::{self, Cc, Group1};
+use super::regs::Gpr;
 use super::{Emitter, gpr};
 use crate::layout::{Gap, Label};
 
@@ -23,16 +24,26 @@ impl Emitter<'_> {
         inverted: bool,
         target: Label,
     ) {
-        self.put(match (cond, src) {
-            (Cond::Set, Operand::Reg(src)) => encode::test_rr(width, gpr(dst), gpr(src)),
-            (Cond::Set, Operand::Imm(imm)) => encode::test_ri(width, gpr(dst), imm),
+        let to = gpr(dst);
+        match (cond, src) {
+            (Cond::Set, Operand::Reg(src)) => self.put(encode::test_rr(width, to, gpr(src))),
+            (Cond::Set, Operand::Imm(imm)) => self.put(encode::test_ri(width, to, imm)),
+            (Cond::Eq | Cond::Ne, Operand::Imm(0)) if self.flags_tell(width, to) => {}
             // Both leave every flag as a comparison with zero does.
-            (_, Operand::Imm(0)) => encode::test_rr(width, gpr(dst), gpr(dst)),
-            (_, Operand::Imm(imm)) => encode::alu_ri(Group1::Cmp, width, gpr(dst), imm),
-            (_, Operand::Reg(src)) => encode::alu_rr(Group1::Cmp, width, gpr(dst), gpr(src)),
-        });
+            (_, Operand::Imm(0)) => self.put_result(width, to, encode::test_rr(width, to, to)),
+            (_, Operand::Imm(imm)) => self.put(encode::alu_ri(Group1::Cmp, width, to, imm)),
+            (_, Operand::Reg(src)) => self.put(encode::alu_rr(Group1::Cmp, width, to, gpr(src))),
+        }
         let condition = Some(condition(cond).number() ^ u8::from(inverted));
         self.code.gap(Gap::Jump { condition, target });
+    }
+}
+
+impl Emitter<'_> {
+    /// Whether the zero flag already tells whether the register is zero. A 32-bit result that is zero is zero in
+    /// all 64 bits.
+    fn flags_tell(&self, width: Width, reg: Gpr) -> bool {
+        self.zero.is_some_and(|(zero, of)| zero == reg && (of == width || of == Width::W32))
     }
 }
 

@@ -13,15 +13,16 @@ use crate::address::Address;
 impl Emitter<'_> {
     /// `dst = *(size *)address`
     pub(crate) fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {
-        self.put(encode::load(size, signed, gpr(dst), place(address)));
+        self.put_plain(Some(gpr(dst)), encode::load(size, signed, gpr(dst), place(address)));
     }
 
     /// `*(size *)address = src`
     pub(crate) fn store(&mut self, size: Size, address: Address, src: Operand) {
-        self.put(match src {
+        let bytes = match src {
             Operand::Reg(src) => encode::store_r(size, place(address), gpr(src)),
             Operand::Imm(imm) => encode::store_i(size, place(address), imm),
-        });
+        };
+        self.put_plain(None, bytes);
     }
 
     /// As [`Emitter::load`], before everything that follows.

@@ -15,7 +15,7 @@ mod frame;
 mod memory;
 mod regs;
 
-use skep_isa::Reg;
+use skep_isa::{Reg, Width};
 
 use crate::layout::Assembly;
 use encode::{Bytes, Cc};
@@ -41,11 +41,19 @@ pub(crate) struct Emitter<'a> {
     /// Whether a direct call from the code's final place, wherever that will be, reaches an address.
     reaches: &'a dyn Fn(u64) -> bool,
     frame: Frame,
+    /// The register and width of which the zero flag says whether it is zero. Any instruction ends this but
+    /// those of [`Emitter::put_plain`] and [`Emitter::put_result`]; so does a place that jumps lead to.
+    zero: Option<(Gpr, Width)>,
 }
 
 impl<'a> Emitter<'a> {
     pub(crate) fn new(code: Assembly, features: Features, reaches: &'a dyn Fn(u64) -> bool) -> Self {
-        Self { code, features, reaches, frame: Frame::default() }
+        Self { code, features, reaches, frame: Frame::default(), zero: None }
+    }
+
+    /// Control comes here from elsewhere too: nothing is known of flags.
+    pub(crate) fn join(&mut self) {
+        self.zero = None;
     }
 
     /// An instruction that stops the process: control never comes here.
@@ -55,13 +63,27 @@ impl<'a> Emitter<'a> {
 
     #[inline]
     fn put(&mut self, bytes: Bytes) {
+        self.zero = None;
         self.code.put(bytes.padded(), bytes.len());
+    }
+
+    /// An instruction that leaves the flags alone and writes at most this register.
+    fn put_plain(&mut self, written: Option<Gpr>, bytes: Bytes) {
+        let zero = self.zero.filter(|&(reg, _)| Some(reg) != written);
+        self.put(bytes);
+        self.zero = zero;
+    }
+
+    /// An instruction that sets the zero flag by its result in this register.
+    fn put_result(&mut self, width: Width, result: Gpr, bytes: Bytes) {
+        self.put(bytes);
+        self.zero = Some((result, width));
     }
 
     /// `mov` between machine registers, or nothing.
     fn copy(&mut self, dst: Gpr, src: Gpr) {
         if dst != src {
-            self.put(encode::mov_rr(skep_isa::Width::W64, dst, src));
+            self.put(encode::mov_rr(Width::W64, dst, src));
         }
     }
 
@@ -80,6 +102,7 @@ impl<'a> Emitter<'a> {
         let distance = self.code.here() - hole.0;
         debug_assert!(distance < 128);
         *self.code.byte_mut(hole.0 - 1) = distance as u8;
+        self.join();
     }
 }
 

@@ -23,6 +23,9 @@
 //!
 //! Nodes that are freed may be reused at once: a program that still holds a value's address then sees another's.
 
+#[cfg(test)]
+mod tests;
+
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -560,114 +563,4 @@ fn first_below(mut node: Node) -> Node {
         node = child;
     }
     node
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn trie() -> Trie {
-        Trie::new(&Plan { key_size: 8, value_size: 8, max_entries: 50 }, usize::MAX).unwrap()
-    }
-
-    fn key(len: u32, address: u32) -> [u8; 8] {
-        let mut key = [0; 8];
-        key[..4].copy_from_slice(&len.to_ne_bytes());
-        key[4..].copy_from_slice(&address.to_be_bytes());
-        key
-    }
-
-    /// Sets the value of a prefix to its length.
-    fn set(trie: &Trie, len: u32, address: u32) {
-        let value = u64::from(len);
-        // SAFETY: key and value have the trie's sizes.
-        unsafe {
-            trie.update(key(len, address).as_ptr(), Source::All((&raw const value).cast()), UpdateFlags::Any)
-        }
-        .unwrap();
-    }
-
-    fn delete(trie: &Trie, len: u32, address: u32) {
-        // SAFETY: the key has the trie's size.
-        unsafe { trie.delete(key(len, address).as_ptr()) }.unwrap();
-    }
-
-    /// Looks an address up and does something when the walk has passed so many nodes; then the length found.
-    fn look_up_disturbed(trie: &Trie, address: u32, hops: u32, disturbance: impl Fn()) -> Option<u32> {
-        // SAFETY: the key has the trie's size.
-        let key = unsafe { trie.load(key(32, address).as_ptr()) };
-        let mut passed = 0;
-        let found = trie.version.read(|walk| {
-            trie.walk(&key, || {
-                passed += 1;
-                if passed == hops {
-                    disturbance();
-                }
-                walk.is_astray()
-            })
-        });
-        assert!(passed >= hops, "the walk was over after {passed} hops");
-        found.map(Node::len)
-    }
-
-    #[test]
-    fn a_walker_whose_node_is_replaced_and_reused_still_finds_what_was_below() {
-        let trie = trie();
-        for len in [8, 16, 24, 32] {
-            set(&trie, len, 0x0a01_0101);
-        }
-        let found = look_up_disturbed(&trie, 0x0a01_0101, 2, || {
-            set(&trie, 16, 0x0a01_0101); // frees the node that the walker stands on
-            set(&trie, 9, 0xc000_0000); // takes it
-        });
-        assert_eq!(found, Some(32));
-    }
-
-    #[test]
-    fn a_walker_whose_node_is_deleted_and_reused_still_finds_what_was_below() {
-        let trie = trie();
-        for len in [8, 16, 24, 32] {
-            set(&trie, len, 0x0a01_0101);
-        }
-        let found = look_up_disturbed(&trie, 0x0a01_0101, 3, || {
-            delete(&trie, 24, 0x0a01_0101);
-            set(&trie, 9, 0xc000_0000);
-        });
-        assert_eq!(found, Some(32));
-    }
-
-    #[test]
-    fn a_walker_on_a_fork_that_goes_still_finds_the_side_that_stays() {
-        let trie = trie();
-        set(&trie, 32, 0x0a01_0101);
-        set(&trie, 32, 0x0a01_0102);
-        assert_eq!(trie.pool.in_use(), 3);
-        let found = look_up_disturbed(&trie, 0x0a01_0101, 1, || {
-            delete(&trie, 32, 0x0a01_0102);
-            set(&trie, 9, 0xc000_0000);
-            set(&trie, 9, 0xd000_0000);
-        });
-        assert_eq!(found, Some(32));
-    }
-
-    #[test]
-    fn forks_are_made_where_prefixes_part_and_go_when_they_are_not_needed() {
-        let trie = trie();
-        let nodes = |expected: usize| assert_eq!(trie.pool.in_use(), expected);
-        set(&trie, 16, 0x0a01_0000);
-        set(&trie, 16, 0x0a02_0000);
-        nodes(3); // 10.1, 10.2, and a fork /14 above
-        set(&trie, 14, 0x0a00_0000);
-        nodes(3); // the fork got a value
-        delete(&trie, 14, 0x0a00_0000);
-        nodes(3); // and lost it
-        set(&trie, 32, 0x0a01_ffff);
-        nodes(4); // below 10.1
-        delete(&trie, 16, 0x0a01_0000);
-        nodes(3); // 10.1.255.255 took the place of 10.1
-        delete(&trie, 16, 0x0a02_0000);
-        nodes(1); // and of the fork
-        delete(&trie, 32, 0x0a01_ffff);
-        nodes(0);
-    }
 }

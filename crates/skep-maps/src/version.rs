@@ -264,11 +264,14 @@ mod tests {
         let (started, written) = (AtomicBool::new(false), AtomicBool::new(false));
         let held = version.lock();
         std::thread::scope(|scope| {
-            let reader =
-                scope.spawn(|| version.read_still(|_| Outcome::Answer(written.load(Ordering::Relaxed))));
-            for _ in 0..30 {
-                std::thread::yield_now();
+            let reader = scope.spawn(|| {
+                started.store(true, Ordering::Relaxed);
+                version.read_still(|_| Outcome::Answer(written.load(Ordering::Relaxed)))
+            });
+            while !started.load(Ordering::Relaxed) {
+                thread::yield_now();
             }
+            thread::sleep(Duration::from_millis(5)); // for the reader to come to where it waits
             written.store(true, Ordering::Relaxed);
             held.unlock_changed();
             assert!(reader.join().unwrap(), "it read what was being written");

@@ -1,0 +1,114 @@
+//! The parts of a hash table: where they are in memory, and how large.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use skep_mem::{Block, PoolOptions};
+
+use crate::values::Values;
+use crate::version::Version;
+
+/// The longest key: as much as fits a program's stack, as in Linux.
+pub(crate) const MAX_KEY_SIZE: u32 = 512;
+
+pub(super) const MAX_KEY_WORDS: usize = MAX_KEY_SIZE as usize / 8;
+
+/// What makes a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+    /// The number of virtual CPUs.
+    pub(crate) cpus: u32,
+    pub(crate) per_cpu: bool,
+}
+
+/// Where things are in an element.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) key_size: usize,
+    pub(super) values_at: usize,
+}
+
+/// The head of a list and the lock of its writers. All zero bytes are an empty bucket.
+#[repr(C)]
+pub(super) struct Bucket {
+    pub(super) head: AtomicPtr<u8>,
+    pub(super) version: Version,
+}
+
+/// An element of the pool: the address of its `next`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element(pub(super) NonNull<u8>);
+
+impl Plan {
+    /// The bytes that the table takes when it is made, and those that it can take at most.
+    pub(crate) fn bytes(&self) -> Option<(usize, usize)> {
+        let buckets = Block::reserved_for(self.bucket_bytes()?, 64).ok()?;
+        let (_, _, options) = self.layout(usize::MAX)?;
+        Some((buckets, buckets.checked_add(options.max_bytes().ok()?)?))
+    }
+
+    pub(super) fn bucket_bytes(&self) -> Option<usize> {
+        (self.max_entries as usize).checked_next_power_of_two()?.checked_mul(size_of::<Bucket>())
+    }
+
+    pub(super) fn layout(&self, limit: usize) -> Option<(Shape, Values, PoolOptions)> {
+        let key_words = (self.key_size as usize).div_ceil(8);
+        let key_end = size_of::<AtomicPtr<u8>>() + key_words * 8;
+        let capacity = (self.max_entries as usize).checked_add(self.spares())?;
+        let (values_at, values, size, align) = if self.per_cpu {
+            // Whole cache lines: no CPU writes to another's.
+            let values_at = key_end.next_multiple_of(64);
+            let cpu_stride = (self.value_size as usize).checked_next_multiple_of(64)?;
+            let values = Values::per_cpu(self.value_size, self.cpus, cpu_stride);
+            (values_at, values, cpu_stride.checked_mul(self.cpus as usize)?.checked_add(values_at)?, 64)
+        } else {
+            let value = (self.value_size as usize).checked_next_multiple_of(8)?;
+            (key_end, Values::shared(self.value_size), value.checked_add(key_end)?, 8)
+        };
+        let shape = Shape { key_size: self.key_size as usize, values_at };
+        Some((shape, values, PoolOptions::new(size, capacity).align(align).limit(limit)))
+    }
+
+    /// Elements beyond the maximum, for replacements in flight: one for each CPU, and some for the host's own
+    /// threads. Per-CPU values are written in place.
+    fn spares(&self) -> usize {
+        if self.per_cpu { 0 } else { self.cpus as usize + 8 }
+    }
+}
+
+impl Bucket {
+    /// The first element. The lock is held.
+    pub(super) fn first_locked(&self) -> Option<Element> {
+        NonNull::new(self.head.load(Ordering::Relaxed)).map(Element)
+    }
+}
+
+impl Element {
+    /// The link to the next element: the word that the pool uses while the element is free.
+    #[inline(always)]
+    pub(super) fn next<'a>(self) -> &'a AtomicPtr<u8> {
+        // SAFETY: elements begin with this word; the pool's memory lives as long as the table, and the results
+        // of this do not leave its methods.
+        unsafe { self.0.cast().as_ref() }
+    }
+
+    /// The next element. The lock is held.
+    pub(super) fn next_locked(self) -> Option<Element> {
+        NonNull::new(self.next().load(Ordering::Relaxed)).map(Element)
+    }
+
+    #[inline(always)]
+    pub(super) fn key_word<'a>(self, index: usize) -> &'a AtomicU64 {
+        // SAFETY: the words of the key follow the link, and callers stay below their number; as for `next`.
+        unsafe { self.0.cast::<AtomicU64>().add(1 + index).as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn has_key(self, key: &[u64]) -> bool {
+        // Relaxed: the link that led here has the Acquire.
+        key.iter().enumerate().all(|(i, &word)| self.key_word(i).load(Ordering::Relaxed) == word)
+    }
+}

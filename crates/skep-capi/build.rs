@@ -1,0 +1,9 @@
+//! Gives the shared library its name of installation, so that programs linked to it ask for an ABI they can use.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    // Before 1.0 every minor version may break the ABI.
+    let [major, minor] = ["CARGO_PKG_VERSION_MAJOR", "CARGO_PKG_VERSION_MINOR"]
+        .map(|name| std::env::var(name).expect("cargo sets it"));
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libskep.so.{major}.{minor}");
+}

@@ -1,0 +1,217 @@
+//! How calls end: a number for programs, and words for people in a place of the calling thread's own.
+//!
+//! No panic crosses the boundary: every function that can fail runs inside [`guard`], which turns one into
+//! [`Status::Internal`]. Words are written only when a call fails, so a call that succeeds costs nothing here.
+
+use skep::{Error, MapError};
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a function returns: 0, or the class of what went wrong, negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// An argument is null, of the wrong size, not UTF-8, or not what the callee takes.
+    Argument = -1,
+    /// A file could not be read.
+    Read = -2,
+    /// The bytes are no BPF object, or it contradicts itself.
+    Object = -3,
+    /// The verifier refused a program.
+    Refused = -4,
+    /// The object needs something that this library or runtime does not provide.
+    Unsupported = -5,
+    /// There is no such program, map or key, or no key follows.
+    NotFound = -6,
+    /// The key exists already.
+    Exists = -7,
+    /// The map holds all the elements that it may hold.
+    Full = -8,
+    /// More memory than the system or a limit allows.
+    Memory = -9,
+    /// Every virtual CPU belongs to another thread.
+    Busy = -10,
+    /// The map is frozen, or its kind does not allow the change.
+    Denied = -11,
+    /// The compiler gave up on a verified program.
+    Compile = -12,
+    /// A defect of the library.
+    Internal = -13,
+}
+
+impl Status {
+    /// Every status with its name in C.
+    pub const ALL: [(&'static str, Self); 14] = [
+        ("SKEP_OK", Self::Ok),
+        ("SKEP_E_ARGUMENT", Self::Argument),
+        ("SKEP_E_READ", Self::Read),
+        ("SKEP_E_OBJECT", Self::Object),
+        ("SKEP_E_REFUSED", Self::Refused),
+        ("SKEP_E_UNSUPPORTED", Self::Unsupported),
+        ("SKEP_E_NOT_FOUND", Self::NotFound),
+        ("SKEP_E_EXISTS", Self::Exists),
+        ("SKEP_E_FULL", Self::Full),
+        ("SKEP_E_MEMORY", Self::Memory),
+        ("SKEP_E_BUSY", Self::Busy),
+        ("SKEP_E_DENIED", Self::Denied),
+        ("SKEP_E_COMPILE", Self::Compile),
+        ("SKEP_E_INTERNAL", Self::Internal),
+    ];
+}
+
+/// What remedies in Rust's words are in C's.
+const IN_C: [(&str, &str); 4] = [
+    ("RuntimeBuilder::cpus", "cpus of skep_runtime_options"),
+    ("Runtime::release_cpu", "skep_runtime_release_cpu"),
+    ("Config::limit", "code_memory of skep_runtime_options"),
+    (
+        "register an implementation with RuntimeBuilder::helper, or compile the call out",
+        "compile the call out; hosts in C cannot add helpers yet",
+    ),
+];
+
+/// Why a call failed: the number and the words.
+pub(crate) struct Failure {
+    status: Status,
+    message: String,
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// The words for the last call on this thread that failed; empty where none has.
+///
+/// They stay where they are until the next call on this thread fails, or the thread ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn skep_error_message() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Runs the work of a function, keeps the words of a failure and returns the number.
+#[inline]
+pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    // What a panic may have left half done is not used again: the documentation allows only to free it.
+    let failure = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => return Status::Ok as c_int,
+        Ok(Err(failure)) => failure,
+        Err(panic) => Failure::from_panic(&*panic),
+    };
+    remember(failure)
+}
+
+#[cold]
+fn remember(failure: Failure) -> c_int {
+    // No text of ours has a zero byte, but names in it come from files and hosts.
+    let message = CString::new(failure.message.replace('\0', "\\0")).unwrap_or_default();
+    // Where a thread that is ending has no place for words any more, the number has to do.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = message);
+    failure.status as c_int
+}
+
+impl Failure {
+    pub(crate) fn argument(message: impl Into<String>) -> Self {
+        Self { status: Status::Argument, message: message.into() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What is asked for in ordinary use: a key that is not there, the end of a walk.
+    pub(crate) fn not_found(map: &str, what: &str) -> Self {
+        Self { status: Status::NotFound, message: format!("map `{map}`: {what}") }
+    }
+
+    fn from_panic(panic: &(dyn Any + Send)) -> Self {
+        let said = panic.downcast_ref::<&str>().copied();
+        let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
+        let message = format!("a defect of skep, please report it: {said}");
+        Self { status: Status::Internal, message }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::Read { .. } => Status::Read,
+            Error::Object(_) | Error::Decode(_) => Status::Object,
+            Error::Refused(_) => Status::Refused,
+            Error::HelperMissing { .. } => Status::Unsupported,
+            Error::Map(error) => of_map(error),
+            Error::Unknown { .. } => Status::NotFound,
+            Error::Text(_) => Status::Memory,
+            Error::Slots(_) => Status::Busy,
+            Error::Compile { .. } | Error::Interpret { .. } => Status::Compile,
+            _ => Status::Argument,
+        };
+        let message = IN_C.iter().fold(error.to_string(), |message, (rust, c)| message.replace(rust, c));
+        Self { status, message }
+    }
+}
+
+impl From<MapError> for Failure {
+    fn from(error: MapError) -> Self {
+        Self { status: of_map(&error), message: error.to_string() }
+    }
+}
+
+fn of_map(error: &MapError) -> Status {
+    match error {
+        MapError::KindNotProvided { .. } | MapError::CreateFlags { .. } => Status::Unsupported,
+        MapError::KeySize { .. }
+        | MapError::ValueSize { .. }
+        | MapError::NoEntries { .. }
+        | MapError::NeitherReadNorWrite { .. }
+        | MapError::NeedsNoPrealloc { .. } => Status::Object,
+        MapError::TooLarge { .. } | MapError::NoMemory { .. } => Status::Memory,
+        MapError::Missing { .. } => Status::NotFound,
+        MapError::Exists { .. } => Status::Exists,
+        MapError::Full { .. } => Status::Full,
+        MapError::CannotDelete { .. } | MapError::Frozen { .. } => Status::Denied,
+        _ => Status::Argument,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn message() -> String {
+        // SAFETY: the pointer is to this thread's words, which nothing changes during the copy.
+        unsafe { CStr::from_ptr(skep_error_message()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_a_number_and_words() {
+        assert_eq!(guard(|| panic!("number {}", 7)), Status::Internal as c_int);
+        assert_eq!(message(), "a defect of skep, please report it: number 7");
+        assert_eq!(guard(|| std::panic::panic_any(7)), Status::Internal as c_int);
+        assert_eq!(message(), "a defect of skep, please report it: a panic");
+    }
+
+    #[test]
+    fn remedies_name_what_c_has() {
+        let error = Error::HelperMissing { program: "p".into(), helper: "h".into(), id: 1 };
+        let failure = Failure::from(error);
+        assert_eq!(failure.status, Status::Unsupported);
+        assert!(failure.message.ends_with("; compile the call out; hosts in C cannot add helpers yet"));
+    }
+
+    #[test]
+    fn words_stay_until_the_next_failure_of_the_same_thread() {
+        assert_eq!(message(), "");
+        assert_eq!(guard(|| Err(Failure::argument("one"))), Status::Argument as c_int);
+        assert_eq!(guard(|| Ok(())), Status::Ok as c_int);
+        std::thread::spawn(|| guard(|| Err(Failure::argument("elsewhere")))).join().unwrap();
+        assert_eq!(message(), "one");
+        guard(|| Err(Failure::argument("a\0b")));
+        assert_eq!(message(), "a\\0b");
+    }
+}

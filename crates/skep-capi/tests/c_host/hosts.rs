@@ -1,0 +1,151 @@
+//! Hosts in C, linked to the shared library and to the archive as README.md says to install them.
+
+use crate::toolchain::{built, compiler, crate_root, root, run, scratch};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[test]
+fn a_host_in_c_runs_programs_and_is_told_what_is_wrong() {
+    let Some(said) = host("shared", Linked::Shared) else { return };
+    said_by_host(&said);
+}
+
+#[test]
+fn a_host_may_link_the_archive() {
+    let Some(said) = host("archive", Linked::Archive) else { return };
+    said_by_host(&said);
+}
+
+#[test]
+fn the_example_of_the_readme_runs() {
+    let Some(mut compiler) = compiler() else { return };
+    let prefix = scratch("readme");
+    install(&prefix);
+    let source = prefix.join("first.c");
+    std::fs::write(&source, block("c")).unwrap();
+    let program = prefix.join("first");
+    run(compiler.arg("-o").arg(&program).arg(source).args(pc(&prefix, &["Cflags", "Libs"])));
+    let mut first = Command::new(program);
+    first.env("LD_LIBRARY_PATH", prefix.join("lib"));
+    assert_eq!(run(first.arg(example("firewall")).arg("firewall")), "verdict 2\n");
+
+    let failed = first.arg("too many").output().unwrap();
+    assert!(!failed.status.success());
+    assert_eq!(String::from_utf8_lossy(&failed.stderr), "usage: first OBJECT PROGRAM\n");
+}
+
+enum Linked {
+    Shared,
+    Archive,
+}
+
+/// Compiles, links and runs `host.c`; what it printed.
+fn host(test: &str, linked: Linked) -> Option<String> {
+    let mut compiler = compiler()?;
+    let prefix = scratch(test);
+    install(&prefix);
+    let program = prefix.join("host");
+    compiler.arg("-pthread").arg("-o").arg(&program).arg(crate_root().join("tests/c_host/host.c"));
+    compiler.args(pc(&prefix, &["Cflags"]));
+    match linked {
+        Linked::Shared => compiler.args(pc(&prefix, &["Libs"])),
+        Linked::Archive => compiler.arg(prefix.join("lib/libskep.a")).args(pc(&prefix, &["Libs.private"])),
+    };
+    run(&mut compiler);
+    let mut host = Command::new(program);
+    if let Linked::Shared = linked {
+        host.env("LD_LIBRARY_PATH", prefix.join("lib"));
+        // At run time the library is found by the name that says its ABI.
+        std::fs::remove_file(prefix.join("lib/libskep.so")).unwrap();
+    }
+    let careless = root().join("crates/skep-cli/tests/objects/missing_null_check.bpf.o");
+    Some(run(host.arg(example("firewall")).arg(example("raw")).arg(careless)))
+}
+
+fn said_by_host(said: &str) {
+    let counted = "\
+        ordinary: verdict 2\n\
+        blocked by the host: verdict 1\n\
+        end: map `blocked4`: no key follows\n\
+        free again: verdict 2\n\
+        blocked by the program: verdict 1\n\
+        cut: verdict 1\n\
+        empty: verdict 1\n\
+        reason 0: 4002 packets, 216108 bytes\n\
+        reason 4: 2 packets, 20 bytes\n\
+        reason 7: 2 packets, 108 bytes\n\
+        no key: map `offenders`: there is no such key\n";
+    assert!(said.starts_with(counted), "{said}");
+    // What it said of something: all lines for the verifier, which has many, else one.
+    let line = |name: &str, words: &[&str]| {
+        let found =
+            said.split(&format!("\n{name}: ")).nth(1).unwrap_or_else(|| panic!("no {name} in:\n{said}"));
+        let end = if name == "refused" { "\nnothing: " } else { "\n" };
+        let found = found.split_inclusive(end).next().unwrap_or_default();
+        for word in words {
+            assert!(found.contains(word), "{name} does not speak of {word:?}: {found}");
+        }
+    };
+    line("key size", &["map `offenders`: a key of 4 bytes was given, but keys have 16\n"]);
+    line("value size", &["map `offenders`: 4 bytes were given for a value of 8; ask skep_map_value_size\n"]);
+    line("flags", &["flags are 0x4; give SKEP_ANY, SKEP_NOEXIST or SKEP_EXIST\n"]);
+    line("array", &["map `verdicts`: elements of an array cannot be deleted"]);
+    line("no program", &["there is no program \"nobody\" in the object; it has firewall\n"]);
+    line("no name", &["skep_module_map: name \"\\xff\" is not UTF-8\n"]);
+    line("without the runtime's handle", &["verdict 1\n"]);
+    line("wrong input", &["program firewall is of type xdp and takes a packet, not a buffer\n"]);
+    line("sum 10", &["1 3 6 10, 5\n"]);
+    line("length", &["takes a buffer of 4 bytes, not one of 5 bytes\n"]);
+    line("busy", &["raise cpus of skep_runtime_options", "skep_runtime_release_cpu"]);
+    line("options", &["its size is 0; set it to sizeof(struct skep_load_options)"]);
+    line("little code", &["1 bytes", "code_memory of skep_runtime_options"]);
+    line("many CPUs", &["skep_runtime_options: cpus: 4294967295"]);
+    line("no file", &["cannot read no/such/file.bpf.o: "]);
+    line("no object", &["ELF"]);
+    line("refused", &["careless", "missing_null_check.bpf.c", "null"]);
+    line("nothing", &["skep_program_run: packet is NULL\n"]);
+}
+
+/// Does what README.md says to install, under another prefix and from the directory where tests are built.
+fn install(prefix: &Path) {
+    let from = built();
+    let script: String = block("sh")
+        .lines()
+        .filter(|line| *line != "ldconfig") // that is for the system's own directories
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let script = script
+        .replace("../../target/release", from.to_str().expect("UTF-8"))
+        .replace("/usr/local", prefix.to_str().expect("UTF-8"));
+    run(Command::new("sh").arg("-ec").arg(script).current_dir(crate_root()));
+}
+
+/// A block of README.md in that language.
+fn block(language: &str) -> String {
+    let readme = std::fs::read_to_string(crate_root().join("README.md")).unwrap();
+    let (_, behind) = readme.split_once(&format!("```{language}\n")).expect("there is such a block");
+    behind.split_once("```").expect("it ends").0.to_owned()
+}
+
+/// What these lines of the installed skep.pc say, as pkg-config would: `${name}` replaced.
+fn pc(prefix: &Path, names: &[&str]) -> Vec<String> {
+    let text = std::fs::read_to_string(prefix.join("lib/pkgconfig/skep.pc")).unwrap();
+    assert!(!text.contains('@'), "a place was not filled:\n{text}");
+    let line = |name: &str, sign: &str| {
+        let begin = format!("{name}{sign}");
+        let found = text.lines().find_map(|line| line.strip_prefix(&begin));
+        found.unwrap_or_else(|| panic!("no {begin} in:\n{text}")).trim().to_owned()
+    };
+    let names = names.iter().map(|name| {
+        let mut value = line(name, ":");
+        for variable in ["libdir", "includedir", "prefix"] {
+            value = value.replace(&format!("${{{variable}}}"), &line(variable, "="));
+        }
+        value
+    });
+    names.flat_map(|value| value.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+fn example(name: &str) -> PathBuf {
+    root().join(format!("examples/{name}.bpf.o"))
+}

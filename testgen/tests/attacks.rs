@@ -438,7 +438,8 @@ fn sizes_and_null_reach_helpers_checked() {
 }
 
 /// A number that is 8, of which ranges and bits together, but neither alone, say so: in r3. Ends with r0 = 0.
-const EIGHT: &str = "r6 = r1\nr3 = *(u8 *)(r6 + 0)\nr7 = *(u64 *)(r6 + 8)\nr3 &= 8\nr0 = 0\nif r3 < 4 goto out\n";
+const EIGHT: &str =
+    "r6 = r1\nr3 = *(u8 *)(r6 + 0)\nr7 = *(u64 *)(r6 + 8)\nr3 &= 8\nr0 = 0\nif r3 < 4 goto out\n";
 
 #[test]
 fn offsets_that_turn_out_to_be_constant_are_not_forgotten() {

@@ -130,6 +130,36 @@ fn arithmetic_with_immediates() {
     assert!(tester.programs > 14 * 2 * 3 * 30);
 }
 
+/// Compilers divide by constants without dividing: by shifts and multiplications that are different for each.
+#[test]
+fn division_by_every_kind_of_constant() {
+    let mut tester = Tester::new();
+    let mut divisors: Vec<i32> = (-20..=130).chain(immediates()).collect();
+    divisors.extend((0..31).flat_map(|bit| [1 << bit, -(1 << bit), (1 << bit) - 1, 1 - (1 << bit)]));
+    divisors.extend((1..60).map(|i: i32| i.wrapping_mul(0x9e37_79b1_u32 as i32)));
+    divisors.sort_unstable();
+    divisors.dedup();
+    for op in [AluOp::Div, AluOp::Mod, AluOp::Sdiv, AluOp::Smod] {
+        for width in WIDTHS {
+            for (i, &divisor) in divisors.iter().enumerate() {
+                let with = |op, dst, imm| Insn::Alu { width, op, dst, src: Operand::Imm(imm) };
+                // Any number, a multiple of the divisor, and one less than that.
+                let [any, whole, less] = [0, 3, 7].map(|step| general()[(i + step) % general().len()]);
+                let tested = [
+                    with(op, any, divisor),
+                    with(AluOp::Mul, whole, divisor),
+                    with(op, whole, divisor),
+                    with(AluOp::Mul, less, divisor),
+                    with(AluOp::Sub, less, 1),
+                    with(op, less, divisor),
+                ];
+                tester.test(&tested, None);
+            }
+        }
+    }
+    assert!(tester.programs > 4 * 2 * 300, "{}", tester.programs);
+}
+
 #[test]
 fn arithmetic_with_one_operand() {
     let mut tester = Tester::new();

@@ -124,15 +124,28 @@ fn unknown_numbers(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>
             10 => {
                 // Through the stack, whole or in part.
                 let offset = -8 * source.between(1, 2) as i16;
-                code.store(Size::B8, Reg::R10, offset, Operand::Reg(dst));
+                let stored = source.pick(&[Size::B8, Size::B8, Size::B4, Size::B2]);
+                if stored != Size::B8 {
+                    code.store(Size::B8, Reg::R10, offset, Operand::Imm(0));
+                }
+                code.store(stored, Reg::R10, offset, Operand::Reg(dst));
+                let inside = |source: &mut Source, size: Size| {
+                    source.below(8 / size.bytes()) as i16 * size.bytes() as i16
+                };
                 if source.chance(30) {
                     let size = source.pick(&[Size::B1, Size::B2, Size::B4]);
-                    let inside = source.below(8 / size.bytes()) as i16 * size.bytes() as i16;
-                    code.store(size, Reg::R10, offset + inside, src);
+                    code.store(size, Reg::R10, offset + inside(source, size), src);
+                } else if source.chance(20) {
+                    // A byte of it, it is not known which.
+                    code.mov(Reg::R1, source.pick(&REGS));
+                    code.alu(Width::W64, AluOp::And, Reg::R1, Operand::Imm(source.pick(&[1, 3, 7])));
+                    code.alu(Width::W64, AluOp::Add, Reg::R1, Operand::Reg(Reg::R10));
+                    code.store(Size::B1, Reg::R1, offset, src);
                 }
-                let size = source.pick(&[Size::B8, Size::B8, Size::B4, Size::B2]);
+                let size = source.pick(&[Size::B8, Size::B8, Size::B4, Size::B2, Size::B1]);
                 let signed = size != Size::B8 && source.chance(40);
                 let back = source.pick(&REGS);
+                let offset = offset + inside(source, size);
                 code.push(Insn::Load { size, signed, dst: back, base: Reg::R10, offset });
             }
             _ => match source.below(3) {

@@ -131,10 +131,13 @@ fn prepare(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, theme:
             }
             if let Theme::Spilled = theme {
                 let size = source.pick(&[Size::B8, Size::B8, Size::B1]);
-                if source.chance(30) {
+                let zero = source.chance(40);
+                if zero {
                     code.store(Size::B8, Reg::R10, -8, Operand::Imm(0));
                 }
-                code.store(size, Reg::R10, -8, Operand::Reg(Reg::R7));
+                if !zero || source.chance(50) {
+                    code.store(size, Reg::R10, -8, Operand::Reg(Reg::R7));
+                }
                 code.mov_imm(Reg::R7, 0);
             }
         }

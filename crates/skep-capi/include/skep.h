@@ -109,8 +109,8 @@ int skep_runtime_new(const skep_runtime_options *options, skep_runtime **runtime
  * is NULL. Any thread, for itself. */
 int skep_runtime_release_cpu(const skep_runtime *runtime);
 
-/* Frees a runtime. Modules loaded into it stay usable. NULL does nothing. Any thread; the last use of the handle.
- * */
+/* Frees a runtime. Modules loaded into it stay usable. NULL does nothing. Any thread; the last use
+ * of the handle. */
 void skep_runtime_free(skep_runtime *runtime);
 
 /* Reads and parses the object file at `path`, which is not kept. `*object` is the caller's, to be freed by

@@ -141,7 +141,9 @@ impl Walker<'_> {
         let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Atomic)?;
         self.record.place(self.slot, Place::Memory)?;
         if let Region::Stack { frame, first, last } = region {
-            self.load_stack(state, frame, first, last, size)?;
+            if !self.load_stack(state, frame, first, last, size)?.is_scalar() {
+                return Err(part_of_pointer());
+            }
             let stack = &mut state.frames_mut()[usize::from(frame)].stack;
             if first == last {
                 stack.fill(first, first + size.bytes());
@@ -445,7 +447,7 @@ fn found(span: &Span, bytes: i64) -> String {
 
 /// Suggests bounding the variable part, where there is one.
 fn bounded(fault: Box<Fault>, pointer: &Value) -> Box<Fault> {
-    if pointer.num.is_constant() {
+    if pointer.is_fixed() {
         fault
     } else {
         fault.suggest("bound the variable part of the offset with a comparison or a mask first")

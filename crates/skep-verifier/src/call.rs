@@ -266,7 +266,7 @@ impl<'a> Walker<'a> {
     /// The key of an array, if it is a known number on the stack.
     fn constant_key(&self, state: &State, def: &MapDef, key: &Value) -> Option<u32> {
         let Kind::Stack { frame } = key.kind else { return None };
-        if !def.kind.is_array() || def.key_size != 4 || !key.num.is_constant() {
+        if !def.kind.is_array() || def.key_size != 4 || !key.is_fixed() {
             return None;
         }
         let start = u32::try_from(key.offset + crate::stack::STACK_BYTES as i32).ok()?;

@@ -132,7 +132,7 @@ fn null_test(cond: Cond, pointer: &Value) -> PointerTest {
     }
     // No object lies in the lowest pages, so what is close to one is not null either. A pointer that was moved
     // far, or by an unknown number, is left undecided.
-    let known = pointer.num.is_constant()
+    let known = pointer.is_fixed()
         && pointer.offset.abs() < LOWEST_ADDRESS
         && matches!(
             pointer.kind,

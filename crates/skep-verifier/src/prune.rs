@@ -18,7 +18,9 @@
 //! calls, its pointers and its constants: only a state with the same ones in the same registers can be
 //! covered. So a loop that counts to a thousand costs one comparison a round, not five hundred.
 //!
-//! Forgetting is always sound, and happens when the limit on memory is reached.
+//! What the future does not read is not remembered, and the state itself forgets it there: a walk may not know
+//! more than the state that stands for it. Forgetting is always sound, and happens also when the limit on
+//! memory is reached.
 
 use crate::flow::{Flow, Live};
 use crate::stack::{ByteSet, Cell, Found, Stack};
@@ -198,8 +200,8 @@ impl Memory {
     }
 
     /// Compares the state that a path below `parent` brings to `slot` with what is remembered there, and
-    /// remembers it if that says nothing.
-    pub(crate) fn visit(&mut self, state: &State, slot: usize, parent: u32, flow: &Flow) -> Visit {
+    /// remembers it if that says nothing. Then the state forgets what is not remembered of it.
+    pub(crate) fn visit(&mut self, state: &mut State, slot: usize, parent: u32, flow: &Flow) -> Visit {
         let live = flow.before(slot);
         let constants = constants(state, live);
         let outline = outline(state, slot, live);
@@ -245,14 +247,16 @@ impl Memory {
                 point.count += 1;
             }
         }
-        Visit::New(self.remember(state, slot, key(outline, state, mask), parent, flow))
+        let key = key(outline, state, mask);
+        forget_dead(state, slot, flow);
+        Visit::New(self.remember(state, slot, key, parent))
     }
 
-    fn remember(&mut self, state: &State, slot: usize, key: u64, parent: u32, flow: &Flow) -> u32 {
-        if self.bytes() > self.max_bytes {
+    fn remember(&mut self, state: &State, slot: usize, key: u64, parent: u32) -> u32 {
+        if self.shots.bytes() > self.max_bytes {
             self.forget_all();
         }
-        let shot = self.shots.take(state, slot, flow);
+        let shot = self.shots.take(state);
         self.ids.work += u64::from(shot.values.len) + u64::from(shot.cells.len) + u64::from(shot.frames.len);
         self.remembered += 1;
         let head = self.filed.get(&key).copied().unwrap_or(NONE);
@@ -300,6 +304,8 @@ impl Memory {
     }
 
     fn forget_all(&mut self) {
+        // Where open paths alone fill the memory this comes with every step: it must count against the limit.
+        self.ids.work += self.nodes.len() as u64;
         self.filed.clear();
         for point in &mut self.points {
             point.count = 0;
@@ -311,9 +317,9 @@ impl Memory {
         self.shots.clear();
     }
 
-    /// About how many bytes are in use.
-    fn bytes(&self) -> usize {
-        self.shots.bytes() + self.nodes.len() * (size_of::<Node>() + size_of::<(u64, u32)>())
+    /// About how many bytes the tree of open states takes, which cannot be forgotten.
+    pub(crate) fn tree_bytes(&self) -> usize {
+        self.nodes.len() * size_of::<Node>()
     }
 }
 
@@ -395,40 +401,57 @@ impl Hasher for AsIs {
     }
 }
 
-/// What is live in frame `at` of a state that stands before `slot`.
-fn live_in(state: &State, at: usize, slot: usize, flow: &Flow) -> Live {
-    match state.frames().get(at + 1) {
-        Some(callee) => flow.during_call(callee.call_slot as usize),
-        None => *flow.before(slot),
+/// Makes the state know no more than what the future reads.
+///
+/// This is not for tidiness: what is dead must not have a say in what follows. Else a dead number that is tied
+/// to a live one could rule out a branch, and the remembered state, in which it does not appear, would cover
+/// states for which the branch is open.
+fn forget_dead(state: &mut State, slot: usize, flow: &Flow) {
+    for at in 0..state.frames().len() {
+        let live = match state.frames().get(at + 1) {
+            Some(callee) => flow.during_call(callee.call_slot as usize),
+            None => *flow.before(slot),
+        };
+        let frame = &mut state.frames_mut()[at];
+        for (reg, value) in frame.regs.0[..10].iter_mut().enumerate() {
+            if !value.is_readable() {
+                continue; // why it is not is worth keeping
+            }
+            if live.regs & 1 << reg == 0 {
+                *value = Value::UNINIT;
+            } else if live.matter & 1 << reg == 0 && value.is_scalar() {
+                *value = Value::UNKNOWN;
+            }
+        }
+        frame.stack.keep_only(ByteSet::from_units(live.stack), &ByteSet::from_units(live.stack_matters));
     }
 }
 
 impl Shots {
-    fn take(&mut self, state: &State, slot: usize, flow: &Flow) -> Snapshot {
+    /// Keeps all of a state.
+    fn take(&mut self, state: &State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
         let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
-        for (at, frame) in state.frames().iter().enumerate() {
-            let live = live_in(state, at, slot, flow);
+        for frame in state.frames() {
             let mut shot = FrameShot {
                 call_slot: frame.call_slot,
                 numbers: 0,
                 constants: 0,
                 pointers: 0,
                 values: 0,
-                stack: live.stack != 0,
+                stack: !frame.stack.init.is_empty(),
             };
-            for reg in bits(live.regs & 0x3ff) {
-                let (value, bit) = (&frame.regs.0[reg], 1 << reg);
+            for (reg, value) in frame.regs.0[..10].iter().enumerate() {
+                let bit = 1 << reg;
                 if !value.is_readable() {
                     continue; // covers anything: no path from here reads it
                 }
-                if value.is_scalar() && (live.matter & bit == 0 || (value.id == 0 && value.num.is_unknown()))
-                {
+                if value.is_scalar() && value.id == 0 && value.num.is_unknown() {
                     shot.numbers |= bit;
                 } else if let Some(constant) = value.as_constant() {
                     shot.constants |= bit;
                     self.constants.push(constant);
-                } else if value.is_pointer() && value.num.is_constant() {
+                } else if value.is_pointer() && value.is_fixed() {
                     shot.pointers |= bit;
                     let Value { kind, id, offset, range, .. } = *value;
                     self.pointers.push(Fixed { kind, id, offset, range });
@@ -438,7 +461,9 @@ impl Shots {
                 }
             }
             if shot.stack {
-                self.take_stack(&frame.stack, &live);
+                let Stack { init, zero, pointers, ref cells } = frame.stack;
+                self.stacks.push(StackShot { cells: cells.len() as u32, init, zero, pointers });
+                self.cells.extend_from_slice(cells);
             }
             self.frames.push(shot);
         }
@@ -450,25 +475,6 @@ impl Shots {
             stacks: Part::since(stacks, &self.stacks),
             cells: Part::since(cells, &self.cells),
         }
-    }
-
-    fn take_stack(&mut self, stack: &Stack, live: &Live) {
-        let bytes = ByteSet::from_units(live.stack);
-        let matter = ByteSet::from_units(live.stack_matters);
-        let mut cells = 0;
-        for cell in &stack.cells {
-            let wanted = if cell.value.is_pointer() { &bytes } else { &matter };
-            if wanted.has_any(cell.start.into(), cell.end()) {
-                self.cells.push(*cell);
-                cells += 1;
-            }
-        }
-        self.stacks.push(StackShot {
-            cells,
-            init: stack.init.and(&bytes),
-            zero: stack.zero.and(&matter),
-            pointers: stack.pointers.and(&bytes),
-        });
     }
 
     fn clear(&mut self) {
@@ -584,8 +590,8 @@ struct Ids {
 struct Pair {
     old: u32,
     new: u32,
-    /// How much more was added to the new value than to the old one.
-    shift: i32,
+    /// How much more was added to the new value than to the old one; 32 bits would wrap.
+    shift: i64,
 }
 
 impl Ids {
@@ -628,10 +634,10 @@ impl Ids {
         } else {
             new.id
         };
-        self.pair(old.id, id, new.offset.wrapping_sub(old.offset))
+        self.pair(old.id, id, i64::from(new.offset) - i64::from(old.offset))
     }
 
-    fn pair(&mut self, old: u32, new: u32, shift: i32) -> bool {
+    fn pair(&mut self, old: u32, new: u32, shift: i64) -> bool {
         for pair in &self.pairs {
             if pair.old == old {
                 return pair.new == new && pair.shift == shift;

@@ -86,6 +86,13 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
         let src = if random.below(2) == 0 { Operand::Imm(0) } else { Operand::Reg(random.pick(&NUMBERS)) };
         insns.push(Insn::Store { size: Size::B8, base: Reg::R10, offset: -8 * slot, src });
     }
+    // A copy at a distance, one of the two checked where paths part, and forgotten where they meet.
+    let (one, other) = (random.pick(&NUMBERS), random.pick(&NUMBERS));
+    insns.push(alu(AluOp::Mov, one, Operand::Reg(other)));
+    let checked = random.pick(&[one, other]);
+    let (cond, src) = (random.pick(&CONDS), Operand::Imm(random.imm()));
+    insns.push(Insn::JumpIf { width: Width::W64, cond, dst: checked, src, offset: 1 });
+    insns.push(alu(random.pick(&[AluOp::Add, AluOp::Sub]), checked, Operand::Imm(random.imm())));
     insns.push(alu(AluOp::Mov, Reg::R8, Operand::Imm(0)));
     let head = insns.len();
     let body = 8 + random.below(24) as usize;
@@ -164,8 +171,10 @@ fn instruction(random: &mut Random, left: u64) -> Insn {
     let size = random.pick(&Size::ALL);
     let place = -(random.below(32 / u64::from(size.bytes())) as i16 + 1) * size.bytes() as i16;
     match random.below(12) {
-        0..=2 => Insn::Alu { width, op: random.pick(&OPS), dst, src: operand },
-        3 => Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) },
+        0 | 1 => Insn::Alu { width, op: random.pick(&OPS), dst, src: operand },
+        // Copies and fixed distances tie values to each other.
+        2 => Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) },
+        3 => alu(random.pick(&[AluOp::Add, AluOp::Sub]), dst, Operand::Imm(random.imm())),
         4 => match random.below(3) {
             0 => Insn::Neg { width, dst },
             1 => Insn::MovSx { width, from: random.pick(&[Size::B1, Size::B2]), dst, src },

@@ -256,6 +256,26 @@ impl Stack {
         self.zero.remove(start, end);
     }
 
+    /// Forgets the bytes that are not in `live`, and numbers that are not in `matter`.
+    pub(crate) fn keep_only(&mut self, mut live: ByteSet, matter: &ByteSet) {
+        let mut at = 0;
+        while let Some(cell) = self.cells.get(at) {
+            let (start, end) = (cell.start.into(), cell.end());
+            let pointer = cell.value.is_pointer();
+            if if pointer { live.has_any(start, end) } else { matter.has_any(start, end) } {
+                if pointer {
+                    live.insert(start, end);
+                }
+                at += 1;
+            } else {
+                self.cells.swap_remove(at);
+            }
+        }
+        self.init = self.init.and(&live);
+        self.pointers = self.pointers.and(&live);
+        self.zero = self.zero.and(matter).and(&live);
+    }
+
     /// Makes the bytes of pointer cells that `lost` names uninitialised.
     pub(crate) fn lose(&mut self, lost: impl Fn(&Value) -> bool) {
         let mut at = 0;

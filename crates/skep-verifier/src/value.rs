@@ -87,6 +87,12 @@ impl Value {
         self.is_readable() && !self.is_scalar()
     }
 
+    /// Whether a pointer's place is known: nothing is added to its offset. A variable part can turn out to be a
+    /// constant other than 0 where its last doubt was removed by a comparison or an addition; that is not this.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.num.as_constant() == Some(0)
+    }
+
     /// The number, if it is one and known.
     pub(crate) const fn as_constant(&self) -> Option<u64> {
         if self.is_scalar() { self.num.as_constant() } else { None }

@@ -201,6 +201,13 @@ impl<'a> Walker<'a> {
             let text = format!("more than {} instructions were walked over all paths", self.walked);
             return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
         }
+        if self.pending_bytes + self.memory.tree_bytes() > self.config.max_state_bytes {
+            let text = format!(
+                "paths that are still to be walked take more than {} bytes of memory",
+                self.config.max_state_bytes
+            );
+            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
+        }
         // A program with deep frames full of values makes every step dear: the price is limited as well.
         if self.memory.work() + self.copied > self.config.max_walked.saturating_mul(MAX_WORK) {
             let text =
@@ -369,6 +376,9 @@ impl<'a> Walker<'a> {
     fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
         let mut other = self.spare.pop().unwrap_or_default();
         other.copy_from(state);
+        let bytes = other.bytes() + size_of::<Path>();
+        // Copies count whether or not they are kept: they take the time all the same.
+        self.copied += (bytes / size_of::<Value>()) as u64;
         if !prepare(&mut other) {
             self.spare.push(other);
             return Ok(());
@@ -376,16 +386,7 @@ impl<'a> Walker<'a> {
         let Some(slot) = target(self.slot, offset.into()) else {
             return Err(Fault::new(Code::Structure, "the jump leads out of the program"));
         };
-        let bytes = other.bytes() + size_of::<Path>();
         self.pending_bytes += bytes;
-        self.copied += (bytes / size_of::<Value>()) as u64;
-        if self.pending_bytes > self.config.max_state_bytes {
-            let text = format!(
-                "paths that are still to be walked take more than {} bytes of memory",
-                self.config.max_state_bytes
-            );
-            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
-        }
         self.record.branch(self.slot, true);
         self.memory.open(self.node);
         self.pending.push(Path {

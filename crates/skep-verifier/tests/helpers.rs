@@ -151,6 +151,9 @@ fn atomics_work_on_aligned_memory_that_stays_put() {
         "*(u64 *)(r10 - 8) = 1\nr0 = 1\nlock *(u64 *)(r10 - 8) += r0\nr0 = *(u64 *)(r10 - 8)\nexit",
     );
     refused("xdp", "r0 = 1\nlock *(u64 *)(r10 - 8) += r0\nexit", Code::Uninitialised, "r10-8");
+    // A spilled pointer is no operand, and must not be fetched as a number.
+    let spilled = "*(u64 *)(r10 - 8) = r1\nr0 = 0\nr0 = atomic_fetch_add((u64 *)(r10 - 8), r0)\nexit";
+    refused("xdp", spilled, Code::PointerLeak, "hold a pointer");
     refused(
         "xdp",
         "*(u64 *)(r10 - 8) = 1\nr0 = 1\nlock *(u32 *)(r10 - 7) += r0\nexit",

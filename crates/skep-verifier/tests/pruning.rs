@@ -219,3 +219,25 @@ fn a_loop_is_left_with_the_state_of_its_last_round() {
     accepted("raw", &text(15));
     refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
 }
+
+#[test]
+fn what_is_forgotten_where_paths_meet_has_no_say_afterwards() {
+    // On the first path r7 is 224 less than a copy that is below 224, and so, as an unsigned number, never below
+    // r8. The copy is not read again: the state in which it is forgotten must not claim what it knew.
+    let text = |copy: &str, last: &str| {
+        format!(
+            "r7 = *(u64 *)(r1 + 0)\nr8 = *(u16 *)(r1 + 8)\n{copy}\nif r7 s>= 0xe0 goto +1\nr7 -= 0xe0\n\
+             if r7 >= r8 goto out\nr0 = *(u8 *)(r1 + 16)\nout: {last}\nexit"
+        )
+    };
+    for (copy, last) in [
+        ("r9 = r7", "r0 = 0"),
+        ("*(u64 *)(r10 - 8) = r7", "r0 = 0"),
+        ("r9 = r7", "r0 = r9"),
+        ("*(u64 *)(r10 - 8) = r7", "r0 = *(u64 *)(r10 - 8)"),
+    ] {
+        refused("raw", &text(copy, last), Code::OutOfBounds, "bytes 16..17");
+    }
+    // Where the copy is still read in a comparison, it is part of the state, and the paths stay apart.
+    refused("raw", &text("r9 = r7", "r0 = 0\nif r9 > 5 goto +0"), Code::OutOfBounds, "bytes 16..17");
+}

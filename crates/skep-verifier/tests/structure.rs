@@ -170,7 +170,9 @@ fn limits_hold_whatever_the_program_does() {
     assert!(limited(text, 2002, 1 << 20).is_ok());
     assert_eq!(limited(text, 2001, 1 << 20).unwrap_err().code, Code::Limit);
     // Little memory for remembered states slows the walk but changes nothing.
-    assert!(limited(text, 2002, 4096).is_ok());
+    assert!(limited(text, 2002, 100_000).is_ok());
+    // But not less than what says which rounds are unfinished.
+    assert_eq!(limited(text, 2002, 10_000).unwrap_err().code, Code::Limit);
     // Paths put aside cannot be forgotten: each round leaves one.
     let forks = "r6 = r1\nr0 = 0\nnext: r0 += 1\nr2 = *(u32 *)(r6 + 0)\nif r2 == 5 goto out\nif r0 < 100 goto next\nout: exit";
     assert!(limited(forks, 100_000, 1 << 20).is_ok());

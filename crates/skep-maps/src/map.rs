@@ -338,7 +338,7 @@ impl Map {
         }
         let value_size = self.def.value_size;
         let cpus =
-            self.kind().is_per_cpu().then(|| (wanted / value_size.next_multiple_of(8) as usize) as u32);
+            self.kind().is_per_cpu().then(|| (wanted / (value_size as usize).next_multiple_of(8)) as u32);
         Err(MapError::ValueLength {
             map: self.def.name.clone(),
             wanted,

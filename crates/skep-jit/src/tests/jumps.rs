@@ -212,3 +212,76 @@ fn unreached_instructions_make_no_code_and_paths_into_them_trap() {
     let layout = program.code();
     assert!(layout.contains(&0xcc), "{layout:x?}");
 }
+
+#[test]
+fn a_jump_over_more_than_a_jump_stays() {
+    let text = "r0 = 1
+                if r1 > r2 goto far
+                goto out
+                r0 = 2
+           far: r0 = 3
+           out: exit";
+    let program = Program::new(text);
+    assert_eq!([program.run(1, 2), program.run(2, 1)], [1, 3]);
+}
+
+#[test]
+fn a_test_for_zero_sees_the_register_and_not_the_last_result() {
+    // The result before the test is another register's, another width's, or was overwritten since.
+    for (text, meaning) in [
+        ("r3 += r2\nr3 = r1", (|a, _| a == 0) as fn(u64, u64) -> bool),
+        ("r3 += r2\nr3 = *(u64 *)(r10 - 8)", |a, _| a == 0),
+        ("r3 = r1\nr4 = r1\nr4 -= r2", |a, _| a == 0),
+        ("r3 = r1\nr3 -= r2", |a, b| a == b),
+        ("r3 = r1\nr3 -= r2\nr5 = r3\n*(u64 *)(r10 - 16) = r5", |a, b| a == b),
+        ("r3 = r1\nw3 -= w2", |a, b| a as u32 == b as u32),
+        ("r3 = r1\nr3 &= r2", |a, b| a & b == 0),
+        ("r3 = r1\nr3 -= r2\nr3 = 5", |_, _| false),
+        ("r3 = r1\nr3 ^= -1", |a, _| a == u64::MAX),
+        ("r3 = r1\nr3 >>= 8", |a, _| a >> 8 == 0),
+        ("r3 = r1\nr3 *= 3", |a, _| a.wrapping_mul(3) == 0),
+        ("r3 = r1\nr3 -= r2\nr3 = bswap64 r3", |a, b| a == b),
+    ] {
+        for (test, wide) in [("if r3 == 0", true), ("if r3 != 0", true), ("if w3 == 0", false)] {
+            let program = Program::new(&format!(
+                "*(u64 *)(r10 - 8) = r1\nr3 = r1\n{text}\n{test} goto yes\nr0 = 0\nexit\nyes: r0 = 1\nexit"
+            ));
+            let value = Program::new(&format!("*(u64 *)(r10 - 8) = r1\nr3 = r1\n{text}\nr0 = r3\nexit"));
+            for a in EDGES {
+                for b in EDGES {
+                    let number = value.run(a, b);
+                    assert_eq!(number == 0, meaning(a, b) || text.contains("w3") && number == 0, "{text}");
+                    let zero = if wide { number == 0 } else { number as u32 == 0 };
+                    let expected = zero != test.contains("!=");
+                    assert_eq!(program.run(a, b), u64::from(expected), "{a:#x} {b:#x}\n{text}\n{test}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_test_for_zero_that_others_lead_to_is_made() {
+    let text = "if r2 == 1 goto test
+                r1 -= 5
+          test: if r1 == 0 goto yes
+                r0 = 0
+                exit
+           yes: r0 = 1
+                exit";
+    let program = Program::new(text);
+    // The flags of the first comparison say equal where r1 is not zero.
+    assert_eq!([program.run(5, 1), program.run(0, 1), program.run(5, 0), program.run(0, 0)], [0, 1, 1, 0]);
+}
+
+#[test]
+fn programs_made_to_need_many_rounds_of_analysis_keep_what_they_need() {
+    // Blocks are executed from the last to the first; what the first of all computes is used in the last.
+    let blocks = 40;
+    let mut text = format!("r6 = r1\nr7 = 3\ngoto block{blocks}\nblock0: r0 = r6\nr0 += r7\nexit\n");
+    for block in 1..=blocks {
+        text +=
+            &format!("block{block}: r8 = {block}\nif r8 == 0 goto block{block}\ngoto block{}\n", block - 1);
+    }
+    assert_eq!(Program::new(&text).run(39, 0), 42);
+}

@@ -153,3 +153,22 @@ fn expect_stored(original: &[u8], bytes: &[u8], size: Size, offset: i16, value: 
     assert_eq!(bytes[..start], original[..start], "{insn}");
     assert_eq!(bytes[end..], original[end..], "{insn}");
 }
+
+#[test]
+fn scaled_addresses_are_those_of_their_instructions_one_by_one() {
+    let numbers: [u64; 8] = [11, 22, 33, 44, 55, 66, 77, 88];
+    let address = numbers.as_ptr() as u64;
+    // r1 is an eighth of the address or an index, r2 the address.
+    for (text, r1, expected) in [
+        ("r3 = r1\nr3 <<= 3\nr0 = *(u64 *)(r3 + 0)\nr0 += r3", address / 8, address.wrapping_add(11)),
+        ("r3 = r1\nr3 <<= 3\nr1 = *(u64 *)(r2 + 8)\nr1 += r3\nr0 = r1", 2, 22 + 16),
+        ("r3 = r1\nr3 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r3\nr0 = r3\nr0 += r4", 2, 22 + 32),
+        ("r1 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r1\nr0 = r4", 2, 22 + 16),
+        ("r3 = r1\nr3 <<= 3\nr4 = r2\nr4 += r3\nr0 = *(u64 *)(r4 + 8)", 2, 44),
+        ("r1 <<= 3\nr1 += r2\nr0 = *(u64 *)(r1 + 8)\nr4 = *(u64 *)(r1 + 16)\nr0 += r4", 2, 44 + 55),
+        ("r3 = r2\nr3 += 8\nr0 = *(u64 *)(r3 + 8)\nr2 = 5\nr4 = *(u64 *)(r3 + 16)\nr0 += r4", 0, 33 + 44),
+    ] {
+        let program = Program::new(&format!("{text}\nexit"));
+        assert_eq!(program.run(r1, address), expected, "{text}");
+    }
+}

@@ -73,8 +73,16 @@ fn text(random: &mut Random) -> String {
             idiom(random, &mut text);
         }
         if random.chance(2) {
-            let (a, b) = (random.reg(), random.reg());
-            let cond = random.one_of(&["==", "!=", ">", ">=", "<", "<=", "s>", "s<", "s>=", "s<=", "&"]);
+            let (mut a, b) = (random.reg(), random.reg());
+            // Often the register that was written last.
+            let last = text.trim_end().lines().last().and_then(|line| line[1..2].parse().ok());
+            if let Some(last @ 0..8) = last
+                && random.chance(2)
+            {
+                a = last;
+            }
+            let cond =
+                random.one_of(&["==", "!=", "==", "!=", ">", ">=", "<", "<=", "s>", "s<", "s>=", "s<=", "&"]);
             let w = random.one_of(&['r', 'w']);
             let target = block + 1 + random.below(blocks - block);
             let other = match random.below(3) {

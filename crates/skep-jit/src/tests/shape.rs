@@ -134,6 +134,42 @@ fn functions_save_only_what_they_use() {
 }
 
 #[test]
+fn leaves_reserve_what_does_not_fit_the_red_zone() {
+    let leaf = |bytes| {
+        let program = Program::new("*(u64 *)(r10 - 8) = 1\nr0 = 0\nexit").stack(bytes);
+        disassemble(&program.code()).into_iter().any(|line| line.starts_with("sub rsp"))
+    };
+    assert!(!leaf(128));
+    assert!(leaf(136));
+}
+
+#[test]
+fn exits_that_restore_nothing_are_not_jumped_to() {
+    let lines = listing("r0 = 0\nif r1 == 1 goto a\nexit\na: r0 = 1\nexit");
+    assert_eq!(lines.iter().filter(|line| *line == "ret").count(), 2, "{lines:?}");
+}
+
+#[test]
+fn innermost_loops_begin_with_a_line_or_its_half() {
+    let body = "r2 = *(u64 *)(r1 + 1000)\n".repeat(12);
+    let mut moved = 0;
+    for before in 0..64 {
+        let start = "w0 += 1000\n".repeat(before);
+        let text = format!(
+            "w0 = 0\n{start}outer: w3 = 5\ninner: w3 += -1\n{body}if w3 != 0 goto inner\nw0 += -1\nif w0 != 0 goto outer\nexit"
+        );
+        let program = Program::new(&text);
+        let (_, offsets) = program.layout(&|_| false);
+        let head = offsets[before + 2];
+        // Straight after `mov r3, 5`, or moved to a place that is worth it.
+        let gap = head - offsets[before + 1] - 5;
+        assert!(gap <= 21 && (gap == 0 || head % 32 == 0), "{head:#x} {gap}");
+        moved += u32::from(gap > 0);
+    }
+    assert!(moved > 20);
+}
+
+#[test]
 fn several_exits_share_what_is_restored() {
     let text = "r6 = r1\nr7 = r2\nr8 = r3
                 r0 = 0

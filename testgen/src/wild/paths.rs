@@ -110,7 +110,7 @@ fn prepare(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, theme:
     match theme {
         Theme::Number | Theme::Spilled => {
             let edge = near(source, BUFFER - 8);
-            match source.below(5) {
+            match source.below(6) {
                 0 => code.mov_imm(Reg::R7, edge),
                 1 => code.mov_imm(Reg::R7, source.below(BUFFER as u32) as i32),
                 2 => {
@@ -122,6 +122,7 @@ fn prepare(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, theme:
                     let cond = source.pick(&[Cond::Gt, Cond::Sgt, Cond::Ge]);
                     open.push(code.jump_if(Width::W64, cond, Reg::R7, Operand::Imm(edge)));
                 }
+                4 => load_number(source, code, Reg::R7),
                 _ => {
                     load_number(source, code, Reg::R7);
                     let cond = source.pick(&[Cond::Slt, Cond::Lt]);
@@ -166,11 +167,16 @@ fn prepare(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, theme:
                 open.push(code.jump_if(Width::W64, cond, Reg::R7, Operand::Imm(0)));
             }
         }
-        Theme::TwoValues => match source.below(3) {
-            0 => code.mov(Reg::R8, Reg::R7),
-            1 => code.mov(Reg::R7, Reg::R8),
-            _ => {}
-        },
+        Theme::TwoValues => {
+            match source.below(3) {
+                0 => code.mov(Reg::R8, Reg::R7),
+                1 => code.mov(Reg::R7, Reg::R8),
+                _ => {}
+            }
+            if source.chance(30) {
+                open.push(code.jump_if(Width::W64, Cond::Eq, Reg::R7, Operand::Imm(0)));
+            }
+        }
         Theme::Packet => {
             code.mov(Reg::R7, Reg::R6);
             let checked = near(source, 20);

@@ -98,6 +98,7 @@ impl<'a> Walker<'a> {
     fn finish_helper(&mut self, state: &mut State, proto: &HelperProto, map: Option<u32>) -> Step<()> {
         let slot = self.slot as u32;
         if proto.moves_packet {
+            self.charge(state);
             state.lose_packet(slot);
         }
         lose_arguments(state, slot);

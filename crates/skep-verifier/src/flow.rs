@@ -546,7 +546,7 @@ fn join(into: &mut Known, from: &Known) -> bool {
 fn moved(old: Abs, by: i64) -> Abs {
     match old {
         Abs::Stack(offset) => match i32::try_from(i64::from(offset) + by) {
-            Ok(offset) if offset.abs() < 1 << 20 => Abs::Stack(offset),
+            Ok(offset) if offset.unsigned_abs() < 1 << 20 => Abs::Stack(offset),
             _ => Abs::AnyStack,
         },
         Abs::AnyStack => Abs::AnyStack,

@@ -22,7 +22,7 @@
 //! more than the state that stands for it. Forgetting is always sound, and happens also when the limit on
 //! memory is reached.
 
-use crate::flow::{Flow, Live};
+use crate::flow::Flow;
 use crate::stack::{ByteSet, Cell, Found, Stack};
 use crate::state::State;
 use crate::value::{Kind, Value};
@@ -200,11 +200,11 @@ impl Memory {
     }
 
     /// Compares the state that a path below `parent` brings to `slot` with what is remembered there, and
-    /// remembers it if that says nothing. Then the state forgets what is not remembered of it.
+    /// remembers it if that says nothing. The state forgets what nobody reads from here on.
     pub(crate) fn visit(&mut self, state: &mut State, slot: usize, parent: u32, flow: &Flow) -> Visit {
-        let live = flow.before(slot);
-        let constants = constants(state, live);
-        let outline = outline(state, slot, live);
+        self.ids.work += forget_dead(state, slot, flow);
+        let constants = constants(state);
+        let outline = outline(state, slot);
         let point = match self.point_of[slot] {
             0 => {
                 self.points.push(Point::default());
@@ -248,7 +248,6 @@ impl Memory {
             }
         }
         let key = key(outline, state, mask);
-        forget_dead(state, slot, flow);
         Visit::New(self.remember(state, slot, key, parent))
     }
 
@@ -323,13 +322,11 @@ impl Memory {
     }
 }
 
-/// The registers of the innermost frame that hold constants that matter.
-fn constants(state: &State, live: &Live) -> u16 {
+/// The registers of the innermost frame that hold constants.
+fn constants(state: &State) -> u16 {
     let mut mask = 0;
     for (at, value) in state.top().regs.0.iter().enumerate() {
-        if live.matter & 1 << at != 0 && value.as_constant().is_some() {
-            mask |= 1 << at;
-        }
+        mask |= u16::from(value.as_constant().is_some()) << at;
     }
     mask
 }
@@ -342,13 +339,12 @@ fn mix(key: u64, part: u64) -> u64 {
 
 /// What must be the same in a state and one that covers it: the calls, and the pointers but for their
 /// variable parts.
-fn outline(state: &State, slot: usize, live: &Live) -> u64 {
+fn outline(state: &State, slot: usize) -> u64 {
     let mut key = mix(slot as u64, 0);
     for frame in &state.frames()[1..] {
         key = mix(key, frame.call_slot.into());
     }
-    for reg in bits(live.regs & 0x3ff) {
-        let value = &state.top().regs.0[reg];
+    for value in &state.top().regs.0[..10] {
         // A pointer that may be null covers one that is not.
         let (tag, object) = match value.kind {
             Kind::Uninit | Kind::Lost { .. } => (0, 0),
@@ -406,7 +402,10 @@ impl Hasher for AsIs {
 /// This is not for tidiness: what is dead must not have a say in what follows. Else a dead number that is tied
 /// to a live one could rule out a branch, and the remembered state, in which it does not appear, would cover
 /// states for which the branch is open.
-fn forget_dead(state: &mut State, slot: usize, flow: &Flow) {
+///
+/// Returns how many values that was about.
+fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
+    let mut work = 0;
     for at in 0..state.frames().len() {
         let live = match state.frames().get(at + 1) {
             Some(callee) => flow.during_call(callee.call_slot as usize),
@@ -423,8 +422,10 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) {
                 *value = Value::UNKNOWN;
             }
         }
+        work += frame.stack.cells.len() as u64 + 1;
         frame.stack.keep_only(ByteSet::from_units(live.stack), &ByteSet::from_units(live.stack_matters));
     }
+    work
 }
 
 impl Shots {
@@ -495,7 +496,8 @@ impl Shots {
             + size_of_val(&*self.cells)
     }
 
-    /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot.
+    /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot and
+    /// know nothing that is dead there.
     fn covers(&self, shot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
         if shot.frames.len as usize != state.frames().len() {
             return None;
@@ -516,9 +518,14 @@ impl Shots {
                     return None;
                 }
             }
-            if bits(shot.numbers).any(|reg| !regs[reg].is_scalar()) {
-                return None;
+            for reg in bits(shot.numbers) {
+                if !regs[reg].is_scalar() {
+                    return None;
+                }
+                ids.equal &= regs[reg].id == 0 && regs[reg].num.is_unknown();
             }
+            let kept = shot.numbers | shot.constants | shot.values | shot.pointers;
+            ids.equal &= (0..10).all(|reg| kept & 1 << reg != 0 || !regs[reg].is_readable());
             for reg in bits(shot.values) {
                 if !ids.cover(values.next()?, &regs[reg]) {
                     return None;
@@ -531,8 +538,12 @@ impl Shots {
                     return None;
                 }
             }
-            if shot.stack && !stacks.next()?.covers(&frame.stack, &mut cells, ids) {
-                return None;
+            if shot.stack {
+                if !stacks.next()?.covers(&frame.stack, &mut cells, ids) {
+                    return None;
+                }
+            } else {
+                ids.equal &= frame.stack.init.is_empty();
             }
         }
         Some(ids.equal)
@@ -556,6 +567,8 @@ impl StackShot {
         {
             return false;
         }
+        ids.equal &=
+            self.cells as usize == stack.cells.len() && self.init == stack.init && self.zero == stack.zero;
         for at in 0..self.cells as usize {
             let Some(cell) = cells.next() else { return false };
             // Most often the cells are still in the order they had.
@@ -563,6 +576,7 @@ impl StackShot {
             let value = match stack.cells.get(at).filter(same) {
                 Some(other) => other.value,
                 None => {
+                    ids.work += stack.cells.len() as u64 / 8; // it is looked for among all
                     let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
                     let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
                     value

@@ -176,19 +176,16 @@ impl Stack {
     /// The number that several constant cells or zeroes side by side make; otherwise any of that size.
     fn assembled(&self, start: u32, size: Size) -> Value {
         let end = start + size.bytes();
-        let mut number = 0u64;
-        let mut at = start;
-        while at < end {
-            if self.zero.has_all(at, at + 1) {
-                at += 1;
-                continue;
-            }
-            let cell = self.cells.iter().find(|cell| u32::from(cell.start) == at && cell.end() <= end);
-            let Some((cell, part)) = cell.and_then(|cell| Some((cell, cell.value.as_constant()?))) else {
-                return Value::scalar(Scalar::of_size(size));
-            };
-            number |= part << (8 * (at - start));
-            at = cell.end();
+        let (mut number, mut known) = (0u64, 0);
+        for cell in self.cells.iter().filter(|cell| u32::from(cell.start) >= start && cell.end() <= end) {
+            let Some(part) = cell.value.as_constant() else { return Value::scalar(Scalar::of_size(size)) };
+            number |= part << (8 * (u32::from(cell.start) - start));
+            known += u32::from(cell.size);
+        }
+        // Zero bytes lie in no cell.
+        known += (start..end).filter(|at| self.zero.has_all(*at, at + 1)).count() as u32;
+        if known < size.bytes() {
+            return Value::scalar(Scalar::of_size(size));
         }
         Value::constant(number)
     }

@@ -116,7 +116,10 @@ impl<'a> Walker<'a> {
             self.memory.close(self.node);
             let Some(path) = self.pending.pop() else { return Ok(()) };
             self.pending_bytes -= path.bytes;
-            self.spare.push(std::mem::replace(&mut state, path.state));
+            let done = std::mem::replace(&mut state, path.state);
+            if self.spare.len() < MAX_SPARE {
+                self.spare.push(done);
+            }
             self.slot = path.slot;
             self.node = path.node;
             self.history.truncate(path.history);
@@ -371,14 +374,20 @@ impl<'a> Walker<'a> {
         Ok(Next::To(self.slot + 1))
     }
 
+    /// Counts the work of going through a whole state; returns its size in bytes.
+    pub(crate) fn charge(&mut self, state: &State) -> usize {
+        let bytes = state.bytes();
+        self.copied += (bytes / size_of::<Value>()) as u64;
+        bytes
+    }
+
     /// Puts the taken way of a branch aside, after `prepare` has told its state what that means; not if that
     /// turns out to be impossible.
     fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
         let mut other = self.spare.pop().unwrap_or_default();
         other.copy_from(state);
-        let bytes = other.bytes() + size_of::<Path>();
         // Copies count whether or not they are kept: they take the time all the same.
-        self.copied += (bytes / size_of::<Value>()) as u64;
+        let bytes = self.charge(&other) + size_of::<Path>();
         if !prepare(&mut other) {
             self.spare.push(other);
             return Ok(());
@@ -403,6 +412,9 @@ impl<'a> Walker<'a> {
 
 /// The most values that may be compared and copied for each instruction that may be walked.
 const MAX_WORK: u64 = 64;
+
+/// The most states that are kept for reuse: each may be as large as any that it ever was.
+const MAX_SPARE: usize = 64;
 
 /// More ids than one instruction makes.
 const MAX_IDS: u32 = 16;

@@ -153,6 +153,20 @@ fn loops_that_may_never_end_are_found() {
 
 #[test]
 fn a_repeated_state_is_no_loop_where_something_that_matters_changed() {
+    // What was unknown in the first round is known in the second, which ends the loop.
+    let text = |load: &str, store: &str| {
+        format!(
+            "r6 = *(u64 *)(r1 + 0)\n*(u64 *)(r10 - 8) = r6\nnext: {load}\nif r6 == 5 goto +2\n{store}\ngoto next\nr0 = 0\nexit"
+        )
+    };
+    accepted("raw", &text("r0 = 0", "r6 = 5"));
+    accepted("raw", &text("r6 = *(u64 *)(r10 - 8)", "*(u64 *)(r10 - 8) = 5"));
+    accepted(
+        "tc",
+        "r2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\ncall 26\nnext: r6 = *(u8 *)(r10 - 8)\nif r6 == 0 goto +2\n\
+         *(u8 *)(r10 - 8) = 0\ngoto next\nr0 = 0\nexit",
+    );
+    refused("raw", &text("r0 = 0", "r0 = 5"), Code::Loop, "");
     // An inner loop that is entered again and again with the same counter of its own.
     accepted(
         "xdp",

@@ -472,3 +472,42 @@ fn offsets_that_turn_out_to_be_constant_are_not_forgotten() {
     safe(&format!("*(u64 *)(r10 - 8) = 1\nr2 = r10\nr2 -= r3\n{lookup}"));
     safe(&format!("*(u32 *)(r10 - 4) = 1\n*(u64 *)(r10 - 12) = 2\nr2 = r10\nr2 += -4\nr2 -= r3\n{lookup}"));
 }
+
+/// Eight functions, each with 512 numbers on its stack, the last of which goes on with `body`; the caller's
+/// first argument is in r6 all the way down.
+fn deep(body: &str) -> String {
+    let fill: String = (1..=512).map(|at| format!("*(u8 *)(r10 - {at}) = {}\n", 1 + at % 100)).collect();
+    let mut text = String::new();
+    for frame in 0..8 {
+        text += &format!("f{frame}: r6 = r1\n{fill}");
+        if frame < 7 {
+            // What a callee might read through r2 is not forgotten.
+            text += &format!("r1 = r6\nr2 = r10\ncall f{}\nexit\n", frame + 1);
+        }
+    }
+    text + body + "r0 = 0\nexit"
+}
+
+#[test]
+fn what_goes_through_whole_states_counts_against_the_limit() {
+    let stopped = |flavour, body: &str| {
+        let refusal = verified(&program(flavour, &deep(body))).err().expect("it is too much");
+        assert_eq!(refusal.code, Code::Limit, "{refusal}");
+        assert!(refusal.walked < 20_000, "after {} instructions", refusal.walked);
+    };
+    // One way of each branch is impossible, which shows only once the state was copied for it.
+    let impossible = "r1 = *(u64 *)(r6 + 0)\nr2 = r1\nr2 += 1\nif r2 & 2 goto +2\nr0 = 0\nexit\n".to_owned()
+        + &"if r1 == 4 goto never\n".repeat(3_000)
+        + "never: ";
+    stopped(BUFFER, &impossible);
+    // Each call looks for packet pointers in all frames.
+    stopped(XDP, &"r1 = r6\nr2 = 0\ncall 44\n".repeat(3_000));
+}
+
+#[test]
+fn the_furthest_offsets_are_refused_without_an_overflow() {
+    for text in ["r1 = r10\nr1 += -0x80000000", "r1 = r10\nr1 -= -0x80000000", "r1 += -0x80000000"] {
+        let refusal = verified(&program(BUFFER, &format!("{text}\nr0 = *(u8 *)(r1 + 0)\nexit")));
+        assert_eq!(refusal.expect_err("out of reach").code, Code::PointerArithmetic);
+    }
+}

@@ -11,6 +11,7 @@
 
 mod calls;
 mod flow;
+mod idioms;
 mod memory;
 mod numbers;
 mod state;
@@ -168,7 +169,8 @@ impl Generator<'_> {
 
     fn statement(&mut self, state: &mut State, number: usize) {
         match self.source.below(100) {
-            0..=29 => self.arithmetic(state),
+            0..=17 => self.arithmetic(state),
+            18..=29 => self.idiom(state),
             30..=36 => self.conversion(state),
             37..=48 => self.load(state),
             49..=60 => self.store(state),

@@ -22,16 +22,20 @@ impl Generator<'_> {
             _ => self.number(state, true),
         };
         let width = self.width();
-        let src = match self.operand(state) {
-            Operand::Imm(imm) => Operand::Imm(match op {
-                AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => imm & (width.bits() as i32 - 1),
-                AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod if imm == 0 && self.options.linux => 1,
-                _ => imm,
-            }),
-            src => src,
-        };
+        let src = self.operand(state);
+        let src = self.allowed(op, width, src);
         self.code.alu(width, op, dst, src);
         state.set(dst, Kind::Number);
+    }
+
+    /// The operand, or where verifiers refuse it with that operation, one that they do not.
+    pub(super) fn allowed(&self, op: AluOp, width: Width, operand: Operand) -> Operand {
+        let Operand::Imm(imm) = operand else { return operand };
+        Operand::Imm(match op {
+            AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => imm & (width.bits() as i32 - 1),
+            AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod if imm == 0 && self.options.linux => 1,
+            _ => imm,
+        })
     }
 
     /// One-operand arithmetic, sign extension, byte order, wide immediates.

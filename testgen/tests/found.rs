@@ -1,0 +1,65 @@
+//! Programs that once did what they should not, found by the other tests here and made small. Each must be
+//! refused, or keep to its memory and to what the verifier says of it, and agree however it is run.
+
+mod common;
+
+use common::{Lab, verified};
+use skep_isa::assemble;
+use skep_testgen::{Flavour, Host, TestProgram};
+
+/// Watches a program over a buffer of 64 bytes, if it is accepted.
+fn watch(text: &str) {
+    let insns = assemble(text).unwrap_or_else(|error| panic!("{error}"));
+    let flavour = Flavour::Buffer { len: 64 };
+    let program = TestProgram { insns, functions: vec![0], flavour };
+    let Ok(accepted) = verified(&program) else { return };
+    if let Err(reason) = Lab::new(Host::new(flavour)).agree(&program, &accepted, 200) {
+        panic!("{reason}\n{program}");
+    }
+}
+
+#[test]
+fn what_one_path_knows_of_a_dead_copy_decides_no_branch_of_another() {
+    // On the path that subtracts, r7 is at most 9 and r9 is r7 - 10: there the last comparison never holds.
+    watch(
+        "   r7 = *(u64 *)(r1 + 0x18)
+            r0 = 0
+            r9 = r7
+            if r9 s>= 10 goto meet
+            r9 -= 10
+        meet:
+            r1 = 0x100000 ll
+            if r9 == r1 goto found
+            exit
+        found:
+            r0 = 1
+            exit",
+    );
+    watch(
+        "   r8 = *(s16 *)(r1 + 0x30)
+            r0 = 0
+            *(u64 *)(r10 - 0x10) = r8
+            r7 = *(u64 *)(r10 - 0x10)
+            r8 += 0x10
+            if w7 < 0x47 goto meet
+            r0 = 2
+        meet:
+            if r8 == 0x55 goto found
+            exit
+        found:
+            r0 = 1
+            exit",
+    );
+}
+
+#[test]
+fn a_pointer_moved_by_the_smallest_immediate_is_no_surprise() {
+    watch(
+        "   r1 = r10
+            r1 += -0x80000000
+            r2 = 8
+            r3 = 0
+            call 1001
+            exit",
+    );
+}

@@ -491,7 +491,7 @@ fn deep(body: &str) -> String {
 #[test]
 fn what_goes_through_whole_states_counts_against_the_limit() {
     let stopped = |flavour, body: &str| {
-        let refusal = verified(&program(flavour, &deep(body))).err().expect("it is too much");
+        let Err(refusal) = verified(&program(flavour, &deep(body))) else { panic!("it is too much") };
         assert_eq!(refusal.code, Code::Limit, "{refusal}");
         assert!(refusal.walked < 20_000, "after {} instructions", refusal.walked);
     };

@@ -359,3 +359,32 @@ impl Parts<'_> {
         Some(HelperCall::Lookup(array, fact.key.filter(|&key| key < array.max_entries)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skep_isa::assemble;
+
+    #[test]
+    fn only_innermost_loops_are_loops() {
+        let text = "r0 = 0
+             outer: r1 = 5
+             inner: r1 += -1
+                    if r1 == 3 goto inner
+                    if r1 != 0 goto inner
+             other: r0 += 1
+                    if r0 == 7 goto other
+                    if r0 != 9 goto outer
+                    exit";
+        let insns = assemble(text).expect("assembles");
+        let facts = vec![Fact { reached: true, ..Fact::default() }; insns.len()];
+        let name = String::from("main");
+        let functions = [FunctionFacts { name, start: 0, end: insns.len() as u32, stack_bytes: 0 }];
+        let linkage = Linkage::default();
+        let parts = Parts { insns: &insns, facts: &facts, functions: &functions, linkage: &linkage };
+        let plan = Plan::new(parts).expect("a plan");
+        let loops: Vec<_> = (0..insns.len()).map(|slot| plan.loop_end(slot)).collect();
+        assert_eq!(loops, [None, None, Some(5), None, None, Some(7), None, None, None]);
+        assert!(plan.slots()[1].is_loop() && plan.is_target(1) && !plan.continues(1));
+    }
+}

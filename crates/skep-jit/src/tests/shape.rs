@@ -163,7 +163,7 @@ fn innermost_loops_begin_with_a_line_or_its_half() {
         let head = offsets[before + 2];
         // Straight after `mov r3, 5`, or moved to a place that is worth it.
         let gap = head - offsets[before + 1] - 5;
-        assert!(gap <= 21 && (gap == 0 || head % 32 == 0), "{head:#x} {gap}");
+        assert!(gap <= 21 && (gap == 0 || head.is_multiple_of(32)), "{head:#x} {gap}");
         moved += u32::from(gap > 0);
     }
     assert!(moved > 20);

@@ -151,7 +151,7 @@ mod tests {
             let padding = head_padding(start, size);
             let lines = |start: u32| (start % 64 + size).div_ceil(64);
             assert!(padding <= 21 && lines(start + padding) <= lines(start), "{start} {size}");
-            assert!(padding == 0 || (start + padding) % 32 == 0, "{start} {size}");
+            assert!(padding == 0 || (start + padding).is_multiple_of(32), "{start} {size}");
         }
     }
 

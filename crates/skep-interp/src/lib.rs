@@ -129,7 +129,7 @@ impl Interpreter {
         r1: u64,
         r2: u64,
         env: &mut RunEnv,
-        regions: &mut Regions<'_>,
+        regions: &Regions<'_>,
     ) -> Result<u64, Violation> {
         let mut watch = watch::Checking::new(&self.code, r1, env.context, regions);
         // SAFETY: this function's contract; what the verifier should have proved is checked step by step.

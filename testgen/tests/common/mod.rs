@@ -89,11 +89,11 @@ impl Lab {
         input: u64,
     ) -> Result<Outcome, String> {
         self.reset(input);
-        let mut regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000).with_source(&source.insns);
+        let regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000).with_source(&source.insns);
         let (result, state) = self.host.run(|r1, r2, env| {
             // SAFETY: the host's memory, maps and helpers live through the run; it started the run as the
             // program was verified to be started.
-            unsafe { program.run_checked(r1, r2, env, &mut regions) }
+            unsafe { program.run_checked(r1, r2, env, &regions) }
         });
         result.map(|r0| (r0, state)).map_err(|violation| violation.to_string())
     }

@@ -47,7 +47,7 @@ const HELPERS: &[(u32, HelperFn)] = &[(LOOKUP, lookup), (FILL, nothing), (READ, 
 fn checked(parts: Parts, linkage: &Linkage, r1: u64, context: u64) -> Result<u64, Violation> {
     let protos = protos();
     let by_id = |id| protos.iter().find(|proto| proto.id == id);
-    checked_with(parts, linkage, r1, context, &mut Regions::new(&by_id).with_fuel(1000))
+    checked_with(parts, linkage, r1, context, &Regions::new(&by_id).with_fuel(1000))
 }
 
 fn checked_with(
@@ -55,7 +55,7 @@ fn checked_with(
     linkage: &Linkage,
     r1: u64,
     context: u64,
-    regions: &mut Regions<'_>,
+    regions: &Regions<'_>,
 ) -> Result<u64, Violation> {
     let code = Code::new(parts, linkage).unwrap();
     let mut env = RunEnv { context, ..RunEnv::default() };
@@ -362,7 +362,7 @@ fn hosts_may_allow_more_memory() {
         let mut regions = Regions::new(&none);
         regions.allow(address, 8, rights);
         let program = [l0, l1, mov_imm(R::R0, 5), last, Insn::Exit];
-        checked_with(parts(&program), &Linkage::default(), 0, 0, &mut regions)
+        checked_with(parts(&program), &Linkage::default(), 0, 0, &regions)
     };
     assert_eq!(run(load(R::R0, R::R2, 0), Rights::READ), Ok(77));
     assert_eq!(run(store(R::R2, 0, R::R0), Rights::ALL), Ok(5));
@@ -379,8 +379,8 @@ fn branches_that_the_verifier_decided_are_decided_again() {
     let run = |cond, decided| {
         let source = with(jump(cond));
         let none = |_| None;
-        let mut regions = Regions::new(&none).with_source(&source);
-        checked_with(parts(&with(decided)), &Linkage::default(), 0, 0, &mut regions)
+        let regions = Regions::new(&none).with_source(&source);
+        checked_with(parts(&with(decided)), &Linkage::default(), 0, 0, &regions)
     };
     let goto = |offset| Insn::Jump { offset, long: false };
     assert_eq!(run(Cond::Eq, goto(1)), Ok(5));

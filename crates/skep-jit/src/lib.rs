@@ -6,10 +6,16 @@
 //!
 //! ```text
 //!   plan    where jumps lead, which loops there are, what each function saves; refuses what has no code
-//!   lower   instructions to bytes, a few taken together where that is shorter; branches left open
-//!   layout  gives each branch its length
+//!   live    which registers are still needed; what computes for nobody gets no code
+//!   lower   instructions to bytes, a few taken together (fuse) where that is shorter; branches left open
+//!   layout  gives each branch its length, and loops of several cache lines a good place
 //!   write   to a draft, at the address where the code will run
 //! ```
+//!
+//! No program makes a pass go over it more than a fixed number of times.
+//!
+//! Where [`Linkage::inline_linux_helpers`] says that the helpers are Linux's, the CPU number and look-ups in
+//! arrays ([`MapLink::inline`](skep_abi::MapLink::inline)) need no call.
 //!
 //! # Safety
 //!

@@ -1,3 +1,5 @@
+//! The C library. What its users read comes first, then a chapter for those who change it.
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! # For those who change this crate

@@ -122,7 +122,8 @@ fn llvm(flags: &[&str], input: &str) -> Option<Vec<String>> {
         let required = std::env::var_os("SKEP_REQUIRE_ALL").is_some_and(|value| value == "1");
         assert!(!required, "{LLVM_MC} not found, and SKEP_REQUIRE_ALL=1 forbids skipping");
         // Past the test harness, which swallows what passing tests print.
-        writeln!(std::io::stderr(), "SKIPPED: comparison with LLVM: {LLVM_MC} not found").expect("standard error is open");
+        writeln!(std::io::stderr(), "SKIPPED: comparison with LLVM: {LLVM_MC} not found")
+            .expect("standard error is open");
         return None;
     };
     let mut stdin = child.stdin.take().expect("piped");

@@ -33,11 +33,13 @@ struct Program {
 fn main() {
     let programs = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("programs");
     println!("cargo::rerun-if-changed={}", programs.display());
+    println!("cargo::rerun-if-env-changed=CC");
     let table: Table = serde_json::from_slice(
         &fs::read(programs.join("programs.json")).expect("bench/programs/programs.json"),
     )
     .expect("bench/programs/programs.json is a table of programs");
     compile(&programs, &table);
+    println!("cargo::rustc-env=SKEP_BENCH_COMPILER={}", compiler());
     let out = Path::new(&env::var("OUT_DIR").unwrap()).join("programs.rs");
     fs::write(out, list(&programs, &table)).expect("the build directory is writable");
 }
@@ -58,6 +60,16 @@ fn compile(programs: &Path, table: &Table) {
         }
         build.compile(&format!("skep_bench_native_{placement}"));
     }
+}
+
+/// What the native code was compiled with, for the report: the first line of its version.
+fn compiler() -> String {
+    let version = cc::Build::new().get_compiler().to_command().arg("--version").output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    version
+        .ok()
+        .and_then(|text| Some(text.lines().next()?.to_owned()))
+        .unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn list(programs: &Path, table: &Table) -> String {

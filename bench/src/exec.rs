@@ -31,6 +31,8 @@ pub struct Report {
     pub arch: &'static str,
     /// Its processor, as the system names it.
     pub cpu: String,
+    /// What the native code was compiled with (`CC` chooses), always at `-O2`.
+    pub compiler: &'static str,
     /// Placements of each engine's code.
     pub placements: usize,
     /// One row a program.
@@ -125,6 +127,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     Ok(Report {
         arch: std::env::consts::ARCH,
         cpu: cpu(),
+        compiler: env!("SKEP_BENCH_COMPILER"),
         placements: PLACEMENTS,
         geomean: against_native(&rows, &names),
         skep_against: names

@@ -40,6 +40,7 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     let mut out = String::new();
     const ENGINES: [&str; 6] = ["native", "skep", "rbpf", "sbpf-unchecked", "sbpf", "skep-interpreter"];
     writeln!(out, "{} ({}), best of {} placements, ns per run", report.cpu, report.arch, report.placements)?;
+    writeln!(out, "native: {} -O2", report.compiler)?;
     writeln!(
         out,
         "{:<16}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>8}",

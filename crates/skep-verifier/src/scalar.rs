@@ -530,35 +530,6 @@ mod tests {
         }
     }
 
-    const OPS: [AluOp; 14] = [
-        AluOp::Add,
-        AluOp::Sub,
-        AluOp::Mul,
-        AluOp::Div,
-        AluOp::Sdiv,
-        AluOp::Or,
-        AluOp::And,
-        AluOp::Lsh,
-        AluOp::Rsh,
-        AluOp::Arsh,
-        AluOp::Mod,
-        AluOp::Smod,
-        AluOp::Xor,
-        AluOp::Mov,
-    ];
-    const CONDS: [Cond; 11] = [
-        Cond::Eq,
-        Cond::Ne,
-        Cond::Gt,
-        Cond::Ge,
-        Cond::Lt,
-        Cond::Le,
-        Cond::Sgt,
-        Cond::Sge,
-        Cond::Slt,
-        Cond::Sle,
-        Cond::Set,
-    ];
     const WIDTHS: [Width; 2] = [Width::W32, Width::W64];
 
     fn sign_extend(value: u64, from: Size, width: Width) -> u64 {
@@ -594,13 +565,13 @@ mod tests {
                 let width = random.pick(&WIDTHS);
                 match random.next() % 8 {
                     0 | 1 => {
-                        let op = random.pick(&OPS);
+                        let op = random.pick(&AluOp::ALL);
                         log += &format!("\n r{a} {op:?} {width:?} r{b}");
                         known[a] = known[a].alu(op, width, &known[b]);
                         real[a] = concrete(op, width, real[a], real[b]);
                     }
                     2 => {
-                        let (op, imm) = (random.pick(&OPS), random.number() as i32 as i64 as u64);
+                        let (op, imm) = (random.pick(&AluOp::ALL), random.number() as i32 as i64 as u64);
                         log += &format!("\n r{a} {op:?} {width:?} {imm:#x}");
                         known[a] = known[a].alu(op, width, &Scalar::constant(imm));
                         real[a] = concrete(op, width, real[a], imm);
@@ -633,7 +604,7 @@ mod tests {
                         }
                     },
                     kind => {
-                        let cond = random.pick(&CONDS);
+                        let cond = random.pick(&Cond::ALL);
                         // Comparisons with numbers close by narrow most.
                         let near = real[a].wrapping_add(random.next() & 15).wrapping_sub(7);
                         let (other, value) =

@@ -44,35 +44,6 @@ impl Random {
 const LEN: u32 = 16;
 /// `r9` is the buffer, `r8` counts a loop, the others hold numbers.
 const NUMBERS: [Reg; 8] = [Reg::R0, Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5, Reg::R6, Reg::R7];
-const OPS: [AluOp; 14] = [
-    AluOp::Add,
-    AluOp::Sub,
-    AluOp::Mul,
-    AluOp::Div,
-    AluOp::Sdiv,
-    AluOp::Or,
-    AluOp::And,
-    AluOp::Lsh,
-    AluOp::Rsh,
-    AluOp::Arsh,
-    AluOp::Mod,
-    AluOp::Smod,
-    AluOp::Xor,
-    AluOp::Mov,
-];
-const CONDS: [Cond; 11] = [
-    Cond::Eq,
-    Cond::Ne,
-    Cond::Gt,
-    Cond::Ge,
-    Cond::Lt,
-    Cond::Le,
-    Cond::Sgt,
-    Cond::Sge,
-    Cond::Slt,
-    Cond::Sle,
-    Cond::Set,
-];
 
 fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
     let mut insns = vec![alu(AluOp::Mov, Reg::R9, Operand::Reg(Reg::R1))];
@@ -90,7 +61,7 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
     let (one, other) = (random.pick(&NUMBERS), random.pick(&NUMBERS));
     insns.push(alu(AluOp::Mov, one, Operand::Reg(other)));
     let checked = random.pick(&[one, other]);
-    let (cond, src) = (random.pick(&CONDS), Operand::Imm(random.imm()));
+    let (cond, src) = (random.pick(&Cond::ALL), Operand::Imm(random.imm()));
     insns.push(Insn::JumpIf { width: Width::W64, cond, dst: checked, src, offset: 1 });
     insns.push(alu(random.pick(&[AluOp::Add, AluOp::Sub]), checked, Operand::Imm(random.imm())));
     insns.push(alu(AluOp::Mov, Reg::R8, Operand::Imm(0)));
@@ -127,7 +98,7 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
     let index = random.pick(&NUMBERS);
     insns.push(Insn::JumpIf {
         width: random.pick(&[Width::W32, Width::W64]),
-        cond: random.pick(&CONDS),
+        cond: random.pick(&Cond::ALL),
         dst: index,
         src: Operand::Reg(random.pick(&NUMBERS)),
         offset: 0,
@@ -171,7 +142,7 @@ fn instruction(random: &mut Random, left: u64) -> Insn {
     let size = random.pick(&Size::ALL);
     let place = -(random.below(32 / u64::from(size.bytes())) as i16 + 1) * size.bytes() as i16;
     match random.below(12) {
-        0 | 1 => Insn::Alu { width, op: random.pick(&OPS), dst, src: operand },
+        0 | 1 => Insn::Alu { width, op: random.pick(&AluOp::ALL), dst, src: operand },
         // Copies and fixed distances tie values to each other.
         2 => Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) },
         3 => alu(random.pick(&[AluOp::Add, AluOp::Sub]), dst, Operand::Imm(random.imm())),
@@ -197,7 +168,7 @@ fn instruction(random: &mut Random, left: u64) -> Insn {
         }
         _ => {
             let offset = random.below(left.min(6) + 1) as i16;
-            Insn::JumpIf { width, cond: random.pick(&CONDS), dst, src: operand, offset }
+            Insn::JumpIf { width, cond: random.pick(&Cond::ALL), dst, src: operand, offset }
         }
     }
 }

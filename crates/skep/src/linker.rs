@@ -115,7 +115,8 @@ impl<'a> Linker<'a> {
     /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::HelperMissing`]; [`Error::Map`],
     /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::VariableSize`]; [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(self) -> Result<Module, Error> {
-        self.check_names()?;
+        let variables = self.variables();
+        self.check_names(&variables)?;
         let wanted: Vec<&str> = match &self.only {
             Some(name) => vec![name],
             None => self.object.programs(),
@@ -131,7 +132,6 @@ impl<'a> Linker<'a> {
             self.check_helpers(&program)?;
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
-        let variables = self.variables();
         let maps = self.create_maps(&variables)?;
         let linkage = self.linkage(&maps);
         let programs = verified
@@ -141,7 +141,7 @@ impl<'a> Linker<'a> {
         Ok(Module { programs, maps, variables })
     }
 
-    fn check_names(&self) -> Result<(), Error> {
+    fn check_names(&self, variables: &[Variable]) -> Result<(), Error> {
         let unknown = |what, name: &String, known: Vec<String>| {
             let name = name.clone();
             if known.contains(&name) { Ok(()) } else { Err(Error::Unknown { what, name, known }) }
@@ -153,7 +153,6 @@ impl<'a> Linker<'a> {
         if let Some(map) = self.max_entries.keys().find(|name| self.given.contains_key(*name)) {
             return Err(Error::GivenMap { map: map.clone(), what: "max_entries".to_owned() });
         }
-        let variables = self.variables();
         for (name, bytes) in &self.variables {
             unknown("variable", name, variables.iter().map(|variable| variable.name.clone()).collect())?;
             if let Some(variable) = variables.iter().find(|v| v.name == *name && v.size != bytes.len()) {

@@ -2,7 +2,7 @@
 
 use crate::{Error, Runtime};
 use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
-use skep_isa::{CallTarget, Insn};
+use skep_isa::Insn;
 use skep_verifier::{Config, Unverified, Verified};
 use std::path::Path;
 use std::sync::Arc;
@@ -182,14 +182,9 @@ fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
     let mut starts: Vec<u32> = insns
         .iter()
         .enumerate()
-        .filter_map(|(slot, insn)| match insn {
-            Insn::Call { target: CallTarget::Local(offset) } => {
-                u32::try_from(slot as i64 + 1 + i64::from(*offset))
-                    .ok()
-                    .filter(|at| (*at as usize) < insns.len())
-            }
-            _ => None,
-        })
+        .filter(|(_, insn)| matches!(insn, Insn::Call { .. }))
+        .filter_map(|(slot, insn)| insn.function_target(slot).filter(|target| *target < insns.len()))
+        .filter_map(|target| u32::try_from(target).ok())
         .chain([0])
         .collect();
     starts.sort_unstable();

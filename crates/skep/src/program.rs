@@ -6,7 +6,7 @@
 use crate::packet::Packet;
 use crate::runtime::Shared;
 use crate::{Error, Runtime};
-use skep_abi::{Context, Entry, Linkage, ProgramType, RunEnv, SkbContext, XdpContext};
+use skep_abi::{Entry, Linkage, ProgramType, RunEnv, SkbContext, XDP, XdpContext};
 use skep_interp::Interpreter;
 use skep_jit::Compiled;
 use skep_maps::Map;
@@ -80,10 +80,11 @@ impl Program {
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
         let interpreter = Interpreter::new(&verified, linkage)
             .map_err(|source| Error::Interpret { program: name(), source })?;
-        let kind = match (verified.program_type().context, verified.entry()) {
-            (_, Entry::Buffer { len }) => Kind::Buffer(len),
-            (Context::Struct(layout), _) if layout.name == "xdp_md" => Kind::Xdp,
-            _ => Kind::Skb,
+        // Types are those of `skep_abi::TYPES` alone, so which one it is is a matter of its address.
+        let kind = match verified.entry() {
+            Entry::Buffer { len } => Kind::Buffer(len),
+            Entry::Context if std::ptr::eq(verified.program_type(), &XDP) => Kind::Xdp,
+            Entry::Context => Kind::Skb,
         };
         let shared = Arc::clone(shared);
         Ok(Self {

@@ -67,8 +67,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let object = Object::open(&args.object)?;
     let name = choose(&object, args.prog.as_deref())?;
     match (&args.pcap, &args.data_in) {
-        (Some(_), _) => over_capture(args, &object, &name),
-        (None, Some(_)) => on_data(args, &object, &name),
+        (Some(path), _) => over_capture(args, path, &object, &name),
+        (None, Some(path)) => on_data(args, path, &object, &name),
         (None, None) => Err(Failure::Usage("nothing to run on: give --pcap or --data-in".into())),
     }
 }
@@ -108,8 +108,7 @@ struct Counts {
     interrupted: bool,
 }
 
-fn over_capture(args: &Args, object: &Object, name: &str) -> Result<(), Failure> {
-    let path = args.pcap.as_ref().expect("the caller looked");
+fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), Failure> {
     // The capture first: a typing mistake in its name should not cost a load.
     let mut reader = Reader::open(path)?;
     let (runtime, module) = load(args, object, name, 0, false)?;
@@ -271,8 +270,7 @@ fn compare(
     Ok((jit.timing(), interpreter.timing()))
 }
 
-fn on_data(args: &Args, object: &Object, name: &str) -> Result<(), Failure> {
-    let path = args.data_in.as_ref().expect("the caller looked");
+fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), Failure> {
     let data = std::fs::read(path)
         .map_err(|source| Failure::Refused(format!("cannot read {}: {source}", path.display())))?;
     let len = u32::try_from(data.len())

@@ -3,7 +3,7 @@
 //! Code that runs on many threads at once often wants what a kernel gets from its CPU number: a small dense
 //! number that no other thread has at the same moment, to index private counters, caches and statistics
 //! without atomics. User space has no such number, because the scheduler moves a thread between two
-//! instructions. [`Slots`] makes one: every thread that enters claims a *slot* for itself, the lowest that is
+//! instructions. [`Domain`] makes one: every thread that enters claims a *slot* for itself, the lowest that is
 //! free, and keeps it until it ends. To find its own slot again costs a thread about a nanosecond.
 //!
 //! Today this crate is that registry and nothing more; read sections, grace periods of two flavours (normal
@@ -12,10 +12,10 @@
 //! # Example
 //!
 //! ```
-//! use skep_rcu::{Error, Slots};
+//! use skep_rcu::{Error, Domain};
 //!
 //! # fn main() -> Result<(), Error> {
-//! let slots = Slots::new(2)?;
+//! let slots = Domain::new(2)?;
 //!
 //! let here = slots.enter()?; // the lowest free slot
 //! assert_eq!(here.number(), 0);
@@ -35,7 +35,7 @@
 //!
 //! # What is promised
 //!
-//! - While a [`SlotGuard`] lives, no other thread has a guard of the same instance with the same number.
+//! - While a [`Section`] lives, no other thread has a guard of the same instance with the same number.
 //! - What a thread wrote before it gave a slot back is visible to the next thread that claims that slot: data
 //!   indexed by slot needs no other synchronisation between its successive owners.
 //! - Instances are independent: a thread may be inside several at once, each with its own numbers, and an
@@ -50,10 +50,34 @@
 //! - The *first* entry of a thread allocates and is not for signal handlers; later entries are plain loads and
 //!   stores and nest properly when a handler interrupts them.
 
+mod barrier;
 mod bitmap;
-mod claim;
-mod error;
-mod slots;
+mod inbox;
+mod readers;
+mod sync;
 
+#[cfg(not(loom))]
+mod claim;
+#[cfg(not(loom))]
+mod domain;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod fork;
+#[cfg(not(loom))]
+mod keeper;
+#[cfg(not(loom))]
+mod section;
+#[cfg(not(loom))]
+mod signals;
+#[cfg(not(loom))]
+mod stats;
+
+#[cfg(not(loom))]
+pub use domain::{Builder, Cookie, Domain, Grace, MAX_SLOTS};
+#[cfg(not(loom))]
 pub use error::Error;
-pub use slots::{MAX_SLOTS, SlotGuard, Slots};
+#[cfg(not(loom))]
+pub use section::{Reader, Section, SleepableSection};
+#[cfg(not(loom))]
+pub use stats::{KeeperState, Stats};

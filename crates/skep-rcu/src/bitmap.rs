@@ -119,3 +119,59 @@ mod tests {
         assert_eq!(bitmap.taken().collect::<Vec<_>>(), expected);
     }
 }
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::model::model;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn loom_a_slot_has_one_owner_at_a_time_and_the_next_one_sees_what_it_wrote() {
+        model(|| {
+            let shared = Arc::new((Bitmap::new(2), [UnsafeCell::new(0u32), UnsafeCell::new(0u32)]));
+            let work = |shared: &(Bitmap, [UnsafeCell<u32>; 2])| {
+                let (bitmap, cells) = shared;
+                let number = bitmap.claim().expect("two threads, two slots");
+                // loom reports two threads in one cell at once, and accesses without an order.
+                // SAFETY: what the model proves.
+                cells[number as usize].with_mut(|cell| unsafe { *cell += 1 });
+                bitmap.release(number);
+                let again = bitmap.claim().expect("two threads, two slots");
+                // SAFETY: as above.
+                cells[again as usize].with_mut(|cell| unsafe { *cell += 1 });
+                bitmap.release(again);
+            };
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || work(&other));
+            work(&shared);
+            thread.join().unwrap();
+            assert_eq!(shared.0.count(), 0);
+            // SAFETY: the other thread was joined.
+            let total: u32 = shared.1.iter().map(|cell| cell.with(|cell| unsafe { *cell })).sum();
+            assert_eq!(total, 4);
+        });
+    }
+
+    #[test]
+    fn loom_when_more_threads_want_a_slot_than_there_are_one_gets_none_or_both_take_turns() {
+        model(|| {
+            let shared = Arc::new((Bitmap::new(1), UnsafeCell::new(0u32)));
+            let work = |shared: &(Bitmap, UnsafeCell<u32>)| {
+                let Some(number) = shared.0.claim() else { return false };
+                // SAFETY: what the model proves.
+                shared.1.with_mut(|cell| unsafe { *cell += 1 });
+                shared.0.release(number);
+                true
+            };
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || work(&other));
+            let here = work(&shared);
+            let there = thread.join().unwrap();
+            assert!(here || there);
+            assert_eq!(shared.0.claim(), Some(0));
+        });
+    }
+}

@@ -12,7 +12,7 @@ use crate::claim;
 use crate::fork::Witness;
 use crate::inbox::{GRACES, Mode, Queue, State};
 use crate::keeper::{Keeper, Settings};
-use crate::readers::{FLAVOURS, Readers};
+use crate::readers::Readers;
 use crate::section::{Reader, Section, SleepableSection};
 use crate::{Error, Stats};
 
@@ -421,5 +421,3 @@ impl Patience {
         self.0 = self.0.saturating_add(1);
     }
 }
-
-const _: () = assert!(FLAVOURS == 2);

@@ -126,6 +126,11 @@ impl Inbox {
         !empty.is_empty()
     }
 
+    /// Whether something was added since the last `take`.
+    pub(crate) fn has_news(&self) -> bool {
+        self.lock().news
+    }
+
     /// Sleeps until there is news, or for so long. Returns at once if there is any. `true` where there is.
     pub(crate) fn park(&self, at_most: Option<Duration>) -> bool {
         let mut state = self.lock();
@@ -243,3 +248,6 @@ impl Batches {
         self.0.iter().all(VecDeque::is_empty)
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;

@@ -50,9 +50,14 @@
 //! - The *first* entry of a thread allocates and is not for signal handlers; later entries are plain loads and
 //!   stores and nest properly when a handler interrupts them.
 
+// With `--cfg loom` there are only the parts that have models, and not all of these is used.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
 mod barrier;
 mod bitmap;
 mod inbox;
+#[cfg(all(test, loom))]
+mod model;
 mod readers;
 mod sync;
 

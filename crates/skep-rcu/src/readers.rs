@@ -27,7 +27,7 @@
 //!
 //! What would break it: a nested entry that stores a newer epoch; an epoch that is ahead of the real one; a cookie
 //! taken before the unlinking; cookies counted by each thread for itself; the epoch read after the fence. There is
-//! a model of each in `models.rs`, and each must fail.
+//! a model of each in `readers/models.rs`, and each must fail.
 
 use crate::barrier::Barrier;
 use crate::bitmap::Bitmap;
@@ -359,3 +359,6 @@ fn records(count: usize) -> Box<[Record]> {
     };
     (0..count).map(record).collect()
 }
+
+#[cfg(all(test, loom))]
+mod models;

@@ -29,35 +29,45 @@ fn main() -> Result<(), Error> {
 }
 
 fn sections(domain: &Domain) -> Result<(), Error> {
-    let shared = AtomicU64::new(1);
-    let look = || black_box(shared.load(Ordering::Relaxed));
+    // Once with hardly anything inside, and once around a call through a pointer, as of compiled code.
+    let word = AtomicU64::new(1);
+    let called: fn(&AtomicU64) -> u64 = black_box(callee);
+    measure("nothing inside", domain, || {})?;
+    measure("around a call", domain, || {
+        called(&word);
+    })
+}
+
+#[inline(never)]
+fn callee(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+fn measure(what: &str, domain: &Domain, inside: impl Fn()) -> Result<(), Error> {
+    const TIMES: u32 = 50_000_000;
     let reader = domain.reader()?;
-    let bare = best(100_000_000, || {
-        look();
-    });
-    let closure = best(100_000_000, || {
-        reader.read(look);
-    });
-    let guard = best(100_000_000, || {
+    let bare = best(TIMES, &inside);
+    let closure = best(TIMES, || reader.read(&inside));
+    let guard = best(TIMES, || {
         let section = reader.enter();
-        look();
+        inside();
+        drop(section);
+    });
+    let lookup = best(TIMES, || {
+        let section = domain.enter();
+        inside();
         drop(section);
     });
     let outer = reader.enter();
-    let nested = best(100_000_000, || {
-        reader.read(look);
-    });
+    let nested = best(TIMES, || reader.read(&inside));
     drop(outer);
-    let lookup = best(100_000_000, || {
-        let section = domain.enter();
-        look();
-        drop(section);
-    });
-    println!("  a load alone                {bare:8.2} ns");
-    println!("  reader.read(closure)        {closure:8.2} ns, section alone {:.2}", closure - bare);
-    println!("  reader.enter()              {guard:8.2} ns, section alone {:.2}", guard - bare);
-    println!("  reader.read, nested         {nested:8.2} ns, section alone {:.2}", nested - bare);
-    println!("  domain.enter(), looked up   {lookup:8.2} ns, section alone {:.2}", lookup - bare);
+    println!("  sections, {what} ({bare:.2} ns without any): ns with, and the difference");
+    let row = |name: &str, with: f64| println!("    {name:28}{with:8.2} {:8.2}", with - bare);
+    row("reader.read(closure)", closure);
+    row("reader.enter()", guard);
+    row("domain.enter(), looked up", lookup);
+    row("reader.read(closure), nested", nested);
     Ok(())
 }
 

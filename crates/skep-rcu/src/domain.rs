@@ -107,6 +107,7 @@ impl Domain {
     /// # Errors
     ///
     /// As [`enter`](Self::enter).
+    #[inline]
     pub fn reader(&self) -> Result<Reader<'_>, Error> {
         Ok(Reader::new(&self.readers, claim::claim(&self.readers)?))
     }

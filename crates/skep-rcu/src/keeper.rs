@@ -222,7 +222,7 @@ impl Keeper {
             waiting: queued.saturating_sub(finished),
             finished,
             panicked: self.panicked.load(Ordering::Relaxed),
-            cookies: self.readers.epoch() - 1,
+            cookies: self.readers.cookies(),
             grace_periods: self.grace_periods.load(Ordering::Relaxed),
             scans: self.scans.load(Ordering::Relaxed),
             wakes,

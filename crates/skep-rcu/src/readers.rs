@@ -47,6 +47,9 @@ const ORPHAN: u64 = 1 << 63;
 /// The epoch before the first cookie. Not 0: that is the word of a record that is outside.
 const FIRST: u64 = 1;
 
+/// Set in all epochs and cookies of a domain whose readers must fence: who has read the epoch need not read a flag.
+const FENCED: u64 = 1 << 63;
+
 /// What all threads of a domain share.
 pub(crate) struct Readers {
     /// Alone in its cache lines: every outermost entry reads it.
@@ -73,7 +76,6 @@ pub(crate) struct Record {
     /// The `Readers` it is part of; null before the first claim.
     home: AtomicPtr<Readers>,
     number: AtomicU32,
-    fenced: AtomicBool,
 }
 
 #[repr(align(128))]
@@ -81,9 +83,10 @@ struct Padded<T>(T);
 
 impl Readers {
     pub(crate) fn new(limit: u32, barrier: Barrier) -> Self {
+        let first = if barrier.readers_fence() { FENCED | FIRST } else { FIRST };
         Self {
-            epoch: Padded(AtomicU64::new(FIRST)),
-            completed: Padded([AtomicU64::new(FIRST), AtomicU64::new(FIRST)]),
+            epoch: Padded(AtomicU64::new(first)),
+            completed: Padded([AtomicU64::new(first), AtomicU64::new(first)]),
             closed: AtomicBool::new(false),
             barrier,
             slots: Bitmap::new(limit),
@@ -106,7 +109,6 @@ impl Readers {
         // Relaxed: read by the owner only; the bitmap orders successive owners.
         record.home.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
         record.number.store(number, Ordering::Relaxed);
-        record.fenced.store(self.barrier.readers_fence(), Ordering::Relaxed);
         Some(record)
     }
 
@@ -153,6 +155,7 @@ impl Readers {
             // this epoch is not found by this section.
             record.begin(flavour, self.epoch.0.load(Ordering::Acquire));
         } else {
+            seldom();
             let extra = &record.extra[flavour];
             // Relaxed, both: only this thread uses it. A signal handler in between puts back what it found.
             extra.store(extra.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -223,9 +226,10 @@ impl Readers {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
+    /// How many cookies there have been.
+    pub(crate) fn cookies(&self) -> u64 {
         // Relaxed: a statistic.
-        self.epoch.0.load(Ordering::Relaxed)
+        (self.epoch.0.load(Ordering::Relaxed) & !FENCED) - FIRST
     }
 }
 
@@ -239,7 +243,6 @@ impl Record {
             held: AtomicU64::new(0),
             home: AtomicPtr::new(std::ptr::null_mut()),
             number: AtomicU32::new(0),
-            fenced: AtomicBool::new(false),
         }
     }
 
@@ -261,8 +264,8 @@ impl Record {
         // Release, not Relaxed, pairs with the Acquire in `oldest`: a scan that finds this word did not see
         // the 0 of the section before, and must know all the same that it is over. It costs nothing on x86-64.
         self.words[flavour].store(epoch, Ordering::Release);
-        // Relaxed: the same for the life of the domain.
-        if self.fenced.load(Ordering::Relaxed) {
+        if epoch & FENCED != 0 {
+            seldom();
             // Pairs with the fence in `Barrier::heavy`.
             fence(Ordering::SeqCst);
         } else {
@@ -281,10 +284,11 @@ impl Record {
             self.words[flavour].store(0, Ordering::Release);
             return false;
         }
+        seldom();
         self.leave_nested(flavour, extra)
     }
 
-    #[inline]
+    #[inline(always)]
     fn leave_nested(&self, flavour: usize, extra: u64) -> bool {
         if extra != ORPHAN {
             self.extra[flavour].store(extra - 1, Ordering::Relaxed);
@@ -329,6 +333,11 @@ impl Record {
     }
 }
 
+/// Tells the compiler which branch to move out of the way: a taken jump costs as much as a store.
+#[cold]
+#[inline]
+fn seldom() {}
+
 /// Zeroed memory from the allocator: records that nobody claims never become memory, however many there are.
 #[cfg(not(loom))]
 fn records(count: usize) -> Box<[Record]> {
@@ -355,7 +364,6 @@ fn records(count: usize) -> Box<[Record]> {
         held: AtomicU64::new(0),
         home: AtomicPtr::new(std::ptr::null_mut()),
         number: AtomicU32::new(0),
-        fenced: AtomicBool::new(true),
     };
     (0..count).map(record).collect()
 }

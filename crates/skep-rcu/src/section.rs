@@ -64,6 +64,7 @@ impl<'a> SleepableSection<'a> {
 
 impl<'a> Reader<'a> {
     /// `record` is the calling thread's.
+    #[inline]
     pub(crate) fn new(readers: &'a Readers, record: &'a Record) -> Self {
         record.hold();
         Self { readers, record, own_thread: PhantomData }

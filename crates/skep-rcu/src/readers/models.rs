@@ -257,7 +257,7 @@ fn loom_finds_the_fault_in_stamps_that_each_thread_counts_for_itself() {
             Barrier::Fences,
             |world, record| {
                 // This thread has counted three moments of its own.
-                record.begin(NORMAL, 4);
+                record.begin(NORMAL, FENCED | 4);
                 world.read(world.find());
                 record.leave(NORMAL);
             },

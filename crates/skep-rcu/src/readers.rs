@@ -48,7 +48,7 @@ const ORPHAN: u64 = 1 << 63;
 const FIRST: u64 = 1;
 
 /// Set in all epochs and cookies of a domain whose readers must fence: who has read the epoch need not read a flag.
-const FENCED: u64 = 1 << 63;
+pub(crate) const FENCED: u64 = 1 << 63;
 
 /// What all threads of a domain share.
 pub(crate) struct Readers {

@@ -8,7 +8,7 @@ use loom::thread;
 use super::*;
 use crate::barrier::Barrier;
 use crate::model::{model, must_fail};
-use crate::readers::Readers;
+use crate::readers::{FENCED, Readers};
 
 /// Takes until it has had `count` pieces of work, sleeping by `park` in between.
 fn keep(inbox: &Inbox, count: usize, park: impl Fn(&Inbox)) {
@@ -79,7 +79,7 @@ fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
                 loop {
                     inbox.take(&mut Fresh::default());
                     scan(&keeper);
-                    if readers.passed(2, NORMAL) {
+                    if readers.passed(FENCED | 2, NORMAL) {
                         return;
                     }
                     inbox.park(None);

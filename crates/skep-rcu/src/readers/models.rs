@@ -293,6 +293,23 @@ fn loom_finds_the_fault_in_a_scan_without_a_fence() {
 }
 
 #[test]
+fn loom_finds_the_fault_in_a_reader_without_a_fence() {
+    must_fail(
+        RACE,
+        two(
+            Barrier::Fences,
+            |world, record| {
+                let epoch = world.readers.epoch.0.load(Ordering::Acquire);
+                record.words[NORMAL].store(epoch, Ordering::Release);
+                world.read(world.find());
+                record.leave(NORMAL);
+            },
+            |world| world.update(NORMAL),
+        ),
+    );
+}
+
+#[test]
 fn loom_finds_the_fault_in_a_scan_that_reads_the_epoch_after_the_words() {
     must_fail(RACE, || {
         let world = World::new(Barrier::Fences);

@@ -21,7 +21,7 @@ fn until(word: &AtomicU64, value: u64) {
     let mut spins = 0u32;
     while word.load(Ordering::Acquire) != value {
         spins += 1;
-        if spins % 2000 == 0 {
+        if spins.is_multiple_of(2000) {
             thread::yield_now();
         }
         hint::spin_loop();

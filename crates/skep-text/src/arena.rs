@@ -36,6 +36,7 @@ use crate::occupancy::{Backing, Occupancy};
 use crate::pack::Pack;
 use crate::place::Place;
 use crate::range::Reservation;
+use crate::seen::{Missed, Seen};
 use crate::sync_core::SyncCore;
 use crate::text::Draft;
 use crate::{CHUNK_BYTES, Config, PACK_BYTES, arch, procfs};
@@ -59,7 +60,7 @@ impl Arena {
     /// [`Error::TooSmall`] when the configuration has no room for one pack, [`Error::System`] when the system refuses
     /// something; its text says what to change.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let Config { reserve, limit, near } = config;
+        let Config { reserve, limit, near, seen } = config;
         let reserve = reserve.min(arch::MAX_RANGE);
         for (setting, bytes) in [("Config::reserve", reserve), ("Config::limit", limit)] {
             if bytes < PACK_BYTES {
@@ -68,6 +69,8 @@ impl Arena {
         }
         let sync_core = SyncCore::register()?;
         let witness = Witness::new()?;
+        let anonymous = seen.perf_map || seen.gdb;
+        let seen = Seen::open(&seen)?;
         let reservation = Reservation::new(reserve / PACK_BYTES * PACK_BYTES, near)?;
         let slots = reservation.slots().len() / PACK_BYTES;
         let state = State {
@@ -84,6 +87,8 @@ impl Arena {
             texts: AtomicUsize::new(0),
             sync_core,
             witness,
+            seen,
+            anonymous,
             reservation,
         };
         shared.add_pack(&shared.lock_growth())?;
@@ -134,6 +139,17 @@ impl Arena {
         Occupancy { huge_bytes: procfs::huge_bytes(&self.range()), ..occupancy }
     }
 
+    /// Whether profilers or debuggers are told about texts, so that it is worth giving these
+    /// [names](Draft::set_name).
+    pub fn is_seen(&self) -> bool {
+        self.shared.seen.is_on()
+    }
+
+    /// The files for profilers that lack texts because they could not be written any more. Empty when all is well.
+    pub fn missed(&self) -> Vec<Missed> {
+        self.shared.seen.missed()
+    }
+
     /// The reserved range of addresses. All code of this arena is in it.
     pub fn range(&self) -> Range<usize> {
         self.shared.reservation.slots().clone()
@@ -161,6 +177,9 @@ pub(crate) struct Shared {
     pub(crate) texts: AtomicUsize,
     pub(crate) sync_core: SyncCore,
     pub(crate) witness: Witness,
+    pub(crate) seen: Seen,
+    /// Whether code memory must be anonymous, for the perf map to be read and for GDB to set breakpoints.
+    anonymous: bool,
     /// Dropped last: everything else is mapped inside.
     pub(crate) reservation: Reservation,
 }
@@ -243,7 +262,7 @@ impl Shared {
         };
         let place = self.reservation.slots().start + slot * PACK_BYTES;
         // SAFETY: the slots were free and are now ours.
-        let result = unsafe { Pack::new(place, len) };
+        let result = unsafe { Pack::new(place, len, self.anonymous) };
         if result.is_err() {
             self.lock_state().give_back(slot, wanted);
         }

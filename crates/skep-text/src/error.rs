@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// Why code memory could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +72,18 @@ pub enum Error {
     )]
     Forked,
 
+    /// A file for profilers is there already, and is not one that may be written.
+    #[error(
+        "{} {found}, so names and addresses of code are not written there; remove it, or choose another directory for \
+         Config::jitdump, or leave Config::perf_map off", path.display()
+    )]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        found: &'static str,
+    },
+
     /// The operating system refused something that code memory needs.
     #[error("{step} failed: {error}; {}", step.remedy(error))]
     System {
@@ -106,6 +119,12 @@ pub enum Step {
     WatchForks,
     /// Making other CPUs drop instructions fetched before (`membarrier`, SYNC_CORE).
     SyncCores,
+    /// Opening or making the perf map, `/tmp/perf-PID.map`.
+    OpenPerfMap,
+    /// Making the jitdump, `jit-PID.dump`, in the directory that the host chose.
+    OpenJitdump,
+    /// Mapping the jitdump executable, by which `perf` recognises it.
+    MarkJitdump,
 }
 
 impl Step {
@@ -138,6 +157,17 @@ impl Step {
             Self::HideFromChildren | Self::WatchForks | Self::SealFile => {
                 "Linux 5.1 or later is needed, and a system call filter that lets madvise and fcntl through"
             }
+            Self::OpenPerfMap => {
+                "the file is /tmp/perf-PID.map: remove what is there already (a link, another user's file), make /tmp \
+                 writable, or leave Config::perf_map off"
+            }
+            Self::OpenJitdump => {
+                "give Config::jitdump a directory that exists and that this process may write to, with room for the file"
+            }
+            Self::MarkJitdump => {
+                "give Config::jitdump a directory on a file system that is not mounted noexec, and allow executable \
+                 mappings of files in the sandbox or security policy"
+            }
             Self::SyncCores => {
                 "Linux 4.16 or later with CONFIG_MEMBARRIER is needed on this architecture: allow membarrier in \
                  the sandbox's system call filter"
@@ -159,6 +189,9 @@ impl fmt::Display for Step {
             Self::MapExecutable => "mapping the executable view of code memory",
             Self::WatchForks => "setting up the detection of forks",
             Self::SyncCores => "synchronising the instruction streams of other CPUs",
+            Self::OpenPerfMap => "opening the perf map",
+            Self::OpenJitdump => "making the jitdump",
+            Self::MarkJitdump => "mapping the jitdump executable",
         })
     }
 }

@@ -61,7 +61,12 @@
 //! - A place is reused as soon as its text is dropped; that nobody runs it any more is for the caller to see to.
 //!   Deferring it until every thread has left is to come, behind the same interface.
 //! - Packs are on ordinary pages; [`Occupancy::huge_bytes`] says what the kernel made of them.
-//! - Code that runs cannot be patched, and profilers and debuggers are not told about it.
+//! - Code that runs cannot be patched.
+//!
+//! # Profilers and debuggers
+//!
+//! They see addresses without names, unless the host asks for one of [`Config::perf_map`], [`Config::jitdump`] and
+//! [`Config::gdb`] and gives its texts names by [`Draft::set_name`].
 //!
 //! # After `fork`
 //!
@@ -84,6 +89,7 @@ mod pack;
 mod place;
 mod procfs;
 mod range;
+mod seen;
 mod sync_core;
 mod text;
 
@@ -91,6 +97,7 @@ pub use arena::Arena;
 pub use config::Config;
 pub use error::{Error, Step};
 pub use occupancy::{Backing, Occupancy};
+pub use seen::{Missed, Tool};
 pub use text::{Draft, Text};
 
 /// Bytes in a chunk, the unit that code memory is dealt out in, and the alignment of every text.

@@ -37,7 +37,8 @@ use crate::{PACK_BYTES, arch, range};
 /// Memory with an executable and a writable view, filled with traps at birth.
 pub(crate) struct Pack {
     executable: Range<usize>,
-    writable: WritableView,
+    /// None for anonymous memory.
+    writable: Option<WritableView>,
 }
 
 impl Pack {
@@ -46,9 +47,33 @@ impl Pack {
     /// # Safety
     ///
     /// `place` and the `len` bytes after it belong to a reservation of the caller's and are unused.
-    pub(crate) unsafe fn new(place: usize, len: usize) -> Result<Self, Error> {
+    pub(crate) unsafe fn new(place: usize, len: usize, anonymous: bool) -> Result<Self, Error> {
+        if anonymous {
+            // SAFETY: the caller's.
+            return unsafe { Self::anonymous(place, len) };
+        }
         // SAFETY: the caller's.
         unsafe { Self::with_file(place, len) }.map(|(pack, _descriptors)| pack)
+    }
+
+    /// As [`new`](Self::new), of private anonymous memory without a writable view: what perf looks up in its map, and
+    /// what GDB can set breakpoints in.
+    unsafe fn anonymous(place: usize, len: usize) -> Result<Self, Error> {
+        let len = len.next_multiple_of(page_size());
+        let at = ptr::without_provenance_mut(place);
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        // SAFETY: MAP_FIXED replaces part of the caller's reservation, which nothing uses.
+        unsafe { mm::mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::EXEC, flags) }
+            .during(Step::MapExecutable)?;
+        let pack = Self { executable: place..place + len, writable: None };
+        match write_by_force(place, &arch::TRAP.repeat(len / arch::TRAP.len())) {
+            Ok(()) => Ok(pack),
+            Err(errno) => {
+                // SAFETY: the mapping made above.
+                let _ = unsafe { pack.unmap() };
+                Err(errno).during(Step::AllocateFile)
+            }
+        }
     }
 
     /// As [`new`](Self::new), with the descriptors, which must not outlive the caller.
@@ -73,7 +98,7 @@ impl Pack {
             .during(Step::MapExecutable)?;
         // SAFETY: both views are of the same `len` bytes.
         unsafe { arch::publish(writable.start.as_ptr(), ptr::without_provenance(place), len) };
-        Ok((Self { executable: place..place + len, writable }, [file, read_only]))
+        Ok((Self { executable: place..place + len, writable: Some(writable) }, [file, read_only]))
     }
 
     /// Where the code is executed.
@@ -84,8 +109,11 @@ impl Pack {
     /// The same byte in the writable view as `address` is in the executable one.
     pub(crate) fn writable_at(&self, address: usize) -> NonNull<u8> {
         debug_assert!(self.executable.contains(&address));
-        // SAFETY: the views have the same length, and the caller's address is in the first.
-        unsafe { self.writable.start.add(address - self.executable.start) }
+        match &self.writable {
+            // SAFETY: the views have the same length, and the caller's address is in the first.
+            Some(view) => unsafe { view.start.add(address - self.executable.start) },
+            None => NonNull::new(ptr::with_exposed_provenance_mut(address)).expect("not at null"),
+        }
     }
 
     /// Makes the place inaccessible again and lets the memory go. Gives the pack back when the system refuses.
@@ -149,6 +177,15 @@ impl Drop for WritableView {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and the pack that goes with it has no users left. A failure leaks addresses.
         let _ = unsafe { mm::munmap(ptr::without_provenance_mut(self.whole.start), self.whole.len()) };
+    }
+}
+
+/// Writes where this process may only read and execute, through /proc/self/mem.
+pub(crate) fn write_by_force(place: usize, bytes: &[u8]) -> rustix::io::Result<()> {
+    let file = fs::open("/proc/self/mem", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    match rustix::io::pwrite(file, bytes, place as u64)? {
+        count if count == bytes.len() => Ok(()),
+        _ => Err(Errno::NOMEM),
     }
 }
 
@@ -245,7 +282,7 @@ mod tests {
     #[test]
     fn a_pack_is_full_of_traps_at_birth_in_both_views() {
         let (pack, _files, _reservation) = open_pack();
-        for start in [pack.executable.start, pack.writable.start.as_ptr().addr()] {
+        for start in [pack.executable.start, pack.writable.as_ref().unwrap().start.as_ptr().addr()] {
             // SAFETY: a view of a live pack that nobody writes.
             let bytes =
                 unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(start), PACK_BYTES) };
@@ -258,7 +295,7 @@ mod tests {
     #[test]
     fn the_writable_view_is_nowhere_near_the_executable_one() {
         let (pack, _files, _reservation) = open_pack();
-        let distance = pack.executable.start.abs_diff(pack.writable.start.as_ptr().addr());
+        let distance = pack.executable.start.abs_diff(pack.writable.as_ref().unwrap().start.as_ptr().addr());
         assert!(distance > 1 << 31, "{distance:#x}");
         // SAFETY: nobody uses the pack.
         assert!(unsafe { pack.unmap() }.is_ok());
@@ -267,7 +304,7 @@ mod tests {
     #[test]
     fn each_view_has_the_same_place_within_a_huge_page() {
         let (pack, _files, _reservation) = open_pack();
-        assert!(pack.writable.start.as_ptr().addr().is_multiple_of(PACK_BYTES));
+        assert!(pack.writable.as_ref().unwrap().start.as_ptr().addr().is_multiple_of(PACK_BYTES));
         assert!(pack.executable.start.is_multiple_of(PACK_BYTES));
         // SAFETY: nobody uses the pack.
         assert!(unsafe { pack.unmap() }.is_ok());

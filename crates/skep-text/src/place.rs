@@ -15,8 +15,9 @@ use std::sync::atomic::Ordering;
 
 use crate::arena::{Mapped, PACK_CHUNKS, Shared, Slot};
 use crate::chunks::Block;
-use crate::error::Error;
-use crate::pack::Pack;
+use crate::error::{During, Error, Step};
+use crate::pack::{self, Pack};
+use crate::seen;
 use crate::{CHUNK_BYTES, PACK_BYTES, arch};
 
 /// Bytes of code memory that somebody owns. Dropping it gives them back.
@@ -82,11 +83,23 @@ impl Place {
         self.stage = Stage::Text;
         // Relaxed, here and wherever texts are counted: a statistic that orders nothing.
         self.shared.texts.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: this place owns its bytes, nobody runs them yet, and `code` is as long.
-        unsafe { self.writable.copy_from_nonoverlapping(NonNull::from(code).cast(), code.len()) };
+        if self.writable.addr().get() == self.address {
+            pack::write_by_force(self.address, code).during(Step::AllocateFile)?;
+        } else {
+            // SAFETY: this place owns its bytes, nobody runs them yet, and `code` is as long.
+            unsafe { self.writable.copy_from_nonoverlapping(NonNull::from(code).cast(), code.len()) };
+        }
         self.publish();
         // After the caches are right, not before: a CPU must fetch afresh from them.
         if self.reused && arch::NEEDS_SYNC_CORE { self.shared.sync_core.sync() } else { Ok(()) }
+    }
+
+    /// Tells profilers and debuggers about the code, before anybody can run it.
+    pub(crate) fn announce(&self, name: Option<String>, code: &[u8]) {
+        if self.shared.seen.is_on() {
+            let name = name.unwrap_or_else(|| seen::default_name(self.address));
+            self.shared.seen.added(&name, self.address, code);
+        }
     }
 
     /// Gives the bytes from `len` on back. Only a draft may do so, and at least one byte is left.
@@ -188,9 +201,15 @@ impl Drop for Place {
         }
         if self.stage == Stage::Text {
             self.shared.texts.fetch_sub(1, Ordering::Relaxed);
+            self.shared.seen.removed(self.address);
             // Also for memory that is about to be unmapped: that can fail.
-            // SAFETY: our own bytes; whoever could run them has promised to keep us alive while doing so.
-            unsafe { arch::fill_with_traps(self.writable.as_ptr(), self.room()) };
+            if self.writable.addr().get() == self.address {
+                let traps = arch::TRAP.repeat(self.room() / arch::TRAP.len());
+                let _ = pack::write_by_force(self.address, &traps);
+            } else {
+                // SAFETY: our own bytes; whoever could run them has promised to keep us alive while doing so.
+                unsafe { arch::fill_with_traps(self.writable.as_ptr(), self.room()) };
+            }
             self.publish();
         }
         match memory {

@@ -14,6 +14,7 @@ use std::ops::Range;
 use crate::arch;
 use crate::error::Error;
 use crate::place::Place;
+use crate::seen;
 
 /// Code being written: ordinary memory, with a place reserved for it in the arena.
 ///
@@ -21,12 +22,13 @@ use crate::place::Place;
 pub struct Draft {
     place: Place,
     staging: Box<[u8]>,
+    name: Option<String>,
 }
 
 impl Draft {
     pub(crate) fn new(place: Place) -> Self {
         let staging = arch::TRAP.repeat(place.len().div_ceil(arch::TRAP.len()));
-        Self { place, staging: staging.into_boxed_slice() }
+        Self { place, staging: staging.into_boxed_slice(), name: None }
     }
 
     /// The address that the first byte will be executed at: compute everything relative to the program counter from
@@ -49,6 +51,14 @@ impl Draft {
     /// The bytes, to write the code into.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.staging[..self.place.len()]
+    }
+
+    /// Names the text for profilers and debuggers; without a name it is called `skep_text_` and its address. Worth
+    /// making up only where [`Arena::is_seen`](crate::Arena::is_seen).
+    ///
+    /// White space and control characters become underscores, and what is longer than 255 bytes is cut.
+    pub fn set_name(&mut self, name: impl Into<String>) {
+        self.name = seen::clean_name(name.into());
     }
 
     /// Keeps the first `len` bytes and gives the rest of the place back at once, for whoever asked for the most that
@@ -76,9 +86,10 @@ impl Draft {
     ///
     /// [`Error::Forked`] in a forked child; [`Error::System`] when other CPUs could not be synchronised (aarch64 only).
     pub fn finalize(self) -> Result<Text, Error> {
-        let Self { mut place, staging } = self;
+        let Self { mut place, staging, name } = self;
         let len = place.len();
         place.write(&staging[..len])?;
+        place.announce(name, &staging[..len]);
         Ok(Text { place })
     }
 }

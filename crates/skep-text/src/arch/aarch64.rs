@@ -15,7 +15,8 @@
 //! What may be changed: CTR_EL0.IDC and .DIC, where set, make the first or the second loop unnecessary. The
 //! order, never.
 
-use std::arch::asm;
+use std::arch::{asm, naked_asm};
+use std::ffi::c_void;
 
 /// Any two places in a range of this size are within a `BL` of each other.
 pub(crate) const MAX_RANGE: usize = 128 << 20;
@@ -31,6 +32,9 @@ pub(crate) const NEEDS_SYNC_CORE: bool = true;
 
 /// The trap that holes are filled with: `BRK #0`. Instructions are little-endian in every configuration.
 pub(crate) const TRAP: [u8; 4] = 0xd420_0000u32.to_le_bytes();
+
+/// What ELF calls this machine: EM_AARCH64.
+pub(crate) const ELF_MACHINE: u16 = 183;
 
 /// Fills `len` bytes with [`TRAP`]s.
 ///
@@ -69,6 +73,38 @@ pub(crate) unsafe fn publish(writable: *mut u8, executable: *const u8, len: usiz
     }
     // SAFETY: barriers.
     unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
+/// The address of `__jit_debug_descriptor`, the head of the list that GDB reads (24 bytes: 1 as a version, and zeros).
+///
+/// The symbol is local to this assembler block, so that it cannot clash with another compiler's in the process.
+#[unsafe(naked)]
+pub(crate) extern "C" fn gdb_descriptor() -> *mut c_void {
+    naked_asm!(
+        ".pushsection .data.skep_text_gdb, \"aw\", @progbits",
+        ".balign 8",
+        ".type __jit_debug_descriptor, @object",
+        ".size __jit_debug_descriptor, 24",
+        "__jit_debug_descriptor:",
+        ".long 1, 0",
+        ".quad 0, 0",
+        ".popsection",
+        "adrp x0, __jit_debug_descriptor",
+        "add x0, x0, :lo12:__jit_debug_descriptor",
+        "ret",
+    )
+}
+
+/// `__jit_debug_register_code`, in which GDB has a breakpoint. Does nothing. Local as well.
+#[unsafe(naked)]
+pub(crate) extern "C" fn gdb_notify() {
+    naked_asm!(
+        ".type __jit_debug_register_code, @function",
+        "__jit_debug_register_code:",
+        "nop",
+        "ret",
+        ".size __jit_debug_register_code, . - __jit_debug_register_code",
+    )
 }
 
 fn lines(address: usize, len: usize, line: usize) -> impl Iterator<Item = usize> {

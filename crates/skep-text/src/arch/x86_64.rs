@@ -13,8 +13,9 @@
 //!
 //! What may be changed: another way to serialize. Not: leaving it out because it works on the desk.
 
-use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, CpuidResult};
+use std::arch::{asm, naked_asm};
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 /// Any two places in a range of this size are within a `rel32` of each other, with much to spare.
@@ -31,6 +32,9 @@ pub(crate) const NEEDS_SYNC_CORE: bool = false;
 
 /// The trap that holes are filled with: `int3`, one byte, so that every entry point traps.
 pub(crate) const TRAP: [u8; 1] = [0xcc];
+
+/// What ELF calls this machine: EM_X86_64.
+pub(crate) const ELF_MACHINE: u16 = 62;
 
 /// Fills `len` bytes with [`TRAP`]s.
 ///
@@ -51,6 +55,37 @@ pub(crate) unsafe fn publish(_writable: *mut u8, _executable: *const u8, _len: u
     // The compiler must not move stores past the serializing operation, and does not know what that one is for.
     compiler_fence(Ordering::SeqCst);
     serialize();
+}
+
+/// The address of `__jit_debug_descriptor`, the head of the list that GDB reads (24 bytes: 1 as a version, and zeros).
+///
+/// The symbol is local to this assembler block, so that it cannot clash with another compiler's in the process.
+#[unsafe(naked)]
+pub(crate) extern "C" fn gdb_descriptor() -> *mut c_void {
+    naked_asm!(
+        ".pushsection .data.skep_text_gdb, \"aw\", @progbits",
+        ".balign 8",
+        ".type __jit_debug_descriptor, @object",
+        ".size __jit_debug_descriptor, 24",
+        "__jit_debug_descriptor:",
+        ".long 1, 0",
+        ".quad 0, 0",
+        ".popsection",
+        "lea rax, [rip + __jit_debug_descriptor]",
+        "ret",
+    )
+}
+
+/// `__jit_debug_register_code`, in which GDB has a breakpoint. Does nothing. Local as well.
+#[unsafe(naked)]
+pub(crate) extern "C" fn gdb_notify() {
+    naked_asm!(
+        ".type __jit_debug_register_code, @function",
+        "__jit_debug_register_code:",
+        "nop",
+        "ret",
+        ".size __jit_debug_register_code, . - __jit_debug_register_code",
+    )
 }
 
 /// How this CPU serializes from user mode. 0 is not known yet.

@@ -143,8 +143,8 @@ impl fmt::Display for Missed {
 /// The longest name, in bytes.
 const MAX_NAME: usize = 255;
 
-/// The name as it is told to tools: white space and control characters, which would break a line of the perf map, become
-/// underscores, and what is longer than 255 bytes is cut. Nothing remains of an empty name.
+/// The name as it is told to tools: white space and control characters, which would break a line of the perf map,
+/// become underscores, and what is longer than 255 bytes is cut. Nothing remains of an empty name.
 pub(crate) fn clean_name(name: String) -> Option<String> {
     let bad = |c: char| c.is_whitespace() || c.is_control();
     let mut name = if name.contains(bad) { name.replace(bad, "_") } else { name };

@@ -31,6 +31,7 @@ use std::{fmt, mem};
 
 use crate::chunks::Chunks;
 use crate::error::Error;
+use crate::fault::Faults;
 use crate::fork::Witness;
 use crate::occupancy::{Backing, Occupancy};
 use crate::pack::Pack;
@@ -59,7 +60,7 @@ impl Arena {
     /// [`Error::TooSmall`] when the configuration has no room for one pack, [`Error::System`] when the system refuses
     /// something; its text says what to change.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let Config { reserve, limit, near } = config;
+        let Config { reserve, limit, near, fault_handler } = config;
         let reserve = reserve.min(arch::MAX_RANGE);
         for (setting, bytes) in [("Config::reserve", reserve), ("Config::limit", limit)] {
             if bytes < PACK_BYTES {
@@ -84,6 +85,7 @@ impl Arena {
             texts: AtomicUsize::new(0),
             sync_core,
             witness,
+            faults: Arc::new(Faults::new(reservation.slots().clone(), fault_handler)),
             reservation,
         };
         shared.add_pack(&shared.lock_growth())?;
@@ -161,6 +163,8 @@ pub(crate) struct Shared {
     pub(crate) texts: AtomicUsize,
     pub(crate) sync_core: SyncCore,
     pub(crate) witness: Witness,
+    /// Dropped before the addresses go back to the system.
+    pub(crate) faults: Arc<Faults>,
     /// Dropped last: everything else is mapped inside.
     pub(crate) reservation: Reservation,
 }

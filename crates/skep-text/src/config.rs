@@ -8,6 +8,7 @@ pub struct Config {
     pub(crate) reserve: usize,
     pub(crate) limit: usize,
     pub(crate) near: Option<usize>,
+    pub(crate) fault_handler: bool,
 }
 
 impl Config {
@@ -17,7 +18,7 @@ impl Config {
 
     /// The largest range, no limit but the range itself, placed where the system likes.
     pub const fn new() -> Self {
-        Self { reserve: Self::MAX_RESERVE, limit: usize::MAX, near: None }
+        Self { reserve: Self::MAX_RESERVE, limit: usize::MAX, near: None, fault_handler: true }
     }
 
     /// Reserves this many bytes of address space, rounded down to whole packs and to
@@ -42,6 +43,15 @@ impl Config {
     /// Give it the address of a function that the code will call.
     pub const fn near(mut self, address: usize) -> Self {
         self.near = Some(address);
+        self
+    }
+
+    /// Whether texts may have probes ([`Draft::probe`](crate::Draft::probe)), for which this crate installs a handler
+    /// of SIGSEGV and SIGBUS in the process: with the first text that has probes, not before. It passes on to the
+    /// host's handlers whatever is not a probe's fault. On by default; off, probes are refused and the process's
+    /// signals are left alone.
+    pub const fn fault_handler(mut self, allowed: bool) -> Self {
+        self.fault_handler = allowed;
         self
     }
 }

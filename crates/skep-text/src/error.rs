@@ -71,6 +71,22 @@ pub enum Error {
     )]
     Forked,
 
+    /// A probe does not fit the text that it was declared for.
+    #[error("the probe at offset {at} {reason}")]
+    Probe {
+        /// Its offset in the draft.
+        at: usize,
+        /// What is wrong with it.
+        reason: BadProbe,
+    },
+
+    /// Probes need a handler for faults, and the host does not want one.
+    #[error(
+        "probes need a handler of SIGSEGV and SIGBUS, and this arena was made with Config::fault_handler(false); \
+         allow it, or compile the code without probes"
+    )]
+    ProbesForbidden,
+
     /// The operating system refused something that code memory needs.
     #[error("{step} failed: {error}; {}", step.remedy(error))]
     System {
@@ -80,6 +96,62 @@ pub enum Error {
         #[source]
         error: io::Error,
     },
+}
+
+/// What is wrong with a [`Probe`](crate::Probe).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadProbe {
+    /// There is no such instruction: the text is shorter.
+    Outside {
+        /// Bytes in the text.
+        len: usize,
+    },
+    /// The place to go on at is not in the text.
+    ResumesOutside {
+        /// Its offset.
+        resume: usize,
+        /// Bytes in the text.
+        len: usize,
+    },
+    /// It starts, or goes on, between two instructions.
+    Misaligned {
+        /// The offset to go on at.
+        resume: usize,
+    },
+    /// This register does not exist or must not be zeroed.
+    Register {
+        /// The machine's number of it.
+        register: u8,
+    },
+    /// There is another probe at the same offset.
+    Twice,
+}
+
+impl fmt::Display for BadProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside { len } => {
+                write!(
+                    f,
+                    "is outside of the text, which has {len} bytes; declare it before cutting the draft, inside"
+                )
+            }
+            Self::ResumesOutside { resume, len } => write!(
+                f,
+                "goes on at {resume}, but the text has {len} bytes; name an instruction of the same text"
+            ),
+            Self::Misaligned { resume } => write!(
+                f,
+                "goes on at {resume}, and one of the two is between instructions; give offsets where instructions start"
+            ),
+            Self::Register { register } => write!(
+                f,
+                "cannot zero register {register}; name a general register that is not the stack pointer, or none"
+            ),
+            Self::Twice => f.write_str("was declared twice; an instruction can be one probe only"),
+        }
+    }
 }
 
 /// What was being asked of the operating system when it refused.
@@ -106,6 +178,10 @@ pub enum Step {
     WatchForks,
     /// Making other CPUs drop instructions fetched before (`membarrier`, SYNC_CORE).
     SyncCores,
+    /// Installing the handler of faults in probes (`sigaction`).
+    InstallHandler,
+    /// Making the words by which the handler finds the probes of a pack.
+    IndexProbes,
 }
 
 impl Step {
@@ -138,6 +214,11 @@ impl Step {
             Self::HideFromChildren | Self::WatchForks | Self::SealFile => {
                 "Linux 5.1 or later is needed, and a system call filter that lets madvise and fcntl through"
             }
+            Self::InstallHandler => {
+                "allow rt_sigaction in the sandbox's system call filter, or make the arena with \
+                 Config::fault_handler(false) and use no probes"
+            }
+            Self::IndexProbes => "free memory, or use no probes",
             Self::SyncCores => {
                 "Linux 4.16 or later with CONFIG_MEMBARRIER is needed on this architecture: allow membarrier in \
                  the sandbox's system call filter"
@@ -159,6 +240,8 @@ impl fmt::Display for Step {
             Self::MapExecutable => "mapping the executable view of code memory",
             Self::WatchForks => "setting up the detection of forks",
             Self::SyncCores => "synchronising the instruction streams of other CPUs",
+            Self::InstallHandler => "installing the handler of faults in probes",
+            Self::IndexProbes => "making room to find probes by their address",
         })
     }
 }

@@ -78,6 +78,7 @@ mod arena;
 mod chunks;
 mod config;
 mod error;
+mod fault;
 mod fork;
 mod occupancy;
 mod pack;
@@ -89,7 +90,8 @@ mod text;
 
 pub use arena::Arena;
 pub use config::Config;
-pub use error::{Error, Step};
+pub use error::{BadProbe, Error, Step};
+pub use fault::Probe;
 pub use occupancy::{Backing, Occupancy};
 pub use text::{Draft, Text};
 

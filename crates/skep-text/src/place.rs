@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use crate::arena::{Mapped, PACK_CHUNKS, Shared, Slot};
 use crate::chunks::Block;
 use crate::error::Error;
+use crate::fault::Faults;
 use crate::pack::Pack;
 use crate::{CHUNK_BYTES, PACK_BYTES, arch};
 
@@ -63,6 +64,11 @@ impl Place {
             _ if len > PACK_BYTES => Self::take_own(shared, len),
             _ => Self::take_chunks(shared, len),
         }
+    }
+
+    /// What the arena has to do with faults.
+    pub(crate) fn faults(&self) -> &Arc<Faults> {
+        &self.shared.faults
     }
 
     pub(crate) fn address(&self) -> usize {

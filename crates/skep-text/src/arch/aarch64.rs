@@ -15,6 +15,8 @@
 //! What may be changed: CTR_EL0.IDC and .DIC, where set, make the first or the second loop unnecessary. The
 //! order, never.
 
+pub(crate) mod fault;
+
 use std::arch::asm;
 
 /// Any two places in a range of this size are within a `BL` of each other.

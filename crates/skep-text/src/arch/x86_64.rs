@@ -13,6 +13,8 @@
 //!
 //! What may be changed: another way to serialize. Not: leaving it out because it works on the desk.
 
+pub(crate) mod fault;
+
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, CpuidResult};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};

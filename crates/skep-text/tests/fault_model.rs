@@ -145,6 +145,20 @@ fn a_text_that_is_removed_while_a_thread_is_in_it_is_noticed_by_the_model() {
 }
 
 #[test]
+fn nothing_is_found_for_a_text_without_probes_in_a_chunk_that_had_some() {
+    loom::model(|| {
+        let index = index();
+        let arena = arena(index, HERE);
+        let gone = enter(&arena, &chunk(HERE, 0), 1);
+        arena.remove(&chunk(HERE, 0));
+        free(gone);
+        let faults = thread::spawn(move || assert_eq!(found(index, &chunk(HERE, 0)), None));
+        enter(&arena, &chunk(HERE, 1), 2);
+        faults.join().unwrap();
+    });
+}
+
+#[test]
 fn a_text_is_found_while_another_arena_goes_and_a_third_takes_its_node() {
     loom::model(|| {
         let index = index();

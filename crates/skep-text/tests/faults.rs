@@ -565,8 +565,8 @@ fn a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler()
 }
 
 #[test]
-fn a_signal_that_the_host_ignores_stays_ignored_and_a_fault_kills_all_the_same() {
-    let test = "a_signal_that_the_host_ignores_stays_ignored_and_a_fault_kills_all_the_same";
+fn a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent() {
+    let test = "a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent";
     let Some(status) = child(test) else {
         install(SIGSEGV, libc::SIG_IGN, 0, &[]);
         let text = load(&arena(), &reads_two());
@@ -576,6 +576,18 @@ fn a_signal_that_the_host_ignores_stays_ignored_and_a_fault_kills_all_the_same()
             assert_eq!(unsafe { libc::kill(libc::getpid(), SIGSEGV) }, 0);
         }
         assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5, "probes work");
+        raise(SIGSEGV);
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+#[test]
+fn a_fault_that_the_host_ignores_kills_all_the_same() {
+    let test = "a_fault_that_the_host_ignores_kills_all_the_same";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, libc::SIG_IGN, 0, &[]);
+        let text = load(&arena(), &reads_two());
         exit(run(&text, 0, 0) as c_int)
     };
     assert_eq!(status.signal(), Some(SIGSEGV), "{status}");

@@ -35,7 +35,10 @@
 //! A saved action is stored before its layer is installed, and is never freed: the handler may be reading it.
 //!
 //! What would break it: a thread that runs probes with these signals blocked: the kernel ends the process then, whatever
-//! the action is (sigaction(2), signal(7)). A host that restores, by address, an action it saved before ours.
+//! the action is (sigaction(2), signal(7)). A host's handler that is installed over ours a second time, forgets what it
+//! replaced the first time and passes on: it is above and below us then, and a fault that nobody wants goes round until
+//! the stack is used up. Handlers that reset the action to SIG_DFL when they are called (Rust's own does, for faults that
+//! are no stack overflow) take ours away as they would any other; the next text with probes puts it back.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -75,8 +78,8 @@ struct Before {
 
 /// Makes sure that faults come to us. Two system calls when they do already.
 pub(super) fn install() -> Result<(), Error> {
-    for which in 0..SIGNALS.len() {
-        if !is_ours(&current(SIGNALS[which])?) {
+    for (which, &signal) in SIGNALS.iter().enumerate() {
+        if !is_ours(&current(signal)?) {
             put_on_top(which)?;
         }
     }

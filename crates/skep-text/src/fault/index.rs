@@ -47,7 +47,7 @@ const CHUNKS: usize = PACK_BYTES / CHUNK_BYTES;
 /// One word for each chunk of a pack.
 type Chunks<T> = [AtomicPtr<T>; CHUNKS];
 
-/// A range as one word: the number of its first pack above, of its packs below. None has no packs.
+/// A range as one word: the number of its first pack in the upper bits, how many packs it has in these lower ones.
 const COUNT_BITS: u32 = 12;
 /// No arena: the node can be taken.
 const VACANT: usize = 0;
@@ -127,7 +127,7 @@ impl<T> Index<T> {
         // Relaxed: the next store publishes it.
         node.packs.store(packs.as_ptr(), Ordering::Relaxed);
         // Release: partner of the load in `find`.
-        node.range.store(range.start / PACK_BYTES << COUNT_BITS | count, Ordering::Release);
+        node.range.store(((range.start / PACK_BYTES) << COUNT_BITS) | count, Ordering::Release);
         Directory { start: range.start, node, packs }
     }
 

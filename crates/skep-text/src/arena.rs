@@ -33,7 +33,7 @@ use crate::chunks::Chunks;
 use crate::error::Error;
 use crate::fork::Witness;
 use crate::occupancy::{Backing, Occupancy};
-use crate::pack::Pack;
+use crate::pack::{Kind, Medium, Pack};
 use crate::place::Place;
 use crate::range::Reservation;
 use crate::sync_core::SyncCore;
@@ -243,7 +243,7 @@ impl Shared {
         };
         let place = self.reservation.slots().start + slot * PACK_BYTES;
         // SAFETY: the slots were free and are now ours.
-        let result = unsafe { Pack::new(place, len) };
+        let result = unsafe { Pack::new(&Kind::new(Medium::Memfd), place, len, len) };
         if result.is_err() {
             self.lock_state().give_back(slot, wanted);
         }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 /// Why code memory could not be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,6 +73,16 @@ pub enum Error {
     )]
     Forked,
 
+    /// The operating system lets code memory be made in no way that this crate knows.
+    #[error(
+        "code memory cannot be made on this system. {}",
+        refused.iter().map(|(backing, error)| format!("{backing}: {error}")).collect::<Vec<_>>().join(". ")
+    )]
+    NoBacking {
+        /// The ways tried, by their names in reports, and what each was refused by.
+        refused: Vec<(&'static str, Error)>,
+    },
+
     /// The operating system refused something that code memory needs.
     #[error("{step} failed: {error}; {}", step.remedy(error))]
     System {
@@ -90,7 +102,9 @@ pub enum Step {
     ReserveRange,
     /// Creating the memory file of a pack (`memfd_create`).
     CreateFile,
-    /// Giving that file its memory, filled with traps (`pwrite`).
+    /// Giving that file its length (`ftruncate`).
+    SizeFile,
+    /// Giving code memory its pages, filled with traps (`madvise`, MADV_POPULATE_WRITE; `pwrite`).
     AllocateFile,
     /// Opening it a second time, read-only, through `/proc/self/fd`.
     ReopenFile,
@@ -102,6 +116,22 @@ pub enum Step {
     SealFile,
     /// Mapping the executable view (`mmap`, PROT_READ and PROT_EXEC).
     MapExecutable,
+    /// Making pages full of traps executable (`mprotect`, PROT_READ and PROT_EXEC).
+    MakeExecutable,
+    /// Asking for base pages (`madvise`, MADV_NOHUGEPAGE). Its failure changes nothing and is not reported.
+    AdviseBasePages,
+    /// Opening the process's own memory (`/proc/self/mem`), where no writable view is.
+    OpenMemory,
+    /// Writing code where no writable view is (`pwrite`).
+    WriteCode,
+    /// Moving code memory into a huge page (`madvise`, MADV_COLLAPSE).
+    Collapse,
+    /// Finding out whether the kernel did that (`/proc/self/smaps`).
+    CheckHuge,
+    /// Sealing code memory that is never unmapped (`mseal`). Its failure is told apart, not as an error.
+    SealMapping,
+    /// Giving code memory back (`mmap`, PROT_NONE; `munmap`).
+    ReturnMemory,
     /// Setting up the page that tells a forked child from its parent (`madvise`, MADV_WIPEONFORK).
     WatchForks,
     /// Making other CPUs drop instructions fetched before (`membarrier`, SYNC_CORE).
@@ -116,12 +146,14 @@ impl Step {
                 "the address space is limited (ulimit -v, a seccomp filter): raise the limit, or set a smaller \
                  Config::reserve"
             }
-            Self::CreateFile | Self::ReopenFile if too_many_files(error) => {
-                "raise the limit on open files (ulimit -n); two are needed for a moment"
+            Self::CreateFile | Self::ReopenFile | Self::OpenMemory if too_many_files(error) => {
+                "raise the limit on open files (ulimit -n): two are needed for a moment, and one for every pack of \
+                 the backings without a writable view"
             }
             Self::CreateFile => {
                 "code memory is made of memfd files: allow memfd_create in the sandbox's system call filter"
             }
+            Self::SizeFile => "raise the limit on the size of files (ulimit -f)",
             Self::AllocateFile => {
                 "there is not enough memory: raise the memory limit of the control group or the process, or set a \
                  smaller Config::limit"
@@ -135,7 +167,35 @@ impl Step {
                 "the security policy forbids executable mappings of memfd files: under SELinux allow this domain \
                  `execute` on its tmpfs files, under a system call filter allow mmap with PROT_EXEC"
             }
-            Self::HideFromChildren | Self::WatchForks | Self::SealFile => {
+            Self::MakeExecutable if out_of_memory => {
+                "the process has too many mappings (sysctl vm.max_map_count)"
+            }
+            Self::MakeExecutable => {
+                "a policy that forbids memory to become executable came into force after the arena was made \
+                 (PR_SET_MDWE, systemd's MemoryDenyWriteExecute): make the arena after it"
+            }
+            Self::OpenMemory => {
+                "code is written through /proc/self/mem: mount procfs on /proc and allow opening it"
+            }
+            Self::WriteCode => {
+                "the kernel may forbid writing through /proc/self/mem (proc_mem.force_override=never, \
+                 CONFIG_PROC_MEM_NO_FORCE; Linux 6.12 or later): boot with proc_mem.force_override=always, or let \
+                 memfd_create through"
+            }
+            Self::Collapse => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::INVAL) => {
+                    "Linux 6.1 or later with CONFIG_TRANSPARENT_HUGEPAGE is needed, and pages of 4 KiB"
+                }
+                _ => "no huge page was free just now; it can be tried again",
+            },
+            Self::CheckHuge => "code memory stays on base pages, which work as well but use more of the TLB",
+            Self::SealMapping => {
+                "Linux 6.10 or later is needed, and a system call filter that lets mseal through"
+            }
+            Self::ReturnMemory => {
+                "the process has too many mappings (sysctl vm.max_map_count), or the memory was sealed"
+            }
+            Self::AdviseBasePages | Self::HideFromChildren | Self::WatchForks | Self::SealFile => {
                 "Linux 5.1 or later is needed, and a system call filter that lets madvise and fcntl through"
             }
             Self::SyncCores => {
@@ -151,22 +211,47 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::ReserveRange => "reserving an address range for code",
             Self::CreateFile => "creating a memory file for code",
+            Self::SizeFile => "giving the code's memory file its length",
             Self::AllocateFile => "allocating memory for code",
             Self::ReopenFile => "opening the code's memory file read-only",
             Self::MapWritable => "mapping the writable view of code memory",
             Self::HideFromChildren => "keeping the writable view of code memory from child processes",
             Self::SealFile => "sealing the code's memory file",
             Self::MapExecutable => "mapping the executable view of code memory",
+            Self::MakeExecutable => "making code memory executable",
+            Self::AdviseBasePages => "asking for base pages for code memory",
+            Self::OpenMemory => "opening the process's own memory for writing code",
+            Self::WriteCode => "writing code",
+            Self::Collapse => "moving code memory into a huge page",
+            Self::CheckHuge => "finding out whether code memory is on a huge page",
+            Self::SealMapping => "sealing the mappings of code memory",
+            Self::ReturnMemory => "giving code memory back",
             Self::WatchForks => "setting up the detection of forks",
             Self::SyncCores => "synchronising the instruction streams of other CPUs",
         })
     }
 }
 
+impl Error {
+    /// What the system answered, where it was asked.
+    pub(crate) fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::System { error, .. } => error.raw_os_error().map(Errno::from_raw_os_error),
+            _ => None,
+        }
+    }
+
+    /// Whether the same may well succeed later: what was missing is memory or time, not permission.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(
+            self.errno(),
+            Some(Errno::AGAIN | Errno::NOMEM | Errno::BUSY | Errno::NOSPC | Errno::MFILE | Errno::NFILE)
+        )
+    }
+}
+
 fn too_many_files(error: &io::Error) -> bool {
-    let errno = error.raw_os_error();
-    errno == Some(rustix::io::Errno::MFILE.raw_os_error())
-        || errno == Some(rustix::io::Errno::NFILE.raw_os_error())
+    matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Turns a system call's error into ours, naming the step.

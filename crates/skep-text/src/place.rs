@@ -9,20 +9,20 @@
 //! What would break it: a forked child that stores through the writable address, where nothing is mapped; so every
 //! store asks the witness first.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::arena::{Mapped, PACK_CHUNKS, Shared, Slot};
 use crate::chunks::Block;
 use crate::error::Error;
-use crate::pack::Pack;
+use crate::pack::{Pack, Writer};
 use crate::{CHUNK_BYTES, PACK_BYTES, arch};
 
 /// Bytes of code memory that somebody owns. Dropping it gives them back.
 pub(crate) struct Place {
     address: usize,
-    writable: NonNull<u8>,
+    writer: Writer,
     /// Bytes asked for.
     len: usize,
     /// Whether other CPUs may have fetched from it before.
@@ -46,11 +46,6 @@ enum Memory {
     Chunks(Block),
     Own { slot: usize, pack: Pack },
 }
-
-// SAFETY: the pointer is to bytes that the place alone owns; writing them takes `&mut self` or `self`.
-unsafe impl Send for Place {}
-// SAFETY: as above; through `&self` they are only read.
-unsafe impl Sync for Place {}
 
 impl Place {
     /// Finds a place, in a pack or of its own.
@@ -83,7 +78,7 @@ impl Place {
         // Relaxed, here and wherever texts are counted: a statistic that orders nothing.
         self.shared.texts.fetch_add(1, Ordering::Relaxed);
         // SAFETY: this place owns its bytes, nobody runs them yet, and `code` is as long.
-        unsafe { self.writable.copy_from_nonoverlapping(NonNull::from(code).cast(), code.len()) };
+        unsafe { self.writer.copy(self.address, code) }?;
         self.publish();
         // After the caches are right, not before: a CPU must fetch afresh from them.
         if self.reused && arch::NEEDS_SYNC_CORE { self.shared.sync_core.sync() } else { Ok(()) }
@@ -133,11 +128,11 @@ impl Place {
         let Slot::Pack(pack) = &state.slots[(found.start / PACK_CHUNKS) as usize] else {
             unreachable!("the allocator has a region for each pack and no other");
         };
-        let writable = pack.writable_at(address);
+        let writer = pack.writer();
         state.counts.add(len);
         Some(Self {
             address,
-            writable,
+            writer,
             len,
             reused: found.reused,
             stage: Stage::Draft,
@@ -156,7 +151,7 @@ impl Place {
         let address = pack.executable().start;
         Ok(Self {
             address,
-            writable: pack.writable_at(address),
+            writer: pack.writer(),
             len,
             reused,
             stage: Stage::Draft,
@@ -167,7 +162,10 @@ impl Place {
 
     fn publish(&self) {
         // SAFETY: the two views of our own bytes; `room` is within the chunks or the mapping.
-        unsafe { arch::publish(self.writable.as_ptr(), ptr::without_provenance(self.address), self.room()) };
+        unsafe {
+            let clean = self.writer.clean_address(self.address).cast_mut();
+            arch::publish(clean, ptr::without_provenance(self.address), self.room());
+        }
     }
 
     fn room(&self) -> usize {
@@ -190,7 +188,7 @@ impl Drop for Place {
             self.shared.texts.fetch_sub(1, Ordering::Relaxed);
             // Also for memory that is about to be unmapped: that can fail.
             // SAFETY: our own bytes; whoever could run them has promised to keep us alive while doing so.
-            unsafe { arch::fill_with_traps(self.writable.as_ptr(), self.room()) };
+            let _ = unsafe { self.writer.fill_with_traps(self.address, self.room()) };
             self.publish();
         }
         match memory {

@@ -32,6 +32,12 @@ pub(crate) const NEEDS_SYNC_CORE: bool = true;
 /// The trap that holes are filled with: `BRK #0`. Instructions are little-endian in every configuration.
 pub(crate) const TRAP: [u8; 4] = 0xd420_0000u32.to_le_bytes();
 
+/// What one store replaces whole, for every CPU that runs it.
+pub(crate) type Word = u32;
+
+/// A [`Word`] in memory that other CPUs run.
+pub(crate) type AtomicWord = std::sync::atomic::AtomicU32;
+
 /// Fills `len` bytes with [`TRAP`]s.
 ///
 /// # Safety

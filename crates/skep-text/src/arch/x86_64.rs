@@ -32,6 +32,12 @@ pub(crate) const NEEDS_SYNC_CORE: bool = false;
 /// The trap that holes are filled with: `int3`, one byte, so that every entry point traps.
 pub(crate) const TRAP: [u8; 1] = [0xcc];
 
+/// What one store replaces whole, for every CPU that runs it.
+pub(crate) type Word = u64;
+
+/// A [`Word`] in memory that other CPUs run.
+pub(crate) type AtomicWord = std::sync::atomic::AtomicU64;
+
 /// Fills `len` bytes with [`TRAP`]s.
 ///
 /// # Safety

@@ -1,1 +1,0 @@
-//! What every kind of pack promises.

@@ -183,7 +183,8 @@ impl Pack {
     ///
     /// # Errors
     ///
-    /// [`Error::System`], never a signal; the pack is as good as before. Memory that was had already is kept for the
+    /// [`Error::System`], never SIGBUS; the pack is as good as before. (Where a control group is out of memory the kernel
+    /// may end a process of it first, as for every other page.) Memory that was had already is kept for the
     /// next try where the file is sealed against giving it back.
     pub(crate) fn populate(&self, to: usize) -> Result<(), Error> {
         let part = self.populated()..to.min(self.executable.len()).next_multiple_of(page_size());

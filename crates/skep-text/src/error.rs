@@ -118,13 +118,13 @@ pub enum Step {
     MapExecutable,
     /// Making pages full of traps executable (`mprotect`, PROT_READ and PROT_EXEC).
     MakeExecutable,
-    /// Asking for base pages (`madvise`, MADV_NOHUGEPAGE). Its failure changes nothing and is not reported.
-    AdviseBasePages,
+    /// Asking for base pages or huge ones (`madvise`, MADV_NOHUGEPAGE, MADV_HUGEPAGE). Its failure is not reported.
+    AdvisePages,
     /// Opening the process's own memory (`/proc/self/mem`), where no writable view is.
     OpenMemory,
     /// Writing code where no writable view is (`pwrite`).
     WriteCode,
-    /// Moving code memory into a huge page (`madvise`, MADV_COLLAPSE).
+    /// Moving code memory into a huge page (`madvise`, MADV_HUGEPAGE and MADV_COLLAPSE).
     Collapse,
     /// Finding out whether the kernel did that (`/proc/self/smaps`).
     CheckHuge,
@@ -195,7 +195,7 @@ impl Step {
             Self::ReturnMemory => {
                 "the process has too many mappings (sysctl vm.max_map_count), or the memory was sealed"
             }
-            Self::AdviseBasePages | Self::HideFromChildren | Self::WatchForks | Self::SealFile => {
+            Self::AdvisePages | Self::HideFromChildren | Self::WatchForks | Self::SealFile => {
                 "Linux 5.1 or later is needed, and a system call filter that lets madvise and fcntl through"
             }
             Self::SyncCores => {
@@ -219,7 +219,7 @@ impl fmt::Display for Step {
             Self::SealFile => "sealing the code's memory file",
             Self::MapExecutable => "mapping the executable view of code memory",
             Self::MakeExecutable => "making code memory executable",
-            Self::AdviseBasePages => "asking for base pages for code memory",
+            Self::AdvisePages => "asking for base pages for code memory",
             Self::OpenMemory => "opening the process's own memory for writing code",
             Self::WriteCode => "writing code",
             Self::Collapse => "moving code memory into a huge page",

@@ -27,7 +27,7 @@ pub(super) struct Alias {
 
 impl Alias {
     /// Maps `file` writable, far from `executable`.
-    pub(super) fn new(file: &OwnedFd, len: usize, executable: usize, huge: bool) -> Result<Self, Error> {
+    pub(super) fn new(file: &OwnedFd, len: usize, executable: usize) -> Result<Self, Error> {
         let room = len.next_multiple_of(PACK_BYTES) + 2 * PACK_BYTES;
         let hint = random_hint(executable);
         let whole = range::reserve(Step::MapWritable, hint, room, MapFlags::empty())?;
@@ -41,11 +41,10 @@ impl Alias {
         unsafe { sys::map(Step::MapWritable, start, len, ProtFlags::empty(), flags, Some(file)) }?;
         // SAFETY: the mapping made on the line before.
         unsafe { sys::advise(Step::HideFromChildren, &alias.view, Advice::LinuxDontFork) }?;
-        if !huge {
-            // Else the administrator's choice for all shared memory decides. Kernels without huge pages refuse this.
-            // SAFETY: as above.
-            let _ = unsafe { sys::advise(Step::AdviseBasePages, &alias.view, Advice::LinuxNoHugepage) };
-        }
+        // A huge page would be memory that nobody asked for; one is made when the pack is promoted. Kernels without
+        // huge pages refuse this.
+        // SAFETY: as above.
+        let _ = unsafe { sys::advise(Step::AdvisePages, &alias.view, Advice::LinuxNoHugepage) };
         let protection = MprotectFlags::READ | MprotectFlags::WRITE;
         // SAFETY: as above.
         unsafe { sys::protect(Step::MapWritable, &alias.view, protection) }?;

@@ -34,7 +34,9 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) medium: Medium,
-    /// Whether [`Pack::promote`] is going to be asked for. Otherwise the kernel is asked for base pages.
+    /// Whether [`Pack::promote`] may move packs into huge pages. They begin on base pages in any case, so that memory is
+    /// used as it is populated (but where the administrator forces huge pages on all memory files, a file written by
+    /// `pwrite` gets them at once).
     pub(crate) huge: bool,
     /// Whether packs are never unmapped, and so may be sealed against it (mseal, Linux 6.10).
     pub(crate) permanent: bool,

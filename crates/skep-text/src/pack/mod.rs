@@ -113,7 +113,7 @@ impl Pack {
         let (pack, first, file) = match kind.medium {
             Medium::Memfd => {
                 let files = Files::create(kind.name, len)?;
-                let alias = Alias::new(&files.writing, len, place, kind.huge)?;
+                let alias = Alias::new(&files.writing, len, place)?;
                 let all = 0..len;
                 let first = match alias.populate(&first) {
                     // Linux before 5.14: write all of it, as long as the file can be written.
@@ -219,9 +219,15 @@ impl Pack {
             views.insert(0, part(alias.view()));
         }
         for view in &views {
+            if self.kind.huge {
+                // The packs' own advice against it ends here.
+                // SAFETY: advice that forgets nothing.
+                unsafe { sys::advise(Step::Collapse, view, Advice::LinuxHugepage) }?;
+            }
             sys::collapse(Step::Collapse, view)?;
         }
-        // What the kernel did, and not what it was asked for.
+        // What the kernel did, and not what it was asked for. (Neighbours of anonymous memory are one mapping to it, and
+        // its numbers are of mappings: so there they bear madvise out, but do not prove it.)
         let smaps = sys::read(Step::CheckHuge, "/proc/self/smaps")?;
         match views.iter().map(|view| procfs::huge_bytes_around(&smaps, view)).min() {
             Some(bytes) if bytes >= huge as u64 && huge > 0 => Ok(()),
@@ -363,11 +369,10 @@ impl Pack {
         }
     }
 
+    /// Whatever the administrator chose for all memory: huge pages only when they are asked for.
     fn advise_base_pages(&self) {
-        if !self.kind.huge {
-            // SAFETY: advice that forgets nothing. Kernels without huge pages refuse it, and need it not.
-            let _ = unsafe { sys::advise(Step::AdviseBasePages, &self.executable, Advice::LinuxNoHugepage) };
-        }
+        // SAFETY: advice that forgets nothing. Kernels without huge pages refuse it, and need it not.
+        let _ = unsafe { sys::advise(Step::AdvisePages, &self.executable, Advice::LinuxNoHugepage) };
     }
 
     fn at(&self, part: &Range<usize>) -> Range<usize> {

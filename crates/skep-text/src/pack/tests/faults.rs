@@ -7,7 +7,7 @@ use super::*;
 use crate::sys::inject;
 
 /// Calls whose failure is no error.
-const BEST_EFFORT: [Step; 3] = [Step::AdviseBasePages, Step::SealMapping, Step::ReturnMemory];
+const BEST_EFFORT: [Step; 3] = [Step::AdvisePages, Step::SealMapping, Step::ReturnMemory];
 
 const ERRNOS: [Errno; 5] = [Errno::NOMEM, Errno::PERM, Errno::INVAL, Errno::ACCESS, Errno::MFILE];
 

@@ -6,7 +6,7 @@ use crate::sys::inject;
 #[test]
 fn a_pack_has_memory_only_where_it_is_populated_and_that_is_traps() {
     alone("pack::tests::life::a_pack_has_memory_only_where_it_is_populated_and_that_is_traps", || {
-        for kind in KINDS {
+        for kind in KINDS.into_iter().flat_map(|kind| [kind, Kind { huge: true, ..kind }]) {
             let mut made = Made::new(&kind, 1);
             for to in [page_size(), STEP, STEP, 3 * STEP, STEP, PACK_BYTES / 2, PACK_BYTES] {
                 let before = made.pack().populated();
@@ -91,6 +91,36 @@ fn code_runs_in_every_kind_and_in_children_too() {
             assert_eq!(made.run(64, 43), 43, "{kind:?}");
         }
     });
+}
+
+#[test]
+fn neighbours_grow_and_go_without_disturbing_each_other() {
+    for kind in KINDS {
+        let reservation = Reservation::new(3 * PACK_BYTES, None).unwrap();
+        let place = |index| reservation.slots().start + index * PACK_BYTES;
+        // SAFETY: the reservation is ours and unused, and goes after the packs.
+        let pack = |index| unsafe { Pack::new(&kind, place(index), PACK_BYTES, STEP) }.unwrap();
+        let write = |pack: &Pack, value| {
+            let at = pack.executable.end - 64;
+            // SAFETY: populated, and nobody else writes there.
+            unsafe { pack.writer().copy(at, &returns(value)) }.unwrap();
+            at
+        };
+        let packs = [0, 1, 2].map(pack);
+        for pack in &packs {
+            pack.populate(PACK_BYTES).unwrap();
+        }
+        let [first, middle, last] = packs;
+        let places = [write(&first, 1), write(&last, 3)];
+        // SAFETY: nobody uses it.
+        assert!(unsafe { middle.unmap() }.is_ok());
+        assert_eq!(places.map(call), [1, 3], "{kind:?}");
+        let middle = pack(1);
+        assert_eq!(middle.populated(), STEP);
+        middle.populate(PACK_BYTES).unwrap();
+        assert_eq!([write(&middle, 2), places[0], places[1]].map(call), [2, 1, 3], "{kind:?}");
+        drop((first, middle, last));
+    }
 }
 
 #[test]

@@ -97,14 +97,14 @@ fn a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized() {
     alone(
         "pack::tests::roads::a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized",
         || {
-            let inode_of = |maps: &str| maps.lines().filter(|line| line.contains("/memfd:skep-text")).count();
+            let count = |maps: &str| maps.lines().filter(|line| line.contains("/memfd:skep-text")).count();
             let writable =
                 |maps: &str| maps.lines().any(|line| line.contains("skep-text") && line.contains(" rw"));
             let made = Made::new(&KINDS[1], STEP);
             made.pack().populate(PACK_BYTES).unwrap();
             made.run(0, 1);
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            assert_eq!(inode_of(&maps), 1, "{maps}");
+            assert_eq!(count(&maps), 1, "{maps}");
             assert!(!writable(&maps), "{maps}");
 
             let Memory::File(file) = &made.pack().memory else { panic!("a hardened pack has a file") };

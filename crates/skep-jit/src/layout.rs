@@ -60,6 +60,9 @@ struct Place {
     gaps: u32,
 }
 
+/// Bytes of a cache line, by which loops are laid out.
+const LINE: usize = 64;
+
 /// Four bytes to be completed with a distance once addresses are known.
 #[derive(Clone, Copy, Debug)]
 struct Patch {
@@ -139,7 +142,7 @@ impl Assembly {
         self.patches.push(Patch { place: Place { at: place.at - 4, ..place }, target });
     }
 
-    /// Gives every gap its length; what it returns can be written anywhere that is aligned to a cache line.
+    /// Gives every gap its length; what it returns can be written anywhere that is aligned as it says.
     pub(crate) fn relax(mut self) -> Layout {
         let mut rounds = 0;
         while self.round() {
@@ -220,12 +223,18 @@ impl Layout {
         self.0.resolve(self.0.place()) as usize
     }
 
+    /// What its address must be a multiple of: a cache line where loops were laid out by lines, nothing otherwise.
+    pub(crate) fn align(&self) -> usize {
+        let has_loops = self.0.gaps.iter().any(|sized| matches!(sized.gap, Gap::Head { .. }));
+        if has_loops { LINE } else { 1 }
+    }
+
     /// The offset of a label in bytes.
     pub(crate) fn offset(&self, label: Label) -> u32 {
         self.0.resolve(self.0.labels[label as usize])
     }
 
-    /// Writes the code, which will run at `address`, a multiple of a cache line. `None` where the buffer is
+    /// Writes the code, which will run at `address`, a multiple of [`Layout::align`]. `None` where the buffer is
     /// shorter than [`Layout::len`] or a target is out of reach.
     pub(crate) fn write(&self, address: u64, out: &mut [u8]) -> Option<()> {
         let code = &self.0;

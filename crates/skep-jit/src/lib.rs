@@ -75,7 +75,9 @@ pub struct Entry(unsafe extern "C" fn(u64, u64, *mut RunEnv) -> u64);
 pub fn compile(program: &Verified, linkage: &Linkage, arena: &Arena) -> Result<Compiled, Error> {
     let parts =
         Parts { insns: program.insns(), facts: program.facts(), functions: program.functions(), linkage };
-    compile_parts(parts, arch::detect(), arena)
+    compile_parts(parts, arch::detect(), arena, || {
+        format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name())
+    })
 }
 
 impl Compiled {
@@ -133,13 +135,17 @@ fn compile_parts(
     parts: Parts<'_>,
     features: arch::backend::Features,
     arena: &Arena,
+    name: impl FnOnce() -> String,
 ) -> Result<Compiled, Error> {
     if !arch::SUPPORTED {
         return Err(Error::Architecture(std::env::consts::ARCH));
     }
     let layout = lower::lower(parts, features, &|address| arena.reaches(address as usize))?;
     let len = layout.len();
-    let mut draft = arena.draft(len)?;
+    let mut draft = arena.draft_aligned(len, layout.align())?;
+    if arena.is_seen() {
+        draft.set_name(name());
+    }
     let address = draft.address() as u64;
     layout.write(address, draft.bytes_mut()).ok_or(Error::OutOfReach)?;
     let text = draft.finalize()?;

@@ -4,9 +4,13 @@
 //! [`Bitmap::release`] by the same owner; nobody else touches it in between. Searching from the lowest word
 //! keeps the numbers dense, so tables indexed by slot stay warm.
 //!
+//! A scan for readers walks the set bits ([`Bitmap::taken`]). It cannot miss a reader: a thread sets its bit
+//! before it stores its epoch, so whoever must see the epoch sees the bit. A bit that is clear says that its
+//! last owner left all its sections before.
+//!
 //! What would break it: releasing a number one does not own. Only the claim that holds the number calls it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 pub(crate) struct Bitmap {
     words: Box<[AtomicU64]>,
@@ -49,10 +53,24 @@ impl Bitmap {
     /// Gives `number` back. The caller owns it.
     pub(crate) fn release(&self, number: u32) {
         let mask = 1u64 << (number % 64);
-        // Release pairs with the Acquire in `claim`, through any chain of read-modify-writes of other bits of
-        // this word, which all continue the release sequence.
+        // Release pairs with the Acquire in `claim` and in `taken`, through any chain of read-modify-writes of
+        // other bits of this word, which all continue the release sequence.
         let before = self.words[number as usize / 64].fetch_and(!mask, Ordering::Release);
         debug_assert!(before & mask != 0, "slot {number} was released without an owner");
+    }
+
+    /// The numbers that are taken, each word of bits as it is when the iterator comes to it.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = u32> {
+        self.words.iter().enumerate().flat_map(|(index, word)| {
+            // Acquire pairs with the Release in `release`: what a former owner of a free slot did in its
+            // sections is over for whoever sees the bit clear.
+            let mut left = word.load(Ordering::Acquire);
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.wrapping_sub(1);
+                (bit < 64).then_some(index as u32 * 64 + bit)
+            })
+        })
     }
 
     /// How many bits are set. Exact only while nobody claims or releases.
@@ -62,7 +80,7 @@ impl Bitmap {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -88,5 +106,72 @@ mod tests {
         assert_eq!(bitmap.count(), 127);
         assert_eq!([bitmap.claim(), bitmap.claim(), bitmap.claim()], [Some(3), Some(64), Some(129)]);
         assert_eq!(bitmap.claim(), None);
+    }
+
+    #[test]
+    fn the_taken_numbers_are_exactly_those_claimed() {
+        let bitmap = Bitmap::new(200);
+        while bitmap.claim().is_some() {}
+        for number in (0..200).filter(|number| number % 7 != 0 && *number != 127) {
+            bitmap.release(number);
+        }
+        let expected: Vec<u32> = (0..200).filter(|number| number % 7 == 0 || *number == 127).collect();
+        assert_eq!(bitmap.taken().collect::<Vec<_>>(), expected);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::model::model;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn loom_a_slot_has_one_owner_at_a_time_and_the_next_one_sees_what_it_wrote() {
+        model(|| {
+            let shared = Arc::new((Bitmap::new(2), [UnsafeCell::new(0u32), UnsafeCell::new(0u32)]));
+            let work = |shared: &(Bitmap, [UnsafeCell<u32>; 2])| {
+                let (bitmap, cells) = shared;
+                let number = bitmap.claim().expect("two threads, two slots");
+                // loom reports two threads in one cell at once, and accesses without an order.
+                // SAFETY: what the model proves.
+                cells[number as usize].with_mut(|cell| unsafe { *cell += 1 });
+                bitmap.release(number);
+                let again = bitmap.claim().expect("two threads, two slots");
+                // SAFETY: as above.
+                cells[again as usize].with_mut(|cell| unsafe { *cell += 1 });
+                bitmap.release(again);
+            };
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || work(&other));
+            work(&shared);
+            thread.join().unwrap();
+            assert_eq!(shared.0.count(), 0);
+            // SAFETY: the other thread was joined.
+            let total: u32 = shared.1.iter().map(|cell| cell.with(|cell| unsafe { *cell })).sum();
+            assert_eq!(total, 4);
+        });
+    }
+
+    #[test]
+    fn loom_when_more_threads_want_a_slot_than_there_are_one_gets_none_or_both_take_turns() {
+        model(|| {
+            let shared = Arc::new((Bitmap::new(1), UnsafeCell::new(0u32)));
+            let work = |shared: &(Bitmap, UnsafeCell<u32>)| {
+                let Some(number) = shared.0.claim() else { return false };
+                // SAFETY: what the model proves.
+                shared.1.with_mut(|cell| unsafe { *cell += 1 });
+                shared.0.release(number);
+                true
+            };
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || work(&other));
+            let here = work(&shared);
+            let there = thread.join().unwrap();
+            assert!(here || there);
+            assert_eq!(shared.0.claim(), Some(0));
+        });
     }
 }

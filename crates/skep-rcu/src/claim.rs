@@ -1,126 +1,97 @@
 //! What a thread remembers about the slots it has claimed.
 //!
 //! ```text
-//!   LAST ──────────────┐  one pointer: the claim used last, or null
+//!   LAST ──────────────┐  one pointer: the record used last, or that of nobody
 //!                      v
-//!   CLAIMS ─> [ Box<Claim>, Box<Claim>, ... ]      one for each instance this thread has entered
-//!                  │ id, number, uses
-//!                  └ home (Weak) ─> the instance's bitmap
+//!   CLAIMS ─> [ Claim, Claim, ... ]       one for each domain this thread has entered
+//!                 └ readers (Arc) ─> the domain's records: they stay in memory as long as a thread remembers them
 //! ```
 //!
-//! The fast path reads `LAST` and compares instance ids; ids are never given out twice, so a claim of an
-//! instance that is gone can never be mistaken for a claim of a new one. `LAST` is a cell without a
-//! destructor, so it can be read even while the thread's other destructors run.
+//! The fast path reads `LAST` and asks the record which domain it is part of. Because the claim keeps the
+//! records' memory, a record of a domain that is gone can be asked too, and no later domain has its address.
+//! `LAST` is a cell without a destructor, so it can be read even while the thread's other destructors run.
 //!
-//! `uses` counts the guards that stand on a claim. A claim is freed only when that count is zero: by the
-//! thread's end, by an explicit release, or, with [`ORPHAN`] set because the thread's end found guards still
-//! alive, by the last of these guards.
+//! A slot is given back only while nobody stands on its record: by the thread's end, by an explicit release,
+//! or, where the thread's end found sections or readers still alive, by the last of these.
 //!
-//! All of this is private to one thread; the only thing shared is the bitmap behind `home`.
+//! All of this is private to one thread; what is shared is behind `readers`.
 //!
-//! What would break it: freeing a claim that `LAST` still names, or one that a guard stands on.
+//! What would break it: giving back a slot that `LAST` still names, or one that a section stands on.
 
 use std::cell::{Cell, RefCell};
-use std::ptr::{self, NonNull};
-use std::sync::{Arc, Weak};
+use std::ptr;
+use std::sync::Arc;
 
 use crate::Error;
-use crate::bitmap::Bitmap;
+use crate::readers::{Readers, Record};
 
-/// Added to `uses` when the thread's end found guards alive: the last guard frees the claim.
-/// Wide enough that no program can count into it by forgetting guards in a loop.
-const ORPHAN: u64 = 1 << 63;
-
-/// One thread's hold on one slot of one instance.
-pub(crate) struct Claim {
-    id: u64,
+/// One thread's hold on one slot of one domain.
+struct Claim {
+    readers: Arc<Readers>,
     number: u32,
-    uses: Cell<u64>,
-    home: Weak<Bitmap>,
 }
 
+/// What `LAST` names when it names nothing: saves the fast path the question.
+static NOBODY: Record = Record::nobody();
+
 thread_local! {
-    static LAST: Cell<*const Claim> = const { Cell::new(ptr::null()) };
+    static LAST: Cell<*const Record> = const { Cell::new(ptr::addr_of!(NOBODY)) };
     static CLAIMS: RefCell<Claims> = const { RefCell::new(Claims(Vec::new())) };
 }
 
-/// Finds or makes this thread's claim on the instance `id` and counts one use of it.
-#[inline]
-pub(crate) fn enter(id: u64, home: &Arc<Bitmap>) -> Result<NonNull<Claim>, Error> {
-    let last = LAST.get();
-    // SAFETY: `LAST` is null or names a claim that is alive: whoever frees a claim clears it first (`free`).
-    match unsafe { last.as_ref() } {
-        Some(claim) if claim.id == id => {
-            claim.uses.set(claim.uses.get() + 1);
-            Ok(NonNull::from(claim))
-        }
-        _ => enter_slowly(id, home),
+/// Finds or makes this thread's claim on a domain.
+#[inline(always)]
+pub(crate) fn claim(readers: &Arc<Readers>) -> Result<&Record, Error> {
+    match last(readers) {
+        Some(record) => Ok(record),
+        None => claim_slowly(readers),
     }
 }
 
-/// Ends one use of a claim.
-///
-/// # Safety
-///
-/// `claim` came from [`enter`] on this thread, and this is the one `leave` for that `enter`.
-#[inline]
-pub(crate) unsafe fn leave(claim: NonNull<Claim>) {
-    // SAFETY: a claim in use is not freed; the caller's use is not over yet.
-    let uses = unsafe { &claim.as_ref().uses };
-    let left = uses.get() - 1;
-    uses.set(left);
-    if left == ORPHAN {
-        // SAFETY: the thread's end gave the claim up for us (`Claims::drop`), and no other use is left.
-        unsafe { free(claim) };
-    }
+/// This thread's record in a domain, if it has claimed one.
+pub(crate) fn find(readers: &Arc<Readers>) -> Option<&Record> {
+    last(readers).or_else(|| {
+        with_claims(|claims| claims.number(readers)).flatten().map(|number| readers.record(number))
+    })
 }
 
-/// The number of the slot that a claim holds.
-///
-/// # Safety
-///
-/// `claim` came from [`enter`] on this thread and its use is not over.
-#[inline]
-pub(crate) unsafe fn number(claim: NonNull<Claim>) -> u32 {
-    // SAFETY: a claim in use is not freed.
-    unsafe { claim.as_ref().number }
-}
-
-/// Gives back this thread's slot of the instance `id`. `false` when there is none or it is in use.
-pub(crate) fn release(id: u64) -> bool {
+/// Gives back this thread's slot. `false` when there is none or it is in use.
+pub(crate) fn release(readers: &Arc<Readers>) -> bool {
     with_claims(|claims| {
-        let Some(index) = claims.0.iter().position(|claim| {
-            // SAFETY: claims on the list are alive.
-            let claim = unsafe { claim.as_ref() };
-            claim.id == id && claim.uses.get() == 0
-        }) else {
-            return false;
-        };
-        let claim = claims.0.swap_remove(index);
-        // SAFETY: it has left the list and has no uses.
-        unsafe { free(claim) };
-        true
+        let Some(index) = claims.index(readers) else { return false };
+        let record = readers.record(claims.0[index].number);
+        // A handler that enters from here on must not find the record by the fast path. If it did so before, it
+        // has left again.
+        LAST.set(&raw const NOBODY);
+        let given_back = readers.give_back(record);
+        if given_back {
+            claims.0.swap_remove(index);
+        }
+        given_back
     })
     .unwrap_or(false)
 }
 
+#[inline(always)]
+fn last(readers: &Arc<Readers>) -> Option<&Record> {
+    let last = LAST.get();
+    // SAFETY: `LAST` names `NOBODY` or the record of a claim on the list, which keeps the memory; whoever takes a
+    // claim off the list sets it back first. A record of `readers` lives as long as these.
+    let record = unsafe { &*last };
+    record.is_of(Arc::as_ptr(readers)).then_some(record)
+}
+
 #[cold]
 #[inline(never)]
-fn enter_slowly(id: u64, home: &Arc<Bitmap>) -> Result<NonNull<Claim>, Error> {
+fn claim_slowly(readers: &Arc<Readers>) -> Result<&Record, Error> {
     with_claims(|claims| {
-        let known = claims.0.iter().copied().find(|claim| {
-            // SAFETY: claims on the list are alive.
-            unsafe { claim.as_ref() }.id == id
-        });
-        let claim = match known {
-            Some(claim) => claim,
-            None => claims.add(id, home)?,
+        let number = match claims.number(readers) {
+            Some(number) => number,
+            None => claims.add(readers)?,
         };
-        LAST.set(claim.as_ptr());
-        // SAFETY: as above.
-        let uses = unsafe { &claim.as_ref().uses };
-        uses.set(uses.get() + 1);
-        Ok(claim)
+        let record = readers.record(number);
+        LAST.set(record);
+        Ok(record)
     })
     .unwrap_or(Err(Error::Unavailable))
 }
@@ -130,78 +101,63 @@ fn with_claims<R>(f: impl FnOnce(&mut Claims) -> R) -> Option<R> {
     CLAIMS.try_with(|claims| Some(f(&mut *claims.try_borrow_mut().ok()?))).ok().flatten()
 }
 
-/// # Safety
-///
-/// `claim` is on no list, has no uses, and belongs to this thread.
-unsafe fn free(claim: NonNull<Claim>) {
-    if LAST.get() == claim.as_ptr() {
-        LAST.set(ptr::null());
-    }
-    // SAFETY: made by `Box::leak` in `Claims::add`; the caller vouches that nobody uses it any more.
-    let claim = unsafe { Box::from_raw(claim.as_ptr()) };
-    if let Some(home) = claim.home.upgrade() {
-        home.release(claim.number);
-    }
-}
-
 /// The claims of one thread.
-struct Claims(Vec<NonNull<Claim>>);
+struct Claims(Vec<Claim>);
 
 impl Claims {
-    fn add(&mut self, id: u64, home: &Arc<Bitmap>) -> Result<NonNull<Claim>, Error> {
-        self.forget_dead_instances();
-        let number = home.claim().ok_or(Error::NoSlot { limit: home.limit() })?;
-        let claim = Box::new(Claim { id, number, uses: Cell::new(0), home: Arc::downgrade(home) });
-        let claim = NonNull::from(Box::leak(claim));
-        self.0.push(claim);
-        Ok(claim)
+    fn index(&self, readers: &Arc<Readers>) -> Option<usize> {
+        self.0.iter().position(|claim| Arc::ptr_eq(&claim.readers, readers))
     }
 
-    /// Keeps a long-lived thread from collecting claims of instances that came and went.
-    fn forget_dead_instances(&mut self) {
-        self.0.retain(|&claim| {
-            // SAFETY: claims on the list are alive.
-            let alive = unsafe { claim.as_ref() }.home.strong_count() > 0;
-            if !alive {
-                // SAFETY: a guard borrows its instance, so a dead instance has no guards; a guard that was
-                // forgotten left its count behind but never comes back to use it.
-                unsafe { free(claim) };
-            }
-            alive
-        });
+    fn number(&self, readers: &Arc<Readers>) -> Option<u32> {
+        self.index(readers).map(|index| self.0[index].number)
+    }
+
+    fn add(&mut self, readers: &Arc<Readers>) -> Result<u32, Error> {
+        self.forget_closed_domains();
+        // Room first: a claim that cannot be remembered would be lost.
+        self.0.reserve(1);
+        let record = readers.claim().ok_or(Error::NoSlot { limit: readers.slots().limit() })?;
+        let number = record.number();
+        self.0.push(Claim { readers: Arc::clone(readers), number });
+        Ok(number)
+    }
+
+    /// Keeps a long-lived thread from collecting claims of domains that came and went.
+    fn forget_closed_domains(&mut self) {
+        if self.0.iter().any(|claim| claim.readers.is_closed()) {
+            LAST.set(&raw const NOBODY);
+            // A section borrows its domain, so nobody stands on a record of a closed one. A section that was
+            // forgotten left its word behind but never comes back.
+            self.0.retain(|claim| !claim.readers.is_closed());
+        }
     }
 }
 
 impl Drop for Claims {
     fn drop(&mut self) {
-        LAST.set(ptr::null());
+        LAST.set(&raw const NOBODY);
         for claim in self.0.drain(..) {
-            // SAFETY: claims on the list are alive.
-            let uses = unsafe { &claim.as_ref().uses };
-            match uses.get() {
-                // SAFETY: no uses, and it has just left the list.
-                0 => unsafe { free(claim) },
-                // A guard lives in some other thread-local value that is dropped after this one.
-                used => uses.set(used | ORPHAN),
-            }
+            // A section may live in some other thread-local value that is dropped after this one.
+            claim.readers.abandon(claim.readers.record(claim.number));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::Slots;
+    use crate::Domain;
 
     fn remembered() -> usize {
         super::with_claims(|claims| claims.0.len()).unwrap()
     }
 
     #[test]
-    fn a_thread_that_outlives_many_instances_does_not_collect_their_claims() {
-        let stays = Slots::new(1).unwrap();
+    fn a_thread_that_outlives_many_domains_does_not_collect_their_claims() {
+        let stays = Domain::new(1).unwrap();
         drop(stays.enter().unwrap());
         for _ in 0..1000 {
-            let goes = Slots::new(1).unwrap();
+            let goes = Domain::new(1).unwrap();
             drop(goes.enter().unwrap());
             assert!(remembered() <= 3);
         }
@@ -210,12 +166,12 @@ mod tests {
 
     #[test]
     fn a_claim_is_remembered_until_it_is_released() {
-        let slots = Slots::new(1).unwrap();
-        let guard = slots.enter().unwrap();
+        let domain = Domain::new(1).unwrap();
+        let section = domain.enter().unwrap();
         assert_eq!(remembered(), 1);
-        drop(guard);
+        drop(section);
         assert_eq!(remembered(), 1);
-        assert!(slots.release());
+        assert!(domain.release());
         assert_eq!(remembered(), 0);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use skep_rcu::{Error, MAX_SLOTS, SlotGuard, Slots};
+use skep_rcu::{Domain, Error, MAX_SLOTS, Section};
 
 /// One plain counter for each slot, as a per-CPU map has it. Only a slot's owner touches its counter.
 struct PerSlot {
@@ -26,7 +26,7 @@ impl PerSlot {
     }
 
     /// Adds one with no atomic read-modify-write, and checks that nobody else is here.
-    fn with(&self, guard: &SlotGuard<'_>, me: u64) {
+    fn with(&self, guard: &Section<'_>, me: u64) {
         let slot = guard.number() as usize;
         let before = self.owners[slot].swap(me, Ordering::Relaxed);
         assert!(before == 0 || before == me, "slot {slot} was shared by {before} and {me}");
@@ -45,7 +45,7 @@ impl PerSlot {
 
 #[test]
 fn a_thread_keeps_its_number_and_nested_entries_share_it() {
-    let slots = Slots::new(4).unwrap();
+    let slots = Domain::new(4).unwrap();
     let outer = slots.enter().unwrap();
     for _ in 0..1000 {
         let inner = slots.enter().unwrap();
@@ -60,7 +60,7 @@ fn a_thread_keeps_its_number_and_nested_entries_share_it() {
 #[test]
 fn threads_inside_together_have_different_numbers_the_lowest_ones() {
     const THREADS: u32 = 40;
-    let slots = Slots::new(100).unwrap();
+    let slots = Domain::new(100).unwrap();
     let barrier = Barrier::new(THREADS as usize);
     let mut numbers = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -81,14 +81,14 @@ fn threads_inside_together_have_different_numbers_the_lowest_ones() {
 
 #[test]
 fn when_all_slots_are_claimed_the_error_says_how_many_there_are_and_what_to_do() {
-    let slots = Slots::new(1).unwrap();
+    let slots = Domain::new(1).unwrap();
     drop(slots.enter().unwrap()); // claimed, though not inside
     thread::scope(|scope| {
         let other = scope.spawn(|| {
             let error = slots.enter().unwrap_err();
             assert_eq!(error, Error::NoSlot { limit: 1 });
             let text = error.to_string();
-            assert!(text.contains("all 1 thread slots") && text.contains("Slots::release"), "{text}");
+            assert!(text.contains("all 1 thread slots") && text.contains("Domain::release"), "{text}");
         });
         other.join().unwrap();
     });
@@ -102,14 +102,14 @@ fn when_all_slots_are_claimed_the_error_says_how_many_there_are_and_what_to_do()
 #[test]
 fn an_instance_of_no_slots_or_too_many_is_refused() {
     for wanted in [0, MAX_SLOTS + 1, u32::MAX] {
-        assert_eq!(Slots::new(wanted).unwrap_err(), Error::SlotCount { wanted, max: MAX_SLOTS });
+        assert_eq!(Domain::new(wanted).unwrap_err(), Error::SlotCount { wanted, max: MAX_SLOTS });
     }
-    assert_eq!(Slots::new(MAX_SLOTS).unwrap().limit(), MAX_SLOTS);
+    assert_eq!(Domain::new(MAX_SLOTS).unwrap().limit(), MAX_SLOTS);
 }
 
 #[test]
 fn a_slot_in_use_is_not_given_back_and_an_idle_one_is() {
-    let slots = Slots::new(2).unwrap();
+    let slots = Domain::new(2).unwrap();
     assert!(!slots.release(), "nothing was claimed");
     let outer = slots.enter().unwrap();
     let inner = slots.enter().unwrap();
@@ -125,7 +125,7 @@ fn a_slot_in_use_is_not_given_back_and_an_idle_one_is() {
 
 #[test]
 fn instances_are_independent_and_interleave_on_one_thread() {
-    let all: Vec<Slots> = (0..20).map(|_| Slots::new(2).unwrap()).collect();
+    let all: Vec<Domain> = (0..20).map(|_| Domain::new(2).unwrap()).collect();
     // Another thread takes slot 0 of every odd instance first.
     let (ready, release) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
@@ -152,8 +152,8 @@ fn instances_are_independent_and_interleave_on_one_thread() {
 fn instances_come_and_go_under_threads_that_stay() {
     const THREADS: usize = 6;
     const ROUNDS: usize = 400;
-    let current: Vec<std::sync::Mutex<Option<Arc<Slots>>>> = (0..ROUNDS)
-        .map(|_| std::sync::Mutex::new(Some(Arc::new(Slots::new(THREADS as u32).unwrap()))))
+    let current: Vec<std::sync::Mutex<Option<Arc<Domain>>>> = (0..ROUNDS)
+        .map(|_| std::sync::Mutex::new(Some(Arc::new(Domain::new(THREADS as u32).unwrap()))))
         .collect();
     let barrier = Barrier::new(THREADS);
     thread::scope(|scope| {
@@ -179,7 +179,7 @@ fn instances_come_and_go_under_threads_that_stay() {
 #[test]
 fn no_two_threads_share_a_number_while_threads_come_and_go() {
     const LIMIT: u32 = 70; // more than one word of bits
-    let slots = Arc::new(Slots::new(LIMIT).unwrap());
+    let slots = Arc::new(Domain::new(LIMIT).unwrap());
     let shared = Arc::new(PerSlot::new(LIMIT));
     let entered = AtomicU64::new(0);
     let refused = AtomicU64::new(0);
@@ -224,7 +224,7 @@ fn no_two_threads_share_a_number_while_threads_come_and_go() {
 #[test]
 fn more_threads_than_slots_are_refused_or_alone_in_theirs() {
     const LIMIT: u32 = 3;
-    let slots = Slots::new(LIMIT).unwrap();
+    let slots = Domain::new(LIMIT).unwrap();
     let mut shared = PerSlot::new(LIMIT);
     let entered = AtomicU64::new(0);
     let inside = AtomicU32::new(0);
@@ -259,7 +259,7 @@ fn more_threads_than_slots_are_refused_or_alone_in_theirs() {
 
 #[test]
 fn an_entry_from_a_dying_threads_destructor_is_an_error_or_the_threads_own_slot() {
-    static SLOTS: std::sync::LazyLock<Slots> = std::sync::LazyLock::new(|| Slots::new(2).unwrap());
+    static SLOTS: std::sync::LazyLock<Domain> = std::sync::LazyLock::new(|| Domain::new(2).unwrap());
     static OUTCOMES: std::sync::Mutex<Vec<Result<u32, Error>>> = std::sync::Mutex::new(Vec::new());
 
     struct EntersWhenDropped;
@@ -290,10 +290,10 @@ fn an_entry_from_a_dying_threads_destructor_is_an_error_or_the_threads_own_slot(
 
 #[test]
 fn a_guard_kept_in_thread_local_data_gives_its_slot_back_whatever_is_dropped_first() {
-    static SLOTS: std::sync::LazyLock<Slots> = std::sync::LazyLock::new(|| Slots::new(2).unwrap());
+    static SLOTS: std::sync::LazyLock<Domain> = std::sync::LazyLock::new(|| Domain::new(2).unwrap());
     thread_local! {
-        static KEPT: Cell<Option<SlotGuard<'static>>> = const { Cell::new(None) };
-        static TOUCHED_FIRST: Cell<Option<SlotGuard<'static>>> = const { Cell::new(None) };
+        static KEPT: Cell<Option<Section<'static>>> = const { Cell::new(None) };
+        static TOUCHED_FIRST: Cell<Option<Section<'static>>> = const { Cell::new(None) };
     }
     for touch_first in [false, true] {
         let ended = thread::spawn(move || {
@@ -311,7 +311,7 @@ fn a_guard_kept_in_thread_local_data_gives_its_slot_back_whatever_is_dropped_fir
 
 #[test]
 fn a_forgotten_guard_costs_its_slot_and_nothing_else() {
-    let slots = Slots::new(2).unwrap();
+    let slots = Domain::new(2).unwrap();
     thread::scope(|scope| {
         let ended = scope.spawn(|| std::mem::forget(slots.enter().unwrap()));
         ended.join().unwrap();

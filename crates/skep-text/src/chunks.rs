@@ -6,18 +6,22 @@
 //! and keeps its books in a table of its own:
 //!
 //! ```text
-//!   region (a pack)   | used 3 | free 5    | used 1 | free 2 |    nodes, linked in order: before/after
-//!                                  │                    │
+//!   region (a pack)   | text 3 | free 5    | draft 1 | free 2 | beyond ... |    nodes, linked in order: before/after
+//!                                  │                     │
 //!   bins by size            [.. 2, .., 5 ..]  each a list of free nodes: previous/next
 //!   two bitmaps             rows (powers of two) and columns (16 steps in each): first set bit = first fit
 //! ```
 //!
-//! Sizes below 32 chunks (2 KiB) have a bin each; above, a bin spans a sixteenth of a power of two. A search
+//! Sizes below 32 chunks (1 KiB) have a bin each; above, a bin spans a sixteenth of a power of two. A search
 //! takes the first bin whose every run fits, and looks through the run's own bin only when there is none, so
 //! a request fails exactly when no free run is long enough.
 //!
+//! A region may be larger than the memory behind it: its last node is then *beyond*, and [`Chunks::extend`] makes
+//! free chunks of its beginning as memory comes.
+//!
 //! Invariants: nodes of a region tile it without gaps; two free neighbours never exist (they are merged);
-//! a free node is in the bin of its size and nowhere else; `used + free` is the sum of all regions.
+//! a free node is in the bin of its size and nowhere else; a region's first node stays its first node;
+//! `used + free` is the sum of all regions without what is beyond.
 //!
 //! What would break it: a block freed twice. [`Block`] is not `Copy` and [`Chunks::free`] consumes it.
 
@@ -28,10 +32,10 @@ const NONE: u32 = u32::MAX;
 const COLUMNS: usize = 16;
 
 /// Row 0 holds sizes 1 to 15; row r the sizes from 2^(r+3) to below 2^(r+4).
-const ROWS: usize = 13;
+const ROWS: usize = 14;
 
 /// The longest region, and so the longest run: the last row is there for it alone.
-pub(crate) const MAX_REGION: u32 = 1 << 15;
+pub(crate) const MAX_REGION: u32 = 1 << 16;
 
 /// A run of chunks in use. Giving it back takes it.
 #[derive(Debug)]
@@ -47,6 +51,29 @@ pub(crate) struct Found {
     pub(crate) reused: bool,
 }
 
+/// What a run of chunks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    Draft,
+    Text,
+    /// A text that was retired; somebody may still run it.
+    Waiting,
+    /// No memory yet.
+    Beyond,
+    /// Not a run at all: an unused entry of the table.
+    Vacant,
+}
+
+/// How a run may lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    /// Its first chunk's number is a multiple of this power of two.
+    pub(crate) align: u32,
+    /// A random number, where the place is to be anywhere in the hole that was found rather than at its beginning.
+    pub(crate) random: Option<u32>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Node {
     start: u32,
@@ -55,7 +82,7 @@ struct Node {
     after: u32,
     previous: u32,
     next: u32,
-    free: bool,
+    state: State,
     reused: bool,
 }
 
@@ -64,10 +91,13 @@ pub(crate) struct Chunks {
     nodes: Vec<Node>,
     /// First of the table's unused nodes, linked by `next`.
     vacant: u32,
+    /// The first node of each region.
+    regions: Vec<u32>,
     rows: u32,
     columns: [u32; ROWS],
     bins: [[u32; COLUMNS]; ROWS],
     used: u32,
+    waiting: u32,
     free: u32,
     /// How many regions are free from end to end.
     empty_regions: u32,
@@ -78,77 +108,128 @@ impl Chunks {
         Self {
             nodes: Vec::new(),
             vacant: NONE,
+            regions: Vec::new(),
             rows: 0,
             columns: [0; ROWS],
             bins: [[NONE; COLUMNS]; ROWS],
             used: 0,
+            waiting: 0,
             free: 0,
             empty_regions: 0,
         }
     }
 
-    /// Adds `count` chunks from number `start` on, all free. Runs never cross from one region into another. `reused`
-    /// says whether there was a region in the same place before.
-    pub(crate) fn add_region(&mut self, start: u32, count: u32, reused: bool) {
-        debug_assert!(0 < count && count <= MAX_REGION);
-        let node = self.new_node(Node {
+    /// Adds the `count` chunks from number `start` on, of which the first `free` are free and the others, if any,
+    /// beyond: the block returned stands for these. Runs never cross from one region into another. `reused` says
+    /// whether there was a region in the same place before.
+    pub(crate) fn add_region(&mut self, start: u32, free: u32, count: u32, reused: bool) -> Option<Block> {
+        debug_assert!(0 < free && free <= count && count <= MAX_REGION);
+        let node = Node {
             start,
-            count,
+            count: free,
             before: NONE,
             after: NONE,
             previous: NONE,
             next: NONE,
-            free: true,
+            state: State::Free,
             reused,
-        });
-        self.free += count;
+        };
+        let first = self.new_node(node);
+        self.regions.push(first);
+        self.free += free;
         self.empty_regions += 1;
-        self.list(node);
+        self.list(first);
+        (free < count).then(|| {
+            let rest = Node { start: start + free, count: count - free, before: first, ..node };
+            let beyond = self.new_node(Node { state: State::Beyond, ..rest });
+            self.nodes[first as usize].after = beyond;
+            Block(beyond)
+        })
     }
 
-    /// Takes one region away that is free from end to end, if there is one; returns its first chunk.
-    pub(crate) fn remove_empty_region(&mut self) -> Option<u32> {
-        if self.empty_regions == 0 {
-            return None;
-        }
-        // The first look finds it, for regions are packs of one size.
-        let index = self.free_nodes_from_the_largest_bin().find(|&index| self.is_region(index))?;
+    /// Makes free chunks of the first `count` of those beyond; returns what is beyond now.
+    pub(crate) fn extend(&mut self, beyond: Block, count: u32) -> Option<Block> {
+        let Block(index) = beyond;
         let node = self.nodes[index as usize];
-        self.unlist(index);
-        self.retire_node(index);
+        debug_assert!(node.state == State::Beyond && 0 < count && count <= node.count);
+        // The region's last node moves up; the part that became memory joins, or becomes, its neighbour.
+        let rest = (count < node.count).then(|| {
+            let rest = Node { start: node.start + count, count: node.count - count, before: index, ..node };
+            let rest = self.new_node(rest);
+            self.nodes[index as usize].after = rest;
+            rest
+        });
+        self.nodes[index as usize].count = count;
+        self.nodes[index as usize].state = State::Free;
+        self.free += count;
+        // A region that was empty is empty still, and one that was not is not: `empty_regions` stays.
+        let index = self.merge(index);
+        self.list(index);
+        rest.map(Block)
+    }
+
+    /// Takes one region away that is free from end to end and that `may_go` allows, given its first chunk, which it
+    /// returns.
+    pub(crate) fn remove_empty_region(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
+        let goes = |&first: &u32| self.is_empty_region(first) && may_go(self.nodes[first as usize].start);
+        let at = self.regions.iter().position(goes)?;
+        let first = self.regions.swap_remove(at);
+        let node = self.nodes[first as usize];
+        self.unlist(first);
+        self.retire_node(first);
+        if node.after != NONE {
+            self.retire_node(node.after);
+        }
         self.free -= node.count;
         self.empty_regions -= 1;
         Some(node.start)
     }
 
-    /// Takes `count` chunks in a row out of the smallest bin that has them. `None` when no run is long enough.
-    pub(crate) fn alloc(&mut self, count: u32) -> Option<Found> {
-        debug_assert!(count > 0);
+    /// Takes `count` chunks in a row, for a draft, out of the smallest bin that has them. `None` when no run is long
+    /// enough.
+    pub(crate) fn alloc(&mut self, count: u32, fit: Fit) -> Option<Found> {
+        debug_assert!(count > 0 && fit.align.is_power_of_two());
         if count > MAX_REGION {
             return None;
         }
-        let index = self.search(count)?;
+        let index = self.search_aligned(count, fit.align)?;
         self.unlist(index);
-        self.empty_regions -= u32::from(self.is_region(index));
-        let node = self.nodes[index as usize];
-        self.nodes[index as usize].free = false;
+        self.empty_regions -= u32::from(self.is_empty_region(index));
+        let index = self.skip(index, count, fit);
+        let node = &mut self.nodes[index as usize];
+        node.state = State::Draft;
+        let Node { start, reused, .. } = *node;
         self.used += node.count;
         self.free -= node.count;
         self.cut(index, count);
-        Some(Found { block: Block(index), start: node.start, reused: node.reused })
+        Some(Found { block: Block(index), start, reused })
+    }
+
+    /// How many chunks right before those beyond are free.
+    pub(crate) fn free_before(&self, beyond: &Block) -> u32 {
+        let before = &self.nodes[self.nodes[beyond.0 as usize].before as usize];
+        if before.state == State::Free { before.count } else { 0 }
+    }
+
+    /// Says what the run of a block is now: a draft, a text or a text that waits.
+    pub(crate) fn set_state(&mut self, block: &Block, state: State) {
+        let node = &mut self.nodes[block.0 as usize];
+        let waits = |state| u32::from(state == State::Waiting);
+        self.waiting += waits(state) * node.count;
+        self.waiting -= waits(node.state) * node.count;
+        node.state = state;
     }
 
     /// Gives the chunks of `block` back and merges them with free neighbours.
     pub(crate) fn free(&mut self, block: Block) {
+        self.set_state(&block, State::Free);
         let Block(index) = block;
         let node = &mut self.nodes[index as usize];
-        debug_assert!(!node.free);
-        node.free = true;
         node.reused = true;
         self.used -= node.count;
         self.free += node.count;
         let index = self.merge(index);
-        self.empty_regions += u32::from(self.is_region(index));
+        self.empty_regions += u32::from(self.is_empty_region(index));
         self.list(index);
     }
 
@@ -158,8 +239,13 @@ impl Chunks {
         self.cut(block.0, count);
     }
 
+    /// Chunks of drafts and texts, waiting ones included.
     pub(crate) fn used(&self) -> u32 {
         self.used
+    }
+
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting
     }
 
     pub(crate) fn free_count(&self) -> u32 {
@@ -168,6 +254,14 @@ impl Chunks {
 
     pub(crate) fn empty_regions(&self) -> u32 {
         self.empty_regions
+    }
+
+    /// All runs, region by region, in the order of their numbers within each: first chunk, count, state.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32, State)> + '_ {
+        let node = move |index: u32| (index != NONE).then(|| self.nodes[index as usize]);
+        let run = |node: Node| (node.start, node.count, node.state);
+        let region = move |&first: &u32| std::iter::successors(node(first), move |last| node(last.after));
+        self.regions.iter().flat_map(region).map(run)
     }
 
     /// Length of the longest free run.
@@ -181,7 +275,22 @@ impl Chunks {
             .unwrap_or(0)
     }
 
+    fn search_aligned(&self, count: u32, align: u32) -> Option<u32> {
+        let fits = |&index: &u32| {
+            let node = &self.nodes[index as usize];
+            padding(node.start, align) + count <= node.count
+        };
+        self.search(count).filter(fits).or_else(|| {
+            let (least, most) = (count, count.saturating_add(align - 1));
+            // A run that long fits wherever it begins; of those between, one may happen to lie well.
+            (align > 1).then(|| self.search(most).or_else(|| self.between(least, most).find(fits))).flatten()
+        })
+    }
+
     fn search(&self, count: u32) -> Option<u32> {
+        if count > MAX_REGION {
+            return None;
+        }
         let (row, column) = bin(round_up(count));
         let here = self.columns[row] & (u32::MAX << column);
         let (row, columns) = if here != 0 {
@@ -200,11 +309,39 @@ impl Chunks {
     /// The bin that `count` itself belongs to also holds runs that are too short.
     fn search_own_bin(&self, count: u32) -> Option<u32> {
         let (row, column) = bin(count);
-        let mut index = self.bins[row][column];
-        while index != NONE && self.nodes[index as usize].count < count {
-            index = self.nodes[index as usize].next;
+        self.listed(self.bins[row][column]).find(|&index| self.nodes[index as usize].count >= count)
+    }
+
+    /// The free nodes in the bins of `least` to `most` chunks.
+    fn between(&self, least: u32, most: u32) -> impl Iterator<Item = u32> + '_ {
+        let place = |count: u32| {
+            let (row, column) = bin(count.min(MAX_REGION));
+            row * COLUMNS + column
+        };
+        self.bins.as_flattened()[place(least)..=place(most)].iter().flat_map(|&head| self.listed(head))
+    }
+
+    /// Gives up the beginning of the unlisted free node `index` as far as `fit` wants the run to begin later; returns
+    /// the node of what remains, unlisted.
+    fn skip(&mut self, index: u32, count: u32, fit: Fit) -> u32 {
+        let node = self.nodes[index as usize];
+        let padding = padding(node.start, fit.align);
+        let choices = (node.count - count - padding) / fit.align + 1;
+        // Fixed-point multiplication takes a number below 2^32 to one below `choices`, as evenly as matters here.
+        let chosen = fit.random.map_or(0, |random| (u64::from(random) * u64::from(choices) >> 32) as u32);
+        let skipped = padding + chosen * fit.align;
+        if skipped == 0 {
+            return index;
         }
-        (index != NONE).then_some(index)
+        let rest = Node { start: node.start + skipped, count: node.count - skipped, before: index, ..node };
+        let rest = self.new_node(rest);
+        if node.after != NONE {
+            self.nodes[node.after as usize].before = rest;
+        }
+        self.nodes[index as usize].after = rest;
+        self.nodes[index as usize].count = skipped;
+        self.list(index);
+        rest
     }
 
     /// Shortens the used node `index` to `count`; the rest becomes a free node, merged with what follows.
@@ -218,12 +355,11 @@ impl Chunks {
             start: node.start + count,
             count: rest,
             before: index,
-            after: node.after,
             previous: NONE,
             next: NONE,
-            free: true,
+            state: State::Free,
             // As used as the run it is cut from: in what a draft gives back nothing has run.
-            reused: node.reused,
+            ..node
         });
         if node.after != NONE {
             self.nodes[node.after as usize].before = tail;
@@ -240,13 +376,13 @@ impl Chunks {
     fn merge(&mut self, index: u32) -> u32 {
         let mut index = index;
         let before = self.nodes[index as usize].before;
-        if before != NONE && self.nodes[before as usize].free {
+        if before != NONE && self.is_free(before) {
             self.unlist(before);
             self.absorb_after(before);
             index = before;
         }
         let after = self.nodes[index as usize].after;
-        if after != NONE && self.nodes[after as usize].free {
+        if after != NONE && self.is_free(after) {
             self.unlist(after);
             self.absorb_after(index);
         }
@@ -311,22 +447,36 @@ impl Chunks {
     }
 
     fn retire_node(&mut self, index: u32) {
-        self.nodes[index as usize].free = false;
+        self.nodes[index as usize].state = State::Vacant;
         self.nodes[index as usize].next = self.vacant;
         self.vacant = index;
     }
 
-    /// Whether the node is all there is in its region.
-    fn is_region(&self, index: u32) -> bool {
+    fn is_free(&self, index: u32) -> bool {
+        self.nodes[index as usize].state == State::Free
+    }
+
+    /// Whether the node is all the memory that its region has, and free.
+    fn is_empty_region(&self, index: u32) -> bool {
         let node = &self.nodes[index as usize];
-        node.before == NONE && node.after == NONE
+        let ends = node.after == NONE || self.nodes[node.after as usize].state == State::Beyond;
+        node.state == State::Free && node.before == NONE && ends
+    }
+
+    /// The nodes of one bin, given the first.
+    fn listed(&self, head: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |index: u32| (index != NONE).then_some(index);
+        std::iter::successors(some(head), move |&index| some(self.nodes[index as usize].next))
     }
 
     fn free_nodes_from_the_largest_bin(&self) -> impl Iterator<Item = u32> + '_ {
-        let listed = |index: u32| (index != NONE).then_some(index);
-        let next = move |&index: &u32| listed(self.nodes[index as usize].next);
-        self.bins.as_flattened().iter().rev().flat_map(move |&head| std::iter::successors(listed(head), next))
+        self.bins.as_flattened().iter().rev().flat_map(|&head| self.listed(head))
     }
+}
+
+/// How many chunks lie between `start` and the next multiple of `align`, a power of two.
+fn padding(start: u32, align: u32) -> u32 {
+    start.wrapping_neg() & (align - 1)
 }
 
 /// The bin for free runs of `count` chunks.
@@ -354,6 +504,8 @@ mod tests {
 
     use super::*;
 
+    const PLAIN: Fit = Fit { align: 1, random: None };
+
     #[test]
     fn bins_tile_the_sizes_and_rounding_reaches_the_next_one() {
         let mut before = (0, 0);
@@ -372,36 +524,37 @@ mod tests {
     #[test]
     fn an_empty_allocator_has_nothing_to_give() {
         let mut chunks = Chunks::new();
-        assert!(chunks.alloc(1).is_none());
-        assert!(chunks.remove_empty_region().is_none());
+        assert!(chunks.alloc(1, PLAIN).is_none());
+        assert!(chunks.remove_empty_region(|_| true).is_none());
         assert_eq!((chunks.used(), chunks.free_count(), chunks.longest_free_run()), (0, 0, 0));
     }
 
     #[test]
     fn runs_that_were_used_before_say_so_and_fresh_ones_do_not() {
         let mut chunks = Chunks::new();
-        chunks.add_region(0, 100, false);
-        let first = chunks.alloc(10).unwrap();
+        assert!(chunks.add_region(0, 100, 100, false).is_none());
+        let first = chunks.alloc(10, PLAIN).unwrap();
         assert!(!first.reused);
-        let second = chunks.alloc(90).unwrap();
+        let second = chunks.alloc(90, PLAIN).unwrap();
         assert!(!second.reused);
         chunks.free(first.block);
-        let third = chunks.alloc(4).unwrap();
+        let third = chunks.alloc(4, PLAIN).unwrap();
         assert!(third.reused);
-        let fourth = chunks.alloc(6).unwrap();
+        let fourth = chunks.alloc(6, PLAIN).unwrap();
         assert!(fourth.reused);
         chunks.free(second.block);
-        assert!(chunks.alloc(1).unwrap().reused);
+        assert!(chunks.alloc(1, PLAIN).unwrap().reused);
 
         let mut chunks = Chunks::new();
-        chunks.add_region(0, 100, true);
-        assert!(chunks.alloc(10).unwrap().reused);
-        assert!(chunks.alloc(90).unwrap().reused);
+        assert!(chunks.add_region(0, 100, 100, true).is_none());
+        assert!(chunks.alloc(10, PLAIN).unwrap().reused);
+        assert!(chunks.alloc(90, PLAIN).unwrap().reused);
     }
 
     /// The allocator's promise in its plainest form: a bool for each chunk.
     #[derive(Default)]
     struct Naive {
+        /// Start and chunks that there is memory for.
         regions: Vec<(u32, u32)>,
         used: std::collections::BTreeMap<u32, bool>,
     }
@@ -443,7 +596,7 @@ mod tests {
                 let mut previous = NONE;
                 while index != NONE {
                     let node = chunks.nodes[index as usize];
-                    assert!(node.free);
+                    assert_eq!(node.state, State::Free);
                     assert_eq!(node.previous, previous);
                     assert_eq!(bin(node.count), (row, column));
                     if node.after != NONE {
@@ -465,17 +618,24 @@ mod tests {
     enum Step {
         AddRegion,
         RemoveEmptyRegion,
-        Alloc(u32),
+        Extend(usize, u32),
+        Alloc(u32, Fit),
+        Publish(usize),
         Free(usize),
         Shrink(usize, u32),
     }
 
     fn steps(region: u32) -> impl Strategy<Value = Vec<Step>> {
         let size = prop_oneof![6 => 1..40u32, 3 => 1..=region / 2, 1 => region / 2..=region + 1];
+        let align = prop_oneof![3 => Just(1u32), 1 => Just(2), 1 => Just(8)];
+        let fit =
+            (align, proptest::option::of(any::<u32>())).prop_map(|(align, random)| Fit { align, random });
         let step = prop_oneof![
             1 => Just(Step::AddRegion),
             1 => Just(Step::RemoveEmptyRegion),
-            12 => size.prop_map(Step::Alloc),
+            3 => (any::<usize>(), 1..60u32).prop_map(|(which, count)| Step::Extend(which, count)),
+            12 => (size, fit).prop_map(|(count, fit)| Step::Alloc(count, fit)),
+            2 => any::<usize>().prop_map(Step::Publish),
             10 => any::<usize>().prop_map(Step::Free),
             3 => (any::<usize>(), 1..40u32).prop_map(|(which, count)| Step::Shrink(which, count)),
         ];
@@ -492,35 +652,50 @@ mod tests {
             let mut live: Vec<(Block, u32, u32)> = Vec::new();
             let mut ever_freed = std::collections::BTreeSet::new();
             let mut added = 0;
+            let mut beyond: std::collections::BTreeMap<u32, Block> = std::collections::BTreeMap::new();
             for step in steps {
                 match step {
                     Step::AddRegion => {
                         // Back to back, so that a run over the border would be possible if it were not a bug.
                         let start = added * region;
                         added += 1;
-                        chunks.add_region(start, region, false);
-                        naive.regions.push((start, region));
-                        naive.used.extend((start..start + region).map(|chunk| (chunk, false)));
+                        let first = if added % 3 == 0 { region } else { region.div_ceil(8) };
+                        beyond.extend(chunks.add_region(start, first, region, false).map(|block| (start, block)));
+                        naive.regions.push((start, first));
+                        naive.used.extend((start..start + first).map(|chunk| (chunk, false)));
+                    }
+                    Step::Extend(which, count) if !naive.regions.is_empty() => {
+                        let which = which % naive.regions.len();
+                        let (start, has) = naive.regions[which];
+                        let Some(block) = beyond.remove(&start) else { continue };
+                        let count = count.min(region - has);
+                        beyond.extend(chunks.extend(block, count).map(|block| (start, block)));
+                        prop_assert_eq!(beyond.contains_key(&start), has + count < region);
+                        naive.regions[which].1 += count;
+                        naive.used.extend((start + has..start + has + count).map(|chunk| (chunk, false)));
                     }
                     Step::RemoveEmptyRegion => {
                         let empty = |&(start, count): &(u32, u32)| {
                             (start..start + count).all(|chunk| !naive.used[&chunk])
                         };
                         let expected = naive.regions.iter().any(empty);
-                        let removed = chunks.remove_empty_region();
+                        let removed = chunks.remove_empty_region(|_| true);
                         prop_assert_eq!(removed.is_some(), expected);
                         if let Some(start) = removed {
                             let place = naive.regions.iter().position(|region| region.0 == start).unwrap();
                             prop_assert!(empty(&naive.regions[place]));
                             naive.regions.swap_remove(place);
+                            beyond.remove(&start);
                             naive.used.retain(|&chunk, _| !(start..start + region).contains(&chunk));
                         }
                     }
-                    Step::Alloc(count) => {
-                        let fits = naive.free_runs().iter().any(|run| run.1 >= count);
-                        let found = chunks.alloc(count);
+                    Step::Alloc(count, fit) => {
+                        let fits = |run: &(u32, u32)| run.0.next_multiple_of(fit.align) + count <= run.0 + run.1;
+                        let fits = naive.free_runs().iter().any(fits);
+                        let found = chunks.alloc(count, fit);
                         prop_assert_eq!(found.is_some(), fits, "for {} chunks", count);
                         if let Some(found) = found {
+                            prop_assert!(found.start.is_multiple_of(fit.align));
                             naive.set(found.start, count, true);
                             // It may err on the safe side: a run is as used as its most used chunk was.
                             let run = found.start..found.start + count;
@@ -539,11 +714,17 @@ mod tests {
                         let which = which % live.len();
                         let (block, start, count) = &mut live[which];
                         let to = to.min(*count);
+                        chunks.set_state(block, State::Draft);
                         chunks.shrink(block, to);
                         naive.set(*start + to, *count - to, false);
                         *count = to;
                     }
-                    Step::Free(_) | Step::Shrink(..) => {}
+                    Step::Publish(which) if !live.is_empty() => {
+                        let which = which % live.len();
+                        let state = [State::Draft, State::Text, State::Waiting][which % 3];
+                        chunks.set_state(&live[which].0, state);
+                    }
+                    Step::Free(_) | Step::Shrink(..) | Step::Extend(..) | Step::Publish(_) => {}
                 }
                 let runs = naive.free_runs();
                 prop_assert_eq!(&checked_free_runs(&chunks), &runs);
@@ -553,6 +734,16 @@ mod tests {
                 prop_assert_eq!(chunks.longest_free_run(), runs.iter().map(|run| run.1).max().unwrap_or(0));
                 let empty = runs.iter().filter(|run| naive.regions.contains(run)).count() as u32;
                 prop_assert_eq!(chunks.empty_regions(), empty);
+                let waiting: u32 =
+                    chunks.runs().filter(|run| run.2 == State::Waiting).map(|(_, count, _)| count).sum();
+                prop_assert_eq!(chunks.waiting(), waiting);
+                let mut blocks: Vec<_> = live.iter().map(|&(_, start, count)| (start, count)).collect();
+                let taken = |run: &(u32, u32, State)| !matches!(run.2, State::Free | State::Beyond);
+                let mut taken: Vec<_> =
+                    chunks.runs().filter(taken).map(|(start, count, _)| (start, count)).collect();
+                blocks.sort_unstable();
+                taken.sort_unstable();
+                prop_assert_eq!(taken, blocks, "the list of runs is not what was dealt out");
             }
             for (block, ..) in live.drain(..) {
                 chunks.free(block);
@@ -560,7 +751,7 @@ mod tests {
             let mut whole = naive.regions.clone();
             whole.sort_unstable();
             prop_assert_eq!(checked_free_runs(&chunks), whole, "not everything was merged");
-            while chunks.remove_empty_region().is_some() {}
+            while chunks.remove_empty_region(|_| true).is_some() {}
             let listed = |index: u32| (index != NONE).then_some(index);
             let next = |&index: &u32| listed(chunks.nodes[index as usize].next);
             let vacant = std::iter::successors(listed(chunks.vacant), next).count();

@@ -78,23 +78,31 @@ mod arena;
 mod chunks;
 mod config;
 mod error;
-mod fork;
+mod fault;
 mod occupancy;
 mod pack;
 mod place;
+mod poke;
 mod procfs;
+mod promote;
 mod range;
+mod reclaim;
+mod seen;
 mod sync_core;
+mod sys;
 mod text;
 
 pub use arena::Arena;
 pub use config::Config;
-pub use error::{Error, Step};
-pub use occupancy::{Backing, Occupancy};
+pub use error::{BadProbe, Error, Step};
+pub use fault::Probe;
+pub use occupancy::{Backing, Occupancy, Span, SpanState};
+pub use poke::{BRANCH_BYTES, BRANCH_OFFSET, Branch, Pokes, WORD_BYTES};
+pub use seen::{Missed, Tool};
 pub use text::{Draft, Text};
 
 /// Bytes in a chunk, the unit that code memory is dealt out in, and the alignment of every text.
-pub const CHUNK_BYTES: usize = 64;
+pub const CHUNK_BYTES: usize = 32;
 
 /// Bytes in a pack, the unit that code memory is taken from the system in: a huge page where base pages are 4 KiB.
 pub const PACK_BYTES: usize = 2 << 20;

@@ -1,33 +1,45 @@
 //! Bytes of code memory that somebody owns: what drafts and texts have in common.
 //!
-//! A place is taken, written at most once, and given back by dropping it. It alone knows the writable address of its
-//! bytes; nothing else in the crate stores into a pack.
+//! ```text
+//!   take ──> Empty ──write──> Written ──publish──> Published
+//!             │ drop             │ drop                │ drop
+//!             v                  v                     v
+//!           free              traps, free        retire: waits for readers, then traps, then free
+//! ```
+//!
+//! A place is taken, written at most once, and given back by dropping it. It alone knows how its bytes are written;
+//! nothing else in the crate but a poke stores into them.
 //!
 //! Invariants: no two places overlap (the allocator's, or a mapping of one's own); a place that is not written is full
-//! of traps, and is again before its chunks are free for others.
+//! of traps, and is again before its chunks are free for others; only what was published can have been run, and only
+//! that waits.
 //!
-//! What would break it: a forked child that stores through the writable address, where nothing is mapped; so every
-//! store asks the witness first.
+//! What would break it: a forked child that stores through the writer, where nothing is mapped; so every store asks
+//! first whether this process is the one that made the arena.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use skep_rcu::Cookie;
 
 use crate::arena::{Mapped, PACK_CHUNKS, Shared, Slot};
-use crate::chunks::Block;
+use crate::chunks::{Block, Fit, State};
 use crate::error::Error;
-use crate::pack::Pack;
+use crate::fault::{Entered, Probes};
+use crate::pack::{Pack, Writer};
 use crate::{CHUNK_BYTES, PACK_BYTES, arch};
 
 /// Bytes of code memory that somebody owns. Dropping it gives them back.
 pub(crate) struct Place {
     address: usize,
-    writable: NonNull<u8>,
     /// Bytes asked for.
     len: usize,
+    writer: Writer,
     /// Whether other CPUs may have fetched from it before.
     reused: bool,
     stage: Stage,
+    /// Its probes, known to the handler of faults until it is free for others.
+    probes: Option<Entered>,
     /// Taken by `drop` alone.
     memory: Option<Memory>,
     shared: Arc<Shared>,
@@ -36,32 +48,56 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Full of traps, as it was found.
-    Draft,
-    /// Something was written.
-    Text,
+    Empty,
+    /// Something was written; nobody knows of it.
+    Written,
+    /// Code that others may run.
+    Published,
 }
 
 /// Where the bytes of a place come from.
-enum Memory {
+pub(crate) enum Memory {
     Chunks(Block),
-    Own { slot: usize, pack: Pack },
+    Own { slot: usize, pack: Box<Pack> },
 }
 
-// SAFETY: the pointer is to bytes that the place alone owns; writing them takes `&mut self` or `self`.
-unsafe impl Send for Place {}
-// SAFETY: as above; through `&self` they are only read.
-unsafe impl Sync for Place {}
+/// A place that nobody owns any more, and that somebody may still be running.
+pub(crate) struct Retired {
+    pub(crate) address: usize,
+    pub(crate) len: usize,
+    pub(crate) writer: Writer,
+    pub(crate) memory: Memory,
+    pub(crate) cookie: Cookie,
+    pub(crate) probes: Option<Entered>,
+}
 
 impl Place {
-    /// Finds a place, in a pack or of its own.
-    pub(crate) fn take(shared: &Arc<Shared>, len: usize) -> Result<Self, Error> {
+    /// Finds a place, in a pack or of its own, whose address is a multiple of `align`.
+    pub(crate) fn take(shared: &Arc<Shared>, len: usize, align: usize) -> Result<Self, Error> {
         let range = shared.reservation.slots().len();
         match len {
-            _ if !shared.witness.is_original() => Err(Error::Forked),
+            _ if !shared.domain.is_original() => Err(Error::Forked),
             0 => Err(Error::Empty),
             _ if len > range => Err(Error::TooLong { len, range, max: arch::MAX_RANGE }),
-            _ if len > PACK_BYTES => Self::take_own(shared, len),
-            _ => Self::take_chunks(shared, len),
+            _ if !align.is_power_of_two() || align > rustix::param::page_size() => {
+                Err(Error::Alignment { align, max: rustix::param::page_size() })
+            }
+            _ => {
+                shared.bound_waiting()?;
+                let take = || {
+                    if len > PACK_BYTES {
+                        return Self::take_own(shared, len);
+                    }
+                    Self::take_chunks(shared, len, (align / CHUNK_BYTES).max(1) as u32)
+                };
+                match take() {
+                    Err(Error::Limit { .. } | Error::RangeFull { .. }) => {
+                        shared.reclaim_thoroughly();
+                        take()
+                    }
+                    result => result,
+                }
+            }
         }
     }
 
@@ -73,26 +109,55 @@ impl Place {
         self.len
     }
 
-    /// Copies the finished code to its place and publishes it there.
+    pub(crate) fn writer(&self) -> Writer {
+        self.writer
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether every CPU must synchronise before the code may be run.
+    pub(crate) fn needs_sync_core(&self) -> bool {
+        self.reused && arch::NEEDS_SYNC_CORE
+    }
+
+    /// Copies the finished code to its place. The caches are for [`views`](Self::view) to be made right after.
     pub(crate) fn write(&mut self, code: &[u8]) -> Result<(), Error> {
-        assert_eq!(code.len(), self.len, "a draft has as many bytes as its place");
-        if !self.shared.witness.is_original() {
+        assert!(code.len() == self.len && self.stage == Stage::Empty, "a draft is written once, and whole");
+        if !self.shared.domain.is_original() {
             return Err(Error::Forked);
         }
-        self.stage = Stage::Text;
-        // Relaxed, here and wherever texts are counted: a statistic that orders nothing.
-        self.shared.texts.fetch_add(1, Ordering::Relaxed);
+        self.stage = Stage::Written;
         // SAFETY: this place owns its bytes, nobody runs them yet, and `code` is as long.
-        unsafe { self.writable.copy_from_nonoverlapping(NonNull::from(code).cast(), code.len()) };
-        self.publish();
-        // After the caches are right, not before: a CPU must fetch afresh from them.
-        if self.reused && arch::NEEDS_SYNC_CORE { self.shared.sync_core.sync() } else { Ok(()) }
+        unsafe { self.writer.copy(self.address, code) }
+    }
+
+    /// Makes the probes of the code known, before anybody runs it.
+    pub(crate) fn enter_probes(&mut self, probes: Probes) -> Result<(), Error> {
+        self.probes = self.shared.faults.enter(self.address..self.address + self.len, probes)?;
+        Ok(())
+    }
+
+    /// What the caches must be made right for.
+    pub(crate) fn view(&self) -> arch::View {
+        view(self.writer, self.address, room(self.len))
+    }
+
+    /// From here on others may run it.
+    pub(crate) fn publish(&mut self) {
+        self.stage = Stage::Published;
+        let mut state = self.shared.lock_state();
+        state.counts.texts += 1;
+        if let Some(Memory::Chunks(block)) = &self.memory {
+            state.chunks.set_state(block, State::Text);
+        }
     }
 
     /// Gives the bytes from `len` on back. Only a draft may do so, and at least one byte is left.
     pub(crate) fn shrink(&mut self, len: usize) -> Result<(), Error> {
-        assert!(self.stage == Stage::Draft && 0 < len && len <= self.len);
-        if !self.shared.witness.is_original() {
+        assert!(self.stage == Stage::Empty && 0 < len && len <= self.len);
+        if !self.shared.domain.is_original() {
             return Err(Error::Forked);
         }
         let mut state = self.shared.lock_state();
@@ -104,121 +169,127 @@ impl Place {
         Ok(())
     }
 
-    /// The bytes as they are executed.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let address = ptr::with_exposed_provenance(self.address);
-        // SAFETY: the executable view is readable as long as the place lives; its bytes change in `write` and `drop`
-        // only, which have the place to themselves.
-        unsafe { std::slice::from_raw_parts(address, self.len) }
+    /// The bytes as they are executed. Pokes may change them meanwhile, so a copy is all that there is.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        let from = ptr::with_exposed_provenance::<u8>(self.address);
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            // SAFETY: the executable view is readable as long as the place lives.
+            *byte = unsafe { from.add(at).read_volatile() };
+        }
+        bytes
     }
 
-    fn take_chunks(shared: &Arc<Shared>, len: usize) -> Result<Self, Error> {
-        if let Some(place) = Self::try_chunks(shared, len) {
+    fn take_chunks(shared: &Arc<Shared>, len: usize, align: u32) -> Result<Self, Error> {
+        if let Some(place) = Self::try_chunks(shared, len, align) {
+            return Ok(place);
+        }
+        // What waits may have waited long enough; looking costs less than new memory.
+        if shared.reclaim_now()
+            && let Some(place) = Self::try_chunks(shared, len, align)
+        {
             return Ok(place);
         }
         let growth = shared.lock_growth();
         loop {
-            // Another thread may have added a pack; and may use up the one that we add.
-            if let Some(place) = Self::try_chunks(shared, len) {
+            // Another thread may have added memory; and may use up what we add.
+            if let Some(place) = Self::try_chunks(shared, len, align) {
                 return Ok(place);
             }
-            shared.add_pack(&growth)?;
+            shared.grow(&growth, chunks_for(len) + align - 1)?;
         }
     }
 
-    fn try_chunks(shared: &Arc<Shared>, len: usize) -> Option<Self> {
+    fn try_chunks(shared: &Arc<Shared>, len: usize, align: u32) -> Option<Self> {
+        let fit = Fit { align, random: shared.random() };
         let mut state = shared.lock_state();
-        let found = state.chunks.alloc(chunks_for(len))?;
+        let found = state.chunks.alloc(chunks_for(len), fit)?;
         let address = shared.reservation.slots().start + found.start as usize * CHUNK_BYTES;
-        let Slot::Pack(pack) = &state.slots[(found.start / PACK_CHUNKS) as usize] else {
+        let Slot::Pack(slot) = &state.slots[(found.start / PACK_CHUNKS) as usize] else {
             unreachable!("the allocator has a region for each pack and no other");
         };
-        let writable = pack.writable_at(address);
+        let writer = slot.pack.writer();
         state.counts.add(len);
+        drop(state);
         Some(Self {
             address,
-            writable,
             len,
+            writer,
             reused: found.reused,
-            stage: Stage::Draft,
+            stage: Stage::Empty,
+            probes: None,
             memory: Some(Memory::Chunks(found.block)),
             shared: Arc::clone(shared),
         })
     }
 
     fn take_own(shared: &Arc<Shared>, len: usize) -> Result<Self, Error> {
-        let Mapped { slot, pack, reused } = shared.map(&shared.lock_growth(), len)?;
+        let growth = shared.lock_growth();
+        let Mapped { slot, pack, reused } = shared.map(&growth, len, len)?;
         let mut state = shared.lock_state();
         state.slots[slot] = Slot::Own;
         state.counts.add(len);
         state.counts.own_mappings += 1;
         state.counts.own_bytes += pack.executable().len();
-        let address = pack.executable().start;
+        drop(state);
         Ok(Self {
-            address,
-            writable: pack.writable_at(address),
+            address: pack.executable().start,
             len,
+            writer: pack.writer(),
             reused,
-            stage: Stage::Draft,
-            memory: Some(Memory::Own { slot, pack }),
+            stage: Stage::Empty,
+            probes: None,
+            memory: Some(Memory::Own { slot, pack: Box::new(pack) }),
             shared: Arc::clone(shared),
         })
-    }
-
-    fn publish(&self) {
-        // SAFETY: the two views of our own bytes; `room` is within the chunks or the mapping.
-        unsafe { arch::publish(self.writable.as_ptr(), ptr::without_provenance(self.address), self.room()) };
-    }
-
-    fn room(&self) -> usize {
-        self.len.next_multiple_of(CHUNK_BYTES)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        if !self.shared.witness.is_original() {
-            // The memory is the parent's, and there is no writable view here.
+        let probes = self.probes.take();
+        if !self.shared.domain.is_original() {
+            // The memory is the parent's, and there is no way to write it here.
+            std::mem::forget(probes);
             match memory {
                 Memory::Chunks(_) => {}
                 Memory::Own { pack, .. } => pack.forget(),
             }
             return;
         }
-        if self.stage == Stage::Text {
-            self.shared.texts.fetch_sub(1, Ordering::Relaxed);
-            // Also for memory that is about to be unmapped: that can fail.
-            // SAFETY: our own bytes; whoever could run them has promised to keep us alive while doing so.
-            unsafe { arch::fill_with_traps(self.writable.as_ptr(), self.room()) };
-            self.publish();
-        }
-        match memory {
-            Memory::Chunks(block) => {
-                let mut state = self.shared.lock_state();
-                state.counts.remove(self.len);
-                state.chunks.free(block);
-                let trim = state.chunks.empty_regions() > 1;
-                drop(state);
-                if trim {
-                    self.shared.trim(&self.shared.lock_growth(), 1);
+        let (address, len, writer) = (self.address, self.len, self.writer);
+        match self.stage {
+            Stage::Empty => self.shared.give_back(len, memory),
+            Stage::Written => {
+                let (at, room) = (address, room(len));
+                // SAFETY: our own bytes, which nobody ever ran.
+                let filled = unsafe { writer.fill_with_traps(at, room) };
+                arch::publish([view(writer, at, room)].into_iter());
+                match filled {
+                    Ok(()) => self.shared.give_back(len, memory),
+                    // What cannot be filled with traps must not be found by others: it waits and is tried again.
+                    Err(_) => {
+                        self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes })
+                    }
                 }
             }
-            Memory::Own { slot, pack } => {
-                let growth = self.shared.lock_growth();
-                let mut state = self.shared.lock_state();
-                state.counts.remove(self.len);
-                state.counts.own_mappings -= 1;
-                state.counts.own_bytes -= pack.executable().len();
-                state.slots[slot] = Slot::Busy;
-                drop(state);
-                // When it cannot be unmapped its slots stay busy for good, full of traps.
-                if let Err(pack) = self.shared.unmap(&growth, slot, pack) {
-                    std::mem::forget(pack);
-                }
+            Stage::Published => {
+                self.shared.lock_state().counts.texts -= 1;
+                self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes });
             }
         }
     }
+}
+
+/// The two views of some bytes.
+pub(crate) fn view(writer: Writer, address: usize, len: usize) -> arch::View {
+    arch::View { clean: writer.clean_address(address), executable: ptr::without_provenance(address), len }
+}
+
+/// Bytes of the chunks that `len` bytes take.
+pub(crate) fn room(len: usize) -> usize {
+    len.next_multiple_of(CHUNK_BYTES)
 }
 
 fn chunks_for(len: usize) -> u32 {

@@ -1,11 +1,13 @@
 //! What the kernel says about our mappings: the two files of /proc that this crate reads.
 
-use std::fs;
 use std::ops::Range;
+
+use crate::error::Step;
+use crate::sys;
 
 /// The process's mappings in order of address, with what they are called. Empty where /proc is not mounted.
 pub(crate) fn mappings() -> Vec<(Range<usize>, String)> {
-    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return Vec::new() };
+    let Ok(maps) = sys::read(Step::ReserveRange, "/proc/self/maps") else { return Vec::new() };
     maps.lines()
         .filter_map(|line| {
             Some((address_range(line)?, line.split_whitespace().nth(5).unwrap_or("").to_owned()))
@@ -15,19 +17,31 @@ pub(crate) fn mappings() -> Vec<(Range<usize>, String)> {
 
 /// Bytes within `range` that the kernel maps by huge pages. `None` where it does not say.
 pub(crate) fn huge_bytes(range: &Range<usize>) -> Option<u64> {
-    Some(huge_bytes_in(&fs::read_to_string("/proc/self/smaps").ok()?, range))
+    Some(huge_bytes_in(&sys::read(Step::CheckHuge, "/proc/self/smaps").ok()?, range))
+}
+
+/// Bytes that `smaps` says are mapped by huge pages in the mappings that `range` is in, or that are in it.
+pub(crate) fn huge_bytes_around(smaps: &str, range: &Range<usize>) -> u64 {
+    huge_bytes_where(smaps, |mapping| {
+        let overlap = mapping.start.max(range.start)..mapping.end.min(range.end);
+        !overlap.is_empty()
+    })
 }
 
 fn huge_bytes_in(smaps: &str, range: &Range<usize>) -> u64 {
+    huge_bytes_where(smaps, |mapping| range.start <= mapping.start && mapping.end <= range.end)
+}
+
+fn huge_bytes_where(smaps: &str, ours: impl Fn(&Range<usize>) -> bool) -> u64 {
     // proc(5): AnonHugePages, ShmemPmdMapped and FilePmdMapped count what is mapped by huge page-table entries.
     const HUGE: [&str; 3] = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
 
-    let mut ours = false;
+    let mut counts = false;
     let mut kibibytes = 0;
     for line in smaps.lines() {
         if let Some(mapping) = address_range(line) {
-            ours = range.start <= mapping.start && mapping.end <= range.end;
-        } else if ours {
+            counts = ours(&mapping);
+        } else if counts {
             let mut words = line.split_whitespace();
             if words.next().is_some_and(|name| HUGE.contains(&name)) {
                 kibibytes += words.next().and_then(|word| word.parse().ok()).unwrap_or(0u64);

@@ -14,14 +14,13 @@
 //! another thread in the meantime is an occupied gap and not a victim.
 
 use std::ops::Range;
-use std::ptr;
 
-use rustix::io::{Errno, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 use rustix::param::page_size;
 
-use crate::error::{During, Error, Step};
-use crate::{PACK_BYTES, arch, procfs};
+use crate::error::{Error, Step};
+use crate::{PACK_BYTES, arch, procfs, sys};
 
 /// Room left for the heap that `brk` grows upwards.
 const HEAP_MARGIN: usize = 256 << 20;
@@ -42,12 +41,14 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     /// Reserves `bytes`, a multiple of a pack, or half of that, and so on down to one pack.
-    pub(crate) fn new(bytes: usize, near: Option<usize>) -> std::result::Result<Self, Error> {
+    pub(crate) fn new(bytes: usize, near: Option<usize>) -> Result<Self, Error> {
         let mut bytes = bytes;
         loop {
             match Self::of(bytes, near) {
-                Err(Errno::NOMEM) if bytes > PACK_BYTES => bytes = (bytes / 2).next_multiple_of(PACK_BYTES),
-                result => return result.during(Step::ReserveRange),
+                Err(error) if error.errno() == Some(Errno::NOMEM) && bytes > PACK_BYTES => {
+                    bytes = (bytes / 2).next_multiple_of(PACK_BYTES);
+                }
+                result => return result,
             }
         }
     }
@@ -56,13 +57,13 @@ impl Reservation {
         &self.slots
     }
 
-    fn of(bytes: usize, near: Option<usize>) -> Result<Self> {
+    fn of(bytes: usize, near: Option<usize>) -> Result<Self, Error> {
         if let Some(whole) = near.and_then(|near| reserve_near(near, bytes + 2 * page_size())) {
             let slots = whole.start + page_size()..whole.end - page_size();
             return Ok(Self { whole, slots });
         }
         // One pack more than needed, so that a multiple of a pack's size lies in it with a page before it.
-        let whole = reserve(0, bytes + PACK_BYTES + 2 * page_size(), MapFlags::empty())?;
+        let whole = reserve(Step::ReserveRange, 0, bytes + PACK_BYTES + 2 * page_size(), MapFlags::empty())?;
         let start = (whole.start + page_size()).next_multiple_of(PACK_BYTES);
         Ok(Self { whole, slots: start..start + bytes })
     }
@@ -72,7 +73,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: our own mapping; the arena drops it when no draft and no text is left. A failure (the limit on
         // mappings, when a neighbour's must be split) leaks addresses.
-        let _ = unsafe { munmap(ptr::without_provenance_mut(self.whole.start), self.whole.len()) };
+        let _ = unsafe { sys::unmap(Step::ReturnMemory, &self.whole) };
     }
 }
 
@@ -84,9 +85,9 @@ fn reserve_near(near: usize, len: usize) -> Option<Range<usize>> {
     for _ in 0..ATTEMPTS {
         let mut taken = false;
         for start in places_near(near, len, &procfs::mappings()) {
-            match reserve(start, len, MapFlags::FIXED_NOREPLACE) {
+            match reserve(Step::ReserveRange, start, len, MapFlags::FIXED_NOREPLACE) {
                 Ok(whole) => return Some(whole),
-                Err(errno) => taken |= errno == Errno::EXIST,
+                Err(error) => taken |= error.errno() == Some(Errno::EXIST),
             }
         }
         if !taken {
@@ -97,16 +98,15 @@ fn reserve_near(near: usize, len: usize) -> Option<Range<usize>> {
 }
 
 /// Maps inaccessible addresses that cost no memory.
-pub(crate) fn reserve(start: usize, len: usize, flags: MapFlags) -> Result<Range<usize>> {
+pub(crate) fn reserve(step: Step, start: usize, len: usize, flags: MapFlags) -> Result<Range<usize>, Error> {
     let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: without MAP_FIXED the kernel chooses free addresses; with MAP_FIXED_NOREPLACE it refuses others.
-    let at = unsafe { mmap_anonymous(ptr::without_provenance_mut(start), len, ProtFlags::empty(), flags) }?;
-    let at = at.addr();
+    let at = unsafe { sys::map(step, start, len, ProtFlags::empty(), flags, None) }?;
     if start != 0 && flags.contains(MapFlags::FIXED_NOREPLACE) && at != start {
         // Linux before 4.17 takes the address for a mere hint.
         // SAFETY: the mapping made a moment ago, known to nobody.
-        let _ = unsafe { munmap(ptr::without_provenance_mut(at), len) };
-        return Err(Errno::EXIST);
+        let _ = unsafe { sys::unmap(Step::ReturnMemory, &(at..at + len)) };
+        return Err(Error::System { step, error: Errno::EXIST.into() });
     }
     Ok(at..at + len)
 }
@@ -116,11 +116,11 @@ pub(crate) fn reserve(start: usize, len: usize, flags: MapFlags) -> Result<Range
 /// # Safety
 ///
 /// The range is part of a reservation of the caller's, and nothing in it is used any more.
-pub(crate) unsafe fn reserve_again(range: Range<usize>) -> Result<()> {
+pub(crate) unsafe fn reserve_again(range: &Range<usize>) -> Result<(), Error> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    let at = ptr::without_provenance_mut(range.start);
     // SAFETY: the caller's.
-    unsafe { mmap_anonymous(at, range.len(), ProtFlags::empty(), flags) }.map(drop)
+    unsafe { sys::map(Step::ReturnMemory, range.start, range.len(), ProtFlags::empty(), flags, None) }
+        .map(drop)
 }
 
 /// Where `len` bytes fit whose second page begins a pack, nearest to `near` first; what lies below goes before what
@@ -217,13 +217,14 @@ mod tests {
                     let furthest = slots.start.abs_diff(here).max(slots.end.abs_diff(here));
                     assert!(furthest <= arch::NEAR, "{slots:x?} is not near {here:x}");
                 }
-                assert_eq!(reserve(whole.start, PACK_BYTES, MapFlags::FIXED_NOREPLACE), Err(Errno::EXIST));
+                let again = |len| reserve(Step::ReserveRange, whole.start, len, MapFlags::FIXED_NOREPLACE);
+                assert_eq!(again(PACK_BYTES).unwrap_err().errno(), Some(Errno::EXIST));
                 drop(reservation);
-                let Ok(again) = reserve(whole.start, whole.len(), MapFlags::FIXED_NOREPLACE) else {
+                let Ok(again) = again(whole.len()) else {
                     return false;
                 };
                 // SAFETY: mapped on the line before.
-                unsafe { munmap(ptr::without_provenance_mut(again.start), again.len()) }.unwrap();
+                unsafe { sys::unmap(Step::ReturnMemory, &again) }.unwrap();
                 true
             });
             assert!(given_back);

@@ -7,14 +7,24 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use common::*;
-use skep_text::{Arena, CHUNK_BYTES, Config, Error, PACK_BYTES, Text};
+use skep_text::{Arena, CHUNK_BYTES, Config, Error, Occupancy, PACK_BYTES, SpanState, Text};
 
 fn arena() -> Arena {
-    Arena::new(Config::new()).unwrap()
+    Arena::new(Config::new().huge(false)).unwrap()
 }
 
 fn arena_of(packs: usize) -> Arena {
-    Arena::new(Config::new().reserve(packs * PACK_BYTES)).unwrap()
+    Arena::new(Config::new().huge(false).reserve(packs * PACK_BYTES)).unwrap()
+}
+
+/// The occupancy when nothing waits any more, without what says how much memory there once was.
+fn settled(arena: &Arena) -> Occupancy {
+    arena.flush().unwrap();
+    let mut occupancy = arena.occupancy();
+    assert_eq!((occupancy.chunks_waiting, occupancy.waiting_bytes), (0, 0));
+    assert_eq!(occupancy.mapped_bytes % rustix::param::page_size(), 0);
+    (occupancy.mapped_bytes, occupancy.chunks_free, occupancy.largest_free_run) = (0, 0, 0);
+    occupancy
 }
 
 #[test]
@@ -61,15 +71,17 @@ fn everything_but_finalized_code_is_traps() {
     let view = executable_views(&arena)[0].range.clone();
     assert!(is_all_traps(&peek(view.clone())), "at birth");
 
-    let draft = arena.draft(100).unwrap();
-    assert!(is_all_traps(draft.bytes()), "a draft starts out as traps");
+    let mut draft = arena.draft(100).unwrap();
+    assert!(is_all_traps(draft.bytes_mut()), "a draft starts out as traps");
     let text = place(&arena, &returns(1), 100).unwrap();
     let after = text.range().end..view.end;
+    assert_eq!(executable_views(&arena)[0].range, view, "there was memory enough");
     assert!(is_all_traps(&peek(after)), "behind a text");
     drop(draft);
 
     let place = text.range();
     drop(text);
+    arena.flush().unwrap();
     assert!(is_all_traps(&peek(place)), "after a text");
     assert!(is_all_traps(&peek(view)), "everywhere");
 }
@@ -78,7 +90,7 @@ fn everything_but_finalized_code_is_traps() {
 fn a_hundred_thousand_drafts_that_are_never_finalized_leak_nothing() {
     let arena = arena();
     let _text = place_returns(&arena, 1);
-    let before = arena.occupancy();
+    let before = settled(&arena);
     let mut held = Vec::new();
     for index in 0..100_000usize {
         let mut draft = arena.draft(1 + index * 7919 % 5000).unwrap();
@@ -89,7 +101,7 @@ fn a_hundred_thousand_drafts_that_are_never_finalized_leak_nothing() {
         }
     }
     drop(held);
-    assert_eq!(arena.occupancy(), before);
+    assert_eq!(settled(&arena), before);
     for view in executable_views(&arena) {
         let bytes = peek(view.range.clone());
         assert!(is_all_traps(&bytes[CHUNK_BYTES..]), "a draft was written to its place");
@@ -100,24 +112,58 @@ fn a_hundred_thousand_drafts_that_are_never_finalized_leak_nothing() {
 fn occupancy_counts_what_is_there() {
     let arena = arena();
     let empty = arena.occupancy();
-    let chunks = PACK_BYTES / CHUNK_BYTES;
-    assert_eq!((empty.packs, empty.empty_packs, empty.mapped_bytes), (1, 1, PACK_BYTES));
+    let bytes = empty.mapped_bytes;
+    assert!(0 < bytes && bytes <= 64 << 10, "a pack begins with little memory, not {bytes}");
+    assert_eq!(executable_views(&arena)[0].range.len(), bytes);
+    let chunks = bytes / CHUNK_BYTES;
+    assert_eq!((empty.packs, empty.empty_packs), (1, 1));
     assert_eq!((empty.chunks_used, empty.chunks_free, empty.chunks_waiting), (0, chunks, 0));
-    assert_eq!((empty.used_bytes, empty.code_bytes, empty.largest_free_run), (0, 0, PACK_BYTES));
+    assert_eq!((empty.used_bytes, empty.code_bytes, empty.largest_free_run), (0, 0, bytes));
     assert_eq!((empty.drafts, empty.texts, empty.own_mappings), (0, 0, 0));
-    assert_eq!((empty.backing.name(), empty.huge_bytes), ("memfd", Some(0)));
+    assert_eq!((empty.backing.name(), empty.huge_bytes, empty.huge_packs), ("memfd", Some(0), 0));
 
     let text = place(&arena, &returns(1), 65).unwrap();
     let draft = arena.draft(64).unwrap();
     let some = arena.occupancy();
-    assert_eq!((some.packs, some.empty_packs, some.mapped_bytes), (1, 0, PACK_BYTES));
-    assert_eq!((some.chunks_used, some.chunks_free), (3, chunks - 3));
-    assert_eq!((some.used_bytes, some.code_bytes), (192, 129));
+    assert_eq!((some.packs, some.empty_packs, some.mapped_bytes), (1, 0, bytes));
+    assert_eq!((some.chunks_used, some.chunks_free), (5, chunks - 5));
+    assert_eq!((some.used_bytes, some.code_bytes), (160, 129));
     assert_eq!((some.drafts, some.texts), (1, 1));
-    assert_eq!(some.largest_free_run, PACK_BYTES - 192);
+    assert_eq!(some.largest_free_run, bytes - 160);
+    assert_eq!(some.fragmentation(), 0.0);
 
+    let section = arena.domain().enter().unwrap();
     drop((text, draft));
+    let waiting = arena.occupancy();
+    assert_eq!((waiting.chunks_used, waiting.chunks_waiting, waiting.waiting_bytes), (0, 3, 96));
+    assert_eq!((waiting.drafts, waiting.texts, waiting.code_bytes), (0, 0, 0));
+    drop(section);
+    arena.flush().unwrap();
     assert_eq!(arena.occupancy(), empty);
+}
+
+#[test]
+fn the_map_tells_of_every_byte() {
+    let arena = arena();
+    let text = place(&arena, &returns(1), 100).unwrap();
+    let gone = place(&arena, &returns(2), 40).unwrap();
+    let draft = arena.draft(33).unwrap();
+    let section = arena.domain().enter().unwrap();
+    let (gone_at, after) = (gone.address(), draft.address() + 64);
+    drop(gone);
+    let map = arena.map();
+    let memory = arena.occupancy().mapped_bytes;
+    let start = arena.range().start;
+    let expected = [
+        (text.address(), 128, SpanState::Text),
+        (gone_at, 64, SpanState::Waiting),
+        (draft.address(), 64, SpanState::Draft),
+        (after, start + memory - after, SpanState::Free),
+        (start + memory, PACK_BYTES - memory, SpanState::NoMemory),
+    ];
+    let told: Vec<_> = map.iter().map(|span| (span.address, span.len, span.state)).collect();
+    assert_eq!(told, expected);
+    drop(section);
 }
 
 #[test]
@@ -131,7 +177,7 @@ fn a_draft_can_be_cut_short_and_keeps_its_address() {
     draft.truncate(20 * CHUNK_BYTES).unwrap();
     assert_eq!(draft.len(), 10 * CHUNK_BYTES, "longer is no cut");
     draft.truncate(code.len()).unwrap();
-    assert_eq!(draft.bytes(), code);
+    assert_eq!(draft.bytes_mut(), code);
     assert_eq!(arena.occupancy().chunks_used, 1);
     assert_eq!(arena.occupancy().code_bytes, code.len());
 
@@ -171,7 +217,7 @@ fn nothing_too_much_and_too_little_are_refused_with_a_remedy() {
 #[test]
 fn the_memory_limit_holds_and_says_so_and_room_comes_back() {
     let limit = 2 * PACK_BYTES;
-    let arena = Arena::new(Config::new().limit(limit)).unwrap();
+    let arena = Arena::new(Config::new().huge(false).limit(limit)).unwrap();
     let mut texts = Vec::new();
     let error = loop {
         match place(&arena, &returns(9), 100_000) {
@@ -179,20 +225,19 @@ fn the_memory_limit_holds_and_says_so_and_room_comes_back() {
             Err(error) => break error,
         }
     };
-    assert_eq!(texts.len(), 2 * (PACK_BYTES / 100_000usize.next_multiple_of(CHUNK_BYTES)));
-    assert!(
-        matches!(error, Error::Limit { wanted: PACK_BYTES, mapped, limit: told } if mapped == limit && told == limit)
-    );
+    assert!(texts.len() >= 2 * (PACK_BYTES / 100_000usize.next_multiple_of(CHUNK_BYTES)), "{}", texts.len());
+    assert!(matches!(error, Error::Limit { limit: told, .. } if told == limit), "{error:?}");
     assert!(error.to_string().contains("Config::limit"), "{error}");
-    assert_eq!(arena.occupancy().mapped_bytes, limit);
+    let mapped = arena.occupancy().mapped_bytes;
+    assert!(mapped <= limit && mapped + 100_000 > limit, "{mapped}");
 
     assert!(matches!(arena.draft(PACK_BYTES + 1), Err(Error::Limit { .. })));
     assert!(texts.iter().all(|text| call(text) == 9), "a refusal disturbs nobody");
     texts.pop();
     texts.push(place(&arena, &returns(9), 100_000).unwrap());
     texts.clear();
-    let after = arena.occupancy();
-    assert_eq!((after.packs, after.mapped_bytes, after.chunks_used), (1, PACK_BYTES, 0));
+    let after = settled(&arena);
+    assert_eq!((after.packs, after.chunks_used), (1, 0));
 }
 
 #[test]
@@ -209,7 +254,7 @@ fn a_full_range_is_an_error_and_room_comes_back() {
     assert!(matches!(error, Error::RangeFull { len: PACK_BYTES, .. }), "{error:?}");
     assert!(error.to_string().contains("Config::reserve"), "{error}");
     texts.clear();
-    assert_eq!(arena.occupancy().packs, 1);
+    assert_eq!(settled(&arena).packs, 1);
     assert_eq!(call(&place_returns(&arena, 3)), 3);
 }
 
@@ -221,6 +266,7 @@ fn one_empty_pack_is_kept_and_the_others_go_back_to_the_system() {
     assert_eq!(executable_views(&arena).len(), 8);
     assert!(texts.iter().enumerate().all(|(index, text)| call(text) == index as u32));
     drop(texts);
+    arena.flush().unwrap();
     let after = arena.occupancy();
     assert_eq!((after.packs, after.empty_packs, after.mapped_bytes), (1, 1, PACK_BYTES));
     assert_eq!(executable_views(&arena).len(), 1);
@@ -242,7 +288,7 @@ fn a_text_longer_than_a_pack_has_pages_of_its_own() {
     let code = returns(0xabcd);
     let mut draft = arena.draft(len).unwrap();
     draft.bytes_mut()[len - code.len() - 2..][..code.len()].copy_from_slice(&code);
-    let expected = draft.bytes().to_vec();
+    let expected = draft.bytes_mut().to_vec();
     let text = draft.finalize().unwrap();
     if cfg!(target_arch = "x86_64") {
         assert_eq!(call_at(text.range().end - code.len() - 2), 0xabcd);
@@ -263,6 +309,7 @@ fn a_text_longer_than_a_pack_has_pages_of_its_own() {
     assert_eq!((call(&small), call(&another)), (8, 9));
     assert!(matches!(arena.draft(3 * PACK_BYTES), Err(Error::RangeFull { .. })));
     drop((small, text, another));
+    arena.flush().unwrap();
     assert_eq!(arena.occupancy(), before);
     assert_eq!(executable_views(&arena).len(), 1);
 
@@ -271,6 +318,7 @@ fn a_text_longer_than_a_pack_has_pages_of_its_own() {
     assert_eq!(call(&whole), 10);
     assert_eq!(arena.occupancy().packs, 0);
     drop(whole);
+    arena.flush().unwrap();
     assert_eq!(arena.occupancy().mapped_bytes, 0);
     assert_eq!(call(&place_returns(&arena, 11)), 11);
 }
@@ -297,21 +345,19 @@ fn the_last_handle_takes_every_mapping_along() {
     assert_eq!(views.len(), 8);
     let another = arena.clone();
     drop((arena, texts, own, another));
-    let left = mappings();
-    for view in views {
-        assert!(
-            !left.iter().any(|mapping| mapping.inode == view.inode && mapping.name == view.name),
-            "{view:?}"
-        );
-    }
-    assert!(!left.iter().any(|mapping| mapping.has('x') && range.contains(&mapping.range.start)));
+    // The keeper has the last word. It is fast, but it is another thread.
+    let is_left = |mapping: &Mapping| {
+        let same = |view: &Mapping| mapping.inode == view.inode && mapping.name == view.name;
+        views.iter().any(same) || mapping.has('x') && range.contains(&mapping.range.start)
+    };
+    assert!(eventually(|| !mappings().iter().any(is_left)), "{:?}", mappings());
 }
 
 #[test]
 fn many_threads_load_run_and_free_and_every_result_is_right() {
     const THREADS: u32 = 8;
     let arena = arena();
-    let before = arena.occupancy();
+    let before = settled(&arena);
     let serial = AtomicU32::new(1);
     thread::scope(|scope| {
         for seed in 0..THREADS {
@@ -345,7 +391,7 @@ fn many_threads_load_run_and_free_and_every_result_is_right() {
             });
         }
     });
-    let after = arena.occupancy();
+    let after = settled(&arena);
     assert_eq!(after, before, "something leaked");
     for view in executable_views(&arena) {
         assert!(is_all_traps(&peek(view.range)));
@@ -379,13 +425,13 @@ fn texts_travel_between_threads_and_run_on_all_of_them() {
         }
     });
     drop(shared);
-    assert_eq!(arena.occupancy().chunks_used, 0);
+    assert_eq!(settled(&arena).chunks_used, 0);
 }
 
 #[test]
 fn a_limit_is_never_reported_while_the_room_is_just_being_given_back() {
     // Two threads, each with at most one text that fills a pack, and a limit of two packs: always room for both.
-    let arena = Arena::new(Config::new().limit(2 * PACK_BYTES)).unwrap();
+    let arena = Arena::new(Config::new().huge(false).limit(2 * PACK_BYTES)).unwrap();
     thread::scope(|scope| {
         for value in 0..2 {
             let arena = &arena;
@@ -397,7 +443,8 @@ fn a_limit_is_never_reported_while_the_room_is_just_being_given_back() {
             });
         }
     });
-    assert_eq!(arena.occupancy().mapped_bytes, PACK_BYTES);
+    arena.flush().unwrap();
+    assert_eq!(arena.occupancy().packs, 1);
 }
 
 /// SplitMix64: good enough to shuffle a test, and the same every time.

@@ -24,6 +24,7 @@ fn a_call_into_a_freed_text_dies_on_a_trap() {
         assert_eq!(call(&text), 1);
         let address = text.address();
         drop(text);
+        arena.flush().unwrap();
         std::process::exit(call_at(address) as i32);
     }
     dies_of("a_call_into_a_freed_text_dies_on_a_trap", SIGTRAP);
@@ -38,6 +39,7 @@ fn a_call_into_the_middle_of_a_freed_text_dies_on_a_trap() {
         let address = text.address() + 57 * returns(1).len();
         assert_eq!(call_at(address), 1);
         drop(text);
+        arena.flush().unwrap();
         std::process::exit(call_at(address) as i32);
     }
     dies_of("a_call_into_the_middle_of_a_freed_text_dies_on_a_trap", SIGTRAP);
@@ -77,6 +79,7 @@ fn a_call_into_a_pack_that_was_returned_dies_on_a_fault() {
         assert_eq!(call(&text), 1);
         let address = text.address();
         drop(text);
+        arena.flush().unwrap();
         std::process::exit(call_at(address) as i32);
     }
     dies_of("a_call_into_a_pack_that_was_returned_dies_on_a_fault", SIGSEGV);

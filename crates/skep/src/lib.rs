@@ -71,5 +71,5 @@ pub use runtime::{Runtime, RuntimeBuilder};
 pub use skep_abi as abi;
 pub use skep_isa as isa;
 pub use skep_maps::{Map, MapError, UpdateFlags};
-pub use skep_text::Occupancy;
+pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Refusal, Step, Verified};

@@ -220,10 +220,11 @@ impl Inner {
     /// `context` is the address of the native context, 0 where there is none.
     #[inline]
     unsafe fn call(&self, engine: Engine, r1: u64, r2: u64, context: u64) -> Result<u64, Error> {
-        let slot = self.shared.slots.enter()?;
+        // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
+        let section = self.shared.domain.enter()?;
         let mut env = RunEnv {
             tail_calls: 0,
-            cpu: slot.number(),
+            cpu: section.number(),
             context,
             host: &raw const *self.shared as u64,
             program: &raw const *self as u64,

@@ -4,7 +4,7 @@ use crate::helpers;
 use crate::linker::{Linker, Module};
 use crate::{Error, Object};
 use skep_abi::{HelperFn, HelperProto};
-use skep_rcu::Slots;
+use skep_rcu::Domain;
 use skep_text::Arena;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ type Log = dyn Fn(&str, &str) + Send + Sync;
 /// What programs and helpers reach while they run.
 pub(crate) struct Shared {
     pub(crate) arena: Arena,
-    pub(crate) slots: Slots,
+    pub(crate) domain: Domain,
     pub(crate) map_memory: u64,
     /// Prototype and implementation by number.
     pub(crate) helpers: BTreeMap<u32, Helper>,
@@ -42,7 +42,7 @@ pub(crate) struct Helper {
 pub struct RuntimeBuilder {
     cpus: u32,
     map_memory: u64,
-    code_memory: Option<usize>,
+    code: skep_text::Config,
     helpers: BTreeMap<u32, Helper>,
     linux_numbers: bool,
     taken: Option<Error>,
@@ -83,16 +83,21 @@ impl Runtime {
         self.shared.arena.occupancy()
     }
 
+    /// Executable memory itself: its map, promotion to huge pages, read sections.
+    pub fn arena(&self) -> &Arena {
+        &self.shared.arena
+    }
+
     /// How many virtual CPUs there are: threads that can run programs at once, and values in a per-CPU map.
     pub fn cpus(&self) -> u32 {
-        self.shared.slots.limit()
+        self.shared.domain.limit()
     }
 
     /// Gives up this thread's virtual CPU, which it otherwise keeps from its first run until it ends, for threads
     /// that will be idle for long. The next run takes one again. `false`, and nothing is done, where the thread has
     /// none or is running a program.
     pub fn release_cpu(&self) -> bool {
-        self.shared.slots.release()
+        self.shared.domain.release()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -126,7 +131,15 @@ impl RuntimeBuilder {
     /// The most bytes of executable memory. Default: what the address range holds.
     #[must_use]
     pub fn code_memory(mut self, bytes: usize) -> Self {
-        self.code_memory = Some(bytes);
+        self.code = self.code.limit(bytes);
+        self
+    }
+
+    /// How code memory is made: its backing, huge pages, visibility for profilers and debuggers. Read sections and
+    /// place (near the helpers) are the runtime's own. Replaces what [`RuntimeBuilder::code_memory`] said before.
+    #[must_use]
+    pub fn code(mut self, config: skep_text::Config) -> Self {
+        self.code = config;
         self
     }
 
@@ -180,14 +193,11 @@ impl RuntimeBuilder {
         }
         // Helpers are reached by a short call where code and helpers are near each other.
         let near = helpers::PROVIDED[0].1 as usize;
-        let mut config = skep_text::Config::new().near(near);
-        if let Some(limit) = self.code_memory {
-            config = config.limit(limit);
-        }
+        let domain = Domain::new(self.cpus)?;
         Ok(Runtime {
             shared: Arc::new(Shared {
-                arena: Arena::new(config)?,
-                slots: Slots::new(self.cpus)?,
+                arena: Arena::new(self.code.near(near).domain(domain.clone()))?,
+                domain,
                 map_memory: self.map_memory,
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
@@ -207,7 +217,7 @@ impl Default for RuntimeBuilder {
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
             map_memory: 4 << 30,
-            code_memory: None,
+            code: skep_text::Config::new(),
             helpers: skep_abi::LINUX
                 .iter()
                 .map(|proto| (proto.id, Helper { proto: proto.clone(), call: provided(proto.id) }))
@@ -224,7 +234,7 @@ impl fmt::Debug for RuntimeBuilder {
         f.debug_struct("RuntimeBuilder")
             .field("cpus", &self.cpus)
             .field("map_memory", &self.map_memory)
-            .field("code_memory", &self.code_memory)
+            .field("code", &self.code)
             .finish_non_exhaustive()
     }
 }

@@ -93,7 +93,7 @@ impl Program {
     }
 
     fn compile_for(&self, features: Features, arena: &Arena) -> Result<Compiled, Error> {
-        compile_parts(self.parts(), features, arena)
+        compile_parts(self.parts(), features, arena, || "test".into())
     }
 
     fn compile(&self) -> Compiled {

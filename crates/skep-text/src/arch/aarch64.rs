@@ -12,10 +12,19 @@
 //! from memory that held code before; [`NEEDS_SYNC_CORE`] makes the arena synchronise them (membarrier) before
 //! such memory is handed out again.
 //!
+//! Code that *is* being executed may be changed from one branch or NOP to another by one aligned store: the
+//! architecture promises that each CPU executes the one or the other (Arm ARM, "Concurrent modification and execution
+//! of instructions" lists B, BL, NOP, BRK and few more).
+//!
 //! What may be changed: CTR_EL0.IDC and .DIC, where set, make the first or the second loop unnecessary. The
 //! order, never.
 
-use std::arch::asm;
+pub(crate) mod fault;
+
+use std::arch::{asm, naked_asm};
+use std::ffi::c_void;
+
+use super::View;
 
 /// Any two places in a range of this size are within a `BL` of each other.
 pub(crate) const MAX_RANGE: usize = 128 << 20;
@@ -32,6 +41,25 @@ pub(crate) const NEEDS_SYNC_CORE: bool = true;
 /// The trap that holes are filled with: `BRK #0`. Instructions are little-endian in every configuration.
 pub(crate) const TRAP: [u8; 4] = 0xd420_0000u32.to_le_bytes();
 
+/// What one store replaces in live code.
+pub(crate) type Word = u32;
+
+/// A [`Word`] in memory that other CPUs run.
+pub(crate) type AtomicWord = std::sync::atomic::AtomicU32;
+
+/// `NOP`.
+pub(crate) const NOP: [u8; 4] = 0xd503_201fu32.to_le_bytes();
+
+/// `B` at `from`, as long as [`NOP`]; `None` when it does not reach.
+pub(crate) fn branch(from: usize, to: usize) -> Option<[u8; 4]> {
+    let distance = to.wrapping_sub(from) as isize;
+    let reaches = distance % 4 == 0 && (-(1 << 27)..1 << 27).contains(&distance);
+    reaches.then(|| (0x1400_0000 | (distance >> 2) as u32 & 0x03ff_ffff).to_le_bytes())
+}
+
+/// What ELF calls this machine: EM_AARCH64.
+pub(crate) const ELF_MACHINE: u16 = 183;
+
 /// Fills `len` bytes with [`TRAP`]s.
 ///
 /// # Safety
@@ -45,30 +73,62 @@ pub(crate) unsafe fn fill_with_traps(writable: *mut u8, len: usize) {
     }
 }
 
-/// Makes what was stored at `writable` the code that is executed at `executable`.
-///
-/// # Safety
-///
-/// Both are views of the same `len` bytes.
-pub(crate) unsafe fn publish(writable: *mut u8, executable: *const u8, len: usize) {
+/// Makes what was stored the code that is executed.
+pub(crate) fn publish(views: impl Iterator<Item = View> + Clone) {
     let cache_type: u64;
     // SAFETY: CTR_EL0 is readable from user mode (Linux emulates it where it is trapped).
     unsafe { asm!("mrs {}, ctr_el0", out(reg) cache_type, options(nomem, nostack, preserves_flags)) };
     let data_line = 4usize << (cache_type >> 16 & 0xf);
     let instruction_line = 4usize << (cache_type & 0xf);
 
-    for address in lines(writable as usize, len, data_line) {
-        // SAFETY: cleaning a line of our own mapping changes no data; Linux allows it from user mode.
-        unsafe { asm!("dc cvau, {}", in(reg) address, options(nostack, preserves_flags)) };
+    for view in views.clone() {
+        for address in lines(view.clean as usize, view.len, data_line) {
+            // SAFETY: cleaning a line of our own mapping changes no data; Linux allows it from user mode.
+            unsafe { asm!("dc cvau, {}", in(reg) address, options(nostack, preserves_flags)) };
+        }
     }
     // SAFETY: a barrier.
     unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
-    for address in lines(executable as usize, len, instruction_line) {
-        // SAFETY: invalidating instruction lines loses nothing but time.
-        unsafe { asm!("ic ivau, {}", in(reg) address, options(nostack, preserves_flags)) };
+    for view in views {
+        for address in lines(view.executable as usize, view.len, instruction_line) {
+            // SAFETY: invalidating instruction lines loses nothing but time.
+            unsafe { asm!("ic ivau, {}", in(reg) address, options(nostack, preserves_flags)) };
+        }
     }
     // SAFETY: barriers.
     unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
+/// The address of `__jit_debug_descriptor`, the head of the list that GDB reads (24 bytes: 1 as a version, and zeros).
+///
+/// The symbol is local to this assembler block, so that it cannot clash with another compiler's in the process.
+#[unsafe(naked)]
+pub(crate) extern "C" fn gdb_descriptor() -> *mut c_void {
+    naked_asm!(
+        ".pushsection .data.skep_text_gdb, \"aw\", @progbits",
+        ".balign 8",
+        ".type __jit_debug_descriptor, @object",
+        ".size __jit_debug_descriptor, 24",
+        "__jit_debug_descriptor:",
+        ".long 1, 0",
+        ".quad 0, 0",
+        ".popsection",
+        "adrp x0, __jit_debug_descriptor",
+        "add x0, x0, :lo12:__jit_debug_descriptor",
+        "ret",
+    )
+}
+
+/// `__jit_debug_register_code`, in which GDB has a breakpoint. Does nothing. Local as well.
+#[unsafe(naked)]
+pub(crate) extern "C" fn gdb_notify() {
+    naked_asm!(
+        ".type __jit_debug_register_code, @function",
+        "__jit_debug_register_code:",
+        "nop",
+        "ret",
+        ".size __jit_debug_register_code, . - __jit_debug_register_code",
+    )
 }
 
 fn lines(address: usize, len: usize, line: usize) -> impl Iterator<Item = usize> {

@@ -107,7 +107,7 @@ pub(crate) fn mappings() -> Vec<Mapping> {
 pub(crate) fn executable_views(arena: &Arena) -> Vec<Mapping> {
     let range = arena.range();
     let inside = |mapping: &Mapping| range.start <= mapping.range.start && mapping.range.end <= range.end;
-    mappings().into_iter().filter(|mapping| inside(mapping) && mapping.inode != 0).collect()
+    mappings().into_iter().filter(|mapping| inside(mapping) && mapping.has('x')).collect()
 }
 
 /// The mappings of the same files outside of the arena's range.
@@ -136,4 +136,15 @@ pub(crate) fn run_as_child(test: &str) -> ExitStatus {
 pub(crate) fn dump_no_core() {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).unwrap();
+}
+
+/// Whether it becomes true before patience ends.
+pub(crate) fn eventually(is_true: impl Fn() -> bool) -> bool {
+    for _ in 0..2000 {
+        if is_true() {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    false
 }

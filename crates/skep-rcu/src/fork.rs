@@ -1,12 +1,12 @@
 //! Telling a forked child from its parent, for the price of one load.
 //!
-//! The writable views of code memory are not copied into children (MADV_DONTFORK), so a child that filled a
-//! text with traps, as dropping one does, would write through an address where nothing, or something else, is
-//! mapped. The bookkeeping is copied, though, and looks alive.
+//! A child has a copy of everything but the threads: the keeper is not there to run callbacks, other threads'
+//! records say what they said at the moment of the fork for ever, and locks may be held by nobody. All of it looks
+//! alive.
 //!
-//! So the parent sets one byte in a page that the kernel wipes in children (MADV_WIPEONFORK). Whoever is about
-//! to use a writable view asks [`Witness::is_original`] first. A grandchild made by `vfork` or `CLONE_VM` shares
-//! the parent's memory, page and views alike, and is rightly taken for the original.
+//! So the parent sets one byte in a page that the kernel wipes in children (MADV_WIPEONFORK, madvise(2)). Whoever
+//! would wait or use a lock asks [`Witness::is_original`] first. A child made by `vfork` or with `CLONE_VM` shares
+//! the parent's memory, page and all, and is rightly taken for the original.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::param::page_size;
 
-use crate::error::{During, Error, Step};
+use crate::error::Error;
 
 pub(crate) struct Witness {
     page: NonNull<AtomicU8>,
@@ -27,28 +27,29 @@ unsafe impl Sync for Witness {}
 
 impl Witness {
     pub(crate) fn new() -> Result<Self, Error> {
+        let refused = |error: rustix::io::Errno| Error::ForkWitness { errno: error.raw_os_error() };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
         let page = unsafe { mmap_anonymous(ptr::null_mut(), page_size(), protection, MapFlags::PRIVATE) }
-            .during(Step::WatchForks)?;
+            .map_err(refused)?;
         // The kernel never places a mapping at address 0 unasked.
-        let page = NonNull::new(page.cast::<AtomicU8>())
-            .ok_or(Error::System { step: Step::WatchForks, error: rustix::io::Errno::INVAL.into() })?;
+        let page = NonNull::new(page.cast::<AtomicU8>()).ok_or(refused(rustix::io::Errno::INVAL))?;
         let witness = Self { page };
         // SAFETY: the page is ours.
-        unsafe { madvise(page.as_ptr().cast(), page_size(), Advice::LinuxWipeOnFork) }
-            .during(Step::WatchForks)?;
+        unsafe { madvise(page.as_ptr().cast(), page_size(), Advice::LinuxWipeOnFork) }.map_err(refused)?;
         witness.byte().store(1, Ordering::Relaxed);
         Ok(witness)
     }
 
     /// Whether this process made the witness, rather than having inherited it.
+    #[inline]
     pub(crate) fn is_original(&self) -> bool {
-        // Relaxed, as the store in `new`: a witness reaches other threads through the arena it is part of, and
-        // nothing but the kernel, which stops the process for it, ever changes the byte again.
+        // Relaxed, as the store in `new`: a witness reaches other threads through the domain it is part of, and
+        // nothing but the kernel, which makes the child's copy, ever changes the byte again.
         self.byte().load(Ordering::Relaxed) == 1
     }
 
+    #[inline]
     fn byte(&self) -> &AtomicU8 {
         // SAFETY: mapped readable and writable until drop, zeroed by the kernel to begin with.
         unsafe { self.page.as_ref() }

@@ -1,0 +1,253 @@
+//! What is handed to the keeper, and how it sleeps without missing any.
+//!
+//! ```text
+//!   push ──> fresh, news = true ──(parked?)──> wake        ask (synchronize) ──> wanted, news = true ──> wake
+//!                     │
+//!   keeper: take ─────┘  stamp, scan, run what is due;  announce ──> those who wait look again
+//!           park: news? stay awake : parked = true, sleep
+//! ```
+//!
+//! Invariant: `parked` is true only while the keeper sleeps or is about to, and `news` is false then. Whoever adds
+//! something clears `parked` under the same lock, and only he who cleared it wakes: a burst of calls costs one
+//! wake-up.
+//!
+//! The lock is a leaf: nothing is waited for, called or dropped while it is held.
+//!
+//! What would break it: looking for news and setting `parked` under two different locks, or stamping before taking.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::time::Duration;
+
+use crate::readers::{FLAVOURS, NORMAL, SLEEPABLE};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+
+/// Something to run once.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// Which grace periods something waits for: the flavours by index.
+pub(crate) const GRACES: [&[usize]; 3] = [&[NORMAL], &[SLEEPABLE], &[NORMAL, SLEEPABLE]];
+
+/// Queued work without a stamp: whatever it says was unlinked had been unlinked when it was put here.
+#[derive(Default)]
+pub(crate) struct Fresh {
+    /// One queue for each of [`GRACES`].
+    pub(crate) after: [Vec<Work>; GRACES.len()],
+    /// Waits for nothing.
+    pub(crate) soon: Vec<Work>,
+}
+
+/// Where work is queued.
+#[derive(Clone, Copy)]
+pub(crate) enum Queue {
+    /// After a grace period: an index of [`GRACES`].
+    After(usize),
+    Soon,
+}
+
+/// Who runs the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nobody needed to yet.
+    Idle,
+    /// Some thread is starting the keeper.
+    Starting,
+    Keeper,
+    /// The keeper could not be started, that many times in a row: whoever calls.
+    Callers {
+        failures: u32,
+    },
+}
+
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    /// The keeper sleeps here.
+    work: Condvar,
+    /// Those who wait for the keeper sleep here.
+    done: Condvar,
+}
+
+pub(crate) struct State {
+    fresh: Fresh,
+    news: bool,
+    parked: bool,
+    waiters: usize,
+    /// The largest cookies that anybody waits for.
+    wanted: [u64; FLAVOURS],
+    pub(crate) mode: Mode,
+    /// How often membarrier failed, and how the last time.
+    pub(crate) faults: u64,
+    pub(crate) errno: i32,
+    pub(crate) wakes: u64,
+}
+
+impl Inbox {
+    pub(crate) fn new(mode: Mode) -> Self {
+        let state = State {
+            fresh: Fresh::default(),
+            news: false,
+            parked: false,
+            waiters: 0,
+            wanted: [0; FLAVOURS],
+            mode,
+            faults: 0,
+            errno: 0,
+            wakes: 0,
+        };
+        Self { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Queues work and wakes the keeper if it sleeps. Returns who will run it.
+    pub(crate) fn push(&self, queue: Queue, work: Work) -> Mode {
+        let mut state = self.lock();
+        match queue {
+            Queue::After(grace) => state.fresh.after[grace].push(work),
+            Queue::Soon => state.fresh.soon.push(work),
+        }
+        let mode = state.mode;
+        self.tell(state);
+        mode
+    }
+
+    /// Makes the keeper look again, for whatever reason.
+    pub(crate) fn nudge(&self) {
+        self.tell(self.lock());
+    }
+
+    /// Takes all that is queued; what it is exchanged for must be empty and lends its memory.
+    pub(crate) fn take(&self, empty: &mut Fresh) -> bool {
+        let mut state = self.lock();
+        state.news = false;
+        mem::swap(&mut state.fresh, empty);
+        !empty.is_empty()
+    }
+
+    /// Whether something was added since the last `take`.
+    pub(crate) fn has_news(&self) -> bool {
+        self.lock().news
+    }
+
+    /// Sleeps until there is news, or for so long. Returns at once if there is any. `true` where there is.
+    pub(crate) fn park(&self, at_most: Option<Duration>) -> bool {
+        let mut state = self.lock();
+        if state.news {
+            return true;
+        }
+        state.parked = true;
+        // A spurious wake-up is a turn for nothing, no more.
+        state = match at_most {
+            None => self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            Some(time) => {
+                self.work.wait_timeout(state, time).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+            }
+        };
+        state.parked = false;
+        state.news
+    }
+
+    /// Whether somebody waits for cookies larger than these.
+    pub(crate) fn is_wanted(&self, passed: impl Fn(u64, usize) -> bool) -> bool {
+        let state = self.lock();
+        state.waiters > 0 && (0..FLAVOURS).any(|flavour| !passed(state.wanted[flavour], flavour))
+    }
+
+    /// Lets those who wait look again.
+    pub(crate) fn announce(&self) {
+        let state = self.lock();
+        if state.waiters > 0 {
+            drop(state);
+            self.done.notify_all();
+        }
+    }
+
+    /// Notes that membarrier failed. Those who wait are told.
+    pub(crate) fn fault(&self, errno: i32) {
+        let mut state = self.lock();
+        state.faults += 1;
+        state.errno = errno;
+        drop(state);
+        self.done.notify_all();
+    }
+
+    /// Says who runs the work from now on.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.lock().mode = mode;
+        self.done.notify_all();
+    }
+
+    /// Waits until `over` of the state says so; it is asked again after every turn of the keeper that got anywhere.
+    /// `cookie` is what it waits for, if that is a grace period.
+    pub(crate) fn wait_until<R>(
+        &self,
+        cookie: Option<(u64, &[usize])>,
+        mut over: impl FnMut(&State) -> Option<R>,
+    ) -> R {
+        let mut state = self.lock();
+        if let Some(result) = over(&state) {
+            return result;
+        }
+        if let Some((cookie, flavours)) = cookie {
+            for flavour in flavours {
+                state.wanted[*flavour] = state.wanted[*flavour].max(cookie);
+            }
+        }
+        state.waiters += 1;
+        self.tell(state);
+        let mut state = self.lock();
+        loop {
+            if let Some(result) = over(&state) {
+                state.waiters -= 1;
+                return result;
+            }
+            state = self.done.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    fn tell(&self, mut state: MutexGuard<'_, State>) {
+        state.news = true;
+        let wake = mem::take(&mut state.parked);
+        state.wakes += u64::from(wake);
+        drop(state);
+        if wake {
+            self.work.notify_one();
+        }
+    }
+}
+
+impl Fresh {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.soon.is_empty() && self.after.iter().all(Vec::is_empty)
+    }
+}
+
+/// Stamped batches of work, oldest first, one queue for each of [`GRACES`].
+#[derive(Default)]
+pub(crate) struct Batches([VecDeque<(u64, Vec<Work>)>; GRACES.len()]);
+
+impl Batches {
+    pub(crate) fn add(&mut self, grace: usize, cookie: u64, batch: Vec<Work>) {
+        self.0[grace].push_back((cookie, batch));
+    }
+
+    /// The next batch whose grace period is over.
+    pub(crate) fn next_due(&mut self, passed: impl Fn(u64, usize) -> bool) -> Option<Vec<Work>> {
+        for (queue, flavours) in self.0.iter_mut().zip(GRACES) {
+            let due = |cookie: u64| flavours.iter().all(|flavour| passed(cookie, *flavour));
+            if queue.front().is_some_and(|(cookie, _)| due(*cookie)) {
+                return queue.pop_front().map(|(_, batch)| batch);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(VecDeque::is_empty)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;

@@ -1,0 +1,97 @@
+//! Models of the keeper's sleep and of those who wait for it. A lost wake-up is a deadlock, which loom finds.
+
+use std::mem::ManuallyDrop;
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::*;
+use crate::barrier::Barrier;
+use crate::model::{model, must_fail};
+use crate::readers::{FENCED, Readers};
+
+/// Takes until it has had `count` pieces of work, sleeping by `park` in between.
+fn keep(inbox: &Inbox, count: usize, park: impl Fn(&Inbox)) {
+    let mut had = 0;
+    while had < count {
+        let mut fresh = Fresh::default();
+        if inbox.take(&mut fresh) {
+            had += fresh.soon.len() + fresh.after.iter().map(Vec::len).sum::<usize>();
+        } else {
+            park(inbox);
+        }
+    }
+}
+
+fn two_callers(park: impl Fn(&Inbox) + Copy + Send + Sync + 'static) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        // Where loom finds a deadlock it panics in whichever thread it is; dropping a handle then would panic again.
+        let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
+        let callers = [Queue::Soon, Queue::After(0)].map(|queue| {
+            let inbox = ManuallyDrop::new(Arc::clone(&inbox));
+            thread::spawn(move || {
+                inbox.push(queue, Box::new(|| ()));
+                drop(ManuallyDrop::into_inner(inbox));
+            })
+        });
+        keep(&inbox, 2, park);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        drop(ManuallyDrop::into_inner(inbox));
+    }
+}
+
+#[test]
+fn loom_no_wake_up_is_lost() {
+    model(two_callers(|inbox| {
+        inbox.park(None);
+    }));
+}
+
+#[test]
+fn loom_finds_the_fault_in_a_keeper_that_looks_and_then_goes_to_sleep() {
+    must_fail(
+        "deadlock",
+        two_callers(|inbox| {
+            if inbox.has_news() {
+                return;
+            }
+            let mut state = inbox.lock();
+            state.parked = true;
+            drop(inbox.work.wait(state).unwrap());
+        }),
+    );
+}
+
+#[test]
+fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
+    model(|| {
+        let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, Barrier::Fences)));
+        let scan = |(inbox, readers): &(Inbox, Readers)| {
+            if readers.scan().unwrap() {
+                inbox.announce();
+            }
+        };
+        let (keeper, other) = (Arc::clone(&shared), Arc::clone(&shared));
+        let threads = [
+            thread::spawn(move || {
+                let (inbox, readers) = &*keeper;
+                // The keeper's loop until the grace period is over.
+                loop {
+                    inbox.take(&mut Fresh::default());
+                    scan(&keeper);
+                    if readers.passed(FENCED | 2, NORMAL) {
+                        return;
+                    }
+                    inbox.park(None);
+                }
+            }),
+            thread::spawn(move || scan(&other)),
+        ];
+        let (inbox, readers) = &*shared;
+        let cookie = readers.cookie();
+        inbox.wait_until(Some((cookie, &[NORMAL])), |_| readers.passed(cookie, NORMAL).then_some(()));
+        // Nobody need have asked the keeper, which ends with this model only when it has looked itself.
+        inbox.nudge();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}

@@ -1,0 +1,316 @@
+//! The one thread that runs a domain's callbacks, and what stands in for it.
+//!
+//! A *turn* takes what is queued, stamps it with a cookie, runs deferred work, scans the readers and runs every
+//! batch whose grace period is over. The keeper makes turns while there is anything to do:
+//!
+//! ```text
+//!            push / ask ─> wakes it                     nothing pending: sleep until woken
+//!   ┌────────> turn ──> news or progress? ──> turn      readers hold something up: sleep 50 us, 100 us ... 10 ms
+//!   └── thread "skep-keeper", started by the first need; ends when the last handle is gone and all has run
+//! ```
+//!
+//! Where the thread cannot be started, threads that call `call`, `defer`, `try_pass`, `synchronize` or `barrier` make the
+//! turns. The batches are then the token: who holds their lock makes the turn; whoever finds it taken goes on, for
+//! the holder looks again before it is done.
+//!
+//! Invariants: work is stamped after it was taken from the inbox, so after whatever it says was unlinked; batches of
+//! one kind run in order, one at a time; each work runs exactly once, whether or not others panic.
+//!
+//! A forked child never takes a lock here: another thread of the parent may have held it.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::mem::{self, ManuallyDrop};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::thread;
+use std::time::Duration;
+
+use crate::fork::Witness;
+use crate::inbox::{Batches, Fresh, Inbox, Mode, Queue, Work};
+use crate::readers::Readers;
+use crate::signals;
+use crate::stats::{KeeperState, Stats};
+use crate::sync::lock;
+
+/// The first pause of a keeper that waits for readers.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+/// The pauses double up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
+pub(crate) struct Keeper {
+    readers: Arc<Readers>,
+    witness: Witness,
+    inbox: ManuallyDrop<Inbox>,
+    batches: ManuallyDrop<Mutex<Batches>>,
+    /// Whether a thread may be started.
+    allowed: bool,
+    stack: Option<usize>,
+    /// Handles of the domain.
+    handles: AtomicUsize,
+    queued: AtomicU64,
+    finished: AtomicU64,
+    panicked: AtomicU64,
+    scans: AtomicU64,
+    grace_periods: AtomicU64,
+}
+
+/// What the keeper may be told when a domain is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) thread: bool,
+    pub(crate) stack: Option<usize>,
+}
+
+thread_local! {
+    /// The keeper whose work this thread is running.
+    static RUNNING: Cell<*const Keeper> = const { Cell::new(ptr::null()) };
+}
+
+impl Keeper {
+    pub(crate) fn new(readers: Arc<Readers>, witness: Witness, settings: Settings) -> Self {
+        let mode = if settings.thread { Mode::Idle } else { Mode::Callers { failures: 0 } };
+        Self {
+            readers,
+            witness,
+            inbox: ManuallyDrop::new(Inbox::new(mode)),
+            batches: ManuallyDrop::new(Mutex::new(Batches::default())),
+            allowed: settings.thread,
+            stack: settings.stack,
+            handles: AtomicUsize::new(1),
+            queued: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            scans: AtomicU64::new(0),
+            grace_periods: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    #[inline]
+    pub(crate) fn is_original(&self) -> bool {
+        self.witness.is_original()
+    }
+
+    /// Whether this thread is running this keeper's work.
+    pub(crate) fn is_running_here(&self) -> bool {
+        RUNNING.get() == ptr::from_ref(self)
+    }
+
+    pub(crate) fn add_handle(&self) {
+        // Relaxed: made from a handle that exists, as with any reference count.
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One handle less. After the last one, what is queued runs at once: nobody is inside any more.
+    pub(crate) fn drop_handle(&self) {
+        // AcqRel: the last one comes after all that was done through the others.
+        if self.handles.fetch_sub(1, Ordering::AcqRel) != 1 || !self.is_original() {
+            return;
+        }
+        self.readers.close();
+        let mode = self.inbox.lock().mode;
+        match mode {
+            // `Starting` is impossible: who starts the keeper does so through a handle.
+            Mode::Idle | Mode::Starting => {}
+            Mode::Keeper => self.inbox.nudge(),
+            Mode::Callers { .. } => self.help(),
+        }
+    }
+
+    /// Queues work and sees to it that somebody will run it.
+    pub(crate) fn queue(self: &Arc<Self>, queue: Queue, work: Work) {
+        // Relaxed: statistics.
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        match self.inbox.push(queue, work) {
+            Mode::Keeper | Mode::Starting => {}
+            Mode::Idle | Mode::Callers { .. } => {
+                if !self.start() {
+                    self.help();
+                }
+            }
+        }
+    }
+
+    /// Starts the thread if need be. `false` where there is none and callers do its work.
+    pub(crate) fn start(self: &Arc<Self>) -> bool {
+        let mut state = self.inbox.lock();
+        let failures = match state.mode {
+            Mode::Keeper | Mode::Starting => return true,
+            Mode::Idle => 0,
+            // It may be possible later, but trying costs: after 1, 2, 4, 8 ... calls.
+            Mode::Callers { failures } => {
+                let failures = failures.saturating_add(1);
+                state.mode = Mode::Callers { failures };
+                if !self.allowed || !failures.is_power_of_two() {
+                    return false;
+                }
+                failures
+            }
+        };
+        state.mode = Mode::Starting;
+        drop(state);
+        let keeper = Arc::clone(self);
+        let mut thread = thread::Builder::new().name("skep-keeper".to_owned());
+        if let Some(stack) = self.stack {
+            thread = thread.stack_size(stack);
+        }
+        let started = signals::blocked(|| thread.spawn(move || keeper.run()).is_ok());
+        self.inbox.set_mode(if started { Mode::Keeper } else { Mode::Callers { failures } });
+        started
+    }
+
+    /// Makes turns in the keeper's place as long as there is progress and nobody else does.
+    pub(crate) fn help(&self) {
+        loop {
+            let mut batches = match self.batches.try_lock() {
+                Ok(batches) => batches,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let progress = self.turn(&mut batches);
+            drop(batches);
+            // Asked after the token is back: whoever found it taken had put his work in before.
+            if !progress && !self.inbox.has_news() {
+                return;
+            }
+        }
+    }
+
+    /// Looks at the readers once. `true` where something has passed.
+    pub(crate) fn scan(&self) -> Result<bool, i32> {
+        let outcome = self.readers.scan();
+        // Relaxed: statistics.
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        match outcome {
+            Ok(advanced) => {
+                self.grace_periods.fetch_add(u64::from(advanced), Ordering::Relaxed);
+                if advanced {
+                    // Whoever publishes tells: the keeper may find nothing new any more.
+                    self.inbox.announce();
+                }
+            }
+            Err(errno) => self.inbox.fault(errno),
+        }
+        outcome
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (mode, faults, wakes) = if self.is_original() {
+            let state = self.inbox.lock();
+            (state.mode, state.faults, state.wakes)
+        } else {
+            (Mode::Callers { failures: 0 }, 0, 0)
+        };
+        // Relaxed, all: statistics. `finished` first, so that the difference is not negative.
+        let finished = self.finished.load(Ordering::Relaxed);
+        let queued = self.queued.load(Ordering::Relaxed);
+        Stats {
+            membarrier: !self.readers.barrier().readers_fence(),
+            keeper: match mode {
+                _ if !self.is_original() => KeeperState::Forked,
+                Mode::Idle => KeeperState::NotNeededYet,
+                Mode::Starting | Mode::Keeper => KeeperState::Running,
+                Mode::Callers { .. } if self.allowed => KeeperState::Refused,
+                Mode::Callers { .. } => KeeperState::Unwanted,
+            },
+            waiting: queued.saturating_sub(finished),
+            finished,
+            panicked: self.panicked.load(Ordering::Relaxed),
+            cookies: self.readers.cookies(),
+            grace_periods: self.grace_periods.load(Ordering::Relaxed),
+            scans: self.scans.load(Ordering::Relaxed),
+            wakes,
+            membarrier_failures: faults,
+        }
+    }
+
+    /// The life of the thread.
+    fn run(self: Arc<Self>) {
+        RUNNING.set(Arc::as_ptr(&self));
+        let mut pause = SHORTEST_PAUSE;
+        // Held for ever, unless a caller is still making a turn from the time before this thread was there.
+        let mut batches = lock(&self.batches);
+        loop {
+            // Asked before the turn: what was queued before the last handle went is taken by that turn.
+            let closed = self.readers.is_closed();
+            if self.turn(&mut batches) {
+                pause = SHORTEST_PAUSE;
+                continue;
+            }
+            if closed && batches.is_empty() {
+                return;
+            }
+            let pending = !batches.is_empty()
+                || self.inbox.is_wanted(|cookie, flavour| self.readers.passed(cookie, flavour));
+            if self.inbox.park(pending.then_some(pause)) {
+                pause = SHORTEST_PAUSE;
+            } else {
+                pause = LONGEST_PAUSE.min(pause * 2);
+            }
+        }
+    }
+
+    /// Takes, stamps, scans, runs. `true` where anything was taken, passed or run.
+    fn turn(&self, batches: &mut Batches) -> bool {
+        let mut fresh = Fresh::default();
+        let mut progress = self.inbox.take(&mut fresh);
+        if fresh.after.iter().any(|work| !work.is_empty()) {
+            let cookie = self.readers.cookie();
+            for (grace, work) in fresh.after.iter_mut().enumerate().filter(|(_, work)| !work.is_empty()) {
+                batches.add(grace, cookie, mem::take(work));
+            }
+        }
+        self.run_all(fresh.soon);
+        let passed = |cookie, flavour| self.readers.is_closed() || self.readers.passed(cookie, flavour);
+        if !batches.is_empty() || self.inbox.is_wanted(passed) {
+            progress |= !self.readers.is_closed() && self.scan().unwrap_or(false);
+        }
+        while let Some(batch) = batches.next_due(passed) {
+            self.run_all(batch);
+            progress = true;
+        }
+        if progress {
+            self.inbox.announce();
+        }
+        progress
+    }
+
+    fn run_all(&self, batch: Vec<Work>) {
+        let outer = RUNNING.replace(ptr::from_ref(self));
+        for work in batch {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+                // Relaxed: statistics.
+                self.panicked.fetch_add(1, Ordering::Relaxed);
+                discard(panic);
+            }
+            self.finished.fetch_add(1, Ordering::Relaxed);
+        }
+        RUNNING.set(outer);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.is_original() {
+            // SAFETY: dropped here only, and not used any more. In a forked child they stay: another thread of the
+            // parent may have been changing them when the child was made.
+            unsafe {
+                ManuallyDrop::drop(&mut self.inbox);
+                ManuallyDrop::drop(&mut self.batches);
+            }
+        }
+    }
+}
+
+/// Drops what a callback panicked with. That may panic in turn; then it stays.
+fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        mem::forget(again);
+    }
+}

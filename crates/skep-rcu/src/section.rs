@@ -1,0 +1,148 @@
+//! Being inside: sections, and the reader that enters without looking anything up.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::readers::{NORMAL, Readers, Record, SLEEPABLE};
+
+/// Proof that the current thread is inside a domain's normal read section; leaving is dropping it.
+///
+/// What another thread unlinks while this lives stays as it is until this is dropped, if that thread waits for a
+/// normal grace period before it frees. Sections nest, and may be dropped in any order. A section cannot be
+/// sent to another thread. Forgetting one (`mem::forget`) costs the domain its slot, and no grace period of
+/// its flavour ends any more while a handle of the domain lives.
+#[must_use = "the section ends when this is dropped"]
+pub struct Section<'a>(Inside<'a, NORMAL>);
+
+/// As [`Section`], of the sleepable flavour: for readers that may block for long, which only sleepable grace periods
+/// wait for.
+#[must_use = "the section ends when this is dropped"]
+pub struct SleepableSection<'a>(Inside<'a, SLEEPABLE>);
+
+/// A thread's own way into a domain, looked up once: its sections cost two stores.
+///
+/// Made by [`Domain::reader`](crate::Domain::reader). It belongs to the thread that made it and keeps that thread's
+/// slot. It is not inside anything by itself and holds up no grace period.
+pub struct Reader<'a> {
+    readers: &'a Readers,
+    record: &'a Record,
+    own_thread: PhantomData<*const ()>,
+}
+
+struct Inside<'a, const FLAVOUR: usize> {
+    readers: &'a Readers,
+    record: &'a Record,
+    own_thread: PhantomData<*const ()>,
+}
+
+impl<'a> Section<'a> {
+    #[inline(always)]
+    pub(crate) fn enter(readers: &'a Readers, record: &'a Record) -> Self {
+        Self(Inside::enter(readers, record))
+    }
+
+    /// The number of this thread's slot: at least 0, below [`Domain::limit`](crate::Domain::limit), and no other
+    /// thread's while this section lives.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.0.record.number()
+    }
+}
+
+impl<'a> SleepableSection<'a> {
+    #[inline(always)]
+    pub(crate) fn enter(readers: &'a Readers, record: &'a Record) -> Self {
+        Self(Inside::enter(readers, record))
+    }
+
+    /// As [`Section::number`].
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.0.record.number()
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// `record` is the calling thread's.
+    #[inline]
+    pub(crate) fn new(readers: &'a Readers, record: &'a Record) -> Self {
+        record.hold();
+        Self { readers, record, own_thread: PhantomData }
+    }
+
+    /// Runs `f` inside a normal section. The section ends when `f` returns or panics.
+    #[inline(always)]
+    pub fn read<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _section = Section::enter(self.readers, self.record);
+        f()
+    }
+
+    /// Runs `f`, which may block, inside a sleepable section.
+    #[inline(always)]
+    pub fn read_sleepable<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _section = SleepableSection::enter(self.readers, self.record);
+        f()
+    }
+
+    /// Enters a normal section that is left by dropping it.
+    #[inline(always)]
+    pub fn enter(&self) -> Section<'_> {
+        Section::enter(self.readers, self.record)
+    }
+
+    /// Enters a sleepable section that is left by dropping it.
+    #[inline(always)]
+    pub fn enter_sleepable(&self) -> SleepableSection<'_> {
+        SleepableSection::enter(self.readers, self.record)
+    }
+
+    /// The number of this thread's slot, which is its own as long as the reader lives.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.record.number()
+    }
+}
+
+impl<'a, const FLAVOUR: usize> Inside<'a, FLAVOUR> {
+    /// `record` is the calling thread's.
+    #[inline(always)]
+    fn enter(readers: &'a Readers, record: &'a Record) -> Self {
+        readers.enter(record, FLAVOUR);
+        Self { readers, record, own_thread: PhantomData }
+    }
+}
+
+impl<const FLAVOUR: usize> Drop for Inside<'_, FLAVOUR> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.record.leave(FLAVOUR) {
+            self.readers.give_back_orphan(self.record);
+        }
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        if self.record.unhold() {
+            self.readers.give_back_orphan(self.record);
+        }
+    }
+}
+
+impl fmt::Debug for Section<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Section").field("number", &self.number()).finish()
+    }
+}
+
+impl fmt::Debug for SleepableSection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SleepableSection").field("number", &self.number()).finish()
+    }
+}
+
+impl fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("number", &self.number()).finish()
+    }
+}

@@ -1,0 +1,14 @@
+//! What the index is made of. A model of it (`tests/fault_model.rs`) puts loom's here.
+
+use std::alloc::{Layout, alloc_zeroed};
+pub(super) use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// `N` null pointers, or None when there is no memory. Where the allocator takes large blocks from the system, as most
+/// do, they become memory when they are touched.
+pub(super) fn null_pointers<T, const N: usize>() -> Option<Box<[AtomicPtr<T>; N]>> {
+    const { assert!(N > 0) };
+    // SAFETY: the layout is not empty.
+    let pointers = unsafe { alloc_zeroed(Layout::new::<[AtomicPtr<T>; N]>()) };
+    // SAFETY: the layout that the box will free it with; zeros are null pointers.
+    (!pointers.is_null()).then(|| unsafe { Box::from_raw(pointers.cast()) })
+}

@@ -1,0 +1,82 @@
+//! The writable view of a pack: the only place in the process through which its code can be written.
+//!
+//! ```text
+//!   |guard ...|  rw-s, as long as the pack  |... guard|      at a random place, far from the executable view
+//!             ^ a multiple of 2 MiB
+//! ```
+//!
+//! Protocol of birth: inaccessible, hidden from children, only then writable; so a fork in the middle of it gives the
+//! child nothing.
+//!
+//! What would break it: telling anybody its address.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::param::page_size;
+
+use crate::error::{Error, Step};
+use crate::{PACK_BYTES, range, sys};
+
+pub(super) struct Alias {
+    view: Range<usize>,
+    /// The view with the guards around it.
+    whole: Range<usize>,
+}
+
+impl Alias {
+    /// Maps `file` writable, far from `executable`.
+    pub(super) fn new(file: &OwnedFd, len: usize, executable: usize) -> Result<Self, Error> {
+        let room = len.next_multiple_of(PACK_BYTES) + 2 * PACK_BYTES;
+        let hint = random_hint(executable);
+        let whole = range::reserve(Step::MapWritable, hint, room, MapFlags::empty())?;
+        // The same offset within a huge page as the executable view has, which one huge page in both needs.
+        let start = (whole.start + page_size()).next_multiple_of(PACK_BYTES);
+        // From here on dropping it unmaps it.
+        let alias = Self { view: start..start + len, whole };
+
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: inside the reservation made above, which nobody knows.
+        unsafe { sys::map(Step::MapWritable, start, len, ProtFlags::empty(), flags, Some(file)) }?;
+        // SAFETY: the mapping made on the line before.
+        unsafe { sys::advise(Step::HideFromChildren, &alias.view, Advice::LinuxDontFork) }?;
+        // A huge page would be memory that nobody asked for; one is made when the pack is promoted. Kernels without
+        // huge pages refuse this.
+        // SAFETY: as above.
+        let _ = unsafe { sys::advise(Step::AdvisePages, &alias.view, Advice::LinuxNoHugepage) };
+        let protection = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: as above.
+        unsafe { sys::protect(Step::MapWritable, &alias.view, protection) }?;
+        Ok(alias)
+    }
+
+    /// Gives a part of the file its memory: an error when there is none, instead of a signal at the first store.
+    pub(super) fn populate(&self, part: &Range<usize>) -> Result<(), Error> {
+        let part = self.view.start + part.start..self.view.start + part.end;
+        // SAFETY: inside our own view; populating changes no byte.
+        unsafe { sys::advise(Step::AllocateFile, &part, Advice::LinuxPopulateWrite) }
+    }
+
+    pub(super) fn view(&self) -> &Range<usize> {
+        &self.view
+    }
+}
+
+impl Drop for Alias {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and the pack that goes with it has no users left.
+        if unsafe { sys::unmap(Step::ReturnMemory, &self.whole) }.is_err() {
+            // Then at least the memory is let go, and only addresses are lost.
+            // SAFETY: as above.
+            let _ = unsafe { range::reserve_again(&self.whole) };
+        }
+    }
+}
+
+/// Somewhere in the address space, far from `place`: the kernel takes the next best when it is occupied or beyond
+/// what this machine has.
+fn random_hint(place: usize) -> usize {
+    let hint = (sys::random() & ((1 << 46) - 1)).next_multiple_of(PACK_BYTES);
+    if hint.abs_diff(place) > 1 << 40 { hint } else { hint ^ 1 << 45 }
+}

@@ -1,0 +1,45 @@
+//! The memory file of a pack.
+//!
+//! It has its full length from the beginning and no memory: a page comes to be when it is populated. Two descriptors:
+//! the one it was created with, which can write, and one opened read-only. A mapping of the latter can never be made
+//! writable (mmap(2): a shared mapping gets no more than its descriptor has).
+//!
+//! What would break it: an executable view of the first descriptor.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, OFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Step};
+use crate::sys;
+
+pub(super) struct Files {
+    pub(super) writing: OwnedFd,
+    pub(super) reading: OwnedFd,
+}
+
+impl Files {
+    /// Creates a file of `len` bytes without memory.
+    pub(super) fn create(name: &CStr, len: usize) -> Result<Self, Error> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // NOEXEC_SEAL says that the *file* is never executed as a program; mapping it executable stays allowed, under
+        // every setting of vm.memfd_noexec. Linux before 6.3 does not know it.
+        let writing = match sys::memfd(Step::CreateFile, name, flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(error) if error.errno() == Some(Errno::INVAL) => sys::memfd(Step::CreateFile, name, flags),
+            result => result,
+        }?;
+        sys::set_len(Step::SizeFile, &writing, len)?;
+        let path = format!("/proc/self/fd/{}", writing.as_raw_fd());
+        let reading = sys::open(Step::ReopenFile, &path, OFlags::RDONLY)?;
+        Ok(Self { writing, reading })
+    }
+
+    /// Forbids to resize the file and to change this; and, with FUTURE_WRITE among `more`, to write it by any road
+    /// but the mappings there are.
+    pub(super) fn seal(&self, more: SealFlags) -> Result<(), Error> {
+        let seals = more | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        sys::seal_file(Step::SealFile, &self.writing, seals)
+    }
+}

@@ -1,0 +1,383 @@
+//! Code memory, one piece at a time: 2 MiB, or the own pages of a long text.
+//!
+//! ```text
+//!   executable view, at its place in the arena's range
+//!
+//!   place            place + populated                  place + len
+//!     |  r-x: code and traps  |  ---: no memory, no access  |
+//!                             ^ moves up by populate(); never down
+//!
+//!   written through an alias or a descriptor: see `kind`
+//! ```
+//!
+//! The problem: code must be written, and memory that is writable and executable at once must never exist, not even
+//! for a moment; and changing protections back and forth costs microseconds and splits huge pages. So code is never
+//! written where it is executed. The executable view cannot become writable (how far that holds is said in [`kind`]),
+//! and its protection changes once in a page's life: from nothing to readable and executable, when the page is full
+//! of traps.
+//!
+//! Invariants: every byte of the executable view that is accessible is a trap or code; the populated part is one
+//! mapping; the memory used is the populated part, and after a failed [`populate`](Pack::populate) at most the part
+//! that was asked for.
+//!
+//! Protocol of birth, in which each step is undone when a later one fails: file, alias (mapped inaccessible, hidden
+//! from children, only then made writable), memory, traps, seals, executable view, descriptors closed. Of growth:
+//! memory, traps, executable, caches. Caches come last because instruction caches are invalidated by the executable
+//! address, which must be accessible for that; nobody is told of the part before, and the kernel has made the caches
+//! agree about a page that is mapped executable for the first time.
+//!
+//! Where growth in steps is impossible (Linux before 5.14 cannot populate without a signal; PR_SET_MDWE and its
+//! kin forbid that memory becomes executable later), the whole pack is populated at birth: `populated` says so.
+//!
+//! What would break it: a page made executable before its traps; a descriptor that outlives its use.
+
+mod alias;
+mod file;
+mod kind;
+mod writer;
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::fs::{OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::param::page_size;
+
+use self::alias::Alias;
+use self::file::Files;
+pub(crate) use self::kind::{Kind, Medium, Resolved, resolve};
+pub(crate) use self::writer::Writer;
+use crate::error::{Error, Step};
+use crate::{arch, procfs, range, sys};
+
+/// The size of a huge page that this crate can make: what one entry of the second level of page tables maps where base
+/// pages are 4 KiB.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// Code memory and the way it is written.
+pub(crate) struct Pack {
+    executable: Range<usize>,
+    /// Bytes from the start that are memory. Stored with release by `grow`, when they are; its partners are the
+    /// loads in `populated`.
+    populated: AtomicUsize,
+    /// Whether the mappings are sealed. Relaxed everywhere: a statement for reports.
+    sealed: AtomicBool,
+    kind: Kind,
+    memory: Memory,
+}
+
+/// What is needed for writing.
+enum Memory {
+    Aliased(Alias),
+    File(OwnedFd),
+    Process(OwnedFd),
+}
+
+impl Pack {
+    /// Makes `len` bytes of code memory at `place`, with the first `populate` bytes populated; both are rounded up to
+    /// pages, and more may be populated at once where the system knows no other way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]; everything is as it was before.
+    ///
+    /// # Safety
+    ///
+    /// `place` and the `len` bytes after it belong to a reservation of the caller's and are unused.
+    pub(crate) unsafe fn new(kind: &Kind, place: usize, len: usize, populate: usize) -> Result<Self, Error> {
+        // SAFETY: the caller's.
+        unsafe { Self::with_files(kind, place, len, populate) }.map(|(pack, _files)| pack)
+    }
+
+    /// As [`new`](Self::new), with the descriptors, which must not outlive the caller.
+    unsafe fn with_files(
+        kind: &Kind,
+        place: usize,
+        len: usize,
+        populate: usize,
+    ) -> Result<(Self, Option<OwnedFd>), Error> {
+        let len = len.next_multiple_of(page_size());
+        let first = 0..populate.clamp(1, len).next_multiple_of(page_size());
+        let executable = place..place + len;
+        let pack = |memory| Self {
+            executable: executable.clone(),
+            populated: AtomicUsize::new(0),
+            sealed: AtomicBool::new(false),
+            kind: *kind,
+            memory,
+        };
+
+        let (pack, first, file) = match kind.medium {
+            Medium::Memfd => {
+                let files = Files::create(kind.name, len)?;
+                let alias = Alias::new(&files.writing, len, place)?;
+                let all = 0..len;
+                let first = match alias.populate(&first) {
+                    // Linux before 5.14: write all of it, as long as the file can be written.
+                    Err(error) if error.errno() == Some(Errno::INVAL) => {
+                        // SAFETY: the file is open until the end of this block, and nobody else has it.
+                        unsafe {
+                            Writer::through_descriptor(place, &files.writing, 0).fill(
+                                Step::AllocateFile,
+                                place,
+                                len,
+                            )
+                        }?;
+                        all
+                    }
+                    result => result.map(|()| first)?,
+                };
+                let pack = pack(Memory::Aliased(alias));
+                // SAFETY: nobody knows of the pack, and what is written was populated a moment ago.
+                unsafe { pack.writer().fill(Step::AllocateFile, place, first.end) }?;
+                files.seal(SealFlags::FUTURE_WRITE)?;
+                (pack, first, Some(files.reading))
+            }
+            Medium::Hardened => {
+                let Files { writing, reading } = {
+                    let files = Files::create(kind.name, len)?;
+                    files.seal(SealFlags::empty())?;
+                    files
+                };
+                let pack = pack(Memory::File(writing));
+                pack.allocate(&first)?;
+                (pack, first, Some(reading))
+            }
+            Medium::Procmem => {
+                let memory = sys::open(Step::OpenMemory, "/proc/self/mem", OFlags::RDWR)?;
+                (pack(Memory::Process(memory)), first, None)
+            }
+        };
+        // SAFETY: the caller's: the place is unused.
+        let mapped = unsafe { pack.map_executable(file.as_ref(), first) };
+        if let Err(error) = mapped {
+            // Should this fail as well, the place is of no use to anybody until the reservation goes; but safe.
+            // SAFETY: nobody knows of the pack.
+            let _ = unsafe { range::reserve_again(&pack.executable) };
+            return Err(error);
+        }
+        Ok((pack, file))
+    }
+
+    /// Where the code is executed: the whole of it, populated or not.
+    pub(crate) fn executable(&self) -> &Range<usize> {
+        &self.executable
+    }
+
+    /// Bytes from the start that are memory: traps and code, readable and executable. What is beyond is inaccessible.
+    pub(crate) fn populated(&self) -> usize {
+        self.populated.load(Ordering::Acquire)
+    }
+
+    /// Whether the system was asked to seal the mappings for good, and did.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Relaxed)
+    }
+
+    /// Makes the first `to` bytes memory, rounded up to a page, full of traps where they were not populated yet.
+    ///
+    /// One thread at a time; others may run and write what was populated before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`], never SIGBUS; the pack is as good as before. (Where a control group is out of memory the kernel
+    /// may end a process of it first, as for every other page.) Memory that was had already is kept for the
+    /// next try where the file is sealed against giving it back.
+    pub(crate) fn populate(&self, to: usize) -> Result<(), Error> {
+        let part = self.populated()..to.min(self.executable.len()).next_multiple_of(page_size());
+        if part.is_empty() {
+            return Ok(());
+        }
+        let done = self.allocate(&part).and_then(|()| self.make_executable(&part));
+        if done.is_err() {
+            self.release(&part);
+            return done;
+        }
+        self.finish(part);
+        Ok(())
+    }
+
+    /// Populates all of it and moves it into huge pages, in all its views; takes milliseconds.
+    ///
+    /// One thread at a time; others may run and write meanwhile. Bytes beyond the last multiple of 2 MiB stay on base
+    /// pages.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] at [`Step::Collapse`] or [`Step::CheckHuge`], after which the pack is as good as before and
+    /// fully populated; [`Error::may_pass`] tells whether trying again may help.
+    pub(crate) fn promote(&self) -> Result<(), Error> {
+        self.populate(self.executable.len())?;
+        let huge = self.executable.len() / HUGE_BYTES * HUGE_BYTES;
+        let part = |view: &Range<usize>| view.start..view.start + huge;
+        let mut views = vec![part(&self.executable)];
+        if let Memory::Aliased(alias) = &self.memory {
+            // First: from it the file's pages are collapsed; the executable view then only has to take note.
+            views.insert(0, part(alias.view()));
+        }
+        for view in &views {
+            if self.kind.huge {
+                // The packs' own advice against it ends here.
+                // SAFETY: advice that forgets nothing.
+                unsafe { sys::advise(Step::Collapse, view, Advice::LinuxHugepage) }?;
+            }
+            sys::collapse(Step::Collapse, view)?;
+        }
+        // What the kernel did, and not what it was asked for. (Neighbours of anonymous memory are one mapping to it, and
+        // its numbers are of mappings: so there they bear madvise out, but do not prove it.)
+        let smaps = sys::read(Step::CheckHuge, "/proc/self/smaps")?;
+        match views.iter().map(|view| procfs::huge_bytes_around(&smaps, view)).min() {
+            Some(bytes) if bytes >= huge as u64 && huge > 0 => Ok(()),
+            bytes => {
+                let text = format!("the kernel says that {} of {huge} bytes are", bytes.unwrap_or(0));
+                Err(Error::System { step: Step::CheckHuge, error: std::io::Error::other(text) })
+            }
+        }
+    }
+
+    /// How it is written.
+    pub(crate) fn writer(&self) -> Writer {
+        let place = self.executable.start;
+        match &self.memory {
+            Memory::Aliased(alias) => Writer::through_alias(place, alias.view().start),
+            // SAFETY: open as long as the pack is mapped, and a writer is used no longer than that.
+            Memory::File(file) => unsafe { Writer::through_descriptor(place, file, 0) },
+            // SAFETY: as above.
+            Memory::Process(memory) => unsafe { Writer::through_descriptor(place, memory, place) },
+        }
+    }
+
+    /// Makes the place inaccessible again and lets the memory go. Gives the pack back, as good as before, when the
+    /// system refuses; it always does for a sealed one.
+    ///
+    /// # Safety
+    ///
+    /// Nobody runs, reads or writes anything in the pack.
+    pub(crate) unsafe fn unmap(self) -> Result<(), Self> {
+        // SAFETY: the executable view replaced a part of the reservation; the caller's for the rest.
+        match unsafe { range::reserve_again(&self.executable) } {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self),
+        }
+    }
+
+    /// Lets go of a pack that is another process's, in a forked child: of the alias's addresses, where nothing of ours
+    /// is mapped here; descriptors are closed.
+    pub(crate) fn forget(self) {
+        if let Memory::Aliased(alias) = self.memory {
+            std::mem::forget(alias);
+        }
+    }
+
+    /// Maps the executable view, with `first` of it, which is full of traps where there is a file, accessible.
+    ///
+    /// # Safety
+    ///
+    /// The place is unused.
+    unsafe fn map_executable(&self, file: Option<&OwnedFd>, first: Range<usize>) -> Result<(), Error> {
+        let Range { start: place, end } = self.executable;
+        let all = 0..end - place;
+        let fixed = MapFlags::FIXED | file.map_or(MapFlags::PRIVATE, |_| MapFlags::SHARED);
+        let map = |protection| {
+            // SAFETY: MAP_FIXED replaces part of the caller's reservation, which nothing uses.
+            unsafe { sys::map(Step::MapExecutable, place, all.end, protection, fixed, file) }
+        };
+        let rx = ProtFlags::READ | ProtFlags::EXEC;
+        if file.is_some() && first == all {
+            map(rx)?;
+            self.advise_base_pages();
+            self.finish(all);
+            return Ok(());
+        }
+        map(ProtFlags::empty())?;
+        self.advise_base_pages();
+        if file.is_none() {
+            self.allocate(&first)?;
+        }
+        match self.make_executable(&first) {
+            // Memory may not become executable here, so it is from the beginning, and all of it.
+            Err(error) if matches!(error.errno(), Some(Errno::ACCESS | Errno::PERM)) => {
+                if file.is_some() {
+                    self.allocate(&(first.end..all.end))?;
+                    map(rx)?;
+                } else {
+                    // Zeroes for a moment, at a place that nobody knows of yet.
+                    map(rx)?;
+                    self.allocate(&all)?;
+                }
+                self.advise_base_pages();
+                self.finish(all);
+            }
+            result => {
+                result?;
+                self.finish(first);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a part memory, full of traps.
+    fn allocate(&self, part: &Range<usize>) -> Result<(), Error> {
+        if let Memory::Aliased(alias) = &self.memory {
+            alias.populate(part)?;
+        }
+        let step = match &self.memory {
+            Memory::Aliased(_) | Memory::File(_) => Step::AllocateFile,
+            Memory::Process(_) => Step::WriteCode,
+        };
+        // SAFETY: whole pages that nobody uses yet.
+        unsafe { self.writer().fill(step, self.executable.start + part.start, part.len()) }
+    }
+
+    /// Lets go of the memory of a part that did not become executable, as far as that is possible.
+    fn release(&self, part: &Range<usize>) {
+        let _ = match &self.memory {
+            // The seal against writing is one against holes, too. The next try finds the memory there.
+            Memory::Aliased(_) => Ok(()),
+            Memory::File(file) => sys::punch_hole(Step::ReturnMemory, file, part.clone()),
+            // SAFETY: inaccessible pages that nobody has used yet.
+            Memory::Process(_) => unsafe {
+                sys::advise(Step::ReturnMemory, &self.at(part), Advice::LinuxDontNeed)
+            },
+        };
+    }
+
+    fn make_executable(&self, part: &Range<usize>) -> Result<(), Error> {
+        let protection = MprotectFlags::READ | MprotectFlags::EXEC;
+        // SAFETY: inaccessible before; and full of traps.
+        unsafe { sys::protect(Step::MakeExecutable, &self.at(part), protection) }
+    }
+
+    /// Makes the caches agree about a part that has become executable, and tells of it.
+    fn finish(&self, part: Range<usize>) {
+        let at = self.at(&part);
+        let clean = self.writer().clean_address(at.start);
+        let executable = std::ptr::with_exposed_provenance(at.start);
+        arch::publish([arch::View { clean, executable, len: at.len() }].into_iter());
+        self.populated.store(part.end, Ordering::Release);
+        if self.kind.permanent && part.end == self.executable.len() {
+            let alias = match &self.memory {
+                Memory::Aliased(alias) => Some(alias.view()),
+                Memory::File(_) | Memory::Process(_) => None,
+            };
+            let mut views = alias.into_iter().chain([&self.executable]);
+            let sealed = views.all(|view| sys::seal_mapping(Step::SealMapping, view).is_ok());
+            self.sealed.store(sealed, Ordering::Relaxed);
+        }
+    }
+
+    /// Whatever the administrator chose for all memory: huge pages only when they are asked for.
+    fn advise_base_pages(&self) {
+        // SAFETY: advice that forgets nothing. Kernels without huge pages refuse it, and need it not.
+        let _ = unsafe { sys::advise(Step::AdvisePages, &self.executable, Advice::LinuxNoHugepage) };
+    }
+
+    fn at(&self, part: &Range<usize>) -> Range<usize> {
+        self.executable.start + part.start..self.executable.start + part.end
+    }
+}
+
+#[cfg(test)]
+mod tests;

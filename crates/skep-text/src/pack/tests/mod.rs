@@ -1,0 +1,172 @@
+//! What every kind of pack promises, and what the tests of packs share.
+
+mod faults;
+mod huge;
+mod life;
+mod roads;
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::ptr;
+
+use super::*;
+use crate::PACK_BYTES;
+use crate::range::Reservation;
+
+pub(super) const STEP: usize = 16 << 10;
+pub(super) const KINDS: [Kind; 3] =
+    [Kind::new(Medium::Memfd), Kind::new(Medium::Hardened), Kind::new(Medium::Procmem)];
+
+/// A pack in a reservation of its own, with the read-only descriptor of its file still open.
+pub(super) struct Made {
+    /// `None` when the test has unmapped it.
+    pub(super) pack: Option<Pack>,
+    pub(super) file: Option<OwnedFd>,
+    /// Dropped after the pack.
+    pub(super) reservation: Reservation,
+}
+
+impl Made {
+    pub(super) fn new(kind: &Kind, populate: usize) -> Self {
+        let reservation = Reservation::new(PACK_BYTES, None).unwrap();
+        let place = reservation.slots().start;
+        // SAFETY: the reservation is ours and unused, and goes after the pack.
+        let (pack, file) = unsafe { Pack::with_files(kind, place, PACK_BYTES, populate) }.unwrap();
+        Self { pack: Some(pack), file, reservation }
+    }
+
+    pub(super) fn pack(&self) -> &Pack {
+        self.pack.as_ref().unwrap()
+    }
+
+    pub(super) fn place(&self) -> usize {
+        self.reservation.slots().start
+    }
+
+    /// Bytes of memory that the system gave the pack, by its own account.
+    pub(super) fn memory(&self) -> usize {
+        match &self.file {
+            // stat(2): blocks of 512 bytes.
+            Some(file) => rustix::fs::fstat(file).unwrap().st_blocks as usize * 512,
+            None => mappings()
+                .iter()
+                .filter(|m| self.pack().executable.contains(&m.range.start))
+                .map(|m| m.rss)
+                .sum(),
+        }
+    }
+
+    /// What is at `part` as it is executed.
+    pub(super) fn bytes(&self, part: Range<usize>) -> &[u8] {
+        let at = ptr::with_exposed_provenance(self.place() + part.start);
+        // SAFETY: the tests name populated parts only, and write none while they look.
+        unsafe { std::slice::from_raw_parts(at, part.len()) }
+    }
+
+    pub(super) fn is_all_traps(&self, part: Range<usize>) -> bool {
+        self.bytes(part).chunks(arch::TRAP.len()).all(|bytes| bytes == arch::TRAP)
+    }
+
+    /// Writes a function that returns `value`, and calls it.
+    pub(super) fn run(&self, at: usize, value: u32) -> u32 {
+        let code = returns(value);
+        let address = self.place() + at;
+        let writer = self.pack().writer();
+        // SAFETY: the tests write one function at a time, at populated places of its own.
+        unsafe {
+            writer.copy(address, &code).unwrap();
+            let clean = writer.clean_address(address);
+            let executable = ptr::with_exposed_provenance(address);
+            arch::publish([arch::View { clean, executable, len: code.len() }].into_iter());
+        }
+        call(address)
+    }
+}
+
+/// A function that returns `value`.
+pub(super) fn returns(value: u32) -> Vec<u8> {
+    if cfg!(target_arch = "x86_64") {
+        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat() // mov eax, value; ret
+    } else {
+        // movz w0, #low; movk w0, #high, lsl #16; ret
+        let words = [0x5280_0000 | (value & 0xffff) << 5, 0x72a0_0000 | (value >> 16) << 5, 0xd65f_03c0];
+        words.map(u32::to_le_bytes).concat()
+    }
+}
+
+/// Calls what [`returns`] made.
+pub(super) fn call(address: usize) -> u32 {
+    let pointer = ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: the tests name places where they put such a function.
+    let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(pointer) };
+    function()
+}
+
+/// One mapping as /proc/self/smaps describes it.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    pub(super) range: Range<usize>,
+    pub(super) permissions: String,
+    pub(super) rss: usize,
+}
+
+pub(super) fn mappings() -> Vec<Mapping> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap();
+        if let Some((start, end)) = first.split_once('-') {
+            let number = |digits| usize::from_str_radix(digits, 16).unwrap();
+            let permissions = words.next().unwrap().to_owned();
+            mappings.push(Mapping { range: number(start)..number(end), permissions, rss: 0 });
+        } else if first == "Rss:" {
+            mappings.last_mut().unwrap().rss = words.next().unwrap().parse::<usize>().unwrap() * 1024;
+        }
+    }
+    mappings
+}
+
+pub(super) fn assert_nothing_is_writable_and_executable(when: &str) {
+    for mapping in mappings() {
+        let has = |permission| mapping.permissions.contains(permission);
+        assert!(!(has('w') && has('x')), "{when}: {mapping:?}");
+    }
+}
+
+/// Runs `test`, the test called `name`, in a process of its own, where no other test changes what it counts.
+pub(super) fn alone(name: &str, test: impl FnOnce()) {
+    const CHILD: &str = "SKEP_TEXT_TEST_ALONE";
+    if std::env::var_os(CHILD).is_some() {
+        return test();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+    for line in err.lines().filter(|line| line.starts_with("SKIPPED") || line.starts_with("MEASURED")) {
+        eprintln!("{line}");
+    }
+}
+
+/// Says that a test cannot be made here.
+pub(super) fn skip(what: &str, why: &str) {
+    assert!(std::env::var_os("SKEP_REQUIRE_ALL").is_none_or(|all| all != "1"), "{what}: {why}");
+    eprintln!("SKIPPED: {what}: {why}");
+}
+
+/// Runs `child` in a forked child; whether it said yes.
+pub(super) fn in_fork(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child calls nothing but what the tests give it, which takes no lock and no memory, and exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = if child() { 0 } else { 1 };
+        // SAFETY: ends the child without touching what it has of the parent.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}

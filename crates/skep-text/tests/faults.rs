@@ -1,0 +1,814 @@
+//! Probes: loads that give 0 where they cannot be done; and what the host sees of the handler behind them. Whatever
+//! changes the process's signals is done in children.
+
+mod common;
+
+use std::ffi::c_void;
+use std::mem::{transmute, zeroed};
+use std::os::unix::process::ExitStatusExt;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+
+use common::*;
+use libc::{SIGBUS, SIGSEGV, SIGUSR1, SIGUSR2, c_int, siginfo_t};
+use skep_text::{Arena, BadProbe, Config, Error, Probe, Text};
+
+const X86: bool = cfg!(target_arch = "x86_64");
+
+/// Not canonical on x86-64 with any number of levels; mapped nowhere on aarch64.
+const NOT_CANONICAL: usize = 0x4000_0000_0000_0000;
+
+/// Machine code, and which of its instructions may fault: offset, length, register.
+struct Code {
+    bytes: Vec<u8>,
+    probes: Vec<(usize, usize, Option<u8>)>,
+}
+
+/// `fn(pointer) -> *pointer`, as a probe.
+fn reads() -> Code {
+    if X86 {
+        // mov rax, [rdi]; ret
+        Code { bytes: vec![0x48, 0x8b, 0x07, 0xc3], probes: vec![(0, 3, Some(0))] }
+    } else {
+        Code { bytes: words(&[LDR_X0_X0, RET]), probes: vec![(0, 4, Some(0))] }
+    }
+}
+
+/// `fn(first, second) -> *first + *second`, of which the first alone is a probe.
+fn reads_two() -> Code {
+    if X86 {
+        // mov rax, [rdi]; add rax, [rsi]; ret
+        let bytes = vec![0x48, 0x8b, 0x07, 0x48, 0x03, 0x06, 0xc3];
+        Code { bytes, probes: vec![(0, 3, Some(0))] }
+    } else {
+        // ldr x0, [x0]; ldr x1, [x1]; add x0, x0, x1; ret
+        let bytes = words(&[LDR_X0_X0, 0xf940_0021, 0x8b01_0000, RET]);
+        Code { bytes, probes: vec![(0, 4, Some(0))] }
+    }
+}
+
+const LDR_X0_X0: u32 = 0xf940_0000;
+const RET: u32 = 0xd65f_03c0;
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn arena() -> Arena {
+    Arena::new(Config::new()).unwrap()
+}
+
+fn try_load(arena: &Arena, code: &Code) -> Result<Text, Error> {
+    let mut draft = arena.draft(code.bytes.len())?;
+    draft.bytes_mut().copy_from_slice(&code.bytes);
+    for &(at, len, register) in &code.probes {
+        draft.probe(Probe { at, resume: at + len, register })?;
+    }
+    draft.finalize()
+}
+
+fn load(arena: &Arena, code: &Code) -> Text {
+    try_load(arena, code).unwrap()
+}
+
+/// Calls a text that takes up to two addresses.
+fn run(text: &Text, first: usize, second: usize) -> u64 {
+    // SAFETY: the tests' own code, which keeps the calling convention.
+    let function = unsafe { transmute::<*const u8, extern "C" fn(usize, usize) -> u64>(text.as_ptr()) };
+    function(first, second)
+}
+
+fn read<T>(text: &Text, place: *const T) -> u64 {
+    run(text, place.addr(), 0)
+}
+
+fn action(signal: c_int) -> libc::sigaction {
+    // SAFETY: zeros are a valid action, and a null one only asks.
+    unsafe {
+        let mut action = zeroed();
+        assert_eq!(libc::sigaction(signal, null(), &mut action), 0);
+        action
+    }
+}
+
+/// Installs an action and returns the one before.
+fn install(signal: c_int, handler: usize, flags: c_int, blocked: &[c_int]) -> libc::sigaction {
+    // SAFETY: valid actions.
+    unsafe {
+        let (mut new, mut old): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
+        new.sa_sigaction = handler;
+        new.sa_flags = flags;
+        for &signal in blocked {
+            libc::sigaddset(&mut new.sa_mask, signal);
+        }
+        assert_eq!(libc::sigaction(signal, &new, &mut old), 0);
+        old
+    }
+}
+
+fn exit(code: c_int) -> ! {
+    // SAFETY: always.
+    unsafe { libc::_exit(code) }
+}
+
+fn raise(signal: c_int) {
+    // SAFETY: always; to this thread.
+    assert_eq!(unsafe { libc::raise(signal) }, 0);
+}
+
+/// Runs this very test in a child. None in the child itself, which does what is watched.
+fn child(test: &str) -> Option<std::process::ExitStatus> {
+    if is_child() {
+        dump_no_core();
+        return None;
+    }
+    Some(run_as_child(test))
+}
+
+/// What every child that must survive ends with.
+const SURVIVED: c_int = 17;
+/// What a host's handler ends the child with.
+const HANDLED: c_int = 42;
+
+static CALLS: AtomicU32 = AtomicU32::new(0);
+static LATER_CALLS: AtomicU32 = AtomicU32::new(0);
+static BELOW: AtomicUsize = AtomicUsize::new(0);
+static EXPECTED_ADDRESS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn counts(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+    CALLS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Ends the process, well when everything the kernel said has arrived.
+extern "C" fn ends(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: from the kernel, by way of the handler under test.
+    let (address, number) = unsafe { ((*info).si_addr().addr(), (*info).si_signo) };
+    let good = signal == SIGSEGV
+        && number == signal
+        && address == EXPECTED_ADDRESS.load(Ordering::SeqCst)
+        && !context.is_null();
+    exit(if good { HANDLED } else { 1 });
+}
+
+/// A handler of the other kind.
+extern "C" fn plain_ends(signal: c_int) {
+    exit(if signal == SIGSEGV { HANDLED } else { 1 });
+}
+
+/// A handler that passes on to whatever it replaced.
+extern "C" fn passes_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    LATER_CALLS.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: stored by the test: a handler with three arguments.
+    let below = unsafe {
+        transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(BELOW.load(Ordering::SeqCst))
+    };
+    below(signal, info, context);
+}
+
+#[test]
+fn a_probe_of_good_memory_gives_the_value() {
+    let text = load(&arena(), &reads());
+    assert_eq!(read(&text, &0x1234_5678_9abc_def0_u64), 0x1234_5678_9abc_def0);
+}
+
+#[test]
+fn a_probe_of_bad_memory_gives_0_and_the_code_goes_on() {
+    let text = load(&arena(), &reads());
+    // SAFETY: new mappings that nobody else knows; a file of one byte.
+    let (closed, file) = unsafe {
+        let closed =
+            libc::mmap(null_mut(), 4096, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        let fd = libc::memfd_create(c"short".as_ptr(), libc::MFD_CLOEXEC);
+        assert_eq!(libc::ftruncate(fd, 1), 0);
+        (closed, libc::mmap(null_mut(), 1 << 17, libc::PROT_READ, libc::MAP_SHARED, fd, 0))
+    };
+    assert!(closed != libc::MAP_FAILED && file != libc::MAP_FAILED);
+    let bad = [
+        ("null", 0),
+        ("the last word", usize::MAX - 7),
+        ("no access", closed.addr()),
+        ("not canonical", NOT_CANONICAL),
+        ("past the end of a file", file.addr() + (1 << 16)),
+        ("the kernel's", 0xffff_ffff_8100_0000),
+    ];
+    for round in 0..100 {
+        for (what, address) in bad {
+            assert_eq!(run(&text, address, 0), 0, "{what}, round {round}");
+        }
+    }
+    assert_eq!(read(&text, file.cast::<u8>()), 0, "which is in the file");
+    assert_eq!(read(&text, &7_u64), 7);
+}
+
+#[test]
+fn a_probe_through_the_frame_pointer_is_as_good_as_any() {
+    // On x86-64 an address that is not canonical is then a stack fault, which Linux reports as SIGBUS.
+    let code = if X86 {
+        // push rbp; mov rbp, rdi; mov rax, [rbp+0]; pop rbp; ret
+        let bytes = vec![0x55, 0x48, 0x89, 0xfd, 0x48, 0x8b, 0x45, 0x00, 0x5d, 0xc3];
+        Code { bytes, probes: vec![(4, 4, Some(0))] }
+    } else {
+        // mov x9, x29; mov x29, x0; ldr x0, [x29]; mov x29, x9; ret
+        let bytes = words(&[0xaa1d_03e9, 0xaa00_03fd, 0xf940_03a0, 0xaa09_03fd, RET]);
+        Code { bytes, probes: vec![(8, 4, Some(0))] }
+    };
+    let text = load(&arena(), &code);
+    assert_eq!((read(&text, &5_u64), run(&text, 0, 0), run(&text, NOT_CANONICAL, 0)), (5, 0, 0));
+}
+
+#[test]
+fn a_misaligned_probe_under_alignment_checks_gives_0() {
+    // x86-64 checks when the program sets a flag; on aarch64 a load-acquire does.
+    let code = if X86 {
+        // pushfq; or dword [rsp], 0x40000; popfq; mov rax, [rdi]; pushfq; and dword [rsp], ~0x40000; popfq; ret
+        let set = [0x9c, 0x81, 0x0c, 0x24, 0x00, 0x00, 0x04, 0x00, 0x9d];
+        let clear = [0x9c, 0x81, 0x24, 0x24, 0xff, 0xff, 0xfb, 0xff, 0x9d, 0xc3];
+        Code { bytes: [&set[..], &[0x48, 0x8b, 0x07], &clear].concat(), probes: vec![(9, 3, Some(0))] }
+    } else {
+        // ldaxr x0, [x0]; ret
+        Code { bytes: words(&[0xc85f_fc00, RET]), probes: vec![(0, 4, Some(0))] }
+    };
+    let text = load(&arena(), &code);
+    let memory = [!0_u64; 2];
+    assert_eq!((run(&text, memory.as_ptr().addr(), 0), run(&text, memory.as_ptr().addr() + 1, 0)), (!0, 0));
+}
+
+#[test]
+fn a_fault_zeroes_its_register_and_harms_no_other_and_no_flag() {
+    // Gives every register a value, probes into one, and stores them all behind the pointer in the second argument.
+    for target in 0..16_u8 {
+        let mut bytes = Vec::new();
+        let mut put = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            bytes.len()
+        };
+        let (numbers, flags): (Vec<u8>, u64) = if X86 {
+            // Not rsp; rsi and rdi are needed for addresses.
+            ((0..16).filter(|number| ![4, 6, 7].contains(number)).collect(), 0x8d5)
+        } else {
+            ((2..16).collect(), 0xf000_0000)
+        };
+        if !numbers.contains(&target) {
+            continue;
+        }
+        let (at, end);
+        if X86 {
+            put(&[0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57]); // push rbx, rbp, r12 to r15
+            for &number in &numbers {
+                put(&[0x48 | number >> 3, 0xc7, 0xc0 | number & 7, number + 100, 0, 0, 0]); // mov number, value
+            }
+            put(&[0x68, 0xd7, 0x08, 0x00, 0x00]); // push flags
+            at = put(&[0x9d]); // popfq
+            end = put(&[0x48 | target >> 3 << 2, 0x8b, 0x07 | (target & 7) << 3]); // mov target, [rdi]
+            for &number in &numbers {
+                // mov [rsi + 8 * number], number
+                put(&[0x48 | number >> 3 << 2, 0x89, 0x86 | (number & 7) << 3, number * 8, 0, 0, 0]);
+            }
+            put(&[0x9c, 0x8f, 0x86, 128, 0, 0, 0]); // pushfq; pop [rsi + 128]
+            put(&[0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5d, 0x5b, 0xc3]);
+        } else {
+            put(&words(&[0xd2be_0002, 0xd51b_4202])); // movz x2, #0xf000, lsl 16; msr nzcv, x2
+            let mut last = 0;
+            for &number in &numbers {
+                last = put(&words(&[0xd280_0000 | (u32::from(number) + 100) << 5 | u32::from(number)]));
+            }
+            at = last;
+            end = put(&words(&[LDR_X0_X0 | u32::from(target)])); // ldr target, [x0]
+            for &number in &numbers {
+                put(&words(&[0xf900_0020 | u32::from(number) << 10 | u32::from(number)])); // str number, [x1, 8 * number]
+            }
+            put(&words(&[0xd53b_4202, 0xf900_4022, RET])); // mrs x2, nzcv; str x2, [x1, #128]; ret
+        }
+        let text = load(&arena(), &Code { bytes, probes: vec![(at, end - at, Some(target))] });
+        for (address, expected) in [(&7_u64 as *const u64, 7), (null(), 0)] {
+            let mut found = [0_u64; 17];
+            run(&text, address.addr(), found.as_mut_ptr().expose_provenance());
+            for &number in &numbers {
+                let value = if number == target { expected } else { u64::from(number) + 100 };
+                assert_eq!(found[usize::from(number)], value, "register {number} at a probe into {target}");
+            }
+            assert_eq!(found[16] & flags, flags, "flags at a probe into {target}");
+        }
+    }
+}
+
+#[test]
+fn a_probe_without_a_register_changes_none_and_may_resume_anywhere_in_the_text() {
+    // Goes on at the second return value when it faults.
+    let (bytes, resume) = if X86 {
+        // mov eax, 1; cmp [rdi], eax; ret; mov eax, 2; ret
+        (vec![0xb8, 1, 0, 0, 0, 0x39, 0x07, 0xc3, 0xb8, 2, 0, 0, 0, 0xc3], 8)
+    } else {
+        // movz x2, #1; ldr xzr, [x0]; mov x0, x2; ret; movz x0, #2; ret
+        (words(&[0xd280_0022, 0xf940_001f, 0xaa02_03e0, RET, 0xd280_0040, RET]), 16)
+    };
+    let arena = arena();
+    let mut draft = arena.draft(bytes.len()).unwrap();
+    draft.bytes_mut().copy_from_slice(&bytes);
+    draft.probe(Probe { at: if X86 { 5 } else { 4 }, resume, register: None }).unwrap();
+    let text = draft.finalize().unwrap();
+    assert_eq!((read(&text, &1_u64), run(&text, 0, 0)), (1, 2));
+}
+
+#[test]
+fn probes_are_found_in_every_chunk_of_texts_of_every_size() {
+    let arena = arena();
+    let one = reads();
+    for functions in [1, 2, 16, 17, 1000, 600_000] {
+        // Each function is the same; the last ones' probes lie behind many chunks, or in another pack.
+        let size = one.bytes.len();
+        let mut draft = arena.draft(functions * size).unwrap();
+        draft.bytes_mut().copy_from_slice(&one.bytes.repeat(functions));
+        let (_, len, register) = one.probes[0];
+        for at in (0..functions).rev().map(|number| number * size) {
+            draft.probe(Probe { at, resume: at + len, register }).unwrap();
+        }
+        let text = draft.finalize().unwrap();
+        for number in [0, functions / 3, functions / 2, functions - 1] {
+            let start = std::ptr::with_exposed_provenance::<u8>(text.address() + number * size);
+            // SAFETY: one of the functions.
+            let function = unsafe { transmute::<*const u8, extern "C" fn(usize) -> u64>(start) };
+            assert_eq!(function(0), 0, "function {number} of {functions}");
+        }
+    }
+}
+
+#[test]
+fn probes_that_do_not_fit_are_refused_and_nothing_is_left() {
+    let arena = arena();
+    let mut draft = arena.draft(64).unwrap();
+    let mut reason = |at, resume, register| match draft.probe(Probe { at, resume, register }) {
+        Err(Error::Probe { reason, .. }) => Some(reason),
+        Err(other) => panic!("{other}"),
+        Ok(()) => None,
+    };
+    assert_eq!(reason(64, 0, None), Some(BadProbe::Outside { len: 64 }));
+    assert_eq!(reason(0, 64, None), Some(BadProbe::ResumesOutside { resume: 64, len: 64 }));
+    let stack_pointer = if X86 { 4 } else { 31 };
+    assert_eq!(reason(0, 4, Some(stack_pointer)), Some(BadProbe::Register { register: stack_pointer }));
+    assert_eq!(reason(32, 36, Some(0)), None);
+    assert_eq!(reason(32, 40, Some(0)), None, "only finalize sees them all");
+    let error = draft.finalize().unwrap_err();
+    assert!(matches!(error, Error::Probe { at: 32, reason: BadProbe::Twice }), "{error}");
+
+    let mut draft = arena.draft(640).unwrap();
+    draft.probe(Probe { at: 320, resume: 324, register: None }).unwrap();
+    draft.truncate(64).unwrap();
+    let error = draft.finalize().unwrap_err();
+    assert!(matches!(error, Error::Probe { at: 320, reason: BadProbe::Outside { len: 64 } }), "{error}");
+    assert_eq!(arena.occupancy().chunks_used, 0);
+}
+
+#[test]
+fn a_fault_that_is_no_probes_dies_of_sigsegv_by_default() {
+    let test = "a_fault_that_is_no_probes_dies_of_sigsegv_by_default";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, libc::SIG_DFL, 0, &[]);
+        let text = load(&arena(), &reads_two());
+        assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5);
+        exit(run(&text, 0, 0) as c_int)
+    };
+    assert_eq!(status.signal(), Some(SIGSEGV), "{status}");
+}
+
+#[test]
+fn a_fault_that_is_no_probes_dies_of_sigsegv_with_rusts_own_handler_too() {
+    let test = "a_fault_that_is_no_probes_dies_of_sigsegv_with_rusts_own_handler_too";
+    let Some(status) = child(test) else {
+        assert_ne!(action(SIGSEGV).sa_sigaction, libc::SIG_DFL, "which is there before main");
+        let text = load(&arena(), &reads_two());
+        exit(run(&text, 0, 0) as c_int)
+    };
+    assert_eq!(status.signal(), Some(SIGSEGV), "{status}");
+}
+
+#[test]
+fn the_same_instruction_is_no_probe_any_more_when_its_text_was_replaced() {
+    let test = "the_same_instruction_is_no_probe_any_more_when_its_text_was_replaced";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, libc::SIG_DFL, 0, &[]);
+        let arena = arena();
+        let text = load(&arena, &reads());
+        assert_eq!(run(&text, 0, 0), 0);
+        let address = text.address();
+        drop(text);
+        arena.flush().unwrap();
+        let text = load(&arena, &Code { probes: Vec::new(), ..reads() });
+        if text.address() != address {
+            exit(1);
+        }
+        exit(run(&text, 0, 0) as c_int)
+    };
+    assert_eq!(status.signal(), Some(SIGSEGV), "{status}");
+}
+
+#[test]
+fn a_fault_that_is_no_probes_reaches_the_handler_that_was_there_before() {
+    let test = "a_fault_that_is_no_probes_reaches_the_handler_that_was_there_before";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
+        let text = load(&arena(), &reads_two());
+        assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5);
+        EXPECTED_ADDRESS.store(0x1230, Ordering::SeqCst);
+        exit(run(&text, 0, 0x1230) as c_int)
+    };
+    assert_eq!(status.code(), Some(HANDLED), "{status}");
+}
+
+#[test]
+fn a_handler_with_one_argument_is_called_with_one() {
+    let test = "a_handler_with_one_argument_is_called_with_one";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, plain_ends as *const () as usize, 0, &[]);
+        let text = load(&arena(), &reads_two());
+        exit(run(&text, 0, 0) as c_int)
+    };
+    assert_eq!(status.code(), Some(HANDLED), "{status}");
+}
+
+#[test]
+fn a_jump_into_nowhere_is_the_hosts() {
+    let test = "a_jump_into_nowhere_is_the_hosts";
+    let Some(status) = child(test) else {
+        EXPECTED_ADDRESS.store(0x1230, Ordering::SeqCst);
+        install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
+        let _text = load(&arena(), &reads());
+        exit(call_at(0x1230) as c_int)
+    };
+    assert_eq!(status.code(), Some(HANDLED), "{status}");
+}
+
+#[test]
+fn a_later_handler_that_passes_on_keeps_probes_working_and_is_called_once_for_each_fault() {
+    let test = "a_later_handler_that_passes_on_keeps_probes_working_and_is_called_once_for_each_fault";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
+        let arena = arena();
+        let text = load(&arena, &reads_two());
+        let old = install(SIGSEGV, passes_on as *const () as usize, libc::SA_SIGINFO, &[]);
+        BELOW.store(old.sa_sigaction, Ordering::SeqCst);
+        let good = (&5_u64 as *const u64).addr();
+        for calls in 1..=3 {
+            assert_eq!(run(&text, 0, good), 5);
+            assert_eq!(LATER_CALLS.load(Ordering::SeqCst), calls);
+        }
+        // Another text: our handler cannot know whether the host's passes on, and goes on top. It must not go round.
+        let another = load(&arena, &reads_two());
+        assert_eq!((run(&another, 0, good), run(&text, 0, good)), (5, 5));
+        assert_eq!(LATER_CALLS.load(Ordering::SeqCst), 3);
+        EXPECTED_ADDRESS.store(0x1230, Ordering::SeqCst);
+        exit(run(&another, 0, 0x1230) as c_int)
+    };
+    assert_eq!(status.code(), Some(HANDLED), "{status}");
+}
+
+#[test]
+fn a_later_handler_that_does_not_pass_on_loses_probes_to_the_next_text_and_nothing_else() {
+    let test = "a_later_handler_that_does_not_pass_on_loses_probes_to_the_next_text_and_nothing_else";
+    let Some(status) = child(test) else {
+        let arena = arena();
+        let text = load(&arena, &reads_two());
+        install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
+        let _another = load(&arena, &reads());
+        assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5);
+        EXPECTED_ADDRESS.store(0x1230, Ordering::SeqCst);
+        exit(run(&text, 0, 0x1230) as c_int)
+    };
+    assert_eq!(status.code(), Some(HANDLED), "{status}");
+}
+
+#[test]
+fn a_host_that_takes_the_signal_again_and_again_is_trusted_in_the_end_and_never_looped_through() {
+    let test = "a_host_that_takes_the_signal_again_and_again_is_trusted_in_the_end_and_never_looped_through";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
+        let arena = arena();
+        let text = load(&arena, &reads_two());
+        for _ in 0..20 {
+            // It passes on to ours whenever it takes over from ours.
+            let old = install(SIGSEGV, passes_on as *const () as usize, libc::SA_SIGINFO, &[]);
+            if old.sa_sigaction != passes_on as *const () as usize && BELOW.load(Ordering::SeqCst) == 0 {
+                BELOW.store(old.sa_sigaction, Ordering::SeqCst);
+            }
+            let another = load(&arena, &reads());
+            assert_eq!(run(&another, 0, 0), 0);
+            assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5);
+        }
+        assert_eq!(action(SIGSEGV).sa_sigaction, passes_on as *const () as usize);
+        EXPECTED_ADDRESS.store(0x1230, Ordering::SeqCst);
+        exit(run(&text, 0, 0x1230) as c_int)
+    };
+    assert_eq!(status.code(), Some(HANDLED), "{status}");
+}
+
+#[test]
+fn a_signal_that_was_sent_is_the_hosts_even_at_a_probe() {
+    let test = "a_signal_that_was_sent_is_the_hosts_even_at_a_probe";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, counts as *const () as usize, libc::SA_SIGINFO, &[]);
+        install(SIGBUS, counts as *const () as usize, libc::SA_SIGINFO, &[]);
+        // Reads until what it reads is not 0, at a probe most of the time.
+        let code = if X86 {
+            // mov rax, [rdi]; test rax, rax; je back; ret
+            let bytes = vec![0x48, 0x8b, 0x07, 0x48, 0x85, 0xc0, 0x74, 0xf8, 0xc3];
+            Code { bytes, probes: vec![(0, 3, Some(0))] }
+        } else {
+            // ldr x1, [x0]; cbz x1, back; mov x0, x1; ret
+            let bytes = words(&[0xf940_0001, 0xb4ff_ffe1, 0xaa01_03e0, RET]);
+            Code { bytes, probes: vec![(0, 4, Some(1))] }
+        };
+        let text = load(&arena(), &code);
+        raise(SIGSEGV);
+        raise(SIGBUS);
+        assert_eq!(CALLS.load(Ordering::SeqCst), 2);
+
+        let word = AtomicUsize::new(0);
+        let thread = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                // SAFETY: always.
+                thread.store(unsafe { libc::pthread_self() } as usize, Ordering::SeqCst);
+                read(&text, word.as_ptr())
+            });
+            while thread.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            for sent in 0..2000 {
+                // One at a time: two that wait are one.
+                while CALLS.load(Ordering::SeqCst) != sent + 2 {
+                    thread::yield_now();
+                }
+                // SAFETY: the thread runs until the word is set.
+                unsafe { libc::pthread_kill(thread.load(Ordering::SeqCst) as libc::pthread_t, SIGSEGV) };
+            }
+            while CALLS.load(Ordering::SeqCst) != 2002 {
+                thread::yield_now();
+            }
+            word.store(9, Ordering::SeqCst);
+            assert_eq!(reader.join().unwrap(), 9, "no signal has made up a value");
+        });
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+#[test]
+fn a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler() {
+    let test = "a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler";
+    let Some(status) = child(test) else {
+        install(SIGBUS, libc::SIG_DFL, 0, &[]);
+        let _text = load(&arena(), &reads());
+        raise(SIGBUS);
+        exit(SURVIVED)
+    };
+    assert_eq!(status.signal(), Some(SIGBUS), "{status}");
+}
+
+#[test]
+fn a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent() {
+    let test = "a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, libc::SIG_IGN, 0, &[]);
+        let text = load(&arena(), &reads_two());
+        for _ in 0..3 {
+            raise(SIGSEGV);
+            // SAFETY: to ourselves.
+            assert_eq!(unsafe { libc::kill(libc::getpid(), SIGSEGV) }, 0);
+        }
+        assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5, "probes work");
+        raise(SIGSEGV);
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+#[test]
+fn a_fault_that_the_host_ignores_kills_all_the_same() {
+    let test = "a_fault_that_the_host_ignores_kills_all_the_same";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, libc::SIG_IGN, 0, &[]);
+        let text = load(&arena(), &reads_two());
+        exit(run(&text, 0, 0) as c_int)
+    };
+    assert_eq!(status.signal(), Some(SIGSEGV), "{status}");
+}
+
+#[test]
+fn a_handler_that_wants_one_call_gets_one() {
+    let test = "a_handler_that_wants_one_call_gets_one";
+    let Some(status) = child(test) else {
+        install(SIGSEGV, counts as *const () as usize, libc::SA_SIGINFO | libc::SA_RESETHAND, &[]);
+        let text = load(&arena(), &reads());
+        for _ in 0..10 {
+            assert_eq!(run(&text, 0, 0), 0, "a probe does not use it up");
+        }
+        raise(SIGSEGV);
+        assert_eq!(CALLS.load(Ordering::SeqCst), 1);
+        assert_eq!(run(&text, 0, 0), 0);
+        raise(SIGSEGV);
+        exit(SURVIVED)
+    };
+    assert_eq!(status.signal(), Some(SIGSEGV), "{status}");
+}
+
+static BLOCKED: AtomicU32 = AtomicU32::new(0);
+
+/// Notes which of three signals are blocked in a handler.
+extern "C" fn notes_blocked(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+    // SAFETY: a null set only asks.
+    unsafe {
+        let mut set = zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, null(), &mut set);
+        let bits = [SIGSEGV, SIGUSR1, SIGUSR2].map(|signal| libc::sigismember(&set, signal) as u32);
+        BLOCKED.store(bits[0] | bits[1] << 1 | bits[2] << 2, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_host_s_handler_has_the_signals_blocked_that_it_asked_for() {
+    let test = "a_host_s_handler_has_the_signals_blocked_that_it_asked_for";
+    let Some(status) = child(test) else {
+        let handler = notes_blocked as *const () as usize;
+        install(SIGSEGV, handler, libc::SA_SIGINFO, &[SIGUSR2]);
+        let arena = arena();
+        let _first = load(&arena, &reads());
+        raise(SIGSEGV);
+        assert_eq!(BLOCKED.load(Ordering::SeqCst), 0b101);
+        install(SIGSEGV, handler, libc::SA_SIGINFO | libc::SA_NODEFER, &[SIGUSR1]);
+        let _second = load(&arena, &reads());
+        raise(SIGSEGV);
+        assert_eq!(BLOCKED.load(Ordering::SeqCst), 0b010);
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+static TEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// A host's handler that runs a text with a probe.
+extern "C" fn probes(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+    let address = std::ptr::with_exposed_provenance::<u8>(TEXT.load(Ordering::SeqCst));
+    // SAFETY: stored by the test.
+    let function = unsafe { transmute::<*const u8, extern "C" fn(usize) -> u64>(address) };
+    assert_eq!((function(0), function(NOT_CANONICAL)), (0, 0));
+    CALLS.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn a_probe_may_fault_inside_a_host_s_signal_handler() {
+    let test = "a_probe_may_fault_inside_a_host_s_signal_handler";
+    let Some(status) = child(test) else {
+        // Of another signal; and of this one, where the host does not block it.
+        install(SIGUSR1, probes as *const () as usize, libc::SA_SIGINFO, &[]);
+        install(SIGSEGV, probes as *const () as usize, libc::SA_SIGINFO | libc::SA_NODEFER, &[]);
+        let text = load(&arena(), &reads());
+        TEXT.store(text.address(), Ordering::SeqCst);
+        for _ in 0..10 {
+            raise(SIGUSR1);
+            raise(SIGSEGV);
+            assert_eq!(run(&text, 0, 0), 0);
+        }
+        assert_eq!(CALLS.load(Ordering::SeqCst), 20);
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+#[test]
+fn a_probe_may_fault_where_the_stack_is_unusable_and_there_is_an_alternate_one() {
+    let test = "a_probe_may_fault_where_the_stack_is_unusable_and_there_is_an_alternate_one";
+    let Some(status) = child(test) else {
+        let code = if X86 {
+            // mov r8, rsp; xor esp, esp; mov rax, [rdi]; mov rsp, r8; ret
+            let bytes = vec![0x49, 0x89, 0xe0, 0x31, 0xe4, 0x48, 0x8b, 0x07, 0x4c, 0x89, 0xc4, 0xc3];
+            Code { bytes, probes: vec![(5, 3, Some(0))] }
+        } else {
+            // mov x8, sp; mov x9, #0; mov sp, x9; ldr x0, [x0]; mov sp, x8; ret
+            let bytes = words(&[0x9100_03e8, 0xd280_0009, 0x9100_013f, LDR_X0_X0, 0x9100_011f, RET]);
+            Code { bytes, probes: vec![(12, 4, Some(0))] }
+        };
+        let text = load(&arena(), &code);
+        let stack = vec![0_u8; 1 << 16].leak();
+        let stack = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: stack.len() };
+        // SAFETY: leaked for this.
+        assert_eq!(unsafe { libc::sigaltstack(&stack, null_mut()) }, 0);
+        for _ in 0..100 {
+            assert_eq!(run(&text, 0, 0), 0);
+        }
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+#[test]
+fn errno_survives_a_fault() {
+    let text = load(&arena(), &reads());
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() = 77 };
+    assert_eq!(run(&text, 0, 0), 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { *libc::__errno_location() }, 77);
+}
+
+#[test]
+fn threads_probe_while_texts_and_arenas_come_and_go() {
+    let arena = arena();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..4_u64 {
+            let (arena, stop) = (&arena, &stop);
+            scope.spawn(move || {
+                let mut text = load(arena, &reads());
+                let mut faults = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!((run(&text, 0, 0), read(&text, &number)), (0, number));
+                    faults += 1;
+                    if faults.is_multiple_of(1000) {
+                        text = load(arena, &reads());
+                    }
+                }
+                assert!(faults > 0);
+            });
+        }
+        let mut texts = Vec::new();
+        for round in 0..4000_usize {
+            // Of changing sizes, so that chunks change owners, with and without probes.
+            let mut code = reads();
+            code.bytes.resize(40 * (round % 9 + 1), 0);
+            if round % 3 == 0 {
+                code.probes.clear();
+            }
+            texts.push(load(&arena, &code));
+            if texts.len() > 50 {
+                texts.swap_remove(round * 7 % 50);
+            }
+            if round.is_multiple_of(100) {
+                let own = self::arena();
+                assert_eq!(run(&load(&own, &reads()), NOT_CANONICAL, 0), 0);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(arena.occupancy().texts, 0);
+}
+
+#[test]
+fn a_forked_child_probes_with_its_parent_s_texts_and_with_its_own() {
+    let test = "a_forked_child_probes_with_its_parent_s_texts_and_with_its_own";
+    let Some(status) = child(test) else {
+        let text = load(&arena(), &reads_two());
+        // SAFETY: the other thread of this process does nothing but wait for this one.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            let good = (&5_u64 as *const u64).addr();
+            let own = load(&arena(), &reads());
+            exit(if (run(&text, 0, good), run(&own, 0, 0)) == (5, 0) { SURVIVED } else { 1 })
+        }
+        let mut status = 0;
+        // SAFETY: a place for an int.
+        assert_eq!(unsafe { libc::waitpid(forked, &mut status, 0) }, forked);
+        exit(libc::WEXITSTATUS(status) + c_int::from(libc::WIFSIGNALED(status)))
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+#[test]
+fn no_handler_is_installed_before_the_first_text_with_probes() {
+    let test = "no_handler_is_installed_before_the_first_text_with_probes";
+    let Some(status) = child(test) else {
+        let actions = || [SIGSEGV, SIGBUS].map(|signal| action(signal).sa_sigaction);
+        let before = actions();
+        let arena = arena();
+        let _text = place_returns(&arena, 1);
+        let mut draft = arena.draft(64).unwrap();
+        draft.probe(Probe { at: 0, resume: 4, register: None }).unwrap();
+        drop(draft);
+        assert_eq!(actions(), before);
+        let _text = load(&arena, &reads());
+        let after = actions();
+        assert!(after[0] != before[0] && after[1] != before[1]);
+        let _text = load(&arena, &reads());
+        assert_eq!(actions(), after, "once is enough");
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}
+
+#[test]
+fn a_host_that_wants_no_handler_gets_none_and_probes_are_refused() {
+    let test = "a_host_that_wants_no_handler_gets_none_and_probes_are_refused";
+    let Some(status) = child(test) else {
+        let actions = || [SIGSEGV, SIGBUS].map(|signal| action(signal).sa_sigaction);
+        let before = actions();
+        let arena = Arena::new(Config::new().fault_handler(false)).unwrap();
+        let error = try_load(&arena, &reads()).unwrap_err();
+        assert!(matches!(error, Error::ProbesForbidden), "{error}");
+        assert!(error.to_string().contains("Config::fault_handler(false)"), "{error}");
+        let text = load(&arena, &Code { probes: Vec::new(), ..reads() });
+        assert_eq!(read(&text, &3_u64), 3, "the arena is as good as any");
+        assert_eq!(actions(), before);
+        exit(SURVIVED)
+    };
+    assert_eq!(status.code(), Some(SURVIVED), "{status}");
+}

@@ -1,0 +1,9 @@
+//! What profilers and debuggers see of the code: with the real perf and the real GDB, and with readers of our own.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+mod gdb;
+mod perf;
+mod readers;
+mod tool;

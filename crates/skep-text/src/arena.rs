@@ -3,8 +3,8 @@
 //! The problem: hand out places for code in tens of nanoseconds from many threads, while now and then a pack must be
 //! mapped or returned, which takes up to a millisecond.
 //!
-//! Protocol, two locks (and two more that are not taken while one of these is held: `reclaiming`, in `reclaim.rs`, and
-//! `poking`, in `poke.rs`):
+//! Protocol, two locks (and two more that are not taken while one of these is held: those in
+//! `reclaim.rs`, and `poking`, in `poke.rs`):
 //!
 //! - `state` guards all bookkeeping. It is a leaf: under it no other lock is taken and no memory is mapped (but what
 //!   growing a table may cost), so nothing ever waits long for it.
@@ -45,7 +45,7 @@ use crate::occupancy::{Occupancy, Span, SpanState};
 use crate::pack::{Kind, Pack, Resolved, resolve};
 use crate::place::Place;
 use crate::range::Reservation;
-use crate::reclaim::Queue;
+use crate::reclaim::{Retirement, Total};
 use crate::seen::{Missed, Seen};
 use crate::sync_core::SyncCore;
 use crate::text::Draft;
@@ -96,7 +96,6 @@ impl Arena {
             chunks: Chunks::new(),
             slots: (0..slots).map(|_| Slot::Free).collect(),
             counts: Counts::default(),
-            queue: Queue::default(),
             mapped: pack.populated(),
             fresh: 1,
         };
@@ -104,7 +103,7 @@ impl Arena {
         let shared = Shared {
             state: Mutex::new(state),
             growth: Mutex::new(()),
-            reclaiming: Mutex::new(()),
+            retirement: Retirement::default(),
             poking: Mutex::new(()),
             limit: config.limit,
             max_waiting: config.waiting,
@@ -176,21 +175,25 @@ impl Arena {
         if !self.shared.domain.is_original() {
             return occupancy;
         }
+        // First what has been retired: later it may be more than was ever published.
+        let Total { texts: retired, code_bytes: retired_bytes } = self.shared.retirement.total();
+        occupancy.waiting_bytes = self.shared.retirement.bytes();
+        let (waiting, _nothing_is_freed) = self.shared.retirement.addresses();
         let state = self.shared.lock_state();
         let State { chunks, counts, .. } = &*state;
-        let texts = counts.texts;
+        let waits = |chunk: u32| waiting.binary_search(&self.address(chunk)).is_ok();
+        let waiting = chunks.runs().filter(|run| waits(run.0)).map(|run| run.1 as usize).sum();
+        occupancy.texts = counts.texts.saturating_sub(retired);
+        occupancy.drafts = counts.places.saturating_sub(counts.texts);
+        occupancy.code_bytes = counts.code_bytes.saturating_sub(retired_bytes);
         occupancy.packs = counts.packs;
         occupancy.empty_packs = chunks.empty_regions() as usize;
         occupancy.own_mappings = counts.own_mappings;
         occupancy.mapped_bytes = state.mapped;
-        occupancy.chunks_used = (chunks.used() - chunks.waiting()) as usize;
+        occupancy.chunks_used = chunks.used() as usize - waiting;
         occupancy.chunks_free = chunks.free_count() as usize;
-        occupancy.chunks_waiting = chunks.waiting() as usize;
-        occupancy.waiting_bytes = state.queue.bytes();
+        occupancy.chunks_waiting = waiting;
         occupancy.used_bytes = occupancy.chunks_used * CHUNK_BYTES + counts.own_bytes;
-        occupancy.code_bytes = counts.code_bytes;
-        occupancy.drafts = counts.places.saturating_sub(texts);
-        occupancy.texts = texts;
         occupancy.largest_free_run = chunks.longest_free_run() as usize * CHUNK_BYTES;
         for slot in &state.slots {
             let Slot::Pack(slot) = slot else { continue };
@@ -210,21 +213,22 @@ impl Arena {
     /// What every byte of the packs is, in order of address within each pack. Texts with memory of their own are not
     /// among it.
     pub fn map(&self) -> Vec<Span> {
+        let (waiting, nothing_is_freed) = self.shared.retirement.addresses();
         let state = self.shared.lock_state();
-        let start = self.range().start;
         let span = |(chunk, count, run): (u32, u32, chunks::State)| {
+            let address = self.address(chunk);
             let what = match run {
+                _ if waiting.binary_search(&address).is_ok() => SpanState::Waiting,
                 chunks::State::Free => SpanState::Free,
                 chunks::State::Draft => SpanState::Draft,
                 chunks::State::Text => SpanState::Text,
-                chunks::State::Waiting => SpanState::Waiting,
                 chunks::State::Beyond | chunks::State::Vacant => SpanState::NoMemory,
             };
-            let address = start + chunk as usize * CHUNK_BYTES;
             Span { address, len: count as usize * CHUNK_BYTES, state: what }
         };
         let mut spans: Vec<Span> = state.chunks.runs().map(span).collect();
         drop(state);
+        drop(nothing_is_freed);
         spans.sort_by_key(|span| span.address);
         spans
     }
@@ -262,6 +266,10 @@ impl Arena {
         address.abs_diff(range.start).max(address.abs_diff(range.end)) <= arch::REACH
     }
 
+    fn address(&self, chunk: u32) -> usize {
+        self.range().start + chunk as usize * CHUNK_BYTES
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -277,7 +285,7 @@ impl fmt::Debug for Arena {
 pub(crate) struct Shared {
     state: Mutex<State>,
     growth: Mutex<()>,
-    pub(crate) reclaiming: Mutex<()>,
+    pub(crate) retirement: Retirement,
     /// Held while a word of a text is read and written back.
     pub(crate) poking: Mutex<()>,
     limit: usize,
@@ -305,7 +313,6 @@ pub(crate) struct State {
     pub(crate) chunks: Chunks,
     pub(crate) slots: Vec<Slot>,
     pub(crate) counts: Counts,
-    pub(crate) queue: Queue,
     mapped: usize,
     /// Slots from this one on have never been mapped.
     fresh: usize,
@@ -350,9 +357,12 @@ pub(crate) enum Promotion {
 pub(crate) struct Counts {
     pub(crate) own_mappings: usize,
     pub(crate) own_bytes: usize,
+    /// Of every place that was not given back unused: what was retired is counted apart.
     pub(crate) code_bytes: usize,
+    /// Texts ever published.
     pub(crate) texts: usize,
     packs: usize,
+    /// Places taken and not given back unused.
     places: usize,
 }
 

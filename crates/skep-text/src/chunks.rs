@@ -57,8 +57,6 @@ pub(crate) enum State {
     Free,
     Draft,
     Text,
-    /// A text that was retired; somebody may still run it.
-    Waiting,
     /// No memory yet.
     Beyond,
     /// Not a run at all: an unused entry of the table.
@@ -97,7 +95,6 @@ pub(crate) struct Chunks {
     columns: [u32; ROWS],
     bins: [[u32; COLUMNS]; ROWS],
     used: u32,
-    waiting: u32,
     free: u32,
     /// How many regions are free from end to end.
     empty_regions: u32,
@@ -113,7 +110,6 @@ impl Chunks {
             columns: [0; ROWS],
             bins: [[NONE; COLUMNS]; ROWS],
             used: 0,
-            waiting: 0,
             free: 0,
             empty_regions: 0,
         }
@@ -211,20 +207,19 @@ impl Chunks {
         if before.state == State::Free { before.count } else { 0 }
     }
 
-    /// Says what the run of a block is now: a draft, a text or a text that waits.
-    pub(crate) fn set_state(&mut self, block: &Block, state: State) {
+    /// Says that a draft has become a text.
+    pub(crate) fn publish(&mut self, block: &Block) {
         let node = &mut self.nodes[block.0 as usize];
-        let waits = |state| u32::from(state == State::Waiting);
-        self.waiting += waits(state) * node.count;
-        self.waiting -= waits(node.state) * node.count;
-        node.state = state;
+        debug_assert!(node.state == State::Draft);
+        node.state = State::Text;
     }
 
     /// Gives the chunks of `block` back and merges them with free neighbours.
     pub(crate) fn free(&mut self, block: Block) {
-        self.set_state(&block, State::Free);
         let Block(index) = block;
         let node = &mut self.nodes[index as usize];
+        debug_assert!(matches!(node.state, State::Draft | State::Text));
+        node.state = State::Free;
         node.reused = true;
         self.used -= node.count;
         self.free += node.count;
@@ -239,13 +234,9 @@ impl Chunks {
         self.cut(block.0, count);
     }
 
-    /// Chunks of drafts and texts, waiting ones included.
+    /// Chunks of drafts and texts, retired ones included.
     pub(crate) fn used(&self) -> u32 {
         self.used
-    }
-
-    pub(crate) fn waiting(&self) -> u32 {
-        self.waiting
     }
 
     pub(crate) fn free_count(&self) -> u32 {
@@ -649,7 +640,7 @@ mod tests {
         fn it_agrees_with_a_table_of_bools(region in 8..700u32, steps in steps(200)) {
             let mut chunks = Chunks::new();
             let mut naive = Naive::default();
-            let mut live: Vec<(Block, u32, u32)> = Vec::new();
+            let mut live: Vec<(Block, u32, u32, bool)> = Vec::new();
             let mut ever_freed = std::collections::BTreeSet::new();
             let mut added = 0;
             let mut beyond: std::collections::BTreeMap<u32, Block> = std::collections::BTreeMap::new();
@@ -701,28 +692,31 @@ mod tests {
                             let run = found.start..found.start + count;
                             prop_assert!(found.reused || ever_freed.range(run).next().is_none());
                             prop_assert!(!found.reused || !ever_freed.is_empty());
-                            live.push((found.block, found.start, count));
+                            live.push((found.block, found.start, count, false));
                         }
                     }
                     Step::Free(which) if !live.is_empty() => {
-                        let (block, start, count) = live.swap_remove(which % live.len());
+                        let (block, start, count, _) = live.swap_remove(which % live.len());
                         chunks.free(block);
                         ever_freed.extend(start..start + count);
                         naive.set(start, count, false);
                     }
                     Step::Shrink(which, to) if !live.is_empty() => {
                         let which = which % live.len();
-                        let (block, start, count) = &mut live[which];
+                        let (block, start, count, text) = &mut live[which];
+                        if *text {
+                            continue;
+                        }
                         let to = to.min(*count);
-                        chunks.set_state(block, State::Draft);
                         chunks.shrink(block, to);
                         naive.set(*start + to, *count - to, false);
                         *count = to;
                     }
                     Step::Publish(which) if !live.is_empty() => {
                         let which = which % live.len();
-                        let state = [State::Draft, State::Text, State::Waiting][which % 3];
-                        chunks.set_state(&live[which].0, state);
+                        if !std::mem::replace(&mut live[which].3, true) {
+                            chunks.publish(&live[which].0);
+                        }
                     }
                     Step::Free(_) | Step::Shrink(..) | Step::Extend(..) | Step::Publish(_) => {}
                 }
@@ -734,15 +728,13 @@ mod tests {
                 prop_assert_eq!(chunks.longest_free_run(), runs.iter().map(|run| run.1).max().unwrap_or(0));
                 let empty = runs.iter().filter(|run| naive.regions.contains(run)).count() as u32;
                 prop_assert_eq!(chunks.empty_regions(), empty);
-                let waiting: u32 =
-                    chunks.runs().filter(|run| run.2 == State::Waiting).map(|(_, count, _)| count).sum();
-                prop_assert_eq!(chunks.waiting(), waiting);
-                let mut blocks: Vec<_> = live.iter().map(|&(_, start, count)| (start, count)).collect();
+                let state = |text: bool| if text { State::Text } else { State::Draft };
+                let mut blocks: Vec<_> =
+                    live.iter().map(|&(_, start, count, text)| (start, count, state(text))).collect();
                 let taken = |run: &(u32, u32, State)| !matches!(run.2, State::Free | State::Beyond);
-                let mut taken: Vec<_> =
-                    chunks.runs().filter(taken).map(|(start, count, _)| (start, count)).collect();
-                blocks.sort_unstable();
-                taken.sort_unstable();
+                let mut taken: Vec<_> = chunks.runs().filter(taken).collect();
+                blocks.sort_unstable_by_key(|run| run.0);
+                taken.sort_unstable_by_key(|run| run.0);
                 prop_assert_eq!(taken, blocks, "the list of runs is not what was dealt out");
             }
             for (block, ..) in live.drain(..) {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use skep_rcu::Cookie;
 
 use crate::arena::{Mapped, PACK_CHUNKS, Shared, Slot};
-use crate::chunks::{Block, Fit, State};
+use crate::chunks::{Block, Fit};
 use crate::error::Error;
 use crate::fault::{Entered, Probes};
 use crate::pack::{Pack, Writer};
@@ -150,7 +150,7 @@ impl Place {
         let mut state = self.shared.lock_state();
         state.counts.texts += 1;
         if let Some(Memory::Chunks(block)) = &self.memory {
-            state.chunks.set_state(block, State::Text);
+            state.chunks.publish(block);
         }
     }
 
@@ -259,23 +259,26 @@ impl Drop for Place {
             return;
         }
         let (address, len, writer) = (self.address, self.len, self.writer);
+        let give_back = |memory| {
+            self.shared.lock_state().counts.remove(len);
+            self.shared.give_back(memory);
+        };
         match self.stage {
-            Stage::Empty => self.shared.give_back(len, memory),
+            Stage::Empty => give_back(memory),
             Stage::Written => {
                 let (at, room) = (address, room(len));
                 // SAFETY: our own bytes, which nobody ever ran.
                 let filled = unsafe { writer.fill_with_traps(at, room) };
                 arch::publish([view(writer, at, room)].into_iter());
-                match filled {
-                    Ok(()) => self.shared.give_back(len, memory),
-                    // What cannot be filled with traps must not be found by others: it waits and is tried again.
-                    Err(_) => {
-                        self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes })
-                    }
+                if filled.is_ok() {
+                    return give_back(memory);
                 }
+                // What cannot be filled with traps must not be found by others: it waits and is tried again, as if it
+                // had been a text.
+                self.shared.lock_state().counts.texts += 1;
+                self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes });
             }
             Stage::Published => {
-                self.shared.lock_state().counts.texts -= 1;
                 self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes });
             }
         }

@@ -4,50 +4,69 @@
 //! giving its place to another text would let them run that one's code from the middle. Waiting for them would make
 //! unloading as slow as the slowest of them.
 //!
-//! Protocol: whoever drops a text puts it at the end of a queue, with a cookie of the arena's [`Domain`] taken under
-//! the same lock, so that the queue is in the order of cookies. A cookie has passed when every read section, of both
+//! Protocol: whoever drops a text puts it at the end of `incoming`, with a cookie of the arena's [`Domain`] taken under
+//! the same lock, so that the list is in the order of cookies. A cookie has passed when every read section, of both
 //! flavours, that was open at that moment has ended. The keeper is asked to look when one has; a thread that needs
 //! room, or finds too much waiting, looks too, with one barrier and one look at every reader, and never waits.
-//! What has passed is filled with traps, and only then are its chunks free.
+//!
+//! One thread at a time reclaims: it holds `reclaiming`, a lock that is taken before all others and never while waiting
+//! for readers, and takes over what has come in. What has passed is filled with traps, and only then are its chunks
+//! free. A thread that finds no room waits for that lock once, and can so tell a full arena from one that is just
+//! being emptied.
 //!
 //! ```text
-//!    drop(Text) ──> queue: c1 c2 c3 | c4 c5      | passed up to c3: popped, traps, caches, chunks free
-//!                            keeper or loader ───┘
+//!    drop(Text) ──> incoming: c6 c7      a leaf, held for one push
+//!                       │ taken over by who holds `reclaiming`: the keeper, or a loader
+//!                       v
+//!                   waiting: c1 c2 c3 | c4 c5      passed up to c3: traps, caches, chunks free
 //! ```
 //!
-//! One thread at a time reclaims, holding `reclaiming`, a lock that is taken before those of the arena and never while
-//! waiting for readers; so a thread that finds no room can tell a full arena from one that is just being emptied.
-//!
-//! Bounded: with more than [`Config::waiting`](crate::Config::waiting) bytes in the queue, because some reader does not
+//! Bounded: with more than [`Config::waiting`](crate::Config::waiting) bytes that wait, because some reader does not
 //! leave, new drafts are refused.
 //!
-//! What would break it: a cookie taken before the text became unreachable; a queue entry that keeps the arena alive
-//! (they are in it) or an arena that goes while entries wait (so the call that the keeper holds keeps it alive).
+//! What would break it: a cookie taken before the text became unreachable; an entry that keeps the arena alive (they
+//! are in it) or an arena that goes while entries wait (so the call that the keeper holds keeps it alive).
 //!
 //! [`Domain`]: skep_rcu::Domain
 
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use skep_rcu::{Cookie, Grace};
 
 use crate::arch;
 use crate::arena::{Shared, Slot};
-use crate::chunks::State;
 use crate::error::Error;
 use crate::place::{Memory, Retired, room, view};
 
-/// Texts taken off the queue at once: the lock is not held longer than for so many.
-const BATCH: usize = 32;
+/// Texts freed at once: the arena's lock is not held longer than for so many.
+const BATCH: usize = 16;
 
-/// Retired places, oldest first.
+/// Places that wait.
 #[derive(Default)]
-pub(crate) struct Queue {
-    places: VecDeque<Retired>,
-    /// Bytes of the places and of those just being filled with traps.
-    bytes: usize,
+pub(crate) struct Retirement {
+    incoming: Mutex<Incoming>,
+    /// Taken over from `incoming`, oldest first.
+    waiting: Mutex<VecDeque<Retired>>,
+    /// Bytes of all of them, and of those just being filled with traps. Relaxed everywhere: a bound that may be
+    /// overstepped by what threads retire at the same moment.
+    bytes: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Incoming {
+    places: Vec<Retired>,
     /// Whether the keeper has been asked to look.
     asked: bool,
+    total: Total,
+}
+
+/// What has been retired so far, for statistics.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Total {
+    pub(crate) texts: usize,
+    pub(crate) code_bytes: usize,
 }
 
 /// What a look at the queue brought.
@@ -59,45 +78,70 @@ pub(crate) enum Reclaimed {
     NotAll,
 }
 
-impl Queue {
+impl Retirement {
+    /// Bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What has been retired so far.
+    pub(crate) fn total(&self) -> Total {
+        self.lock_incoming().total
+    }
+
+    /// The addresses of the places in packs that wait, and no chunk of them becomes free before the guard is dropped.
+    pub(crate) fn addresses(&self) -> (Vec<usize>, impl Drop + '_) {
+        let mut waiting = self.lock_waiting();
+        self.take_over(&mut waiting);
+        let in_pack = |retired: &&Retired| matches!(retired.memory, Memory::Chunks(_));
+        let mut addresses: Vec<usize> =
+            waiting.iter().filter(in_pack).map(|retired| retired.address).collect();
+        addresses.sort_unstable();
+        (addresses, waiting)
+    }
+
+    fn lock_incoming(&self) -> MutexGuard<'_, Incoming> {
+        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_waiting(&self) -> MutexGuard<'_, VecDeque<Retired>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_over(&self, waiting: &mut VecDeque<Retired>) {
+        waiting.extend(self.lock_incoming().places.drain(..));
     }
 }
 
 impl Shared {
-    /// Puts a place into the queue. Never waits for readers.
+    /// Has a place wait until nobody can run it. Never waits itself.
     pub(crate) fn retire(self: &Arc<Self>, retired: impl FnOnce(Cookie) -> Retired) {
-        let mut state = self.lock_state();
-        // Under the lock, for the order of the queue. It takes no lock and waits for nobody.
+        let mut incoming = self.retirement.lock_incoming();
+        // Under the lock, for the order of the list. It takes no lock and waits for nobody.
         let retired = retired(self.domain.cookie());
-        state.counts.remove(retired.len);
-        if let Memory::Chunks(block) = &retired.memory {
-            state.chunks.set_state(block, State::Waiting);
-        }
-        state.queue.bytes += bytes(&retired);
-        state.queue.places.push_back(retired);
-        let asked = std::mem::replace(&mut state.queue.asked, true);
-        drop(state);
+        incoming.total.texts += 1;
+        incoming.total.code_bytes += retired.len;
+        self.retirement.bytes.fetch_add(bytes(&retired), Ordering::Relaxed);
+        incoming.places.push(retired);
+        let asked = std::mem::replace(&mut incoming.asked, true);
+        drop(incoming);
         if !asked {
             self.ask_the_keeper();
         }
     }
 
     /// Gives back what was never run.
-    pub(crate) fn give_back(self: &Arc<Self>, len: usize, memory: Memory) {
-        self.lock_state().counts.remove(len);
+    pub(crate) fn give_back(self: &Arc<Self>, memory: Memory) {
         self.free_memory([memory]);
     }
 
     /// Refuses when too much waits, after having looked whether it must.
     pub(crate) fn bound_waiting(self: &Arc<Self>) -> Result<(), Error> {
-        let waiting = || self.lock_state().queue.bytes;
-        if waiting() <= self.max_waiting {
+        if self.retirement.bytes() <= self.max_waiting {
             return Ok(());
         }
         self.reclaim_now();
-        match waiting() {
+        match self.retirement.bytes() {
             bytes if bytes <= self.max_waiting => Ok(()),
             waiting => Err(Error::Waiting { waiting, limit: self.max_waiting }),
         }
@@ -106,61 +150,60 @@ impl Shared {
     /// Looks which of the waiting places nobody can run any more and frees them, unless somebody is at it already.
     /// Whether there were any.
     pub(crate) fn reclaim_now(self: &Arc<Self>) -> bool {
-        if !self.look() {
+        if self.retirement.bytes() == 0 {
             return false;
         }
-        let Ok(reclaiming) = self.reclaiming.try_lock() else { return false };
-        self.reclaim_as(&reclaiming) != Reclaimed::Nothing
+        let Ok(mut waiting) = self.retirement.waiting.try_lock() else { return false };
+        self.look(&mut waiting);
+        self.reclaim(&mut waiting) != Reclaimed::Nothing
     }
 
     /// Frees the places whose cookies have passed. When it returns, all that had passed before are free, those that
     /// another thread had begun with too.
     pub(crate) fn reclaim_passed(self: &Arc<Self>) -> Reclaimed {
-        self.reclaim_as(&self.reclaiming.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut waiting = self.retirement.lock_waiting();
+        self.retirement.take_over(&mut waiting);
+        self.reclaim(&mut waiting)
     }
 
     /// As [`reclaim_passed`](Self::reclaim_passed), after a look which have. For who finds no room otherwise.
     pub(crate) fn reclaim_thoroughly(self: &Arc<Self>) {
-        self.look();
-        self.reclaim_passed();
+        let mut waiting = self.retirement.lock_waiting();
+        self.look(&mut waiting);
+        self.reclaim(&mut waiting);
     }
 
-    /// Finds out which of the waiting places have passed. Whether any places wait.
-    fn look(&self) -> bool {
-        let newest = self.lock_state().queue.places.back().map(|retired| retired.cookie);
-        // Whatever it says of the newest, it has found out for the older ones.
-        newest.map(|newest| self.domain.try_pass(newest, Grace::Both)).is_some()
+    /// Finds out which of all waiting places have passed.
+    fn look(&self, waiting: &mut VecDeque<Retired>) {
+        self.retirement.take_over(waiting);
+        if let Some(newest) = waiting.back() {
+            // Whatever it says of the newest, it has found out for the older ones.
+            self.domain.try_pass(newest.cookie, Grace::Both);
+        }
     }
 
-    fn reclaim_as(self: &Arc<Self>, _: &MutexGuard<'_, ()>) -> Reclaimed {
+    fn reclaim(self: &Arc<Self>, waiting: &mut VecDeque<Retired>) -> Reclaimed {
         let mut reclaimed = Reclaimed::Nothing;
         loop {
-            let mut batch = self.pop_passed();
-            if batch.is_empty() {
+            let passed = |retired: &&Retired| self.domain.passed(retired.cookie, Grace::Both);
+            let count = waiting.iter().take(BATCH).take_while(passed).count();
+            if count == 0 {
                 return reclaimed;
             }
+            let mut batch: Vec<Retired> = waiting.drain(..count).collect();
             reclaimed = Reclaimed::AllThatPassed;
             let stuck = self.fill_with_traps(&mut batch);
             let freed: usize = batch.iter().map(bytes).sum();
             self.free_memory(batch.into_iter().map(|retired| retired.memory));
-            let mut state = self.lock_state();
-            state.queue.bytes -= freed;
+            self.retirement.bytes.fetch_sub(freed, Ordering::Relaxed);
             if !stuck.is_empty() {
                 // Their cookies have passed; they are first in line when somebody looks again.
                 for retired in stuck.into_iter().rev() {
-                    state.queue.places.push_front(retired);
+                    waiting.push_front(retired);
                 }
                 return Reclaimed::NotAll;
             }
         }
-    }
-
-    fn pop_passed(&self) -> Vec<Retired> {
-        let mut state = self.lock_state();
-        let places = &mut state.queue.places;
-        let passed = |retired: &&Retired| self.domain.passed(retired.cookie, Grace::Both);
-        let count = places.iter().take(BATCH).take_while(passed).count();
-        places.drain(..count).collect()
     }
 
     /// Makes traps of the places, whose probes go too. Takes those out that cannot be written now.
@@ -214,12 +257,15 @@ impl Shared {
     fn ask_the_keeper(self: &Arc<Self>) {
         let shared = Arc::clone(self);
         self.domain.call(Grace::Both, move || {
-            let reclaimed = shared.reclaim_passed();
-            let mut state = shared.lock_state();
+            let mut waiting = shared.retirement.lock_waiting();
+            shared.retirement.take_over(&mut waiting);
+            let reclaimed = shared.reclaim(&mut waiting);
+            let mut incoming = shared.retirement.lock_incoming();
             // What the system does not let us write now is tried again with the next text that is retired.
-            state.queue.asked = !state.queue.places.is_empty() && reclaimed != Reclaimed::NotAll;
-            let again = state.queue.asked;
-            drop(state);
+            incoming.asked =
+                !(waiting.is_empty() && incoming.places.is_empty()) && reclaimed != Reclaimed::NotAll;
+            let again = incoming.asked;
+            drop((incoming, waiting));
             if again {
                 shared.ask_the_keeper();
             }

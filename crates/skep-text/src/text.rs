@@ -46,7 +46,7 @@ impl Draft {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.place.len();
         if self.staging.is_empty() {
-            self.staging = arch::TRAP.repeat(len.div_ceil(arch::TRAP.len()));
+            self.staging = arch::traps(len);
         }
         &mut self.staging[..len]
     }
@@ -133,8 +133,10 @@ impl Draft {
     /// [`Backing::Memfd`](crate::Backing::Memfd)) or other CPUs could not be synchronised (aarch64 only);
     /// [`Error::Probe`] when a probe is outside of what was left of the draft, or was declared twice.
     pub fn finalize(self) -> Result<Text, Error> {
-        let mut text = Self::finalize_all([self])?;
-        Ok(text.remove(0))
+        let mut draft = [self];
+        Self::write(&mut draft)?;
+        let [draft] = draft;
+        Ok(draft.publish())
     }
 
     /// Finalizes several drafts, of one arena or more, at once: the functions of one program, which were placed before
@@ -146,7 +148,13 @@ impl Draft {
     /// As [`finalize`](Self::finalize).
     pub fn finalize_all(drafts: impl IntoIterator<Item = Self>) -> Result<Vec<Text>, Error> {
         let mut drafts: Vec<Self> = drafts.into_iter().collect();
-        for draft in &mut drafts {
+        Self::write(&mut drafts)?;
+        Ok(drafts.into_iter().map(Self::publish).collect())
+    }
+
+    /// Copies all of them to their places, where they could be run from then on.
+    fn write(drafts: &mut [Self]) -> Result<(), Error> {
+        for draft in &mut *drafts {
             let len = draft.place.len();
             draft.bytes_mut();
             draft.place.write(&draft.staging[..len])?;
@@ -156,10 +164,10 @@ impl Draft {
         if let Some(draft) = drafts.iter().find(|draft| draft.place.needs_sync_core()) {
             draft.place.shared().sync_core.sync()?;
         }
-        for draft in &mut drafts {
+        for draft in drafts {
             draft.place.enter_probes(std::mem::take(&mut draft.probes))?;
         }
-        Ok(drafts.into_iter().map(Self::publish).collect())
+        Ok(())
     }
 
     fn publish(mut self) -> Text {

@@ -41,6 +41,11 @@ pub(crate) const NEEDS_SYNC_CORE: bool = true;
 /// The trap that holes are filled with: `BRK #0`. Instructions are little-endian in every configuration.
 pub(crate) const TRAP: [u8; 4] = 0xd420_0000u32.to_le_bytes();
 
+/// So many bytes of traps; on a machine with longer traps, up to the end of the last.
+pub(crate) fn traps(len: usize) -> Vec<u8> {
+    TRAP.repeat(len.div_ceil(TRAP.len()))
+}
+
 /// What one store replaces in live code.
 pub(crate) type Word = u32;
 

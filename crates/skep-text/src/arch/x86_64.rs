@@ -41,6 +41,11 @@ pub(crate) const NEEDS_SYNC_CORE: bool = false;
 /// The trap that holes are filled with: `int3`, one byte, so that every entry point traps.
 pub(crate) const TRAP: [u8; 1] = [0xcc];
 
+/// So many bytes of traps; on a machine with longer traps, up to the end of the last.
+pub(crate) fn traps(len: usize) -> Vec<u8> {
+    vec![TRAP[0]; len]
+}
+
 /// What one store replaces in live code.
 pub(crate) type Word = u64;
 

@@ -107,7 +107,7 @@ impl Domain {
     /// # Errors
     ///
     /// As [`enter`](Self::enter).
-    #[inline]
+    #[inline(always)] // so that the compiler may keep it in registers
     pub fn reader(&self) -> Result<Reader<'_>, Error> {
         Ok(Reader::new(&self.readers, claim::claim(&self.readers)?))
     }

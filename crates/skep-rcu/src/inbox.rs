@@ -11,6 +11,9 @@
 //! something clears `parked` under the same lock, and only he who cleared it wakes: a burst of calls costs one
 //! wake-up.
 //!
+//! Work of a kind of which older work is known to be held up by readers is no news: it would wait behind that
+//! anyway, and a stream of calls must not keep a keeper from pausing. It is taken by the next turn.
+//!
 //! The lock is a leaf: nothing is waited for, called or dropped while it is held.
 //!
 //! What would break it: looking for news and setting `parked` under two different locks, or stamping before taking.
@@ -71,6 +74,8 @@ pub(crate) struct State {
     fresh: Fresh,
     news: bool,
     parked: bool,
+    /// For each of [`GRACES`], whether the keeper has older work than any in `fresh` that it could not run.
+    held_up: [bool; GRACES.len()],
     waiters: usize,
     /// The largest cookies that anybody waits for.
     wanted: [u64; FLAVOURS],
@@ -87,6 +92,7 @@ impl Inbox {
             fresh: Fresh::default(),
             news: false,
             parked: false,
+            held_up: [false; GRACES.len()],
             waiters: 0,
             wanted: [0; FLAVOURS],
             mode,
@@ -104,11 +110,16 @@ impl Inbox {
     /// Queues work and wakes the keeper if it sleeps. Returns who will run it.
     pub(crate) fn push(&self, queue: Queue, work: Work) -> Mode {
         let mut state = self.lock();
+        let mode = state.mode;
         match queue {
-            Queue::After(grace) => state.fresh.after[grace].push(work),
+            Queue::After(grace) => {
+                state.fresh.after[grace].push(work);
+                if state.held_up[grace] {
+                    return mode;
+                }
+            }
             Queue::Soon => state.fresh.soon.push(work),
         }
-        let mode = state.mode;
         self.tell(state);
         mode
     }
@@ -132,9 +143,15 @@ impl Inbox {
     }
 
     /// Sleeps until there is news, or for so long. Returns at once if there is any. `true` where there is.
-    pub(crate) fn park(&self, at_most: Option<Duration>) -> bool {
+    ///
+    /// `held_up` says which kinds of work the keeper has and could not run; if any, it must not sleep for ever.
+    pub(crate) fn park(&self, at_most: Option<Duration>, held_up: [bool; GRACES.len()]) -> bool {
+        debug_assert!(at_most.is_some() || held_up == [false; GRACES.len()]);
         let mut state = self.lock();
-        if state.news {
+        // What came when its kind was held up, and no longer is, was no news then.
+        let overlooked = state.fresh.after.iter().zip(held_up).any(|(work, held)| !held && !work.is_empty());
+        state.held_up = held_up;
+        if state.news || overlooked {
             return true;
         }
         state.parked = true;
@@ -246,6 +263,11 @@ impl Batches {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(VecDeque::is_empty)
+    }
+
+    /// For each of [`GRACES`], whether there is any.
+    pub(crate) fn held_up(&self) -> [bool; GRACES.len()] {
+        self.0.each_ref().map(|queue| !queue.is_empty())
     }
 }
 

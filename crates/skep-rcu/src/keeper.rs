@@ -248,7 +248,7 @@ impl Keeper {
             }
             let pending = !batches.is_empty()
                 || self.inbox.is_wanted(|cookie, flavour| self.readers.passed(cookie, flavour));
-            if self.inbox.park(pending.then_some(pause)) {
+            if self.inbox.park(pending.then_some(pause), batches.held_up()) {
                 pause = SHORTEST_PAUSE;
             } else {
                 pause = LONGEST_PAUSE.min(pause * 2);

@@ -64,7 +64,7 @@ impl<'a> SleepableSection<'a> {
 
 impl<'a> Reader<'a> {
     /// `record` is the calling thread's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(readers: &'a Readers, record: &'a Record) -> Self {
         record.hold();
         Self { readers, record, own_thread: PhantomData }
@@ -122,6 +122,7 @@ impl<const FLAVOUR: usize> Drop for Inside<'_, FLAVOUR> {
 }
 
 impl Drop for Reader<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         if self.record.unhold() {
             self.readers.give_back_orphan(self.record);

@@ -340,6 +340,31 @@ fn a_burst_of_calls_wakes_the_keeper_a_few_times_at_most() {
 }
 
 #[test]
+fn calls_that_wait_behind_a_reader_do_not_wake_the_keeper_and_others_do() {
+    let domain = Domain::new(2).unwrap();
+    with_a_reader_inside(&domain, true, false, || {
+        let ran = Arc::new(AtomicBool::new(false));
+        let late = Arc::clone(&ran);
+        domain.call(Grace::Normal, move || late.store(true, Ordering::Relaxed));
+        // The first turn with deferred work takes the callback at the latest; the second comes after it.
+        for _ in 0..2 {
+            let (send, receive) = mpsc::channel();
+            domain.defer(move || send.send(()).unwrap());
+            receive.recv().unwrap();
+        }
+        let before = domain.stats().wakes;
+        (0..10_000).for_each(|_| domain.call(Grace::Normal, || ()));
+        assert_eq!(domain.stats().wakes, before);
+        let (send, receive) = mpsc::channel();
+        domain.call(Grace::Sleepable, move || send.send(()).unwrap());
+        receive.recv().unwrap();
+        assert!(!ran.load(Ordering::Relaxed));
+    });
+    domain.barrier().unwrap();
+    assert_eq!(domain.stats().waiting, 0);
+}
+
+#[test]
 fn a_domain_whose_keeper_cannot_be_started_works_and_says_so() {
     let domain = Domain::builder().keeper_stack(1 << 60).build().unwrap();
     assert_eq!(domain.stats().keeper, KeeperState::NotNeededYet);

@@ -10,6 +10,8 @@ use crate::barrier::Barrier;
 use crate::model::{model, must_fail};
 use crate::readers::{FENCED, Readers};
 
+const NOTHING: [bool; GRACES.len()] = [false; GRACES.len()];
+
 /// Takes until it has had `count` pieces of work, sleeping by `park` in between.
 fn keep(inbox: &Inbox, count: usize, park: impl Fn(&Inbox)) {
     let mut had = 0;
@@ -43,8 +45,28 @@ fn two_callers(park: impl Fn(&Inbox) + Copy + Send + Sync + 'static) -> impl Fn(
 #[test]
 fn loom_no_wake_up_is_lost() {
     model(two_callers(|inbox| {
-        inbox.park(None);
+        inbox.park(None, NOTHING);
     }));
+}
+
+#[test]
+fn loom_work_that_came_while_its_kind_was_held_up_is_taken_when_it_no_longer_is() {
+    model(|| {
+        let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
+        inbox.lock().held_up = [true, false, false];
+        let caller = {
+            let inbox = ManuallyDrop::new(Arc::clone(&inbox));
+            thread::spawn(move || {
+                inbox.push(Queue::After(0), Box::new(|| ()));
+                drop(ManuallyDrop::into_inner(inbox));
+            })
+        };
+        keep(&inbox, 1, |inbox| {
+            inbox.park(None, NOTHING);
+        });
+        caller.join().unwrap();
+        drop(ManuallyDrop::into_inner(inbox));
+    });
 }
 
 #[test]
@@ -82,7 +104,7 @@ fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
                     if readers.passed(FENCED | 2, NORMAL) {
                         return;
                     }
-                    inbox.park(None);
+                    inbox.park(None, NOTHING);
                 }
             }),
             thread::spawn(move || scan(&other)),

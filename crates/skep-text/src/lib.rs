@@ -4,7 +4,7 @@
 //! A compiler that gives every function its own page wastes memory and address translation; one that flips pages
 //! between writable and executable pays microseconds for every function, stops its neighbours, and splits huge pages.
 //! This crate takes *packs* of 2 MiB from the system, maps each twice (readable and executable in one reserved range
-//! of addresses; writable at a secret place elsewhere), and deals out *chunks* of 64 bytes in a tenth of a
+//! of addresses; writable at a secret place elsewhere), and deals out *chunks* of 32 bytes in a tenth of a
 //! microsecond.
 //! It knows nothing about the code it holds.
 //!
@@ -32,7 +32,8 @@
 //! let answer = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(text.as_ptr()) };
 //! assert_eq!(answer(), 42);
 //!
-//! drop(text); // traps, and the chunk is free
+//! drop(text); // retired: nobody waits
+//! arena.flush()?; // for once we do, to see it happen
 //! assert_eq!(arena.occupancy().chunks_used, 0);
 //! # Ok(())
 //! # }
@@ -40,28 +41,40 @@
 //!
 //! # The way of a piece of code
 //!
+//! ```text
+//!   Arena::draft ──> Draft ──finalize──> Text ──drop──> waits for readers ──> traps ──> chunks free
+//!                      │                  │ ^
+//!                      └─drop─> free      └─┘ Pokes: one branch, one store
+//! ```
+//!
 //! [`Arena::draft`] takes a place and gives ordinary memory to write into; the [`Draft`] knows the address at which the
 //! code will run, so several functions can be placed before any is encoded. [`Draft::finalize`] copies it there and
-//! returns the [`Text`]. A draft dropped instead leaves no trace. Dropping the text fills its place with traps and
-//! frees it.
+//! returns the [`Text`]; [`Draft::finalize_all`] does so for several, all or none. A draft dropped instead leaves no
+//! trace. Dropping the text retires it: its place becomes traps and is free for others when every thread that was in a
+//! read section of [`Arena::domain`] has left it. Neither loading nor dropping waits for that.
+//!
+//! Code that runs is changed by [`Pokes`]: single aligned stores, so that a thread sees the old instruction or the new
+//! one; one pass over the caches and one synchronisation of all CPUs for a whole batch. [`Arena::stub`] makes the small
+//! texts that poked branches jump to. Loads that may fault are declared by [`Draft::probe`].
 //!
 //! # What is promised
 //!
-//! - No page is ever writable and executable at once, and none becomes executable that was writable or the other way
-//!   round: no protections change after a page's birth. Nobody can make the executable view writable, map the memory
-//!   writable a second time, or inherit the writable view by `fork`.
-//! - Every byte of a pack that is not finalized code is a trap.
+//! - No page is ever writable and executable at once, and none that was writable becomes executable, or the other way
+//!   round. With the default backing nobody can make the executable view writable, map the memory writable a second
+//!   time, or inherit the writable view by `fork`; [`Backing`] says what the others promise.
+//! - Every byte of a pack that can be executed and is not finalized code is a trap.
+//! - The place of a text is not reused under a reader.
 //! - All code of an arena lies within one range in which every direct branch reaches, near the host's code where
 //!   [`Config::near`] asked for it and there was room.
-//! - Memory is bounded by [`Config::limit`]; one empty pack is kept as reserve, others are returned to the system.
+//! - Memory is bounded by [`Config::limit`], what waits for readers by [`Config::waiting`]; one empty pack is kept as
+//!   reserve, others are returned to the system.
+//! - Huge pages are made in the background, and [`Occupancy`] says what the kernel made, not what it was asked for.
 //! - What cannot be had is an [`Error`] that says why and what to change.
 //!
-//! # What is not, yet
+//! # Profilers and debuggers
 //!
-//! - A place is reused as soon as its text is dropped; that nobody runs it any more is for the caller to see to.
-//!   Deferring it until every thread has left is to come, behind the same interface.
-//! - Packs are on ordinary pages; [`Occupancy::huge_bytes`] says what the kernel made of them.
-//! - Code that runs cannot be patched, and profilers and debuggers are not told about it.
+//! They see addresses without names, unless the host asks for one of [`Config::perf_map`], [`Config::jitdump`] and
+//! [`Config::gdb`] and gives its texts names by [`Draft::set_name`].
 //!
 //! # After `fork`
 //!
@@ -71,7 +84,8 @@
 //!
 //! # Requirements
 //!
-//! Linux 5.1 or later on x86-64 or aarch64, `/proc` mounted.
+//! Linux 5.1 or later on x86-64 or aarch64, `/proc` mounted. Memory comes in steps since Linux 5.14, by whole packs
+//! before; huge pages need 6.1. Where membarrier(2) is not allowed, pokes are refused and read sections cost a fence.
 
 mod arch;
 mod arena;

@@ -319,7 +319,7 @@ impl Chunks {
         let padding = padding(node.start, fit.align);
         let choices = (node.count - count - padding) / fit.align + 1;
         // Fixed-point multiplication takes a number below 2^32 to one below `choices`, as evenly as matters here.
-        let chosen = fit.random.map_or(0, |random| (u64::from(random) * u64::from(choices) >> 32) as u32);
+        let chosen = fit.random.map_or(0, |random| ((u64::from(random) * u64::from(choices)) >> 32) as u32);
         let skipped = padding + chosen * fit.align;
         if skipped == 0 {
             return index;

@@ -269,7 +269,7 @@ pub enum Step {
     MapExecutable,
     /// Making pages full of traps executable (`mprotect`, PROT_READ and PROT_EXEC).
     MakeExecutable,
-    /// Asking for base pages or huge ones (`madvise`, MADV_NOHUGEPAGE, MADV_HUGEPAGE). Its failure is not reported.
+    /// Asking for base pages (`madvise`, MADV_NOHUGEPAGE). Its failure changes nothing and is not reported.
     AdvisePages,
     /// Opening the process's own memory (`/proc/self/mem`), where no writable view is.
     OpenMemory,

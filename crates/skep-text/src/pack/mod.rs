@@ -206,25 +206,21 @@ impl Pack {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] at [`Step::Collapse`] or [`Step::CheckHuge`], after which the pack is as good as before and
-    /// fully populated; [`Error::may_pass`] tells whether trying again may help.
+    /// [`Error::System`], at [`Step::Collapse`] or [`Step::CheckHuge`] when it is for want of a huge page. The pack is
+    /// as good as before, and may be populated further; [`Error::may_pass`] tells whether trying again may help.
     pub(crate) fn promote(&self) -> Result<(), Error> {
-        self.populate(self.executable.len())?;
         let huge = self.executable.len() / HUGE_BYTES * HUGE_BYTES;
         let part = |view: &Range<usize>| view.start..view.start + huge;
         let mut views = vec![part(&self.executable)];
         if let Memory::Aliased(alias) = &self.memory {
-            // First: from it the file's pages are collapsed; the executable view then only has to take note.
-            views.insert(0, part(alias.view()));
+            // Before it is populated: one huge page is had sooner than hundreds of base pages that become one. What
+            // was not populated is zeroes then, and inaccessible still.
+            self.collapse(&part(alias.view()))?;
+            views.push(part(alias.view()));
         }
-        for view in &views {
-            if self.kind.huge {
-                // The packs' own advice against it ends here.
-                // SAFETY: advice that forgets nothing.
-                unsafe { sys::advise(Step::Collapse, view, Advice::LinuxHugepage) }?;
-            }
-            sys::collapse(Step::Collapse, view)?;
-        }
+        self.populate(self.executable.len())?;
+        // Only one mapping of one protection can become huge.
+        self.collapse(&views[0])?;
         // What the kernel did, and not what it was asked for. (Neighbours of anonymous memory are one mapping to it, and
         // its numbers are of mappings: so there they bear madvise out, but do not prove it.)
         let smaps = sys::read(Step::CheckHuge, "/proc/self/smaps")?;
@@ -366,6 +362,15 @@ impl Pack {
             let sealed = views.all(|view| sys::seal_mapping(Step::SealMapping, view).is_ok());
             self.sealed.store(sealed, Ordering::Relaxed);
         }
+    }
+
+    fn collapse(&self, view: &Range<usize>) -> Result<(), Error> {
+        if self.kind.huge {
+            // The advice given at birth ends here.
+            // SAFETY: advice that forgets nothing.
+            unsafe { sys::advise(Step::Collapse, view, Advice::LinuxHugepage) }?;
+        }
+        sys::collapse(Step::Collapse, view)
     }
 
     /// Whatever the administrator chose for all memory: huge pages only when they are asked for.

@@ -40,10 +40,12 @@ fn each_call<T>(errno: Errno, mut operation: impl FnMut() -> T, mut judge: impl 
     for nth in 0.. {
         let plan = inject::fail_nth(nth, errno);
         let result = operation();
-        let failed = plan.failed();
+        let (failed, calls) = (plan.failed(), plan.calls());
         drop(plan);
+        assert_eq!(failed.is_some(), calls > nth);
         match failed {
             Some(step) => judge(step, result),
+            // Fewer calls were made than that.
             None => return nth,
         }
     }

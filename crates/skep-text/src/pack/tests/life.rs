@@ -87,6 +87,7 @@ fn code_runs_in_every_kind_and_in_children_too() {
             assert_eq!(made.run(64, 42), 42, "{kind:?}");
             let address = made.place() + 64;
             assert!(in_fork(|| call(address) == 42), "{kind:?}");
+            assert!(in_fork(|| !mappings().iter().any(Mapping::is_writable_and_executable)), "{kind:?}");
             // The child's end changed nothing, and the parent goes on writing.
             assert_eq!(made.run(64, 43), 43, "{kind:?}");
         }

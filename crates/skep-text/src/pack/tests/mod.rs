@@ -127,10 +127,15 @@ pub(super) fn mappings() -> Vec<Mapping> {
     mappings
 }
 
+impl Mapping {
+    pub(super) fn is_writable_and_executable(&self) -> bool {
+        self.permissions.contains('w') && self.permissions.contains('x')
+    }
+}
+
 pub(super) fn assert_nothing_is_writable_and_executable(when: &str) {
     for mapping in mappings() {
-        let has = |permission| mapping.permissions.contains(permission);
-        assert!(!(has('w') && has('x')), "{when}: {mapping:?}");
+        assert!(!mapping.is_writable_and_executable(), "{when}: {mapping:?}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::thread;
 
 use rustix::fs::Mode;
 use rustix::mm::{MremapFlags, mprotect, mremap, munmap};
@@ -183,4 +184,38 @@ fn where_mappings_cannot_be_sealed_a_permanent_pack_says_so_and_works() {
     let made = Made::new(&Kind { permanent: true, ..KINDS[0] }, PACK_BYTES);
     assert!(!made.pack().is_sealed());
     assert_eq!(made.run(0, 9), 9);
+}
+
+#[test]
+fn no_page_is_writable_and_executable_while_packs_are_born_grow_are_promoted_and_go() {
+    alone(
+        "pack::tests::roads::no_page_is_writable_and_executable_while_packs_are_born_grow_are_promoted_and_go",
+        || {
+            let rounds = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                let packs = scope.spawn(|| {
+                    while rounds.load(Ordering::Relaxed) < 300 {
+                        for kind in KINDS {
+                            let mut made = Made::new(&Kind { huge: true, ..kind }, STEP);
+                            made.run(0, 1);
+                            made.pack().populate(4 * STEP).unwrap();
+                            made.run(3 * STEP, 2);
+                            // Whether it may be refused is another test's business.
+                            let _ = made.pack().promote();
+                            made.run(0, 3);
+                            // SAFETY: nobody uses the pack.
+                            assert!(unsafe { made.pack.take().unwrap().unmap() }.is_ok());
+                        }
+                    }
+                });
+                while !packs.is_finished() {
+                    for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+                        let permissions = line.split_whitespace().nth(1).unwrap();
+                        assert!(!(permissions.contains('w') && permissions.contains('x')), "{line}");
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        },
+    );
 }

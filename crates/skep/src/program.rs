@@ -41,6 +41,8 @@ pub struct LoadTimes {
     pub verify: Duration,
     /// Compilation and installation.
     pub jit: Duration,
+    /// Of that, installation: a place in the arena, the code written for it, copied there and made runnable.
+    pub install: Duration,
 }
 
 /// Everything a run needs. Helpers find it through [`RunEnv::program`].
@@ -77,6 +79,7 @@ impl Program {
         let compiled = skep_jit::compile(&verified, linkage, &shared.arena)
             .map_err(|source| Error::Compile { program: name(), source })?;
         times.jit = started.elapsed();
+        times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
         let interpreter = Interpreter::new(&verified, linkage)
             .map_err(|source| Error::Interpret { program: name(), source })?;

@@ -102,7 +102,7 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
         return Err(refuse(&program, *fault, walker.slot, walker.walked, &walker.history));
     }
     let (walked, peak_states) = (walker.walked, walker.peak_states);
-    let tag = skep_isa::tag(&skep_isa::with_map_descriptors(&program.source.insns)).map_err(|error| {
+    let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
         refuse(&program, *Fault::at(Code::Structure, 0, error.to_string()), 0, walked, &[])
     })?;
     let (insns, facts, functions) = walker.record.finish(&program, &shape);

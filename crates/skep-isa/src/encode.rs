@@ -70,30 +70,33 @@ pub fn encode_bytes(insns: &[Insn]) -> Result<Vec<u8>, EncodeError> {
 /// Encodes a program slot by slot.
 #[inline(always)]
 pub(crate) fn encode_each(insns: &[Insn], mut take: impl FnMut(Slot)) -> Result<(), EncodeError> {
-    let mut index = 0;
-    while let Some(insn) = insns.get(index) {
-        match *insn {
-            Insn::LoadImm64 { dst, value } => {
-                if insns.get(index + 1) != Some(&Insn::LoadImm64Tail) {
-                    return Err(EncodeError::MissingTail { index });
-                }
-                let (slot, tail) = load_imm64(dst, value);
-                take(slot);
-                take(Slot { imm: tail, ..Slot::default() });
-                index += 2;
-            }
+    let mut tail = None;
+    for (index, insn) in insns.iter().enumerate() {
+        take(match *insn {
             // Almost all are these, and they cannot fail.
-            Insn::Alu { width, op, dst, src } => {
-                take(alu(width, op, dst, src));
-                index += 1;
-            }
-            _ => {
-                take(single(insn, index)?);
-                index += 1;
-            }
-        }
+            Insn::Alu { width, op, dst, src } if tail.is_none() => alu(width, op, dst, src),
+            _ => other(insn, index, &mut tail)?,
+        });
     }
-    Ok(())
+    match tail {
+        Some(_) => Err(EncodeError::MissingTail { index: insns.len() - 1 }),
+        None => Ok(()),
+    }
+}
+
+/// Any instruction. `tail` is the immediate of the second slot that must come next.
+fn other(insn: &Insn, index: usize, tail: &mut Option<i32>) -> Result<Slot, EncodeError> {
+    match (tail.take(), insn) {
+        (Some(imm), Insn::LoadImm64Tail) => Ok(Slot { imm, ..Slot::default() }),
+        (Some(_), _) => Err(EncodeError::MissingTail { index: index - 1 }),
+        (None, Insn::LoadImm64Tail) => Err(EncodeError::StrayTail { index }),
+        (None, &Insn::LoadImm64 { dst, value }) => {
+            let (slot, imm) = load_imm64(dst, value);
+            *tail = Some(imm);
+            Ok(slot)
+        }
+        (None, insn) => single(insn, index),
+    }
 }
 
 /// Every instruction but the 64-bit immediate load.
@@ -124,7 +127,7 @@ fn single(insn: &Insn, index: usize) -> Result<Slot, EncodeError> {
             let imm = size.bits().cast_signed();
             Slot { opcode: codes::END | class_and_source, dst: dst.number(), imm, ..Slot::default() }
         }
-        // `encode_each` sees to these two; alone they have no encoding.
+        // `other` sees to these two; alone they have no encoding.
         Insn::LoadImm64 { .. } => return Err(EncodeError::MissingTail { index }),
         Insn::LoadImm64Tail => return Err(EncodeError::StrayTail { index }),
         Insn::Load { size, signed, dst, base, offset } => {

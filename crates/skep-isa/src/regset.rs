@@ -103,6 +103,7 @@ impl AtomicOp {
 impl Insn {
     /// The registers whose values the instruction may depend on. Of calls, all five argument registers: how
     /// many are really read depends on the function called. Of [`Exit`](Insn::Exit), `r0`.
+    #[inline]
     pub fn reads(&self) -> RegSet {
         match *self {
             Self::Alu { op: AluOp::Mov, src, .. } => src.into(),
@@ -129,6 +130,7 @@ impl Insn {
 
     /// The registers whose old values are gone after the instruction: its result, and of calls and packet
     /// loads all of `r0` to `r5`.
+    #[inline]
     pub fn writes(&self) -> RegSet {
         match *self {
             Self::Alu { dst, .. }

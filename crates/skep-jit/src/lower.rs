@@ -147,12 +147,19 @@ impl Lowering<'_> {
                 slot += 1;
                 continue;
             }
-            let done = self.step(slot)?;
+            let done = match self.dead(slot) {
+                // What is known of its register is still what is in it, and nobody reads that.
+                Some(done) => done,
+                None => {
+                    let done = self.step(slot)?;
+                    for insn in &self.parts.insns[slot..slot + done.slots] {
+                        self.known.step(insn);
+                    }
+                    done
+                }
+            };
             for passed in slot + 1..slot + done.slots {
                 self.emit.code.bind(self.labels.slot(passed));
-            }
-            for insn in &self.parts.insns[slot..slot + done.slots] {
-                self.known.step(insn);
             }
             slot += done.slots;
             if done.falls_through && (slot >= end || !self.plan.reached(slot)) {
@@ -162,12 +169,17 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// The instruction in a slot, if it computes for nobody and gets no code.
+    fn dead(&self, slot: usize) -> Option<Done> {
+        if !self.live.is_dead(slot, &self.plan.slots()[slot]) {
+            return None;
+        }
+        Some(Done::through(if matches!(self.parts.insns[slot], Insn::LoadImm64 { .. }) { 2 } else { 1 }))
+    }
+
     /// Compiles the instruction in a slot, with those behind it that belong to it.
     fn step(&mut self, slot: usize) -> Result<Done, Error> {
         let insn = self.parts.insns[slot];
-        if self.live.is_dead(slot, &self.plan.slots()[slot]) {
-            return Ok(Done::through(if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 }));
-        }
         if let Some(done) = self.fused(slot) {
             return Ok(done);
         }

@@ -192,6 +192,15 @@ impl Plan {
             }
             let insn = &parts.insns[slot];
             let (reads, writes) = (insn.reads(), insn.writes());
+            if let Insn::Alu { .. } = insn {
+                // Most of most programs, and nothing about it can fail.
+                let entry = &mut self.slots[slot];
+                (entry.reads, entry.writes) = (reads, writes);
+                entry.flags |= flag::FALLS | flag::PURE;
+                plan.written = plan.written.union(writes);
+                plan.uses_stack |= reads.union(writes).contains(Reg::R10);
+                continue;
+            }
             plan.written = plan.written.union(writes);
             plan.uses_stack |= reads.union(writes).contains(Reg::R10);
             let entry = &mut self.slots[slot];

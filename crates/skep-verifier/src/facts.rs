@@ -1,10 +1,11 @@
 //! What the walk takes down for the compilers: which slots and branches are reached, how context accesses
 //! are to be rewritten, what is constant at calls, how much stack each function uses.
 
-use crate::cfg::{Shape, next_slot, target};
+use crate::cfg::{Shape, target};
 use crate::fault::{Fault, Step};
 use crate::program::{CallFact, Fact, FunctionFacts};
-use crate::{Code, Unverified};
+use crate::Code;
+use skep_abi::Function;
 use skep_isa::{Insn, Size};
 
 /// What was seen of each slot so far.
@@ -110,17 +111,20 @@ impl Record {
     /// leads to what is not.
     pub(crate) fn finish(
         self,
-        program: &Unverified,
+        mut insns: Vec<Insn>,
+        functions: Vec<Function>,
         shape: &Shape,
     ) -> (Vec<Insn>, Vec<Fact>, Vec<FunctionFacts>) {
-        let mut insns = program.source.insns.clone();
         let mut facts = vec![Fact::default(); insns.len()];
         for (slot, record) in self.slots.iter().enumerate() {
             if !record.reached {
                 continue;
             }
-            for fact in &mut facts[slot..next_slot(&insns, slot)] {
-                fact.reached = true;
+            facts[slot].reached = true;
+            match insns[slot] {
+                Insn::Alu { .. } => continue, // takes no fact
+                Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,
+                _ => {}
             }
             match record.place {
                 Place::Field { size, offset } => rewrite_access(&mut insns[slot], size, offset),
@@ -138,23 +142,17 @@ impl Record {
             if matches!(insns[slot], Insn::Call { .. }) && record.map != Always::Unseen {
                 facts[slot].call = Some(CallFact { map: record.map.value(), key: record.key.value() });
             }
-        }
-        for slot in 0..insns.len() {
-            if facts[slot].reached
-                && let Some(to) = insns[slot].jump_offset().and_then(|offset| target(slot, offset))
-            {
+            if let Some(to) = insns[slot].jump_offset().and_then(|offset| target(slot, offset)) {
                 facts[to].jump_target = true;
                 facts[to].loop_head |= to <= slot;
             }
         }
-        let functions = program
-            .source
-            .functions
-            .iter()
+        let functions = functions
+            .into_iter()
             .zip(&shape.functions)
             .zip(&self.deepest)
             .map(|((function, range), deepest)| FunctionFacts {
-                name: function.name.clone(),
+                name: function.name,
                 start: range.start as u32,
                 end: range.end as u32,
                 stack_bytes: deepest.next_multiple_of(8),

@@ -221,11 +221,12 @@ impl<'a> Walker<'a> {
     }
 
     fn step(&mut self, state: &mut State) -> Step<Next> {
-        let insns = &self.program.source.insns;
-        let insn = insns[self.slot];
-        match insn {
+        let insns = &self.program.source.insns[..];
+        let insn = &insns[self.slot];
+        match *insn {
             Insn::Alu { .. } | Insn::Neg { .. } | Insn::MovSx { .. } | Insn::Endian { .. } => {
-                self.arithmetic(state, &insn)?;
+                self.arithmetic(state, insn)?;
+                return Ok(Next::To(self.slot + 1));
             }
             Insn::LoadImm64 { dst, value } => {
                 let value = self.immediate(value)?;
@@ -235,8 +236,8 @@ impl<'a> Walker<'a> {
                 self.load(state, size, signed, dst, base, offset)?;
             }
             Insn::Store { size, base, offset, src } => self.store(state, size, base, offset, src)?,
-            Insn::Atomic { .. } => self.atomic(state, &insn)?,
-            Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => self.ordered(state, &insn)?,
+            Insn::Atomic { .. } => self.atomic(state, insn)?,
+            Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => self.ordered(state, insn)?,
             Insn::Jump { offset, .. } => return self.jump(offset),
             Insn::JumpIf { width, cond, dst, src, offset } => {
                 return self.branch(state, width, cond, dst, src, offset);

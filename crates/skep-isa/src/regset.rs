@@ -70,12 +70,14 @@ impl FromIterator<Reg> for RegSet {
 }
 
 impl From<Reg> for RegSet {
+    #[inline]
     fn from(reg: Reg) -> Self {
         Self::EMPTY.with(reg)
     }
 }
 
 impl From<Operand> for RegSet {
+    #[inline]
     fn from(operand: Operand) -> Self {
         match operand {
             Operand::Reg(reg) => reg.into(),
@@ -107,6 +109,14 @@ impl Insn {
     pub fn reads(&self) -> RegSet {
         match *self {
             Self::Alu { op: AluOp::Mov, src, .. } => src.into(),
+            Self::Alu { dst, src, .. } => RegSet::from(src).with(dst),
+            _ => self.otherwise_reads(),
+        }
+    }
+
+    /// What the rest reads, out of the way of arithmetic, which most instructions are.
+    fn otherwise_reads(&self) -> RegSet {
+        match *self {
             Self::Alu { dst, src, .. } | Self::JumpIf { dst, src, .. } => RegSet::from(src).with(dst),
             Self::Neg { dst, .. } | Self::Endian { dst, .. } => dst.into(),
             Self::MovSx { src, .. } => src.into(),
@@ -132,6 +142,13 @@ impl Insn {
     /// loads all of `r0` to `r5`.
     #[inline]
     pub fn writes(&self) -> RegSet {
+        match *self {
+            Self::Alu { dst, .. } => dst.into(),
+            _ => self.otherwise_writes(),
+        }
+    }
+
+    fn otherwise_writes(&self) -> RegSet {
         match *self {
             Self::Alu { dst, .. }
             | Self::Neg { dst, .. }

@@ -36,6 +36,8 @@ pub(crate) struct Walker<'a> {
     pending_bytes: usize,
     /// How many values were copied for paths put aside.
     copied: u64,
+    /// How many values may be compared and copied in all.
+    max_work: u64,
     /// States for reuse.
     spare: Vec<State>,
     /// The branches of the current path on which both ways were open.
@@ -94,6 +96,7 @@ impl<'a> Walker<'a> {
             pending: Vec::new(),
             pending_bytes: 0,
             copied: 0,
+            max_work: config.max_walked.saturating_mul(MAX_WORK),
             spare: Vec::new(),
             history: Vec::new(),
             last_id: 0,
@@ -192,6 +195,12 @@ impl<'a> Walker<'a> {
             }
             self.walked += 1;
             self.record.reached(self.slot);
+            let insn = &self.program.source.insns[self.slot];
+            if let Insn::Alu { .. } = insn {
+                self.arithmetic(state, insn)?;
+                self.slot += 1;
+                continue;
+            }
             match self.step(state)? {
                 Next::To(slot) => self.slot = slot,
                 Next::End => return Ok(()),
@@ -212,7 +221,7 @@ impl<'a> Walker<'a> {
             return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
         }
         // A program with deep frames full of values makes every step dear: the price is limited as well.
-        if self.memory.work() + self.copied > self.config.max_walked.saturating_mul(MAX_WORK) {
+        if self.memory.work() + self.copied > self.max_work {
             let text =
                 format!("comparing and copying states is too much work after {} instructions", self.walked);
             return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));

@@ -116,6 +116,11 @@ impl Shape {
         Ok(Self { arrivals, functions, callees_first })
     }
 
+    /// In how many slots paths meet.
+    pub(crate) fn joins(&self) -> usize {
+        self.arrivals.iter().filter(|arrival| arrival.is_join()).count()
+    }
+
     /// The function that starts at a slot.
     pub(crate) fn function_at(&self, start: usize) -> Option<usize> {
         self.functions.binary_search_by_key(&start, |range| range.start).ok()

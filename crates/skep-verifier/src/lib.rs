@@ -97,9 +97,9 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     let config = &Config { helpers: &helpers, ..*config };
     let shape = Shape::of(&program).map_err(|fault| refuse(&program, *fault, 0, 0, &[]))?;
     // What the future reads is asked where paths meet; where none do, nobody asks.
-    let flow = match shape.arrivals.iter().any(|arrival| arrival.is_join()) {
-        true => Flow::of(&program.source.insns, &shape, &program.maps, config),
-        false => Flow::default(),
+    let flow = match shape.joins() {
+        0 => Flow::default(),
+        _ => Flow::of(&program.source.insns, &shape, &program.maps, config),
     };
     let mut walker = Walker::new(&program, config, &shape, &flow);
     if let Err(fault) = walker.walk() {

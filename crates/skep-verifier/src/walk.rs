@@ -92,7 +92,7 @@ impl<'a> Walker<'a> {
             shape,
             flow,
             record: Record::new(slots, shape.functions.len()),
-            memory: Memory::new(slots, config.max_state_bytes),
+            memory: Memory::new(slots, shape.joins(), config.max_state_bytes),
             pending: Vec::new(),
             pending_bytes: 0,
             copied: 0,

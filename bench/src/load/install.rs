@@ -188,7 +188,7 @@ mod tests {
         let mut random = 1;
         let sizes: Vec<usize> = (0..1000).map(|_| size(&mut random)).collect();
         for octave in (0..7).map(|octave| 64 << octave) {
-            let here = sizes.iter().filter(|size| (octave..2 * octave).contains(size)).count();
+            let here = sizes.iter().filter(|&size| (octave..2 * octave).contains(size)).count();
             assert!(here > 80, "{here} of {octave} bytes");
         }
         assert!(sizes.iter().all(|size| (64..LONGEST).contains(size)));

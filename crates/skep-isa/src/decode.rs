@@ -440,7 +440,7 @@ impl Fields {
     #[inline(always)]
     fn reg(self, field: Field, number: u8) -> Result<Reg, DecodeError> {
         let Self { slot: Slot { opcode, .. }, index: slot } = self;
-        Reg::new(number).ok_or_else(|| DecodeError::UnknownRegister { slot, opcode, field, number })
+        Reg::new(number).ok_or(DecodeError::UnknownRegister { slot, opcode, field, number })
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use super::clock::{Moment, Passed};
 use crate::programs::split_mix;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use serde::Serialize;
-use skep_text::{Arena, Text};
+use skep_text::{Arena, Config, Text};
 
 /// Bytes of the program that is installed.
 pub(super) const CODE: usize = 400;
@@ -54,8 +54,8 @@ pub struct Crowded {
 }
 
 /// Measures installation in so many turns.
-pub(super) fn install(turns: usize) -> Result<Install, String> {
-    let arena = Arena::new(skep_text::Config::new()).map_err(|error| error.to_string())?;
+pub(super) fn install(config: Config, turns: usize) -> Result<Install, String> {
+    let arena = Arena::new(config).map_err(|error| error.to_string())?;
     let code = code(CODE);
     let (mut ns, mut page_ns) = (f64::INFINITY, f64::INFINITY);
     let (mut free_ns, mut page_free_ns) = (f64::INFINITY, f64::INFINITY);
@@ -82,7 +82,7 @@ pub(super) fn install(turns: usize) -> Result<Install, String> {
 /// Measures the allocator with so many live programs, replacing a few in each of so many turns.
 pub(super) fn crowded(programs: usize, turns: usize) -> Result<Crowded, String> {
     const FEW: usize = 64;
-    let arena = Arena::new(skep_text::Config::new()).map_err(|error| error.to_string())?;
+    let arena = Arena::new(Config::new()).map_err(|error| error.to_string())?;
     let code = code(LONGEST);
     let mut random = 1;
     let mut live = (0..programs)

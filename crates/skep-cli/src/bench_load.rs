@@ -55,12 +55,19 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
             )?;
         }
     }
-    let install = &report.install;
-    writeln!(
-        out,
-        "\ninstalling {} bytes ({}): {:.0} ns, freeing {:.0} ns; a page for each: {:.0} ns and {:.0} ns",
-        install.bytes, install.backing, install.ns, install.free_ns, install.page_ns, install.page_free_ns
-    )?;
+    writeln!(out)?;
+    for install in &report.install {
+        writeln!(
+            out,
+            "installing {} bytes ({}): {:.0} ns, freeing {:.0} ns; a page for each: {:.0} ns and {:.0} ns",
+            install.bytes,
+            install.backing,
+            install.ns,
+            install.free_ns,
+            install.page_ns,
+            install.page_free_ns
+        )?;
+    }
     let crowded = &report.crowded;
     writeln!(
         out,

@@ -137,6 +137,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     let (turns, live) = if options.quick { (20, 500) } else { (1000, 8000) };
     progress("installation");
     let default = install::install(skep_text::Config::new(), turns)?;
+    let hardened = install::install(skep_text::Config::new().backing(skep_text::Backing::Hardened), turns)?;
     progress("allocation among many programs");
     let crowded = install::crowded(live, turns)?;
     let mut test = Test::new()?;
@@ -148,6 +149,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     let Test { programs, instructions, code_bytes, times, seconds, thread, background, .. } = test;
     let shares = times.shares(seconds);
     let mut targets = vec![
+        Target::at_most("install of 400 bytes, hardened", "ns", 1200.0, hardened.ns),
         Target::at_most("install of 400 bytes", "ns", 200.0, default.ns),
         Target::at_most("allocation among live programs", "ns", 50.0, crowded.allocate_ns),
         Target::at_most("free among live programs", "ns", 80.0, crowded.free_ns),
@@ -173,7 +175,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         published: PUBLISHED
             .map(|(what, published)| Published { what, seconds: published, times: published / seconds })
             .into(),
-        install: vec![default],
+        install: vec![default, hardened],
         crowded,
         targets,
     })

@@ -7,4 +7,5 @@
 
 mod engines;
 pub mod exec;
+pub mod load;
 mod programs;

@@ -10,6 +10,8 @@ use std::fmt::{self, Write};
 pub(crate) enum Bench {
     /// Running speed, code size and load time against rbpf, solana-sbpf and native code.
     Exec(Exec),
+    /// The load test: 40,945 programs verified, compiled, compared by their tags and freed.
+    Load(crate::bench_load::Load),
 }
 
 #[derive(clap::Args)]
@@ -27,7 +29,13 @@ pub(crate) struct Exec {
 
 /// Runs the command.
 pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
-    let Bench::Exec(args) = bench;
+    match bench {
+        Bench::Exec(args) => exec(args),
+        Bench::Load(args) => crate::bench_load::main(args),
+    }
+}
+
+fn exec(args: &Exec) -> Result<(), Failure> {
     let options = exec::Options { rounds: args.rounds, interpreter: !args.no_interpreter };
     let report = exec::run(options, |name| eprintln!("measuring {name}")).map_err(Failure::Refused)?;
     if args.json {

@@ -6,6 +6,8 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "bench")]
+mod bench_load;
 mod capture;
 mod conformance;
 mod dump;

@@ -1,5 +1,5 @@
-//! The numbers of RFC 9669, each written once: the encoder asks an operation for its code, the decoder looks
-//! for the operation that has the code it sees.
+//! The numbers of RFC 9669, each written once: the encoder asks an operation for its code, the decoder finds
+//! the operation that has the code it sees in a table made from the same answers.
 //!
 //! An opcode byte is made of three parts whose meaning depends on the lowest one, the class:
 //!
@@ -96,7 +96,28 @@ impl AluOp {
             Self::Arsh => (0xc0, 0),
         }
     }
+
+    /// The operation of that code and offset field.
+    #[inline]
+    pub(crate) const fn of_code(code: u8, offset: i16) -> Option<Self> {
+        match offset {
+            0 | 1 => ALU_OPS[offset as usize][(code >> 4) as usize],
+            _ => None,
+        }
+    }
 }
+
+/// Operations by offset field and code.
+const ALU_OPS: [[Option<AluOp>; 16]; 2] = {
+    let mut table = [[None; 16]; 2];
+    let mut at = 0;
+    while at < AluOp::ALL.len() {
+        let (code, offset) = AluOp::ALL[at].code();
+        table[offset as usize][(code >> 4) as usize] = Some(AluOp::ALL[at]);
+        at += 1;
+    }
+    table
+};
 
 impl Cond {
     /// Every condition.
@@ -130,7 +151,24 @@ impl Cond {
             Self::Sle => 0xd0,
         }
     }
+
+    /// The condition of that code.
+    #[inline]
+    pub(crate) const fn of_code(code: u8) -> Option<Self> {
+        CONDS[(code >> 4) as usize]
+    }
 }
+
+/// Conditions by code.
+const CONDS: [Option<Cond>; 16] = {
+    let mut table = [None; 16];
+    let mut at = 0;
+    while at < Cond::ALL.len() {
+        table[(Cond::ALL[at].code() >> 4) as usize] = Some(Cond::ALL[at]);
+        at += 1;
+    }
+    table
+};
 
 impl AtomicOp {
     /// Every operation, with and without fetching.

@@ -125,7 +125,8 @@ pub enum DecodeError {
 ///
 /// As [`decode`], and [`DecodeError::PartialSlot`] where the length is not a multiple of 8.
 pub fn decode_bytes(bytes: &[u8]) -> Result<Vec<Insn>, DecodeError> {
-    decode(&slots_from_bytes(bytes)?)
+    let slots = slots_of(bytes)?;
+    decode_each(slots.len(), |at| Slot::from_bytes(slots[at]))
 }
 
 /// Takes bytes apart into slots without looking at them.
@@ -134,11 +135,7 @@ pub fn decode_bytes(bytes: &[u8]) -> Result<Vec<Insn>, DecodeError> {
 ///
 /// [`DecodeError::PartialSlot`] where the length is not a multiple of 8.
 pub fn slots_from_bytes(bytes: &[u8]) -> Result<Vec<Slot>, DecodeError> {
-    let (slots, rest) = bytes.as_chunks::<{ Slot::BYTES }>();
-    if !rest.is_empty() {
-        return Err(DecodeError::PartialSlot { bytes: bytes.len() });
-    }
-    Ok(slots.iter().map(|&bytes| Slot::from_bytes(bytes)).collect())
+    Ok(slots_of(bytes)?.iter().map(|&bytes| Slot::from_bytes(bytes)).collect())
 }
 
 /// Decodes a program. The result has one instruction for each slot, so that an index in it is a slot number.
@@ -147,15 +144,28 @@ pub fn slots_from_bytes(bytes: &[u8]) -> Result<Vec<Slot>, DecodeError> {
 ///
 /// The first slot that is not an instruction of RFC 9669 or of Linux's additions to it.
 pub fn decode(slots: &[Slot]) -> Result<Vec<Insn>, DecodeError> {
-    let mut insns = Vec::with_capacity(slots.len());
-    while let Some(&slot) = slots.get(insns.len()) {
-        let fields = Fields { slot, index: insns.len() };
-        if slot.opcode == codes::LD | codes::IMM | codes::DW {
-            let tail = slots.get(insns.len() + 1).copied();
-            insns.push(fields.load_imm64(tail)?);
-            insns.push(Insn::LoadImm64Tail);
+    decode_each(slots.len(), |at| slots[at])
+}
+
+fn slots_of(bytes: &[u8]) -> Result<&[[u8; Slot::BYTES]], DecodeError> {
+    let (slots, rest) = bytes.as_chunks();
+    if rest.is_empty() { Ok(slots) } else { Err(DecodeError::PartialSlot { bytes: bytes.len() }) }
+}
+
+/// Decodes so many slots.
+fn decode_each(count: usize, slot: impl Fn(usize) -> Slot) -> Result<Vec<Insn>, DecodeError> {
+    // What is not overwritten are the second slots of 64-bit immediate loads.
+    let mut insns = vec![Insn::LoadImm64Tail; count];
+    let mut index = 0;
+    while index < count {
+        let fields = Fields { slot: slot(index), index };
+        if fields.slot.opcode == codes::LD | codes::IMM | codes::DW {
+            let tail = (index + 1 < count).then(|| slot(index + 1));
+            insns[index] = fields.load_imm64(tail)?;
+            index += 2;
         } else {
-            insns.push(fields.insn()?);
+            fields.insn(&mut insns[index])?;
+            index += 1;
         }
     }
     Ok(insns)
@@ -172,37 +182,56 @@ struct Fields {
 type Decoded = Result<Insn, DecodeError>;
 
 impl Fields {
-    fn insn(self) -> Decoded {
-        match self.slot.opcode & codes::CLASS_MASK {
-            codes::LD => self.load_packet(),
-            codes::LDX => self.load(),
-            codes::ST => self.store_imm(),
-            codes::STX => self.store_reg(),
-            codes::ALU => self.alu(Width::W32),
-            codes::ALU64 => self.alu(Width::W64),
-            codes::JMP => self.jump(Width::W64),
-            _ => self.jump(Width::W32),
-        }
+    /// Decodes into the place where the instruction is going to stay: one that is returned through several hands is
+    /// written in parts and read as a whole each time, for which the processor has to wait.
+    #[inline(always)]
+    fn insn(self, into: &mut Insn) -> Result<(), DecodeError> {
+        *into = match self.slot.opcode & codes::CLASS_MASK {
+            codes::ALU => return self.alu(Width::W32, into),
+            codes::ALU64 => return self.alu(Width::W64, into),
+            codes::LD => self.load_packet()?,
+            codes::LDX => self.load()?,
+            codes::ST => self.store_imm()?,
+            codes::STX => self.store_reg()?,
+            codes::JMP => self.jump(Width::W64)?,
+            _ => self.jump(Width::W32)?,
+        };
+        Ok(())
     }
 
-    fn alu(self, width: Width) -> Decoded {
+    #[inline(always)]
+    fn alu(self, width: Width, into: &mut Insn) -> Result<(), DecodeError> {
+        let code = self.slot.opcode & codes::CODE_MASK;
+        let from_reg = self.slot.opcode & codes::X != 0;
+        let extends = code == AluOp::Mov.code().0 && from_reg && self.slot.offset != 0;
+        match AluOp::of_code(code, self.slot.offset) {
+            Some(op) if !extends => {
+                if from_reg {
+                    self.zero([Field::Imm])?;
+                    let src = Operand::Reg(self.src()?);
+                    *into = Insn::Alu { width, op, dst: self.dst()?, src };
+                } else {
+                    self.zero([Field::Src])?;
+                    *into = Insn::Alu { width, op, dst: self.dst()?, src: Operand::Imm(self.slot.imm) };
+                }
+            }
+            _ => *into = self.special_alu(width)?,
+        }
+        Ok(())
+    }
+
+    /// Arithmetic with a form of its own.
+    fn special_alu(self, width: Width) -> Decoded {
         let code = self.slot.opcode & codes::CODE_MASK;
         let from_reg = self.slot.opcode & codes::X != 0;
         match code {
             codes::NEG if !from_reg => {
-                self.zero(&[Field::Src, Field::Offset, Field::Imm])?;
+                self.zero([Field::Src, Field::Offset, Field::Imm])?;
                 return Ok(Insn::Neg { width, dst: self.dst()? });
             }
             codes::END => return self.endian(width, from_reg),
+            _ if code == AluOp::Mov.code().0 && from_reg => return self.movsx(width),
             _ => {}
-        }
-        let offset = self.slot.offset;
-        if code == AluOp::Mov.code().0 && from_reg && offset != 0 {
-            return self.movsx(width);
-        }
-        if let Some(op) = AluOp::ALL.into_iter().find(|op| op.code() == (code, offset)) {
-            let src = self.second_operand(from_reg)?;
-            return Ok(Insn::Alu { width, op, dst: self.dst()?, src });
         }
         Err(match AluOp::ALL.into_iter().filter(|op| op.code().0 == code).count() {
             0 => self.unknown_opcode(),
@@ -212,7 +241,7 @@ impl Fields {
     }
 
     fn movsx(self, width: Width) -> Decoded {
-        self.zero(&[Field::Imm])?;
+        self.zero([Field::Imm])?;
         let Some(from) = codes::movsx_from(self.slot.offset, width) else {
             let expected = match width {
                 Width::W32 => "0, 8 or 16",
@@ -230,7 +259,7 @@ impl Fields {
             (Width::W64, false) => ByteOrder::Swap,
             (Width::W64, true) => return Err(self.unknown_opcode()),
         };
-        self.zero(&[Field::Src, Field::Offset])?;
+        self.zero([Field::Src, Field::Offset])?;
         let size = match self.slot.imm {
             16 => Size::B2,
             32 => Size::B4,
@@ -245,29 +274,28 @@ impl Fields {
         let from_reg = self.slot.opcode & codes::X != 0;
         match (code, width, from_reg) {
             (codes::JA, Width::W64, false) => {
-                self.zero(&[Field::Dst, Field::Src, Field::Imm])?;
+                self.zero([Field::Dst, Field::Src, Field::Imm])?;
                 Ok(Insn::Jump { offset: self.slot.offset.into(), long: false })
             }
             (codes::JA, Width::W32, false) => {
-                self.zero(&[Field::Dst, Field::Src, Field::Offset])?;
+                self.zero([Field::Dst, Field::Src, Field::Offset])?;
                 Ok(Insn::Jump { offset: self.slot.imm, long: true })
             }
             (codes::CALL, Width::W64, false) => self.call(),
             (codes::CALL, Width::W64, true) => {
-                self.zero(&[Field::Src, Field::Offset, Field::Imm])?;
+                self.zero([Field::Src, Field::Offset, Field::Imm])?;
                 Ok(Insn::CallReg { reg: self.dst()? })
             }
             (codes::EXIT, Width::W64, false) => {
-                self.zero(&[Field::Dst, Field::Src, Field::Offset, Field::Imm])?;
+                self.zero([Field::Dst, Field::Src, Field::Offset, Field::Imm])?;
                 Ok(Insn::Exit)
             }
             (codes::JCOND, Width::W64, false) => {
-                self.zero(&[Field::Dst, Field::Src, Field::Imm])?;
+                self.zero([Field::Dst, Field::Src, Field::Imm])?;
                 Ok(Insn::MayGoto { offset: self.slot.offset })
             }
             _ => {
-                let cond =
-                    Cond::ALL.into_iter().find(|cond| cond.code() == code).ok_or(self.unknown_opcode())?;
+                let Some(cond) = Cond::of_code(code) else { return Err(self.unknown_opcode()) };
                 let src = self.second_operand(from_reg)?;
                 Ok(Insn::JumpIf { width, cond, dst: self.dst()?, src, offset: self.slot.offset })
             }
@@ -277,15 +305,15 @@ impl Fields {
     fn call(self) -> Decoded {
         let target = match self.slot.src {
             0 => {
-                self.zero(&[Field::Dst, Field::Offset])?;
+                self.zero([Field::Dst, Field::Offset])?;
                 CallTarget::Helper(self.slot.imm.cast_unsigned())
             }
             1 => {
-                self.zero(&[Field::Dst, Field::Offset])?;
+                self.zero([Field::Dst, Field::Offset])?;
                 CallTarget::Local(self.slot.imm)
             }
             2 => {
-                self.zero(&[Field::Dst])?;
+                self.zero([Field::Dst])?;
                 CallTarget::Kfunc { id: self.slot.imm, object: self.slot.offset }
             }
             _ => return Err(self.unknown_variant(Field::Src, "0, 1 or 2")),
@@ -297,11 +325,11 @@ impl Fields {
         let size = codes::size_of(self.slot.opcode);
         let base = match self.slot.opcode & codes::MODE_MASK {
             codes::ABS if size != Size::B8 => {
-                self.zero(&[Field::Dst, Field::Src, Field::Offset])?;
+                self.zero([Field::Dst, Field::Src, Field::Offset])?;
                 PacketBase::Absolute
             }
             codes::IND if size != Size::B8 => {
-                self.zero(&[Field::Dst, Field::Offset])?;
+                self.zero([Field::Dst, Field::Offset])?;
                 PacketBase::Indirect(self.src()?)
             }
             _ => return Err(self.unknown_opcode()),
@@ -316,7 +344,7 @@ impl Fields {
             codes::MEMSX if size != Size::B8 => true,
             _ => return Err(self.unknown_opcode()),
         };
-        self.zero(&[Field::Imm])?;
+        self.zero([Field::Imm])?;
         Ok(Insn::Load { size, signed, dst: self.dst()?, base: self.src()?, offset: self.slot.offset })
     }
 
@@ -324,14 +352,14 @@ impl Fields {
         if self.slot.opcode & codes::MODE_MASK != codes::MEM {
             return Err(self.unknown_opcode());
         }
-        self.zero(&[Field::Src])?;
+        self.zero([Field::Src])?;
         Ok(self.store(Operand::Imm(self.slot.imm), self.dst()?))
     }
 
     fn store_reg(self) -> Decoded {
         match self.slot.opcode & codes::MODE_MASK {
             codes::MEM => {
-                self.zero(&[Field::Imm])?;
+                self.zero([Field::Imm])?;
                 Ok(self.store(Operand::Reg(self.src()?), self.dst()?))
             }
             codes::ATOMIC => self.atomic(),
@@ -366,9 +394,9 @@ impl Fields {
 
     fn load_imm64(self, tail: Option<Slot>) -> Decoded {
         let Some(tail) = tail else { return Err(DecodeError::MissingTail { slot: self.index }) };
-        self.zero(&[Field::Offset])?;
+        self.zero([Field::Offset])?;
         let second = Fields { slot: tail, index: self.index + 1 };
-        second.zero_in_tail(&[Field::Opcode, Field::Dst, Field::Src, Field::Offset])?;
+        second.zero_in_tail([Field::Opcode, Field::Dst, Field::Src, Field::Offset])?;
         let imm = self.slot.imm;
         let value = match self.slot.src {
             0 => {
@@ -384,51 +412,55 @@ impl Fields {
             _ => return Err(self.unknown_variant(Field::Src, "0 to 6")),
         };
         if matches!(value, Imm64::MapFd(_) | Imm64::Function(_) | Imm64::Map(_)) {
-            second.zero_in_tail(&[Field::Imm])?;
+            second.zero_in_tail([Field::Imm])?;
         }
         Ok(Insn::LoadImm64 { dst: self.dst()?, value })
     }
 
     fn second_operand(self, from_reg: bool) -> Result<Operand, DecodeError> {
         if from_reg {
-            self.zero(&[Field::Imm])?;
+            self.zero([Field::Imm])?;
             Ok(Operand::Reg(self.src()?))
         } else {
-            self.zero(&[Field::Src])?;
+            self.zero([Field::Src])?;
             Ok(Operand::Imm(self.slot.imm))
         }
     }
 
+    #[inline(always)]
     fn dst(self) -> Result<Reg, DecodeError> {
         self.reg(Field::Dst, self.slot.dst)
     }
 
+    #[inline(always)]
     fn src(self) -> Result<Reg, DecodeError> {
         self.reg(Field::Src, self.slot.src)
     }
 
+    #[inline(always)]
     fn reg(self, field: Field, number: u8) -> Result<Reg, DecodeError> {
-        let error =
-            DecodeError::UnknownRegister { slot: self.index, opcode: self.slot.opcode, field, number };
-        Reg::new(number).ok_or(error)
+        let Self { slot: Slot { opcode, .. }, index: slot } = self;
+        Reg::new(number).ok_or(DecodeError::UnknownRegister { slot, opcode, field, number })
     }
 
-    fn zero(self, fields: &[Field]) -> Result<(), DecodeError> {
-        match fields.iter().find(|&&field| self.value(field) != 0) {
-            Some(&field) => Err(self.reserved(field)),
+    #[inline(always)]
+    fn zero<const N: usize>(self, fields: [Field; N]) -> Result<(), DecodeError> {
+        match fields.into_iter().find(|&field| self.value(field) != 0) {
+            Some(field) => Err(self.reserved(field)),
             None => Ok(()),
         }
     }
 
-    fn zero_in_tail(self, fields: &[Field]) -> Result<(), DecodeError> {
-        match fields.iter().find(|&&field| self.value(field) != 0) {
-            Some(&field) => {
+    fn zero_in_tail<const N: usize>(self, fields: [Field; N]) -> Result<(), DecodeError> {
+        match fields.into_iter().find(|&field| self.value(field) != 0) {
+            Some(field) => {
                 Err(DecodeError::MalformedTail { slot: self.index, field, value: self.value(field) })
             }
             None => Ok(()),
         }
     }
 
+    #[inline(always)]
     fn value(self, field: Field) -> i32 {
         match field {
             Field::Opcode => self.slot.opcode.into(),
@@ -439,10 +471,12 @@ impl Fields {
         }
     }
 
+    #[cold]
     fn unknown_opcode(self) -> DecodeError {
         DecodeError::UnknownOpcode { slot: self.index, opcode: self.slot.opcode }
     }
 
+    #[cold]
     fn reserved(self, field: Field) -> DecodeError {
         DecodeError::ReservedField {
             slot: self.index,
@@ -452,6 +486,7 @@ impl Fields {
         }
     }
 
+    #[cold]
     fn unknown_variant(self, field: Field, expected: &'static str) -> DecodeError {
         DecodeError::UnknownVariant {
             slot: self.index,

@@ -7,7 +7,7 @@
 use thiserror::Error;
 
 use crate::codes;
-use crate::insn::{AluOp, ByteOrder, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size};
+use crate::insn::{AluOp, ByteOrder, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size, Width};
 use crate::slot::Slot;
 
 /// Why an instruction has no encoding. `index` is its place in the program, which is its slot number.
@@ -52,25 +52,8 @@ pub enum EncodeError {
 /// The first instruction that has no encoding.
 pub fn encode(insns: &[Insn]) -> Result<Vec<Slot>, EncodeError> {
     let mut slots = Vec::with_capacity(insns.len());
-    let mut pending_tail = None;
-    for (index, insn) in insns.iter().enumerate() {
-        let slot = match (pending_tail.take(), insn) {
-            (Some(imm), Insn::LoadImm64Tail) => Slot { imm, ..Slot::default() },
-            (Some(_), _) => return Err(EncodeError::MissingTail { index: index - 1 }),
-            (None, Insn::LoadImm64Tail) => return Err(EncodeError::StrayTail { index }),
-            (None, &Insn::LoadImm64 { dst, value }) => {
-                let (slot, tail) = load_imm64(dst, value);
-                pending_tail = Some(tail);
-                slot
-            }
-            (None, insn) => single(insn, index)?,
-        };
-        slots.push(slot);
-    }
-    match pending_tail {
-        Some(_) => Err(EncodeError::MissingTail { index: insns.len() - 1 }),
-        None => Ok(slots),
-    }
+    encode_each(insns, |slot| slots.push(slot))?;
+    Ok(slots)
 }
 
 /// Encodes a program to little-endian bytes.
@@ -79,18 +62,48 @@ pub fn encode(insns: &[Insn]) -> Result<Vec<Slot>, EncodeError> {
 ///
 /// As [`encode`].
 pub fn encode_bytes(insns: &[Insn]) -> Result<Vec<u8>, EncodeError> {
-    Ok(encode(insns)?.into_iter().flat_map(Slot::to_bytes).collect())
+    let mut bytes = Vec::with_capacity(insns.len() * Slot::BYTES);
+    encode_each(insns, |slot| bytes.extend(slot.to_bytes()))?;
+    Ok(bytes)
+}
+
+/// Encodes a program slot by slot.
+#[inline(always)]
+pub(crate) fn encode_each(insns: &[Insn], mut take: impl FnMut(Slot)) -> Result<(), EncodeError> {
+    let mut tail = None;
+    for (index, insn) in insns.iter().enumerate() {
+        take(match *insn {
+            // Almost all are these, and they cannot fail.
+            Insn::Alu { width, op, dst, src } if tail.is_none() => alu(width, op, dst, src),
+            _ => other(insn, index, &mut tail)?,
+        });
+    }
+    match tail {
+        Some(_) => Err(EncodeError::MissingTail { index: insns.len() - 1 }),
+        None => Ok(()),
+    }
+}
+
+/// Any instruction. `tail` is the immediate of the second slot that must come next.
+fn other(insn: &Insn, index: usize, tail: &mut Option<i32>) -> Result<Slot, EncodeError> {
+    match (tail.take(), insn) {
+        (Some(imm), Insn::LoadImm64Tail) => Ok(Slot { imm, ..Slot::default() }),
+        (Some(_), _) => Err(EncodeError::MissingTail { index: index - 1 }),
+        (None, Insn::LoadImm64Tail) => Err(EncodeError::StrayTail { index }),
+        (None, &Insn::LoadImm64 { dst, value }) => {
+            let (slot, imm) = load_imm64(dst, value);
+            *tail = Some(imm);
+            Ok(slot)
+        }
+        (None, insn) => single(insn, index),
+    }
 }
 
 /// Every instruction but the 64-bit immediate load.
 fn single(insn: &Insn, index: usize) -> Result<Slot, EncodeError> {
     let unavailable = |what, size| Err(EncodeError::SizeNotAvailable { index, what, size });
     Ok(match *insn {
-        Insn::Alu { width, op, dst, src } => {
-            let (code, offset) = op.code();
-            let opcode = code | codes::alu_class(width);
-            with_operand(Slot { opcode, dst: dst.number(), offset, ..Slot::default() }, src)
-        }
+        Insn::Alu { width, op, dst, src } => alu(width, op, dst, src),
         Insn::Neg { width, dst } => {
             Slot { opcode: codes::NEG | codes::alu_class(width), dst: dst.number(), ..Slot::default() }
         }
@@ -114,7 +127,7 @@ fn single(insn: &Insn, index: usize) -> Result<Slot, EncodeError> {
             let imm = size.bits().cast_signed();
             Slot { opcode: codes::END | class_and_source, dst: dst.number(), imm, ..Slot::default() }
         }
-        // `encode` sees to these two; alone they have no encoding.
+        // `other` sees to these two; alone they have no encoding.
         Insn::LoadImm64 { .. } => return Err(EncodeError::MissingTail { index }),
         Insn::LoadImm64Tail => return Err(EncodeError::StrayTail { index }),
         Insn::Load { size, signed, dst, base, offset } => {
@@ -183,6 +196,13 @@ fn single(insn: &Insn, index: usize) -> Result<Slot, EncodeError> {
     })
 }
 
+#[inline(always)]
+fn alu(width: Width, op: AluOp, dst: Reg, src: Operand) -> Slot {
+    let (code, offset) = op.code();
+    let opcode = code | codes::alu_class(width);
+    with_operand(Slot { opcode, dst: dst.number(), offset, ..Slot::default() }, src)
+}
+
 /// First slot, and immediate of the second.
 fn load_imm64(dst: Reg, value: Imm64) -> (Slot, i32) {
     let (src, imm, tail) = match value {
@@ -202,6 +222,7 @@ fn memory(opcode: u8, size: Size, dst: Reg, src: Reg, offset: i16, imm: i32) -> 
     Slot { opcode, dst: dst.number(), src: src.number(), offset, imm }
 }
 
+#[inline(always)]
 fn with_operand(slot: Slot, operand: Operand) -> Slot {
     match operand {
         Operand::Reg(reg) => Slot { opcode: slot.opcode | codes::X, src: reg.number(), ..slot },

@@ -63,4 +63,4 @@ pub use insn::{
 };
 pub use regset::RegSet;
 pub use slot::Slot;
-pub use tag::{Tag, tag, tag_sha1, with_map_descriptors};
+pub use tag::{Tag, tag, tag_sha1, tag_with_map_descriptors, with_map_descriptors};

@@ -70,12 +70,14 @@ impl FromIterator<Reg> for RegSet {
 }
 
 impl From<Reg> for RegSet {
+    #[inline]
     fn from(reg: Reg) -> Self {
         Self::EMPTY.with(reg)
     }
 }
 
 impl From<Operand> for RegSet {
+    #[inline]
     fn from(operand: Operand) -> Self {
         match operand {
             Operand::Reg(reg) => reg.into(),
@@ -103,9 +105,18 @@ impl AtomicOp {
 impl Insn {
     /// The registers whose values the instruction may depend on. Of calls, all five argument registers: how
     /// many are really read depends on the function called. Of [`Exit`](Insn::Exit), `r0`.
+    #[inline]
     pub fn reads(&self) -> RegSet {
         match *self {
             Self::Alu { op: AluOp::Mov, src, .. } => src.into(),
+            Self::Alu { dst, src, .. } => RegSet::from(src).with(dst),
+            _ => self.otherwise_reads(),
+        }
+    }
+
+    /// What the rest reads, out of the way of arithmetic, which most instructions are.
+    fn otherwise_reads(&self) -> RegSet {
+        match *self {
             Self::Alu { dst, src, .. } | Self::JumpIf { dst, src, .. } => RegSet::from(src).with(dst),
             Self::Neg { dst, .. } | Self::Endian { dst, .. } => dst.into(),
             Self::MovSx { src, .. } => src.into(),
@@ -129,7 +140,15 @@ impl Insn {
 
     /// The registers whose old values are gone after the instruction: its result, and of calls and packet
     /// loads all of `r0` to `r5`.
+    #[inline]
     pub fn writes(&self) -> RegSet {
+        match *self {
+            Self::Alu { dst, .. } => dst.into(),
+            _ => self.otherwise_writes(),
+        }
+    }
+
+    fn otherwise_writes(&self) -> RegSet {
         match *self {
             Self::Alu { dst, .. }
             | Self::Neg { dst, .. }

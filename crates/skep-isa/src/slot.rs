@@ -27,6 +27,7 @@ impl Slot {
     pub const BYTES: usize = 8;
 
     /// Takes the fields out of eight little-endian bytes.
+    #[inline]
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         let [opcode, regs, o0, o1, i0, i1, i2, i3] = bytes;
         Self {
@@ -39,6 +40,7 @@ impl Slot {
     }
 
     /// The eight little-endian bytes of this slot.
+    #[inline]
     pub fn to_bytes(self) -> [u8; 8] {
         let [o0, o1] = self.offset.to_le_bytes();
         let [i0, i1, i2, i3] = self.imm.to_le_bytes();

@@ -43,6 +43,7 @@ mod reduce;
 use skep_abi::{Linkage, RunEnv};
 use skep_text::{Arena, Text};
 use skep_verifier::Verified;
+use std::time::{Duration, Instant};
 
 pub use error::Error;
 
@@ -56,6 +57,7 @@ pub const SUPPORTED: bool = arch::SUPPORTED;
 pub struct Compiled {
     text: Text,
     offsets: Box<[u32]>,
+    install: Duration,
 }
 
 /// The entry of a compiled program: arguments in `r1` and `r2`, and the environment of the run.
@@ -103,6 +105,12 @@ impl Compiled {
         self.offsets[self.offsets.len() - 1] as usize
     }
 
+    /// How long installation took, of all that compilation took: a place in the arena, the code written for that
+    /// place, copied there and made runnable.
+    pub fn install_time(&self) -> Duration {
+        self.install
+    }
+
     /// Where the code of each slot begins, in bytes from the start of the text; the last entry is the length of
     /// the code. Slots without code of their own have that of what follows.
     pub fn offsets(&self) -> &[u32] {
@@ -142,6 +150,7 @@ fn compile_parts(
     }
     let layout = lower::lower(parts, features, &|address| arena.reaches(address as usize))?;
     let len = layout.len();
+    let started = Instant::now();
     let mut draft = arena.draft_aligned(len, layout.align())?;
     if arena.is_seen() {
         draft.set_name(name());
@@ -149,6 +158,7 @@ fn compile_parts(
     let address = draft.address() as u64;
     layout.write(address, draft.bytes_mut()).ok_or(Error::OutOfReach)?;
     let text = draft.finalize()?;
+    let install = started.elapsed();
     let offsets = (0..parts.insns.len() as u32).map(|slot| layout.offset(slot)).chain([len as u32]).collect();
-    Ok(Compiled { text, offsets })
+    Ok(Compiled { text, offsets, install })
 }

@@ -135,7 +135,8 @@ impl Lowering<'_> {
             self.emit.enter(&function, index == 0 && self.plan.environment);
         }
         while slot < end {
-            if self.plan.is_target(slot) {
+            let what = &self.plan.slots()[slot];
+            if what.is_target() {
                 self.known = Known::NOTHING;
                 self.emit.join();
                 if let Some(end) = self.plan.loop_end(slot) {
@@ -143,16 +144,22 @@ impl Lowering<'_> {
                 }
             }
             self.emit.code.bind(self.labels.slot(slot));
-            if !self.plan.reached(slot) {
+            if !what.is_reached() {
                 slot += 1;
                 continue;
             }
-            let done = self.step(slot)?;
+            let done = if self.live.is_dead(slot, what) {
+                // No code. What is known of its register is still true of what is in it, and nobody reads that.
+                Done::through(if matches!(self.parts.insns[slot], Insn::LoadImm64 { .. }) { 2 } else { 1 })
+            } else {
+                let done = self.step(slot)?;
+                for insn in &self.parts.insns[slot..slot + done.slots] {
+                    self.known.step(insn);
+                }
+                done
+            };
             for passed in slot + 1..slot + done.slots {
                 self.emit.code.bind(self.labels.slot(passed));
-            }
-            for insn in &self.parts.insns[slot..slot + done.slots] {
-                self.known.step(insn);
             }
             slot += done.slots;
             if done.falls_through && (slot >= end || !self.plan.reached(slot)) {
@@ -165,9 +172,6 @@ impl Lowering<'_> {
     /// Compiles the instruction in a slot, with those behind it that belong to it.
     fn step(&mut self, slot: usize) -> Result<Done, Error> {
         let insn = self.parts.insns[slot];
-        if self.live.is_dead(slot, &self.plan.slots()[slot]) {
-            return Ok(Done::through(if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 }));
-        }
         if let Some(done) = self.fused(slot) {
             return Ok(done);
         }

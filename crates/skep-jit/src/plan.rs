@@ -105,6 +105,16 @@ impl Slot {
         self.is(flag::LOOP)
     }
 
+    /// Whether any path leads here.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.is(flag::REACHED)
+    }
+
+    /// Whether a jump leads here.
+    pub(crate) fn is_target(&self) -> bool {
+        self.is(flag::TARGET)
+    }
+
     fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -151,12 +161,7 @@ impl Plan {
 
     /// Whether any path leads to the slot.
     pub(crate) fn reached(&self, slot: usize) -> bool {
-        self.slots[slot].is(flag::REACHED)
-    }
-
-    /// Whether a jump leads to the slot.
-    pub(crate) fn is_target(&self, slot: usize) -> bool {
-        self.slots[slot].is(flag::TARGET)
+        self.slots[slot].is_reached()
     }
 
     /// Whether the slot continues straight-line code: it can be reached from the slot before it alone.
@@ -196,6 +201,10 @@ impl Plan {
             plan.uses_stack |= reads.union(writes).contains(Reg::R10);
             let entry = &mut self.slots[slot];
             (entry.reads, entry.writes) = (reads, writes);
+            if let Insn::Alu { .. } = insn {
+                entry.flags |= flag::FALLS | flag::PURE;
+                continue; // most of most programs, and nothing about it can fail
+            }
             if insn.falls_through() {
                 entry.flags |= flag::FALLS;
             }
@@ -385,6 +394,6 @@ mod tests {
         let plan = Plan::new(parts).expect("a plan");
         let loops: Vec<_> = (0..insns.len()).map(|slot| plan.loop_end(slot)).collect();
         assert_eq!(loops, [None, None, Some(5), None, None, Some(7), None, None, None]);
-        assert!(plan.slots()[1].is_loop() && plan.is_target(1) && !plan.continues(1));
+        assert!(plan.slots()[1].is_loop() && plan.slots()[1].is_target() && !plan.continues(1));
     }
 }

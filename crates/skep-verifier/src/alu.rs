@@ -22,9 +22,10 @@ impl Walker<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn write(&self, state: &mut State, reg: Reg, value: Value) -> Step<()> {
         if reg == Reg::R10 {
-            return Err(Fault::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read"));
+            return Err(read_only());
         }
         *state.reg_mut(reg) = value;
         Ok(())
@@ -33,12 +34,15 @@ impl Walker<'_> {
     /// One of the instructions that compute a register from registers.
     pub(crate) fn arithmetic(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
         match *insn {
-            Insn::Alu { width, op: AluOp::Mov, dst, src } => {
-                let value = match src {
-                    Operand::Reg(src) => self.copied(state, width, src)?,
-                    Operand::Imm(imm) if width == Width::W64 => Value::constant(i64::from(imm) as u64),
-                    Operand::Imm(imm) => Value::constant(u64::from(imm as u32)),
+            Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Imm(imm) } => {
+                let number = match width {
+                    Width::W64 => i64::from(imm) as u64,
+                    Width::W32 => u64::from(imm as u32),
                 };
+                self.write(state, dst, Value::constant(number))
+            }
+            Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => {
+                let value = self.copied(state, width, src)?;
                 self.write(state, dst, value)
             }
             Insn::Alu { width, op, dst, src } => self.binary(state, width, op, dst, src),
@@ -232,6 +236,11 @@ fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
         _ => return None,
     };
     i32::try_from(moved).ok()
+}
+
+#[cold]
+fn read_only() -> Box<Fault> {
+    Fault::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read")
 }
 
 #[cold]

@@ -73,6 +73,10 @@ impl Shape {
             arrivals[range.start].count();
             for slot in range.clone() {
                 let insn = &insns[slot];
+                if matches!(insn, Insn::Alu { .. }) && slot + 1 < range.end {
+                    arrivals[slot + 1].count();
+                    continue; // most of most programs, and nothing else can be wrong with it
+                }
                 check_pair(insns, range, slot)?;
                 if let Some(offset) = insn.jump_offset() {
                     let to = target(slot, offset).filter(|to| range.contains(to)).ok_or_else(|| {
@@ -110,6 +114,11 @@ impl Shape {
         }
         let callees_first = callees_first(&calls, &functions)?;
         Ok(Self { arrivals, functions, callees_first })
+    }
+
+    /// In how many slots paths meet.
+    pub(crate) fn joins(&self) -> usize {
+        self.arrivals.iter().filter(|arrival| arrival.is_join()).count()
     }
 
     /// The function that starts at a slot.

@@ -1,27 +1,32 @@
 //! What the walk takes down for the compilers: which slots and branches are reached, how context accesses
 //! are to be rewritten, what is constant at calls, how much stack each function uses.
 
-use crate::cfg::{Shape, next_slot, target};
+use crate::Code;
+use crate::cfg::{Shape, target};
 use crate::fault::{Fault, Step};
 use crate::program::{CallFact, Fact, FunctionFacts};
-use crate::{Code, Unverified};
+use skep_abi::Function;
 use skep_isa::{Insn, Size};
 
 /// What was seen of each slot so far.
 pub(crate) struct Record {
-    slots: Vec<SlotRecord>,
+    /// By slot: bits of [`seen`].
+    slots: Vec<u8>,
+    /// By slot; empty until the first access.
+    places: Vec<Place>,
+    /// By slot: map and key; empty until the first call.
+    calls: Vec<(Always, Always)>,
     /// By function: the deepest byte below `r10` that was touched.
     deepest: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct SlotRecord {
-    reached: bool,
-    taken: bool,
-    not_taken: bool,
-    place: Place,
-    map: Always,
-    key: Always,
+mod seen {
+    /// Some path gets there.
+    pub(super) const REACHED: u8 = 1;
+    /// A conditional jump there is taken on some path.
+    pub(super) const TAKEN: u8 = 2;
+    /// A conditional jump there is not taken on some path.
+    pub(super) const NOT_TAKEN: u8 = 4;
 }
 
 /// What kind of memory an instruction accesses, the same on every path if it is to be rewritten.
@@ -60,26 +65,24 @@ impl Always {
 
 impl Record {
     pub(crate) fn new(slots: usize, functions: usize) -> Self {
-        Self { slots: vec![SlotRecord::default(); slots], deepest: vec![0; functions] }
+        Self { slots: vec![0; slots], places: Vec::new(), calls: Vec::new(), deepest: vec![0; functions] }
     }
 
     pub(crate) fn reached(&mut self, slot: usize) {
-        self.slots[slot].reached = true;
+        self.slots[slot] |= seen::REACHED;
     }
 
     /// A conditional jump goes that way on some path.
     pub(crate) fn branch(&mut self, slot: usize, taken: bool) {
-        let record = &mut self.slots[slot];
-        if taken {
-            record.taken = true;
-        } else {
-            record.not_taken = true;
-        }
+        self.slots[slot] |= if taken { seen::TAKEN } else { seen::NOT_TAKEN };
     }
 
     /// An access goes there on some path.
     pub(crate) fn place(&mut self, slot: usize, place: Place) -> Step<()> {
-        let before = &mut self.slots[slot].place;
+        if self.places.is_empty() {
+            self.places.resize(self.slots.len(), Place::Unseen);
+        }
+        let before = &mut self.places[slot];
         if *before == Place::Unseen {
             *before = place;
         } else if *before != place {
@@ -94,8 +97,12 @@ impl Record {
 
     /// A helper is called with that map and key on some path.
     pub(crate) fn call(&mut self, slot: usize, map: Option<u32>, key: Option<u32>) {
-        self.slots[slot].map.see(map);
-        self.slots[slot].key.see(key);
+        if self.calls.is_empty() {
+            self.calls.resize(self.slots.len(), Default::default());
+        }
+        let record = &mut self.calls[slot];
+        record.0.see(map);
+        record.1.see(key);
     }
 
     /// A byte that far below `r10` is touched in a frame of that function.
@@ -110,24 +117,26 @@ impl Record {
     /// leads to what is not.
     pub(crate) fn finish(
         self,
-        program: &Unverified,
+        mut insns: Vec<Insn>,
+        functions: Vec<Function>,
         shape: &Shape,
     ) -> (Vec<Insn>, Vec<Fact>, Vec<FunctionFacts>) {
-        let mut insns = program.source.insns.clone();
         let mut facts = vec![Fact::default(); insns.len()];
-        for (slot, record) in self.slots.iter().enumerate() {
-            if !record.reached {
+        for (slot, record) in self.slots.iter().copied().enumerate() {
+            if record & seen::REACHED == 0 {
                 continue;
             }
-            for fact in &mut facts[slot..next_slot(&insns, slot)] {
-                fact.reached = true;
+            facts[slot].reached = true;
+            match insns[slot] {
+                Insn::Alu { .. } => continue, // takes no fact
+                Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,
+                _ => {}
             }
-            match record.place {
-                Place::Field { size, offset } => rewrite_access(&mut insns[slot], size, offset),
-                Place::Unseen | Place::Memory => {}
+            if let Some(&Place::Field { size, offset }) = self.places.get(slot) {
+                rewrite_access(&mut insns[slot], size, offset);
             }
             if let Insn::JumpIf { offset, .. } = insns[slot] {
-                match (record.taken, record.not_taken) {
+                match (record & seen::TAKEN != 0, record & seen::NOT_TAKEN != 0) {
                     (true, true) => {}
                     (true, false) => insns[slot] = Insn::Jump { offset: offset.into(), long: false },
                     (false, true) => insns[slot] = Insn::Jump { offset: 0, long: false },
@@ -135,26 +144,23 @@ impl Record {
                     (false, false) => insns[slot] = Insn::Exit,
                 }
             }
-            if matches!(insns[slot], Insn::Call { .. }) && record.map != Always::Unseen {
-                facts[slot].call = Some(CallFact { map: record.map.value(), key: record.key.value() });
-            }
-        }
-        for slot in 0..insns.len() {
-            if facts[slot].reached
-                && let Some(to) = insns[slot].jump_offset().and_then(|offset| target(slot, offset))
+            if matches!(insns[slot], Insn::Call { .. })
+                && let Some((map, key)) = self.calls.get(slot)
+                && *map != Always::Unseen
             {
+                facts[slot].call = Some(CallFact { map: map.value(), key: key.value() });
+            }
+            if let Some(to) = insns[slot].jump_offset().and_then(|offset| target(slot, offset)) {
                 facts[to].jump_target = true;
                 facts[to].loop_head |= to <= slot;
             }
         }
-        let functions = program
-            .source
-            .functions
-            .iter()
+        let functions = functions
+            .into_iter()
             .zip(&shape.functions)
             .zip(&self.deepest)
             .map(|((function, range), deepest)| FunctionFacts {
-                name: function.name.clone(),
+                name: function.name,
                 start: range.start as u32,
                 end: range.end as u32,
                 stack_bytes: deepest.next_multiple_of(8),

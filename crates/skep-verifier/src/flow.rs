@@ -34,6 +34,7 @@ pub(crate) struct Live {
 }
 
 /// The result, by slot.
+#[derive(Default)]
 pub(crate) struct Flow {
     before: Vec<Live>,
 }

@@ -96,25 +96,30 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
     let shape = Shape::of(&program).map_err(|fault| refuse(&program, *fault, 0, 0, &[]))?;
-    let flow = Flow::of(&program.source.insns, &shape, &program.maps, config);
+    // What the future reads is asked where paths meet; where none do, nobody asks.
+    let flow = match shape.joins() {
+        0 => Flow::default(),
+        _ => Flow::of(&program.source.insns, &shape, &program.maps, config),
+    };
     let mut walker = Walker::new(&program, config, &shape, &flow);
     if let Err(fault) = walker.walk() {
         return Err(refuse(&program, *fault, walker.slot, walker.walked, &walker.history));
     }
     let (walked, peak_states) = (walker.walked, walker.peak_states);
-    let tag = skep_isa::tag(&skep_isa::with_map_descriptors(&program.source.insns)).map_err(|error| {
+    let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
         refuse(&program, *Fault::at(Code::Structure, 0, error.to_string()), 0, walked, &[])
     })?;
-    let (insns, facts, functions) = walker.record.finish(&program, &shape);
-    let source = program.source;
+    let record = walker.record;
+    let Unverified { source, maps, entry } = program;
+    let (insns, facts, functions) = record.finish(source.insns, source.functions, &shape);
     Ok(Verified {
         name: source.name,
         program_type: source.program_type,
-        entry: program.entry,
+        entry,
         insns,
         facts,
         functions,
-        maps: program.maps,
+        maps,
         lines: source.lines,
         tag: tag.0,
         stats: Stats { walked, peak_states, nanoseconds: start.elapsed().as_nanos() as u64 },

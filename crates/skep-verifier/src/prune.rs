@@ -36,6 +36,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// The most states that are kept under one key.
 const MAX_CHAIN: usize = 48;
+/// Room is made at once for at most so many states.
+const MANY_STATES: usize = 4096;
 /// The most sets of constant registers that are told apart at one slot.
 const MAX_MASKS: usize = 8;
 
@@ -152,14 +154,17 @@ struct StackShot {
 }
 
 impl Memory {
-    pub(crate) fn new(slots: usize, max_bytes: usize) -> Self {
+    /// For a program of so many slots, in so many of which paths meet.
+    pub(crate) fn new(slots: usize, joins: usize, max_bytes: usize) -> Self {
+        // As many states as most programs come to, so that little is moved while they grow.
+        let states = (2 * joins).min(MANY_STATES);
         Self {
-            nodes: Vec::new(),
+            nodes: Vec::with_capacity(states),
             free: Vec::new(),
             point_of: vec![0; slots],
-            points: Vec::new(),
-            filed: HashMap::default(),
-            shots: Shots::default(),
+            points: Vec::with_capacity(joins.min(MANY_STATES)),
+            filed: HashMap::with_capacity_and_hasher(states, BuildHasherDefault::default()),
+            shots: Shots::with_capacity(states),
             ids: Ids::default(),
             max_bytes,
             remembered: 0,
@@ -423,12 +428,27 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
             }
         }
         work += frame.stack.cells.len() as u64 + 1;
-        frame.stack.keep_only(ByteSet::from_units(live.stack), &ByteSet::from_units(live.stack_matters));
+        if !frame.stack.init.is_empty() {
+            let (live, matters) = (ByteSet::from_units(live.stack), ByteSet::from_units(live.stack_matters));
+            frame.stack.keep_only(live, &matters);
+        }
     }
     work
 }
 
 impl Shots {
+    /// Room for so many states of the usual kind.
+    fn with_capacity(states: usize) -> Self {
+        Self {
+            frames: Vec::with_capacity(states),
+            constants: Vec::with_capacity(2 * states),
+            pointers: Vec::with_capacity(2 * states),
+            values: Vec::with_capacity(2 * states),
+            stacks: Vec::with_capacity(states),
+            cells: Vec::with_capacity(2 * states),
+        }
+    }
+
     /// Keeps all of a state.
     fn take(&mut self, state: &State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());

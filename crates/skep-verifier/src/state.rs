@@ -9,7 +9,7 @@ use skep_isa::Reg;
 pub(crate) const MAX_FRAMES: usize = 8;
 
 /// One function in progress.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Frame {
     pub(crate) regs: Registers,
     pub(crate) stack: Stack,
@@ -70,10 +70,10 @@ impl State {
     pub(crate) fn copy_from(&mut self, source: &Self) {
         self.depth = source.depth;
         for (at, frame) in source.frames().iter().enumerate() {
-            if at == self.frames.len() {
-                self.frames.push(Frame::default());
+            match self.frames.get_mut(at) {
+                Some(mine) => mine.copy_from(frame),
+                None => self.frames.push(frame.clone()),
             }
-            self.frames[at].copy_from(frame);
         }
     }
 

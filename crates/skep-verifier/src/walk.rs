@@ -36,6 +36,8 @@ pub(crate) struct Walker<'a> {
     pending_bytes: usize,
     /// How many values were copied for paths put aside.
     copied: u64,
+    /// How many values may be compared and copied in all.
+    max_work: u64,
     /// States for reuse.
     spare: Vec<State>,
     /// The branches of the current path on which both ways were open.
@@ -90,10 +92,11 @@ impl<'a> Walker<'a> {
             shape,
             flow,
             record: Record::new(slots, shape.functions.len()),
-            memory: Memory::new(slots, config.max_state_bytes),
+            memory: Memory::new(slots, shape.joins(), config.max_state_bytes),
             pending: Vec::new(),
             pending_bytes: 0,
             copied: 0,
+            max_work: config.max_walked.saturating_mul(MAX_WORK),
             spare: Vec::new(),
             history: Vec::new(),
             last_id: 0,
@@ -192,6 +195,12 @@ impl<'a> Walker<'a> {
             }
             self.walked += 1;
             self.record.reached(self.slot);
+            let insn = &self.program.source.insns[self.slot];
+            if let Insn::Alu { .. } = insn {
+                self.arithmetic(state, insn)?;
+                self.slot += 1;
+                continue;
+            }
             match self.step(state)? {
                 Next::To(slot) => self.slot = slot,
                 Next::End => return Ok(()),
@@ -212,7 +221,7 @@ impl<'a> Walker<'a> {
             return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
         }
         // A program with deep frames full of values makes every step dear: the price is limited as well.
-        if self.memory.work() + self.copied > self.config.max_walked.saturating_mul(MAX_WORK) {
+        if self.memory.work() + self.copied > self.max_work {
             let text =
                 format!("comparing and copying states is too much work after {} instructions", self.walked);
             return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
@@ -221,11 +230,12 @@ impl<'a> Walker<'a> {
     }
 
     fn step(&mut self, state: &mut State) -> Step<Next> {
-        let insns = &self.program.source.insns;
-        let insn = insns[self.slot];
-        match insn {
+        let insns = &self.program.source.insns[..];
+        let insn = &insns[self.slot];
+        match *insn {
             Insn::Alu { .. } | Insn::Neg { .. } | Insn::MovSx { .. } | Insn::Endian { .. } => {
-                self.arithmetic(state, &insn)?;
+                self.arithmetic(state, insn)?;
+                return Ok(Next::To(self.slot + 1));
             }
             Insn::LoadImm64 { dst, value } => {
                 let value = self.immediate(value)?;
@@ -235,8 +245,8 @@ impl<'a> Walker<'a> {
                 self.load(state, size, signed, dst, base, offset)?;
             }
             Insn::Store { size, base, offset, src } => self.store(state, size, base, offset, src)?,
-            Insn::Atomic { .. } => self.atomic(state, &insn)?,
-            Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => self.ordered(state, &insn)?,
+            Insn::Atomic { .. } => self.atomic(state, insn)?,
+            Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => self.ordered(state, insn)?,
             Insn::Jump { offset, .. } => return self.jump(offset),
             Insn::JumpIf { width, cond, dst, src, offset } => {
                 return self.branch(state, width, cond, dst, src, offset);

@@ -133,10 +133,12 @@ impl<'a> Linker<'a> {
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
         let maps = self.create_maps(&variables)?;
-        let linkage = self.linkage(&maps);
+        let linkage = Arc::new(self.linkage(&maps));
         let programs = verified
             .into_iter()
-            .map(|(program, times)| Program::load(&self.runtime, program, &linkage, maps.clone(), times))
+            .map(|(program, times)| {
+                Program::load(&self.runtime, program, Arc::clone(&linkage), maps.clone(), times)
+            })
             .collect::<Result<_, _>>()?;
         Ok(Module { programs, maps, variables })
     }

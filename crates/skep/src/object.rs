@@ -65,17 +65,38 @@ impl Object {
         program_type: &'static ProgramType,
         bytes: &[u8],
     ) -> Result<Self, Error> {
+        Self::from_bytecode_and_maps(name, program_type, bytes, [])
+    }
+
+    /// Takes bare instructions, eight bytes each, as a program that names these maps by their index (`src` 5 and 6
+    /// in 64-bit immediate loads). Functions are found by the calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Decode`].
+    pub fn from_bytecode_and_maps(
+        name: &str,
+        program_type: &'static ProgramType,
+        bytes: &[u8],
+        maps: impl Into<Arc<[MapDef]>>,
+    ) -> Result<Self, Error> {
         let started = Instant::now();
         let insns = skep_isa::decode_bytes(bytes)?;
-        Ok(Self::assemble(name, program_type, insns, started))
+        Ok(Self::assemble(name, program_type, insns, maps.into(), started))
     }
 
     /// Takes decoded instructions as a program without maps. Functions are found by the calls.
     pub fn from_insns(name: &str, program_type: &'static ProgramType, insns: Vec<Insn>) -> Self {
-        Self::assemble(name, program_type, insns, Instant::now())
+        Self::assemble(name, program_type, insns, Arc::new([]), Instant::now())
     }
 
-    fn assemble(name: &str, program_type: &'static ProgramType, insns: Vec<Insn>, started: Instant) -> Self {
+    fn assemble(
+        name: &str,
+        program_type: &'static ProgramType,
+        insns: Vec<Insn>,
+        maps: Arc<[MapDef]>,
+        started: Instant,
+    ) -> Self {
         let functions = functions(name, &insns);
         let source = ProgramSource {
             name: name.to_owned(),
@@ -85,7 +106,7 @@ impl Object {
             lines: Vec::new(),
             gpl_compatible: true,
         };
-        Self { content: Content::Bytecode(Box::new(source)), maps: Arc::new([]), parse: started.elapsed() }
+        Self { content: Content::Bytecode(Box::new(source)), maps, parse: started.elapsed() }
     }
 
     /// The names of its programs, in the file's order.

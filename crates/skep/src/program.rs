@@ -12,7 +12,7 @@ use skep_jit::Compiled;
 use skep_maps::Map;
 use skep_verifier::Verified;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A verified and compiled program. Cheap to clone; clones are the same program. Any number of threads may run
@@ -41,6 +41,8 @@ pub struct LoadTimes {
     pub verify: Duration,
     /// Compilation and installation.
     pub jit: Duration,
+    /// Of that, installation: a place in the arena, the code written for it, copied there and made runnable.
+    pub install: Duration,
 }
 
 /// Everything a run needs. Helpers find it through [`RunEnv::program`].
@@ -48,7 +50,9 @@ pub(crate) struct Inner {
     verified: Verified,
     // Declared before what it points into, so dropped first: code, then the maps it names.
     compiled: Compiled,
-    interpreter: Interpreter,
+    /// Made by the first run that asks for it: most programs never meet the oracle.
+    interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
+    linkage: Arc<Linkage>,
     kind: Kind,
     times: LoadTimes,
     _maps: Vec<Arc<Map>>,
@@ -67,19 +71,18 @@ impl Program {
     pub(crate) fn load(
         runtime: &Runtime,
         verified: Verified,
-        linkage: &Linkage,
+        linkage: Arc<Linkage>,
         maps: Vec<Arc<Map>>,
         mut times: LoadTimes,
     ) -> Result<Self, Error> {
         let shared = runtime.shared();
         let name = || verified.name().to_owned();
         let started = std::time::Instant::now();
-        let compiled = skep_jit::compile(&verified, linkage, &shared.arena)
+        let compiled = skep_jit::compile(&verified, &linkage, &shared.arena)
             .map_err(|source| Error::Compile { program: name(), source })?;
         times.jit = started.elapsed();
+        times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
-        let interpreter = Interpreter::new(&verified, linkage)
-            .map_err(|source| Error::Interpret { program: name(), source })?;
         // Types are those of `skep_abi::TYPES` alone, so which one it is is a matter of its address.
         let kind = match verified.entry() {
             Entry::Buffer { len } => Kind::Buffer(len),
@@ -87,8 +90,18 @@ impl Program {
             Entry::Context => Kind::Skb,
         };
         let shared = Arc::clone(shared);
+        let interpreter = OnceLock::new();
         Ok(Self {
-            inner: Arc::new(Inner { verified, compiled, interpreter, kind, times, _maps: maps, shared }),
+            inner: Arc::new(Inner {
+                verified,
+                compiled,
+                interpreter,
+                linkage,
+                kind,
+                times,
+                _maps: maps,
+                shared,
+            }),
         })
     }
 
@@ -107,7 +120,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// As [`Program::run`].
+    /// As [`Program::run`], and [`Error::Interpret`] where the interpreter is asked for and cannot run the program.
     #[inline]
     pub fn run_with(&self, engine: Engine, packet: &mut Packet) -> Result<u64, Error> {
         match self.inner.kind {
@@ -147,7 +160,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// As [`Program::run_raw`].
+    /// As [`Program::run_raw`], and [`Error::Interpret`] as for [`Program::run_with`].
     #[inline]
     pub fn run_raw_with(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
         match self.inner.kind {
@@ -210,6 +223,13 @@ impl Inner {
         self.verified.name()
     }
 
+    /// The program made ready for the interpreter.
+    #[cold]
+    fn interpreter(&self) -> Result<&Interpreter, Error> {
+        let made = self.interpreter.get_or_init(|| Interpreter::new(&self.verified, &self.linkage));
+        made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
+    }
+
     pub(crate) fn runtime(&self) -> &Shared {
         &self.shared
     }
@@ -220,6 +240,10 @@ impl Inner {
     /// `context` is the address of the native context, 0 where there is none.
     #[inline]
     unsafe fn call(&self, engine: Engine, r1: u64, r2: u64, context: u64) -> Result<u64, Error> {
+        let interpreter = match engine {
+            Engine::Jit => None,
+            Engine::Interpreter => Some(self.interpreter()?),
+        };
         // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
         let section = self.shared.domain.enter()?;
         let mut env = RunEnv {
@@ -231,9 +255,9 @@ impl Inner {
         };
         // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
         Ok(unsafe {
-            match engine {
-                Engine::Jit => self.compiled.entry().call(r1, r2, &mut env),
-                Engine::Interpreter => self.interpreter.run(r1, r2, &mut env),
+            match interpreter {
+                None => self.compiled.entry().call(r1, r2, &mut env),
+                Some(interpreter) => interpreter.run(r1, r2, &mut env),
             }
         })
     }

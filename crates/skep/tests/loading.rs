@@ -1,8 +1,9 @@
 //! What the linker does with maps, variables and program types that a host gives it.
 
-use skep::abi::{Context, ContextField, ContextLayout, FieldKind, ProgramType, XDP};
-use skep::isa::{Size, assemble};
-use skep::{Error, MapError, Object, Packet, Runtime, UpdateFlags};
+use skep::abi::{Context, ContextField, ContextLayout, FieldKind, ProgramType, RAW, XDP};
+use skep::abi::{MapDef, MapFlags, MapKind};
+use skep::isa::{Size, assemble, encode_bytes};
+use skep::{Engine, Error, MapError, Object, Packet, Runtime, UpdateFlags};
 
 fn example(name: &str) -> Object {
     Object::open(format!("{}/../../examples/{name}.bpf.o", env!("CARGO_MANIFEST_DIR"))).unwrap()
@@ -133,4 +134,52 @@ fn a_log_may_load_and_run_other_programs() {
     let said = said.lock().unwrap();
     assert_eq!(said.len(), 1);
     assert!(said[0].ends_with(" 1 1"), "{said:?}");
+}
+
+#[test]
+fn bare_instructions_name_the_maps_that_come_with_them() {
+    let map = MapDef {
+        name: "counts".to_owned(),
+        kind: MapKind::Array,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 1,
+        flags: MapFlags::default(),
+        inner: None,
+    };
+    let text = "r1 = map_value[0]+0 ll
+                r0 = *(u64 *)(r1 + 0)
+                r0 += 1
+                *(u64 *)(r1 + 0) = r0
+                exit";
+    let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let object = Object::from_bytecode_and_maps("count", &RAW, &bytes, [map]).unwrap();
+    let module = runtime.load(&object).unwrap();
+    for count in 1..=3 {
+        assert_eq!(module.programs()[0].run_raw(&mut []).unwrap(), count);
+    }
+    assert_eq!(module.map("counts").unwrap().lookup(&[0; 4]).unwrap().unwrap(), 3u64.to_ne_bytes());
+    let without = Object::from_bytecode("count", &RAW, &bytes).unwrap();
+    assert!(matches!(runtime.load(&without).unwrap_err(), Error::Refused(_)));
+}
+
+#[test]
+fn a_program_that_only_the_interpreter_cannot_run_is_loaded_and_says_so_when_asked() {
+    // Each function calls the next, but only when called with a 1, and passes a 0: never more than three frames, and
+    // a chain of ten for those who look at the calls alone.
+    const CHAIN: usize = 10;
+    let calls: String =
+        (0..CHAIN).map(|at| format!("r1 = 1\ncall pc+{}\n", 2 * (CHAIN - at - 1) + 2 + 5 * at)).collect();
+    let function = "r0 = 7\nif r1 == 0 goto +2\nr1 = 0\ncall pc+1\nexit\n";
+    let text = format!("{calls}r0 = 7\nexit\n{}r0 = 7\nexit", function.repeat(CHAIN - 1));
+    let object = Object::from_insns("chain", &RAW, assemble(&text).unwrap());
+    let runtime = Runtime::new().unwrap();
+    let module = runtime.load(&object).unwrap();
+    let program = &module.programs()[0];
+    assert_eq!(program.run_raw(&mut []).unwrap(), 7);
+    for _ in 0..2 {
+        let error = program.run_raw_with(Engine::Interpreter, &mut []).unwrap_err();
+        assert!(matches!(&error, Error::Interpret { program, .. } if program == "chain"), "{error}");
+    }
 }

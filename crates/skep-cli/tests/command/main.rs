@@ -1,5 +1,7 @@
 //! The command as scripts and people meet it: what it prints, and the status it ends with.
 
+#[cfg(feature = "bench")]
+mod bench_load;
 mod conformance;
 mod refusals;
 mod runs;

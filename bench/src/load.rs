@@ -1,0 +1,349 @@
+//! `skep bench load`: the kernel's load test, forty thousand programs verified, compiled, compared and freed.
+//!
+//! The test is `test_tag` of Linux's BPF selftests, in the form its figures were published for: five rounds, in each
+//! of them programs of 2 to 4,096 instructions that load immediates, and of 3 to 4,096 that also name a map, each
+//! loaded, its tag compared and freed: 40,945 programs. Everything runs on one thread, through the library's public
+//! interface, from bytes to bytes: what an embedding host would do.
+//!
+//! Making the programs is not counted. The tag that each program must have is computed here, and counted, since the
+//! published test does the same.
+
+mod clock;
+mod generate;
+mod install;
+
+pub use install::{Crowded, Install};
+
+use clock::Moment;
+use generate::Generator;
+use serde::Serialize;
+use skep::abi::{MapDef, MapFlags, MapKind, XDP};
+use skep::{Object, Runtime};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Rounds of the published test.
+const ROUNDS: u32 = 5;
+/// Instructions of the longest program.
+const LONGEST: usize = 4096;
+
+/// What the test took elsewhere, in seconds: as published for arm64 with one page for each program and packed, and in
+/// Linux 6.18 on a virtual machine with the processor that this book's other figures are from.
+const PUBLISHED: [(&str, f64); 3] =
+    [("one page per program", 21.487), ("packed", 19.695), ("Linux 6.18 on x86-64", 16.0)];
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A hundredth of the programs, and few turns: to see that it works. The figures mean little.
+    pub quick: bool,
+}
+
+/// The whole report.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Architecture of this machine.
+    pub arch: &'static str,
+    /// Its processor, as the system names it.
+    pub cpu: String,
+    /// Whether only a part was run.
+    pub quick: bool,
+    /// Programs loaded.
+    pub programs: u64,
+    /// Instructions in them, exits included; a 64-bit load is one.
+    pub instructions: u64,
+    /// Bytes of machine code made of them.
+    pub code_bytes: u64,
+    /// Seconds for all of them, without making them up.
+    pub seconds: f64,
+    /// Processor time of the thread that loads, in seconds.
+    pub cpu_seconds: f64,
+    /// Processor time of other threads of this process meanwhile, in seconds: what is done in the background.
+    pub background_cpu_seconds: f64,
+    /// Nanoseconds for each program.
+    pub ns_per_program: f64,
+    /// Nanoseconds for each instruction.
+    pub ns_per_instruction: f64,
+    /// Where the time went; adds up to `seconds`.
+    pub shares: Vec<Share>,
+    /// Seconds to make the programs up, which do not count.
+    pub generate_seconds: f64,
+    /// What others published for this test.
+    pub published: Vec<Published>,
+    /// Installing one small program, one row for each backing.
+    pub install: Vec<Install>,
+    /// The allocator among many live programs.
+    pub crowded: Crowded,
+    /// What was to be reached.
+    pub targets: Vec<Target>,
+}
+
+/// A share of the time.
+#[derive(Debug, Serialize)]
+pub struct Share {
+    /// Of what.
+    pub what: &'static str,
+    /// Seconds.
+    pub seconds: f64,
+    /// Per cent of the whole.
+    pub percent: f64,
+}
+
+/// A published figure of the same test.
+#[derive(Debug, Serialize)]
+pub struct Published {
+    /// Of what.
+    pub what: &'static str,
+    /// Seconds.
+    pub seconds: f64,
+    /// How many times as long as here.
+    pub times: f64,
+}
+
+/// What was to be reached, and whether it was.
+#[derive(Debug, Serialize)]
+pub struct Target {
+    /// Of what.
+    pub name: &'static str,
+    /// In what unit.
+    pub unit: &'static str,
+    /// At most this, or at least where `at_least`.
+    pub target: f64,
+    /// Whether more is better.
+    pub at_least: bool,
+    /// What was measured.
+    pub value: f64,
+    /// Whether that is enough.
+    pub met: bool,
+}
+
+impl Target {
+    fn at_most(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
+        Self { name, unit, target, at_least: false, value, met: value <= target }
+    }
+
+    fn at_least(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
+        Self { name, unit, target, at_least: true, value, met: value >= target }
+    }
+}
+
+/// Runs the benchmark; `progress` is told what comes next.
+///
+/// # Errors
+///
+/// A text where a program cannot be loaded or has another tag than it must have.
+pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+    // What allocation costs must not depend on what the load test left behind, so it comes first.
+    let (turns, live) = if options.quick { (20, 500) } else { (1000, 8000) };
+    progress("installation");
+    let default = install::install(skep_text::Config::new(), turns)?;
+    let hardened = install::install(skep_text::Config::new().backing(skep_text::Backing::Hardened), turns)?;
+    progress("allocation among many programs");
+    let crowded = install::crowded(live, turns)?;
+    let mut test = Test::new()?;
+    let step = if options.quick { 409 } else { 1 };
+    for round in 0..if options.quick { 1 } else { ROUNDS } {
+        progress(&format!("the load test, round {}", round + 1));
+        test.round(step)?;
+    }
+    let Test { programs, instructions, code_bytes, times, seconds, thread, background, .. } = test;
+    let shares = times.shares(seconds);
+    let mut targets = vec![
+        Target::at_most("install of 400 bytes, hardened", "ns", 1200.0, hardened.ns),
+        Target::at_most("install of 400 bytes", "ns", 200.0, default.ns),
+        Target::at_most("allocation among live programs", "ns", 50.0, crowded.allocate_ns),
+        Target::at_most("free among live programs", "ns", 80.0, crowded.free_ns),
+        Target::at_least("utilisation", "%", 75.0, crowded.utilisation_percent),
+    ];
+    if !options.quick {
+        targets.insert(0, Target::at_most("load test", "s", 4.0, seconds));
+    }
+    Ok(Report {
+        arch: std::env::consts::ARCH,
+        cpu: crate::exec::cpu(),
+        quick: options.quick,
+        programs,
+        instructions,
+        code_bytes,
+        seconds,
+        cpu_seconds: thread,
+        background_cpu_seconds: background,
+        ns_per_program: seconds * 1e9 / programs as f64,
+        ns_per_instruction: seconds * 1e9 / instructions as f64,
+        shares,
+        generate_seconds: times.generate.as_secs_f64(),
+        published: PUBLISHED
+            .map(|(what, published)| Published { what, seconds: published, times: published / seconds })
+            .into(),
+        install: vec![default, hardened],
+        crowded,
+        targets,
+    })
+}
+
+/// Where the time of the test went.
+#[derive(Default)]
+struct Times {
+    generate: Duration,
+    tag: Duration,
+    verify: Duration,
+    /// Installation included.
+    jit: Duration,
+    install: Duration,
+    free: Duration,
+}
+
+impl Times {
+    fn shares(&self, seconds: f64) -> Vec<Share> {
+        let compile = self.jit.saturating_sub(self.install);
+        let named = [
+            ("tag", self.tag),
+            ("verify", self.verify),
+            ("compile", compile),
+            ("install", self.install),
+            ("free", self.free),
+        ];
+        let rest = named.iter().fold(seconds, |rest, (_, time)| rest - time.as_secs_f64());
+        named
+            .iter()
+            .map(|(what, time)| (*what, time.as_secs_f64()))
+            .chain([("other", rest.max(0.0))])
+            .map(|(what, share)| Share { what, seconds: share, percent: 100.0 * share / seconds })
+            .collect()
+    }
+}
+
+/// The test as far as it has come.
+struct Test {
+    runtime: Runtime,
+    /// The map that programs name, made once.
+    map: Arc<skep::Map>,
+    maps: Arc<[MapDef]>,
+    generator: Generator,
+    programs: u64,
+    instructions: u64,
+    code_bytes: u64,
+    times: Times,
+    seconds: f64,
+    thread: f64,
+    background: f64,
+}
+
+const MAP: &str = "named";
+
+impl Test {
+    fn new() -> Result<Self, String> {
+        let maps: Arc<[MapDef]> = Arc::new([MapDef {
+            name: MAP.to_owned(),
+            kind: MapKind::Hash,
+            key_size: 4,
+            value_size: 4,
+            max_entries: 1,
+            flags: MapFlags::default(),
+            inner: None,
+        }]);
+        let runtime = Runtime::new().map_err(|error| error.to_string())?;
+        let mut generator = Generator::new(5);
+        generator.next(3, true);
+        let object = Object::from_bytecode_and_maps("load", &XDP, generator.bytes(), Arc::clone(&maps))
+            .map_err(|error| error.to_string())?;
+        let module = runtime.load(&object).map_err(|error| error.to_string())?;
+        let map = Arc::clone(&module.maps()[0]);
+        Ok(Self {
+            runtime,
+            map,
+            maps,
+            generator,
+            programs: 0,
+            instructions: 0,
+            code_bytes: 0,
+            times: Times::default(),
+            seconds: 0.0,
+            thread: 0.0,
+            background: 0.0,
+        })
+    }
+
+    /// Programs of every size, every `step`th of them, without a map and with one.
+    fn round(&mut self, step: usize) -> Result<(), String> {
+        for with_map in [false, true] {
+            let generated = self.times.generate;
+            let start = Moment::now();
+            for instructions in (if with_map { 3 } else { 2 }..=LONGEST).step_by(step) {
+                let started = Instant::now();
+                self.generator.next(instructions, with_map);
+                self.times.generate += started.elapsed();
+                self.load(with_map)?;
+            }
+            let passed = start.passed();
+            // Generating takes no other time than the thread's own.
+            let generated = (self.times.generate - generated).as_secs_f64();
+            self.seconds += passed.wall - generated;
+            self.thread += passed.thread - generated.min(passed.thread);
+            self.background += passed.background;
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, with_map: bool) -> Result<(), String> {
+        let started = Instant::now();
+        let expected = self.generator.tag();
+        self.times.tag += started.elapsed();
+        let bytes = self.generator.bytes();
+        let object = match with_map {
+            true => Object::from_bytecode_and_maps("load", &XDP, bytes, Arc::clone(&self.maps)),
+            false => Object::from_bytecode("load", &XDP, bytes),
+        }
+        .map_err(|error| error.to_string())?;
+        let mut linker = self.runtime.linker(&object);
+        if with_map {
+            linker = linker.map(MAP, Arc::clone(&self.map));
+        }
+        let module = linker.load().map_err(|error| error.to_string())?;
+        let program = &module.programs()[0];
+        if program.verified().tag() != expected {
+            let (slots, tag) = (bytes.len() / 8, program.verified().tag());
+            return Err(format!("a program of {slots} slots has the tag {tag:x?}, not {expected:x?}"));
+        }
+        let times = program.load_times();
+        self.programs += 1;
+        self.instructions += self.generator.instructions() as u64;
+        self.code_bytes += program.compiled().code_bytes() as u64;
+        self.times.verify += times.verify;
+        self.times.jit += times.jit;
+        self.times.install += times.install;
+        let started = Instant::now();
+        drop(module);
+        drop(object);
+        self.times.free += started.elapsed();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_has_the_programs_of_the_published_one() {
+        let plain = (2..=LONGEST).count();
+        let with_map = (3..=LONGEST).count();
+        assert_eq!((plain, with_map), (4095, 4094));
+        assert_eq!(ROUNDS as usize * (plain + with_map), 40_945);
+    }
+
+    #[test]
+    fn shares_add_up_to_the_whole() {
+        let times = Times {
+            tag: Duration::from_millis(100),
+            verify: Duration::from_millis(500),
+            jit: Duration::from_millis(250),
+            install: Duration::from_millis(50),
+            ..Times::default()
+        };
+        let shares = times.shares(1.0);
+        assert!((shares.iter().map(|share| share.seconds).sum::<f64>() - 1.0).abs() < 1e-9);
+        let of = |what| shares.iter().find(|share| share.what == what).unwrap().percent.round();
+        assert_eq!((of("compile"), of("install"), of("other")), (20.0, 5.0, 15.0));
+    }
+}

@@ -323,7 +323,7 @@ fn synthetic(insns: usize) -> String {
     text
 }
 
-fn cpu() -> String {
+pub(crate) fn cpu() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())

@@ -7,4 +7,7 @@
 
 mod engines;
 pub mod exec;
+pub mod itlb;
+pub mod pack;
 mod programs;
+mod random;

@@ -1,0 +1,24 @@
+//! `skep bench`: the benchmarks, as text for people or JSON for scripts. Each has a file that says its options and its
+//! tables; what is measured is in the crate `skep-bench`.
+
+mod exec;
+mod pack;
+
+use crate::failure::Failure;
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// Running speed, code size and load time against rbpf, solana-sbpf and native code.
+    Exec(exec::Exec),
+    /// Many programs on a page each, in packs, and in packs on huge pages.
+    Pack(pack::Pack),
+}
+
+/// Runs the command.
+pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
+    match bench {
+        Bench::Exec(args) => exec::main(args),
+        Bench::Pack(args) => pack::main(args),
+    }
+}

@@ -102,12 +102,13 @@ const PROCESSORS: [(&str, Geometry, &str); 2] = [
     ),
 ];
 
-const VARIANTS: [(&str, Variant); 6] = [
+const VARIANTS: [(&str, Variant); 7] = [
     ("compiler's footprint x0.5", Variant { compiler: 0.5, ..Variant::BASE }),
     ("compiler's footprint x1", Variant::BASE),
     ("compiler's footprint x2", Variant { compiler: 2.0, ..Variant::BASE }),
     ("loops' share of time x0.5", Variant { loops: 0.5, ..Variant::BASE }),
     ("loops' share of time x2", Variant { loops: 2.0, ..Variant::BASE }),
+    ("system calls x4 as long", Variant { call: 4, ..Variant::BASE }),
     ("kernel text on 4 KiB pages", Variant { kernel_huge: false, ..Variant::BASE }),
 ];
 

@@ -20,7 +20,6 @@ use counters::Counter;
 use layout::Layout;
 use programs::Code;
 use serde::Serialize;
-use std::time::{Duration, Instant};
 pub use targets::Target;
 
 /// Sizes of programs in bytes.
@@ -98,22 +97,25 @@ pub struct Row {
     pub ns_pack4k: f64,
     /// In packs on huge pages; `None` where the system gave none.
     pub ns_pack2m: Option<f64>,
-    /// Memory of a program.
-    pub bytes_per_program: Memory,
+    /// ByLayout of a program.
+    pub bytes_per_program: ByLayout,
     /// Bytes of memory for each byte of code.
-    pub memory_per_code_byte: Memory,
-    /// Misses of the instruction TLB for each call; `None` without counters.
-    pub itlb_misses_per_call: Option<Memory>,
+    pub memory_per_code_byte: ByLayout,
+    /// Misses of the instruction TLB, as the processor counts them, for each call, what is between calls included;
+    /// `None` without counters.
+    pub itlb_misses_per_call: Option<ByLayout>,
+    /// Misses of its first level that the second level had, where the processor counts those.
+    pub itlb_l1_misses_per_call: Option<ByLayout>,
 }
 
 /// A number for each layout.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Memory {
+pub struct ByLayout {
     /// A page each.
     pub page: f64,
     /// Packs on pages of 4 KiB.
     pub pack4k: f64,
-    /// Packs on huge pages, all of which the packs have.
+    /// Packs on huge pages.
     pub pack2m: f64,
 }
 
@@ -127,10 +129,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     let model = itlb::model(options.quick);
     progress("compiling");
     let footprint = Footprint::new()?;
-    let (counter, counters_missing) = match Counter::itlb_misses() {
-        Ok(counter) => (Some(counter), None),
-        Err(reason) => (None, Some(reason)),
-    };
+    let counters = Counters { all: Counter::itlb_misses(), first_level: Counter::second_level_hits() };
     let counts: Vec<usize> = COUNTS.into_iter().filter(|&count| !options.quick || count < 500).collect();
     let mut rows = Vec::new();
     for size in SIZES {
@@ -140,7 +139,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
             for order in [Order::Random, Order::RoundRobin] {
                 for footprint in [None, Some(&footprint)] {
                     let case = Case { codes: &codes[..n], size, order, footprint };
-                    rows.push(case.measure(options, counter.as_ref())?);
+                    rows.push(case.measure(options, &counters)?);
                 }
             }
         }
@@ -153,10 +152,16 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         footprint: FootprintShape { pages: FOOTPRINT_PAGES, steps: STEPS },
         targets: targets::targets(&rows, &model),
         rows,
-        counters: counter.is_some().then_some(Counter::EVENT),
-        counters_missing,
+        counters: counters.all.is_ok().then_some(Counter::EVENT),
+        counters_missing: counters.all.err(),
         model,
     })
+}
+
+/// What this machine counts.
+struct Counters {
+    all: Result<Counter, String>,
+    first_level: Option<Counter>,
 }
 
 /// What a row measures.
@@ -168,7 +173,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn measure(&self, options: Options, counter: Option<&Counter>) -> Result<Row, String> {
+    fn measure(&self, options: Options, counters: &Counters) -> Result<Row, String> {
         let n = self.codes.len();
         let turns = calls::turns(n, self.order);
         let mut layouts: Vec<(Layout, Vec<Runner>)> = Vec::new();
@@ -198,15 +203,18 @@ impl Case<'_> {
         let code: usize = self.codes.iter().map(|code| code.bytes.len()).sum();
         let memory = |by: usize| {
             let of = |layout| mean(of(layout), |runner| runner.placed.memory as f64) / by as f64;
-            Memory { page: of(Layout::Page), pack4k: of(Layout::Pack4k), pack2m: of(Layout::Pack2m) }
+            ByLayout { page: of(Layout::Page), pack4k: of(Layout::Pack4k), pack2m: of(Layout::Pack2m) }
         };
         let huge = of(Layout::Pack2m).iter().all(|runner| runner.placed.huge > 0);
-        let misses = |counter: &Counter, layout| {
+        let misses = |counter: &Counter| {
             let calls = turns[0].len() as f64;
-            mean(of(layout), |runner| {
-                runner.walk(&turns[0], self.footprint);
-                counter.count(|| runner.walk(&turns[0], self.footprint)) as f64 / calls
-            })
+            let of = |layout| {
+                mean(of(layout), |runner| {
+                    runner.walk(&turns[0], self.footprint);
+                    counter.count(|| runner.walk(&turns[0], self.footprint)) as f64 / calls
+                })
+            };
+            ByLayout { page: of(Layout::Page), pack4k: of(Layout::Pack4k), pack2m: of(Layout::Pack2m) }
         };
         Ok(Row {
             n,
@@ -219,11 +227,8 @@ impl Case<'_> {
             ns_pack2m: huge.then(|| ns(Layout::Pack2m)),
             bytes_per_program: memory(n),
             memory_per_code_byte: memory(code),
-            itlb_misses_per_call: counter.map(|counter| Memory {
-                page: misses(counter, Layout::Page),
-                pack4k: misses(counter, Layout::Pack4k),
-                pack2m: misses(counter, Layout::Pack2m),
-            }),
+            itlb_misses_per_call: counters.all.as_ref().ok().map(|counter| misses(counter)),
+            itlb_l1_misses_per_call: counters.first_level.as_ref().map(|counter| misses(counter)),
         })
     }
 }
@@ -231,4 +236,3 @@ impl Case<'_> {
 fn mean(runners: &[Runner], of: impl Fn(&Runner) -> f64) -> f64 {
     runners.iter().map(of).sum::<f64>() / runners.len() as f64
 }
-

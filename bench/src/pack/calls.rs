@@ -74,7 +74,7 @@ impl Footprint {
     ///
     /// What the system or the runtime refuses.
     pub(crate) fn new() -> Result<Self, String> {
-        let codes = programs::compile(FOOTPRINT_PAGES, 60)?;
+        let codes = programs::compile(FOOTPRINT_PAGES, 100)?;
         let functions = layout::place(&codes, Layout::Coloured, 0)?;
         let empty = layout::place(&[programs::empty()?], Layout::Page, 0)?;
         let mut random = Random(512);
@@ -102,7 +102,8 @@ impl Runner {
 
     /// Times a turn and keeps the time if it is the best.
     pub(crate) fn turn(&mut self, number: usize, calls: &[u32], footprint: Option<&Footprint>) {
-        let addresses: Vec<usize> = calls.iter().map(|&index| self.placed.addresses[index as usize]).collect();
+        let addresses: Vec<usize> =
+            calls.iter().map(|&index| self.placed.addresses[index as usize]).collect();
         self.best[number] = self.best[number].min(timed(&addresses, footprint));
     }
 
@@ -115,7 +116,8 @@ impl Runner {
 
     /// Makes a turn for its effects only.
     pub(crate) fn walk(&self, calls: &[u32], footprint: Option<&Footprint>) {
-        let addresses: Vec<usize> = calls.iter().map(|&index| self.placed.addresses[index as usize]).collect();
+        let addresses: Vec<usize> =
+            calls.iter().map(|&index| self.placed.addresses[index as usize]).collect();
         once(&addresses, footprint);
     }
 }

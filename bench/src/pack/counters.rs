@@ -7,8 +7,12 @@ use rustix::io::{Errno, read};
 
 /// `PERF_TYPE_HW_CACHE` of `linux/perf_event.h`.
 const TYPE_CACHE: u32 = 3;
-/// Instruction TLB (4), read (0 << 8), miss (1 << 16).
+/// Instruction TLB (4), read (0 << 8), miss (1 << 16). On AMD's processors, misses of both levels.
 const ITLB_READ_MISS: u64 = 4 | 1 << 16;
+/// `PERF_TYPE_RAW`
+const TYPE_RAW: u32 = 4;
+/// L1 ITLB misses that the second level had: PMCx084 of AMD's Processor Programming References for family 17h and later.
+const AMD_L1_MISS_L2_HIT: u64 = 0x84;
 /// `exclude_kernel` and `exclude_hv`: bits 5 and 6 of the flags. What unprivileged processes may count.
 const USER_ONLY: u64 = 1 << 5 | 1 << 6;
 /// `PERF_FLAG_FD_CLOEXEC`
@@ -52,6 +56,18 @@ impl Counter {
             };
             format!("{}: {why} ({error})", Self::EVENT)
         })
+    }
+
+    /// Fetches that the first level missed and the second had, where the processor is known to count them.
+    pub(crate) fn second_level_hits() -> Option<Self> {
+        let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        let field = |name| {
+            let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim_start().strip_prefix(':')?.trim())
+        };
+        let family: u32 = field("cpu family")?.parse().ok()?;
+        let known = field("vendor_id")? == "AuthenticAMD" && family >= 0x17;
+        known.then(|| Self::open(TYPE_RAW, AMD_L1_MISS_L2_HIT).ok())?
     }
 
     fn open(kind: u32, config: u64) -> Result<Self, Errno> {

@@ -13,7 +13,6 @@ use super::programs::{Code, buffer};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use skep_text::{Arena, Config, Text};
 use std::ffi::c_void;
-use std::ops::Range;
 use std::ptr;
 
 const PAGE: usize = 4096;
@@ -44,9 +43,9 @@ impl Layout {
 pub(crate) struct Placed {
     /// Their addresses, in the order of the codes.
     pub(crate) addresses: Vec<usize>,
-    /// Bytes of memory that they take, as the kernel counts.
+    /// Bytes of memory that they take: whole pages, or what the arena has memory for.
     pub(crate) memory: u64,
-    /// Bytes of that on huge pages.
+    /// Bytes of that on huge pages, as the kernel says.
     pub(crate) huge: u64,
     /// What keeps the addresses valid.
     _held: Held,
@@ -124,8 +123,9 @@ fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String>
         texts.push(text);
     }
     settle(&arena, huge);
-    let Memory { resident, huge } = memory(&arena.range())?;
-    Ok(Placed { addresses, memory: resident, huge, _held: Held::Packs { _texts: texts, _arena: arena } })
+    let occupancy = arena.occupancy();
+    let (memory, huge) = (occupancy.mapped_bytes as u64, occupancy.huge_bytes.unwrap_or(0));
+    Ok(Placed { addresses, memory, huge, _held: Held::Packs { _texts: texts, _arena: arena } })
 }
 
 fn config(_huge: bool) -> Config {
@@ -139,41 +139,6 @@ fn install(arena: &Arena, code: &[u8]) -> Result<Text, String> {
     let mut draft = arena.draft(code.len()).map_err(|error| error.to_string())?;
     draft.bytes_mut().copy_from_slice(code);
     draft.finalize().map_err(|error| error.to_string())
-}
-
-/// What the kernel says of the mappings within a range.
-#[derive(Debug, PartialEq, Eq)]
-struct Memory {
-    resident: u64,
-    huge: u64,
-}
-
-/// Resident bytes in the range, which holds mappings of one arena only, by `/proc/self/smaps` (proc_pid_smaps(5)).
-fn memory(range: &Range<usize>) -> Result<Memory, String> {
-    let smaps =
-        std::fs::read_to_string("/proc/self/smaps").map_err(|error| format!("/proc/self/smaps: {error}"))?;
-    Ok(memory_in(&smaps, range))
-}
-
-fn memory_in(smaps: &str, range: &Range<usize>) -> Memory {
-    let mut memory = Memory { resident: 0, huge: 0 };
-    let mut ours = false;
-    for line in smaps.lines() {
-        let mut words = line.split_whitespace();
-        let Some(first) = words.next() else { continue };
-        if let Some((start, end)) = first.split_once('-') {
-            let address = |text| usize::from_str_radix(text, 16).unwrap_or(0);
-            ours = range.start <= address(start) && address(end) <= range.end;
-        } else if ours {
-            let kib: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-            match first {
-                "Rss:" => memory.resident += kib * 1024,
-                "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:" => memory.huge += kib * 1024,
-                _ => {}
-            }
-        }
-    }
-    memory
 }
 
 /// A page of code.
@@ -241,12 +206,5 @@ mod tests {
         };
         assert_eq!(lines(Layout::Page), 1);
         assert!(lines(Layout::Coloured) > 55);
-    }
-
-    #[test]
-    fn memory_counts_what_lies_in_the_range_and_nothing_else() {
-        let smaps = "1000-3000 r-xp 00000000 00:00 0\nRss:                   8 kB\nShmemPmdMapped:  4 kB\n\
-                     5000-6000 r-xp 00000000 00:00 0\nRss:                   4 kB\n";
-        assert_eq!(memory_in(smaps, &(0x1000..0x4000)), Memory { resident: 8192, huge: 4096 });
     }
 }

@@ -22,12 +22,14 @@ pub(super) fn targets(rows: &[Row], model: &Model) -> Vec<Target> {
     let mut targets = Vec::new();
     let wanted = [(160, "none", 20.0), (2000, "none", 45.0), (8000, "none", 45.0), (160, "large", 40.0)];
     for (n, footprint, wanted) in wanted {
-        let row = rows.iter().find(|row| {
-            (row.n, row.size, row.order, row.footprint) == (n, 150, "random", footprint)
-        });
+        let row = rows
+            .iter()
+            .find(|row| (row.n, row.size, row.order, row.footprint) == (n, 150, "random", footprint));
         let Some(row) = row else { continue };
         let between = if footprint == "large" { ", between footprint calls" } else { "" };
-        let what = |pack| format!("per cent less time a call, {n} programs of 150 bytes, random order{between}, {pack}");
+        let what = |pack| {
+            format!("per cent less time a call, {n} programs of 150 bytes, random order{between}, {pack}")
+        };
         if let Some(ns) = row.ns_pack2m {
             targets.push(at_least(what("huge packs"), wanted, less(ns, row.ns_page)));
         }
@@ -35,7 +37,8 @@ pub(super) fn targets(rows: &[Row], model: &Model) -> Vec<Target> {
     }
     for processor in &model.processors {
         for layout in processor.layouts.iter().filter(|layout| layout.layout != "page") {
-            let what = format!("per cent fewer L1 iTLB misses, modelled, {}, {}", processor.name, layout.layout);
+            let what =
+                format!("per cent fewer L1 iTLB misses, modelled, {}, {}", processor.name, layout.layout);
             targets.push(at_least(what, 60.0, -layout.l1_change_percent));
         }
     }
@@ -44,7 +47,8 @@ pub(super) fn targets(rows: &[Row], model: &Model) -> Vec<Target> {
     for row in rows {
         if row.n == most && row.order == "random" && row.footprint == "none" {
             let measured = row.memory_per_code_byte.pack4k;
-            let what = format!("bytes of memory a byte of code, {most} programs of {} bytes, 4 KiB packs", row.size);
+            let what =
+                format!("bytes of memory a byte of code, {most} programs of {} bytes, 4 KiB packs", row.size);
             targets.push(Target { what, wanted: 1.10, measured, met: measured <= 1.10 });
         }
     }

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output;
 use skep_bench::itlb::Model;
-use skep_bench::pack::{self, Report};
+use skep_bench::pack::{self, ByLayout, Report};
 use std::fmt::{self, Write};
 
 #[derive(clap::Args)]
@@ -73,15 +73,21 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     }
     match (&report.counters, &report.counters_missing) {
         (Some(event), _) => {
-            writeln!(out, "\n{event} a call")?;
+            writeln!(out, "\n{event} a call, what is between included; in brackets those that only the first level missed")?;
+            writeln!(
+                out,
+                "{:>5} {:>5}  {:<12}{:<10}{:>17}{:>17}{:>17}",
+                "n", "size", "order", "footprint", "page", "4 KiB", "2 MiB"
+            )?;
             for row in &report.rows {
-                if let Some(misses) = row.itlb_misses_per_call {
-                    writeln!(
-                        out,
-                        "{:>5} {:>5}  {:<12}{:<10}{:>9.3}{:>19.3}{:>9.3}",
-                        row.n, row.size, row.order, row.footprint, misses.page, misses.pack4k, misses.pack2m
-                    )?;
+                let Some(all) = row.itlb_misses_per_call else { continue };
+                let first = row.itlb_l1_misses_per_call;
+                write!(out, "{:>5} {:>5}  {:<12}{:<10}", row.n, row.size, row.order, row.footprint)?;
+                for of in [|by: ByLayout| by.page, |by: ByLayout| by.pack4k, |by: ByLayout| by.pack2m] {
+                    let first = first.map_or_else(String::new, |by| format!(" ({:.3})", of(by)));
+                    write!(out, "{:>17}", format!("{:.3}{first}", of(all)))?;
                 }
+                writeln!(out)?;
             }
         }
         (None, Some(reason)) => writeln!(out, "\nno counters: {reason}")?,

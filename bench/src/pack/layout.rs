@@ -110,7 +110,7 @@ fn pages(codes: &[Code], offset: impl Fn(usize) -> usize) -> Result<Placed, Stri
 }
 
 fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String> {
-    let arena = Arena::new(config(huge)).map_err(|error| error.to_string())?;
+    let arena = Arena::new(Config::new().huge(huge)).map_err(|error| error.to_string())?;
     let mut texts = Vec::with_capacity(codes.len() + 1);
     if placement > 0 {
         let first = vec![codes[0].bytes[0]; placement * 96];
@@ -122,18 +122,15 @@ fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String>
         addresses.push(text.address());
         texts.push(text);
     }
-    settle(&arena, huge);
+    if huge {
+        // Refused where the system has no huge pages: the occupancy says so, and the row has no time for them.
+        let _ = arena.promote();
+    }
     let occupancy = arena.occupancy();
     let (memory, huge) = (occupancy.mapped_bytes as u64, occupancy.huge_bytes.unwrap_or(0));
     Ok(Placed { addresses, memory, huge, _held: Held::Packs { _texts: texts, _arena: arena } })
 }
 
-fn config(_huge: bool) -> Config {
-    Config::new()
-}
-
-/// Waits until the arena has what it was asked for.
-fn settle(_arena: &Arena, _huge: bool) {}
 
 fn install(arena: &Arena, code: &[u8]) -> Result<Text, String> {
     let mut draft = arena.draft(code.len()).map_err(|error| error.to_string())?;

@@ -3,6 +3,7 @@
 
 mod exec;
 mod pack;
+mod poke;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -13,6 +14,8 @@ pub(crate) enum Bench {
     Exec(exec::Exec),
     /// Many programs on a page each, in packs, and in packs on huge pages.
     Pack(pack::Pack),
+    /// Changing branches in code that runs: what it costs, and whether it is ever seen half done.
+    Poke(poke::Poke),
 }
 
 /// Runs the command.
@@ -20,5 +23,6 @@ pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
     match bench {
         Bench::Exec(args) => exec::main(args),
         Bench::Pack(args) => pack::main(args),
+        Bench::Poke(args) => poke::main(args),
     }
 }

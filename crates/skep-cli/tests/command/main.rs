@@ -1,5 +1,6 @@
 //! The command as scripts and people meet it: what it prints, and the status it ends with.
 
+mod bench_pack;
 mod conformance;
 mod refusals;
 mod runs;

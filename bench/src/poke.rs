@@ -75,9 +75,9 @@ pub struct Row {
     pub ns_before_barrier: f64,
     /// The same, the median.
     pub ns_before_barrier_median: f64,
-    /// Nanoseconds of beginning a batch and of its barrier: the batch less its pokes, the best of the rounds.
+    /// Nanoseconds of beginning a batch and of its barrier: the best batch less its pokes at their best.
     pub ns_barrier: f64,
-    /// The same, the median.
+    /// The same of the medians.
     pub ns_barrier_median: f64,
     /// Nanoseconds a poke, its share of the barrier included, the best of the rounds.
     pub ns_per_poke: f64,
@@ -161,7 +161,6 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, options: Options) -> 
 #[derive(Default)]
 struct Times {
     before: Vec<f64>,
-    barrier: Vec<f64>,
     whole: Vec<f64>,
 }
 
@@ -188,26 +187,26 @@ impl Times {
         }
         let batch = started.elapsed().as_nanos() as f64 / WHOLE as f64;
         self.before.push(before);
-        self.barrier.push((batch - before * sites.len() as f64).max(0.0));
         self.whole.push(batch / sites.len() as f64);
         Ok(())
     }
 
     fn row(mut self, backing: &'static str, busy: bool, sites: usize) -> Row {
-        for times in [&mut self.before, &mut self.barrier, &mut self.whole] {
+        for times in [&mut self.before, &mut self.whole] {
             times.sort_by(f64::total_cmp);
         }
-        let median = |times: &[f64]| times[times.len() / 2];
+        let middle = self.before.len() / 2;
+        let barrier = |at: usize| ((self.whole[at] - self.before[at]) * sites as f64).max(0.0);
         Row {
             backing,
             sites,
             neighbour: if busy { "busy" } else { "idle" },
             ns_before_barrier: self.before[0],
-            ns_before_barrier_median: median(&self.before),
-            ns_barrier: self.barrier[0],
-            ns_barrier_median: median(&self.barrier),
+            ns_before_barrier_median: self.before[middle],
+            ns_barrier: barrier(0),
+            ns_barrier_median: barrier(middle),
             ns_per_poke: self.whole[0],
-            ns_per_poke_median: median(&self.whole),
+            ns_per_poke_median: self.whole[middle],
         }
     }
 }

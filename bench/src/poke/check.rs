@@ -1,13 +1,14 @@
 //! Torn or stale: a thread calls a function while another pokes its branch.
 //!
 //! ```text
-//!   poker   started = n | poke | barrier | finished = n |  a while of nothing  | started = n + 1 ...
+//!   poker   started = n | pokes | barrier | finished = n |  a while of nothing  | started = n + 1 ...
 //!   caller       before = finished | call | after = started
 //! ```
 //!
 //! *Torn* is a call that came out anywhere but at one of the two targets. *Stale* is a call during which no batch was
 //! under way (`before` equals `after`) and which nevertheless came out elsewhere than the batch had sent it: all such
-//! calls are judged, and the poker leaves a while between batches, of changing length, so that there are many.
+//! calls are judged, and the poker leaves a while between batches, of changing length, so that there are many. A batch
+//! pokes the branch to and fro a changing number of times, so that calls meet as many pokes as barriers allow.
 
 use super::site::{Site, VALUES};
 use crate::random::Random;
@@ -26,8 +27,10 @@ pub struct Check {
     pub calls: u64,
     /// Calls with no batch under way, of which exactly one result is right.
     pub judged: u64,
-    /// Pokes made meanwhile, each finished by a barrier.
+    /// Pokes made meanwhile.
     pub pokes: u64,
+    /// Batches that they were made in, each finished by a barrier.
+    pub batches: u64,
     /// Calls that came out at neither target. Must be 0.
     pub torn: u64,
     /// Calls that came out where an older batch had sent them. Must be 0.
@@ -35,6 +38,9 @@ pub struct Check {
     /// How long it took.
     pub seconds: f64,
 }
+
+/// A batch pokes at most twice so often.
+const MOST: usize = 64;
 
 /// Makes that many calls against pokes.
 pub(super) fn run(arena: &Arena, backing: &'static str, calls: u64) -> Result<Check, String> {
@@ -46,14 +52,19 @@ pub(super) fn run(arena: &Arena, backing: &'static str, calls: u64) -> Result<Ch
     let (poker, (judged, torn, stale)) = thread::scope(|scope| {
         let poker = scope.spawn(|| {
             let mut random = Random(1);
-            let mut number = 0u64;
+            let (mut number, mut made) = (0u64, 0u64);
             // Pairs with the store after the calls, but publishes nothing.
             while !over.load(Ordering::Relaxed) {
                 number += 1;
                 // Before the poke: a caller that came out where it leads finds this number. Pairs with `after`.
                 started.store(number, Ordering::SeqCst);
                 let mut pokes = arena.pokes()?;
-                site.poke(&mut pokes, (number % 2) as usize)?;
+                let times = 1 + 2 * random.below(MOST) as u64;
+                for time in 0..times {
+                    // An odd number of times, so that the last one is the batch's own.
+                    site.poke(&mut pokes, ((number + time) % 2) as usize)?;
+                }
+                made += times;
                 pokes.finish()?;
                 // After the barrier: a caller that finds this number must see the poke. Pairs with `before`.
                 finished.store(number, Ordering::SeqCst);
@@ -61,17 +72,17 @@ pub(super) fn run(arena: &Arena, backing: &'static str, calls: u64) -> Result<Ch
                     std::hint::spin_loop();
                 }
             }
-            Ok::<_, skep_text::Error>(number)
+            Ok::<_, skep_text::Error>((made, number))
         });
         let counts = call(&site, calls, &started, &finished);
         over.store(true, Ordering::Relaxed);
         (poker.join(), counts)
     });
-    let pokes = match poker {
+    let (pokes, batches) = match poker {
         Ok(result) => result.map_err(|error| error.to_string())?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    Ok(Check { backing, calls, judged, pokes, torn, stale, seconds: clock.elapsed().as_secs_f64() })
+    Ok(Check { backing, calls, judged, pokes, batches, torn, stale, seconds: clock.elapsed().as_secs_f64() })
 }
 
 /// Calls judged, torn and stale.

@@ -82,8 +82,8 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     for check in &report.checks {
         writeln!(
             out,
-            "{}: {} calls against {} pokes in {:.1} s: {} torn, {} stale ({} calls had one right result)",
-            check.backing, check.calls, check.pokes, check.seconds, check.torn, check.stale, check.judged
+            "{}: {} calls against {} pokes in {} batches, {:.1} s: {} torn, {} stale ({} calls had one right result)",
+            check.backing, check.calls, check.pokes, check.batches, check.seconds, check.torn, check.stale, check.judged
         )?;
     }
     for refused in &report.refused {

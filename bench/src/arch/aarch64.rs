@@ -12,8 +12,7 @@ pub(crate) fn mixtures() -> Vec<usize> {
     let bytes = DISTANCES.map(|distance| (distance / 4 + 1).to_le_bytes());
     (1..7)
         .map(|choice: usize| {
-            let words: usize =
-                (0..3).map(|at| usize::from(bytes[choice >> at & 1][at]) << (8 * at)).sum();
+            let words: usize = (0..3).map(|at| usize::from(bytes[choice >> at & 1][at]) << (8 * at)).sum();
             words * 4 - 4
         })
         .collect()

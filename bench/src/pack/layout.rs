@@ -131,7 +131,6 @@ fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String>
     Ok(Placed { addresses, memory, huge, _held: Held::Packs { _texts: texts, _arena: arena } })
 }
 
-
 fn install(arena: &Arena, code: &[u8]) -> Result<Text, String> {
     let mut draft = arena.draft(code.len()).map_err(|error| error.to_string())?;
     draft.bytes_mut().copy_from_slice(code);

@@ -51,7 +51,17 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     writeln!(
         out,
         "\n{:>5} {:>5}  {:<12}{:<10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>12}{:>12}",
-        "n", "size", "order", "footprint", "page", "coloured", "4 KiB", "2 MiB", "change", "B/program", "B/code byte"
+        "n",
+        "size",
+        "order",
+        "footprint",
+        "page",
+        "coloured",
+        "4 KiB",
+        "2 MiB",
+        "change",
+        "B/program",
+        "B/code byte"
     )?;
     for row in &report.rows {
         let best = row.ns_pack2m.unwrap_or(row.ns_pack4k);
@@ -73,7 +83,10 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     }
     match (&report.counters, &report.counters_missing) {
         (Some(event), _) => {
-            writeln!(out, "\n{event} a call, what is between included; in brackets those that only the first level missed")?;
+            writeln!(
+                out,
+                "\n{event} a call, what is between included; in brackets those that only the first level missed"
+            )?;
             writeln!(
                 out,
                 "{:>5} {:>5}  {:<12}{:<10}{:>17}{:>17}{:>17}",
@@ -109,8 +122,11 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
 }
 
 fn model(out: &mut String, model: &Model) -> fmt::Result {
-    writeln!(out, "\nmodelled instruction TLBs, the published experiment's shape (published: misses {:.2} % a second, walks {:.2} %)",
-        model.published.misses_change_percent, model.published.walks_change_percent)?;
+    writeln!(
+        out,
+        "\nmodelled instruction TLBs, the published experiment's shape (published: misses {:.2} % a second, walks {:.2} %)",
+        model.published.misses_change_percent, model.published.walks_change_percent
+    )?;
     for processor in &model.processors {
         for layout in &processor.layouts {
             writeln!(

@@ -55,11 +55,7 @@ pub(crate) fn main(args: &Poke) -> Result<(), Failure> {
 
 fn told(report: &Report) -> Result<String, fmt::Error> {
     let mut out = String::new();
-    writeln!(
-        out,
-        "{} ({}), ns, best of {} rounds and (median)\n",
-        report.cpu, report.arch, report.rounds
-    )?;
+    writeln!(out, "{} ({}), ns, best of {} rounds and (median)\n", report.cpu, report.arch, report.rounds)?;
     writeln!(
         out,
         "{:<12}{:>6}  {:<10}{:>24}{:>24}{:>24}",
@@ -83,7 +79,14 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
         writeln!(
             out,
             "{}: {} calls against {} pokes in {} batches, {:.1} s: {} torn, {} stale ({} calls had one right result)",
-            check.backing, check.calls, check.pokes, check.batches, check.seconds, check.torn, check.stale, check.judged
+            check.backing,
+            check.calls,
+            check.pokes,
+            check.batches,
+            check.seconds,
+            check.torn,
+            check.stale,
+            check.judged
         )?;
     }
     for refused in &report.refused {
@@ -92,7 +95,11 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     writeln!(out, "\naims")?;
     for target in &report.targets {
         let met = if target.met { "met" } else { "MISSED" };
-        writeln!(out, "  {met:<7}{:>8.2} of at most {:>6.2} {}", target.measured, target.wanted, target.what)?;
+        writeln!(
+            out,
+            "  {met:<7}{:>8.2} of at most {:>6.2} {}",
+            target.measured, target.wanted, target.what
+        )?;
     }
     Ok(out)
 }

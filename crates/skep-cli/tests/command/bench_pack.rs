@@ -55,7 +55,10 @@ fn bench_poke_times_every_batch_and_sees_nothing_torn_or_stale() {
     for row in report["rows"].as_array().unwrap() {
         assert!([1, 16, 64].contains(&row["sites"].as_u64().unwrap()));
         assert!(row["ns_before_barrier"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(row["ns_per_poke"].as_f64().unwrap() > 0.0 && row["ns_barrier"].as_f64().unwrap() >= 0.0, "{row}");
+        assert!(
+            row["ns_per_poke"].as_f64().unwrap() > 0.0 && row["ns_barrier"].as_f64().unwrap() >= 0.0,
+            "{row}"
+        );
     }
     for check in report["checks"].as_array().unwrap() {
         assert_eq!((&check["torn"], &check["stale"]), (&0.into(), &0.into()), "{check}");

@@ -206,7 +206,7 @@ impl Case<'_> {
             ByLayout { page: of(Layout::Page), pack4k: of(Layout::Pack4k), pack2m: of(Layout::Pack2m) }
         };
         let huge = of(Layout::Pack2m).iter().all(|runner| runner.placed.huge > 0);
-        let misses = |counter: &Counter| {
+        let misses = |counter: &Counter| -> ByLayout {
             let calls = turns[0].len() as f64;
             let of = |layout| {
                 mean(of(layout), |runner| {
@@ -227,8 +227,8 @@ impl Case<'_> {
             ns_pack2m: huge.then(|| ns(Layout::Pack2m)),
             bytes_per_program: memory(n),
             memory_per_code_byte: memory(code),
-            itlb_misses_per_call: counters.all.as_ref().ok().map(|counter| misses(counter)),
-            itlb_l1_misses_per_call: counters.first_level.as_ref().map(|counter| misses(counter)),
+            itlb_misses_per_call: counters.all.as_ref().ok().map(misses),
+            itlb_l1_misses_per_call: counters.first_level.as_ref().map(misses),
         })
     }
 }

@@ -97,6 +97,8 @@ pub struct Row {
     pub ns_pack4k: f64,
     /// In packs on huge pages; `None` where the system gave none.
     pub ns_pack2m: Option<f64>,
+    /// Why it gave none.
+    pub huge_refused: Option<String>,
     /// ByLayout of a program.
     pub bytes_per_program: ByLayout,
     /// Bytes of memory for each byte of code.
@@ -205,7 +207,7 @@ impl Case<'_> {
             let of = |layout| mean(of(layout), |runner| runner.placed.memory as f64) / by as f64;
             ByLayout { page: of(Layout::Page), pack4k: of(Layout::Pack4k), pack2m: of(Layout::Pack2m) }
         };
-        let huge = of(Layout::Pack2m).iter().all(|runner| runner.placed.huge > 0);
+        let huge_refused = of(Layout::Pack2m).iter().find_map(|runner| runner.placed.refused.clone());
         let misses = |counter: &Counter| -> ByLayout {
             let calls = turns[0].len() as f64;
             let of = |layout| {
@@ -224,7 +226,8 @@ impl Case<'_> {
             ns_page: ns(Layout::Page),
             ns_page_coloured: ns(Layout::Coloured),
             ns_pack4k: ns(Layout::Pack4k),
-            ns_pack2m: huge.then(|| ns(Layout::Pack2m)),
+            ns_pack2m: huge_refused.is_none().then(|| ns(Layout::Pack2m)),
+            huge_refused,
             bytes_per_program: memory(n),
             memory_per_code_byte: memory(code),
             itlb_misses_per_call: counters.all.as_ref().ok().map(misses),

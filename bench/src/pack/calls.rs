@@ -14,8 +14,9 @@ use super::programs::{self, buffer};
 use crate::random::Random;
 use std::time::{Duration, Instant};
 
-/// Functions of the footprint, each on a page of its own.
-pub(crate) const FOOTPRINT_PAGES: usize = 512;
+/// Functions of the footprint, each on a page of its own: twice as many as the second level of Zen's instruction TLB
+/// has entries. With just as many, whether they fit would be a matter of luck with their physical addresses.
+pub(crate) const FOOTPRINT_PAGES: usize = 1024;
 /// How many of them are called between two programs.
 pub(crate) const STEPS: usize = 4;
 /// Calls in a turn, at least.
@@ -77,7 +78,7 @@ impl Footprint {
         let codes = programs::compile(FOOTPRINT_PAGES, 100)?;
         let functions = layout::place(&codes, Layout::Coloured, 0)?;
         let empty = layout::place(&[programs::empty()?], Layout::Page, 0)?;
-        let mut random = Random(512);
+        let mut random = Random(1024);
         let mut walk = Vec::new();
         for _ in 0..8 {
             let mut once = functions.addresses.clone();

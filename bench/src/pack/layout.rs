@@ -11,9 +11,10 @@
 
 use super::programs::{Code, buffer};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use skep_text::{Arena, Config, Text};
+use skep_text::{Arena, Config, PACK_BYTES, Text};
 use std::ffi::c_void;
-use std::ptr;
+use std::time::Duration;
+use std::{ptr, thread};
 
 const PAGE: usize = 4096;
 /// Cache lines of 64 bytes that coloured programs begin at, in turns: those of an L1 way of 4 KiB.
@@ -45,8 +46,8 @@ pub(crate) struct Placed {
     pub(crate) addresses: Vec<usize>,
     /// Bytes of memory that they take: whole pages, or what the arena has memory for.
     pub(crate) memory: u64,
-    /// Bytes of that on huge pages, as the kernel says.
-    pub(crate) huge: u64,
+    /// Why packs that should be on huge pages are not.
+    pub(crate) refused: Option<String>,
     /// What keeps the addresses valid.
     _held: Held,
 }
@@ -106,7 +107,7 @@ fn pages(codes: &[Code], offset: impl Fn(usize) -> usize) -> Result<Placed, Stri
         pages.push(page);
     }
     let memory = (codes.len() * PAGE) as u64;
-    Ok(Placed { addresses, memory, huge: 0, _held: Held::Pages { _pages: pages } })
+    Ok(Placed { addresses, memory, refused: None, _held: Held::Pages { _pages: pages } })
 }
 
 fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String> {
@@ -122,13 +123,29 @@ fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String>
         addresses.push(text.address());
         texts.push(text);
     }
-    if huge {
-        // Refused where the system has no huge pages: the occupancy says so, and the row has no time for them.
-        let _ = arena.promote();
-    }
+    let refused = if huge { promoted(&arena) } else { None };
     let occupancy = arena.occupancy();
-    let (memory, huge) = (occupancy.mapped_bytes as u64, occupancy.huge_bytes.unwrap_or(0));
-    Ok(Placed { addresses, memory, huge, _held: Held::Packs { _texts: texts, _arena: arena } })
+    let memory = occupancy.mapped_bytes as u64;
+    Ok(Placed { addresses, memory, refused, _held: Held::Packs { _texts: texts, _arena: arena } })
+}
+
+/// Makes huge pages of all packs; why not, where they are none. The kernel refuses for a moment whose pages it is moving
+/// or has not taken in yet, so it is asked more than once.
+fn promoted(arena: &Arena) -> Option<String> {
+    let mut refused = None;
+    for _ in 0..20 {
+        let result = arena.promote();
+        let occupancy = arena.occupancy();
+        if occupancy.huge_bytes.is_some_and(|huge| huge >= occupancy.packs as u64 * PACK_BYTES as u64) {
+            return None;
+        }
+        refused = match result {
+            Err(error) => Some(error.to_string()),
+            Ok(_) => Some(occupancy.huge_refused.unwrap_or_else(|| "the kernel maps small pages".to_owned())),
+        };
+        thread::sleep(Duration::from_millis(5));
+    }
+    refused
 }
 
 fn install(arena: &Arena, code: &[u8]) -> Result<Text, String> {

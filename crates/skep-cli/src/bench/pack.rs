@@ -81,6 +81,9 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
             row.memory_per_code_byte.pack4k,
         )?;
     }
+    if let Some(reason) = report.rows.iter().find_map(|row| row.huge_refused.as_ref()) {
+        writeln!(out, "\nno huge pages in some rows: {reason}")?;
+    }
     match (&report.counters, &report.counters_missing) {
         (Some(event), _) => {
             writeln!(

@@ -15,7 +15,7 @@ use crate::pack::Target;
 use serde::Serialize;
 use site::Site;
 use skep_text::{Arena, Backing, Config};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -27,6 +27,9 @@ pub const BATCHES: [usize; 3] = [1, 16, 64];
 const POKES: usize = 512;
 /// Whole batches that are timed together.
 const WHOLE: usize = 8;
+/// Rounds that are tried for each that is wanted, where a busy neighbour does not run because something else does. After
+/// that all are kept.
+const ATTEMPTS: u32 = 100;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +133,7 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, options: Options) -> 
     let most = BATCHES.into_iter().max().unwrap_or(1);
     let sites = (0..most).map(|_| Site::small(arena)).collect::<Result<Vec<_>, _>>()?;
     let over = AtomicBool::new(false);
+    let laps = AtomicU64::new(0);
     thread::scope(|scope| {
         let neighbour = scope.spawn(|| {
             // Nothing is published by it; it says only that it is over.
@@ -137,6 +141,8 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, options: Options) -> 
                 if busy {
                     for site in &sites {
                         std::hint::black_box(site.call());
+                        // Only shows that this thread runs.
+                        laps.fetch_add(1, Ordering::Relaxed);
                     }
                 } else {
                     thread::park();
@@ -146,8 +152,11 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, options: Options) -> 
         let rows = BATCHES.map(|count| {
             let sites = &sites[..count];
             let mut times = Times::default();
-            for _ in 0..options.rounds {
-                times.round(arena, sites).map_err(|error| error.to_string())?;
+            let mut attempts = options.rounds.saturating_mul(ATTEMPTS);
+            while times.whole.len() < options.rounds as usize {
+                attempts = attempts.saturating_sub(1);
+                let running = || !busy || attempts == 0 || runs(&laps);
+                times.round(arena, sites, running).map_err(|error| error.to_string())?;
             }
             Ok(times.row(backing, busy, count))
         });
@@ -155,6 +164,19 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, options: Options) -> 
         neighbour.thread().unpark();
         rows.into_iter().collect()
     })
+}
+
+/// Whether the thread that counts its laps runs at this moment, on another CPU.
+fn runs(laps: &AtomicU64) -> bool {
+    let before = laps.load(Ordering::Relaxed);
+    for _ in 0..1000 {
+        if laps.load(Ordering::Relaxed) != before {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    thread::yield_now();
+    false
 }
 
 /// Nanoseconds of each round.
@@ -165,7 +187,16 @@ struct Times {
 }
 
 impl Times {
-    fn round(&mut self, arena: &Arena, sites: &[Site]) -> Result<(), skep_text::Error> {
+    /// Times a round, and keeps it if the neighbour was running before and after.
+    fn round(
+        &mut self,
+        arena: &Arena,
+        sites: &[Site],
+        running: impl Fn() -> bool,
+    ) -> Result<(), skep_text::Error> {
+        if !running() {
+            return Ok(());
+        }
         let repeat = POKES / sites.len();
         let mut pokes = arena.pokes()?;
         let started = Instant::now();
@@ -186,6 +217,9 @@ impl Times {
             pokes.finish()?;
         }
         let batch = started.elapsed().as_nanos() as f64 / WHOLE as f64;
+        if !running() {
+            return Ok(());
+        }
         self.before.push(before);
         self.whole.push(batch / sites.len() as f64);
         Ok(())

@@ -5,7 +5,12 @@
 //! a cache line can take 1.7 times as long, so each engine gets its code at several places, and both the best
 //! and the worst of them are reported.
 
+mod arch;
 mod engines;
 pub mod exec;
+pub mod itlb;
 pub mod load;
+pub mod pack;
+pub mod poke;
 mod programs;
+mod random;

@@ -6,8 +6,6 @@
 
 #[cfg(feature = "bench")]
 mod bench;
-#[cfg(feature = "bench")]
-mod bench_load;
 mod capture;
 mod conformance;
 mod dump;

@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::fault::Faults;
 use crate::occupancy::{Occupancy, Span, SpanState};
 use crate::pack::{Kind, Pack, Resolved, resolve};
-use crate::place::Place;
+use crate::place::{Memory, Place};
 use crate::range::Reservation;
 use crate::reclaim::{Retirement, Total};
 use crate::seen::{Missed, Seen};
@@ -96,6 +96,7 @@ impl Arena {
             chunks: Chunks::new(),
             slots: (0..slots).map(|_| Slot::Free).collect(),
             counts: Counts::default(),
+            stuck: Vec::new(),
             mapped: pack.populated(),
             fresh: 1,
         };
@@ -211,8 +212,11 @@ impl Arena {
     }
 
     /// What every byte of the packs is, in order of address within each pack. Texts with memory of their own are not
-    /// among it.
+    /// among it. In a forked child, which owns none of the memory, it is empty.
     pub fn map(&self) -> Vec<Span> {
+        if !self.shared.domain.is_original() {
+            return Vec::new();
+        }
         let (waiting, nothing_is_freed) = self.shared.retirement.addresses();
         let state = self.shared.lock_state();
         let span = |(chunk, count, run): (u32, u32, chunks::State)| {
@@ -239,8 +243,12 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] with what the system refused; the pack stays as it was, on small pages.
+    /// [`Error::System`] with what the system refused; the pack stays as it was, on small pages. [`Error::Limit`] when
+    /// there is not to be so much memory; [`Error::Forked`] in a forked child.
     pub fn promote(&self) -> Result<usize, Error> {
+        if !self.shared.domain.is_original() {
+            return Err(Error::Forked);
+        }
         self.shared.promote_all()
     }
 
@@ -313,6 +321,8 @@ pub(crate) struct State {
     pub(crate) chunks: Chunks,
     pub(crate) slots: Vec<Slot>,
     pub(crate) counts: Counts,
+    /// Memory of long texts that the system would not unmap.
+    pub(crate) stuck: Vec<Pack>,
     mapped: usize,
     /// Slots from this one on have never been mapped.
     fresh: usize,
@@ -530,16 +540,23 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let original = self.domain.is_original();
+        if self.domain.is_original() {
+            // The executable views go with the reservation; so nothing needs to be mapped over them.
+            return;
+        }
+        // In a forked child the addresses of the parent's aliases may be somebody else's.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for slot in state.slots.drain(..) {
-            match slot {
-                // The executable views go with the reservation; so nothing needs to be mapped over them.
-                Slot::Pack(PackSlot { pack, .. }) if !original => {
-                    // A thread of the parent may share it; in this process there is only ours.
-                    let _ = Arc::into_inner(pack).map(Pack::forget);
-                }
-                Slot::Pack(_) | Slot::Free | Slot::Busy | Slot::Own => {}
+            if let Slot::Pack(PackSlot { pack, .. }) = slot {
+                // A thread of the parent may share it; in this process there is only ours.
+                let _ = Arc::into_inner(pack).map(Pack::forget);
+            }
+        }
+        state.stuck.drain(..).for_each(Pack::forget);
+        for retired in self.retirement.take_all() {
+            mem::forget(retired.probes);
+            if let Memory::Own { pack, .. } = retired.memory {
+                pack.forget();
             }
         }
     }

@@ -271,6 +271,8 @@ impl Drop for Place {
                 let filled = unsafe { writer.fill_with_traps(at, room) };
                 arch::publish([view(writer, at, room)].into_iter());
                 if filled.is_ok() {
+                    // Before the chunks are free for others, who may have probes too.
+                    drop(probes);
                     return give_back(memory);
                 }
                 // What cannot be filled with traps must not be found by others: it waits and is tried again, as if it

@@ -123,7 +123,8 @@ impl<'a> Pokes<'a> {
     /// # Errors
     ///
     /// [`Error::Misaligned`] when `offset` is no multiple of [`WORD_BYTES`], or the length is no multiple of an
-    /// instruction on aarch64; [`Error::OutOfText`] beyond the text; [`Error::WrongArena`]; [`Error::System`] when
+    /// instruction on aarch64; [`Error::OutOfText`] beyond the text; [`Error::WrongArena`]; [`Error::Forked`] in a
+    /// forked child, also for a batch that was begun before; [`Error::System`] when
     /// the memory could not be written: words before that one are replaced.
     ///
     /// # Safety
@@ -169,8 +170,8 @@ impl<'a> Pokes<'a> {
     /// # Errors
     ///
     /// [`Error::Misaligned`] where a branch could not be replaced by one store ([`BRANCH_OFFSET`]),
-    /// [`Error::OutOfReach`], [`Error::OutOfText`], [`Error::WrongArena`]; [`Error::System`] when the memory could
-    /// not be written. The old branch stays.
+    /// [`Error::OutOfReach`], [`Error::OutOfText`], [`Error::WrongArena`], [`Error::Forked`]; [`Error::System`] when
+    /// the memory could not be written. The old branch stays.
     ///
     /// # Safety
     ///
@@ -198,6 +199,10 @@ impl<'a> Pokes<'a> {
     fn check(&self, text: &Text, offset: usize, len: usize) -> Result<usize, Error> {
         if !ptr::eq(&raw const **text.place().shared(), &raw const **self.arena.shared()) {
             return Err(Error::WrongArena);
+        }
+        if !self.arena.domain().is_original() {
+            // A batch that was begun before the fork.
+            return Err(Error::Forked);
         }
         if len == 0 || offset.checked_add(len).is_none_or(|end| end > text.len()) {
             return Err(Error::OutOfText { offset, len, text: text.len() });
@@ -245,6 +250,10 @@ impl<'a> Pokes<'a> {
 
     fn flush(&mut self) -> Result<(), Error> {
         let Some(last) = self.last.take() else { return Ok(()) };
+        if !self.arena.domain().is_original() {
+            // What was stored was stored by the parent, and is for the parent to finish.
+            return Err(Error::Forked);
+        }
         let dirty = mem::take(&mut self.dirty);
         let places = dirty.iter().chain([&last]);
         arch::publish(places.map(|(writer, range)| view(*writer, range.start, range.len())));

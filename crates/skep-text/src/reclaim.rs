@@ -100,6 +100,13 @@ impl Retirement {
         (addresses, waiting)
     }
 
+    /// Takes everything out, whether or not it has passed: for the end.
+    pub(crate) fn take_all(&mut self) -> Vec<Retired> {
+        let incoming = self.incoming.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner);
+        waiting.drain(..).chain(incoming.places.drain(..)).collect()
+    }
+
     fn lock_incoming(&self) -> MutexGuard<'_, Incoming> {
         self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,7 +147,8 @@ impl Shared {
         if self.retirement.bytes() <= self.max_waiting {
             return Ok(());
         }
-        self.reclaim_now();
+        // Not `reclaim_now`: what another thread is just giving back must not be counted.
+        self.reclaim_thoroughly();
         match self.retirement.bytes() {
             bytes if bytes <= self.max_waiting => Ok(()),
             waiting => Err(Error::Waiting { waiting, limit: self.max_waiting }),
@@ -243,9 +251,9 @@ impl Shared {
         }
         let growth = self.lock_growth();
         for (slot, pack) in own {
-            // When it cannot be unmapped its slots stay busy for good, full of traps.
             if let Err(pack) = self.unmap(&growth, slot, *pack) {
-                std::mem::forget(pack);
+                // Full of traps, it keeps its slots until the arena goes.
+                self.lock_state().stuck.push(pack);
             }
         }
         if trim {

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "bench")]
 mod bench_load;
+#[cfg(feature = "bench")]
+mod bench_pack;
 mod conformance;
 mod refusals;
 mod runs;

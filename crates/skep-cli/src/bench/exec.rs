@@ -1,18 +1,9 @@
-//! `skep bench`: the benchmarks, as text for people or JSON for scripts.
+//! `skep bench exec`: running speed against other engines and native code.
 
 use crate::failure::Failure;
 use crate::output;
-use clap::Subcommand;
 use skep_bench::exec::{self, Placed, Report};
 use std::fmt::{self, Write};
-
-#[derive(Subcommand)]
-pub(crate) enum Bench {
-    /// Running speed, code size and load time against rbpf, solana-sbpf and native code.
-    Exec(Exec),
-    /// The load test: 40,945 programs verified, compiled, compared by their tags and freed.
-    Load(crate::bench_load::Load),
-}
 
 #[derive(clap::Args)]
 pub(crate) struct Exec {
@@ -28,14 +19,7 @@ pub(crate) struct Exec {
 }
 
 /// Runs the command.
-pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
-    match bench {
-        Bench::Exec(args) => exec(args),
-        Bench::Load(args) => crate::bench_load::main(args),
-    }
-}
-
-fn exec(args: &Exec) -> Result<(), Failure> {
+pub(crate) fn main(args: &Exec) -> Result<(), Failure> {
     let options = exec::Options { rounds: args.rounds, interpreter: !args.no_interpreter };
     let report = exec::run(options, |name| eprintln!("measuring {name}")).map_err(Failure::Refused)?;
     if args.json {

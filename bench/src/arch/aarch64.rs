@@ -1,0 +1,25 @@
+//! aarch64: instructions as in the Arm Architecture Reference Manual.
+
+/// One instruction that does nothing.
+pub(crate) const NOP: &[u8] = &[0x1f, 0x20, 0x03, 0xd5];
+
+/// Distances from behind a patchable branch to its two targets, in bytes. In instructions from the branch, they
+/// differ in each of the three lower bytes of the immediate, so that every mixture of the two is a distance of its own.
+pub(crate) const DISTANCES: [usize; 2] = [0x000510 * 4 - 4, 0x010a20 * 4 - 4];
+
+/// What a branch may jump to by mistake: every distance that has each byte of the one or of the other.
+pub(crate) fn mixtures() -> Vec<usize> {
+    let bytes = DISTANCES.map(|distance| (distance / 4 + 1).to_le_bytes());
+    (1..7)
+        .map(|choice: usize| {
+            let words: usize = (0..3).map(|at| usize::from(bytes[choice >> at & 1][at]) << (8 * at)).sum();
+            words * 4 - 4
+        })
+        .collect()
+}
+
+/// `movz w0, #value; ret`, for values of 16 bits.
+pub(crate) fn returns(value: u32) -> Vec<u8> {
+    let movz = 0x5280_0000 | (value & 0xffff) << 5;
+    [movz.to_le_bytes(), 0xd65f_03c0_u32.to_le_bytes()].concat()
+}

@@ -1,0 +1,24 @@
+//! x86-64: instructions as in the manuals of AMD and Intel.
+
+/// One instruction that does nothing.
+pub(crate) const NOP: &[u8] = &[0x90];
+
+/// Distances from behind a patchable branch to its two targets, in bytes. They differ in each of their three lower bytes, so
+/// that every mixture of the two is a distance of its own.
+pub(crate) const DISTANCES: [usize; 2] = [0x000140, 0x010280];
+
+/// What a branch may jump to by mistake: every distance that has each byte of the one or of the other.
+pub(crate) fn mixtures() -> Vec<usize> {
+    let bytes = DISTANCES.map(usize::to_le_bytes);
+    (1..7)
+        .map(|choice: usize| (0..3).map(|at| usize::from(bytes[choice >> at & 1][at]) << (8 * at)).sum())
+        .collect()
+}
+
+/// `mov eax, value; ret`
+pub(crate) fn returns(value: u32) -> Vec<u8> {
+    let mut code = vec![0xb8];
+    code.extend(value.to_le_bytes());
+    code.push(0xc3);
+    code
+}

@@ -1,0 +1,131 @@
+//! Torn or stale: a thread calls a function while another pokes its branch.
+//!
+//! ```text
+//!   poker   started = n | pokes | barrier | finished = n |  a while of nothing  | started = n + 1 ...
+//!   caller       before = finished | call | after = started
+//! ```
+//!
+//! *Torn* is a call that came out anywhere but at one of the two targets. *Stale* is a call during which no batch was
+//! under way (`before` equals `after`) and which nevertheless came out elsewhere than the batch had sent it: all such
+//! calls are judged, and the poker leaves a while between batches, of changing length, so that there are many. A batch
+//! pokes the branch to and fro a changing number of times, so that calls meet as many pokes as barriers allow.
+
+use super::site::{Site, VALUES};
+use crate::random::Random;
+use serde::Serialize;
+use skep_text::Arena;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// What was counted.
+#[derive(Debug, Serialize)]
+pub struct Check {
+    /// What the code memory is made of.
+    pub backing: &'static str,
+    /// Calls.
+    pub calls: u64,
+    /// Calls with no batch under way, of which exactly one result is right.
+    pub judged: u64,
+    /// Pokes made meanwhile.
+    pub pokes: u64,
+    /// Batches that they were made in, each finished by a barrier.
+    pub batches: u64,
+    /// Calls that came out at neither target. Must be 0.
+    pub torn: u64,
+    /// Calls that came out where an older batch had sent them. Must be 0.
+    pub stale: u64,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// A batch pokes at most twice so often.
+const MOST: usize = 64;
+
+/// Makes that many calls against pokes.
+pub(super) fn run(arena: &Arena, backing: &'static str, calls: u64) -> Result<Check, String> {
+    let site = Site::large(arena)?;
+    let started = AtomicU64::new(0);
+    let finished = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    let clock = Instant::now();
+    let (poker, (judged, torn, stale)) = thread::scope(|scope| {
+        let poker = scope.spawn(|| {
+            let mut random = Random(1);
+            let (mut number, mut made) = (0u64, 0u64);
+            // Pairs with the store after the calls, but publishes nothing.
+            while !over.load(Ordering::Relaxed) {
+                number += 1;
+                // Before the poke: a caller that came out where it leads finds this number. Pairs with `after`.
+                started.store(number, Ordering::SeqCst);
+                let mut pokes = arena.pokes()?;
+                let times = 1 + 2 * random.below(MOST) as u64;
+                for time in 0..times {
+                    // An odd number of times, so that the last one is the batch's own.
+                    site.poke(&mut pokes, ((number + time) % 2) as usize)?;
+                }
+                made += times;
+                pokes.finish()?;
+                // After the barrier: a caller that finds this number must see the poke. Pairs with `before`.
+                finished.store(number, Ordering::SeqCst);
+                for _ in 0..random.below(256) {
+                    std::hint::spin_loop();
+                }
+            }
+            Ok::<_, skep_text::Error>((made, number))
+        });
+        // Calls before the first batch would meet nothing. A poker that is refused is over at once.
+        while finished.load(Ordering::SeqCst) == 0 && !poker.is_finished() {
+            thread::yield_now();
+        }
+        let counts = call(&site, calls, &started, &finished);
+        over.store(true, Ordering::Relaxed);
+        (poker.join(), counts)
+    });
+    let (pokes, batches) = match poker {
+        Ok(result) => result.map_err(|error| error.to_string())?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    Ok(Check { backing, calls, judged, pokes, batches, torn, stale, seconds: clock.elapsed().as_secs_f64() })
+}
+
+/// Calls judged, torn and stale.
+fn call(site: &Site, calls: u64, started: &AtomicU64, finished: &AtomicU64) -> (u64, u64, u64) {
+    let (mut judged, mut torn, mut stale) = (0, 0, 0);
+    for _ in 0..calls {
+        let before = finished.load(Ordering::SeqCst);
+        let result = site.call();
+        let after = started.load(Ordering::SeqCst);
+        torn += u64::from(!VALUES.contains(&result));
+        if before == after {
+            judged += 1;
+            stale += u64::from(result != VALUES[(before % 2) as usize] && VALUES.contains(&result));
+        }
+    }
+    (judged, torn, stale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skep_text::Config;
+
+    #[test]
+    fn calls_against_pokes_are_never_torn_nor_stale() {
+        let arena = Arena::new(Config::new()).unwrap();
+        let check = run(&arena, "default", 300_000).unwrap();
+        assert_eq!((check.torn, check.stale), (0, 0));
+        assert!(check.pokes >= check.batches && check.batches > 0);
+    }
+
+    #[test]
+    fn a_call_that_comes_out_elsewhere_than_it_was_sent_is_counted() {
+        let arena = Arena::new(Config::new()).unwrap();
+        let site = Site::large(&arena).unwrap();
+        // The site is in its first state; a batch that would have sent it to the second counts as finished.
+        let (before, after) = (AtomicU64::new(1), AtomicU64::new(1));
+        assert_eq!(call(&site, 10, &after, &before), (10, 0, 10));
+        // While one is under way both are right.
+        assert_eq!(call(&site, 10, &AtomicU64::new(2), &before), (0, 0, 0));
+    }
+}

@@ -166,6 +166,12 @@ impl Inbox {
         state.news
     }
 
+    /// Sleeps for so long, or until there is deferred work or somebody asks; calls are no news meanwhile, and the next
+    /// turn takes them.
+    pub(crate) fn nap(&self, time: Duration) {
+        self.park(Some(time), [true; GRACES.len()]);
+    }
+
     /// Whether somebody waits for cookies larger than these.
     pub(crate) fn is_wanted(&self, passed: impl Fn(u64, usize) -> bool) -> bool {
         let state = self.lock();

@@ -4,10 +4,14 @@
 //! batch whose grace period is over. The keeper makes turns while there is anything to do:
 //!
 //! ```text
-//!            push / ask ─> wakes it                     nothing pending: sleep until woken
+//!            push / ask ─> wakes it                     nothing pending: nap 1 ms, then sleep until woken
 //!   ┌────────> turn ──> news or progress? ──> turn      readers hold something up: sleep 50 us, 100 us ... 10 ms
 //!   └── thread "skep-keeper", started by the first need; ends when the last handle is gone and all has run
 //! ```
+//!
+//! The nap is for those who queue one thing after the other: only deferred work and those who wait wake a keeper that
+//! naps; calls collect until it is over. Waking it for each cost a thread that loads and drops programs more than the
+//! programs did.
 //!
 //! Where the thread cannot be started, threads that call `call`, `defer`, `try_pass`, `synchronize` or `barrier` make the
 //! turns. The batches are then the token: who holds their lock makes the turn; whoever finds it taken goes on, for
@@ -39,6 +43,9 @@ use crate::sync::lock;
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 /// The pauses double up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long calls collect after others have run.
+const NAP: Duration = Duration::from_millis(1);
 
 pub(crate) struct Keeper {
     readers: Arc<Readers>,
@@ -241,6 +248,9 @@ impl Keeper {
             let closed = self.readers.is_closed();
             if self.turn(&mut batches) {
                 pause = SHORTEST_PAUSE;
+                if batches.is_empty() && !closed {
+                    self.inbox.nap(NAP);
+                }
                 continue;
             }
             if closed && batches.is_empty() {

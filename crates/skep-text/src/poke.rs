@@ -225,10 +225,9 @@ impl<'a> Pokes<'a> {
             let shared = self.arena.shared();
             let _poking = shared.poking.lock().unwrap_or_else(PoisonError::into_inner);
             while word < page_end {
-                let old: *const arch::Word = ptr::with_exposed_provenance(word);
                 // SAFETY: aligned, and within the chunks of the text, which the caller borrows; nobody writes there
                 // but holders of the lock.
-                let mut new = unsafe { old.read_volatile() }.to_ne_bytes();
+                let mut new = unsafe { writer.load(word) }.to_ne_bytes();
                 let (from, to) = (address.max(word), end.min(word + WORD_BYTES));
                 new[from - word..to - word].copy_from_slice(&bytes[from - address..to - address]);
                 // SAFETY: as above; that it may be run is the caller's.

@@ -158,6 +158,22 @@ impl Writer {
         }
     }
 
+    /// Reads one aligned word, by the way that it is written: right after a store that is the cheapest.
+    ///
+    /// # Safety
+    ///
+    /// The pack is mapped and populated there, and `at` is a multiple of the word's size.
+    pub(crate) unsafe fn load(&self, at: usize) -> arch::Word {
+        let at = match self.road {
+            Road::Alias => self.there(at),
+            Road::Descriptor(_) => at,
+        };
+        // SAFETY: the caller's; both views can be read.
+        let place = unsafe { arch::AtomicWord::from_ptr(ptr::with_exposed_provenance_mut(at)) };
+        // Relaxed: who stores holds the same lock as who loads.
+        place.load(Ordering::Relaxed)
+    }
+
     /// The address that data caches are cleaned by after writing at `at`: the alias, or `at` itself where there is
     /// none and the kernel stored by an address of its own.
     pub(crate) fn clean_address(&self, at: usize) -> *const u8 {

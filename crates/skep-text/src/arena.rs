@@ -399,6 +399,7 @@ impl Shared {
     }
 
     /// A number for the place of a text, where places are random.
+    #[inline]
     pub(crate) fn random(&self) -> Option<u32> {
         // Relaxed: each call gets a number of its own, and that is all. The steps and the mixing are those of
         // SplitMix64 (Steele, Lea and Flood, 2014).

@@ -39,7 +39,7 @@ pub(crate) struct Place {
     reused: bool,
     stage: Stage,
     /// Its probes, known to the handler of faults until it is free for others.
-    probes: Option<Entered>,
+    probes: Option<Box<Entered>>,
     /// Taken by `drop` alone.
     memory: Option<Memory>,
     shared: Arc<Shared>,
@@ -68,11 +68,12 @@ pub(crate) struct Retired {
     pub(crate) writer: Writer,
     pub(crate) memory: Memory,
     pub(crate) cookie: Cookie,
-    pub(crate) probes: Option<Entered>,
+    pub(crate) probes: Option<Box<Entered>>,
 }
 
 impl Place {
     /// Finds a place, in a pack or of its own, whose address is a multiple of `align`.
+    #[inline]
     pub(crate) fn take(shared: &Arc<Shared>, len: usize, align: usize) -> Result<Self, Error> {
         let range = shared.reservation.slots().len();
         match len {
@@ -84,20 +85,30 @@ impl Place {
             }
             _ => {
                 shared.bound_waiting()?;
-                let take = || {
-                    if len > PACK_BYTES {
-                        return Self::take_own(shared, len);
-                    }
-                    Self::take_chunks(shared, len, (align / CHUNK_BYTES).max(1) as u32)
-                };
-                match take() {
-                    Err(Error::Limit { .. } | Error::RangeFull { .. }) => {
-                        shared.reclaim_thoroughly();
-                        take()
-                    }
-                    result => result,
+                let align = (align / CHUNK_BYTES).max(1) as u32;
+                if len <= PACK_BYTES
+                    && let Some(place) = Self::try_chunks(shared, len, align)
+                {
+                    return Ok(place);
                 }
+                Self::take_slowly(shared, len, align)
             }
+        }
+    }
+
+    /// Takes what is not just there.
+    #[cold]
+    fn take_slowly(shared: &Arc<Shared>, len: usize, align: u32) -> Result<Self, Error> {
+        let take = || match len {
+            0..=PACK_BYTES => Self::take_chunks(shared, len, align),
+            _ => Self::take_own(shared, len),
+        };
+        match take() {
+            Err(Error::Limit { .. } | Error::RangeFull { .. }) => {
+                shared.reclaim_thoroughly();
+                take()
+            }
+            result => result,
         }
     }
 
@@ -135,7 +146,7 @@ impl Place {
 
     /// Makes the probes of the code known, before anybody runs it.
     pub(crate) fn enter_probes(&mut self, probes: Probes) -> Result<(), Error> {
-        self.probes = self.shared.faults.enter(self.address..self.address + self.len, probes)?;
+        self.probes = self.shared.faults.enter(self.address..self.address + self.len, probes)?.map(Box::new);
         Ok(())
     }
 
@@ -181,9 +192,6 @@ impl Place {
     }
 
     fn take_chunks(shared: &Arc<Shared>, len: usize, align: u32) -> Result<Self, Error> {
-        if let Some(place) = Self::try_chunks(shared, len, align) {
-            return Ok(place);
-        }
         // What waits may have waited long enough; looking costs less than new memory.
         if shared.reclaim_now()
             && let Some(place) = Self::try_chunks(shared, len, align)
@@ -200,6 +208,7 @@ impl Place {
         }
     }
 
+    #[inline]
     fn try_chunks(shared: &Arc<Shared>, len: usize, align: u32) -> Option<Self> {
         let fit = Fit { align, random: shared.random() };
         let mut state = shared.lock_state();

@@ -23,7 +23,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 use std::{fmt, mem, ptr};
 
 use rustix::param::page_size;
@@ -181,8 +181,17 @@ impl<'a> Pokes<'a> {
     pub unsafe fn branch(&mut self, text: &'a Text, offset: usize, branch: Branch) -> Result<(), Error> {
         let address = self.check(text, offset, BRANCH_BYTES)?;
         let bytes = branch.encode(address)?;
-        // SAFETY: the caller's.
-        unsafe { self.store(text, address, &bytes) }
+        let word = address - BRANCH_OFFSET;
+        let writer = text.place().writer();
+        self.note(writer, word..word + WORD_BYTES);
+        let _poking = self.lock();
+        // As `store` does it for any number of words; for one, where it lies is known.
+        // SAFETY: aligned, and within the chunks of the text, which the caller borrows; nobody writes there but holders
+        // of the lock.
+        let mut new = unsafe { writer.load(word) }.to_ne_bytes();
+        new[BRANCH_OFFSET..].copy_from_slice(&bytes);
+        // SAFETY: as above; that it may be run is the caller's.
+        unsafe { writer.store(word, arch::Word::from_ne_bytes(new)) }
     }
 
     /// Makes all changes certain: when it returns, no CPU runs what was replaced, except where a thread already is in
@@ -220,10 +229,9 @@ impl<'a> Pokes<'a> {
         self.note(writer, first..end.next_multiple_of(WORD_BYTES));
         let mut word = first;
         while word < end {
-            // One page, and then others get their turn.
-            let page_end = (word + 1).next_multiple_of(page_size()).min(end);
-            let shared = self.arena.shared();
-            let _poking = shared.poking.lock().unwrap_or_else(PoisonError::into_inner);
+            // One page, and then others get their turn. (A page's size is a power of two, which the compiler cannot know.)
+            let page_end = ((word | (page_size() - 1)) + 1).min(end);
+            let _poking = self.lock();
             while word < page_end {
                 // SAFETY: aligned, and within the chunks of the text, which the caller borrows; nobody writes there
                 // but holders of the lock.
@@ -238,6 +246,11 @@ impl<'a> Pokes<'a> {
         Ok(())
     }
 
+    fn lock(&self) -> MutexGuard<'a, ()> {
+        self.arena.shared().poking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
     fn note(&mut self, writer: Writer, range: Range<usize>) {
         match &mut self.last {
             Some((_, last)) if last.start <= range.start && range.start <= last.end => {

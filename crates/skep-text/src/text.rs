@@ -20,13 +20,21 @@ pub struct Draft {
     place: Place,
     /// Made when somebody looks at it first.
     staging: Vec<u8>,
+    /// Apart, because most drafts have none of it, and drafts are moved about.
+    extra: Option<Box<Extra>>,
+}
+
+/// What a draft may have besides code.
+#[derive(Default)]
+struct Extra {
     name: Option<String>,
     probes: Probes,
 }
 
 impl Draft {
+    #[inline]
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, staging: Vec::new(), name: None, probes: Probes::default() }
+        Self { place, staging: Vec::new(), extra: None }
     }
 
     /// The address that the first byte will be executed at: compute everything relative to the program counter from
@@ -73,7 +81,7 @@ impl Draft {
     ///
     /// White space and control characters become underscores, and what is longer than 255 bytes is cut.
     pub fn set_name(&mut self, name: impl Into<String>) {
-        self.name = seen::clean_name(name.into());
+        self.extra().name = seen::clean_name(name.into());
     }
 
     /// Declares that an instruction may fault: then its register becomes 0 and the code goes on at
@@ -119,7 +127,8 @@ impl Draft {
     /// ```
     pub fn probe(&mut self, probe: Probe) -> Result<(), Error> {
         self.place.shared().faults.allow_probes()?;
-        self.probes.add(probe, self.place.len())
+        let len = self.place.len();
+        self.extra().probes.add(probe, len)
     }
 
     /// Copies the draft to its place and makes it code. All or nothing: after an error the place is given back.
@@ -165,16 +174,23 @@ impl Draft {
             draft.place.shared().sync_core.sync()?;
         }
         for draft in drafts {
-            draft.place.enter_probes(std::mem::take(&mut draft.probes))?;
+            if let Some(extra) = &mut draft.extra {
+                draft.place.enter_probes(std::mem::take(&mut extra.probes))?;
+            }
         }
         Ok(())
+    }
+
+    fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
     }
 
     fn publish(mut self) -> Text {
         let (len, address) = (self.place.len(), self.place.address());
         let seen = &self.place.shared().seen;
         if seen.is_on() {
-            let name = self.name.take().unwrap_or_else(|| seen::default_name(address));
+            let name =
+                self.extra.take().and_then(|extra| extra.name).unwrap_or_else(|| seen::default_name(address));
             seen.added(&name, address, &self.staging[..len]);
         }
         self.place.publish();

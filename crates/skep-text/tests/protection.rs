@@ -10,7 +10,7 @@ use std::thread;
 use common::*;
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, mprotect};
-use skep_text::{Arena, Config, Error, PACK_BYTES};
+use skep_text::{Arena, Config, PACK_BYTES};
 
 /// Everything that /proc/self/smaps can say about an arena's protection.
 fn check(arena: &Arena, step: &str) {

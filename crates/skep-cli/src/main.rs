@@ -13,6 +13,7 @@ mod failure;
 mod measure;
 mod object;
 mod output;
+mod pack;
 mod report;
 mod run;
 mod verify;
@@ -37,6 +38,9 @@ enum Command {
     /// Looks into programs.
     #[command(subcommand)]
     Prog(Prog),
+    /// Looks into code memory.
+    #[command(subcommand)]
+    Pack(pack::Pack),
     /// Measures skep beside its opponents.
     #[cfg(feature = "bench")]
     #[command(subcommand)]
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Verify(args) => verify::main(&args),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),
+        Command::Pack(args) => pack::main(&args),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::main(&args),
         Command::Conformance(args) => conformance::main(&args),

@@ -1,0 +1,230 @@
+//! The running example: a host that loads programs, runs them, and frees some.
+//!
+//! Which programs are freed and loaded is decided by a generator with a fixed seed, and after each step the keeper is
+//! given the time to finish what it was asked to. So the packs look the same each time, but for their addresses, unless
+//! places are random.
+
+use super::Show;
+use super::snapshot::{Example, Name, Snapshot};
+use crate::failure::Failure;
+use crate::verify::hex;
+use skep::abi::Context;
+use skep::{Map, Module, Object, Packet, Program, Runtime, text};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// skep's own examples.
+const EXAMPLES: [(&str, &[u8]); 8] = [
+    ("balancer", include_bytes!("../../../../examples/balancer.bpf.o")),
+    ("firewall", include_bytes!("../../../../examples/firewall.bpf.o")),
+    ("flows", include_bytes!("../../../../examples/flows.bpf.o")),
+    ("hello", include_bytes!("../../../../examples/hello.bpf.o")),
+    ("raw", include_bytes!("../../../../examples/raw.bpf.o")),
+    ("remark", include_bytes!("../../../../examples/remark.bpf.o")),
+    ("socket_filter", include_bytes!("../../../../examples/socket_filter.bpf.o")),
+    ("unvlan", include_bytes!("../../../../examples/unvlan.bpf.o")),
+];
+/// Threads that run the programs, and how often each runs each.
+const THREADS: usize = 2;
+const RUNS: usize = 16;
+/// Of so many modules one is freed: in each round of churn, to leave holes in the end, and to wait for the reader.
+const CHURN: usize = 4;
+const HOLES: usize = 8;
+const WAITING: usize = 16;
+/// Bytes of the code that the host is about to write when the picture is taken.
+const DRAFT: usize = 6 << 10;
+
+/// Makes the example and takes its picture.
+pub(crate) fn run(args: &Show) -> Result<Snapshot, Failure> {
+    let mut host = Host::new(args)?;
+    // Copy by copy: a host's programs come mixed.
+    for _ in 0..args.copies {
+        for kind in 0..host.kinds.len() {
+            host.load(kind)?;
+        }
+    }
+    host.run()?;
+    for _ in 0..args.churn {
+        let freed = host.free(host.modules.len() / CHURN)?;
+        for _ in 0..freed {
+            let kind = host.chance.below(host.kinds.len());
+            host.load(kind)?;
+        }
+    }
+    host.picture(args)
+}
+
+struct Host {
+    runtime: Runtime,
+    kinds: Vec<Kind>,
+    modules: Vec<Module>,
+    chance: Chance,
+    example: Example,
+}
+
+/// An object, and the maps that all its copies share: it is code that is shown here.
+struct Kind {
+    path: String,
+    object: Object,
+    maps: BTreeMap<String, Arc<Map>>,
+    data_len: u32,
+}
+
+impl Host {
+    fn new(args: &Show) -> Result<Self, Failure> {
+        let mut config = text::Config::new().huge(!args.no_huge).random(args.random);
+        if let Some(kind) = args.backing {
+            config = config.backing(kind.backing());
+        }
+        let kinds = objects(args)?;
+        let example = Example {
+            objects: kinds.iter().map(|kind| kind.path.clone()).collect(),
+            copies: args.copies,
+            churn: args.churn,
+            threads: THREADS,
+            ..Example::default()
+        };
+        // What examples print is not what is shown here.
+        let runtime = Runtime::builder().code(config).log(|_, _| {}).build()?;
+        Ok(Self { runtime, kinds, modules: Vec::new(), chance: Chance(1), example })
+    }
+
+    fn load(&mut self, kind: usize) -> Result<(), Failure> {
+        let Kind { path, object, maps, data_len } = &mut self.kinds[kind];
+        let linker = self.runtime.linker(object).buffer_len(*data_len);
+        let linker = maps.iter().fold(linker, |linker, (name, map)| linker.map(name, Arc::clone(map)));
+        let module = linker.load().map_err(|error| Failure::Refused(format!("{path}: {error}")))?;
+        if maps.is_empty() {
+            maps.extend(module.maps().iter().map(|map| (map.def().name.clone(), Arc::clone(map))));
+        }
+        self.modules.push(module);
+        // A pack that is just becoming huge takes no programs; they would go to another one, this time or that.
+        self.settle()
+    }
+
+    /// Runs every program some times on each of a few threads.
+    fn run(&mut self) -> Result<(), Failure> {
+        let (modules, data_len) = (&self.modules, self.kinds[0].data_len);
+        let one = || -> Result<u64, skep::Error> {
+            let mut runs = 0;
+            for program in modules.iter().flat_map(|module| module.programs()) {
+                runs += run_some(program, data_len)?;
+            }
+            Ok(runs)
+        };
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(one)).collect();
+            threads.into_iter().map(|thread| thread.join()).collect()
+        });
+        for result in results {
+            let result = result.map_err(|_| Failure::Refused("a thread that ran programs panicked".into()))?;
+            self.example.runs += result?;
+        }
+        Ok(())
+    }
+
+    /// Frees so many modules, and waits until their places are free. How many there were.
+    fn free(&mut self, count: usize) -> Result<usize, Failure> {
+        for _ in 0..count {
+            let which = self.chance.below(self.modules.len());
+            self.example.freed += self.modules.swap_remove(which).programs().len();
+        }
+        self.runtime.arena().flush().map_err(|error| Failure::Refused(error.to_string()))?;
+        self.settle()?;
+        Ok(count)
+    }
+
+    /// Waits until the keeper has done what it was asked to.
+    fn settle(&self) -> Result<(), Failure> {
+        self.runtime.arena().domain().barrier().map_err(|error| Failure::Refused(error.to_string()))
+    }
+
+    fn picture(mut self, args: &Show) -> Result<Snapshot, Failure> {
+        let refused = |error: &dyn std::error::Error| Failure::Refused(error.to_string());
+        let arena = self.runtime.arena().clone();
+        if args.churn > 0 {
+            self.free(self.modules.len() / HOLES)?;
+        }
+        if args.promote {
+            // The occupancy tells why not.
+            self.example.promoted = Some(arena.promote().is_ok());
+        }
+        let draft = arena.draft(DRAFT).map_err(|error| refused(&error))?;
+        let reader = arena.domain().enter().map_err(|error| refused(&error))?;
+        let mut names = BTreeMap::new();
+        if args.churn > 0 {
+            for _ in 0..self.modules.len().div_ceil(WAITING) {
+                let which = self.chance.below(self.modules.len());
+                let module = self.modules.swap_remove(which);
+                self.example.waiting += module.programs().len();
+                names.extend(module.programs().iter().map(named));
+            }
+        }
+        names.extend(self.modules.iter().flat_map(|module| module.programs()).map(named));
+        let snapshot = Snapshot::new(self.example, &arena.occupancy(), &arena.map(), &names);
+        drop(reader);
+        drop(draft);
+        Ok(snapshot)
+    }
+}
+
+fn objects(args: &Show) -> Result<Vec<Kind>, Failure> {
+    let data_len = args.data_len;
+    let kind = |path: String, object| Kind { path, object, maps: BTreeMap::new(), data_len };
+    if args.objects.is_empty() {
+        return EXAMPLES
+            .iter()
+            .map(|(name, bytes)| Ok(kind((*name).to_owned(), Object::parse(bytes)?)))
+            .collect();
+    }
+    args.objects
+        .iter()
+        .map(|path| {
+            let shown = path.display().to_string();
+            let object = Object::open(path)?;
+            if object.programs().is_empty() {
+                return Err(Failure::Refused(format!("{shown}: there is no program in the object")));
+            }
+            Ok(kind(shown, object))
+        })
+        .collect()
+}
+
+fn run_some(program: &Program, data_len: u32) -> Result<u64, skep::Error> {
+    match program.program_type().context {
+        Context::Buffer => {
+            let mut buffer = vec![0; data_len as usize];
+            for _ in 0..RUNS {
+                program.run_raw(&mut buffer)?;
+            }
+        }
+        Context::Struct(_) => {
+            // An Ethernet frame without a protocol that anybody knows.
+            let mut packet = Packet::new(&[0; 64]);
+            for _ in 0..RUNS {
+                program.run(&mut packet)?;
+            }
+        }
+    }
+    Ok(RUNS as u64)
+}
+
+fn named(program: &Program) -> (usize, Name) {
+    let text = program.compiled().text();
+    let name =
+        Name { program: program.name().to_owned(), tag: hex(&program.verified().tag()), code_bytes: text.len() };
+    (text.address(), name)
+}
+
+/// Numbers that are the same each time: the generator that Marsaglia's "Xorshift RNGs" (2003) gives for 64 bits.
+struct Chance(u64);
+
+impl Chance {
+    /// A number below `end`, which is not 0.
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) % end as u64) as usize
+    }
+}

@@ -1,0 +1,251 @@
+//! One moment of the packs: figures, and every byte of every pack accounted for.
+//!
+//! It is the JSON document, and all that the text and the picture are made of. The spans of a pack follow one another
+//! without a gap from its first byte to its last; a span of a text or of one that waits has the name of its program
+//! where somebody remembers it.
+
+use serde::Serialize;
+use skep::Occupancy;
+use skep::text::{self, PACK_BYTES, SpanState};
+use std::collections::BTreeMap;
+
+/// Everything that is shown.
+#[derive(Serialize)]
+pub(crate) struct Snapshot {
+    pub(crate) example: Example,
+    pub(crate) backing: &'static str,
+    pub(crate) backing_refused: Option<String>,
+    pub(crate) pack_count: usize,
+    pub(crate) empty_packs: usize,
+    pub(crate) huge_packs: usize,
+    pub(crate) huge_refused: Option<String>,
+    /// As the kernel reports them.
+    pub(crate) huge_bytes: Option<u64>,
+    pub(crate) sealed_packs: usize,
+    pub(crate) mapped_bytes: usize,
+    pub(crate) used_bytes: usize,
+    pub(crate) code_bytes: usize,
+    pub(crate) free_bytes: usize,
+    pub(crate) waiting_bytes: usize,
+    pub(crate) largest_free_run: usize,
+    /// 0 where all free memory is in one piece, near 1 where it is dust.
+    pub(crate) fragmentation: f64,
+    /// Code bytes of mapped bytes.
+    pub(crate) utilisation: f64,
+    pub(crate) texts: usize,
+    pub(crate) drafts: usize,
+    /// Mapped bytes for each text.
+    pub(crate) bytes_per_program: Option<f64>,
+    pub(crate) programs: Vec<Copies>,
+    pub(crate) packs: Vec<PackMap>,
+    pub(crate) long_texts: Vec<LongText>,
+}
+
+/// What the host did before the picture was taken.
+#[derive(Clone, Default, Serialize)]
+pub(crate) struct Example {
+    pub(crate) objects: Vec<String>,
+    pub(crate) copies: u32,
+    pub(crate) churn: u32,
+    pub(crate) threads: usize,
+    pub(crate) runs: u64,
+    /// Programs freed and gone.
+    pub(crate) freed: usize,
+    /// Programs freed while a reader was inside: these wait.
+    pub(crate) waiting: usize,
+    /// Whether promotion was done, where it was asked for.
+    pub(crate) promoted: Option<bool>,
+}
+
+/// A program that lies in the packs one or more times.
+#[derive(Serialize)]
+pub(crate) struct Copies {
+    pub(crate) program: String,
+    pub(crate) tag: String,
+    pub(crate) copies: usize,
+    pub(crate) code_bytes: usize,
+    /// Copies that wait for readers to leave.
+    pub(crate) waiting: usize,
+}
+
+/// A pack.
+#[derive(Serialize)]
+pub(crate) struct PackMap {
+    #[serde(serialize_with = "hexadecimal")]
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    /// Bytes that there is memory for.
+    pub(crate) mapped_bytes: usize,
+    pub(crate) spans: Vec<Span>,
+}
+
+/// A run of bytes of a pack that are all the same thing.
+#[derive(Serialize)]
+pub(crate) struct Span {
+    /// From the beginning of the pack.
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+    pub(crate) state: State,
+    #[serde(flatten)]
+    pub(crate) name: Option<Name>,
+}
+
+/// What a span is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    Free,
+    Text,
+    Waiting,
+    Draft,
+    NoMemory,
+}
+
+/// Whose a text is.
+#[derive(Clone, Serialize)]
+pub(crate) struct Name {
+    pub(crate) program: String,
+    pub(crate) tag: String,
+    /// Without the rounding.
+    pub(crate) code_bytes: usize,
+}
+
+/// A text longer than a pack, in memory of its own.
+#[derive(Serialize)]
+pub(crate) struct LongText {
+    #[serde(serialize_with = "hexadecimal")]
+    pub(crate) address: usize,
+    #[serde(flatten)]
+    pub(crate) name: Name,
+}
+
+impl Snapshot {
+    /// Puts together what the arena says of itself and the names of texts by address, freed ones included that may
+    /// still wait.
+    pub(crate) fn new(
+        example: Example,
+        occupancy: &Occupancy,
+        spans: &[text::Span],
+        names: &BTreeMap<usize, Name>,
+    ) -> Self {
+        let packs = packs(spans, names);
+        let per_text = |bytes: usize| (occupancy.texts > 0).then(|| bytes as f64 / occupancy.texts as f64);
+        Self {
+            example,
+            backing: occupancy.backing.name(),
+            backing_refused: occupancy.backing_refused.clone(),
+            pack_count: occupancy.packs,
+            empty_packs: occupancy.empty_packs,
+            huge_packs: occupancy.huge_packs,
+            huge_refused: occupancy.huge_refused.clone(),
+            huge_bytes: occupancy.huge_bytes,
+            sealed_packs: occupancy.sealed_packs,
+            mapped_bytes: occupancy.mapped_bytes,
+            used_bytes: occupancy.used_bytes,
+            code_bytes: occupancy.code_bytes,
+            free_bytes: occupancy.chunks_free * text::CHUNK_BYTES,
+            waiting_bytes: occupancy.waiting_bytes,
+            largest_free_run: occupancy.largest_free_run,
+            fragmentation: occupancy.fragmentation(),
+            utilisation: occupancy.code_bytes as f64 / occupancy.mapped_bytes.max(1) as f64,
+            texts: occupancy.texts,
+            drafts: occupancy.drafts,
+            bytes_per_program: per_text(occupancy.mapped_bytes),
+            programs: copies(&packs),
+            long_texts: long_texts(&packs, names),
+            packs,
+        }
+    }
+}
+
+impl PackMap {
+    /// Bytes of it in this state.
+    pub(crate) fn bytes_of(&self, state: State) -> usize {
+        self.spans.iter().filter(|span| span.state == state).map(|span| span.bytes).sum()
+    }
+}
+
+impl State {
+    /// All of them, in the order of legends.
+    pub(crate) const ALL: [Self; 5] = [Self::Text, Self::Free, Self::Waiting, Self::Draft, Self::NoMemory];
+
+    /// In words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Text => "program",
+            Self::Waiting => "freed, waits for readers",
+            Self::Draft => "draft",
+            Self::NoMemory => "no memory yet",
+        }
+    }
+}
+
+impl From<SpanState> for State {
+    fn from(state: SpanState) -> Self {
+        match state {
+            SpanState::Free => Self::Free,
+            SpanState::Text => Self::Text,
+            SpanState::Waiting => Self::Waiting,
+            SpanState::Draft => Self::Draft,
+            _ => Self::NoMemory,
+        }
+    }
+}
+
+fn packs(spans: &[text::Span], names: &BTreeMap<usize, Name>) -> Vec<PackMap> {
+    let mut packs: Vec<PackMap> = Vec::new();
+    for span in spans {
+        // A pack is a huge page and lies as one.
+        let address = span.address - span.address % PACK_BYTES;
+        if packs.last().is_none_or(|pack| pack.address != address) {
+            packs.push(PackMap { address, bytes: PACK_BYTES, mapped_bytes: 0, spans: Vec::new() });
+        }
+        let Some(pack) = packs.last_mut() else { continue };
+        let state = State::from(span.state);
+        if state != State::NoMemory {
+            pack.mapped_bytes += span.len;
+        }
+        let named = matches!(state, State::Text | State::Waiting);
+        let name = names.get(&span.address).filter(|_| named).cloned();
+        pack.spans.push(Span { offset: span.address - address, bytes: span.len, state, name });
+    }
+    packs
+}
+
+fn copies(packs: &[PackMap]) -> Vec<Copies> {
+    let mut found = BTreeMap::new();
+    for span in packs.iter().flat_map(|pack| &pack.spans) {
+        let Some(name) = &span.name else { continue };
+        let Name { program, tag, code_bytes } = name;
+        let copies = found.entry((program, tag)).or_insert_with(|| Copies {
+            program: program.clone(),
+            tag: tag.clone(),
+            copies: 0,
+            code_bytes: 0,
+            waiting: 0,
+        });
+        if span.state == State::Waiting {
+            copies.waiting += 1;
+        } else {
+            copies.copies += 1;
+            copies.code_bytes += code_bytes;
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Texts that are in no pack.
+fn long_texts(packs: &[PackMap], names: &BTreeMap<usize, Name>) -> Vec<LongText> {
+    let in_pack =
+        |address: usize| packs.iter().any(|pack| (pack.address..pack.address + pack.bytes).contains(&address));
+    names
+        .iter()
+        .filter(|(address, _)| !in_pack(**address))
+        .map(|(address, name)| LongText { address: *address, name: name.clone() })
+        .collect()
+}
+
+fn hexadecimal<S: serde::Serializer>(address: &usize, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{address:#x}"))
+}

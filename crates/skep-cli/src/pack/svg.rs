@@ -1,0 +1,327 @@
+//! The packs as a heat map, in SVG (W3C, Scalable Vector Graphics 1.1) written by hand.
+//!
+//! A chunk is one unit wide, a row is 1,024 of them, and a span is one path however many rows it wraps over:
+//!
+//! ```text
+//!    0 KiB |####|##..|####|~~##|#   8 pages of 4 KiB in a row, a line between each two
+//!   32 KiB |##..|....|####|####|
+//!          |____________________   what there is no memory for yet, in a band that does not grow with it
+//! ```
+//!
+//! Every span says what it is when it is pointed at, as long as there are not too many: files stay below about
+//! a megabyte. Names come from objects: none goes into the file but through [`escaped`].
+
+use super::snapshot::{PackMap, Snapshot, Span, State};
+use super::text::{grouped, lines};
+use skep::text::CHUNK_BYTES;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
+
+/// Chunks in a row and in a page.
+const ROW: usize = 1024;
+const PAGE: usize = 4096 / CHUNK_BYTES;
+/// Units: from row to row, the height of what is drawn in one, the margins, a line of text, the band.
+const PITCH: usize = 9;
+const HEIGHT: usize = 8;
+const LEFT: usize = 84;
+const RIGHT: usize = 20;
+const LINE: usize = 18;
+const BAND: usize = 16;
+const WIDTH: usize = LEFT + ROW + RIGHT;
+/// With more spans than this there are no tooltips.
+const MOST_TITLES: usize = 3500;
+/// With more bytes than this the packs that follow are left out.
+const MOST_BYTES: usize = 700_000;
+/// Colours for programs, and shades of each for copies that lie side by side.
+const COLOURS: usize = 24;
+const SHADES: usize = 3;
+
+const STYLE: &str = "\
+text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#22201c}\
+.h{font-size:17px;font-weight:bold}.s{font-size:11px;fill:#6b665c}\
+.free{fill:#ece8df}.waiting{fill:url(#waiting)}.draft{fill:#fff;stroke:#22201c;stroke-dasharray:3 2}\
+.none{fill:url(#none)}.grid{stroke:#22201c;stroke-opacity:.28;stroke-width:.6;fill:none}\
+.frame{fill:none;stroke:#22201c}\
+path:hover{stroke:#000;stroke-width:1.5}";
+
+const PATTERNS: &str = "\
+<pattern id=\"waiting\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">\
+<rect width=\"5\" height=\"5\" fill=\"#fff\"/>\
+<path d=\"M-1 1L1 -1M0 5L5 0M4 6L6 4\" stroke=\"#b3001b\" stroke-width=\"1.6\"/></pattern>\
+<pattern id=\"none\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
+<rect width=\"6\" height=\"6\" fill=\"#4a4741\"/><circle cx=\"3\" cy=\"3\" r=\"1\" fill=\"#8f897c\"/></pattern>";
+
+/// The picture, a whole document.
+pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
+    let palette = Palette::new(snapshot);
+    let spans: usize = snapshot.packs.iter().map(|pack| pack.spans.len()).sum();
+    let titles = spans <= MOST_TITLES;
+    let mut body = String::new();
+    let mut y = header(&mut body, snapshot, &palette, titles)?;
+    let mut drawn = 0;
+    for (number, pack) in snapshot.packs.iter().enumerate() {
+        if body.len() > MOST_BYTES {
+            break;
+        }
+        y = block(&mut body, y + 2 * LINE, number, pack, titles.then_some(()), &palette)?;
+        drawn += 1;
+    }
+    let mut rest: Vec<String> = Vec::new();
+    if drawn < snapshot.packs.len() {
+        rest.push(format!("{} more packs are not drawn", snapshot.packs.len() - drawn));
+    }
+    for long in snapshot.long_texts.iter().take(32) {
+        let (at, bytes) = (long.address, grouped(long.name.code_bytes));
+        rest.push(format!("in memory of its own at {at:#x}: {}, {bytes} bytes", long.name.program));
+    }
+    for line in rest {
+        y += LINE;
+        label(&mut body, LEFT, y, "", &line)?;
+    }
+    let height = y + 2 * LINE;
+    let mut out = String::with_capacity(body.len() + 4096);
+    writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+         height=\"{height}\" role=\"img\" aria-label=\"Packs of code memory\">"
+    )?;
+    writeln!(out, "<style>{STYLE}{}</style>\n<defs>{PATTERNS}</defs>", palette.style()?)?;
+    writeln!(out, "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fbfaf6\"/>")?;
+    out.push_str(&body);
+    out.push_str("</svg>\n");
+    Ok(out)
+}
+
+/// Figures and legend. Where they end.
+fn header(out: &mut String, snapshot: &Snapshot, palette: &Palette, titles: bool) -> Result<usize, fmt::Error> {
+    let mut y = 30;
+    label(out, RIGHT, y, "h", "skep pack show")?;
+    y += 6;
+    for (name, value) in lines(snapshot) {
+        y += LINE;
+        label(out, RIGHT, y, "", &format!("{name:<11}"))?;
+        label(out, RIGHT + 100, y, "", &cut(&value, 128))?;
+    }
+    y += LINE;
+    let mut x = RIGHT;
+    let mut entry = |out: &mut String, class: &str, words: &str| -> fmt::Result {
+        let width = 32 + 8 * words.chars().count();
+        if x > RIGHT && x + width > WIDTH - RIGHT {
+            (x, y) = (RIGHT, y + LINE);
+        }
+        writeln!(out, "<rect class=\"{class}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"12\"/>", y + 2)?;
+        label(out, x + 20, y + 13, "", words)?;
+        x += width;
+        Ok(())
+    };
+    for (program, slot) in &palette.slots {
+        entry(out, &format!("p{slot}s1"), &cut(program, 32))?;
+    }
+    for state in State::ALL.into_iter().filter(|state| *state != State::Text) {
+        entry(out, class(state), state.name())?;
+    }
+    y += 2 * LINE;
+    let hint = if titles { "; point at a piece to read what it is" } else { "" };
+    let scale = format!("a row is {} KiB, a line every 4 KiB, a unit {CHUNK_BYTES} bytes{hint}", ROW * CHUNK_BYTES >> 10);
+    label(out, RIGHT, y, "s", &scale)?;
+    Ok(y)
+}
+
+/// One pack. Where it ends.
+fn block(
+    out: &mut String,
+    y: usize,
+    number: usize,
+    pack: &PackMap,
+    titles: Option<()>,
+    palette: &Palette,
+) -> Result<usize, fmt::Error> {
+    let texts = pack.spans.iter().filter(|span| span.state == State::Text).count();
+    let words = format!(
+        "pack {number} at {:#x}: {} programs in {} bytes, {} free, {} waiting",
+        pack.address,
+        grouped(texts),
+        grouped(pack.bytes_of(State::Text)),
+        grouped(pack.bytes_of(State::Free)),
+        grouped(pack.bytes_of(State::Waiting))
+    );
+    label(out, LEFT, y, "", &words)?;
+    let top = y + 8;
+    let rows = pack.mapped_bytes.div_ceil(ROW * CHUNK_BYTES).max(1);
+    for row in (0..rows).step_by(4) {
+        let words = format!("{:>5} KiB", row * ROW * CHUNK_BYTES >> 10);
+        label(out, RIGHT, top + row * PITCH + HEIGHT, "s", &words)?;
+    }
+    let mut text = 0;
+    let mut together: BTreeMap<String, String> = BTreeMap::new();
+    for span in &pack.spans {
+        let class = match (&span.name, span.state) {
+            (Some(name), State::Text) => palette.class(&name.program, text),
+            (_, state) => class(state).to_owned(),
+        };
+        text += usize::from(span.state == State::Text);
+        let path = path(span, top, rows)?;
+        if titles.is_some() && !path.is_empty() {
+            let title = escaped(&title(pack, span));
+            writeln!(out, "<path class=\"{class}\" d=\"{path}\"><title>{title}</title></path>")?;
+        } else {
+            together.entry(class).or_default().push_str(&path);
+        }
+    }
+    for (class, path) in together.iter().filter(|(_, path)| !path.is_empty()) {
+        writeln!(out, "<path class=\"{class}\" d=\"{path}\"/>")?;
+    }
+    let height = rows * PITCH;
+    let grid: String = (1..ROW / PAGE).map(|page| format!("M{} {top}v{height}", LEFT + page * PAGE)).collect();
+    writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>")?;
+    let mut bottom = top + height;
+    let beyond = pack.bytes.saturating_sub(rows * ROW * CHUNK_BYTES);
+    if beyond > 0 {
+        writeln!(
+            out,
+            "<rect class=\"none\" x=\"{LEFT}\" y=\"{bottom}\" width=\"{ROW}\" height=\"{BAND}\"/>\n\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:#fff\">{} KiB more without memory</text>",
+            LEFT + ROW / 2,
+            bottom + 12,
+            beyond >> 10
+        )?;
+        bottom += BAND;
+    }
+    writeln!(
+        out,
+        "<rect class=\"frame\" x=\"{LEFT}\" y=\"{top}\" width=\"{ROW}\" height=\"{}\"/>",
+        bottom - top
+    )?;
+    Ok(bottom)
+}
+
+/// The outline of a span: a rectangle in each row that it has a part of.
+fn path(span: &Span, top: usize, rows: usize) -> Result<String, fmt::Error> {
+    let mut out = String::new();
+    let mut at = span.offset / CHUNK_BYTES;
+    let end = at + span.bytes / CHUNK_BYTES;
+    while at < end && at / ROW < rows {
+        let next = ((at / ROW + 1) * ROW).min(end);
+        let width = next - at;
+        write!(out, "M{} {}h{width}v{HEIGHT}h-{width}z", LEFT + at % ROW, top + at / ROW * PITCH)?;
+        at = next;
+    }
+    Ok(out)
+}
+
+fn title(pack: &PackMap, span: &Span) -> String {
+    let at = pack.address + span.offset;
+    match &span.name {
+        Some(name) => format!(
+            "{}{}\ntag {}\nat {at:#x}\n{} bytes",
+            name.program,
+            if span.state == State::Waiting { " (freed, waits for readers)" } else { "" },
+            name.tag,
+            grouped(name.code_bytes)
+        ),
+        None => format!("{}\nat {at:#x}\n{} bytes", span.state.name(), grouped(span.bytes)),
+    }
+}
+
+fn label(out: &mut String, x: usize, y: usize, class: &str, words: &str) -> fmt::Result {
+    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+    writeln!(out, "<text x=\"{x}\" y=\"{y}\"{class}>{}</text>", escaped(words))
+}
+
+fn class(state: State) -> &'static str {
+    match state {
+        State::Free => "free",
+        State::Waiting => "waiting",
+        State::Draft => "draft",
+        State::NoMemory => "none",
+        // Of whom, nobody remembers.
+        State::Text => "nobody",
+    }
+}
+
+/// Which program has which colour.
+struct Palette {
+    slots: BTreeMap<String, usize>,
+}
+
+impl Palette {
+    /// The colour is a matter of the name alone, unless another name of the picture wants the same.
+    fn new(snapshot: &Snapshot) -> Self {
+        let mut slots = BTreeMap::new();
+        let mut taken = BTreeSet::new();
+        for copies in &snapshot.programs {
+            if slots.contains_key(&copies.program) {
+                continue;
+            }
+            let wanted = hash(&copies.program) as usize % COLOURS;
+            let free = (0..COLOURS).map(|step| (wanted + step) % COLOURS).find(|slot| !taken.contains(slot));
+            let slot = free.unwrap_or(wanted);
+            taken.insert(slot);
+            slots.insert(copies.program.clone(), slot);
+        }
+        Self { slots }
+    }
+
+    fn class(&self, program: &str, text: usize) -> String {
+        match self.slots.get(program) {
+            Some(slot) => format!("p{slot}s{}", text % SHADES),
+            None => class(State::Text).to_owned(),
+        }
+    }
+
+    fn style(&self) -> Result<String, fmt::Error> {
+        let mut out = String::from(".nobody{fill:#9a948a}");
+        for slot in self.slots.values().collect::<BTreeSet<_>>() {
+            for shade in 0..SHADES {
+                let hue = (slot % 12) as f64 * 30.0;
+                let (saturation, middle) = if slot / 12 == 0 { (0.62, 0.50) } else { (0.38, 0.60) };
+                let lightness = middle + (shade as f64 - 1.0) * 0.07;
+                let [r, g, b] = rgb(hue, saturation, lightness);
+                write!(out, ".p{slot}s{shade}{{fill:#{r:02x}{g:02x}{b:02x}}}")?;
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo).
+fn hash(name: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    hash ^ hash >> 32
+}
+
+/// From hue in degrees, saturation and lightness (CSS Color Module Level 4, section 7.1).
+fn rgb(hue: f64, saturation: f64, lightness: f64) -> [u8; 3] {
+    [0.0, 8.0, 4.0].map(|n| {
+        let k = (n + hue / 30.0) % 12.0;
+        let a = saturation * lightness.min(1.0 - lightness);
+        let part = lightness - a * (k - 3.0).min(9.0 - k).clamp(-1.0, 1.0);
+        (part * 255.0).round() as u8
+    })
+}
+
+fn cut(words: &str, most: usize) -> String {
+    if words.chars().count() <= most {
+        return words.to_owned();
+    }
+    words.chars().take(most - 3).chain("...".chars()).collect()
+}
+
+/// Text as XML 1.0 has it: its own characters as entities, what it does not allow replaced.
+fn escaped(words: &str) -> String {
+    let mut out = String::with_capacity(words.len());
+    for c in words.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' => out.push('\n'),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,227 @@
+//! The packs as text: figures, and a character for each half page.
+
+use super::snapshot::{PackMap, Snapshot, State};
+use std::fmt::{self, Write};
+
+/// Bytes that a character stands for, and characters in a line.
+const CELL: usize = 2 << 10;
+const COLUMNS: usize = 64;
+const LINE: usize = CELL * COLUMNS;
+/// How many programs are listed, and packs drawn.
+const PROGRAMS: usize = 24;
+const PACKS: usize = 16;
+
+/// Everything, for people.
+pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
+    let mut out = String::new();
+    story(&mut out, snapshot)?;
+    figures(&mut out, snapshot)?;
+    programs(&mut out, snapshot)?;
+    writeln!(
+        out,
+        "\na character is {} KiB: # full  + half or more  : less  . free  w some of it waits for readers\n\
+         {:25}d some of it is a draft  _ no memory yet",
+        CELL >> 10,
+        ""
+    )?;
+    for (number, pack) in snapshot.packs.iter().take(PACKS).enumerate() {
+        map(&mut out, number, pack)?;
+    }
+    if snapshot.packs.len() > PACKS {
+        writeln!(out, "\n{} more packs (--json and --svg have them)", snapshot.packs.len() - PACKS)?;
+    }
+    for long in &snapshot.long_texts {
+        writeln!(
+            out,
+            "\nin memory of its own at {:#x}: {} (tag {}), {} bytes",
+            long.address,
+            long.name.program,
+            long.name.tag,
+            grouped(long.name.code_bytes)
+        )?;
+    }
+    Ok(out)
+}
+
+/// What the picture is of, in a sentence or three.
+pub(crate) fn story(out: &mut String, snapshot: &Snapshot) -> fmt::Result {
+    let example = &snapshot.example;
+    let objects = match example.objects.as_slice() {
+        [only] => only.clone(),
+        several if several.len() <= 8 => several.join(", "),
+        several => format!("{} objects", several.len()),
+    };
+    writeln!(out, "{objects}: each loaded {} times", example.copies)?;
+    writeln!(out, "{} runs on {} threads", grouped(example.runs as usize), example.threads)?;
+    if example.churn > 0 {
+        writeln!(
+            out,
+            "{} programs freed in {} rounds of churn and after them; {} more were freed while a reader was inside \
+             a read section, which it has not left: these wait",
+            grouped(example.freed),
+            example.churn,
+            grouped(example.waiting)
+        )?;
+    }
+    Ok(())
+}
+
+/// The figures, a name and a value in each line.
+pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
+    let backing = match &snapshot.backing_refused {
+        Some(why) => format!("{}, because the better one was refused: {why}", snapshot.backing),
+        None => snapshot.backing.to_owned(),
+    };
+    let huge = match snapshot.huge_bytes {
+        Some(bytes) => format!("{} bytes by the kernel's account", grouped(bytes as usize)),
+        None => "the kernel does not say".to_owned(),
+    };
+    let refused = snapshot.huge_refused.as_ref().map_or_else(String::new, |why| format!("; refused: {why}"));
+    let each = snapshot.bytes_per_program.map_or_else(String::new, |bytes| {
+        format!(
+            ", {bytes:.0} bytes of memory for each (of {:.0} bytes of code)",
+            snapshot.code_bytes as f64 / snapshot.texts.max(1) as f64
+        )
+    });
+    vec![
+        ("backing", backing),
+        (
+            "packs",
+            format!("{}, {} of them empty, {} sealed", snapshot.pack_count, snapshot.empty_packs, snapshot.sealed_packs),
+        ),
+        ("memory", format!("{} bytes", grouped(snapshot.mapped_bytes))),
+        ("huge pages", format!("{} packs, {huge}{refused}", snapshot.huge_packs)),
+        ("programs", format!("{}{each}; {} drafts", grouped(snapshot.texts), snapshot.drafts)),
+        (
+            "code",
+            format!(
+                "{} bytes, {:.1} % of the memory; {} with the rounding to chunks",
+                grouped(snapshot.code_bytes),
+                100.0 * snapshot.utilisation,
+                grouped(snapshot.used_bytes)
+            ),
+        ),
+        (
+            "free",
+            format!(
+                "{} bytes, {} of them in one run (fragmentation {:.2})",
+                grouped(snapshot.free_bytes),
+                grouped(snapshot.largest_free_run),
+                snapshot.fragmentation
+            ),
+        ),
+        ("waiting", format!("{} bytes that readers may still be in", grouped(snapshot.waiting_bytes))),
+    ]
+}
+
+/// A number with commas between its thousands.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn figures(out: &mut String, snapshot: &Snapshot) -> fmt::Result {
+    writeln!(out)?;
+    for (name, value) in lines(snapshot) {
+        writeln!(out, "  {name:<11} {value}")?;
+    }
+    Ok(())
+}
+
+fn programs(out: &mut String, snapshot: &Snapshot) -> fmt::Result {
+    writeln!(out, "\n  {:<20}{:<18}{:>7}{:>12}{:>9}", "program", "tag", "copies", "code bytes", "waiting")?;
+    for copies in snapshot.programs.iter().take(PROGRAMS) {
+        writeln!(
+            out,
+            "  {:<20}{:<18}{:>7}{:>12}{:>9}",
+            copies.program,
+            copies.tag,
+            copies.copies,
+            grouped(copies.code_bytes),
+            copies.waiting
+        )?;
+    }
+    if snapshot.programs.len() > PROGRAMS {
+        writeln!(out, "  ... and {} more (--json has them)", snapshot.programs.len() - PROGRAMS)?;
+    }
+    Ok(())
+}
+
+fn map(out: &mut String, number: usize, pack: &PackMap) -> fmt::Result {
+    writeln!(out, "\npack {number} at {:#x}, {} KiB of memory", pack.address, pack.mapped_bytes >> 10)?;
+    let cells = cells(pack);
+    let lines = pack.mapped_bytes.div_ceil(LINE).max(1);
+    for (number, line) in cells.chunks(COLUMNS).take(lines).enumerate() {
+        writeln!(out, "{:>5} KiB |{}|", number * LINE >> 10, line.iter().collect::<String>())?;
+    }
+    let rest = pack.bytes.saturating_sub(lines * LINE);
+    if rest > 0 {
+        writeln!(out, "          |{:_^COLUMNS$}|", format!(" and {} KiB more without memory ", rest >> 10))?;
+    }
+    Ok(())
+}
+
+/// A character for each cell of a pack.
+fn cells(pack: &PackMap) -> Vec<char> {
+    let mut bytes = vec![[0usize; State::ALL.len()]; pack.bytes / CELL];
+    for span in &pack.spans {
+        let mut at = span.offset;
+        let end = span.offset + span.bytes;
+        while at < end {
+            let next = ((at / CELL + 1) * CELL).min(end);
+            bytes[at / CELL][span.state as usize] += next - at;
+            at = next;
+        }
+    }
+    let glyph = |cell: &[usize; State::ALL.len()]| {
+        let of = |state: State| cell[state as usize];
+        match of(State::Text) {
+            _ if of(State::Draft) > 0 => 'd',
+            _ if of(State::Waiting) > 0 => 'w',
+            CELL => '#',
+            text if text >= CELL / 2 => '+',
+            0 if of(State::NoMemory) > 0 => '_',
+            0 => '.',
+            _ => ':',
+        }
+    };
+    bytes.iter().map(glyph).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::snapshot::Span;
+    use super::*;
+
+    #[test]
+    fn a_cell_says_the_most_urgent_of_what_is_in_it() {
+        let span = |offset: usize, bytes: usize, state| Span { offset, bytes, state, name: None };
+        let spans = vec![
+            span(0, CELL, State::Text),
+            span(CELL, CELL - 32, State::Text),
+            span(2 * CELL - 32, 64, State::Free),
+            span(2 * CELL + 32, 32, State::Text),
+            span(2 * CELL + 64, 2 * CELL - 64, State::Free),
+            span(4 * CELL, CELL - 64, State::Text),
+            span(5 * CELL - 64, 32, State::Waiting),
+            span(5 * CELL - 32, 64, State::Draft),
+            span(5 * CELL + 32, CELL - 32, State::Free),
+            span(6 * CELL, CELL, State::NoMemory),
+        ];
+        let pack = PackMap { address: 0, bytes: 7 * CELL, mapped_bytes: 6 * CELL, spans };
+        assert_eq!(cells(&pack).iter().collect::<String>(), "#+:.dd_");
+    }
+
+    #[test]
+    fn numbers_have_commas_between_their_thousands() {
+        let numbers = [0, 999, 1000, 65_536, 1_234_567].map(grouped);
+        assert_eq!(numbers, ["0", "999", "1,000", "65,536", "1,234,567"]);
+    }
+}

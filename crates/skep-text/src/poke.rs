@@ -14,8 +14,9 @@
 //!                          jmp displacement
 //! ```
 //!
-//! Protocol: each change reads the word, changes its part of it and stores it under the arena's `poking` lock, which is
-//! a leaf and held for one page at most. A batch collects where it stored; [`Pokes::finish`] then makes the caches right
+//! Protocol: each change reads the word, changes its part of it and writes it back whole: by a compare-exchange where
+//! there is a writable view, else under the arena's `poking` lock, a leaf that is held for one word. So neighbours in a
+//! word may be changed by different threads. A batch collects where it stored; [`Pokes::finish`] then makes the caches right
 //! once for all of it and has every CPU synchronise once (membarrier SYNC_CORE), holding no lock.
 //!
 //! What would break it: two arenas over the same memory; a neighbouring instruction in the same word changed by anybody
@@ -23,10 +24,9 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::{fmt, mem, ptr};
-
-use rustix::param::page_size;
 
 use crate::arch;
 use crate::arena::Arena;
@@ -184,14 +184,9 @@ impl<'a> Pokes<'a> {
         let word = address - BRANCH_OFFSET;
         let writer = text.place().writer();
         self.note(writer, word..word + WORD_BYTES);
-        let _poking = self.lock();
-        // As `store` does it for any number of words; for one, where it lies is known.
-        // SAFETY: aligned, and within the chunks of the text, which the caller borrows; nobody writes there but holders
-        // of the lock.
-        let mut new = unsafe { writer.load(word) }.to_ne_bytes();
-        new[BRANCH_OFFSET..].copy_from_slice(&bytes);
-        // SAFETY: as above; that it may be run is the caller's.
-        unsafe { writer.store(word, arch::Word::from_ne_bytes(new)) }
+        // SAFETY: aligned, and within the chunks of the text, which the caller borrows; that it may be run is the
+        // caller's.
+        unsafe { self.replace(writer, word, |word| word[BRANCH_OFFSET..].copy_from_slice(&bytes)) }
     }
 
     /// Makes all changes certain: when it returns, no CPU runs what was replaced, except where a thread already is in
@@ -227,27 +222,48 @@ impl<'a> Pokes<'a> {
         let end = address + bytes.len();
         let first = address / WORD_BYTES * WORD_BYTES;
         self.note(writer, first..end.next_multiple_of(WORD_BYTES));
-        let mut word = first;
-        while word < end {
-            // One page, and then others get their turn. (A page's size is a power of two, which the compiler cannot know.)
-            let page_end = ((word | (page_size() - 1)) + 1).min(end);
-            let _poking = self.lock();
-            while word < page_end {
-                // SAFETY: aligned, and within the chunks of the text, which the caller borrows; nobody writes there
-                // but holders of the lock.
-                let mut new = unsafe { writer.load(word) }.to_ne_bytes();
-                let (from, to) = (address.max(word), end.min(word + WORD_BYTES));
-                new[from - word..to - word].copy_from_slice(&bytes[from - address..to - address]);
-                // SAFETY: as above; that it may be run is the caller's.
-                unsafe { writer.store(word, arch::Word::from_ne_bytes(new)) }?;
-                word += WORD_BYTES;
-            }
+        for word in (first..end).step_by(WORD_BYTES) {
+            let (from, to) = (address.max(word), end.min(word + WORD_BYTES));
+            let new = &bytes[from - address..to - address];
+            // SAFETY: aligned, and within the chunks of the text, which the caller borrows; that it may be run is the
+            // caller's.
+            unsafe {
+                self.replace(writer, word, |bytes| bytes[from - word..to - word].copy_from_slice(new))
+            }?;
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'a, ()> {
-        self.arena.shared().poking.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes a part of one word by one store.
+    ///
+    /// # Safety
+    ///
+    /// The word is aligned and in a text; whoever runs it may run it before and after.
+    #[inline]
+    unsafe fn replace(
+        &self,
+        writer: Writer,
+        word: usize,
+        change: impl Fn(&mut [u8; WORD_BYTES]),
+    ) -> Result<(), Error> {
+        let changed = |old: arch::Word| {
+            let mut bytes = old.to_ne_bytes();
+            change(&mut bytes);
+            arch::Word::from_ne_bytes(bytes)
+        };
+        if let Some(place) = writer.word(word) {
+            // Release: what the word leads to was written before; the partners are the CPUs that fetch it. Relaxed:
+            // nothing is learnt from the old word but its other bytes.
+            let updated = place.fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(changed(old)));
+            debug_assert!(updated.is_ok());
+            return Ok(());
+        }
+        let _poking = self.arena.shared().poking.lock().unwrap_or_else(PoisonError::into_inner);
+        let place: *const arch::Word = ptr::with_exposed_provenance(word);
+        // SAFETY: the executable view can be read, and nobody writes the word but holders of the lock.
+        let old = unsafe { place.read_volatile() };
+        // SAFETY: as above; the rest is the caller's.
+        unsafe { writer.store(word, changed(old)) }
     }
 
     #[inline]

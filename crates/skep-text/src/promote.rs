@@ -9,15 +9,20 @@
 //! the kernel takes milliseconds, once it took seconds, to copy everything into one huge page, and no load may wait for
 //! it. Code in the pack runs, and is written, meanwhile. Pinned, the pack is not unmapped.
 //!
-//! Whether it worked is asked of the kernel afterwards. A refusal is reported in
+//! Whether it worked is asked of the kernel afterwards. It may have been busy with the very pages (somebody else looks at
+//! them, or no huge page is free just now), so it is asked a few times. A refusal is reported in
 //! [`Occupancy::huge_refused`](crate::Occupancy::huge_refused), and the pack serves as it is.
 
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+
+use rustix::io::Errno;
 
 use crate::PACK_BYTES;
 use crate::arena::{PackSlot, Promotion, Shared, Slot};
 use crate::error::Error;
+use crate::pack::Pack;
 
 impl Shared {
     /// Asks the keeper to promote the pack in `slot`, if it is time.
@@ -68,7 +73,7 @@ impl Shared {
             _ => return Ok(false),
         };
         drop(growth);
-        let result = result.and_then(|()| pack.promote());
+        let result = result.and_then(|()| patiently(&pack));
         drop(pack);
         let mut state = self.lock_state();
         if let Slot::Pack(slot) = &mut state.slots[slot] {
@@ -85,4 +90,19 @@ impl Shared {
         }
         result.map(|()| true)
     }
+}
+
+/// Asks the kernel for a huge page, again if it may just have been busy.
+fn patiently(pack: &Pack) -> Result<(), Error> {
+    const ATTEMPTS: u32 = 6;
+
+    let mut pause = Duration::from_millis(1);
+    for _ in 1..ATTEMPTS {
+        match pack.promote() {
+            Err(error) if error.errno() != Some(Errno::INVAL) => thread::sleep(pause),
+            result => return result,
+        }
+        pause *= 2;
+    }
+    pack.promote()
 }

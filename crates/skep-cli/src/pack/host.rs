@@ -117,7 +117,8 @@ impl Host {
             threads.into_iter().map(|thread| thread.join()).collect()
         });
         for result in results {
-            let result = result.map_err(|_| Failure::Refused("a thread that ran programs panicked".into()))?;
+            let result =
+                result.map_err(|_| Failure::Refused("a thread that ran programs panicked".into()))?;
             self.example.runs += result?;
         }
         Ok(())
@@ -211,8 +212,11 @@ fn run_some(program: &Program, data_len: u32) -> Result<u64, skep::Error> {
 
 fn named(program: &Program) -> (usize, Name) {
     let text = program.compiled().text();
-    let name =
-        Name { program: program.name().to_owned(), tag: hex(&program.verified().tag()), code_bytes: text.len() };
+    let name = Name {
+        program: program.name().to_owned(),
+        tag: hex(&program.verified().tag()),
+        code_bytes: text.len(),
+    };
     (text.address(), name)
 }
 

@@ -237,8 +237,9 @@ fn copies(packs: &[PackMap]) -> Vec<Copies> {
 
 /// Texts that are in no pack.
 fn long_texts(packs: &[PackMap], names: &BTreeMap<usize, Name>) -> Vec<LongText> {
-    let in_pack =
-        |address: usize| packs.iter().any(|pack| (pack.address..pack.address + pack.bytes).contains(&address));
+    let in_pack = |address: usize| {
+        packs.iter().any(|pack| (pack.address..pack.address + pack.bytes).contains(&address))
+    };
     names
         .iter()
         .filter(|(address, _)| !in_pack(**address))

@@ -93,7 +93,12 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
 }
 
 /// Figures and legend. Where they end.
-fn header(out: &mut String, snapshot: &Snapshot, palette: &Palette, titles: bool) -> Result<usize, fmt::Error> {
+fn header(
+    out: &mut String,
+    snapshot: &Snapshot,
+    palette: &Palette,
+    titles: bool,
+) -> Result<usize, fmt::Error> {
     let mut y = 30;
     label(out, RIGHT, y, "h", "skep pack show")?;
     y += 6;
@@ -122,7 +127,10 @@ fn header(out: &mut String, snapshot: &Snapshot, palette: &Palette, titles: bool
     }
     y += 2 * LINE;
     let hint = if titles { "; point at a piece to read what it is" } else { "" };
-    let scale = format!("a row is {} KiB, a line every 4 KiB, a unit {CHUNK_BYTES} bytes{hint}", ROW * CHUNK_BYTES >> 10);
+    let scale = format!(
+        "a row is {} KiB, a line every 4 KiB, a unit {CHUNK_BYTES} bytes{hint}",
+        ROW * CHUNK_BYTES >> 10
+    );
     label(out, RIGHT, y, "s", &scale)?;
     Ok(y)
 }
@@ -172,7 +180,8 @@ fn block(
         writeln!(out, "<path class=\"{class}\" d=\"{path}\"/>")?;
     }
     let height = rows * PITCH;
-    let grid: String = (1..ROW / PAGE).map(|page| format!("M{} {top}v{height}", LEFT + page * PAGE)).collect();
+    let grid: String =
+        (1..ROW / PAGE).map(|page| format!("M{} {top}v{height}", LEFT + page * PAGE)).collect();
     writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>")?;
     let mut bottom = top + height;
     let beyond = pack.bytes.saturating_sub(rows * ROW * CHUNK_BYTES);

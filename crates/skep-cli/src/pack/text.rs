@@ -87,7 +87,10 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
         ("backing", backing),
         (
             "packs",
-            format!("{}, {} of them empty, {} sealed", snapshot.pack_count, snapshot.empty_packs, snapshot.sealed_packs),
+            format!(
+                "{}, {} of them empty, {} sealed",
+                snapshot.pack_count, snapshot.empty_packs, snapshot.sealed_packs
+            ),
         ),
         ("memory", format!("{} bytes", grouped(snapshot.mapped_bytes))),
         ("huge pages", format!("{} packs, {huge}{refused}", snapshot.huge_packs)),

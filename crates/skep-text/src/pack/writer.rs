@@ -158,20 +158,18 @@ impl Writer {
         }
     }
 
-    /// Reads one aligned word, by the way that it is written: right after a store that is the cheapest.
-    ///
-    /// # Safety
-    ///
-    /// The pack is mapped and populated there, and `at` is a multiple of the word's size.
-    pub(crate) unsafe fn load(&self, at: usize) -> arch::Word {
-        let at = match self.road {
-            Road::Alias => self.there(at),
-            Road::Descriptor(_) => at,
-        };
-        // SAFETY: the caller's; both views can be read.
-        let place = unsafe { arch::AtomicWord::from_ptr(ptr::with_exposed_provenance_mut(at)) };
-        // Relaxed: who stores holds the same lock as who loads.
-        place.load(Ordering::Relaxed)
+    /// One aligned word where there is a writable view of it.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> Option<&arch::AtomicWord> {
+        debug_assert!(at.is_multiple_of(size_of::<arch::Word>()));
+        match self.road {
+            // SAFETY: valid while the pack is mapped, as the writer; aligned, because the views differ by a multiple of a
+            // page. Others store by atomics too, or to other words.
+            Road::Alias => {
+                Some(unsafe { arch::AtomicWord::from_ptr(ptr::with_exposed_provenance_mut(self.there(at))) })
+            }
+            Road::Descriptor(_) => None,
+        }
     }
 
     /// The address that data caches are cleaned by after writing at `at`: the alias, or `at` itself where there is

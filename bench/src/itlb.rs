@@ -2,12 +2,12 @@
 //!
 //! The experiment: 160 programs are loaded and 100 of them triggered in an endless loop of system calls, while a
 //! compiler runs. Published: packed, the instruction TLB misses 63 % less a second and walks 43 % less for each
-//! instruction. The model runs the same list of page visits ([`shape`]) through a TLB ([`tlb`]) of the geometry that
+//! instruction. The model runs the same list of page visits (`shape`) through a TLB (`tlb`) of the geometry that
 //! the manufacturer publishes, once for each layout, and counts.
 //!
 //! What it does not know: data that competes for a second level which is shared, prefetches and speculation, merged
 //! entries, flushes, programs that the compiler's own system calls trigger (that would favour packs). The assumptions are
-//! constants in [`shape`], each with its reason; those that matter are varied in the report.
+//! constants in `shape`, each with its reason; those that matter are varied in the report.
 
 mod compiler;
 mod shape;

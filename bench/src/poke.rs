@@ -5,7 +5,7 @@
 //! store, and the barrier is a system call whose cost depends on what the neighbours do. A *neighbour* is a thread of the
 //! process: it sleeps, or it runs the very code that is poked.
 //!
-//! The second part counts ([`check`]): a thread calls a function and looks where its branch led, as often as wanted,
+//! The second part counts (`check`): a thread calls a function and looks where its branch led, as often as wanted,
 //! while another pokes it.
 
 mod check;

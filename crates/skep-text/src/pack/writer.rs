@@ -163,10 +163,11 @@ impl Writer {
     pub(crate) fn word(&self, at: usize) -> Option<&arch::AtomicWord> {
         debug_assert!(at.is_multiple_of(size_of::<arch::Word>()));
         match self.road {
-            // SAFETY: valid while the pack is mapped, as the writer; aligned, because the views differ by a multiple of a
-            // page. Others store by atomics too, or to other words.
             Road::Alias => {
-                Some(unsafe { arch::AtomicWord::from_ptr(ptr::with_exposed_provenance_mut(self.there(at))) })
+                let at = ptr::with_exposed_provenance_mut(self.there(at));
+                // SAFETY: valid while the pack is mapped, as the writer; aligned, because the views differ by a
+                // multiple of a page. Others store by atomics too, or to other words.
+                Some(unsafe { arch::AtomicWord::from_ptr(at) })
             }
             Road::Descriptor(_) => None,
         }

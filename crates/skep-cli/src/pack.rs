@@ -33,7 +33,7 @@ pub(crate) struct Show {
     #[arg(value_name = "OBJ")]
     objects: Vec<PathBuf>,
     /// How often each object is loaded.
-    #[arg(long, value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     copies: u32,
     /// How often a quarter of them is freed, at random, and others are loaded in their stead. 0 frees nothing at all.
     #[arg(long, value_name = "ROUNDS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=1000))]

@@ -37,11 +37,14 @@ const DRAFT: usize = 6 << 10;
 /// Makes the example and takes its picture.
 pub(crate) fn run(args: &Show) -> Result<Snapshot, Failure> {
     let mut host = Host::new(args)?;
-    // Copy by copy: a host's programs come mixed.
-    for _ in 0..args.copies {
-        for kind in 0..host.kinds.len() {
-            host.load(kind)?;
-        }
+    // A host's programs come mixed.
+    let mut order: Vec<usize> =
+        (0..host.kinds.len()).flat_map(|kind| vec![kind; args.copies as usize]).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, host.chance.below(last + 1));
+    }
+    for kind in order {
+        host.load(kind)?;
     }
     host.run()?;
     for _ in 0..args.churn {

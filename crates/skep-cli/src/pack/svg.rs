@@ -12,7 +12,7 @@
 //! a megabyte. Names come from objects: none goes into the file but through [`escaped`].
 
 use super::snapshot::{PackMap, Snapshot, Span, State};
-use super::text::{grouped, lines};
+use super::text::{count, grouped, lines};
 use skep::text::CHUNK_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -32,14 +32,16 @@ const WIDTH: usize = LEFT + ROW + RIGHT;
 const MOST_TITLES: usize = 3500;
 /// With more bytes than this the packs that follow are left out.
 const MOST_BYTES: usize = 700_000;
-/// Colours for programs, and shades of each for copies that lie side by side.
-const COLOURS: usize = 24;
+/// Hues for programs, in degrees, as far apart as the eye has them; each comes bright and dark.
+const HUES: [u16; 12] = [4, 26, 44, 62, 96, 150, 176, 198, 220, 258, 290, 326];
+const COLOURS: usize = 2 * HUES.len();
+/// Shades of a colour, for copies that lie side by side.
 const SHADES: usize = 3;
 
 const STYLE: &str = "\
 text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#22201c}\
 .h{font-size:17px;font-weight:bold}.s{font-size:11px;fill:#6b665c}\
-.free{fill:#ece8df}.waiting{fill:url(#waiting)}.draft{fill:#fff;stroke:#22201c;stroke-dasharray:3 2}\
+.free{fill:#dfdace}.waiting{fill:url(#waiting)}.draft{fill:#fff;stroke:#22201c;stroke-dasharray:3 2}\
 .none{fill:url(#none)}.grid{stroke:#22201c;stroke-opacity:.28;stroke-width:.6;fill:none}\
 .frame{fill:none;stroke:#22201c}\
 path:hover{stroke:#000;stroke-width:1.5}";
@@ -63,12 +65,12 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
         if body.len() > MOST_BYTES {
             break;
         }
-        y = block(&mut body, y + 2 * LINE, number, pack, titles.then_some(()), &palette)?;
+        y = block(&mut body, y + 2 * LINE, number, pack, titles, &palette)?;
         drawn += 1;
     }
     let mut rest: Vec<String> = Vec::new();
     if drawn < snapshot.packs.len() {
-        rest.push(format!("{} more packs are not drawn", snapshot.packs.len() - drawn));
+        rest.push(format!("not drawn: {}", count(snapshot.packs.len() - drawn, "more pack")));
     }
     for long in snapshot.long_texts.iter().take(32) {
         let (at, bytes) = (long.address, grouped(long.name.code_bytes));
@@ -141,14 +143,14 @@ fn block(
     y: usize,
     number: usize,
     pack: &PackMap,
-    titles: Option<()>,
+    titles: bool,
     palette: &Palette,
 ) -> Result<usize, fmt::Error> {
     let texts = pack.spans.iter().filter(|span| span.state == State::Text).count();
     let words = format!(
-        "pack {number} at {:#x}: {} programs in {} bytes, {} free, {} waiting",
+        "pack {number} at {:#x}: {} in {} bytes, {} free, {} waiting",
         pack.address,
-        grouped(texts),
+        count(texts, "program"),
         grouped(pack.bytes_of(State::Text)),
         grouped(pack.bytes_of(State::Free)),
         grouped(pack.bytes_of(State::Waiting))
@@ -169,7 +171,7 @@ fn block(
         };
         text += usize::from(span.state == State::Text);
         let path = path(span, top, rows)?;
-        if titles.is_some() && !path.is_empty() {
+        if titles && !path.is_empty() {
             let title = escaped(&title(pack, span));
             writeln!(out, "<path class=\"{class}\" d=\"{path}\"><title>{title}</title></path>")?;
         } else {
@@ -282,10 +284,10 @@ impl Palette {
         let mut out = String::from(".nobody{fill:#9a948a}");
         for slot in self.slots.values().collect::<BTreeSet<_>>() {
             for shade in 0..SHADES {
-                let hue = (slot % 12) as f64 * 30.0;
-                let (saturation, middle) = if slot / 12 == 0 { (0.62, 0.50) } else { (0.38, 0.60) };
-                let lightness = middle + (shade as f64 - 1.0) * 0.07;
-                let [r, g, b] = rgb(hue, saturation, lightness);
+                let hue = HUES[slot % HUES.len()];
+                let (saturation, middle) = if *slot < HUES.len() { (0.65, 0.56) } else { (0.48, 0.34) };
+                let lightness = middle + (shade as f64 - 1.0) * 0.06;
+                let [r, g, b] = rgb(f64::from(hue), saturation, lightness);
                 write!(out, ".p{slot}s{shade}{{fill:#{r:02x}{g:02x}{b:02x}}}")?;
             }
         }
@@ -333,4 +335,98 @@ fn escaped(words: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::snapshot::{Example, Name};
+    use super::*;
+    use skep::Occupancy;
+    use skep::text::{self, PACK_BYTES, SpanState};
+
+    fn snapshot(name: &str, texts: usize) -> Snapshot {
+        let (base, len) = (16 * PACK_BYTES, 4096);
+        let mut spans = Vec::new();
+        let mut names = BTreeMap::new();
+        let own = |program: &str| Name {
+            program: program.to_owned(),
+            tag: "0123456789abcdef".into(),
+            code_bytes: len,
+        };
+        for text in 0..texts {
+            let address = base + text * len;
+            spans.push(text::Span { address, len, state: SpanState::Text });
+            names.insert(address, own(name));
+        }
+        names.insert(8 * PACK_BYTES, own("long<&>"));
+        Snapshot::new(Example::default(), &Occupancy::default(), &spans, &names)
+    }
+
+    #[test]
+    fn names_from_objects_cannot_break_the_document() {
+        let name = "</title><script>\u{1}\u{1b}[2J\u{ffff}&amp;\"'";
+        let picture = draw(&snapshot(name, 3)).unwrap();
+        let document = roxmltree::Document::parse(&picture).unwrap();
+        assert!(document.descendants().all(|node| node.tag_name().name() != "script"));
+        let title = document.descendants().find(|node| node.tag_name().name() == "title").unwrap();
+        let shown = "</title><script>\u{fffd}\u{fffd}[2J\u{fffd}&amp;\"'\n";
+        assert!(title.text().unwrap().starts_with(shown), "{title:?}");
+    }
+
+    #[test]
+    fn texts_in_no_pack_are_listed() {
+        let picture = draw(&snapshot("firewall", 1)).unwrap();
+        let document = roxmltree::Document::parse(&picture).unwrap();
+        let listed =
+            |node: roxmltree::Node<'_, '_>| node.text().is_some_and(|text| text.contains("long<&>, 4,096"));
+        assert_eq!(document.descendants().filter(|node| listed(*node)).count(), 1);
+    }
+
+    #[test]
+    fn a_text_that_wraps_is_one_path_with_a_piece_in_each_row() {
+        let span =
+            Span { offset: 1000 * CHUNK_BYTES, bytes: 2000 * CHUNK_BYTES, state: State::Free, name: None };
+        let pieces = path(&span, 0, 64).unwrap();
+        assert_eq!(pieces, "M1084 0h24v8h-24zM84 9h1024v8h-1024zM84 18h952v8h-952z");
+        assert_eq!(
+            path(&span, 0, 1).unwrap(),
+            "M1084 0h24v8h-24z",
+            "what lies in the band below is not drawn twice"
+        );
+    }
+
+    #[test]
+    fn copies_side_by_side_differ_and_names_do_not_share_a_colour_while_there_are_some() {
+        let snapshot = snapshot("firewall", 2);
+        let palette = Palette::new(&snapshot);
+        assert_ne!(palette.class("firewall", 0), palette.class("firewall", 1));
+        let mut many = snapshot;
+        many.programs = (0..COLOURS)
+            .map(|number| super::super::snapshot::Copies {
+                program: format!("program {number}"),
+                tag: String::new(),
+                copies: 1,
+                code_bytes: 1,
+                waiting: 0,
+            })
+            .collect();
+        let palette = Palette::new(&many);
+        assert_eq!(palette.slots.values().collect::<BTreeSet<_>>().len(), COLOURS);
+    }
+
+    #[test]
+    fn colours_are_those_of_the_specification() {
+        assert_eq!(rgb(0.0, 1.0, 0.5), [255, 0, 0]);
+        assert_eq!(rgb(120.0, 1.0, 0.25), [0, 128, 0]);
+        assert_eq!(rgb(240.0, 0.5, 0.75), [159, 159, 223]);
+    }
+
+    #[test]
+    fn packs_that_would_make_the_file_too_long_are_left_out_and_counted() {
+        let pages = PACK_BYTES / 4096;
+        let picture = draw(&snapshot("firewall", 100 * pages)).unwrap();
+        assert!(picture.len() < 1 << 20, "{}", picture.len());
+        assert!(picture.contains("not drawn: "));
+        roxmltree::Document::parse(&picture).unwrap();
+    }
 }

@@ -185,7 +185,10 @@ fn objects(args: &Show) -> Result<Vec<Kind>, Failure> {
         .iter()
         .map(|path| {
             let shown = path.display().to_string();
-            let object = Object::open(path)?;
+            let bytes = std::fs::read(path)
+                .map_err(|source| Failure::Refused(format!("cannot read {shown}: {source}")))?;
+            let object =
+                Object::parse(&bytes).map_err(|error| Failure::Refused(format!("{shown}: {error}")))?;
             if object.programs().is_empty() {
                 return Err(Failure::Refused(format!("{shown}: there is no program in the object")));
             }

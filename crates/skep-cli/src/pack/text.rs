@@ -13,8 +13,7 @@ const PACKS: usize = 16;
 
 /// Everything, for people.
 pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
-    let mut out = String::new();
-    story(&mut out, snapshot)?;
+    let mut out = story(snapshot)?;
     figures(&mut out, snapshot)?;
     programs(&mut out, snapshot)?;
     writeln!(
@@ -45,7 +44,8 @@ pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
 }
 
 /// What the picture is of, in a sentence or three.
-pub(crate) fn story(out: &mut String, snapshot: &Snapshot) -> fmt::Result {
+pub(crate) fn story(snapshot: &Snapshot) -> Result<String, fmt::Error> {
+    let mut out = String::new();
     let example = &snapshot.example;
     let objects = match example.objects.as_slice() {
         [only] => only.clone(),
@@ -70,10 +70,10 @@ pub(crate) fn story(out: &mut String, snapshot: &Snapshot) -> fmt::Result {
             grouped(example.waiting)
         )?;
     }
-    match example.promoted {
-        Some(false) => writeln!(out, "not all packs could be made huge pages, as was asked for"),
-        _ => Ok(()),
+    if example.promoted == Some(false) {
+        writeln!(out, "not all packs could be made huge pages, as was asked for")?;
     }
+    Ok(out)
 }
 
 /// The figures, a name and a value in each line.
@@ -189,7 +189,7 @@ fn map(out: &mut String, number: usize, pack: &PackMap) -> fmt::Result {
             left_out = true;
             continue;
         }
-        writeln!(out, "{:>5} KiB |{line}|", number * LINE >> 10)?;
+        writeln!(out, "{:>5} KiB |{line}|", (number * LINE) >> 10)?;
         (before, left_out) = (line, false);
     }
     let rest = pack.bytes.saturating_sub(lines * LINE);

@@ -33,7 +33,7 @@ fn covers_its_packs(document: &Value) {
         let mut end = 0;
         for span in pack["spans"].as_array().unwrap() {
             assert_eq!(number(&span["offset"]), end, "a gap, or two things in one place");
-            assert!(number(&span["bytes"]) > 0 && number(&span["bytes"]) % 32 == 0);
+            assert!(number(&span["bytes"]) > 0 && number(&span["bytes"]).is_multiple_of(32));
             end += number(&span["bytes"]);
         }
         assert_eq!(end, 2 << 20);

@@ -161,10 +161,12 @@ impl Host {
                 let which = self.chance.below(self.modules.len());
                 let module = self.modules.swap_remove(which);
                 self.example.waiting += module.programs().len();
-                names.extend(module.programs().iter().map(named));
+                names.extend(module.programs().iter().map(|program| named(program, true)));
             }
         }
-        names.extend(self.modules.iter().flat_map(|module| module.programs()).map(named));
+        names.extend(
+            self.modules.iter().flat_map(|module| module.programs()).map(|program| named(program, false)),
+        );
         let snapshot = Snapshot::new(self.example, &arena.occupancy(), &arena.map(), &names);
         drop(reader);
         drop(draft);
@@ -216,12 +218,13 @@ fn run_some(program: &Program, data_len: u32) -> Result<u64, skep::Error> {
     Ok(RUNS as u64)
 }
 
-fn named(program: &Program) -> (usize, Name) {
+fn named(program: &Program, freed: bool) -> (usize, Name) {
     let text = program.compiled().text();
     let name = Name {
         program: program.name().to_owned(),
         tag: hex(&program.verified().tag()),
         code_bytes: text.len(),
+        freed,
     };
     (text.address(), name)
 }

@@ -70,8 +70,7 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
         rest.push(format!("not drawn: {}", count(snapshot.packs.len() - drawn, "more pack")));
     }
     for long in snapshot.long_texts.iter().take(32) {
-        let (at, bytes) = (long.address, grouped(long.name.code_bytes));
-        rest.push(format!("in memory of its own at {at:#x}: {}, {bytes} bytes", long.name.program));
+        rest.push(long.told());
     }
     for line in rest {
         y += LINE;
@@ -289,13 +288,14 @@ mod tests {
             program: program.to_owned(),
             tag: "0123456789abcdef".into(),
             code_bytes: len,
+            freed: false,
         };
         for text in 0..texts {
             let address = base + text * len;
             spans.push(text::Span { address, len, state: SpanState::Text });
             names.insert(address, own(name));
         }
-        names.insert(8 * PACK_BYTES, own("long<&>"));
+        names.insert(8 * PACK_BYTES, Name { freed: true, ..own("long<&>") });
         Snapshot::new(Example::default(), &Occupancy::default(), &spans, &names)
     }
 
@@ -315,7 +315,8 @@ mod tests {
         let picture = draw(&snapshot("firewall", 1)).unwrap();
         let document = roxmltree::Document::parse(&picture).unwrap();
         let listed = |node: roxmltree::Node<'_, '_>| {
-            node.is_text() && node.text().is_some_and(|text| text.contains("long<&>, 4,096"))
+            node.is_text()
+                && node.text().is_some_and(|text| text.contains("long<&> (freed, waits for readers), tag"))
         };
         assert_eq!(document.descendants().filter(|node| listed(*node)).count(), 1);
     }

@@ -31,14 +31,7 @@ pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
         writeln!(out, "\n{more} (--json and --svg have them)")?;
     }
     for long in &snapshot.long_texts {
-        writeln!(
-            out,
-            "\nin memory of its own at {:#x}: {} (tag {}), {} bytes",
-            long.address,
-            long.name.program,
-            long.name.tag,
-            grouped(long.name.code_bytes)
-        )?;
+        writeln!(out, "\n{}", long.told())?;
     }
     Ok(out)
 }

@@ -37,11 +37,14 @@ const DRAFT: usize = 6 << 10;
 /// Makes the example and takes its picture.
 pub(crate) fn run(args: &Show) -> Result<Snapshot, Failure> {
     let mut host = Host::new(args)?;
-    // Copy by copy: a host's programs come mixed.
-    for _ in 0..args.copies {
-        for kind in 0..host.kinds.len() {
-            host.load(kind)?;
-        }
+    // A host's programs come mixed.
+    let mut order: Vec<usize> =
+        (0..host.kinds.len()).flat_map(|kind| vec![kind; args.copies as usize]).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, host.chance.below(last + 1));
+    }
+    for kind in order {
+        host.load(kind)?;
     }
     host.run()?;
     for _ in 0..args.churn {
@@ -158,10 +161,12 @@ impl Host {
                 let which = self.chance.below(self.modules.len());
                 let module = self.modules.swap_remove(which);
                 self.example.waiting += module.programs().len();
-                names.extend(module.programs().iter().map(named));
+                names.extend(module.programs().iter().map(|program| named(program, true)));
             }
         }
-        names.extend(self.modules.iter().flat_map(|module| module.programs()).map(named));
+        names.extend(
+            self.modules.iter().flat_map(|module| module.programs()).map(|program| named(program, false)),
+        );
         let snapshot = Snapshot::new(self.example, &arena.occupancy(), &arena.map(), &names);
         drop(reader);
         drop(draft);
@@ -182,7 +187,10 @@ fn objects(args: &Show) -> Result<Vec<Kind>, Failure> {
         .iter()
         .map(|path| {
             let shown = path.display().to_string();
-            let object = Object::open(path)?;
+            let bytes = std::fs::read(path)
+                .map_err(|source| Failure::Refused(format!("cannot read {shown}: {source}")))?;
+            let object =
+                Object::parse(&bytes).map_err(|error| Failure::Refused(format!("{shown}: {error}")))?;
             if object.programs().is_empty() {
                 return Err(Failure::Refused(format!("{shown}: there is no program in the object")));
             }
@@ -210,12 +218,13 @@ fn run_some(program: &Program, data_len: u32) -> Result<u64, skep::Error> {
     Ok(RUNS as u64)
 }
 
-fn named(program: &Program) -> (usize, Name) {
+fn named(program: &Program, freed: bool) -> (usize, Name) {
     let text = program.compiled().text();
     let name = Name {
         program: program.name().to_owned(),
         tag: hex(&program.verified().tag()),
         code_bytes: text.len(),
+        freed,
     };
     (text.address(), name)
 }

@@ -108,6 +108,9 @@ pub(crate) struct Name {
     pub(crate) tag: String,
     /// Without the rounding.
     pub(crate) code_bytes: usize,
+    /// Whether it was freed.
+    #[serde(skip)]
+    pub(crate) freed: bool,
 }
 
 /// A text longer than a pack, in memory of its own.
@@ -117,6 +120,18 @@ pub(crate) struct LongText {
     pub(crate) address: usize,
     #[serde(flatten)]
     pub(crate) name: Name,
+    /// Whether it waits for readers.
+    pub(crate) waiting: bool,
+}
+
+impl LongText {
+    /// What is told of it.
+    pub(crate) fn told(&self) -> String {
+        let (Name { program, tag, code_bytes, .. }, at) = (&self.name, self.address);
+        let bytes = super::text::grouped(*code_bytes);
+        let waits = if self.waiting { " (freed, waits for readers)" } else { "" };
+        format!("in memory of its own at {at:#x}: {program}{waits}, tag {tag}, {bytes} bytes")
+    }
 }
 
 impl Snapshot {
@@ -217,7 +232,7 @@ fn copies(packs: &[PackMap]) -> Vec<Copies> {
     let mut found = BTreeMap::new();
     for span in packs.iter().flat_map(|pack| &pack.spans) {
         let Some(name) = &span.name else { continue };
-        let Name { program, tag, code_bytes } = name;
+        let Name { program, tag, code_bytes, .. } = name;
         let copies = found.entry((program, tag)).or_insert_with(|| Copies {
             program: program.clone(),
             tag: tag.clone(),
@@ -243,7 +258,7 @@ fn long_texts(packs: &[PackMap], names: &BTreeMap<usize, Name>) -> Vec<LongText>
     names
         .iter()
         .filter(|(address, _)| !in_pack(**address))
-        .map(|(address, name)| LongText { address: *address, name: name.clone() })
+        .map(|(address, name)| LongText { address: *address, name: name.clone(), waiting: name.freed })
         .collect()
 }
 

@@ -11,14 +11,16 @@
 //! Every span says what it is when it is pointed at, as long as there are not too many: files stay below about
 //! a megabyte. Names come from objects: none goes into the file but through [`escaped`].
 
+use super::palette::Palette;
 use super::snapshot::{PackMap, Snapshot, Span, State};
-use super::text::{grouped, lines};
+use super::text::{count, grouped, lines, story};
 use skep::text::CHUNK_BYTES;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 /// Chunks in a row and in a page.
 const ROW: usize = 1024;
+const ROW_BYTES: usize = ROW * CHUNK_BYTES;
 const PAGE: usize = 4096 / CHUNK_BYTES;
 /// Units: from row to row, the height of what is drawn in one, the margins, a line of text, the band.
 const PITCH: usize = 9;
@@ -32,14 +34,11 @@ const WIDTH: usize = LEFT + ROW + RIGHT;
 const MOST_TITLES: usize = 3500;
 /// With more bytes than this the packs that follow are left out.
 const MOST_BYTES: usize = 700_000;
-/// Colours for programs, and shades of each for copies that lie side by side.
-const COLOURS: usize = 24;
-const SHADES: usize = 3;
 
 const STYLE: &str = "\
 text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#22201c}\
 .h{font-size:17px;font-weight:bold}.s{font-size:11px;fill:#6b665c}\
-.free{fill:#ece8df}.waiting{fill:url(#waiting)}.draft{fill:#fff;stroke:#22201c;stroke-dasharray:3 2}\
+.free{fill:#dfdace}.nobody{fill:#9a948a}.waiting{fill:url(#waiting)}.draft{fill:#fff;stroke:#22201c;stroke-dasharray:3 2}\
 .none{fill:url(#none)}.grid{stroke:#22201c;stroke-opacity:.28;stroke-width:.6;fill:none}\
 .frame{fill:none;stroke:#22201c}\
 path:hover{stroke:#000;stroke-width:1.5}";
@@ -53,7 +52,7 @@ const PATTERNS: &str = "\
 
 /// The picture, a whole document.
 pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
-    let palette = Palette::new(snapshot);
+    let palette = Palette::new(snapshot.programs.iter().map(|copies| copies.program.as_str()));
     let spans: usize = snapshot.packs.iter().map(|pack| pack.spans.len()).sum();
     let titles = spans <= MOST_TITLES;
     let mut body = String::new();
@@ -63,16 +62,15 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
         if body.len() > MOST_BYTES {
             break;
         }
-        y = block(&mut body, y + 2 * LINE, number, pack, titles.then_some(()), &palette)?;
+        y = block(&mut body, y + 2 * LINE, number, pack, titles, &palette)?;
         drawn += 1;
     }
     let mut rest: Vec<String> = Vec::new();
     if drawn < snapshot.packs.len() {
-        rest.push(format!("{} more packs are not drawn", snapshot.packs.len() - drawn));
+        rest.push(format!("not drawn: {}", count(snapshot.packs.len() - drawn, "more pack")));
     }
     for long in snapshot.long_texts.iter().take(32) {
-        let (at, bytes) = (long.address, grouped(long.name.code_bytes));
-        rest.push(format!("in memory of its own at {at:#x}: {}, {bytes} bytes", long.name.program));
+        rest.push(long.told());
     }
     for line in rest {
         y += LINE;
@@ -101,6 +99,10 @@ fn header(
 ) -> Result<usize, fmt::Error> {
     let mut y = 30;
     label(out, RIGHT, y, "h", "skep pack show")?;
+    for line in story(snapshot)?.lines() {
+        y += LINE;
+        label(out, RIGHT, y, "s", &cut(line, 160))?;
+    }
     y += 6;
     for (name, value) in lines(snapshot) {
         y += LINE;
@@ -119,18 +121,16 @@ fn header(
         x += width;
         Ok(())
     };
-    for (program, slot) in &palette.slots {
-        entry(out, &format!("p{slot}s1"), &cut(program, 32))?;
+    for program in palette.programs() {
+        entry(out, &palette.class(program, 1).unwrap_or_default(), &cut(program, 32))?;
     }
     for state in State::ALL.into_iter().filter(|state| *state != State::Text) {
         entry(out, class(state), state.name())?;
     }
     y += 2 * LINE;
     let hint = if titles { "; point at a piece to read what it is" } else { "" };
-    let scale = format!(
-        "a row is {} KiB, a line every 4 KiB, a unit {CHUNK_BYTES} bytes{hint}",
-        ROW * CHUNK_BYTES >> 10
-    );
+    let scale =
+        format!("a row is {} KiB, a line every 4 KiB, a unit {CHUNK_BYTES} bytes{hint}", ROW_BYTES >> 10);
     label(out, RIGHT, y, "s", &scale)?;
     Ok(y)
 }
@@ -141,35 +141,35 @@ fn block(
     y: usize,
     number: usize,
     pack: &PackMap,
-    titles: Option<()>,
+    titles: bool,
     palette: &Palette,
 ) -> Result<usize, fmt::Error> {
     let texts = pack.spans.iter().filter(|span| span.state == State::Text).count();
     let words = format!(
-        "pack {number} at {:#x}: {} programs in {} bytes, {} free, {} waiting",
+        "pack {number} at {:#x}: {} in {} bytes, {} free, {} waiting",
         pack.address,
-        grouped(texts),
+        count(texts, "program"),
         grouped(pack.bytes_of(State::Text)),
         grouped(pack.bytes_of(State::Free)),
         grouped(pack.bytes_of(State::Waiting))
     );
     label(out, LEFT, y, "", &words)?;
     let top = y + 8;
-    let rows = pack.mapped_bytes.div_ceil(ROW * CHUNK_BYTES).max(1);
+    let rows = pack.mapped_bytes.div_ceil(ROW_BYTES).max(1);
     for row in (0..rows).step_by(4) {
-        let words = format!("{:>5} KiB", row * ROW * CHUNK_BYTES >> 10);
+        let words = format!("{:>5} KiB", (row * ROW_BYTES) >> 10);
         label(out, RIGHT, top + row * PITCH + HEIGHT, "s", &words)?;
     }
     let mut text = 0;
     let mut together: BTreeMap<String, String> = BTreeMap::new();
     for span in &pack.spans {
-        let class = match (&span.name, span.state) {
-            (Some(name), State::Text) => palette.class(&name.program, text),
-            (_, state) => class(state).to_owned(),
-        };
+        let named = span.name.as_ref().filter(|_| span.state == State::Text);
+        let class = named
+            .and_then(|name| palette.class(&name.program, text))
+            .unwrap_or_else(|| class(span.state).to_owned());
         text += usize::from(span.state == State::Text);
         let path = path(span, top, rows)?;
-        if titles.is_some() && !path.is_empty() {
+        if titles && !path.is_empty() {
             let title = escaped(&title(pack, span));
             writeln!(out, "<path class=\"{class}\" d=\"{path}\"><title>{title}</title></path>")?;
         } else {
@@ -184,7 +184,7 @@ fn block(
         (1..ROW / PAGE).map(|page| format!("M{} {top}v{height}", LEFT + page * PAGE)).collect();
     writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>")?;
     let mut bottom = top + height;
-    let beyond = pack.bytes.saturating_sub(rows * ROW * CHUNK_BYTES);
+    let beyond = pack.bytes.saturating_sub(rows * ROW_BYTES);
     if beyond > 0 {
         writeln!(
             out,
@@ -248,68 +248,6 @@ fn class(state: State) -> &'static str {
     }
 }
 
-/// Which program has which colour.
-struct Palette {
-    slots: BTreeMap<String, usize>,
-}
-
-impl Palette {
-    /// The colour is a matter of the name alone, unless another name of the picture wants the same.
-    fn new(snapshot: &Snapshot) -> Self {
-        let mut slots = BTreeMap::new();
-        let mut taken = BTreeSet::new();
-        for copies in &snapshot.programs {
-            if slots.contains_key(&copies.program) {
-                continue;
-            }
-            let wanted = hash(&copies.program) as usize % COLOURS;
-            let free = (0..COLOURS).map(|step| (wanted + step) % COLOURS).find(|slot| !taken.contains(slot));
-            let slot = free.unwrap_or(wanted);
-            taken.insert(slot);
-            slots.insert(copies.program.clone(), slot);
-        }
-        Self { slots }
-    }
-
-    fn class(&self, program: &str, text: usize) -> String {
-        match self.slots.get(program) {
-            Some(slot) => format!("p{slot}s{}", text % SHADES),
-            None => class(State::Text).to_owned(),
-        }
-    }
-
-    fn style(&self) -> Result<String, fmt::Error> {
-        let mut out = String::from(".nobody{fill:#9a948a}");
-        for slot in self.slots.values().collect::<BTreeSet<_>>() {
-            for shade in 0..SHADES {
-                let hue = (slot % 12) as f64 * 30.0;
-                let (saturation, middle) = if slot / 12 == 0 { (0.62, 0.50) } else { (0.38, 0.60) };
-                let lightness = middle + (shade as f64 - 1.0) * 0.07;
-                let [r, g, b] = rgb(hue, saturation, lightness);
-                write!(out, ".p{slot}s{shade}{{fill:#{r:02x}{g:02x}{b:02x}}}")?;
-            }
-        }
-        Ok(out)
-    }
-}
-
-/// FNV-1a, 64 bits (Fowler, Noll, Vo).
-fn hash(name: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
-    hash ^ hash >> 32
-}
-
-/// From hue in degrees, saturation and lightness (CSS Color Module Level 4, section 7.1).
-fn rgb(hue: f64, saturation: f64, lightness: f64) -> [u8; 3] {
-    [0.0, 8.0, 4.0].map(|n| {
-        let k = (n + hue / 30.0) % 12.0;
-        let a = saturation * lightness.min(1.0 - lightness);
-        let part = lightness - a * (k - 3.0).min(9.0 - k).clamp(-1.0, 1.0);
-        (part * 255.0).round() as u8
-    })
-}
-
 fn cut(words: &str, most: usize) -> String {
     if words.chars().count() <= most {
         return words.to_owned();
@@ -333,4 +271,75 @@ fn escaped(words: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::snapshot::{Example, Name};
+    use super::*;
+    use skep::Occupancy;
+    use skep::text::{self, PACK_BYTES, SpanState};
+
+    fn snapshot(name: &str, texts: usize) -> Snapshot {
+        let (base, len) = (16 * PACK_BYTES, 4096);
+        let mut spans = Vec::new();
+        let mut names = BTreeMap::new();
+        let own = |program: &str| Name {
+            program: program.to_owned(),
+            tag: "0123456789abcdef".into(),
+            code_bytes: len,
+            freed: false,
+        };
+        for text in 0..texts {
+            let address = base + text * len;
+            spans.push(text::Span { address, len, state: SpanState::Text });
+            names.insert(address, own(name));
+        }
+        names.insert(8 * PACK_BYTES, Name { freed: true, ..own("long<&>") });
+        Snapshot::new(Example::default(), &Occupancy::default(), &spans, &names)
+    }
+
+    #[test]
+    fn names_from_objects_cannot_break_the_document() {
+        let name = "</title><script>\u{1}\u{1b}[2J\u{ffff}&amp;\"'";
+        let picture = draw(&snapshot(name, 3)).unwrap();
+        let document = roxmltree::Document::parse(&picture).unwrap();
+        assert!(document.descendants().all(|node| node.tag_name().name() != "script"));
+        let title = document.descendants().find(|node| node.tag_name().name() == "title").unwrap();
+        let shown = "</title><script>\u{fffd}\u{fffd}[2J\u{fffd}&amp;\"'\n";
+        assert!(title.text().unwrap().starts_with(shown), "{title:?}");
+    }
+
+    #[test]
+    fn texts_in_no_pack_are_listed() {
+        let picture = draw(&snapshot("firewall", 1)).unwrap();
+        let document = roxmltree::Document::parse(&picture).unwrap();
+        let listed = |node: roxmltree::Node<'_, '_>| {
+            node.is_text()
+                && node.text().is_some_and(|text| text.contains("long<&> (freed, waits for readers), tag"))
+        };
+        assert_eq!(document.descendants().filter(|node| listed(*node)).count(), 1);
+    }
+
+    #[test]
+    fn a_text_that_wraps_is_one_path_with_a_piece_in_each_row() {
+        let span =
+            Span { offset: 1000 * CHUNK_BYTES, bytes: 2000 * CHUNK_BYTES, state: State::Free, name: None };
+        let pieces = path(&span, 0, 64).unwrap();
+        assert_eq!(pieces, "M1084 0h24v8h-24zM84 9h1024v8h-1024zM84 18h952v8h-952z");
+        assert_eq!(
+            path(&span, 0, 1).unwrap(),
+            "M1084 0h24v8h-24z",
+            "what lies in the band below is not drawn twice"
+        );
+    }
+
+    #[test]
+    fn packs_that_would_make_the_file_too_long_are_left_out_and_counted() {
+        let pages = PACK_BYTES / 4096;
+        let picture = draw(&snapshot("firewall", 100 * pages)).unwrap();
+        assert!(picture.len() < 1 << 20, "{}", picture.len());
+        assert!(picture.contains("not drawn: "));
+        roxmltree::Document::parse(&picture).unwrap();
+    }
 }

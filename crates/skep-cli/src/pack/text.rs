@@ -13,8 +13,7 @@ const PACKS: usize = 16;
 
 /// Everything, for people.
 pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
-    let mut out = String::new();
-    story(&mut out, snapshot)?;
+    let mut out = story(snapshot)?;
     figures(&mut out, snapshot)?;
     programs(&mut out, snapshot)?;
     writeln!(
@@ -28,42 +27,46 @@ pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
         map(&mut out, number, pack)?;
     }
     if snapshot.packs.len() > PACKS {
-        writeln!(out, "\n{} more packs (--json and --svg have them)", snapshot.packs.len() - PACKS)?;
+        let more = count(snapshot.packs.len() - PACKS, "more pack");
+        writeln!(out, "\n{more} (--json and --svg have them)")?;
     }
     for long in &snapshot.long_texts {
-        writeln!(
-            out,
-            "\nin memory of its own at {:#x}: {} (tag {}), {} bytes",
-            long.address,
-            long.name.program,
-            long.name.tag,
-            grouped(long.name.code_bytes)
-        )?;
+        writeln!(out, "\n{}", long.told())?;
     }
     Ok(out)
 }
 
 /// What the picture is of, in a sentence or three.
-pub(crate) fn story(out: &mut String, snapshot: &Snapshot) -> fmt::Result {
+pub(crate) fn story(snapshot: &Snapshot) -> Result<String, fmt::Error> {
+    let mut out = String::new();
     let example = &snapshot.example;
     let objects = match example.objects.as_slice() {
         [only] => only.clone(),
         several if several.len() <= 8 => several.join(", "),
         several => format!("{} objects", several.len()),
     };
-    writeln!(out, "{objects}: each loaded {} times", example.copies)?;
-    writeln!(out, "{} runs on {} threads", grouped(example.runs as usize), example.threads)?;
+    writeln!(out, "{objects}")?;
+    writeln!(
+        out,
+        "each loaded {}; {} on {}",
+        count(example.copies as usize, "time"),
+        count(example.runs as usize, "run"),
+        count(example.threads, "thread")
+    )?;
     if example.churn > 0 {
         writeln!(
             out,
-            "{} programs freed in {} rounds of churn and after them; {} more were freed while a reader was inside \
-             a read section, which it has not left: these wait",
-            grouped(example.freed),
-            example.churn,
+            "{} freed in {} of churn and after; then {} more while a reader was in a read section,\n\
+             where it still is: these wait",
+            count(example.freed, "program"),
+            count(example.churn as usize, "round"),
             grouped(example.waiting)
         )?;
     }
-    Ok(())
+    if example.promoted == Some(false) {
+        writeln!(out, "not all packs could be made huge pages, as was asked for")?;
+    }
+    Ok(out)
 }
 
 /// The figures, a name and a value in each line.
@@ -78,9 +81,11 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     };
     let refused = snapshot.huge_refused.as_ref().map_or_else(String::new, |why| format!("; refused: {why}"));
     let each = snapshot.bytes_per_program.map_or_else(String::new, |bytes| {
+        let code = snapshot.code_bytes as f64 / snapshot.texts.max(1) as f64;
         format!(
-            ", {bytes:.0} bytes of memory for each (of {:.0} bytes of code)",
-            snapshot.code_bytes as f64 / snapshot.texts.max(1) as f64
+            ", {} bytes of memory for {} bytes of code on average",
+            grouped(bytes.round() as usize),
+            grouped(code.round() as usize)
         )
     });
     vec![
@@ -93,8 +98,8 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
             ),
         ),
         ("memory", format!("{} bytes", grouped(snapshot.mapped_bytes))),
-        ("huge pages", format!("{} packs, {huge}{refused}", snapshot.huge_packs)),
-        ("programs", format!("{}{each}; {} drafts", grouped(snapshot.texts), snapshot.drafts)),
+        ("huge pages", format!("{}, {huge}{refused}", count(snapshot.huge_packs, "pack"))),
+        ("programs", format!("{}{each}; {}", grouped(snapshot.texts), count(snapshot.drafts, "draft"))),
         (
             "code",
             format!(
@@ -115,6 +120,11 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
         ),
         ("waiting", format!("{} bytes that readers may still be in", grouped(snapshot.waiting_bytes))),
     ]
+}
+
+/// So many of something.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// A number with commas between its thousands.
@@ -161,8 +171,19 @@ fn map(out: &mut String, number: usize, pack: &PackMap) -> fmt::Result {
     writeln!(out, "\npack {number} at {:#x}, {} KiB of memory", pack.address, pack.mapped_bytes >> 10)?;
     let cells = cells(pack);
     let lines = pack.mapped_bytes.div_ceil(LINE).max(1);
+    let mut before = String::new();
+    let mut left_out = false;
     for (number, line) in cells.chunks(COLUMNS).take(lines).enumerate() {
-        writeln!(out, "{:>5} KiB |{}|", number * LINE >> 10, line.iter().collect::<String>())?;
+        let line: String = line.iter().collect();
+        if number + 1 < lines && line == before {
+            if !left_out {
+                writeln!(out, "          *")?; // as hexdump has it
+            }
+            left_out = true;
+            continue;
+        }
+        writeln!(out, "{:>5} KiB |{line}|", (number * LINE) >> 10)?;
+        (before, left_out) = (line, false);
     }
     let rest = pack.bytes.saturating_sub(lines * LINE);
     if rest > 0 {

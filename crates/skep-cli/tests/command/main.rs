@@ -5,6 +5,7 @@ mod bench_load;
 #[cfg(feature = "bench")]
 mod bench_pack;
 mod conformance;
+mod pack;
 mod refusals;
 mod runs;
 

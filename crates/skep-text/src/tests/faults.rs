@@ -37,6 +37,12 @@ impl Belongings {
         let mappings = maps.lines().filter(ours).map(str::to_owned).collect();
         Self { mappings, descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count() }
     }
+
+    /// Without addresses at which there is nothing: where `munmap` fails that is all that can be let go.
+    fn without_addresses(mut self) -> Self {
+        self.mappings.retain(|mapping| !mapping.contains("---p"));
+        self
+    }
 }
 
 fn step_of(error: &Error) -> Option<Step> {
@@ -213,9 +219,32 @@ const OPERATIONS: [Operation; 11] = [
     },
 ];
 
+/// Which calls to let fail, of an operation that makes calls for these steps; and one that it does not make, for the
+/// end. Of a pack's many writes of traps, the first two, one in the middle and the last.
+fn worth_failing(steps: &[Step]) -> Vec<usize> {
+    let mut worth = Vec::new();
+    let mut first = 0;
+    for run in steps.chunk_by(|one, other| one == other) {
+        let last = first + run.len() - 1;
+        let mut some = vec![first, (first + 1).min(last), usize::midpoint(first, last), last];
+        some.dedup();
+        worth.extend(some);
+        first = last + 1;
+    }
+    worth.push(steps.len());
+    worth
+}
+
 /// Runs the operation once with its first call failing, once with its second, and so on; returns how many it made.
 fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -> usize {
-    for nth in 0.. {
+    let arena = Arena::new(config()).unwrap();
+    let mut setup = (operation.prepare)(&arena);
+    let plan = inject::record();
+    (operation.run)(&arena, &mut setup).unwrap();
+    let steps = plan.steps();
+    drop((plan, setup, arena));
+    for nth in worth_failing(&steps) {
+        let before = Belongings::now();
         let arena = Arena::new(config()).unwrap();
         let empty = settled(&arena);
         let mut setup = (operation.prepare)(&arena);
@@ -258,11 +287,16 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
         drop(setup);
         assert_eq!(settled(&arena), empty, "{when}: something was lost");
         check_that_it_works(&arena, &when);
-        if failed.is_none() {
-            return nth;
+        drop(arena);
+        let after = Belongings::now();
+        if failed == Some(Step::ReturnMemory) {
+            assert_eq!(after.without_addresses(), before.without_addresses(), "{when}");
+        } else {
+            assert_eq!(after, before, "{when}");
         }
+        assert_eq!(failed, steps.get(nth).copied(), "{when}: the calls were others the first time");
     }
-    unreachable!("an operation makes finitely many calls")
+    steps.len()
 }
 
 #[test]
@@ -305,7 +339,6 @@ fn whatever_call_of_whatever_operation_fails_nothing_is_lost_and_the_arena_works
             for backing in BACKINGS {
                 let config = || keeperless(backing);
                 drop(Arena::new(config()).unwrap());
-                let before = Belongings::now();
                 for operation in &OPERATIONS {
                     for errno in ERRNOS {
                         let calls = each_call(&config, operation, errno);
@@ -316,7 +349,6 @@ fn whatever_call_of_whatever_operation_fails_nothing_is_lost_and_the_arena_works
                                 "a text from draft to drop" | "cutting and finalizing" | "finalizing several"
                             );
                         assert!(calls > 0 || none, "{backing}: {} makes no calls", operation.name);
-                        assert_eq!(Belongings::now(), before, "{backing}: {} {errno}", operation.name);
                     }
                 }
             }
@@ -356,7 +388,7 @@ fn whatever_step_fails_every_time_nothing_is_lost_when_it_works_again() {
             steps.sort_by_key(|step| *step as usize);
             steps.dedup();
             assert!(steps.len() >= 6, "{backing}: {steps:?}");
-            let before = Belongings::now();
+            let before = Belongings::now().without_addresses();
             for step in steps {
                 for errno in ERRNOS {
                     let when = format!("{backing}, every {step:?} {errno}");
@@ -372,7 +404,7 @@ fn whatever_step_fails_every_time_nothing_is_lost_when_it_works_again() {
                     let after = arena.occupancy();
                     assert_eq!(after.chunks_used * CHUNK_BYTES + after.own_mappings, 0, "{when}");
                     drop(arena);
-                    assert_eq!(Belongings::now(), before, "{when}");
+                    assert_eq!(Belongings::now().without_addresses(), before, "{when}");
                 }
             }
         }

@@ -409,15 +409,15 @@ impl Shared {
         Some((mixed >> 32) as u32)
     }
 
-    /// Gets memory for a run of `chunks`: more of a pack that has some to come, or another pack.
-    pub(crate) fn grow(self: &Arc<Self>, growth: &Growth<'_>, chunks: u32) -> Result<(), Error> {
+    /// Gets memory for a run of `chunks`: more of a pack that has some to come, or another pack. Returns its slot,
+    /// for [`consider_promotion`](Self::consider_promotion) when `growth` is let go of.
+    pub(crate) fn grow(&self, growth: &Growth<'_>, chunks: u32) -> Result<usize, Error> {
         let wanted = chunks.min(PACK_CHUNKS) as usize * CHUNK_BYTES;
         let Some((slot, to)) = self.lock_state().pack_with_room(wanted) else {
             return self.add_pack(growth, wanted);
         };
         self.populate(growth, slot, to)?;
-        self.consider_promotion(slot);
-        Ok(())
+        Ok(slot)
     }
 
     /// Gets memory for the pack in `slot`, up to `to` bytes from its beginning. All or nothing.
@@ -449,11 +449,10 @@ impl Shared {
         result
     }
 
-    fn add_pack(self: &Arc<Self>, growth: &Growth<'_>, wanted: usize) -> Result<(), Error> {
+    fn add_pack(&self, growth: &Growth<'_>, wanted: usize) -> Result<usize, Error> {
         let Mapped { slot, pack, reused } = self.map(growth, PACK_BYTES, next_step(0, wanted))?;
         self.lock_state().adopt(slot, pack, reused);
-        self.consider_promotion(slot);
-        Ok(())
+        Ok(slot)
     }
 
     /// Maps `len` bytes, with memory for the first `populate`, in the first slots that have room (in any, where places
@@ -461,8 +460,8 @@ impl Shared {
     pub(crate) fn map(&self, growth: &Growth<'_>, len: usize, populate: usize) -> Result<Mapped, Error> {
         let populate = populate.next_multiple_of(rustix::param::page_size());
         let (slot, reused) = match self.claim_slots(len, populate) {
-            // The reserve may be what is in the way.
-            Err(_) if !self.permanent && self.trim(growth, 0) => self.claim_slots(len, populate)?,
+            // The reserve may be what is in the way, or what could not be returned before.
+            Err(_) if self.make_way(growth) => self.claim_slots(len, populate)?,
             result => result?,
         };
         let place = self.reservation.slots().start + slot * PACK_BYTES;
@@ -476,6 +475,12 @@ impl Shared {
         }
         drop(state);
         Ok(Mapped { slot, pack: result?, reused })
+    }
+
+    /// Returns everything to the system that can be. Whether that was anything.
+    fn make_way(&self, growth: &Growth<'_>) -> bool {
+        let stuck = self.unmap_stuck(growth);
+        stuck | (!self.permanent && self.trim(growth, 0))
     }
 
     /// Finds room for `len` bytes; also tells whether some of it was mapped before.
@@ -527,6 +532,20 @@ impl Shared {
             }
             any = true;
         }
+    }
+
+    /// Tries again what the system would not unmap before. Whether any of it went.
+    pub(crate) fn unmap_stuck(&self, growth: &Growth<'_>) -> bool {
+        let stuck = mem::take(&mut self.lock_state().stuck);
+        let mut any = false;
+        for pack in stuck {
+            let slot = (pack.executable().start - self.reservation.slots().start) / PACK_BYTES;
+            match self.unmap(growth, slot, pack) {
+                Ok(()) => any = true,
+                Err(pack) => self.lock_state().stuck.push(pack),
+            }
+        }
+        any
     }
 
     /// Unmaps a pack whose slots are busy, and frees the slots.

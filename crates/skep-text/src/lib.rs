@@ -104,6 +104,8 @@ mod reclaim;
 mod seen;
 mod sync_core;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use arena::Arena;

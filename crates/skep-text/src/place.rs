@@ -199,13 +199,20 @@ impl Place {
             return Ok(place);
         }
         let growth = shared.lock_growth();
-        loop {
+        let mut grown = None;
+        let place = loop {
             // Another thread may have added memory; and may use up what we add.
             if let Some(place) = Self::try_chunks(shared, len, align) {
-                return Ok(place);
+                break place;
             }
-            shared.grow(&growth, chunks_for(len) + align - 1)?;
+            grown = Some(shared.grow(&growth, chunks_for(len) + align - 1)?);
+        };
+        // Where there is no keeper, this thread promotes, for which it takes the lock itself.
+        drop(growth);
+        if let Some(slot) = grown {
+            shared.consider_promotion(slot);
         }
+        Ok(place)
     }
 
     #[inline]

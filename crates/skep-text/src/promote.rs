@@ -25,7 +25,8 @@ use crate::error::Error;
 use crate::pack::Pack;
 
 impl Shared {
-    /// Asks the keeper to promote the pack in `slot`, if it is time.
+    /// Asks the keeper to promote the pack in `slot`, if it is time. Not under a lock: where there is no keeper it is
+    /// done here and now.
     pub(crate) fn consider_promotion(self: &Arc<Self>, slot: usize) {
         let mut state = self.lock_state();
         let Slot::Pack(PackSlot { pack, promotion, .. }) = &mut state.slots[slot] else { return };

@@ -161,8 +161,12 @@ impl Shared {
         if self.retirement.bytes() == 0 {
             return false;
         }
+        let newest = match self.retirement.waiting.try_lock() {
+            Ok(mut waiting) => self.newest(&mut waiting),
+            Err(_) => return false,
+        };
+        self.look(newest);
         let Ok(mut waiting) = self.retirement.waiting.try_lock() else { return false };
-        self.look(&mut waiting);
         self.reclaim(&mut waiting) != Reclaimed::Nothing
     }
 
@@ -176,17 +180,23 @@ impl Shared {
 
     /// As [`reclaim_passed`](Self::reclaim_passed), after a look which have. For who finds no room otherwise.
     pub(crate) fn reclaim_thoroughly(self: &Arc<Self>) {
-        let mut waiting = self.retirement.lock_waiting();
-        self.look(&mut waiting);
-        self.reclaim(&mut waiting);
+        let newest = self.newest(&mut self.retirement.lock_waiting());
+        self.look(newest);
+        self.reclaim(&mut self.retirement.lock_waiting());
     }
 
-    /// Finds out which of all waiting places have passed.
-    fn look(&self, waiting: &mut VecDeque<Retired>) {
+    /// The cookie of the place that was retired last.
+    fn newest(&self, waiting: &mut VecDeque<Retired>) -> Option<Cookie> {
         self.retirement.take_over(waiting);
-        if let Some(newest) = waiting.back() {
+        waiting.back().map(|retired| retired.cookie)
+    }
+
+    /// Finds out whether a cookie and those before it have passed. No lock is held: where the domain has no keeper
+    /// this thread runs callbacks here, ours and others'.
+    fn look(&self, newest: Option<Cookie>) {
+        if let Some(newest) = newest {
             // Whatever it says of the newest, it has found out for the older ones.
-            self.domain.try_pass(newest.cookie, Grace::Both);
+            self.domain.try_pass(newest, Grace::Both);
         }
     }
 
@@ -250,9 +260,10 @@ impl Shared {
             return;
         }
         let growth = self.lock_growth();
+        self.unmap_stuck(&growth);
         for (slot, pack) in own {
             if let Err(pack) = self.unmap(&growth, slot, *pack) {
-                // Full of traps, it keeps its slots until the arena goes.
+                // Full of traps, it keeps its slots until this is tried again.
                 self.lock_state().stuck.push(pack);
             }
         }

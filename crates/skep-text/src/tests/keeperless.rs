@@ -1,0 +1,89 @@
+//! A domain may be without a keeper: because the host wants it so, or because no thread can be started. Then whoever
+//! comes along does the work, and must not meet a lock that it holds itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use skep_rcu::Grace;
+
+use super::*;
+
+#[test]
+fn a_loader_without_a_keeper_promotes_what_it_filled_itself() {
+    alone("tests::keeperless::a_loader_without_a_keeper_promotes_what_it_filled_itself", || {
+        for backing in BACKINGS {
+            for promote_at in [0, 1, 64 << 10, 1 << 20] {
+                let arena = Arena::new(keeperless(backing).promote_at(promote_at)).unwrap();
+                let texts: Vec<Text> = (0..60).map(|value| place(&arena, value, 100_000).unwrap()).collect();
+                assert!(texts.iter().zip(0..).all(|(text, value)| call(text) == value));
+                let occupancy = arena.occupancy();
+                let asked = occupancy.huge_packs > 0 || occupancy.huge_refused.is_some();
+                assert!(asked, "{backing}, {promote_at}: {occupancy:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn threads_without_a_keeper_load_and_free_behind_a_reader_and_all_is_reclaimed() {
+    alone(
+        "tests::keeperless::threads_without_a_keeper_load_and_free_behind_a_reader_and_all_is_reclaimed",
+        || {
+            // So little may wait, and so little memory is there, that every road to reclaiming is taken.
+            let config =
+                keeperless(Backing::Memfd).waiting(200_000).limit(2 * PACK_BYTES).promote_at(1 << 20);
+            let arena = Arena::new(config).unwrap();
+            let refused = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                for seed in 0..4 {
+                    let (arena, refused) = (&arena, &refused);
+                    scope.spawn(move || {
+                        for round in 0..3000 {
+                            let section = (round % 3 == 0).then(|| arena.domain().enter().unwrap());
+                            match place(arena, round, 500 + (round as usize * 97 + seed) % 60_000) {
+                                Ok(text) => assert_eq!(call(&text), round),
+                                Err(Error::Waiting { .. } | Error::Limit { .. }) => {
+                                    refused.fetch_add(1, Ordering::Relaxed);
+                                }
+                                Err(error) => panic!("{error}"),
+                            }
+                            drop(section);
+                        }
+                    });
+                }
+            });
+            arena.flush().unwrap();
+            let after = arena.occupancy();
+            assert_eq!(
+                (after.waiting_bytes, after.chunks_waiting, after.chunks_used, after.texts),
+                (0, 0, 0, 0)
+            );
+            assert!(refused.into_inner() < 12_000);
+        },
+    );
+}
+
+#[test]
+fn a_hosts_callback_may_use_the_arena_wherever_it_runs() {
+    alone("tests::keeperless::a_hosts_callback_may_use_the_arena_wherever_it_runs", || {
+        // Callbacks run in the middle of drafts and drops here, for want of a keeper.
+        let arena = Arena::new(keeperless(Backing::Memfd).waiting(50_000).promote_at(64 << 10)).unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        for round in 0..500 {
+            let section = arena.domain().enter().unwrap();
+            for _ in 0..3 {
+                let (mine, ran) = (arena.clone(), Arc::clone(&ran));
+                arena.domain().call(Grace::Both, move || {
+                    let text = place(&mine, round, 30_000);
+                    assert!(text.is_ok_and(|text| call(&text) == round));
+                    ran.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            drop(place(&arena, round, 60_000));
+            drop(section);
+            let _ = place(&arena, round, 60_000);
+        }
+        arena.domain().barrier().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 1500);
+    });
+}

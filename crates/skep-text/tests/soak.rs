@@ -283,7 +283,7 @@ fn runner(arena: &Arena, places: &[Place], mine: usize, counts: &Counts, over: &
 
 /// Stays in sections for long, and calls what was there when it came.
 fn lingerer(arena: &Arena, places: &[Place], counts: &Counts, over: &AtomicBool) {
-    let mut rounds = 0;
+    let mut rounds = 0u64;
     while !over.load(Ordering::Relaxed) {
         rounds += 1;
         let normal = rounds.is_multiple_of(2);

@@ -259,7 +259,7 @@ fn runner(arena: &Arena, places: &[Place], mine: usize, counts: &Counts, over: &
     let mut rounds = 0u64;
     while !over.load(Ordering::Relaxed) {
         rounds += 1;
-        let normal = rounds % 2 == 0;
+        let normal = u64::is_multiple_of(rounds, 2);
         let section = normal.then(|| arena.domain().enter().unwrap());
         let sleepable = (!normal).then(|| arena.domain().enter_sleepable().unwrap());
         for _ in 0..1 + random.below(20) {
@@ -286,7 +286,7 @@ fn lingerer(arena: &Arena, places: &[Place], counts: &Counts, over: &AtomicBool)
     let mut rounds = 0;
     while !over.load(Ordering::Relaxed) {
         rounds += 1;
-        let normal = rounds % 2 == 0;
+        let normal = u64::is_multiple_of(rounds, 2);
         let section = normal.then(|| arena.domain().enter().unwrap());
         let sleepable = (!normal).then(|| arena.domain().enter_sleepable().unwrap());
         let found: Vec<(usize, u32)> = places

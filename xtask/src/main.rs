@@ -9,6 +9,7 @@
 //! | `examples [--check]` | rebuilds the BPF objects and captures, or says which differ from what is committed |
 //! | `bench ARGUMENTS` | the benchmarks, in release mode |
 //! | `fuzz [TARGET] [--seconds N]` | one fuzzer or all of them |
+//! | `soak [--minutes N]` | the soak tests for so long, in release mode |
 //!
 //! Exit status: 0 done, 1 something failed, 2 wrong usage.
 
@@ -35,6 +36,7 @@ usage: cargo xtask COMMAND
   examples [--check]            rebuild BPF objects and captures, or compare them with the committed ones
   bench [ARGUMENTS]             run the benchmarks in release mode
   fuzz [TARGET] [--seconds N]   run one fuzzer or all of them, 60 seconds each unless told
+  soak [--minutes N]            run the soak tests in release mode, 10 minutes in all unless told
 
 With SKEP_REQUIRE_ALL=1 in the environment, whatever would be skipped is a failure.
 ";
@@ -55,6 +57,11 @@ fn main() -> ExitCode {
             Some(request) => fuzz::run(&request),
             None => return wrong_usage(),
         },
+        ["soak"] => soak(10),
+        ["soak", "--minutes", minutes] => match minutes.parse() {
+            Ok(minutes @ 1..=10_000) => soak(minutes),
+            _ => return wrong_usage(),
+        },
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())
@@ -68,6 +75,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Half of the time for code memory alone, half for whole programs.
+fn soak(minutes: u32) -> process::Outcome {
+    let seconds = (minutes * 60 / 2).to_string();
+    ["skep-text", "skep"].into_iter().try_for_each(|package| {
+        let arguments = ["test", "--release", "--package", package, "--test", "soak", "--", "--nocapture"];
+        process::cargo(&arguments).env("SKEP_SOAK_SECONDS", &seconds).run()
+    })
 }
 
 fn wrong_usage() -> ExitCode {

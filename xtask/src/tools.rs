@@ -24,19 +24,15 @@ struct Need {
     purpose: &'static str,
 }
 
-const NEEDS: [Need; 4] = [
-    Need { file: "clang-19", package: "clang-19", purpose: "compiling the BPF examples" },
-    Need { file: "llvm-strip-19", package: "llvm-19", purpose: "compiling the BPF examples" },
-    Need {
-        file: "/usr/include/bpf/bpf_helpers.h",
-        package: "libbpf-dev",
-        purpose: "compiling the BPF examples",
-    },
-    Need {
-        file: "/usr/include/linux/bpf.h",
-        package: "linux-libc-dev",
-        purpose: "compiling the BPF examples",
-    },
+const BPF: &str = "compiling the BPF examples";
+
+const NEEDS: [Need; 6] = [
+    Need { file: "clang-19", package: "clang-19", purpose: BPF },
+    Need { file: "llvm-strip-19", package: "llvm-19", purpose: BPF },
+    Need { file: "/usr/include/bpf/bpf_helpers.h", package: "libbpf-dev", purpose: BPF },
+    Need { file: "/usr/include/linux/bpf.h", package: "linux-libc-dev", purpose: BPF },
+    Need { file: "perf", package: "linux-perf", purpose: "what profilers see of compiled code" },
+    Need { file: "gdb", package: "gdb", purpose: "what debuggers see of compiled code" },
 ];
 
 /// True where whatever would be skipped must fail.
@@ -84,7 +80,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 
 /// What is missing for compiling BPF, in words, or nothing.
 pub(crate) fn missing_for_bpf() -> Option<String> {
-    let missing = missing();
+    let missing: Vec<_> = missing().into_iter().filter(|need| need.purpose == BPF).collect();
     if missing.is_empty() {
         return None;
     }

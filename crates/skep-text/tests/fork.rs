@@ -5,7 +5,8 @@
 mod common;
 
 use common::*;
-use skep_text::{Arena, Config, Error, PACK_BYTES};
+use skep_rcu::Domain;
+use skep_text::{Arena, Backing, Config, Error, PACK_BYTES};
 
 fn main() {
     let arena = Arena::new(Config::new()).unwrap();
@@ -74,7 +75,91 @@ fn main() {
             assert!(matches!(arena.draft(10), Err(Error::Forked)));
         });
     });
+    for backing in [Backing::Memfd, Backing::Hardened, Backing::Procmem] {
+        every_operation_after_a_fork(backing);
+    }
     println!("fork: all promises hold");
+}
+
+/// In every backing: the child runs what there is, changes nothing, loses nothing of the parent's; and the parent goes
+/// on as if nothing had happened.
+fn every_operation_after_a_fork(backing: Backing) {
+    // Without a keeper there is one thread, as everywhere in this file.
+    let domain = Domain::builder().keeper(false).build().unwrap();
+    let config = Config::new().backing(backing).domain(domain.clone()).reserve(8 * PACK_BYTES);
+    let arena = Arena::new(config.promote_at(1 << 20)).unwrap();
+    let text = place_returns(&arena, 31);
+    let long = place(&arena, &returns(32), PACK_BYTES + 1).unwrap();
+    let _ = place(&arena, &returns(33), PACK_BYTES - 100).map(drop);
+    let empty_chunks = arena.occupancy().chunks_used;
+
+    // Things begun and not finished: a batch of pokes, places that wait for a reader.
+    let section = domain.enter().unwrap();
+    let waiting = place_returns(&arena, 34);
+    let waiting_at = waiting.address();
+    drop((waiting, place(&arena, &returns(35), 2 * PACK_BYTES).unwrap()));
+    let mut pokes = arena.pokes().unwrap();
+    // SAFETY: the instructions that differ, one at most, are in one word.
+    unsafe { pokes.copy(&text, 0, &returns(41)) }.unwrap();
+    assert_eq!(call(&text), 41);
+    let before = arena.occupancy();
+    let shared = backing != Backing::Procmem;
+
+    // SAFETY: one thread.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        exit_with(|| {
+            for mapping in mappings() {
+                assert!(!(mapping.has('w') && mapping.has('x')), "{mapping:?}");
+                let inside = arena.range().contains(&mapping.range.start);
+                assert!(!(inside && mapping.has('w')), "{mapping:?}");
+                assert!(!(inside && shared && mapping.inode != 0 && mapping.flag("mw")), "{mapping:?}");
+            }
+            assert!(!shared || writable_views(&arena).is_empty());
+            assert_eq!((call(&text), call(&long), call_at(waiting_at)), (41, 32, 34));
+
+            // SAFETY: expected to change nothing.
+            let poked = unsafe { pokes.copy(&text, 0, &returns(42)) };
+            assert!(matches!(poked, Err(Error::Forked)), "{poked:?}");
+            drop(pokes);
+            assert!(matches!(arena.pokes().map(drop), Err(Error::Forked)));
+            assert!(matches!(arena.draft(10).map(drop), Err(Error::Forked)));
+            assert!(matches!(arena.stub(&[], text.address()).map(drop), Err(Error::Forked)));
+            assert!(matches!(arena.promote(), Err(Error::Forked)));
+            assert!(arena.map().is_empty());
+            assert!(arena.flush().is_err());
+            assert_eq!(call(&text), 41);
+        });
+    }
+    wait_for(child, &format!("{backing}: a child runs its parent's code and changes nothing"));
+    pokes.finish().unwrap();
+
+    // SAFETY: one thread.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        exit_with(|| {
+            drop(section);
+            drop((text, long));
+            drop(arena);
+            let own = Arena::new(Config::new().backing(backing)).unwrap();
+            assert_eq!(call(&place_returns(&own, 5)), 5);
+            for mapping in mappings() {
+                assert!(!(mapping.has('w') && mapping.has('x')), "{mapping:?}");
+            }
+        });
+    }
+    wait_for(child, &format!("{backing}: a child lets go of its parent's code and has its own"));
+
+    assert_eq!(arena.occupancy(), before, "{backing}");
+    assert_eq!((call(&text), call(&long), call_at(waiting_at)), (41, 32, 34), "{backing}");
+    drop(section);
+    arena.flush().unwrap();
+    let after = arena.occupancy();
+    assert_eq!((after.waiting_bytes, after.chunks_used, after.texts), (0, empty_chunks, 2), "{backing}");
+    drop((text, long));
+    assert_eq!(call(&place_returns(&arena, 6)), 6);
 }
 
 fn in_child(promise: &str, check: impl FnOnce()) {

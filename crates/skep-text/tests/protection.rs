@@ -10,7 +10,7 @@ use std::thread;
 use common::*;
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, mprotect};
-use skep_text::{Arena, Config, PACK_BYTES};
+use skep_text::{Arena, BRANCH_BYTES, BRANCH_OFFSET, Backing, Branch, Config, Draft, PACK_BYTES, Text};
 
 /// Everything that /proc/self/smaps can say about an arena's protection.
 fn check(arena: &Arena, step: &str) {
@@ -168,8 +168,242 @@ fn an_arena_works_where_the_system_forbids_memory_to_gain_execution() {
         let arena = Arena::new(Config::new()).unwrap();
         assert_eq!(call(&place_returns(&arena, 12)), 12);
         check(&arena, "under memory-deny-write-execute");
+        for backing in BACKINGS {
+            live_a_whole_life(Config::new(), backing, "under memory-deny-write-execute");
+        }
         return;
     }
     let status = run_as_child("an_arena_works_where_the_system_forbids_memory_to_gain_execution");
     assert!(status.success(), "{status}");
+}
+
+const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Procmem];
+
+/// What holds in every backing, whatever happened; and what each promises beyond it.
+fn audit(arena: &Arena, backing: Backing, step: &str) {
+    arena.flush().unwrap();
+    let all = mappings();
+    for mapping in &all {
+        assert!(!(mapping.has('w') && mapping.has('x')), "{step}: {mapping:?}");
+        let inside = arena.range().contains(&mapping.range.start);
+        assert!(!(inside && mapping.has('w')), "{step}: {mapping:?}");
+    }
+    let executable = executable_views(arena);
+    let accessible: usize = executable.iter().map(|mapping| mapping.range.len()).sum();
+    assert_eq!(accessible, arena.occupancy().mapped_bytes, "{step}");
+    let (permissions, file) = match backing {
+        Backing::Procmem => ("r-xp", false),
+        _ => ("r-xs", true),
+    };
+    for mapping in &executable {
+        assert_eq!(mapping.permissions, permissions, "{step}: {mapping:?}");
+        assert_eq!(mapping.inode != 0, file, "{step}: {mapping:?}");
+        // Private memory may be made writable: `Backing::Procmem` says so.
+        assert!(!(file && mapping.flag("mw")), "{step}: may be made writable: {mapping:?}");
+    }
+    match backing {
+        Backing::Memfd => {
+            for mapping in writable_views(arena) {
+                assert!(!mapping.has('x') && mapping.flag("dc"), "{step}: {mapping:?}");
+            }
+        }
+        // Not even one that could become writable.
+        Backing::Hardened => assert!(writable_views(arena).is_empty(), "{step}"),
+        _ => {}
+    }
+}
+
+/// Every kind of operation, one after the other, with an audit after each.
+fn live_a_whole_life(config: Config, backing: Backing, what: &str) {
+    let arena = Arena::new(config.backing(backing)).unwrap();
+    let audit = |step: &str| audit(&arena, backing, &format!("{backing}, {what}, {step}"));
+    audit("birth");
+    let mut draft = arena.draft(1000).unwrap();
+    audit("draft");
+    draft.bytes_mut()[..returns(1).len()].copy_from_slice(&returns(1));
+    audit("writing a draft");
+    draft.truncate(100).unwrap();
+    audit("cutting a draft");
+    let text = draft.finalize().unwrap();
+    audit("finalizing");
+    assert_eq!(call(&text), 1);
+    audit("running");
+    let several: Vec<Draft> = (0..5).map(|_| arena.draft(3000).unwrap()).collect();
+    let several: Vec<Text> = Draft::finalize_all(several).unwrap();
+    audit("finalizing several");
+    drop(arena.draft(77).unwrap());
+    audit("dropping a draft");
+
+    let nop: &[u8] = if cfg!(target_arch = "x86_64") { &[0x90] } else { &[0x1f, 0x20, 0x03, 0xd5] };
+    let mut draft = arena.draft(BRANCH_OFFSET + BRANCH_BYTES).unwrap();
+    let site = Branch::To(text.address()).encode(draft.address() + BRANCH_OFFSET).unwrap();
+    let code = [&nop.repeat(BRANCH_OFFSET / nop.len())[..], &site].concat();
+    draft.bytes_mut().copy_from_slice(&code);
+    let switch = draft.finalize().unwrap();
+    let stub = arena.stub(nop, text.address()).unwrap();
+    audit("a stub");
+    let mut pokes = arena.pokes().unwrap();
+    // SAFETY: a patchable branch was put there, and the stub leads to a function of the same type.
+    unsafe { pokes.branch(&switch, BRANCH_OFFSET, Branch::To(stub.address())) }.unwrap();
+    audit("a poke");
+    pokes.finish().unwrap();
+    audit("finishing pokes");
+    assert_eq!(call(&switch), 1);
+
+    let grown = place(&arena, &returns(4), 500_000).unwrap();
+    audit("growth");
+    let full = place(&arena, &returns(2), PACK_BYTES).unwrap();
+    audit("another pack");
+    let long = place(&arena, &returns(3), 2 * PACK_BYTES + 100).unwrap();
+    audit("a long text");
+    // Refusals are told, and tested elsewhere.
+    let _ = arena.promote();
+    audit("promotion");
+    assert_eq!([&switch, &full, &long, &grown].map(call), [1, 2, 3, 4]);
+    // Written after it became huge.
+    let after = place(&arena, &returns(5), 10_000).unwrap();
+    assert_eq!(call(&after), 5);
+    audit("a text in a promoted pack");
+    let section = arena.domain().enter().unwrap();
+    drop(several);
+    drop(section);
+    audit("texts that waited for a reader");
+    drop(long);
+    audit("dropping a long text");
+    drop((switch, stub, text, full, grown, after));
+    audit("dropping all");
+
+    let range = arena.range();
+    let inodes: Vec<u64> =
+        executable_views(&arena).iter().map(|view| view.inode).filter(|&inode| inode != 0).collect();
+    drop(arena);
+    let is_left = |mapping: &Mapping| {
+        inodes.contains(&mapping.inode) || mapping.has('x') && range.contains(&mapping.range.start)
+    };
+    if what != "permanent" {
+        assert!(eventually(|| !mappings().iter().any(is_left)), "{backing}, {what}: {:?}", mappings());
+    }
+    assert!(mappings().iter().all(|mapping| !(mapping.has('w') && mapping.has('x'))));
+}
+
+#[test]
+fn after_every_kind_of_operation_in_every_backing_no_page_is_writable_and_executable() {
+    for backing in BACKINGS {
+        live_a_whole_life(Config::new().huge(false), backing, "small pages");
+        live_a_whole_life(Config::new().promote_at(0), backing, "huge pages");
+        live_a_whole_life(Config::new().random(true).fault_handler(false), backing, "random places");
+        live_a_whole_life(
+            Config::new().promote_at(0).permanent(true).reserve(8 * PACK_BYTES),
+            backing,
+            "permanent",
+        );
+    }
+}
+
+#[test]
+fn while_threads_load_poke_and_free_no_page_is_writable_and_executable_in_any_backing() {
+    for backing in BACKINGS {
+        let arena = Arena::new(Config::new().backing(backing).promote_at(128 << 10)).unwrap();
+        let running = AtomicBool::new(true);
+        thread::scope(|scope| {
+            for value in 1..3 {
+                let (arena, running) = (&arena, &running);
+                scope.spawn(move || {
+                    while running.load(Ordering::Relaxed) {
+                        let texts: Vec<_> = [40, 5000, 300_000]
+                            .into_iter()
+                            .filter_map(|len| place(arena, &returns(value), len).ok())
+                            .collect();
+                        assert!(texts.iter().all(|text| call(text) == value));
+                        if let Some(text) = texts.first() {
+                            let mut pokes = arena.pokes().unwrap();
+                            // SAFETY: the instructions that differ, one at most, are in one word.
+                            unsafe { pokes.copy(text, 0, &returns(value + 5)) }.unwrap();
+                            pokes.finish().unwrap();
+                            assert_eq!(call(text), value + 5);
+                        }
+                    }
+                });
+            }
+            for _ in 0..40 {
+                for mapping in mappings() {
+                    assert!(!(mapping.has('w') && mapping.has('x')), "{backing}: {mapping:?}");
+                    let inside = arena.range().contains(&mapping.range.start);
+                    assert!(!(inside && mapping.has('w')), "{backing}: {mapping:?}");
+                }
+                // Packs come and go, so the files that belong to the range are asked for at once with all others.
+                assert!(backing != Backing::Hardened || writable_views(&arena).is_empty());
+            }
+            running.store(false, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn the_memory_files_cannot_be_mapped_writable_by_the_names_that_their_mappings_have() {
+    for backing in [Backing::Memfd, Backing::Hardened] {
+        let arena = Arena::new(Config::new().backing(backing)).unwrap();
+        let text = place_returns(&arena, 7);
+        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
+        memory.write_at(&[0x90], text.address() as u64).unwrap_err();
+        for view in executable_views(&arena).into_iter().chain(writable_views(&arena)) {
+            let name = format!("/proc/self/map_files/{:x}-{:x}", view.range.start, view.range.end);
+            // Only with a privilege is there such a road at all (proc(5)).
+            let Ok(file) = OpenOptions::new().read(true).write(true).open(name) else { continue };
+            let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+            // SAFETY: a new mapping at an address of the kernel's choice; expected to fail.
+            let mapped = unsafe {
+                rustix::mm::mmap(
+                    std::ptr::null_mut(),
+                    4096,
+                    protection,
+                    rustix::mm::MapFlags::SHARED,
+                    &file,
+                    0,
+                )
+            };
+            match backing {
+                Backing::Memfd => {
+                    assert_eq!(mapped.unwrap_err(), Errno::PERM);
+                    assert_eq!(rustix::io::pwrite(&file, b"x", 0).unwrap_err(), Errno::PERM);
+                }
+                // Who may open the file may write it: `Backing::Hardened` has the same descriptor.
+                _ => {
+                    // SAFETY: the mapping made above, used by nobody.
+                    unsafe { rustix::mm::munmap(mapped.unwrap(), 4096) }.unwrap();
+                }
+            }
+        }
+        assert_eq!(call(&text), 7, "{backing}");
+        audit(&arena, backing, "after all");
+    }
+}
+
+#[test]
+fn a_sealed_arena_cannot_be_made_writable_moved_or_unmapped_in_any_backing() {
+    for backing in BACKINGS {
+        let config = Config::new().backing(backing).permanent(true).promote_at(0).reserve(2 * PACK_BYTES);
+        let arena = Arena::new(config).unwrap();
+        let text = place(&arena, &returns(7), PACK_BYTES).unwrap();
+        assert_eq!(call(&text), 7);
+        if arena.occupancy().sealed_packs == 0 {
+            assert!(std::env::var_os("SKEP_REQUIRE_ALL").is_none_or(|all| all != "1"), "no mseal here");
+            eprintln!("SKIPPED: sealed arenas: this kernel has no mseal (Linux 6.10)");
+            return;
+        }
+        let page = rustix::param::page_size();
+        let at = std::ptr::with_exposed_provenance_mut(text.address() / page * page);
+        for flags in [MprotectFlags::empty(), MprotectFlags::READ | MprotectFlags::WRITE] {
+            // SAFETY: expected to change nothing.
+            let error = unsafe { mprotect(at, page, flags) }.unwrap_err();
+            // A file's view has no right to it in the first place.
+            assert!(matches!(error, Errno::PERM | Errno::ACCESS), "{backing}: {error}");
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { rustix::mm::munmap(at, page) }, Err(Errno::PERM), "{backing}");
+        // SAFETY: as above.
+        let moved = unsafe { rustix::mm::mremap(at, page, 2 * page, rustix::mm::MremapFlags::MAYMOVE) };
+        assert!(moved.is_err(), "{backing}");
+        assert_eq!(call(&text), 7);
+    }
 }

@@ -259,7 +259,7 @@ fn runner(arena: &Arena, places: &[Place], mine: usize, counts: &Counts, over: &
     let mut rounds = 0u64;
     while !over.load(Ordering::Relaxed) {
         rounds += 1;
-        let normal = rounds.is_multiple_of(2);
+        let normal = u64::is_multiple_of(rounds, 2);
         let section = normal.then(|| arena.domain().enter().unwrap());
         let sleepable = (!normal).then(|| arena.domain().enter_sleepable().unwrap());
         for _ in 0..1 + random.below(20) {
@@ -283,10 +283,10 @@ fn runner(arena: &Arena, places: &[Place], mine: usize, counts: &Counts, over: &
 
 /// Stays in sections for long, and calls what was there when it came.
 fn lingerer(arena: &Arena, places: &[Place], counts: &Counts, over: &AtomicBool) {
-    let mut rounds = 0u64;
+    let mut rounds = 0;
     while !over.load(Ordering::Relaxed) {
         rounds += 1;
-        let normal = rounds.is_multiple_of(2);
+        let normal = u64::is_multiple_of(rounds, 2);
         let section = normal.then(|| arena.domain().enter().unwrap());
         let sleepable = (!normal).then(|| arena.domain().enter_sleepable().unwrap());
         let found: Vec<(usize, u32)> = places

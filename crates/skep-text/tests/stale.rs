@@ -5,21 +5,32 @@ mod common;
 use std::os::unix::process::ExitStatusExt;
 
 use common::*;
-use skep_text::{Arena, CHUNK_BYTES, Config, PACK_BYTES};
+use skep_text::{Arena, Backing, CHUNK_BYTES, Config, PACK_BYTES};
 
 const SIGTRAP: i32 = 5;
 const SIGSEGV: i32 = 11;
 
+const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Procmem];
+
 fn dies_of(test: &str, signal: i32) {
-    let status = run_as_child(test);
-    assert_eq!(status.signal(), Some(signal), "{status}");
+    for backing in BACKINGS {
+        let status = run_as_child_with(test, backing.name());
+        assert_eq!(status.signal(), Some(signal), "{backing}: {status}");
+    }
+}
+
+/// The arena that the parent asked for.
+fn arena() -> Arena {
+    let wanted = child_argument();
+    let backing = BACKINGS.into_iter().find(|backing| backing.name() == wanted).unwrap();
+    Arena::new(Config::new().backing(backing)).unwrap()
 }
 
 #[test]
 fn a_call_into_a_freed_text_dies_on_a_trap() {
     if is_child() {
         dump_no_core();
-        let arena = Arena::new(Config::new()).unwrap();
+        let arena = arena();
         let text = place_returns(&arena, 1);
         assert_eq!(call(&text), 1);
         let address = text.address();
@@ -34,7 +45,7 @@ fn a_call_into_a_freed_text_dies_on_a_trap() {
 fn a_call_into_the_middle_of_a_freed_text_dies_on_a_trap() {
     if is_child() {
         dump_no_core();
-        let arena = Arena::new(Config::new()).unwrap();
+        let arena = arena();
         let text = place(&arena, &returns(1).repeat(100), 100 * returns(1).len()).unwrap();
         let address = text.address() + 57 * returns(1).len();
         assert_eq!(call_at(address), 1);
@@ -49,7 +60,7 @@ fn a_call_into_the_middle_of_a_freed_text_dies_on_a_trap() {
 fn a_call_into_a_draft_that_is_not_finalized_dies_on_a_trap() {
     if is_child() {
         dump_no_core();
-        let arena = Arena::new(Config::new()).unwrap();
+        let arena = arena();
         let mut draft = arena.draft(CHUNK_BYTES).unwrap();
         draft.bytes_mut()[..returns(1).len()].copy_from_slice(&returns(1));
         std::process::exit(call_at(draft.address()) as i32);
@@ -61,7 +72,7 @@ fn a_call_into_a_draft_that_is_not_finalized_dies_on_a_trap() {
 fn code_that_runs_past_its_end_dies_on_a_trap() {
     if is_child() {
         dump_no_core();
-        let arena = Arena::new(Config::new()).unwrap();
+        let arena = arena();
         let code = returns(1);
         let no_return = &code[..code.len() - if cfg!(target_arch = "x86_64") { 1 } else { 4 }];
         let text = place(&arena, no_return, no_return.len()).unwrap();
@@ -74,7 +85,7 @@ fn code_that_runs_past_its_end_dies_on_a_trap() {
 fn a_call_into_a_pack_that_was_returned_dies_on_a_fault() {
     if is_child() {
         dump_no_core();
-        let arena = Arena::new(Config::new()).unwrap();
+        let arena = arena();
         let text = place(&arena, &returns(1), 2 * PACK_BYTES).unwrap();
         assert_eq!(call(&text), 1);
         let address = text.address();
@@ -83,4 +94,23 @@ fn a_call_into_a_pack_that_was_returned_dies_on_a_fault() {
         std::process::exit(call_at(address) as i32);
     }
     dies_of("a_call_into_a_pack_that_was_returned_dies_on_a_fault", SIGSEGV);
+}
+
+#[test]
+fn a_call_into_a_text_that_waited_for_a_reader_dies_on_a_trap_when_the_reader_has_left() {
+    if is_child() {
+        dump_no_core();
+        let arena = arena();
+        let _neighbour = place_returns(&arena, 8);
+        let text = place_returns(&arena, 1);
+        let address = text.address();
+        let section = arena.domain().enter().unwrap();
+        drop(text);
+        assert_eq!(call_at(address), 1, "the reader may still run it");
+        drop(section);
+        arena.flush().unwrap();
+        assert!(is_all_traps(&peek(address..address + CHUNK_BYTES)));
+        std::process::exit(call_at(address) as i32);
+    }
+    dies_of("a_call_into_a_text_that_waited_for_a_reader_dies_on_a_trap_when_the_reader_has_left", SIGTRAP);
 }

@@ -24,5 +24,9 @@ fn a_programs_code_is_named_by_tag_and_name_in_the_perf_map_and_only_where_asked
         let line = format!("{:x} {:x} skep_prog_{tag}_{}", range.start, range.len(), program.name());
         assert!(lines.lines().any(|told| told == line), "{line} is not in\n{lines}");
     }
-    assert_eq!(runtime.occupancy().backing, text::Backing::Procmem, "perf reads the map for anonymous memory only");
+    assert_eq!(
+        runtime.occupancy().backing,
+        text::Backing::Procmem,
+        "perf reads the map for anonymous memory only"
+    );
 }

@@ -269,6 +269,8 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
                 let detour = TOLERABLE.contains(&step)
                     || errno == Errno::INVAL && matches!(step, Step::CreateFile | Step::AllocateFile)
                     || errno == Errno::PERM && step == Step::MakeExecutable
+                    // The kernel is asked for a huge page again when it may just have been busy.
+                    || errno != Errno::INVAL && matches!(step, Step::Collapse | Step::CheckHuge)
                     // Filling a freed place with traps is tried again until it works.
                     || step == Step::WriteCode && operation.name.contains("drop");
                 assert!(detour, "{when}: nobody was told");

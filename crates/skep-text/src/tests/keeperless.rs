@@ -87,3 +87,18 @@ fn a_hosts_callback_may_use_the_arena_wherever_it_runs() {
         assert_eq!(ran.load(Ordering::Relaxed), 1500);
     });
 }
+
+#[test]
+fn a_text_that_fills_a_pack_may_be_aligned_and_takes_no_more_than_that_pack() {
+    for random in [false, true] {
+        let arena = Arena::new(keeperless(Backing::Memfd).random(random)).unwrap();
+        for (len, align) in
+            [(PACK_BYTES, 64), (PACK_BYTES, 4096), (PACK_BYTES - 32, 4096), (PACK_BYTES - 4096, 2048)]
+        {
+            let draft = arena.draft_aligned(len, align).unwrap();
+            assert!(draft.address().is_multiple_of(align));
+            drop(draft);
+            assert_eq!(arena.occupancy().packs, 1, "{len} at {align}");
+        }
+    }
+}

@@ -127,9 +127,18 @@ pub(crate) fn is_child() -> bool {
 
 /// Runs one test of this binary again as a child, in which [`is_child`] is true.
 pub(crate) fn run_as_child(test: &str) -> ExitStatus {
+    run_as_child_with(test, "1")
+}
+
+/// As [`run_as_child`], with something to tell the child, which hears it from [`child_argument`].
+pub(crate) fn run_as_child_with(test: &str, argument: &str) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, argument);
     command.status().unwrap()
+}
+
+pub(crate) fn child_argument() -> String {
+    std::env::var(CHILD).unwrap()
 }
 
 /// Some children die of a signal; their memory is of no interest.

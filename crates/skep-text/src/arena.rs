@@ -3,8 +3,8 @@
 //! The problem: hand out places for code in tens of nanoseconds from many threads, while now and then a pack must be
 //! mapped or returned, which takes up to a millisecond.
 //!
-//! Protocol, two locks (and two more that are not taken while one of these is held: those in
-//! `reclaim.rs`, and `poking`, in `poke.rs`):
+//! Protocol, two locks (and three more that are not taken while one of these is held: two in `reclaim.rs`, and
+//! `poking`, in `poke.rs`):
 //!
 //! - `state` guards all bookkeeping. It is a leaf: under it no other lock is taken and no memory is mapped (but what
 //!   growing a table may cost), so nothing ever waits long for it.

@@ -85,7 +85,8 @@
 //! # Requirements
 //!
 //! Linux 5.1 or later on x86-64 or aarch64, `/proc` mounted. Memory comes in steps since Linux 5.14, by whole packs
-//! before; huge pages need 6.1. Where membarrier(2) is not allowed, pokes are refused and read sections cost a fence.
+//! before; huge pages need 6.1. Where membarrier(2) is not allowed, pokes are refused and read sections cost a fence; on
+//! aarch64 no arena can be made then.
 
 mod arch;
 mod arena;

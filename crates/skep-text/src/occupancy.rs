@@ -92,13 +92,26 @@ pub enum SpanState {
 #[non_exhaustive]
 pub enum Backing {
     /// Sealed memory files, mapped twice: readable and executable in the range, writable at a secret place elsewhere.
+    ///
+    /// The file is sealed FUTURE_WRITE, SHRINK, GROW and SEAL: nobody maps or writes it again, and the executable view
+    /// cannot be made writable nor be written through `/proc/self/mem`. Who learns where the writable view is can write
+    /// through it. A forked child does not have it.
     #[default]
     Memfd,
-    /// Memory files mapped once, readable and executable, and written by `pwrite`: there never is a writable
-    /// mapping. A write costs most of a microsecond.
+    /// Memory files mapped once, readable and executable, and written by `pwrite`. A write costs most of a microsecond.
+    ///
+    /// There is no writable mapping for an attacker to find, ever. A descriptor takes its place: whoever can make the
+    /// process call `pwrite` on it, or map it, can write code. It cannot be sealed FUTURE_WRITE, which would forbid our
+    /// own writes. A forked child inherits the descriptor until it executes another program, and with it the power to
+    /// write; the arena refuses to use it there.
     Hardened,
     /// Anonymous memory, readable and executable, written through `/proc/self/mem`, for systems that forbid
     /// executable mappings of memory files.
+    ///
+    /// The memory is private and never mapped writable, but private memory *can* be: `mprotect` to writable is not
+    /// refused ([`Config::permanent`](crate::Config::permanent) seals it where the system can), and `/proc/self/mem`
+    /// stays open to everybody in the process. A forked child has a copy, as of the fork, of the texts; it inherits the
+    /// descriptor too, which is of the *parent's* memory, until it executes another program.
     Procmem,
 }
 

@@ -9,14 +9,14 @@
 //! flavours, that was open at that moment has ended. The keeper is asked to look when one has; a thread that needs
 //! room, or finds too much waiting, looks too, with one barrier and one look at every reader, and never waits.
 //!
-//! One thread at a time reclaims: it holds `reclaiming`, a lock that is taken before all others and never while waiting
+//! One thread at a time reclaims: it holds `waiting`, a lock that is taken before all others and never while waiting
 //! for readers, and takes over what has come in. What has passed is filled with traps, and only then are its chunks
 //! free. A thread that finds no room waits for that lock once, and can so tell a full arena from one that is just
 //! being emptied.
 //!
 //! ```text
 //!    drop(Text) ──> incoming: c6 c7      a leaf, held for one push
-//!                       │ taken over by who holds `reclaiming`: the keeper, or a loader
+//!                       │ taken over by who holds `waiting`: the keeper, or a loader
 //!                       v
 //!                   waiting: c1 c2 c3 | c4 c5      passed up to c3: traps, caches, chunks free
 //! ```

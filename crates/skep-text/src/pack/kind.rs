@@ -7,20 +7,7 @@
 //!   Procmem    r-xp anonymous                       pwrite to /proc/self/mem              that descriptor
 //! ```
 //!
-//! What each promises, and not:
-//!
-//! - **Memfd.** The file is sealed FUTURE_WRITE, SHRINK, GROW and SEAL: nobody maps or writes it again, and the
-//!   executable view cannot be made writable nor be written through /proc/self/mem. Who learns where the alias is can
-//!   write through it.
-//! - **Hardened.** There is no writable mapping for an attacker to find, ever. The descriptor takes its place: whoever
-//!   can make the process call pwrite on it, or map it, can write code. It cannot be sealed FUTURE_WRITE, which would
-//!   forbid our own writes; SHRINK, GROW and SEAL it is. A forked child inherits the descriptor until it executes
-//!   another program, and with it the power to write; the arena refuses to use it there.
-//! - **Procmem.** For systems that forbid memory files. The memory is private and never mapped writable, but private
-//!   memory *can* be: `mprotect` to writable is not refused, and /proc/self/mem stays open to everybody in the process
-//!   (that is the road taken here). A forked child has a copy, as of the fork, of the texts; it inherits the descriptor
-//!   too, which is of the *parent's* memory, until it executes another program. Huge pages are split by writes after
-//!   a fork.
+//! What each promises, and not, is said where hosts choose: [`Backing`](crate::Backing).
 //!
 //! Protocol: what the system allows is found out once, by making the first pack ([`resolve`]); all later ones are made
 //! the same way. A lack of memory or descriptors is an error and not a reason to choose another way for good.

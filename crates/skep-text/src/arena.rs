@@ -33,7 +33,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt, io, mem};
+use std::{fmt, mem};
 
 use skep_rcu::{Domain, Grace};
 
@@ -89,8 +89,9 @@ impl Arena {
         let reservation = Reservation::new(reserve / PACK_BYTES * PACK_BYTES, config.near)?;
         let place = reservation.slots().start;
         let (only, wanted) = (config.wanted_backing(), config.kind());
+        let first = if config.permanent { PACK_BYTES } else { STEP };
         // SAFETY: the first slot of a new reservation.
-        let Resolved { kind, pack, refused } = unsafe { resolve(only, wanted, place, PACK_BYTES, STEP) }?;
+        let Resolved { kind, pack, refused } = unsafe { resolve(only, wanted, place, PACK_BYTES, first) }?;
         let slots = reservation.slots().len() / PACK_BYTES;
         let mut state = State {
             chunks: Chunks::new(),
@@ -120,7 +121,7 @@ impl Arena {
             reservation,
         };
         let shared = Arc::new(shared);
-        shared.consider_promotion(0);
+        shared.consider_promotions();
         Ok(Self { shared })
     }
 
@@ -201,7 +202,7 @@ impl Arena {
             occupancy.sealed_packs += usize::from(slot.pack.is_sealed());
             match &slot.promotion {
                 Promotion::Huge => occupancy.huge_packs += 1,
-                Promotion::Refused(error) => occupancy.huge_refused = Some(error.to_string()),
+                Promotion::Refused { why, .. } => occupancy.huge_refused = Some(why.clone()),
                 Promotion::NotYet | Promotion::Asked => {}
             }
         }
@@ -359,7 +360,11 @@ pub(crate) enum Promotion {
     /// The keeper has been asked.
     Asked,
     Huge,
-    Refused(io::Error),
+    Refused {
+        why: String,
+        /// How often the kernel may be asked again.
+        again: u32,
+    },
 }
 
 /// Numbers for [`Occupancy`] only; nothing is decided by them.
@@ -409,15 +414,14 @@ impl Shared {
         Some((mixed >> 32) as u32)
     }
 
-    /// Gets memory for a run of `chunks`: more of a pack that has some to come, or another pack. Returns its slot,
-    /// for [`consider_promotion`](Self::consider_promotion) when `growth` is let go of.
-    pub(crate) fn grow(&self, growth: &Growth<'_>, chunks: u32) -> Result<usize, Error> {
+    /// Gets memory for a run of `chunks`: more of a pack that has some to come, or another pack. When `growth` is
+    /// let go of, [`consider_promotions`](Self::consider_promotions).
+    pub(crate) fn grow(&self, growth: &Growth<'_>, chunks: u32) -> Result<(), Error> {
         let wanted = chunks.min(PACK_CHUNKS) as usize * CHUNK_BYTES;
         let Some((slot, to)) = self.lock_state().pack_with_room(wanted) else {
             return self.add_pack(growth, wanted);
         };
-        self.populate(growth, slot, to)?;
-        Ok(slot)
+        self.populate(growth, slot, to)
     }
 
     /// Gets memory for the pack in `slot`, up to `to` bytes from its beginning. All or nothing.
@@ -449,10 +453,11 @@ impl Shared {
         result
     }
 
-    fn add_pack(&self, growth: &Growth<'_>, wanted: usize) -> Result<usize, Error> {
-        let Mapped { slot, pack, reused } = self.map(growth, PACK_BYTES, next_step(0, wanted))?;
+    fn add_pack(&self, growth: &Growth<'_>, wanted: usize) -> Result<(), Error> {
+        let first = if self.permanent { PACK_BYTES } else { next_step(0, wanted) };
+        let Mapped { slot, pack, reused } = self.map(growth, PACK_BYTES, first)?;
         self.lock_state().adopt(slot, pack, reused);
-        Ok(slot)
+        Ok(())
     }
 
     /// Maps `len` bytes, with memory for the first `populate`, in the first slots that have room (in any, where places

@@ -199,18 +199,19 @@ impl Place {
             return Ok(place);
         }
         let growth = shared.lock_growth();
-        let mut grown = None;
+        let mut grown = false;
         let place = loop {
             // Another thread may have added memory; and may use up what we add.
             if let Some(place) = Self::try_chunks(shared, len, align) {
                 break place;
             }
-            grown = Some(shared.grow(&growth, chunks_for(len) + align - 1)?);
+            shared.grow(&growth, chunks_for(len) + align - 1)?;
+            grown = true;
         };
         // Where there is no keeper, this thread promotes, for which it takes the lock itself.
         drop(growth);
-        if let Some(slot) = grown {
-            shared.consider_promotion(slot);
+        if grown {
+            shared.consider_promotions();
         }
         Ok(place)
     }

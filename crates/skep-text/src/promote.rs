@@ -10,12 +10,12 @@
 //! it. Code in the pack runs, and is written, meanwhile. Pinned, the pack is not unmapped.
 //!
 //! Whether it worked is asked of the kernel afterwards. It may have been busy with the very pages (somebody else looks at
-//! them, or no huge page is free just now), so it is asked a few times. A refusal is reported in
-//! [`Occupancy::huge_refused`](crate::Occupancy::huge_refused), and the pack serves as it is.
+//! them, or no huge page is free just now), so it is asked a few times, and a few times more when memory has grown. A
+//! refusal is reported in [`Occupancy::huge_refused`](crate::Occupancy::huge_refused), and the pack serves as it is.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
-use std::{io, thread};
 
 use rustix::io::Errno;
 
@@ -24,22 +24,40 @@ use crate::arena::{PackSlot, Promotion, Shared, Slot};
 use crate::error::Error;
 use crate::pack::Pack;
 
+/// How often a pack that was refused for want of memory or time is tried again.
+const AGAIN: u32 = 3;
+
 impl Shared {
-    /// Asks the keeper to promote the pack in `slot`, if it is time. Not under a lock: where there is no keeper it is
-    /// done here and now.
-    pub(crate) fn consider_promotion(self: &Arc<Self>, slot: usize) {
-        let mut state = self.lock_state();
-        let Slot::Pack(PackSlot { pack, promotion, .. }) = &mut state.slots[slot] else { return };
-        if pack.populated() < self.promote_at || !matches!(promotion, Promotion::NotYet) {
+    /// Asks the keeper to promote the packs whose time has come. Not under a lock: where there is no keeper it is done
+    /// here and now.
+    pub(crate) fn consider_promotions(self: &Arc<Self>) {
+        let wants = |slot: &PackSlot| {
+            let open = matches!(slot.promotion, Promotion::NotYet | Promotion::Refused { again: 1.., .. });
+            open && slot.pack.populated() >= self.promote_at
+        };
+        let mut asked = Vec::new();
+        for (number, slot) in self.lock_state().slots.iter_mut().enumerate() {
+            if let Slot::Pack(slot) = slot
+                && wants(slot)
+            {
+                let again = match slot.promotion {
+                    Promotion::Refused { again, .. } => again - 1,
+                    _ => AGAIN,
+                };
+                slot.promotion = Promotion::Asked;
+                asked.push((number, again));
+            }
+        }
+        if asked.is_empty() {
             return;
         }
-        *promotion = Promotion::Asked;
-        drop(state);
         let shared = Arc::downgrade(self);
         self.domain.defer(move || {
-            if let Some(shared) = shared.upgrade() {
-                // It is told in the occupancy, and nothing else depends on it.
-                let _ = shared.promote(slot);
+            for (slot, again) in asked {
+                if let Some(shared) = shared.upgrade() {
+                    // It is told in the occupancy, and nothing else depends on it.
+                    let _ = shared.promote(slot, again);
+                }
             }
         });
     }
@@ -49,13 +67,14 @@ impl Shared {
         let slots = self.lock_state().slots.len();
         let mut huge = 0;
         for slot in 0..slots {
-            huge += usize::from(self.promote(slot)?);
+            huge += usize::from(self.promote(slot, 0)?);
         }
         Ok(huge)
     }
 
-    /// Makes a huge page of the pack in `slot`. Whether there is a pack and it is one now.
-    fn promote(self: &Arc<Self>, slot: usize) -> Result<bool, Error> {
+    /// Makes a huge page of the pack in `slot`. Whether there is a pack and it is one now. Where it is refused, the
+    /// kernel may be asked `again` so often.
+    fn promote(self: &Arc<Self>, slot: usize, again: u32) -> Result<bool, Error> {
         if !self.domain.is_original() {
             return Err(Error::Forked);
         }
@@ -81,7 +100,10 @@ impl Shared {
             slot.pinned = false;
             slot.promotion = match &result {
                 Ok(()) => Promotion::Huge,
-                Err(error) => Promotion::Refused(io::Error::other(error.to_string())),
+                Err(error) => {
+                    let again = if error.may_pass() { again } else { 0 };
+                    Promotion::Refused { why: error.to_string(), again }
+                }
             };
         }
         let trim = state.chunks.empty_regions() > 1 && !self.permanent;

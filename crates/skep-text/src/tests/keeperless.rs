@@ -102,3 +102,31 @@ fn a_text_that_fills_a_pack_may_be_aligned_and_takes_no_more_than_that_pack() {
         }
     }
 }
+
+#[test]
+fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_and_one_for_good_is_not() {
+    use crate::error::Step;
+    use crate::sys::inject;
+    use rustix::io::Errno;
+
+    alone(
+        "tests::keeperless::a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_and_one_for_good_is_not",
+        || {
+            for (errno, again) in [(Errno::AGAIN, true), (Errno::INVAL, false)] {
+                let arena = Arena::new(keeperless(Backing::Memfd).promote_at(64 << 10)).unwrap();
+                let refusing = inject::fail_every(Step::Collapse, errno);
+                let mut texts = vec![place(&arena, 1, 100_000).unwrap()];
+                drop(refusing);
+                let refused = arena.occupancy();
+                assert_eq!(refused.huge_packs, 0, "{errno}");
+                assert!(refused.huge_refused.is_some(), "{errno}");
+                // The pack has all its memory now; the next one is what grows.
+                texts.extend((0..25).map(|value| place(&arena, value, 100_000).unwrap()));
+                let later = arena.occupancy();
+                assert_eq!(later.packs, 2, "{errno}");
+                assert_eq!(later.huge_packs, if again { 2 } else { 1 }, "{errno}: {later:?}");
+                assert_eq!(later.huge_refused.is_none(), again, "{errno}");
+            }
+        },
+    );
+}

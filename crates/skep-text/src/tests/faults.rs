@@ -242,7 +242,9 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
     let plan = inject::record();
     (operation.run)(&arena, &mut setup).unwrap();
     let steps = plan.steps();
-    drop((plan, setup, arena));
+    drop(plan);
+    let packs = arena.occupancy().packs;
+    drop((setup, arena));
     for nth in worth_failing(&steps) {
         let before = Belongings::now();
         let arena = Arena::new(config()).unwrap();
@@ -286,6 +288,11 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
         }
         arena.flush().unwrap();
         check(&arena, &when);
+        if result.is_err() && operation.name.contains("draft that") {
+            // The second time it finds the same room.
+            (operation.run)(&arena, &mut setup).unwrap_or_else(|error| panic!("{when}: {error}"));
+            assert_eq!(arena.occupancy().packs, packs, "{when}: room was lost");
+        }
         drop(setup);
         assert_eq!(settled(&arena), empty, "{when}: something was lost");
         check_that_it_works(&arena, &when);

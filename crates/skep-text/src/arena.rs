@@ -30,10 +30,11 @@
 //! What would break it: touching a pack's memory through anything but a [`Place`](crate::place::Place), which owns its
 //! bytes, or a poke, which has the text.
 
+use std::fmt;
+use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt, mem};
 
 use skep_rcu::{Domain, Grace};
 
@@ -85,6 +86,9 @@ impl Arena {
             Some(domain) => domain.clone(),
             None => Domain::new(DEFAULT_READERS)?,
         };
+        if !domain.is_original() {
+            return Err(Error::Forked);
+        }
         let seen = Seen::open(&config.seen)?;
         let reservation = Reservation::new(reserve / PACK_BYTES * PACK_BYTES, config.near)?;
         let place = reservation.slots().start;
@@ -103,9 +107,9 @@ impl Arena {
         };
         state.adopt(0, pack, false);
         let shared = Shared {
-            state: Mutex::new(state),
+            state: ManuallyDrop::new(Mutex::new(state)),
             growth: Mutex::new(()),
-            retirement: Retirement::default(),
+            retirement: ManuallyDrop::new(Retirement::default()),
             poking: Mutex::new(()),
             limit: config.limit,
             max_waiting: config.waiting,
@@ -154,7 +158,7 @@ impl Arena {
         &self.shared.domain
     }
 
-    /// Waits until everything that was retired before is free again.
+    /// Waits until everything that was retired before is free again, but for what the system does not let be written.
     ///
     /// Nothing needs this but tests and measurements, and hosts that want memory to go down before they look at it.
     ///
@@ -180,7 +184,7 @@ impl Arena {
         // First what has been retired: later it may be more than was ever published.
         let Total { texts: retired, code_bytes: retired_bytes } = self.shared.retirement.total();
         occupancy.waiting_bytes = self.shared.retirement.bytes();
-        let (waiting, _nothing_is_freed) = self.shared.retirement.addresses();
+        let (waiting, nothing_is_freed) = self.shared.retirement.addresses();
         let state = self.shared.lock_state();
         let State { chunks, counts, .. } = &*state;
         let waits = |chunk: u32| waiting.binary_search(&self.address(chunk)).is_ok();
@@ -207,7 +211,7 @@ impl Arena {
             }
         }
         occupancy.backing_refused = self.shared.refused.clone();
-        drop(state);
+        drop((state, nothing_is_freed));
         occupancy.huge_bytes = procfs::huge_bytes(&self.range());
         occupancy
     }
@@ -244,7 +248,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] with what the system refused; the pack stays as it was, on small pages. [`Error::Limit`] when
+    /// [`Error::System`] with what the system refused first; the pack then has all its memory, on small pages, and the
+    /// others have been tried nevertheless. [`Error::Limit`] when
     /// there is not to be so much memory; [`Error::Forked`] in a forked child.
     pub fn promote(&self) -> Result<usize, Error> {
         if !self.shared.domain.is_original() {
@@ -259,8 +264,12 @@ impl Arena {
         self.shared.seen.is_on()
     }
 
-    /// The files for profilers that lack texts because they could not be written any more. Empty when all is well.
+    /// The files for profilers that lack texts because they could not be written any more. Empty when all is well, and in
+    /// a forked child.
     pub fn missed(&self) -> Vec<Missed> {
+        if !self.shared.domain.is_original() {
+            return Vec::new();
+        }
         self.shared.seen.missed()
     }
 
@@ -292,9 +301,9 @@ impl fmt::Debug for Arena {
 
 /// What all handles, drafts and texts of an arena share.
 pub(crate) struct Shared {
-    state: Mutex<State>,
+    state: ManuallyDrop<Mutex<State>>,
     growth: Mutex<()>,
-    pub(crate) retirement: Retirement,
+    pub(crate) retirement: ManuallyDrop<Retirement>,
     /// Held while a word of a text is read and written back.
     pub(crate) poking: Mutex<()>,
     limit: usize,
@@ -470,8 +479,10 @@ impl Shared {
             result => result?,
         };
         let place = self.reservation.slots().start + slot * PACK_BYTES;
+        // Own pages go with their text, in every arena.
+        let kind = Kind { permanent: self.permanent && len <= PACK_BYTES, ..self.kind };
         // SAFETY: the slots were free and are now ours.
-        let result = unsafe { Pack::new(&self.kind, place, len, populate) };
+        let result = unsafe { Pack::new(&kind, place, len, populate) };
         let mut state = self.lock_state();
         match &result {
             // Where memory cannot be had in steps it is all there at once.
@@ -565,12 +576,25 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.domain.is_original() {
-            // The executable views go with the reservation; so nothing needs to be mapped over them.
+        if !self.domain.is_original() && !self.forget_packs() {
+            // Another thread of the parent was changing them when the child was made. They stay.
             return;
         }
-        // In a forked child the addresses of the parent's aliases may be somebody else's.
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // The executable views go with the reservation; so nothing needs to be mapped over them.
+        // SAFETY: dropped here only, and not used any more.
+        unsafe {
+            ManuallyDrop::drop(&mut self.retirement);
+            ManuallyDrop::drop(&mut self.state);
+        }
+    }
+}
+
+impl Shared {
+    /// In a forked child, where the addresses of the parent's aliases may be somebody else's. `false` where the books
+    /// may be half written.
+    fn forget_packs(&mut self) -> bool {
+        let Some(retired) = self.retirement.take_all() else { return false };
+        let Ok(mut state) = self.state.try_lock() else { return false };
         for slot in state.slots.drain(..) {
             if let Slot::Pack(PackSlot { pack, .. }) = slot {
                 // A thread of the parent may share it; in this process there is only ours.
@@ -578,12 +602,12 @@ impl Drop for Shared {
             }
         }
         state.stuck.drain(..).for_each(Pack::forget);
-        for retired in self.retirement.take_all() {
-            mem::forget(retired.probes);
+        for retired in retired {
             if let Memory::Own { pack, .. } = retired.memory {
                 pack.forget();
             }
         }
+        true
     }
 }
 

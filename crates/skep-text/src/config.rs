@@ -108,7 +108,7 @@ impl Config {
 
     /// Whether packs have all their memory from the beginning, are never returned to the system, and are sealed (`mseal`,
     /// Linux 6.10) where the system can, so that nobody can unmap, replace or re-protect them: for arenas that live as
-    /// long as the process. Default: no.
+    /// long as the process. Texts longer than a pack are unmapped all the same. Default: no.
     ///
     /// The memory of such an arena stays mapped when it is dropped, where it was sealed.
     pub fn permanent(mut self, permanent: bool) -> Self {

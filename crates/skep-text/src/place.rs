@@ -267,8 +267,9 @@ impl Drop for Place {
         let Some(memory) = self.memory.take() else { return };
         let probes = self.probes.take();
         if !self.shared.domain.is_original() {
-            // The memory is the parent's, and there is no way to write it here.
-            std::mem::forget(probes);
+            // The memory is the parent's, and there is no way to write it here. The handler's index is a copy, and an
+            // arena of the child's own may come to have the same addresses.
+            drop(probes);
             match memory {
                 Memory::Chunks(_) => {}
                 Memory::Own { pack, .. } => pack.forget(),

@@ -54,7 +54,10 @@ impl Shared {
         let shared = Arc::downgrade(self);
         self.domain.defer(move || {
             for (slot, again) in asked {
-                if let Some(shared) = shared.upgrade() {
+                if let Some(shared) = shared.upgrade()
+                    // Another pack may have come into the slot meanwhile, which nobody asked for.
+                    && shared.is_asked(slot)
+                {
                     // It is told in the occupancy, and nothing else depends on it.
                     let _ = shared.promote(slot, again);
                 }
@@ -62,14 +65,23 @@ impl Shared {
         });
     }
 
-    /// Promotes every pack; returns how many are huge.
+    fn is_asked(&self, slot: usize) -> bool {
+        let state = self.lock_state();
+        matches!(&state.slots[slot], Slot::Pack(PackSlot { promotion: Promotion::Asked, .. }))
+    }
+
+    /// Promotes every pack, also after one was refused; returns how many are huge.
     pub(crate) fn promote_all(self: &Arc<Self>) -> Result<usize, Error> {
         let slots = self.lock_state().slots.len();
         let mut huge = 0;
+        let mut refused = None;
         for slot in 0..slots {
-            huge += usize::from(self.promote(slot, 0)?);
+            match self.promote(slot, 0) {
+                Ok(is_huge) => huge += usize::from(is_huge),
+                Err(error) => refused = refused.or(Some(error)),
+            }
         }
-        Ok(huge)
+        refused.map_or(Ok(huge), Err)
     }
 
     /// Makes a huge page of the pack in `slot`. Whether there is a pack and it is one now. Where it is refused, the
@@ -101,7 +113,8 @@ impl Shared {
             slot.promotion = match &result {
                 Ok(()) => Promotion::Huge,
                 Err(error) => {
-                    let again = if error.may_pass() { again } else { 0 };
+                    let may_pass = error.may_pass() || matches!(error, Error::Limit { .. });
+                    let again = if may_pass { again } else { 0 };
                     Promotion::Refused { why: error.to_string(), again }
                 }
             };

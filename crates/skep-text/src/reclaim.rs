@@ -100,11 +100,12 @@ impl Retirement {
         (addresses, waiting)
     }
 
-    /// Takes everything out, whether or not it has passed: for the end.
-    pub(crate) fn take_all(&mut self) -> Vec<Retired> {
-        let incoming = self.incoming.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner);
-        waiting.drain(..).chain(incoming.places.drain(..)).collect()
+    /// Takes everything out, whether or not it has passed: for the end, in a forked child. `None` where another thread of
+    /// the parent was at it.
+    pub(crate) fn take_all(&self) -> Option<Vec<Retired>> {
+        let mut waiting = self.waiting.try_lock().ok()?;
+        let mut incoming = self.incoming.try_lock().ok()?;
+        Some(waiting.drain(..).chain(incoming.places.drain(..)).collect())
     }
 
     fn lock_incoming(&self) -> MutexGuard<'_, Incoming> {
@@ -280,9 +281,11 @@ impl Shared {
             shared.retirement.take_over(&mut waiting);
             let reclaimed = shared.reclaim(&mut waiting);
             let mut incoming = shared.retirement.lock_incoming();
-            // What the system does not let us write now is tried again with the next text that is retired.
-            incoming.asked =
-                !(waiting.is_empty() && incoming.places.is_empty()) && reclaimed != Reclaimed::NotAll;
+            let passed = |last: &Retired| shared.domain.passed(last.cookie, Grace::Both);
+            let somebody_may_be_inside = !incoming.places.is_empty() || !waiting.back().is_none_or(passed);
+            // What has passed and the system does not let us write now is tried again with the next text that is
+            // retired. What has not passed must have this closure, which keeps the arena from being unmapped.
+            incoming.asked = somebody_may_be_inside || !waiting.is_empty() && reclaimed != Reclaimed::NotAll;
             let again = incoming.asked;
             drop((incoming, waiting));
             if again {

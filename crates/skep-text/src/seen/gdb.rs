@@ -104,10 +104,9 @@ impl Gdb {
 
 impl Drop for Gdb {
     fn drop(&mut self) {
-        let nodes = std::mem::take(&mut *file::lock(&self.nodes));
-        // In a forked child the lock may be held by a thread that does not exist there. The copies stay.
+        // In a forked child the locks may be held by a thread that does not exist there. The copies stay.
         if self.process == std::process::id() {
-            nodes.into_values().for_each(unlink);
+            std::mem::take(&mut *file::lock(&self.nodes)).into_values().for_each(unlink);
         }
     }
 }

@@ -32,6 +32,11 @@ fn main() {
         }
     });
 
+    in_child("a child cannot make an arena with its parent's read sections", || {
+        let inherited = Config::new().domain(arena.domain().clone());
+        assert!(matches!(Arena::new(inherited), Err(Error::Forked)));
+    });
+
     in_child("a child runs its parent's code", || {
         assert_eq!((call(&text), call(&long)), (21, 22));
     });

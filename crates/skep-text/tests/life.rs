@@ -324,6 +324,16 @@ fn a_text_longer_than_a_pack_has_pages_of_its_own() {
 }
 
 #[test]
+fn long_texts_of_a_permanent_arena_are_unmapped_all_the_same() {
+    let arena = Arena::new(Config::new().huge(false).permanent(true).reserve(8 * PACK_BYTES)).unwrap();
+    let before = settled(&arena);
+    for value in 0..20 {
+        assert_eq!(call(&place(&arena, &returns(value), PACK_BYTES + 1).unwrap()), value);
+        assert_eq!(settled(&arena), before);
+    }
+}
+
+#[test]
 fn a_draft_may_be_finalized_and_a_text_dropped_on_another_thread_and_outlive_the_arena() {
     let arena = arena();
     let code = returns(31);

@@ -130,3 +130,49 @@ fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_
         },
     );
 }
+
+#[test]
+fn an_arena_is_not_unmapped_under_a_reader_though_the_traps_of_an_older_text_could_not_be_written() {
+    use crate::error::Step;
+    use crate::sys::inject;
+    use rustix::io::Errno;
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    let arena = Arena::new(keeperless(Backing::Hardened)).unwrap();
+    let domain = arena.domain().clone();
+    // A reader that stays until it is told to go.
+    let reader = || {
+        let ((entered, is_in), (go, told)) = (mpsc::channel(), mpsc::channel::<()>());
+        let domain = domain.clone();
+        let thread = thread::spawn(move || {
+            let _section = domain.enter().unwrap();
+            entered.send(()).unwrap();
+            told.recv().unwrap();
+        });
+        is_in.recv().unwrap();
+        (go, thread)
+    };
+    let (first, second) = (place(&arena, 1, 64).unwrap(), place(&arena, 2, 64).unwrap());
+    let address = second.address();
+
+    let (first_goes, first_reader) = reader();
+    drop(first);
+    let (second_goes, second_reader) = reader();
+    drop(second);
+    first_goes.send(()).unwrap();
+    first_reader.join().unwrap();
+    let refusing = inject::fail_every(Step::WriteCode, Errno::NOSPC);
+    domain.defer(|| {}); // runs what is due, as a keeper does by itself
+    assert_eq!(refusing.failed(), Some(Step::WriteCode));
+    drop(refusing);
+
+    let shared = Arc::downgrade(arena.shared());
+    drop(arena);
+    assert!(shared.strong_count() > 0, "the range was unmapped while a reader was in it");
+    assert_eq!(peek(address, returns(2).len()), returns(2));
+    second_goes.send(()).unwrap();
+    second_reader.join().unwrap();
+    domain.defer(|| {});
+    assert_eq!(shared.strong_count(), 0, "and it goes with the last reader");
+}

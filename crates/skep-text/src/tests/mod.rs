@@ -2,6 +2,7 @@
 //! cannot be seen from outside: which system calls it makes, and which caches it makes right.
 
 mod caches;
+mod calls;
 mod faults;
 mod keeperless;
 

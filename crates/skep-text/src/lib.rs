@@ -92,6 +92,8 @@ mod arch;
 mod arena;
 mod chunks;
 mod config;
+#[cfg(doctest)]
+mod does_not_compile;
 mod error;
 mod fault;
 mod occupancy;

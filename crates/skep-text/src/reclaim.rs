@@ -41,7 +41,7 @@ use crate::error::Error;
 use crate::place::{Memory, Retired, room, view};
 
 /// Texts freed at once: the arena's lock is not held longer than for so many.
-const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 
 /// Places that wait.
 #[derive(Default)]

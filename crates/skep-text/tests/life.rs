@@ -469,3 +469,74 @@ impl Random {
         ((z ^ z >> 31) % limit as u64) as usize
     }
 }
+
+#[test]
+fn a_draft_lies_at_a_multiple_of_what_was_asked_for_wherever_it_finds_room() {
+    let page = rustix::param::page_size();
+    for random in [false, true] {
+        let config = || Config::new().huge(false).random(random).reserve(64 * PACK_BYTES);
+        let mut align = 1;
+        while align <= page {
+            let arena = Arena::new(config()).unwrap();
+            // Nothing later begins where a page does by itself.
+            let _first = place_returns(&arena, 1);
+            let check = |len: usize| {
+                let mut draft = arena.draft_aligned(len, align).unwrap();
+                let address = draft.address();
+                assert!(
+                    address.is_multiple_of(align.max(CHUNK_BYTES)),
+                    "{len} bytes at {align}: {address:#x}"
+                );
+                assert_eq!(draft.len(), len);
+                let code = returns(align as u32);
+                draft.bytes_mut()[..code.len()].copy_from_slice(&code);
+                let text = draft.finalize().unwrap();
+                assert_eq!((text.address(), call(&text)), (address, align as u32));
+                text
+            };
+            let mut texts = vec![check(33), check(5000), check(PACK_BYTES + 1)];
+            // A pack is full when the next text has to have another.
+            let before = arena.occupancy().packs;
+            while arena.occupancy().packs == before {
+                texts.push(place(&arena, &returns(2), 60_000).unwrap());
+            }
+            texts.extend([
+                check(33),
+                check(5000),
+                check(100_000),
+                check(PACK_BYTES),
+                check(2 * PACK_BYTES + 1),
+            ]);
+            // Holes among neighbours.
+            let mut index = 0;
+            texts.retain(|_| {
+                index += 1;
+                index % 2 == 0
+            });
+            arena.flush().unwrap();
+            texts.extend([check(33), check(5000), check(50_000)]);
+            let mut ranges: Vec<_> = texts.iter().map(Text::range).collect();
+            ranges.sort_by_key(|range| range.start);
+            assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start), "none lies over another");
+            align *= 2;
+        }
+    }
+}
+
+#[test]
+fn an_alignment_that_no_place_can_have_is_refused_with_the_largest_there_is() {
+    let page = rustix::param::page_size();
+    for random in [false, true] {
+        let arena = Arena::new(Config::new().huge(false).random(random)).unwrap();
+        let before = arena.occupancy();
+        for refused in [0, 3, page - 1, page + 1, 2 * page, usize::MAX, 1 << (usize::BITS - 1)] {
+            for len in [1, 100, PACK_BYTES, PACK_BYTES + 1] {
+                let error = arena.draft_aligned(len, refused).unwrap_err();
+                let Error::Alignment { align, max } = error else { panic!("{refused}: {error:?}") };
+                assert_eq!((align, max), (refused, page));
+                assert!(error.to_string().contains(&format!("at most {page}")), "{error}");
+            }
+        }
+        assert_eq!(arena.occupancy(), before, "nothing was taken");
+    }
+}

@@ -53,6 +53,11 @@ pub(crate) fn fail_every(step: Step, errno: Errno) -> Guard {
     plan(Which::All(step), errno)
 }
 
+/// How many calls the plan of this thread has counted; 0 where there is none.
+pub(crate) fn calls_so_far() -> usize {
+    PLAN.with_borrow(|plan| plan.as_ref().map_or(0, |plan| plan.steps.len()))
+}
+
 impl Guard {
     /// How many calls were made or made to fail.
     pub(crate) fn calls(&self) -> usize {

@@ -1,5 +1,8 @@
-//! What the whole arena promises when the system refuses something in the middle, and when there is no keeper.
+//! What the whole arena promises when the system refuses something in the middle, and when there is no keeper; and what
+//! cannot be seen from outside: which system calls it makes, and which caches it makes right.
 
+mod caches;
+mod calls;
 mod faults;
 mod keeperless;
 

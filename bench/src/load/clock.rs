@@ -35,10 +35,12 @@ impl Moment {
     }
 
     pub(crate) fn passed(self) -> Passed {
+        // First the time: reading processor time takes two system calls.
+        let wall = self.wall.elapsed();
         let now = Self::now();
         let thread = now.thread - self.thread;
         Passed {
-            wall: (now.wall - self.wall).as_secs_f64(),
+            wall: wall.as_secs_f64(),
             thread: thread.as_secs_f64(),
             background: (now.process - self.process).saturating_sub(thread).as_secs_f64(),
         }

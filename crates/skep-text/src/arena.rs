@@ -43,7 +43,7 @@ use crate::config::DEFAULT_READERS;
 use crate::error::Error;
 use crate::fault::Faults;
 use crate::occupancy::{Occupancy, Span, SpanState};
-use crate::pack::{Kind, Pack, Resolved, resolve};
+use crate::pack::{Kind, Pack, Resolved, Writer, resolve};
 use crate::place::{Memory, Place};
 use crate::range::Reservation;
 use crate::reclaim::{Retirement, Total};
@@ -356,6 +356,8 @@ pub(crate) enum Slot {
 /// A pack in its slot.
 pub(crate) struct PackSlot {
     pub(crate) pack: Arc<Pack>,
+    /// The pack's, at hand for whoever takes a place.
+    pub(crate) writer: Writer,
     /// The chunks that there is no memory for yet.
     pub(crate) beyond: Option<Block>,
     pub(crate) promotion: Promotion,
@@ -617,7 +619,9 @@ impl State {
         let free = (pack.populated() / CHUNK_BYTES) as u32;
         let beyond = self.chunks.add_region(slot as u32 * PACK_CHUNKS, free, PACK_CHUNKS, reused);
         self.counts.packs += 1;
-        let pack = PackSlot { pack: Arc::new(pack), beyond, promotion: Promotion::NotYet, pinned: false };
+        let writer = pack.writer();
+        let (pack, promotion) = (Arc::new(pack), Promotion::NotYet);
+        let pack = PackSlot { pack, writer, beyond, promotion, pinned: false };
         self.slots[slot] = Slot::Pack(pack);
         match &mut self.slots[slot] {
             Slot::Pack(pack) => pack,

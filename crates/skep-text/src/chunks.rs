@@ -73,6 +73,7 @@ pub(crate) struct Fit {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))] // never across two cache lines: most of an allocation's time is fetching them
 struct Node {
     start: u32,
     count: u32,

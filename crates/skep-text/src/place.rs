@@ -225,7 +225,7 @@ impl Place {
         let Slot::Pack(slot) = &state.slots[(found.start / PACK_CHUNKS) as usize] else {
             unreachable!("the allocator has a region for each pack and no other");
         };
-        let writer = slot.pack.writer();
+        let writer = slot.writer;
         state.counts.add(len);
         drop(state);
         Some(Self {

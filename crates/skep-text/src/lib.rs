@@ -96,6 +96,7 @@ mod config;
 mod does_not_compile;
 mod error;
 mod fault;
+mod growth;
 mod occupancy;
 mod pack;
 mod place;

@@ -22,10 +22,11 @@ use std::sync::Arc;
 
 use skep_rcu::Cookie;
 
-use crate::arena::{Mapped, PACK_CHUNKS, Shared, Slot};
+use crate::arena::{PACK_CHUNKS, Shared, Slot};
 use crate::chunks::{Block, Fit};
 use crate::error::Error;
 use crate::fault::{Entered, Probes};
+use crate::growth::Mapped;
 use crate::pack::{Pack, Writer};
 use crate::{CHUNK_BYTES, PACK_BYTES, arch};
 

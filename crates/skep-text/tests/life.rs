@@ -457,19 +457,6 @@ fn a_limit_is_never_reported_while_the_room_is_just_being_given_back() {
     assert_eq!(arena.occupancy().packs, 1);
 }
 
-/// SplitMix64: good enough to shuffle a test, and the same every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % limit as u64) as usize
-    }
-}
-
 #[test]
 fn a_draft_lies_at_a_multiple_of_what_was_asked_for_wherever_it_finds_room() {
     let page = rustix::param::page_size();

@@ -121,25 +121,13 @@ fn watch(over: &AtomicBool, progress: impl Fn() -> u64) {
     }
 }
 
-/// SplitMix64: good enough to shuffle a test, and the same every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % limit as u64) as usize
-    }
-
-    fn len(&mut self) -> usize {
-        match self.below(4000) {
-            0 => LONGEST,
-            1..20 => 20_000 + self.below(200_000),
-            20..400 => 600 + self.below(6000),
-            _ => 40 + self.below(500),
-        }
+/// A program's length: mostly short, now and then long, seldom very long.
+fn any_len(random: &mut Random) -> usize {
+    match random.below(4000) {
+        0 => LONGEST,
+        1..20 => 20_000 + random.below(200_000),
+        20..400 => 600 + random.below(6000),
+        _ => 40 + random.below(500),
     }
 }
 
@@ -162,7 +150,7 @@ fn loader(arena: &Arena, places: &[Place], mine: usize, counts: &Counts, over: &
         let number = random.below(places.len() / LOADERS) * LOADERS + mine;
         let place = &places[number];
         let version = versions[number] + 1;
-        let text = match load(arena, Place::value(number, version), random.len()) {
+        let text = match load(arena, Place::value(number, version), any_len(&mut random)) {
             Ok(text) => text,
             Err(error) => {
                 may_pass(counts, &error);

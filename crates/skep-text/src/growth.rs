@@ -1,0 +1,243 @@
+//! How an arena comes by memory, and returns it.
+//!
+//! A pack begins with a few pages of memory and gets more as it fills, step by step, so that a host with few programs
+//! does not pay for a whole one. Empty packs go back to the system, but for one that is kept as reserve.
+//!
+//! Protocol: everything here is done by whoever holds `growth`, and around the system calls without `state`; what is
+//! being worked on cannot be seen by others meanwhile: a slot is busy, or a pack has nothing beyond.
+//!
+//! Invariants: what is taken for a step that fails is put back; `mapped` is raised before memory is asked for and
+//! lowered after it is gone, or the other way round under one lock, so the limit always holds.
+//!
+//! What would break it: promoting (which takes `growth`) or anything that may run callbacks from here.
+
+use std::mem;
+use std::sync::Arc;
+
+use rustix::param::page_size;
+
+use crate::arena::{Growth, PACK_CHUNKS, PackSlot, Promotion, Shared, Slot, State};
+use crate::error::Error;
+use crate::pack::{Kind, Pack};
+use crate::{CHUNK_BYTES, PACK_BYTES, arch};
+
+/// The least memory that a pack begins with, and gets more of at once.
+pub(crate) const STEP: usize = 16 << 10;
+
+/// What [`Shared::map`] made, in slots that are still busy.
+pub(crate) struct Mapped {
+    pub(crate) slot: usize,
+    pub(crate) pack: Pack,
+    /// Whether other memory was at the same addresses before.
+    pub(crate) reused: bool,
+}
+
+impl Shared {
+    /// Gets memory for a run of `chunks`: more of a pack that has some to come, or another pack. When `growth` is
+    /// let go of, [`consider_promotions`](Self::consider_promotions).
+    pub(crate) fn grow(&self, growth: &Growth<'_>, chunks: u32) -> Result<(), Error> {
+        let wanted = chunks.min(PACK_CHUNKS) as usize * CHUNK_BYTES;
+        let Some((slot, to)) = self.lock_state().pack_with_room(wanted, self.limit) else {
+            return self.add_pack(growth, wanted);
+        };
+        self.populate(growth, slot, to)
+    }
+
+    /// Gets memory for the pack in `slot`, up to `to` bytes from its beginning. All or nothing.
+    pub(crate) fn populate(&self, _: &Growth<'_>, slot: usize, to: usize) -> Result<(), Error> {
+        let mut state = self.lock_state();
+        let mapped = state.mapped;
+        let Slot::Pack(PackSlot { pack, beyond, .. }) = &mut state.slots[slot] else { return Ok(()) };
+        let wanted = to - pack.populated();
+        if wanted > self.limit.saturating_sub(mapped) {
+            return Err(Error::Limit { wanted, mapped, limit: self.limit });
+        }
+        let Some(block) = beyond.take() else { return Ok(()) };
+        let pack = Arc::clone(pack);
+        drop(state);
+        let result = pack.populate(to);
+        drop(pack);
+        let mut state = self.lock_state();
+        let rest = match result {
+            Ok(()) => {
+                state.mapped += wanted;
+                state.chunks.extend(block, (wanted / CHUNK_BYTES) as u32)
+            }
+            Err(_) => Some(block),
+        };
+        let Slot::Pack(slot) = &mut state.slots[slot] else {
+            unreachable!("only the holder of `growth` takes a pack out of its slot");
+        };
+        slot.beyond = rest;
+        result
+    }
+
+    fn add_pack(&self, growth: &Growth<'_>, wanted: usize) -> Result<(), Error> {
+        let room = self.limit.saturating_sub(self.lock_state().mapped);
+        let first = if self.permanent { PACK_BYTES } else { next_step(0, wanted, room) };
+        let Mapped { slot, pack, reused } = self.map(growth, PACK_BYTES, first)?;
+        self.lock_state().adopt(slot, pack, reused);
+        Ok(())
+    }
+
+    /// Maps `len` bytes, with memory for the first `populate`, in the first slots that have room (in any, where places
+    /// are random), and leaves these busy.
+    pub(crate) fn map(&self, growth: &Growth<'_>, len: usize, populate: usize) -> Result<Mapped, Error> {
+        let populate = populate.next_multiple_of(page_size());
+        let (slot, reused) = match self.claim_slots(len, populate) {
+            // The reserve may be what is in the way, or what could not be returned before.
+            Err(_) if self.make_way(growth) => self.claim_slots(len, populate)?,
+            result => result?,
+        };
+        let place = self.reservation.slots().start + slot * PACK_BYTES;
+        // Own pages go with their text, in every arena.
+        let kind = Kind { permanent: self.permanent && len <= PACK_BYTES, ..self.kind };
+        // SAFETY: the slots were free and are now ours.
+        let result = unsafe { Pack::new(&kind, place, len, populate) };
+        let mut state = self.lock_state();
+        match &result {
+            // Where memory cannot be had in steps it is all there at once.
+            Ok(pack) => state.mapped += pack.populated() - populate,
+            Err(_) => state.give_back(slot, len, populate),
+        }
+        drop(state);
+        Ok(Mapped { slot, pack: result?, reused })
+    }
+
+    /// Returns everything to the system that can be. Whether that was anything.
+    fn make_way(&self, growth: &Growth<'_>) -> bool {
+        let stuck = self.unmap_stuck(growth);
+        stuck | (!self.permanent && self.trim(growth, 0))
+    }
+
+    /// Finds room for `len` bytes; also tells whether some of it was mapped before.
+    fn claim_slots(&self, len: usize, populate: usize) -> Result<(usize, bool), Error> {
+        let random = self.random();
+        let mut state = self.lock_state();
+        let mapped = state.mapped;
+        if populate > self.limit.saturating_sub(mapped) {
+            return Err(Error::Limit { wanted: populate, mapped, limit: self.limit });
+        }
+        let range = self.reservation.slots().len();
+        let count = len.div_ceil(PACK_BYTES);
+        let full = Error::RangeFull { len, range, max: arch::MAX_RANGE };
+        let slot = state.free_slots(count, random).ok_or(full)?;
+        state.slots[slot..slot + count].fill_with(|| Slot::Busy);
+        state.mapped += populate;
+        let reused = slot < state.fresh;
+        state.fresh = state.fresh.max(slot + count);
+        Ok((slot, reused))
+    }
+
+    /// Returns empty packs to the system until at most `keep` are left. Whether any was returned.
+    pub(crate) fn trim(&self, growth: &Growth<'_>, keep: u32) -> bool {
+        let mut any = false;
+        loop {
+            let mut state = self.lock_state();
+            if state.chunks.empty_regions() <= keep {
+                return any;
+            }
+            let State { chunks, slots, .. } = &mut *state;
+            let may_go = |start: u32| {
+                matches!(&slots[(start / PACK_CHUNKS) as usize], Slot::Pack(PackSlot { pinned: false, .. }))
+            };
+            let Some(start) = chunks.remove_empty_region(may_go) else { return any };
+            let slot = (start / PACK_CHUNKS) as usize;
+            let Slot::Pack(gone) = mem::replace(&mut state.slots[slot], Slot::Busy) else {
+                unreachable!("the allocator has a region for each pack and no other");
+            };
+            let PackSlot { pack, promotion, .. } = gone;
+            state.counts.packs -= 1;
+            drop(state);
+            let pack = Arc::into_inner(pack).unwrap_or_else(|| unreachable!("whoever shares a pack pins it"));
+            if let Err(pack) = self.unmap(growth, slot, pack) {
+                // The system would not (too many mappings): keep it then, it is as good as ever.
+                let mut state = self.lock_state();
+                let kept = state.adopt(slot, pack, true);
+                kept.promotion = promotion;
+                return any;
+            }
+            any = true;
+        }
+    }
+
+    /// Tries again what the system would not unmap before. Whether any of it went.
+    pub(crate) fn unmap_stuck(&self, growth: &Growth<'_>) -> bool {
+        let stuck = mem::take(&mut self.lock_state().stuck);
+        let mut any = false;
+        for pack in stuck {
+            let slot = (pack.executable().start - self.reservation.slots().start) / PACK_BYTES;
+            match self.unmap(growth, slot, pack) {
+                Ok(()) => any = true,
+                Err(pack) => self.lock_state().stuck.push(pack),
+            }
+        }
+        any
+    }
+
+    /// Unmaps a pack whose slots are busy, and frees the slots.
+    pub(crate) fn unmap(&self, _: &Growth<'_>, slot: usize, pack: Pack) -> Result<(), Pack> {
+        let (len, populated) = (pack.executable().len(), pack.populated());
+        // SAFETY: no chunk of it is taken, or its only text is gone and the grace period over.
+        unsafe { pack.unmap() }?;
+        self.lock_state().give_back(slot, len, populated);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Takes a new pack into its slot, which is the caller's, with all its memory free.
+    pub(crate) fn adopt(&mut self, slot: usize, pack: Pack, reused: bool) -> &mut PackSlot {
+        let free = (pack.populated() / CHUNK_BYTES) as u32;
+        let beyond = self.chunks.add_region(slot as u32 * PACK_CHUNKS, free, PACK_CHUNKS, reused);
+        self.counts.packs += 1;
+        let writer = pack.writer();
+        let (pack, promotion) = (Arc::new(pack), Promotion::NotYet);
+        let pack = PackSlot { pack, writer, beyond, promotion, pinned: false };
+        self.slots[slot] = Slot::Pack(pack);
+        match &mut self.slots[slot] {
+            Slot::Pack(pack) => pack,
+            _ => unreachable!("it was stored on the line before"),
+        }
+    }
+
+    /// A pack that can have memory for `wanted` bytes in a row by growing, and to how many bytes it should.
+    fn pack_with_room(&self, wanted: usize, limit: usize) -> Option<(usize, usize)> {
+        let room = limit.saturating_sub(self.mapped);
+        self.slots.iter().enumerate().find_map(|(number, slot)| {
+            let Slot::Pack(PackSlot { pack, beyond: Some(beyond), pinned: false, .. }) = slot else {
+                return None;
+            };
+            let tail = self.chunks.free_before(beyond) as usize * CHUNK_BYTES;
+            let more = wanted.saturating_sub(tail).max(1);
+            let populated = pack.populated();
+            (populated + more <= PACK_BYTES).then(|| (number, next_step(populated, more, room)))
+        })
+    }
+
+    fn free_slots(&self, count: usize, random: Option<u32>) -> Option<usize> {
+        let is_free = |slot: &Slot| matches!(slot, Slot::Free);
+        let fits = |&(_, slots): &(usize, &[Slot])| slots.iter().all(is_free);
+        let mut places = self.slots.windows(count).enumerate().filter(fits).map(|(place, _)| place);
+        match random {
+            None => places.next(),
+            Some(random) => {
+                let places: Vec<usize> = places.collect();
+                places.get(random as usize % places.len().max(1)).copied()
+            }
+        }
+    }
+
+    fn give_back(&mut self, slot: usize, len: usize, populated: usize) {
+        self.slots[slot..slot + len.div_ceil(PACK_BYTES)].fill_with(|| Slot::Free);
+        self.mapped -= populated;
+    }
+}
+
+/// How much memory a pack that has `populated` bytes should have for `more`: what fills up is given a thirty-second
+/// of itself in advance, so that little is left over and the system is not asked for every page; less where there is only
+/// `room` for less.
+fn next_step(populated: usize, more: usize, room: usize) -> usize {
+    let step = more.max(STEP).max(populated / 32).min(room / page_size() * page_size());
+    (populated + step.max(more)).next_multiple_of(page_size()).min(PACK_BYTES)
+}

@@ -26,6 +26,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hot = count_down(&arena, "hot_loop")?;
     let cold = count_down(&arena, "cold_loop")?;
 
+    // What it costs: for new texts, and for texts that take the places of others.
+    for what in ["new places", "reused places"] {
+        let start = Instant::now();
+        let texts = (0..1000).map(|_| count_down(&arena, "one_of_many")).collect::<Result<Vec<_>, _>>()?;
+        println!("{} ns a text, {what}", start.elapsed().as_nanos() / texts.len() as u128);
+        drop(texts);
+        arena.flush()?;
+    }
+
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
         run(&hot, 1 << 20);

@@ -90,7 +90,7 @@ impl Draft {
     ///
     /// Whatever makes the load fail is covered: no memory, memory that may not be read, the end of a mapped file
     /// (SIGBUS), an address that is not canonical. A load that does not fail costs nothing; a fault costs a signal,
-    /// about a microsecond. The thread must not block SIGSEGV and SIGBUS, or the kernel ends the process instead
+    /// some microseconds. The thread must not block SIGSEGV and SIGBUS, or the kernel ends the process instead
     /// (signal(7)). The first text with probes installs a handler in the process:
     /// [`Config::fault_handler`](crate::Config::fault_handler).
     ///

@@ -12,8 +12,8 @@
 //!
 //! Code that *is* being executed is replaced by one aligned store of 8 bytes, within one cache line: a fetch gets all
 //! of it or nothing. Measured, not promised by the manuals (their cross-modifying protocol stops the other CPUs): no
-//! torn execution in 1e9 calls against 2.3e8 stores, on a site that crosses a cache line 39,770. When a CPU goes over
-//! to the new instruction is up to it until it serializes, which the membarrier that ends a batch of pokes makes it do.
+//! torn execution in 1e9 calls against 3.7e7 stores (`skep bench poke --full`). When a CPU goes over to the new
+//! instruction is up to it until it serializes, which the membarrier that ends a batch of pokes makes it do.
 //!
 //! What may be changed: another way to serialize. Not: leaving it out because it works on the desk.
 

@@ -42,3 +42,26 @@ pub(crate) struct Alias {
     /// The last slot that reads it.
     pub(crate) last: usize,
 }
+
+/// Where code will lie, as far as that is known before it has a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Home(Option<std::ops::Range<u64>>);
+
+impl Home {
+    /// Somewhere in that range of addresses.
+    pub(crate) fn within(range: std::ops::Range<u64>) -> Self {
+        Self(Some(range))
+    }
+
+    /// Anywhere.
+    pub(crate) fn anywhere() -> Self {
+        Self(None)
+    }
+
+    /// The most bytes that there can be between the code and an address.
+    pub(crate) fn farthest(&self, address: u64) -> u64 {
+        self.0
+            .as_ref()
+            .map_or(u64::MAX, |range| address.abs_diff(range.start).max(address.abs_diff(range.end)))
+    }
+}

@@ -18,7 +18,7 @@
 use skep_isa::{AluOp, Insn, Operand, Reg, RegSet, Size, Width};
 
 use crate::address::{Address, Alias};
-use crate::arch::backend::takes_memory;
+use crate::arch::port::{Arch, Arithmetic, Memory};
 use crate::lower::{Done, Lowering};
 use crate::reduce::{Reduced, reduce};
 
@@ -36,19 +36,22 @@ struct Sum {
     load: Option<usize>,
 }
 
-impl Lowering<'_> {
+impl<A: Arch> Lowering<'_, A> {
     /// The instructions from this slot on as one, where they are.
     pub(crate) fn fused(&mut self, slot: usize) -> Option<Done> {
         match self.parts.insns[slot] {
-            Insn::Load { signed: false, .. } => self.load_and(slot),
-            Insn::Alu { op: AluOp::Mov, src: Operand::Reg(_), .. } => {
-                self.rotation(slot).or_else(|| self.sum_of(slot)).or_else(|| self.mov_and(slot))
-            }
+            Insn::Load { signed: false, .. } => self.load_and(slot).or_else(|| self.combined(slot)),
+            Insn::Alu { op: AluOp::Mov, src: Operand::Reg(_), .. } => self
+                .rotation(slot)
+                .or_else(|| self.sum_of(slot))
+                .or_else(|| self.combined(slot))
+                .or_else(|| self.mov_and(slot)),
             Insn::Alu { op: AluOp::Lsh, width, dst, src: Operand::Imm(imm) } => {
-                self.sum_of(slot).or_else(|| self.shift_pair(slot, width, dst, imm))
+                let pair = self.sum_of(slot).or_else(|| self.shift_pair(slot, width, dst, imm));
+                pair.or_else(|| self.combined(slot))
             }
             Insn::Alu { op: AluOp::Add | AluOp::Sub, .. } => self.sum_of(slot),
-            _ => None,
+            _ => self.combined(slot),
         }
     }
 
@@ -75,7 +78,7 @@ impl Lowering<'_> {
         self.alias.filter(|alias| alias.reg == reg && slot <= alias.last).map(|alias| alias.address)
     }
 
-    fn is_needed(&self, slot: usize, reg: Reg) -> bool {
+    pub(crate) fn is_needed(&self, slot: usize, reg: Reg) -> bool {
         self.needed(slot).contains(reg)
     }
 
@@ -83,6 +86,7 @@ impl Lowering<'_> {
     fn sum_of(&mut self, slot: usize) -> Option<Done> {
         let sum = self.sum(slot)?;
         let behind = slot + sum.slots;
+        self.announce(slot, behind - 1);
         if let Some(load) = sum.load
             && let Insn::Load { size, signed, dst, base, offset } = self.parts.insns[load]
         {
@@ -186,7 +190,7 @@ impl Lowering<'_> {
     }
 
     /// `dst = src` with all 64 bits, and two different registers.
-    fn copy_of(&self, insn: Insn) -> Option<(Reg, Reg)> {
+    pub(crate) fn copy_of(&self, insn: Insn) -> Option<(Reg, Reg)> {
         match insn {
             Insn::Alu { op: AluOp::Mov, width, dst, src: Operand::Reg(src) } if dst != src => {
                 (width == Width::W64 || self.known.is_extended(Size::B4, src)).then_some((dst, src))
@@ -208,20 +212,20 @@ impl Lowering<'_> {
             }
             let what = &self.plan.slots()[slot];
             if what.reads.contains(sum.dst) {
-                let offset = match self.parts.insns[slot] {
-                    Insn::Load { base, offset, .. } if base == sum.dst => offset,
-                    Insn::Store { base, offset, src, .. }
+                let (offset, size) = match self.parts.insns[slot] {
+                    Insn::Load { base, offset, size, .. } if base == sum.dst => (offset, size),
+                    Insn::Store { base, offset, src, size }
                         if base == sum.dst && src != Operand::Reg(sum.dst) =>
                     {
-                        offset
+                        (offset, size)
                     }
                     _ => return None,
                 };
-                let far = |disp: i32| i8::try_from(disp).is_err();
                 let total = sum.address.plus(offset.into())?;
                 uses += 1;
                 // A long displacement costs more than what is saved, unless it is used once.
-                if uses > MAX_USES || uses > 1 && far(total.disp) && !far(offset.into()) {
+                let costly = A::is_long(total) && !A::is_long(Address::at(sum.dst, offset.into()));
+                if uses > MAX_USES || uses > 1 && costly || !A::is_addressable(total, size) {
                     return None;
                 }
             }
@@ -242,7 +246,7 @@ impl Lowering<'_> {
         let Insn::Load { size, dst: loaded, base, offset, .. } = self.parts.insns[slot] else { return None };
         let next = self.follower(slot + 1)?;
         let Insn::Alu { op, width, dst, src: Operand::Reg(src) } = next else { return None };
-        if !takes_memory(op) || src != loaded || dst == loaded || self.is_needed(slot + 1, loaded) {
+        if !A::takes_memory(op) || src != loaded || dst == loaded || self.is_needed(slot + 1, loaded) {
             return None;
         }
         let mut known = self.known;
@@ -256,6 +260,7 @@ impl Lowering<'_> {
             return None;
         }
         let address = self.address(slot, base, offset);
+        self.announce(slot, slot + 1);
         self.emit.alu_load(op, width, dst, address);
         Some(Done::through(2))
     }
@@ -302,6 +307,7 @@ impl Lowering<'_> {
             return None;
         }
         let left = if op == AluOp::Lsh { count } else { count2 };
+        self.announce(slot, next + 1);
         self.emit.rotate(width, dst, from, left as u8);
         Some(Done::through(next + 2 - slot))
     }
@@ -317,6 +323,7 @@ impl Lowering<'_> {
         if to != dst || src == dst || cut {
             return None;
         }
+        self.announce(slot, slot + 1);
         match (op, with) {
             (AluOp::Lsh, Operand::Imm(1)) | (AluOp::Mul, Operand::Imm(2)) => {
                 self.emit.add3(width, dst, Address::indexed(src, src, 0));
@@ -350,6 +357,7 @@ impl Lowering<'_> {
         }
         let bits = width.bits() as i32;
         let size = Size::ALL.into_iter().find(|size| bits - size.bits() as i32 == imm)?;
+        self.announce(slot, slot + 1);
         match back {
             AluOp::Rsh => self.extend(size, dst),
             AluOp::Arsh => self.emit.sign_extend(width, size, dst, dst),

@@ -17,7 +17,7 @@
 //! A few rounds are enough for any code that was not made to need many. After those, every branch gets its
 //! longest form, so that time is bounded by the length of the code.
 
-use crate::arch::backend as arch;
+use crate::arch::port::Arch;
 
 /// Rounds before every branch is made long.
 const MAX_ROUNDS: usize = 16;
@@ -27,11 +27,11 @@ pub(crate) type Label = u32;
 
 /// What a gap becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gap {
-    /// A jump if the condition of this number holds, always with `None`.
+pub(crate) enum Gap<J> {
+    /// A jump.
     Jump {
-        /// The architecture's number of the condition.
-        condition: Option<u8>,
+        /// When it is taken, in the machine's own words.
+        jump: J,
         /// Where to.
         target: Label,
     },
@@ -43,8 +43,8 @@ pub(crate) enum Gap {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sized {
-    gap: Gap,
+struct Sized<J> {
+    gap: Gap<J>,
     /// Raw bytes before it.
     at: u32,
     /// Its length, never shrinking for jumps.
@@ -82,14 +82,16 @@ pub(crate) enum Target {
 
 /// Code under construction.
 #[derive(Debug)]
-pub(crate) struct Assembly {
+pub(crate) struct Assembly<A: Arch> {
     raw: Vec<u8>,
-    gaps: Vec<Sized>,
+    gaps: Vec<Sized<A::Jump>>,
     labels: Vec<Place>,
     patches: Vec<Patch>,
+    /// Instructions among the raw bytes.
+    count: u32,
 }
 
-impl Assembly {
+impl<A: Arch> Assembly<A> {
     /// No code, and so many labels. Every label that is used must be bound; `insns` is a hint.
     pub(crate) fn new(labels: usize, insns: usize) -> Self {
         Self {
@@ -97,13 +99,15 @@ impl Assembly {
             gaps: Vec::with_capacity(insns / 4 + 8),
             labels: vec![Place::default(); labels],
             patches: Vec::new(),
+            count: 0,
         }
     }
 
-    /// Appends the first `len` bytes.
+    /// Appends an instruction: the first `len` bytes.
     #[inline]
     pub(crate) fn put(&mut self, bytes: [u8; 16], len: usize) {
         let end = self.raw.len() + len;
+        self.count += 1;
         // All sixteen are copied, for a copy of constant length is one instruction.
         self.raw.extend_from_slice(&bytes);
         self.raw.truncate(end);
@@ -127,10 +131,10 @@ impl Assembly {
     }
 
     /// Leaves a gap here.
-    pub(crate) fn gap(&mut self, gap: Gap) {
+    pub(crate) fn gap(&mut self, gap: Gap<A::Jump>) {
         let at = self.raw.len() as u32;
         let len = match gap {
-            Gap::Jump { condition, .. } => arch::jump_start(condition),
+            Gap::Jump { jump, .. } => A::jump_start(jump),
             Gap::Head { .. } => 0,
         };
         self.gaps.push(Sized { gap, at, len, shift: 0 });
@@ -143,7 +147,7 @@ impl Assembly {
     }
 
     /// Gives every gap its length; what it returns can be written anywhere that is aligned as it says.
-    pub(crate) fn relax(mut self) -> Layout {
+    pub(crate) fn relax(mut self) -> Layout<A> {
         let mut rounds = 0;
         while self.round() {
             rounds += 1;
@@ -167,18 +171,18 @@ impl Assembly {
                 let start = self.gaps[i].at + shift;
                 // Gaps inside the loop still have the last round's shifts, which is near enough.
                 let size = self.head_size(i, end);
-                self.gaps[i].len = arch::head_padding(start, size);
+                self.gaps[i].len = A::head_padding(start, size);
             }
             shift += self.gaps[i].len;
         }
         let mut lengthened = false;
         for i in 0..self.gaps.len() {
-            let Sized { gap: Gap::Jump { condition, target }, at, len, shift } = self.gaps[i] else {
+            let Sized { gap: Gap::Jump { jump, target }, at, len, shift } = self.gaps[i] else {
                 continue;
             };
             let place = self.labels[target as usize];
             let distance = i64::from(self.resolve(place)) - i64::from(at + shift);
-            let needed = arch::jump_len(condition, distance, place.gaps > i as u32, len);
+            let needed = A::jump_len(jump, distance, place.gaps > i as u32, len);
             if needed > len {
                 self.gaps[i].len = needed;
                 lengthened = true;
@@ -190,8 +194,8 @@ impl Assembly {
     /// Gives every branch its longest form; the next round lengthens none.
     fn lengthen_all(&mut self) {
         for sized in &mut self.gaps {
-            if let Gap::Jump { condition, .. } = sized.gap {
-                sized.len = arch::jump_longest(condition);
+            if let Gap::Jump { jump, .. } = sized.gap {
+                sized.len = A::jump_longest(jump);
             }
         }
     }
@@ -215,18 +219,24 @@ impl Assembly {
 
 /// Code of which only the address is missing.
 #[derive(Debug)]
-pub(crate) struct Layout(Assembly);
+pub(crate) struct Layout<A: Arch>(Assembly<A>);
 
-impl Layout {
+impl<A: Arch> Layout<A> {
     /// Its length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.resolve(self.0.place()) as usize
     }
 
-    /// What its address must be a multiple of: a cache line where loops were laid out by lines, nothing otherwise.
+    /// What its address must be a multiple of: a cache line where loops were laid out by lines, [`Arch::STEP`] otherwise.
     pub(crate) fn align(&self) -> usize {
         let has_loops = self.0.gaps.iter().any(|sized| matches!(sized.gap, Gap::Head { .. }));
-        if has_loops { LINE } else { 1 }
+        if has_loops { LINE } else { A::STEP }
+    }
+
+    /// How many instructions it has, padding not counted.
+    pub(crate) fn instructions(&self) -> u32 {
+        let jumps = self.0.gaps.iter().filter(|sized| matches!(sized.gap, Gap::Jump { .. }));
+        self.0.count + jumps.map(|sized| A::jump_count(sized.len)).sum::<u32>()
     }
 
     /// The offset of a label in bytes.
@@ -246,11 +256,11 @@ impl Layout {
             done = at;
             let gap = out.get_mut(start..start + sized.len as usize)?;
             match sized.gap {
-                Gap::Jump { condition, target } => {
+                Gap::Jump { jump, target } => {
                     let distance = i64::from(self.offset(target)) - start as i64;
-                    arch::write_jump(condition, distance, gap);
+                    A::write_jump(jump, distance, gap)?;
                 }
-                Gap::Head { .. } => arch::write_padding(gap),
+                Gap::Head { .. } => A::write_padding(gap),
             }
         }
         let rest = self.len() - (code.raw.len() - done);
@@ -261,8 +271,7 @@ impl Layout {
                 Target::Label(label) => address.wrapping_add(self.offset(label).into()),
                 Target::Address(to) => to,
             };
-            let distance = to.wrapping_sub(address.wrapping_add(at as u64)).cast_signed();
-            arch::write_distance(distance, out.get_mut(at..at + 4)?)?;
+            A::write_distance(address.wrapping_add(at as u64), to, out.get_mut(at..at + 4)?)?;
         }
         Some(())
     }
@@ -271,15 +280,16 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::x86_64::X86_64;
 
     /// Code in which a byte stands for itself, and `(from, to)` are jumps between bytes.
-    fn assemble(bytes: usize, mut jumps: Vec<(usize, usize)>) -> Assembly {
+    fn assemble(bytes: usize, mut jumps: Vec<(usize, usize)>) -> Assembly<X86_64> {
         jumps.sort_unstable();
         let mut code = Assembly::new(bytes + 1, bytes);
         for at in 0..=bytes {
             code.bind(at as Label);
             for &(_, to) in jumps.iter().filter(|&&(from, _)| from == at) {
-                code.gap(Gap::Jump { condition: None, target: to as Label });
+                code.gap(Gap::Jump { jump: None, target: to as Label });
             }
             if at < bytes {
                 code.put([0x90; 16], 1);
@@ -289,7 +299,7 @@ mod tests {
     }
 
     /// Where each jump of the written code leads, by its place, as offsets.
-    fn written(layout: &Layout) -> Vec<(i64, i64)> {
+    fn written(layout: &Layout<X86_64>) -> Vec<(i64, i64)> {
         let mut out = vec![0; layout.len()];
         layout.write(0, &mut out).expect("in reach");
         let mut at = 0;
@@ -353,7 +363,7 @@ mod tests {
     #[test]
     fn distances_are_patched_from_their_places_and_refused_out_of_reach() {
         let code = |target| {
-            let mut code = Assembly::new(1, 1);
+            let mut code = Assembly::<X86_64>::new(1, 1);
             code.put([0xe8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 5);
             code.patch_last(target);
             code.bind(0);

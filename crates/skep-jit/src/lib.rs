@@ -37,6 +37,7 @@ mod lower;
 mod magic;
 #[cfg(test)]
 mod model;
+mod operands;
 mod plan;
 mod reduce;
 
@@ -47,16 +48,38 @@ use std::time::{Duration, Instant};
 
 pub use error::Error;
 
+use address::Home;
+use arch::aarch64::Aarch64;
+use arch::port::Arch;
+use arch::x86_64::X86_64;
 use plan::Parts;
 
 /// Whether programs can be compiled on this architecture. Where they cannot, they can be interpreted.
 pub const SUPPORTED: bool = arch::SUPPORTED;
+
+/// What code does beyond computing: hardening that costs time, and that a host may want all the same.
+///
+/// Both are against an attacker who found another bug in the process, and would use this code for what it was
+/// not meant for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Options {
+    /// The entry of each program begins with an instruction that says so (aarch64: `BTI c`, x86-64: `ENDBR64`), so
+    /// that a processor which was told to lets no indirect branch go anywhere else. Where it was not told, these
+    /// instructions do nothing.
+    pub landing_pads: bool,
+    /// Functions that save their return address sign it, and check it before they return (aarch64: `PACIASP`,
+    /// `AUTIASP`, which do nothing on processors without pointer authentication). There is nothing like it on
+    /// x86-64.
+    pub signed_returns: bool,
+}
 
 /// A program as machine code. Dropping it gives its memory back: it must not be running then.
 #[derive(Debug)]
 pub struct Compiled {
     text: Text,
     offsets: Box<[u32]>,
+    instructions: u32,
     install: Duration,
 }
 
@@ -74,10 +97,13 @@ pub struct Entry(unsafe extern "C" fn(u64, u64, *mut RunEnv) -> u64);
 ///
 /// Where the machine has no backend, the program has an instruction without code or names a map or helper that
 /// the linkage has not, or the arena is full.
-pub fn compile(program: &Verified, linkage: &Linkage, arena: &Arena) -> Result<Compiled, Error> {
-    let parts =
-        Parts { insns: program.insns(), facts: program.facts(), functions: program.functions(), linkage };
-    compile_parts(parts, arch::detect(), arena, || {
+pub fn compile(
+    program: &Verified,
+    linkage: &Linkage,
+    options: Options,
+    arena: &Arena,
+) -> Result<Compiled, Error> {
+    compile_parts(Parts::of(program, linkage), arch::detect(), options, arena, || {
         format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name())
     })
 }
@@ -103,6 +129,11 @@ impl Compiled {
     /// Length of the code in bytes.
     pub fn code_bytes(&self) -> usize {
         self.offsets[self.offsets.len() - 1] as usize
+    }
+
+    /// How many machine instructions the code has, padding not counted.
+    pub fn instructions(&self) -> u32 {
+        self.instructions
     }
 
     /// How long installation took, of all that compilation took: a place in the arena, the code written for that
@@ -139,16 +170,95 @@ impl Entry {
     }
 }
 
+/// A machine that programs can be compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Target {
+    /// x86-64, System V calling convention.
+    X86_64,
+    /// AArch64 (Armv8-A in 64-bit state), AAPCS64 calling convention.
+    Aarch64,
+}
+
+impl Target {
+    /// Every one of them.
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
+
+    /// The machine that this runs on, where it is one of them.
+    pub fn host() -> Option<Self> {
+        Self::ALL.into_iter().find(|target| target.name() == std::env::consts::ARCH)
+    }
+
+    /// Its name: what `std::env::consts::ARCH` is on it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => X86_64::NAME,
+            Self::Aarch64 => Aarch64::NAME,
+        }
+    }
+}
+
+/// Machine code to look at.
+#[derive(Clone, Debug)]
+pub struct Emitted {
+    /// The code.
+    pub bytes: Vec<u8>,
+    /// Where the code of each slot begins, as in [`Compiled::offsets`].
+    pub offsets: Box<[u32]>,
+    /// How many instructions it has, padding not counted.
+    pub instructions: u32,
+}
+
+/// The code of a program for the newest processors of a machine, which need not be the one at hand, as it would
+/// be at the beginning of a range of addresses that holds all code. It is not run.
+///
+/// # Errors
+///
+/// As for [`compile`], but for the arena's.
+pub fn emit(
+    program: &Verified,
+    linkage: &Linkage,
+    options: Options,
+    target: Target,
+    home: std::ops::Range<usize>,
+) -> Result<Emitted, Error> {
+    let parts = Parts::of(program, linkage);
+    match target {
+        Target::X86_64 => emit_parts::<X86_64>(parts, options, home),
+        Target::Aarch64 => emit_parts::<Aarch64>(parts, options, home),
+    }
+}
+
+fn emit_parts<A: Arch>(
+    parts: Parts<'_>,
+    options: Options,
+    home: std::ops::Range<usize>,
+) -> Result<Emitted, Error> {
+    let address = home.start as u64;
+    let layout = lower::lower::<A>(parts, A::NEWEST, options, &Home::within(address..home.end as u64))?;
+    let mut bytes = vec![0; layout.len()];
+    layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
+    Ok(Emitted { bytes, offsets: offsets(parts, &layout), instructions: layout.instructions() })
+}
+
+/// Where the code of each slot begins, and the end.
+fn offsets<A: Arch>(parts: Parts<'_>, layout: &layout::Layout<A>) -> Box<[u32]> {
+    (0..parts.insns.len() as u32).map(|slot| layout.offset(slot)).chain([layout.len() as u32]).collect()
+}
+
 fn compile_parts(
     parts: Parts<'_>,
-    features: arch::backend::Features,
+    features: <arch::Native as Arch>::Features,
+    options: Options,
     arena: &Arena,
     name: impl FnOnce() -> String,
 ) -> Result<Compiled, Error> {
     if !arch::SUPPORTED {
         return Err(Error::Architecture(std::env::consts::ARCH));
     }
-    let layout = lower::lower(parts, features, &|address| arena.reaches(address as usize))?;
+    let range = arena.range();
+    let home = Home::within(range.start as u64..range.end as u64);
+    let layout = lower::lower::<arch::Native>(parts, features, options, &home)?;
     let len = layout.len();
     let started = Instant::now();
     let mut draft = arena.draft_aligned(len, layout.align())?;
@@ -159,6 +269,5 @@ fn compile_parts(
     layout.write(address, draft.bytes_mut()).ok_or(Error::OutOfReach)?;
     let text = draft.finalize()?;
     let install = started.elapsed();
-    let offsets = (0..parts.insns.len() as u32).map(|slot| layout.offset(slot)).chain([len as u32]).collect();
-    Ok(Compiled { text, offsets, install })
+    Ok(Compiled { text, offsets: offsets(parts, &layout), instructions: layout.instructions(), install })
 }

@@ -40,6 +40,11 @@ impl Live {
         self.before[slot + 1]
     }
 
+    /// What is needed in front of a slot.
+    pub(crate) fn before(&self, slot: usize) -> RegSet {
+        self.before[slot]
+    }
+
     /// Whether the instruction in a slot computes what nobody needs, and does nothing else.
     pub(crate) fn is_dead(&self, slot: usize, what: &Slot) -> bool {
         is_dead(what, self.after(slot))

@@ -4,11 +4,13 @@
 //! backend's `Emitter`. Several instructions are taken together only where control cannot enter between them
 //! ([`Plan::continues`]), and then their joint effect on every register is that of the instructions one by one.
 
+use skep_abi::InlineArray;
 use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 
 use crate::Error;
-use crate::address::{Address, Alias};
-use crate::arch::backend::{Emitter, Features};
+use crate::Options;
+use crate::address::{Address, Alias, Home};
+use crate::arch::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames, Memory};
 use crate::known::Known;
 use crate::layout::{Assembly, Gap, Label, Layout};
 use crate::live::Live;
@@ -18,22 +20,23 @@ use crate::reduce::{Reduced, reduce};
 /// Compiles a program up to its address. The labels below the number of instructions are their slots, the next
 /// is the end.
 ///
-/// `reaches` says whether a direct call from wherever the code will be placed reaches an address.
-pub(crate) fn lower(
+/// `home` is where the code will be placed.
+pub(crate) fn lower<A: Arch>(
     parts: Parts<'_>,
-    features: Features,
-    reaches: &dyn Fn(u64) -> bool,
-) -> Result<Layout, Error> {
+    features: A::Features,
+    options: Options,
+    home: &Home,
+) -> Result<Layout<A>, Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
     let labels = Labels { slots: parts.insns.len(), functions: plan.functions.len() };
     let code = Assembly::new(labels.count(), labels.slots);
-    let mut lowering = Lowering {
+    let mut lowering = Lowering::<A> {
         parts,
         plan: &plan,
         live: &live,
         labels,
-        emit: Emitter::new(code, features, reaches),
+        emit: A::Emitter::new(code, features, options, home),
         known: Known::NOTHING,
         alias: None,
         function: 0,
@@ -43,12 +46,12 @@ pub(crate) fn lower(
         lowering.function(index)?;
     }
     let Lowering { mut emit, trap_used, .. } = lowering;
-    emit.code.bind(labels.end());
-    emit.code.bind(labels.trap());
+    emit.code().bind(labels.end());
+    emit.code().bind(labels.trap());
     if trap_used {
         emit.trap();
     }
-    Ok(emit.code.relax())
+    Ok(emit.finish().relax())
 }
 
 /// What labels mean.
@@ -89,12 +92,12 @@ impl Labels {
 }
 
 /// A program on its way. [`crate::fuse`] looks for instructions that belong together.
-pub(crate) struct Lowering<'a> {
+pub(crate) struct Lowering<'a, A: Arch> {
     pub(crate) parts: Parts<'a>,
     pub(crate) plan: &'a Plan,
     pub(crate) live: &'a Live,
     labels: Labels,
-    pub(crate) emit: Emitter<'a>,
+    pub(crate) emit: A::Emitter<'a>,
     /// What is known before the current instruction.
     pub(crate) known: Known,
     /// The address that instructions compute by themselves.
@@ -120,7 +123,7 @@ impl Done {
     }
 }
 
-impl Lowering<'_> {
+impl<A: Arch> Lowering<'_, A> {
     fn function(&mut self, index: usize) -> Result<(), Error> {
         let function = self.plan.functions[index];
         let mut slot = function.start as usize;
@@ -128,11 +131,11 @@ impl Lowering<'_> {
         self.function = index;
         self.known = Known::NOTHING;
         if index > 0 {
-            self.emit.code.gap(Gap::Head { end: self.labels.slot(end) });
+            self.emit.code().gap(Gap::Head { end: self.labels.slot(end) });
         }
-        self.emit.code.bind(self.labels.entry(index));
+        self.emit.code().bind(self.labels.entry(index));
         if self.plan.reached(slot) {
-            self.emit.enter(&function, index == 0 && self.plan.environment);
+            self.emit.enter(&function, index == 0, self.plan.environment);
         }
         while slot < end {
             let what = &self.plan.slots()[slot];
@@ -140,10 +143,10 @@ impl Lowering<'_> {
                 self.known = Known::NOTHING;
                 self.emit.join();
                 if let Some(end) = self.plan.loop_end(slot) {
-                    self.emit.code.gap(Gap::Head { end: self.labels.slot(end) });
+                    self.emit.code().gap(Gap::Head { end: self.labels.slot(end) });
                 }
             }
-            self.emit.code.bind(self.labels.slot(slot));
+            self.emit.code().bind(self.labels.slot(slot));
             if !what.is_reached() {
                 slot += 1;
                 continue;
@@ -153,13 +156,15 @@ impl Lowering<'_> {
                 Done::through(if matches!(self.parts.insns[slot], Insn::LoadImm64 { .. }) { 2 } else { 1 })
             } else {
                 let done = self.step(slot)?;
+                // What was emitted last may have jumped: whatever is needed there is taken care of.
+                self.emit.next(self.needed(slot + done.slots - 1), false);
                 for insn in &self.parts.insns[slot..slot + done.slots] {
                     self.known.step(insn);
                 }
                 done
             };
             for passed in slot + 1..slot + done.slots {
-                self.emit.code.bind(self.labels.slot(passed));
+                self.emit.code().bind(self.labels.slot(passed));
             }
             slot += done.slots;
             if done.falls_through && (slot >= end || !self.plan.reached(slot)) {
@@ -175,6 +180,7 @@ impl Lowering<'_> {
         if let Some(done) = self.fused(slot) {
             return Ok(done);
         }
+        self.announce(slot, slot);
         match insn {
             Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => self.mov(width, dst, src),
             Insn::Alu { width, op, dst, src } => self.alu(slot, op, width, dst, src),
@@ -215,8 +221,13 @@ impl Lowering<'_> {
                 self.emit.store_release(size, Address::at(base, offset.into()), src);
             }
             Insn::Jump { offset, .. } => {
-                let target = self.target(slot, offset);
-                self.emit.jump(target);
+                match self.target_slot(slot, offset) {
+                    target if self.is_exit(target) => self.emit.exit(self.labels.exit(self.function)),
+                    target => {
+                        let target = self.label(target);
+                        self.emit.jump(target);
+                    }
+                }
                 return Ok(Done::end(1));
             }
             Insn::JumpIf { width, cond, dst, src, offset } => {
@@ -251,6 +262,33 @@ impl Lowering<'_> {
         Ok(Done::through(1))
     }
 
+    /// Tells the emitter what is needed behind the instructions from one slot to another, which are emitted next.
+    pub(crate) fn announce(&mut self, first: usize, last: usize) {
+        let mut needed = self.needed(last);
+        if first < last {
+            // What one of them still reads must stay where it is until then.
+            needed = needed.union(self.live.before(first));
+        }
+        if let Some(target) = self.plan.slots()[last].target() {
+            needed = needed.union(self.live.before(target));
+        }
+        let exits = self.exits(last + 1);
+        self.emit.next(needed, exits);
+    }
+
+    /// Whether a slot ends the function, and can only be reached from the one before it.
+    fn exits(&self, slot: usize) -> bool {
+        match self.follower(slot) {
+            Some(Insn::Exit) => true,
+            Some(Insn::Jump { offset, .. }) => self.is_exit(self.target_slot(slot, offset)),
+            _ => false,
+        }
+    }
+
+    fn is_exit(&self, slot: usize) -> bool {
+        self.plan.reached(slot) && self.parts.insns[slot] == Insn::Exit
+    }
+
     /// The instruction in that slot, if it can only be reached from the one before it.
     pub(crate) fn follower(&self, slot: usize) -> Option<Insn> {
         self.continues(slot).then(|| self.parts.insns[slot])
@@ -264,6 +302,12 @@ impl Lowering<'_> {
 
     /// The label that a jump in that slot leads to.
     fn target(&mut self, slot: usize, offset: i32) -> Label {
+        let target = self.target_slot(slot, offset);
+        self.label(target)
+    }
+
+    /// The slot that a jump in that slot leads to.
+    pub(crate) fn target_slot(&self, slot: usize, offset: i32) -> usize {
         // The plan has seen that targets are inside the function.
         let target = |slot: usize, offset: i32| (slot as i64 + 1 + i64::from(offset)) as usize;
         let mut slot = target(slot, offset);
@@ -274,10 +318,10 @@ impl Lowering<'_> {
                 _ => break,
             }
         }
-        self.label(slot)
+        slot
     }
 
-    fn label(&mut self, slot: usize) -> Label {
+    pub(crate) fn label(&mut self, slot: usize) -> Label {
         let end = self.plan.functions[self.function].end as usize;
         if slot < end && self.plan.reached(slot) { self.labels.slot(slot) } else { self.trap() }
     }
@@ -287,12 +331,18 @@ impl Lowering<'_> {
         self.labels.trap()
     }
 
+    /// Whether `if a goto +1; goto b`, which is `if not a goto b`, begins in that slot.
+    pub(crate) fn is_over_a_jump(&self, slot: usize, offset: i32) -> bool {
+        offset == 1 && matches!(self.follower(slot + 1), Some(Insn::Jump { .. }))
+    }
+
     fn jump_if(&mut self, slot: usize, width: Width, what: (Reg, Cond, Operand), offset: i32) -> Done {
         let (dst, cond, src) = what;
         let width = self.known.narrow_cond(cond, width, dst, src);
         let target = self.target(slot, offset);
-        // `if a goto +1; goto b` is `if not a goto b`.
-        if let (1, Some(Insn::Jump { offset: over, .. })) = (offset, self.follower(slot + 1)) {
+        if self.is_over_a_jump(slot, offset)
+            && let Some(Insn::Jump { offset: over, .. }) = self.follower(slot + 1)
+        {
             let far = self.target(slot + 1, over);
             self.emit.jump_if(width, what, true, far);
             return Done::through(2);
@@ -304,32 +354,32 @@ impl Lowering<'_> {
     }
 
     /// An inlined look-up, together with the test for null that usually follows.
-    fn lookup(&mut self, slot: usize, array: &skep_abi::InlineArray, key: Option<u32>) -> Done {
+    fn lookup(&mut self, slot: usize, array: &InlineArray, key: Option<u32>) -> Done {
         let test = match self.follower(slot + 1) {
             Some(Insn::JumpIf { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), offset }) => {
-                let target = self.target(slot + 1, offset.into());
+                let target = self.target_slot(slot + 1, offset.into());
                 match cond {
-                    Cond::Eq => Some((Some(target), None)),
-                    Cond::Ne => Some((None, Some(target))),
+                    Cond::Eq => Some((target, slot + 2)),
+                    Cond::Ne => Some((slot + 2, target)),
                     _ => None,
                 }
             }
             _ => None,
         };
-        if let Some(key) = key {
-            self.emit.lookup_known(array, key);
-        } else {
-            let missing = match test {
-                Some((Some(null), _)) => Some(null),
-                Some((None, _)) => Some(self.label(slot + 2)),
-                None => None,
-            };
-            self.emit.lookup(array, missing);
+        match (test, key) {
+            (Some((null, _)), None) => {
+                let wanted = self.live.before(null).contains(Reg::R0);
+                let missing = (self.label(null), wanted);
+                self.emit.lookup(array, Some(missing));
+            }
+            (None, None) => self.emit.lookup(array, None),
+            (_, Some(key)) => self.emit.lookup_known(array, key),
         }
         match test {
             None => Done::through(1),
-            Some((_, None)) => Done::through(2),
-            Some((_, Some(found))) => {
+            Some((_, found)) if found == slot + 2 => Done::through(2),
+            Some((_, found)) => {
+                let found = self.label(found);
                 self.emit.jump(found);
                 // Control goes on behind it where nothing was found.
                 Done { slots: 2, falls_through: key.is_none() }

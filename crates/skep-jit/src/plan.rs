@@ -6,7 +6,7 @@
 
 use skep_abi::{InlineArray, Linkage};
 use skep_isa::{CallTarget, Imm64, Insn, Reg, RegSet};
-use skep_verifier::{Fact, FunctionFacts};
+use skep_verifier::{Fact, FunctionFacts, Verified};
 
 use crate::Error;
 
@@ -310,7 +310,12 @@ impl Plan {
     }
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    /// The parts of a verified program.
+    pub(crate) fn of(program: &'a Verified, linkage: &'a Linkage) -> Self {
+        Self { insns: program.insns(), facts: program.facts(), functions: program.functions(), linkage }
+    }
+
     /// The number or address that a 64-bit immediate load stands for, and whether it is an address.
     pub(crate) fn imm64(&self, slot: usize, value: Imm64) -> Result<(u64, bool), Error> {
         let link = |map: u32| {

@@ -78,7 +78,7 @@ impl Program {
         let shared = runtime.shared();
         let name = || verified.name().to_owned();
         let started = std::time::Instant::now();
-        let compiled = skep_jit::compile(&verified, &linkage, &shared.arena)
+        let compiled = skep_jit::compile(&verified, &linkage, shared.jit, &shared.arena)
             .map_err(|source| Error::Compile { program: name(), source })?;
         times.jit = started.elapsed();
         times.install = compiled.install_time();

@@ -1,35 +1,47 @@
 //! The port boundary: nothing outside this folder names an architecture, and nothing but this file asks which
 //! one it is compiled for.
 //!
-//! A backend is a folder with the same file names in the same order:
+//! A backend is a folder with the same file names in the same order, and implements the traits of [`port`]:
 //!
 //! | file | what |
 //! |---|---|
 //! | `regs` | which machine register stands for which BPF register |
 //! | `encode` | instructions to bytes, nothing else |
-//! | `alu`, `divide` | arithmetic |
-//! | `memory`, `atomic` | loads, stores, read-modify-writes |
-//! | `branch` | comparisons, jumps and their lengths, padding |
-//! | `call` | calls of functions and helpers, and helpers that need no call |
-//! | `frame` | entry and exit of functions |
+//! | `alu`, `divide` | arithmetic: [`port::Arithmetic`] |
+//! | `memory`, `atomic` | loads, stores, read-modify-writes: [`port::Memory`] |
+//! | `branch` | comparisons, jumps and their lengths, padding: [`port::Branches`], [`port::Arch`] |
+//! | `call` | calls of functions and helpers, and helpers that need no call: [`port::Calls`] |
+//! | `frame` | entry and exit of functions: [`port::Frames`] |
 //!
-//! Backends only make bytes, so each is compiled and tested on every machine; whether its code could run here
-//! is what [`SUPPORTED`] says.
+//! Backends only make bytes, so each is compiled and tested on every machine, and makes code for another one
+//! where somebody wants to look at it; whether its code could run here is what [`SUPPORTED`] says.
 
+pub(crate) mod aarch64;
+pub(crate) mod port;
 pub(crate) mod x86_64;
 
-/// The backend in use.
-pub(crate) use x86_64 as backend;
+/// The backend whose code runs here; where none does, one that is as good as another.
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::Aarch64 as Native;
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) use x86_64::X86_64 as Native;
 
-/// Whether the machine that this is compiled for runs the backend's code.
-pub(crate) const SUPPORTED: bool = cfg!(target_arch = "x86_64");
+/// Whether the machine that this is compiled for runs a backend's code.
+pub(crate) const SUPPORTED: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
 /// What the processor at hand can do.
-pub(crate) fn detect() -> backend::Features {
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn detect() -> aarch64::Features {
+    aarch64::Features { lse: std::arch::is_aarch64_feature_detected!("lse") }
+}
+
+/// What the processor at hand can do.
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) fn detect() -> x86_64::Features {
     #[cfg(target_arch = "x86_64")]
-    return backend::Features { bmi2: std::arch::is_x86_feature_detected!("bmi2") };
+    return x86_64::Features { bmi2: std::arch::is_x86_feature_detected!("bmi2") };
     #[cfg(not(target_arch = "x86_64"))]
-    return backend::Features { bmi2: false };
+    return x86_64::Features { bmi2: false };
 }
 
 /// Functions in assembly for [`tests`].
@@ -37,7 +49,12 @@ pub(crate) fn detect() -> backend::Features {
 #[path = "x86_64/testing.rs"]
 pub(crate) mod testing;
 
+/// Functions in assembly for [`tests`].
+#[cfg(all(test, target_arch = "aarch64"))]
+#[path = "aarch64/testing.rs"]
+pub(crate) mod testing;
+
 /// Tests that run the code they compile.
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[path = "../tests/mod.rs"]
 mod tests;

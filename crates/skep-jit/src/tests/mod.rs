@@ -9,7 +9,6 @@ mod lookups;
 mod memory;
 mod random;
 mod refusals;
-mod shape;
 
 use std::sync::LazyLock;
 
@@ -18,9 +17,15 @@ use skep_isa::{Insn, assemble};
 use skep_text::{Arena, Config};
 use skep_verifier::{CallFact, Fact, FunctionFacts};
 
-use crate::arch::backend::Features;
+use crate::address::Home;
+use crate::arch::port::Arch;
+use crate::arch::{Native, testing};
+use crate::lower::lower;
 use crate::plan::Parts;
-use crate::{Compiled, Error, arch, compile_parts};
+use crate::{Compiled, Error, Options, arch, compile_parts};
+
+/// What the processor at hand may offer.
+type Features = <Native as Arch>::Features;
 
 /// An arena from which the helpers of these tests can be called directly.
 static NEAR: LazyLock<Arena> = LazyLock::new(|| {
@@ -37,7 +42,7 @@ static FAR: LazyLock<Arena> = LazyLock::new(|| {
 
 /// A program with what the verifier would say of it.
 #[derive(Clone)]
-struct Program {
+pub(super) struct Program {
     insns: Vec<Insn>,
     facts: Vec<Fact>,
     functions: Vec<FunctionFacts>,
@@ -46,7 +51,7 @@ struct Program {
 
 impl Program {
     /// The program of that text. Functions begin where calls lead.
-    fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         let insns = assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         Self::of(insns)
     }
@@ -73,7 +78,7 @@ impl Program {
         program
     }
 
-    fn stack(mut self, bytes: u32) -> Self {
+    pub(super) fn stack(mut self, bytes: u32) -> Self {
         self.functions.iter_mut().for_each(|function| function.stack_bytes = bytes);
         self
     }
@@ -93,7 +98,11 @@ impl Program {
     }
 
     fn compile_for(&self, features: Features, arena: &Arena) -> Result<Compiled, Error> {
-        compile_parts(self.parts(), features, arena, || "test".into())
+        self.compile_with(features, Options::default(), arena)
+    }
+
+    fn compile_with(&self, features: Features, options: Options, arena: &Arena) -> Result<Compiled, Error> {
+        compile_parts(self.parts(), features, options, arena, || "test".into())
     }
 
     fn compile(&self) -> Compiled {
@@ -121,12 +130,21 @@ impl Program {
 
     /// Every way to compile it for this machine.
     fn variants(&self) -> impl Iterator<Item = Compiled> {
-        let mut features = vec![Features { bmi2: false }];
+        let mut features = vec![testing::OLDEST];
         features.extend(Some(arch::detect()).filter(|detected| *detected != features[0]));
         let arenas: [&Arena; 2] = [&NEAR, &FAR];
         let ways =
             arenas.into_iter().flat_map(move |arena| features.clone().into_iter().map(move |f| (f, arena)));
         ways.map(|(features, arena)| self.compile_for(features, arena).expect("compiles"))
+    }
+
+    /// Its code for the newest processor of a machine, and where that of each slot begins.
+    pub(super) fn code<A: Arch>(&self, home: &Home, address: u64) -> (Vec<u8>, Vec<u32>) {
+        let layout = lower::<A>(self.parts(), A::NEWEST, Options::default(), home).expect("compiles");
+        let mut code = vec![0; layout.len()];
+        layout.write(address, &mut code).expect("in reach");
+        let offsets = (0..=self.insns.len() as u32).map(|slot| layout.offset(slot)).collect();
+        (code, offsets)
     }
 
     /// What can be reached, both ways of every conditional jump.

@@ -7,15 +7,11 @@ use super::memory::place;
 use super::regs::{Gpr, SCRATCH};
 use super::{Emitter, gpr};
 use crate::address::Address;
+use crate::arch::port::Arithmetic;
+use crate::operands::Twist;
 
-/// Whether the second operand of the operation may be in memory.
-pub(crate) fn takes_memory(op: AluOp) -> bool {
-    matches!(op, AluOp::Add | AluOp::Sub | AluOp::Or | AluOp::And | AluOp::Xor | AluOp::Mul)
-}
-
-impl Emitter<'_> {
-    /// `dst = value`
-    pub(crate) fn mov_imm(&mut self, dst: Reg, value: u64) {
+impl Arithmetic for Emitter<'_> {
+    fn mov_imm(&mut self, dst: Reg, value: u64) {
         let dst = gpr(dst);
         if value == 0 {
             self.put(encode::zero(dst));
@@ -24,41 +20,34 @@ impl Emitter<'_> {
         }
     }
 
-    /// `dst = src`, with 32 bits zero-extended.
-    pub(crate) fn mov_reg(&mut self, width: Width, dst: Reg, src: Reg) {
+    fn mov_reg(&mut self, width: Width, dst: Reg, src: Reg) {
         self.put_plain(Some(gpr(dst)), encode::mov_rr(width, gpr(dst), gpr(src)));
     }
 
-    /// `dst` = the zero-extended lowest bytes of `src`.
-    pub(crate) fn zero_extend(&mut self, from: Size, dst: Reg, src: Reg) {
+    fn zero_extend(&mut self, from: Size, dst: Reg, src: Reg) {
         self.put_plain(Some(gpr(dst)), encode::movzx_rr(from, gpr(dst), gpr(src)));
     }
 
-    /// `dst` = the sign-extended lowest bytes of `src`.
-    pub(crate) fn sign_extend(&mut self, width: Width, from: Size, dst: Reg, src: Reg) {
+    fn sign_extend(&mut self, width: Width, from: Size, dst: Reg, src: Reg) {
         self.put_plain(Some(gpr(dst)), encode::movsx_rr(width, from, gpr(dst), gpr(src)));
     }
 
-    /// `dst = -dst`
-    pub(crate) fn neg(&mut self, width: Width, dst: Reg) {
+    fn neg(&mut self, width: Width, dst: Reg) {
         self.put_result(width, gpr(dst), encode::unary(Unary::Neg, width, gpr(dst)));
     }
 
-    /// `dst op= src`. `live` are the registers that are needed afterwards.
-    pub(crate) fn alu(&mut self, op: AluOp, width: Width, dst: Reg, src: Operand, live: RegSet) {
+    fn alu(&mut self, op: AluOp, width: Width, dst: Reg, src: Operand, live: RegSet) {
         match src {
             Operand::Reg(src) => self.alu_reg(op, width, dst, src, live),
             Operand::Imm(imm) => self.alu_imm(op, width, dst, imm, live),
         }
     }
 
-    /// `dst = address`, of which 32 bits are 32-bit arithmetic.
-    pub(crate) fn add3(&mut self, width: Width, dst: Reg, address: Address) {
+    fn add3(&mut self, width: Width, dst: Reg, address: Address) {
         self.put_plain(Some(gpr(dst)), encode::lea(width, gpr(dst), place(address)));
     }
 
-    /// `dst op= *(width *)address`, for the operations of [`takes_memory`].
-    pub(crate) fn alu_load(&mut self, op: AluOp, width: Width, dst: Reg, address: Address) {
+    fn alu_load(&mut self, op: AluOp, width: Width, dst: Reg, address: Address) {
         let (to, mem) = (gpr(dst), place(address));
         let group = match op {
             AluOp::Add => Group1::Add,
@@ -71,8 +60,7 @@ impl Emitter<'_> {
         self.put_result(width, to, encode::alu_rm(group, width, to, mem));
     }
 
-    /// `dst = a * imm`
-    pub(crate) fn mul3(&mut self, width: Width, dst: Reg, a: Reg, imm: i32) {
+    fn mul3(&mut self, width: Width, dst: Reg, a: Reg, imm: i32) {
         let scale = match imm {
             3 => Scale::X2,
             5 => Scale::X4,
@@ -83,6 +71,48 @@ impl Emitter<'_> {
         self.put(encode::lea(width, gpr(dst), Mem::indexed(gpr(a), gpr(a), scale, 0)));
     }
 
+    fn rotate(&mut self, width: Width, dst: Reg, src: Reg, count: u8) {
+        if dst != src {
+            if self.features.bmi2 {
+                let right = width.bits() as u8 - count;
+                return self.put(encode::rorx(width, gpr(dst), gpr(src), right));
+            }
+            self.mov_reg(width, dst, src);
+        }
+        self.put(encode::shift_ri(Shift::Rol, width, gpr(dst), count));
+    }
+
+    fn swap_bytes(&mut self, size: Size, dst: Reg, clean: bool) {
+        let dst = gpr(dst);
+        match size {
+            Size::B2 if clean => self.put(encode::swap16(dst)),
+            Size::B1 | Size::B2 => {
+                self.put(encode::bswap(Width::W32, dst));
+                self.put(encode::shift_ri(Shift::Shr, Width::W32, dst, 16));
+            }
+            Size::B4 => self.put(encode::bswap(Width::W32, dst)),
+            Size::B8 => self.put(encode::bswap(Width::W64, dst)),
+        }
+    }
+
+    fn alu3(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, src: Operand) {
+        unreachable!("{op:?} has two operands: {width:?} {dst:?} {a:?} {src:?}");
+    }
+
+    fn alu_twisted(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, b: (Reg, Twist)) {
+        unreachable!("{op:?} takes registers as they are: {width:?} {dst:?} {a:?} {b:?}");
+    }
+
+    fn field(&mut self, width: Width, dst: Reg, a: Reg, low: u8, bits: u8) {
+        unreachable!("fields take two instructions: {width:?} {dst:?} {a:?} {low} {bits}");
+    }
+
+    fn multiply_add(&mut self, minus: bool, width: Width, dst: Reg, factors: (Reg, Reg), addend: Reg) {
+        unreachable!("no such instruction: {minus} {width:?} {dst:?} {factors:?} {addend:?}");
+    }
+}
+
+impl Emitter<'_> {
     /// `dst = a * imm` where `imm` is next to a power of two, and whether it is: a shift and an addition take two
     /// cycles, a multiplication takes three.
     fn mul_by_neighbour(&mut self, width: Width, dst: Gpr, a: Gpr, imm: i32) -> bool {
@@ -97,33 +127,6 @@ impl Emitter<'_> {
         self.put(encode::shift_ri(Shift::Shl, width, dst, power.trailing_zeros() as u8));
         self.put(encode::alu_rr(op, width, dst, once));
         true
-    }
-
-    /// `dst` rotated to the left by `count`, which is neither 0 nor the width.
-    pub(crate) fn rotate(&mut self, width: Width, dst: Reg, src: Reg, count: u8) {
-        if dst != src {
-            if self.features.bmi2 {
-                let right = width.bits() as u8 - count;
-                return self.put(encode::rorx(width, gpr(dst), gpr(src), right));
-            }
-            self.mov_reg(width, dst, src);
-        }
-        self.put(encode::shift_ri(Shift::Rol, width, gpr(dst), count));
-    }
-
-    /// Swaps the bytes of the lowest `size` bytes and zero-extends them. `clean` says that nothing lies above
-    /// them.
-    pub(crate) fn swap_bytes(&mut self, size: Size, dst: Reg, clean: bool) {
-        let dst = gpr(dst);
-        match size {
-            Size::B2 if clean => self.put(encode::swap16(dst)),
-            Size::B1 | Size::B2 => {
-                self.put(encode::bswap(Width::W32, dst));
-                self.put(encode::shift_ri(Shift::Shr, Width::W32, dst, 16));
-            }
-            Size::B4 => self.put(encode::bswap(Width::W32, dst)),
-            Size::B8 => self.put(encode::bswap(Width::W64, dst)),
-        }
     }
 
     fn alu_reg(&mut self, op: AluOp, width: Width, dst: Reg, src: Reg, live: RegSet) {

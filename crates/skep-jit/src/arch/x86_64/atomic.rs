@@ -9,7 +9,7 @@ use super::{Emitter, gpr};
 impl Emitter<'_> {
     /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before. `live` are the
     /// registers that are needed afterwards.
-    pub(crate) fn atomic(
+    pub(super) fn read_modify_write(
         &mut self,
         op: AtomicOp,
         width: Width,

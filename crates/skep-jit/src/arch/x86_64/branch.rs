@@ -5,19 +5,18 @@ use skep_isa::{Cond, Operand, Reg, Width};
 use super::encode::{self, Cc, Group1};
 use super::regs::Gpr;
 use super::{Emitter, gpr};
+use crate::arch::port::Branches;
 use crate::layout::{Gap, Label};
 
 /// Bytes that the processor fetches and caches together.
 const LINE: u32 = 64;
 
-impl Emitter<'_> {
-    /// `goto target`
-    pub(crate) fn jump(&mut self, target: Label) {
-        self.code.gap(Gap::Jump { condition: None, target });
+impl Branches for Emitter<'_> {
+    fn jump(&mut self, target: Label) {
+        self.code.gap(Gap::Jump { jump: None, target });
     }
 
-    /// `if dst cond src goto target`, or where `inverted`, if not.
-    pub(crate) fn jump_if(
+    fn jump_if(
         &mut self,
         width: Width,
         (dst, cond, src): (Reg, Cond, Operand),
@@ -34,8 +33,9 @@ impl Emitter<'_> {
             (_, Operand::Imm(imm)) => self.put(encode::alu_ri(Group1::Cmp, width, to, imm)),
             (_, Operand::Reg(src)) => self.put(encode::alu_rr(Group1::Cmp, width, to, gpr(src))),
         }
-        let condition = Some(condition(cond).number() ^ u8::from(inverted));
-        self.code.gap(Gap::Jump { condition, target });
+        let condition = condition(cond);
+        let condition = Some(if inverted { condition.inverted() } else { condition });
+        self.code.gap(Gap::Jump { jump: condition, target });
     }
 }
 
@@ -63,14 +63,8 @@ fn condition(cond: Cond) -> Cc {
     }
 }
 
-/// The shortest length of a jump: none at all, where it leads to the next byte.
-pub(crate) fn jump_start(_condition: Option<u8>) -> u32 {
-    0
-}
-
-/// The length that a jump over `distance` bytes from its start needs, given that it had `len` when the distance
-/// was taken; never less than `len`. `forward` says that the target is behind the jump.
-pub(crate) fn jump_len(condition: Option<u8>, distance: i64, forward: bool, len: u32) -> u32 {
+/// See [`crate::arch::port::Arch::jump_len`].
+pub(super) fn jump_len(condition: Option<Cc>, distance: i64, forward: bool, len: u32) -> u32 {
     // Distances count from the jump's end. Lengthening a jump moves its end, and its target if that is behind
     // it: so only the distance to a target before it depends on its length.
     let short = if forward { distance - i64::from(len) } else { distance - 2 };
@@ -83,28 +77,29 @@ pub(crate) fn jump_len(condition: Option<u8>, distance: i64, forward: bool, len:
     }
 }
 
-/// The greatest length of a jump.
-pub(crate) fn jump_longest(condition: Option<u8>) -> u32 {
+/// See [`crate::arch::port::Arch::jump_longest`].
+pub(super) fn jump_longest(condition: Option<Cc>) -> u32 {
     if condition.is_none() { 5 } else { 6 }
 }
 
-/// Writes a jump over `distance` bytes from its start into the bytes of the length that was chosen for it.
-pub(crate) fn write_jump(condition: Option<u8>, distance: i64, out: &mut [u8]) {
+/// See [`crate::arch::port::Arch::write_jump`].
+pub(super) fn write_jump(condition: Option<Cc>, distance: i64, out: &mut [u8]) -> Option<()> {
     let distance = distance - out.len() as i64;
     let bytes = match (condition, out.len()) {
-        (_, 0) => return,
+        (_, 0) => return Some(()),
         (None, 2) => encode::jmp8(distance as i8),
         (None, _) => encode::jmp32(distance as i32),
-        (Some(number), 2) => encode::jcc8(number, distance as i8),
-        (Some(number), _) => encode::jcc32(number, distance as i32),
+        (Some(cc), 2) => encode::jcc8(cc.number(), distance as i8),
+        (Some(cc), _) => encode::jcc32(cc.number(), distance as i32),
     };
     out.copy_from_slice(&bytes.padded()[..out.len()]);
+    Some(())
 }
 
-/// Completes the last four bytes of an instruction with a distance that counts from their start; `None` where
-/// it is too far.
-pub(crate) fn write_distance(distance: i64, out: &mut [u8]) -> Option<()> {
-    let from_end = i32::try_from(distance - 4).ok()?;
+/// See [`crate::arch::port::Arch::write_distance`]. The distance counts from the end of the four bytes.
+pub(super) fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
+    let distance = target.wrapping_sub(place.wrapping_add(4)).cast_signed();
+    let from_end = i32::try_from(distance).ok()?;
     out.copy_from_slice(&from_end.to_le_bytes());
     Some(())
 }
@@ -114,7 +109,7 @@ pub(crate) fn write_distance(distance: i64, out: &mut [u8]) -> Option<()> {
 /// What lies in one line is best left alone. Others run fastest (by up to 1.4 times, measured on Zen 4) where they
 /// begin with a line, or else with half a line, as long as they take no more lines then. More than a third of a
 /// line of padding is not worth it.
-pub(crate) fn head_padding(start: u32, size: u32) -> u32 {
+pub(super) fn head_padding(start: u32, size: u32) -> u32 {
     let lines = |start: u32| (start % LINE + size).div_ceil(LINE);
     let before = lines(start);
     if before == 1 {
@@ -128,7 +123,7 @@ pub(crate) fn head_padding(start: u32, size: u32) -> u32 {
 }
 
 /// Fills with as few instructions as possible that do nothing.
-pub(crate) fn write_padding(out: &mut [u8]) {
+pub(super) fn write_padding(out: &mut [u8]) {
     for chunk in out.chunks_mut(9) {
         let len = chunk.len();
         chunk.copy_from_slice(&encode::nop(len).padded()[..len]);

@@ -6,19 +6,18 @@ use skep_isa::{Reg, Size, Width};
 use super::encode::{self, Cc, Group1, Mem, Scale, Shift};
 use super::regs::{ENV, Gpr, SCRATCH, SIXTH};
 use super::{Emitter, gpr};
+use crate::arch::port::Calls;
 use crate::layout::{Gap, Label, Target};
 
-impl Emitter<'_> {
-    /// Calls a function of the program. Arguments are in place already.
-    pub(crate) fn call_local(&mut self, target: Label) {
+impl Calls for Emitter<'_> {
+    fn call_local(&mut self, target: Label) {
         self.put(encode::call_rel());
         self.code.patch_last(Target::Label(target));
     }
 
-    /// Calls a helper, the environment in the sixth argument register.
-    pub(crate) fn call_helper(&mut self, address: u64) {
+    fn call_helper(&mut self, address: u64) {
         self.copy(SIXTH, ENV);
-        if (self.reaches)(address) {
+        if self.reaches(address) {
             self.put(encode::call_rel());
             self.code.patch_last(Target::Address(address));
         } else {
@@ -27,36 +26,32 @@ impl Emitter<'_> {
         }
     }
 
-    /// `r0` = the number of the CPU.
-    pub(crate) fn cpu_number(&mut self) {
+    fn cpu_number(&mut self) {
         self.put(encode::load(Size::B4, false, Gpr::RAX, Mem::at(ENV, RunEnv::CPU)));
     }
 
-    /// `dst` = an address of this process, in the shortest form.
-    pub(crate) fn mov_address(&mut self, dst: Reg, address: u64) {
+    fn mov_address(&mut self, dst: Reg, address: u64) {
         self.address(gpr(dst), address);
     }
 
-    /// `r0` = the address of the element whose index is known and in range.
-    pub(crate) fn lookup_known(&mut self, array: &InlineArray, index: u32) {
+    fn lookup_known(&mut self, array: &InlineArray, index: u32) {
         let address = array.base.wrapping_add(u64::from(index) * u64::from(array.stride));
         self.address(Gpr::RAX, address);
         self.add_cpu(array);
     }
 
-    /// `r0` = the address of the element whose 4-byte index `r2` points to, 0 where there is none. Where
-    /// `missing` is given, control goes there in that case.
-    pub(crate) fn lookup(&mut self, array: &InlineArray, missing: Option<Label>) {
+    fn lookup(&mut self, array: &InlineArray, missing: Option<(Label, bool)>) {
         self.put(encode::load(Size::B4, false, SCRATCH, Mem::at(gpr(Reg::R2), 0)));
-        self.put(encode::zero(Gpr::RAX));
+        if missing.is_none_or(|(_, wanted)| wanted) {
+            self.put(encode::zero(Gpr::RAX));
+        }
         match i32::try_from(array.max_entries) {
             Ok(max) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, max)),
             Err(_) => self.put(encode::alu_ri(Group1::Cmp, Width::W32, SCRATCH, array.max_entries as i32)),
         }
         let hole = match missing {
-            Some(target) => {
-                let condition = Some(Cc::AboveOrEqual.number());
-                self.code.gap(Gap::Jump { condition, target });
+            Some((target, _)) => {
+                self.code.gap(Gap::Jump { jump: Some(Cc::AboveOrEqual), target });
                 None
             }
             None => Some(self.skip(Some(Cc::AboveOrEqual))),
@@ -84,7 +79,9 @@ impl Emitter<'_> {
             self.land(hole);
         }
     }
+}
 
+impl Emitter<'_> {
     /// Moves `r0` to this CPU's values.
     fn add_cpu(&mut self, array: &InlineArray) {
         if array.cpu_stride > 0 {
@@ -111,7 +108,7 @@ impl Emitter<'_> {
     fn address(&mut self, dst: Gpr, address: u64) {
         let immediate = encode::mov_ri(dst, address);
         let relative = encode::lea_rip(dst);
-        if relative.len() < immediate.len() && (self.reaches)(address) {
+        if relative.len() < immediate.len() && self.reaches(address) {
             self.put(relative);
             self.code.patch_last(Target::Address(address));
         } else {

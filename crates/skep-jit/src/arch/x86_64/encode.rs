@@ -126,7 +126,7 @@ impl Unary {
     }
 }
 
-/// Conditions, by their number in opcodes. Flipping the lowest bit inverts one.
+/// Conditions, by their number in opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cc {
     Below = 2,
@@ -144,6 +144,22 @@ pub(crate) enum Cc {
 impl Cc {
     pub(crate) const fn number(self) -> u8 {
         self as u8
+    }
+
+    /// The condition that holds where this one does not.
+    pub(crate) const fn inverted(self) -> Self {
+        match self {
+            Self::Below => Self::AboveOrEqual,
+            Self::AboveOrEqual => Self::Below,
+            Self::Equal => Self::NotEqual,
+            Self::NotEqual => Self::Equal,
+            Self::BelowOrEqual => Self::Above,
+            Self::Above => Self::BelowOrEqual,
+            Self::Less => Self::GreaterOrEqual,
+            Self::GreaterOrEqual => Self::Less,
+            Self::LessOrEqual => Self::Greater,
+            Self::Greater => Self::LessOrEqual,
+        }
     }
 }
 
@@ -397,6 +413,11 @@ pub(crate) const fn ret() -> Bytes {
 /// `int3`
 pub(crate) const fn trap() -> Bytes {
     Bytes::new().byte(0xcc)
+}
+
+/// `endbr64`: where an indirect branch may lead.
+pub(crate) const fn endbr64() -> Bytes {
+    Bytes::new().byte(0xf3).byte(0x0f).byte(0x1e).byte(0xfa)
 }
 
 /// `call reg`

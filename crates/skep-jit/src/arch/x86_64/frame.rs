@@ -20,6 +20,7 @@ use skep_isa::Width;
 use super::encode::{self, Group1};
 use super::regs::{ENV, Gpr, PRESERVED};
 use super::{Emitter, gpr};
+use crate::arch::port::{Branches, Frames};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
 
@@ -68,9 +69,12 @@ impl Frame {
     }
 }
 
-impl Emitter<'_> {
-    /// The entry of a function. `environment` for the entry of a program that needs it.
-    pub(crate) fn enter(&mut self, plan: &FunctionPlan, environment: bool) {
+impl Frames for Emitter<'_> {
+    fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool) {
+        let environment = first && environment;
+        if first && self.options.landing_pads {
+            self.put(encode::endbr64());
+        }
         let frame = Frame::new(plan, environment);
         self.frame = frame;
         if frame.calls {
@@ -87,8 +91,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The exit of a function. `label` is free for its use, the same one for all exits of a function.
-    pub(crate) fn exit(&mut self, label: Label) {
+    fn exit(&mut self, label: Label) {
         let frame = self.frame;
         // A short jump has two bytes.
         if frame.exit_len() > 3 {
@@ -107,7 +110,9 @@ impl Emitter<'_> {
         }
         self.put(encode::ret());
     }
+}
 
+impl Emitter<'_> {
     fn enter_pointer(&mut self) {
         if self.frame.pointer {
             self.put(encode::push(Gpr::RBP));

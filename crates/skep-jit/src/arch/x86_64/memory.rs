@@ -4,20 +4,19 @@
 //! stores releasing on x86-64 (SDM volume 3, 10.2.2: loads are not reordered with older loads, stores are
 //! not reordered with older loads or stores).
 
-use skep_isa::{Operand, Reg, Size};
+use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 
 use super::encode::{self, Mem, Scale};
 use super::{Emitter, gpr};
 use crate::address::Address;
+use crate::arch::port::Memory;
 
-impl Emitter<'_> {
-    /// `dst = *(size *)address`
-    pub(crate) fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {
+impl Memory for Emitter<'_> {
+    fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {
         self.put_plain(Some(gpr(dst)), encode::load(size, signed, gpr(dst), place(address)));
     }
 
-    /// `*(size *)address = src`
-    pub(crate) fn store(&mut self, size: Size, address: Address, src: Operand) {
+    fn store(&mut self, size: Size, address: Address, src: Operand) {
         let bytes = match src {
             Operand::Reg(src) => encode::store_r(size, place(address), gpr(src)),
             Operand::Imm(imm) => encode::store_i(size, place(address), imm),
@@ -25,14 +24,28 @@ impl Emitter<'_> {
         self.put_plain(None, bytes);
     }
 
-    /// As [`Emitter::load`], before everything that follows.
-    pub(crate) fn load_acquire(&mut self, size: Size, dst: Reg, address: Address) {
+    fn moves_pairs(&self, _: Size, _: Address) -> bool {
+        false
+    }
+
+    fn load_pair(&mut self, size: Size, dst: (Reg, Reg), address: Address) {
+        unreachable!("pairs are two loads: {size:?} {dst:?} {address:?}");
+    }
+
+    fn store_pair(&mut self, size: Size, address: Address, src: (Operand, Operand)) {
+        unreachable!("pairs are two stores: {size:?} {address:?} {src:?}");
+    }
+
+    fn load_acquire(&mut self, size: Size, dst: Reg, address: Address) {
         self.load(size, false, dst, address);
     }
 
-    /// As [`Emitter::store`], after everything that precedes.
-    pub(crate) fn store_release(&mut self, size: Size, address: Address, src: Reg) {
+    fn store_release(&mut self, size: Size, address: Address, src: Reg) {
         self.store(size, address, Operand::Reg(src));
+    }
+
+    fn atomic(&mut self, op: AtomicOp, width: Width, place: (Reg, i16), src: Reg, live: RegSet) {
+        self.read_modify_write(op, width, place, src, live);
     }
 }
 

@@ -14,18 +14,23 @@ mod encode;
 mod frame;
 mod memory;
 mod regs;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod shape_tests;
 
-use skep_isa::{Reg, Width};
+use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
+use crate::Options;
+use crate::address::{Address, Home};
+use crate::arch::port::{self, Arch};
 use crate::layout::Assembly;
+use crate::operands::Twist;
 use encode::{Bytes, Cc};
 use frame::Frame;
 use regs::Gpr;
 
-pub(crate) use alu::takes_memory;
-pub(crate) use branch::{
-    head_padding, jump_len, jump_longest, jump_start, write_distance, write_jump, write_padding,
-};
+/// The architecture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct X86_64;
 
 /// Instructions beyond the first x86-64 that the code may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,31 +39,106 @@ pub(crate) struct Features {
     pub(crate) bmi2: bool,
 }
 
+impl Arch for X86_64 {
+    type Emitter<'a> = Emitter<'a>;
+    type Features = Features;
+    type Jump = Option<Cc>;
+
+    const NAME: &'static str = "x86_64";
+    const NEWEST: Features = Features { bmi2: true };
+    const STEP: usize = 1;
+    const THREE_OPERANDS: bool = false;
+
+    fn takes_memory(op: AluOp) -> bool {
+        matches!(op, AluOp::Add | AluOp::Sub | AluOp::Or | AluOp::And | AluOp::Xor | AluOp::Mul)
+    }
+
+    fn is_addressable(_: Address, _: Size) -> bool {
+        true
+    }
+
+    fn is_long(address: Address) -> bool {
+        i8::try_from(address.disp).is_err()
+    }
+
+    fn takes_twist(_: AluOp, _: Width, _: Twist) -> bool {
+        false
+    }
+
+    /// A jump to the next byte is none.
+    fn jump_start(_: Option<Cc>) -> u32 {
+        0
+    }
+
+    fn jump_len(jump: Option<Cc>, distance: i64, forward: bool, len: u32) -> u32 {
+        branch::jump_len(jump, distance, forward, len)
+    }
+
+    fn jump_longest(jump: Option<Cc>) -> u32 {
+        branch::jump_longest(jump)
+    }
+
+    fn jump_count(len: u32) -> u32 {
+        u32::from(len > 0)
+    }
+
+    fn write_jump(jump: Option<Cc>, distance: i64, out: &mut [u8]) -> Option<()> {
+        branch::write_jump(jump, distance, out)
+    }
+
+    fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
+        branch::write_distance(place, target, out)
+    }
+
+    fn head_padding(start: u32, size: u32) -> u32 {
+        branch::head_padding(start, size)
+    }
+
+    fn write_padding(out: &mut [u8]) {
+        branch::write_padding(out);
+    }
+}
+
 /// Turns operations on BPF registers into machine code.
 pub(crate) struct Emitter<'a> {
-    pub(crate) code: Assembly,
+    code: Assembly<X86_64>,
     features: Features,
-    /// Whether a direct call from the code's final place, wherever that will be, reaches an address.
-    reaches: &'a dyn Fn(u64) -> bool,
+    options: Options,
+    home: &'a Home,
     frame: Frame,
     /// The register and width of which the zero flag says whether it is zero. Any instruction ends this but
     /// those of [`Emitter::put_plain`] and [`Emitter::put_result`]; so does a place that jumps lead to.
     zero: Option<(Gpr, Width)>,
 }
 
-impl<'a> Emitter<'a> {
-    pub(crate) fn new(code: Assembly, features: Features, reaches: &'a dyn Fn(u64) -> bool) -> Self {
-        Self { code, features, reaches, frame: Frame::default(), zero: None }
+impl<'a> port::Emitter<'a, X86_64> for Emitter<'a> {
+    fn new(code: Assembly<X86_64>, features: Features, options: Options, home: &'a Home) -> Self {
+        Self { code, features, options, home, frame: Frame::default(), zero: None }
     }
 
-    /// Control comes here from elsewhere too: nothing is known of flags.
-    pub(crate) fn join(&mut self) {
+    fn code(&mut self) -> &mut Assembly<X86_64> {
+        &mut self.code
+    }
+
+    fn finish(self) -> Assembly<X86_64> {
+        self.code
+    }
+
+    fn next(&mut self, _: RegSet, _: bool) {}
+
+    fn join(&mut self) {
         self.zero = None;
     }
 
-    /// An instruction that stops the process: control never comes here.
-    pub(crate) fn trap(&mut self) {
+    fn trap(&mut self) {
         self.put(encode::trap());
+    }
+}
+
+impl Emitter<'_> {
+    /// Whether four bytes of distance suffice from wherever the code will be.
+    fn reaches(&self, address: u64) -> bool {
+        self.home.farthest(address) <= i32::MAX as u64 - 64
     }
 
     #[inline]
@@ -102,7 +182,7 @@ impl<'a> Emitter<'a> {
         let distance = self.code.here() - hole.0;
         debug_assert!(distance < 128);
         *self.code.byte_mut(hole.0 - 1) = distance as u8;
-        self.join();
+        self.zero = None;
     }
 }
 

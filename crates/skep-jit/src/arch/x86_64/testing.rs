@@ -91,6 +91,12 @@ unsafe extern "C" {
     fn skep_jit_test_call(function: usize, r1: u64, r2: u64, env: *mut RunEnv, result: *mut u64) -> u64;
 }
 
+/// An instruction that traps.
+pub(crate) const TRAP: &[u8] = &[0xcc];
+
+/// What every processor can do.
+pub(crate) const OLDEST: super::x86_64::Features = super::x86_64::Features { bmi2: false };
+
 /// Faults where the stack is not aligned; returns its first argument.
 pub(crate) const ALIGNED: skep_abi::HelperFn = skep_jit_test_aligned;
 

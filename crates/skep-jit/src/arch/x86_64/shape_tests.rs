@@ -1,29 +1,18 @@
 //! What code looks like: all of it decodes, and it is as short as was meant.
 
-use super::Program;
-use crate::arch::backend::Features;
-use crate::lower::lower;
+use super::X86_64;
+use crate::address::Home;
+use crate::arch::tests::Program;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, IntelFormatter, Mnemonic};
 
 const ADDRESS: u64 = 0x7000_0000_0040;
 
-impl Program {
-    /// Its code for a processor with everything, at an address from which nothing is in reach.
-    pub(super) fn code(&self) -> Vec<u8> {
-        self.layout(&|_| false).0
-    }
-
-    fn layout(&self, reaches: &dyn Fn(u64) -> bool) -> (Vec<u8>, Vec<u32>) {
-        let layout = lower(self.parts(), Features { bmi2: true }, reaches).expect("compiles");
-        let mut code = vec![0; layout.len()];
-        layout.write(ADDRESS, &mut code).expect("in reach");
-        let offsets = (0..=self.insns.len() as u32).map(|slot| layout.offset(slot)).collect();
-        (code, offsets)
-    }
+fn code(program: &Program) -> Vec<u8> {
+    program.code::<X86_64>(&Home::anywhere(), ADDRESS).0
 }
 
 fn listing(text: &str) -> Vec<String> {
-    disassemble(&Program::new(text).code())
+    disassemble(&code(&Program::new(text)))
 }
 
 fn disassemble(code: &[u8]) -> Vec<String> {
@@ -64,7 +53,7 @@ fn constants_take_the_shortest_form() {
     expect("r5 = -1", &["mov r8, 0xFFFFFFFFFFFFFFFF"]);
     expect("r5 = 4294967295 ll", &["mov r8d, 0xFFFFFFFF"]);
     expect("r1 = 0x123456789a ll", &["mov rdi, 0x123456789A"]);
-    assert_eq!(Program::new("r0 = -1\nexit").code().len(), 8);
+    assert_eq!(code(&Program::new("r0 = -1\nexit")).len(), 8);
 }
 
 #[test]
@@ -73,7 +62,7 @@ fn small_steps_take_the_shortest_form() {
     expect("w1 -= 1", &["dec edi"]);
     expect("r1 += 128", &["sub rdi, 0xFFFFFFFFFFFFFF80"]);
     expect("r0 += 1000", &["add rax, 0x3E8"]);
-    assert_eq!(Program::new("w0 += 1000\nexit").code().len(), 6);
+    assert_eq!(code(&Program::new("w0 += 1000\nexit")).len(), 6);
     expect("r1 ^= -1", &["not rdi"]);
     expect("r1 *= 8", &["shl rdi, 3"]);
     expect("r1 *= 5", &["lea rdi, [rdi+rdi*4]"]);
@@ -128,7 +117,7 @@ fn functions_save_only_what_they_use() {
     expect("r6 = 1\nr0 = r6", &["push rbx", "mov ebx, 1", "mov eax, ebx", "pop rbx"]);
     let leaf = Program::new("*(u64 *)(r10 - 8) = 1\nr0 = 0\nexit").stack(128);
     assert_eq!(
-        disassemble(&leaf.code()),
+        disassemble(&code(&leaf)),
         ["push rbp", "mov rbp, rsp", "mov qword ptr [rbp-8], 1", "xor eax, eax", "pop rbp", "ret"]
     );
 }
@@ -137,7 +126,7 @@ fn functions_save_only_what_they_use() {
 fn leaves_reserve_what_does_not_fit_the_red_zone() {
     let leaf = |bytes| {
         let program = Program::new("*(u64 *)(r10 - 8) = 1\nr0 = 0\nexit").stack(bytes);
-        disassemble(&program.code()).into_iter().any(|line| line.starts_with("sub rsp"))
+        disassemble(&code(&program)).into_iter().any(|line| line.starts_with("sub rsp"))
     };
     assert!(!leaf(128));
     assert!(leaf(136));
@@ -159,7 +148,7 @@ fn innermost_loops_begin_with_a_line_or_its_half() {
             "w0 = 0\n{start}outer: w3 = 5\ninner: w3 += -1\n{body}if w3 != 0 goto inner\nw0 += -1\nif w0 != 0 goto outer\nexit"
         );
         let program = Program::new(&text);
-        let (_, offsets) = program.layout(&|_| false);
+        let (_, offsets) = program.code::<X86_64>(&Home::anywhere(), ADDRESS);
         let head = offsets[before + 2];
         // Straight after `mov r3, 5`, or moved to a place that is worth it.
         let gap = head - offsets[before + 1] - 5;
@@ -225,9 +214,9 @@ const MIXED: &str = "
 
 #[test]
 fn all_code_decodes_and_instructions_begin_where_the_table_says() {
-    for far in [true, false] {
+    for home in [Home::anywhere(), Home::within(ADDRESS..ADDRESS + 4096)] {
         let program = Program::new(MIXED);
-        let (code, offsets) = program.layout(&|_| !far);
+        let (code, offsets) = program.code::<X86_64>(&home, ADDRESS);
         let mut starts = Vec::new();
         for insn in &mut Decoder::with_ip(64, &code, ADDRESS, DecoderOptions::NONE) {
             assert_ne!(insn.mnemonic(), Mnemonic::INVALID);

@@ -1,0 +1,153 @@
+//! Entry and exit of functions.
+//!
+//! A function saves only what it uses, and its BPF stack has no pointer of its own: `r10` is `sp` and a constant.
+//!
+//! ```text
+//!     sp on entry = r10 = sp + top
+//!     BPF stack
+//!     x23 x19 x20 x21 x22 of the caller, as used, in pairs
+//!     x29 x30 of the caller, in functions that call     <- sp = x29, a multiple of 16
+//! ```
+//!
+//! The entry function of a program that needs its environment takes it from its third argument into `x23`; the
+//! functions it calls find it there.
+
+use skep_isa::Width;
+
+use super::Emitter;
+use super::encode::{self, Imm12, Pair, Sum};
+use super::regs::{self, ENV, FP, Gpr, LR, PRESERVED, RESULT};
+use crate::arch::port::{Branches, Frames};
+use crate::layout::Label;
+use crate::plan::FunctionPlan;
+
+/// The most that an instruction which loads a pair, or one register, gives back to the stack.
+const MOST_PAIR: u32 = 504;
+const MOST_SINGLE: u32 = 255;
+
+/// How the current function saves what it must preserve.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Frame {
+    /// What is saved, from the lowest address on: first of a pair, second of a pair.
+    saved: [Option<(Gpr, Option<Gpr>)>; 4],
+    calls: bool,
+    /// Bytes from `sp` to `r10`.
+    top: u32,
+    /// Whether the return address is signed.
+    signed: bool,
+    /// Where the first exit was emitted.
+    exit: Option<Label>,
+}
+
+impl Frame {
+    fn new(plan: &FunctionPlan, environment: bool, sign: bool) -> Self {
+        let record = if plan.calls { [Some(FP), Some(LR)] } else { [None; 2] };
+        let preserved = PRESERVED.map(|reg| plan.written.contains(reg).then_some(regs::gpr(reg)));
+        let all = record.into_iter().chain([environment.then_some(ENV)]).chain(preserved);
+        let mut all = all.flatten();
+        let saved = std::array::from_fn(|_| all.next().map(|first| (first, all.next())));
+        let bytes: u32 =
+            saved.iter().flatten().map(|(_, second)| if second.is_some() { 16 } else { 8 }).sum();
+        let stack = if plan.uses_stack { plan.stack_bytes } else { 0 };
+        Self {
+            saved,
+            calls: plan.calls,
+            top: (bytes + stack).next_multiple_of(16),
+            signed: sign && plan.calls,
+            exit: None,
+        }
+    }
+
+    /// Bytes from `sp` to `r10`.
+    pub(super) fn top(&self) -> u32 {
+        self.top
+    }
+
+    /// Whether the first store also takes the whole frame off the stack, and the last load gives it back.
+    fn in_one(&self) -> bool {
+        match self.saved[0] {
+            Some((_, Some(_))) => self.top <= MOST_PAIR,
+            Some((_, None)) => self.top <= MOST_SINGLE,
+            None => false,
+        }
+    }
+}
+
+impl Frames for Emitter<'_> {
+    fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool) {
+        let environment = first && environment;
+        let frame = Frame::new(plan, environment, self.options.signed_returns);
+        self.frame = frame;
+        self.result = false;
+        if frame.signed {
+            // A landing pad too (Arm ARM, PACIASP).
+            self.put(encode::paciasp());
+        } else if first && self.options.landing_pads {
+            self.put(encode::bti_c());
+        }
+        let in_one = frame.in_one();
+        if !in_one && frame.top > 0 {
+            self.move_stack(Sum::Sub);
+        }
+        for (at, (a, b)) in frame.saved.into_iter().flatten().enumerate() {
+            let down = -(frame.top as i32);
+            self.put(match (at, b) {
+                (0, Some(b)) if in_one => encode::store_pair(Width::W64, a, b, Gpr::SP, down, Pair::Pre),
+                (0, None) if in_one => encode::store_indexed(a, Gpr::SP, down, Pair::Pre),
+                (_, Some(b)) => encode::store_pair(Width::W64, a, b, Gpr::SP, 16 * at as i32, Pair::Offset),
+                (_, None) => encode::store(skep_isa::Size::B8, a, encode::Mem::At(Gpr::SP, 16 * at as i32)),
+            });
+        }
+        if frame.calls {
+            self.put(encode::mov_sp(FP, Gpr::SP));
+        }
+        if environment {
+            self.copy(ENV, Gpr::X2);
+        }
+    }
+
+    fn exit(&mut self, label: Label) {
+        if !std::mem::take(&mut self.result) {
+            self.copy(RESULT, regs::gpr(skep_isa::Reg::R0));
+        }
+        let frame = self.frame;
+        if frame.top > 0 {
+            if let Some(first) = frame.exit {
+                return self.jump(first);
+            }
+            self.code.bind(label);
+            self.frame.exit = Some(label);
+        }
+        let in_one = frame.in_one();
+        for (at, (a, b)) in frame.saved.into_iter().enumerate().rev().filter_map(|(at, it)| Some((at, it?))) {
+            let up = frame.top as i32;
+            self.put(match (at, b) {
+                (0, Some(b)) if in_one => encode::load_pair(Width::W64, a, b, Gpr::SP, up, Pair::Post),
+                (0, None) if in_one => encode::load_indexed(a, Gpr::SP, up, Pair::Post),
+                (_, Some(b)) => encode::load_pair(Width::W64, a, b, Gpr::SP, 16 * at as i32, Pair::Offset),
+                (_, None) => {
+                    encode::load(skep_isa::Size::B8, None, a, encode::Mem::At(Gpr::SP, 16 * at as i32))
+                }
+            });
+        }
+        if !in_one && frame.top > 0 {
+            self.move_stack(Sum::Add);
+        }
+        if frame.signed {
+            self.put(encode::autiasp());
+        }
+        self.put(encode::ret());
+    }
+}
+
+impl Emitter<'_> {
+    /// `sp` down or up by the whole frame.
+    fn move_stack(&mut self, op: Sum) {
+        let parts = [self.frame.top & 0xfff, self.frame.top & !0xfff];
+        for part in parts.into_iter().filter(|&part| part > 0) {
+            if let Some(imm) = Imm12::new(part.into()) {
+                self.put(encode::sum_imm(op, Width::W64, Gpr::SP, Gpr::SP, imm));
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! AArch64, AAPCS64 calling convention.
+//!
+//! Compiled functions keep these promises, which helpers and hosts rely on: `sp` is a multiple of 16 always,
+//! `x19` to `x29` are what they were when a function returns, functions that call others link a frame record
+//! (`x29`, `x30`), `x18` is never touched, and nothing below `sp` is used. No flag is live between two BPF
+//! instructions.
+//!
+//! A call leaves its result in `x0`, and so must a function, while `r0` is elsewhere ([`regs`]). It stays there
+//! after a call as long as nothing else needs `x0`, and a value that is to be returned is computed there:
+//!
+//! ```text
+//!   call 7                 bl  helper                call 7                  bl  helper
+//!   r6 = r0                mov x19, x0               r1 = 5                  mov x7, x0
+//!   if r0 == 0 goto out    cbz x0, out               r0 &= 1                 mov x0, #5
+//!                                                    exit                    and x0, x7, #1
+//! ```
+
+mod alu;
+mod atomic;
+mod branch;
+mod call;
+mod divide;
+mod encode;
+mod frame;
+mod memory;
+mod regs;
+#[cfg(test)]
+mod shape_tests;
+
+use skep_isa::{AluOp, Reg, RegSet, Size, Width};
+
+use crate::Options;
+use crate::address::{Address, Home};
+use crate::arch::port::{self, Arch};
+use crate::layout::Assembly;
+use crate::operands::Twist;
+use encode::{Constant, Imm12, Mem, Sum, Word};
+use frame::Frame;
+use regs::{Gpr, RESULT, SCRATCH3};
+
+pub(crate) use branch::Jump;
+
+/// The architecture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aarch64;
+
+/// Instructions beyond Armv8.0-A that the code may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// FEAT_LSE: atomic operations in one instruction.
+    pub(crate) lse: bool,
+}
+
+impl Arch for Aarch64 {
+    type Emitter<'a> = Emitter<'a>;
+    type Features = Features;
+    type Jump = Jump;
+
+    const NAME: &'static str = "aarch64";
+    const NEWEST: Features = Features { lse: true };
+    const STEP: usize = 4;
+    const THREE_OPERANDS: bool = true;
+
+    fn takes_memory(_: AluOp) -> bool {
+        false
+    }
+
+    /// There is an offset or an index, not both, and an index is scaled by the size or not at all. How large an
+    /// offset from the frame may be is not known here: whatever a stack frame has fits.
+    fn is_addressable(address: Address, size: Size) -> bool {
+        match address {
+            Address { index: Some((_, shift)), disp: 0, base } => {
+                base != Reg::R10 && (shift == 0 || 1 << shift == size.bytes())
+            }
+            Address { index: Some(_), .. } => false,
+            Address { base: Reg::R10, .. } => true,
+            Address { disp, .. } => Mem::At(Gpr::X0, disp).fits(size),
+        }
+    }
+
+    fn is_long(_: Address) -> bool {
+        false
+    }
+
+    fn takes_twist(op: AluOp, width: Width, twist: Twist) -> bool {
+        match (op, twist) {
+            (AluOp::Add | AluOp::Sub, Twist::Extend { from, .. }) => from.bits() < width.bits(),
+            (AluOp::Add | AluOp::Sub | AluOp::And | AluOp::Or | AluOp::Xor, Twist::Shift(..)) => true,
+            _ => false,
+        }
+    }
+
+    /// A jump to the next instruction is none.
+    fn jump_start(_: Jump) -> u32 {
+        0
+    }
+
+    fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
+        branch::jump_len(jump, distance, forward, len)
+    }
+
+    fn jump_longest(jump: Jump) -> u32 {
+        branch::jump_longest(jump)
+    }
+
+    fn jump_count(len: u32) -> u32 {
+        len / 4
+    }
+
+    fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()> {
+        branch::write_jump(jump, distance, out)
+    }
+
+    fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
+        branch::write_distance(place, target, out)
+    }
+
+    fn head_padding(start: u32, size: u32) -> u32 {
+        branch::head_padding(start, size)
+    }
+
+    fn write_padding(out: &mut [u8]) {
+        branch::write_padding(out);
+    }
+}
+
+/// Turns operations on BPF registers into machine code.
+///
+/// Every operation asks for its operands ([`Emitter::read`]) before it asks where its result goes
+/// ([`Emitter::write`]), and writes that last.
+pub(crate) struct Emitter<'a> {
+    code: Assembly<Aarch64>,
+    features: Features,
+    options: Options,
+    home: &'a Home,
+    frame: Frame,
+    /// Whether `r0` is in [`RESULT`], and not in its own register.
+    result: bool,
+    /// What is needed behind the current operation.
+    needed: RegSet,
+    /// Whether the function ends behind the current operation.
+    exits: bool,
+}
+
+impl<'a> port::Emitter<'a, Aarch64> for Emitter<'a> {
+    fn new(code: Assembly<Aarch64>, features: Features, options: Options, home: &'a Home) -> Self {
+        let frame = Frame::default();
+        Self { code, features, options, home, frame, result: false, needed: RegSet::EMPTY, exits: false }
+    }
+
+    fn code(&mut self) -> &mut Assembly<Aarch64> {
+        &mut self.code
+    }
+
+    fn finish(self) -> Assembly<Aarch64> {
+        self.code
+    }
+
+    fn next(&mut self, needed: RegSet, exits: bool) {
+        self.needed = needed;
+        self.exits = exits;
+    }
+
+    fn join(&mut self) {
+        self.settle();
+    }
+
+    fn trap(&mut self) {
+        self.put(encode::brk(0));
+        self.result = false;
+    }
+}
+
+impl Emitter<'_> {
+    #[inline]
+    fn put(&mut self, word: Word) {
+        self.code.put(u128::from(word.0).to_le_bytes(), 4);
+    }
+
+    /// A constant in a machine register.
+    fn constant(&mut self, reg: Gpr, value: u64) {
+        let constant: Constant = encode::constant(reg, value);
+        constant.as_slice().iter().for_each(|&word| self.put(word));
+    }
+
+    /// The machine register that holds a BPF register.
+    fn read(&mut self, reg: Reg) -> Gpr {
+        match reg {
+            Reg::R0 if self.result => RESULT,
+            Reg::R10 => {
+                self.stack_address(SCRATCH3, 0);
+                SCRATCH3
+            }
+            reg => regs::gpr(reg),
+        }
+    }
+
+    /// The machine register that the new value of a BPF register is to be written to.
+    fn write(&mut self, reg: Reg) -> Gpr {
+        match reg {
+            Reg::R0 => {
+                self.result = self.exits;
+                if self.exits { RESULT } else { regs::gpr(reg) }
+            }
+            reg => {
+                let to = regs::gpr(reg);
+                if to == RESULT {
+                    self.settle();
+                }
+                to
+            }
+        }
+    }
+
+    /// As [`Emitter::write`], where jumps lie between this and whatever follows.
+    fn stay(&mut self, reg: Reg) -> Gpr {
+        self.exits = false;
+        self.write(reg)
+    }
+
+    /// `r0` in its own register, where anybody needs it.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.result) && self.needed.contains(Reg::R0) {
+            self.copy(regs::gpr(Reg::R0), RESULT);
+        }
+    }
+
+    /// `mov` between machine registers, or nothing.
+    fn copy(&mut self, dst: Gpr, src: Gpr) {
+        if dst != src {
+            self.put(encode::mov(Width::W64, dst, src));
+        }
+    }
+
+    /// `dst = r10 + disp`
+    fn stack_address(&mut self, dst: Gpr, disp: i32) {
+        self.add_imm(Width::W64, dst, Gpr::SP, i64::from(self.frame.top()) + i64::from(disp));
+    }
+
+    /// `dst = src + value`; the source may be [`Gpr::SP`], and neither may be [`Gpr::ZR`].
+    fn add_imm(&mut self, width: Width, dst: Gpr, src: Gpr, value: i64) {
+        let (op, size) = if value < 0 { (Sum::Sub, value.unsigned_abs()) } else { (Sum::Add, value as u64) };
+        if let Some(imm) = Imm12::new(size) {
+            return self.put(encode::sum_imm(op, width, dst, src, imm));
+        }
+        if let (Some(high), Some(low)) = (Imm12::new(size & 0xff_f000), Imm12::new(size & 0xfff))
+            && size < 1 << 24
+        {
+            self.put(encode::sum_imm(op, width, dst, src, high));
+            return self.put(encode::sum_imm(op, width, dst, dst, low));
+        }
+        let value = match width {
+            Width::W32 => u64::from(value as u32),
+            Width::W64 => value as u64,
+        };
+        debug_assert!(src != Gpr::SP, "no frame is that large");
+        self.constant(regs::SCRATCH, value);
+        self.put(encode::sum_reg(Sum::Add, width, dst, src, encode::Shifted::plain(regs::SCRATCH)));
+    }
+}

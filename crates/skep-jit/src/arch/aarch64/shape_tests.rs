@@ -1,0 +1,1 @@
+//! What code looks like: it is as short as was meant.

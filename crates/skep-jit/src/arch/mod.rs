@@ -16,6 +16,8 @@
 //! Backends only make bytes, so each is compiled and tested on every machine; whether its code could run here
 //! is what [`SUPPORTED`] says.
 
+#[allow(dead_code, unused_imports)]
+pub(crate) mod aarch64;
 pub(crate) mod x86_64;
 
 /// The backend in use.

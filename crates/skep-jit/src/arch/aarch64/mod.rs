@@ -1,0 +1,4 @@
+//! AArch64, AAPCS64.
+
+mod encode;
+mod regs;

@@ -72,15 +72,15 @@ pub(crate) const fn constant(rd: Gpr, value: u64) -> Constant {
     if let Some(mask) = Bitmask::new(Width::W64, value) {
         return masked(Width::W64, rd, mask);
     }
-    if moves > 2 {
-        if let Some(two) = with_one_kept(rd, value) {
-            return two;
-        }
+    if moves > 2
+        && let Some(two) = with_one_kept(rd, value)
+    {
+        return two;
     }
-    if moves > 3 {
-        if let Some(three) = with_two_kept(rd, value) {
-            return three;
-        }
+    if moves > 3
+        && let Some(three) = with_two_kept(rd, value)
+    {
+        return three;
     }
     by_moves(rd, value)
 }

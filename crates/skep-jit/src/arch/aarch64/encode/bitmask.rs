@@ -50,7 +50,8 @@ impl Bitmask {
         }
         let right = (size - start) % size;
         let imms = (size * 2).wrapping_neg() & 0x3f | (ones - 1);
-        Some(Self { bits: ((size == 64) as u32 * 0x1000 | (right << 6) | imms) as u16 })
+        let n = (size == 64) as u32;
+        Some(Self { bits: (n << 12 | right << 6 | imms) as u16 })
     }
 
     /// Puts it into an instruction.

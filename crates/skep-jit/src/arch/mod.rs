@@ -34,6 +34,10 @@ pub(crate) fn detect() -> backend::Features {
     return backend::Features { bmi2: false };
 }
 
+/// A foreign assembler, for the encoders' tests.
+#[cfg(test)]
+mod llvm;
+
 /// Functions in assembly for [`tests`].
 #[cfg(all(test, target_arch = "x86_64"))]
 #[path = "x86_64/testing.rs"]

@@ -121,3 +121,7 @@ const fn whole(width: Width) -> Size {
         Width::W64 => Size::B8,
     }
 }
+
+#[cfg(test)]
+#[path = "encode_tests/mod.rs"]
+mod tests;

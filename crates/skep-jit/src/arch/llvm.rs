@@ -32,11 +32,9 @@ pub(crate) fn lines(what: &str, flags: &[&str], input: String) -> Option<Vec<Str
     Some(instructions.map(str::to_owned).collect())
 }
 
-/// The bytes in a line of `-show-encoding`.
-#[track_caller]
-pub(crate) fn encoding(line: &str) -> Vec<u8> {
-    let list = line.split_once("encoding: [").and_then(|(_, rest)| rest.split_once(']'));
-    let (list, _) = list.unwrap_or_else(|| panic!("no encoding in {line}"));
-    let byte = |text: &str| u8::from_str_radix(text.trim_start_matches("0x"), 16);
-    list.split(',').map(|text| byte(text).unwrap_or_else(|_| panic!("{line}"))).collect()
+/// The bytes of each instruction in what `-show-encoding` prints.
+pub(crate) fn encodings(lines: &[String]) -> Vec<Vec<u8>> {
+    let byte = |text: &str| u8::from_str_radix(text.trim_start_matches("0x"), 16).expect("hexadecimal");
+    let lists = lines.iter().filter_map(|line| line.split_once("encoding: [")?.1.split_once(']'));
+    lists.map(|(list, _)| list.split(',').map(byte).collect()).collect()
 }

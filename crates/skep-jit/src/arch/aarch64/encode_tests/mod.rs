@@ -9,6 +9,8 @@ mod cases;
 mod constant;
 mod foreign;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::*;
 use crate::arch::llvm;
 use cases::cases;
@@ -34,16 +36,61 @@ fn llvm_assembles_what_was_meant_to_the_same_words() {
 }
 
 #[test]
-fn every_instruction_is_tried_with_every_register() {
-    let cases = cases();
-    let mut all: Vec<u32> = cases.iter().map(|(word, _)| word.0).collect();
-    all.sort_unstable();
-    all.dedup();
-    assert!(all.len() > 10_000, "{} different words", all.len());
-    for shift in [0, 5, 16] {
-        for number in 0..32 {
-            assert!(all.iter().any(|word| word >> shift & 31 == number), "{number} at {shift}");
+fn every_instruction_is_tried_with_every_register_in_every_place() {
+    // By name, width and place among the operands: the registers that were there.
+    let mut seen = BTreeMap::<(String, char, usize), BTreeSet<String>>::new();
+    for (_, meant) in cases() {
+        let (name, operands) = meant.split_once(' ').unwrap_or((&meant, ""));
+        for (place, operand) in operands.split([',', '[', ']']).map(str::trim).enumerate() {
+            let width = match operand.as_bytes() {
+                [b'w', b'0'..=b'9' | b'z' | b's', ..] => 'w',
+                [b'x', b'0'..=b'9' | b'z', ..] | [b's', b'p'] => 'x',
+                _ => continue,
+            };
+            seen.entry((name.into(), width, place)).or_default().insert(operand.into());
         }
+    }
+    for (place, registers) in &seen {
+        assert!(registers.len() >= 32, "{place:?}: only {registers:?}");
+    }
+    assert!(seen.len() > 200, "{}", seen.len());
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn operands_out_of_range_are_refused() {
+    const X0: Gpr = Gpr::X0;
+    const X1: Gpr = Gpr::X1;
+    const SHIFT: Shifted = Shifted::by(X1, ShiftKind::Lsl, 32);
+    const ROTATION: Shifted = Shifted::by(X1, ShiftKind::Ror, 1);
+    let all: [(&str, fn() -> Word); 24] = [
+        ("a lane too high", || mov_half(Half::Z, Width::W32, X0, 1, 2)),
+        ("a shift too far", || sum_reg(Sum::Add, Width::W32, X0, X0, SHIFT)),
+        ("an addition that rotates", || sum_reg(Sum::Add, Width::W64, X0, X0, ROTATION)),
+        ("an extension shifted too far", || sum_ext(Sum::Add, Width::W64, X0, X0, X1, Extend::Uxtb, 5)),
+        ("a field too high", || ubfm(Width::W32, X0, X1, 0, 32)),
+        ("a field too long", || ubfiz(Width::W64, X0, X1, 60, 5)),
+        ("a field without bits", || ubfx(Width::W64, X0, X1, 3, 0)),
+        ("a shift by the width", || lsl_imm(Width::W64, X0, X1, 64)),
+        ("a rotation by the width", || ror_imm(Width::W32, X0, X1, 32)),
+        ("an offset too far", || load(Size::B8, None, X0, Mem::At(X1, 8 * 4096))),
+        ("an offset too low", || store(Size::B1, X0, Mem::At(X1, -257))),
+        ("an odd offset", || load(Size::B2, None, X0, Mem::At(X1, 257))),
+        ("a pair too far", || load_pair(Width::W64, X0, X1, Gpr::SP, 512, Pair::Offset)),
+        ("a pair at an odd place", || store_pair(Width::W64, X0, X1, Gpr::SP, 4, Pair::Pre)),
+        ("a pair of one register", || load_pair(Width::W64, X0, X0, Gpr::SP, 0, Pair::Offset)),
+        ("a pair that is its own base", || store_pair(Width::W64, X0, X1, X1, 16, Pair::Post)),
+        ("an index too far", || store_indexed(X0, Gpr::SP, 256, Pair::Pre)),
+        ("a register that is its own base", || load_indexed(X0, X0, 16, Pair::Post)),
+        ("an index that stays", || load_indexed(X0, Gpr::SP, 16, Pair::Offset)),
+        ("a status over a value", || store_exclusive(Width::W64, false, X0, X0, X1)),
+        ("a branch too far", || b(1 << 27)),
+        ("a branch between instructions", || cbz(true, Width::W64, X0, 6)),
+        ("a bit too high", || tbz(false, X0, 64, 0)),
+        ("an address too far", || adr(X0, 1 << 20)),
+    ];
+    for (what, encode) in all {
+        assert!(std::panic::catch_unwind(encode).is_err(), "{what}");
     }
 }
 

@@ -59,11 +59,12 @@ fn every_instruction_is_tried_with_every_register_in_every_place() {
 #[test]
 #[cfg(debug_assertions)]
 fn operands_out_of_range_are_refused() {
+    type Refused = (&'static str, fn() -> Word);
     const X0: Gpr = Gpr::X0;
     const X1: Gpr = Gpr::X1;
     const SHIFT: Shifted = Shifted::by(X1, ShiftKind::Lsl, 32);
     const ROTATION: Shifted = Shifted::by(X1, ShiftKind::Ror, 1);
-    let all: [(&str, fn() -> Word); 24] = [
+    let all: [Refused; 24] = [
         ("a lane too high", || mov_half(Half::Z, Width::W32, X0, 1, 2)),
         ("a shift too far", || sum_reg(Sum::Add, Width::W32, X0, X0, SHIFT)),
         ("an addition that rotates", || sum_reg(Sum::Add, Width::W64, X0, X0, ROTATION)),

@@ -17,6 +17,8 @@
 //! where somebody wants to look at it; whether its code could run here is what [`SUPPORTED`] says.
 
 pub(crate) mod aarch64;
+#[cfg(test)]
+mod llvm;
 pub(crate) mod port;
 pub(crate) mod x86_64;
 

@@ -208,7 +208,7 @@ fn long_jumps_are_jumps() {
 fn unreached_instructions_make_no_code_and_paths_into_them_trap() {
     let mut program = Program::new("r0 = 1\nif r1 == 0 goto +2\nr0 = 0x123456789abcdef ll\nexit");
     let whole = program.compile().code_bytes();
-    program.facts[2].reached = false;
+    program.facts[2..4].iter_mut().for_each(|fact| fact.reached = false);
     let compiled = program.compile();
     assert!(compiled.code_bytes() < whole);
     // SAFETY: with 0 the path through the trap is not taken.

@@ -26,7 +26,8 @@
 //!   Load/store (unsigned immediate)             zz 111001 oo .     memory
 //!   Logical (shifted register)                  s oo 01010 tt N    data
 //!   Add/subtract (shifted, extended register)   s oS 01011 tt x    data
-//!   Data-processing (1, 2 and 3 source)         s xS 1101 0110     data
+//!   Data-processing (2 source, 1 source)        s x0 11010110      data
+//!   Data-processing (3 source)                  s 00 11011 ...     data
 //!   Conditional select                          s oS 1101 0100     data
 //! ```
 //!
@@ -122,6 +123,6 @@ const fn whole(width: Width) -> Size {
     }
 }
 
-#[cfg(any())]
+#[cfg(test)]
 #[path = "encode_tests/mod.rs"]
 mod tests;

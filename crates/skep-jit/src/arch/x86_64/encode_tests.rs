@@ -6,6 +6,9 @@ use skep_isa::{Size, Width};
 
 use super::*;
 
+#[path = "encode_llvm_tests.rs"]
+mod llvm;
+
 const WIDTHS: [Width; 2] = [Width::W32, Width::W64];
 const IMMEDIATES: [i32; 17] =
     [0, 1, -1, 2, 42, 126, 127, 128, 129, -127, -128, -129, 255, 256, 0x1234_5678, i32::MAX, i32::MIN];
@@ -128,6 +131,7 @@ fn decode(bytes: Bytes) -> Instruction {
     let insn = decoder.decode();
     assert_ne!(insn.code(), Code::INVALID, "{code:x?}");
     assert_eq!(insn.len(), code.len(), "{code:x?} is {insn}");
+    llvm::record(&insn, code);
     insn
 }
 

@@ -39,11 +39,9 @@ impl Bitmask {
             size /= 2;
         }
         let ones = (value & (u64::MAX >> (64 - size))).count_ones();
-        // Where the run begins: at the first one above the zero that follows the ones at the bottom, if any.
+        // Where the run begins: at the first one above the zeroes that follow the ones at the bottom, if any.
         let bottom = value.trailing_ones();
-        let start =
-            if bottom == 0 { value.trailing_zeros() } else { bottom + (value >> bottom).trailing_zeros() }
-                % size;
+        let start = (bottom + value.rotate_right(bottom).trailing_zeros()) % size;
         let rotated = value.rotate_right(start);
         if rotated.trailing_ones() != ones {
             return None; // more than one run

@@ -77,12 +77,14 @@ pub(crate) enum Pair {
 
 /// `ldp rt, rt2, [base, offset]`
 pub(crate) const fn load_pair(width: Width, rt: Gpr, rt2: Gpr, base: Gpr, offset: i32, mode: Pair) -> Word {
+    debug_assert!(rt.number() != rt2.number(), "one register loaded twice");
     store_pair(width, rt, rt2, base, offset, mode).with(1, 22)
 }
 
 /// `stp rt, rt2, [base, offset]`
 pub(crate) const fn store_pair(width: Width, rt: Gpr, rt2: Gpr, base: Gpr, offset: i32, mode: Pair) -> Word {
     debug_assert!(pair_fits(width, offset), "out of the reach of a pair");
+    debug_assert!(!(overwrites(mode, base, rt) || overwrites(mode, base, rt2)), "a base that is accessed");
     let scaled = offset as i64 * 8 / width.bits() as i64;
     let word = Word(0x2800_0000).with(is_wide(width), 31).with(mode as u32, 23);
     word.signed(scaled, 7, 15).a(rt2).n(base).d(rt)
@@ -102,5 +104,12 @@ pub(crate) const fn load_indexed(rt: Gpr, base: Gpr, offset: i32, mode: Pair) ->
 /// `str rt, [base, offset]!` or `str rt, [base], offset`: 64 bits, the offset from -256 to 255.
 pub(crate) const fn store_indexed(rt: Gpr, base: Gpr, offset: i32, mode: Pair) -> Word {
     debug_assert!(!matches!(mode, Pair::Offset), "an access that leaves its base alone is not indexed");
+    debug_assert!(!overwrites(mode, base, rt), "a base that is accessed");
     Word(0x3800_0000).size(Size::B8).signed(offset as i64, 9, 12).with(mode as u32, 10).n(base).d(rt)
+}
+
+/// Whether the base is changed and is the register that is accessed, for which there is no rule. As the base, 31 is
+/// another register than as the other.
+const fn overwrites(mode: Pair, base: Gpr, rt: Gpr) -> bool {
+    !matches!(mode, Pair::Offset) && base.number() == rt.number() && base.number() != 31
 }

@@ -1,5 +1,6 @@
 //! `skep bench exec`: running speed, code size and load time against other engines and native code.
 
+use crate::arch;
 use crate::engines::{Engine, Interpreter, Jit, Native, PLACEMENTS, Prepared, Rbpf, Sbpf};
 use crate::programs::{PROGRAMS, Program};
 use serde::Serialize;
@@ -95,7 +96,8 @@ pub struct Load {
     pub skep_verify_us: f64,
     /// The compiler's share, installation included.
     pub skep_jit_us: f64,
-    /// rbpf, which checks opcodes and compiles; `None` where its code does not fit its buffer, which it panics at.
+    /// rbpf, which checks opcodes and compiles; `None` where it has no compiler for this architecture or its code does not
+    /// fit its buffer, which it panics at.
     pub rbpf_us: Option<f64>,
 }
 
@@ -285,21 +287,22 @@ fn load(insns: usize) -> Result<Load, String> {
     })
 }
 
-/// Times rbpf's check and compilation; `None` where it panics because its buffer is too small for the code.
+/// Times rbpf's check and compilation; `None` where it compiles for another architecture, or panics because its buffer is
+/// too small for the code.
 fn rbpf_load(code: &[u8]) -> Result<Option<Duration>, String> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let started = Instant::now();
     let compiled = std::panic::catch_unwind(|| {
         let mut vm = rbpf::EbpfVmRaw::new(Some(code)).map_err(|error| error.to_string())?;
-        vm.jit_compile().map_err(|error| error.to_string())
+        Ok::<_, String>(arch::compile_by_rbpf(&mut vm))
     });
     let elapsed = started.elapsed();
     std::panic::set_hook(hook);
     match compiled {
-        Ok(Ok(())) => Ok(Some(elapsed)),
+        Ok(Ok(Ok(()))) => Ok(Some(elapsed)),
+        Ok(Ok(Err(_))) | Err(_) => Ok(None),
         Ok(Err(error)) => Err(error),
-        Err(_) => Ok(None),
     }
 }
 

@@ -1,13 +1,16 @@
 //! `cargo xtask lint`: what must hold of the sources, whatever they do.
 //!
 //! Besides rustfmt, clippy and rustdoc (all warnings denied, among them missing documentation and `unsafe` blocks
-//! without a `SAFETY` comment) two rules of the house are checked here: every source file says in its first line what
-//! it is for, and `unsafe` is forbidden in every crate but those that cannot do without.
+//! without a `SAFETY` comment) three rules of the house are checked here: every source file says in its first line what
+//! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and the folders of architectures
+//! hold files of the same names. Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use crate::process::{self, Outcome};
-use crate::workspace;
+use crate::aarch64::{self, Ready};
+use crate::process::{self, Outcome, Process};
+use crate::{tools, workspace};
 
 /// The crates that may hold `unsafe`. All others say `#![forbid(unsafe_code)]`.
 const MAY_USE_UNSAFE: [&str; 10] = [
@@ -32,6 +35,7 @@ pub(crate) fn run() -> Outcome {
         ("formatting", formatting()),
         ("house rules", house_rules()),
         ("clippy", process::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()),
+        ("clippy for aarch64", clippy_for_aarch64()),
         (
             "documentation",
             process::cargo(&["doc", "--workspace", "--no-deps", "--quiet"])
@@ -53,6 +57,23 @@ pub(crate) fn run() -> Outcome {
     if failed { Err("some checks failed".to_owned()) } else { Ok(()) }
 }
 
+/// What is compiled for another architecture is looked at nowhere else.
+fn clippy_for_aarch64() -> Outcome {
+    if aarch64::is_native() {
+        return Ok(());
+    }
+    if let Err(reason) = aarch64::prepare(Ready::Compile) {
+        return tools::skip("clippy for aarch64", &reason);
+    }
+    let arguments =
+        ["clippy", "--workspace", "--all-targets", "--target", aarch64::TARGET, "--", "-D", "warnings"];
+    let clippy = match aarch64::clippy() {
+        Some(program) => Process::new(program, &arguments),
+        None => process::cargo(&arguments),
+    };
+    aarch64::variables().into_iter().fold(clippy, |clippy, (name, value)| clippy.env(name, &value)).run()
+}
+
 fn formatting() -> Outcome {
     process::cargo(&["fmt", "--all", "--check"]).run()?;
     // The fuzzers are a workspace of their own.
@@ -64,7 +85,7 @@ fn formatting() -> Outcome {
 }
 
 fn house_rules() -> Outcome {
-    let broken = [first_lines(), unsafe_crates()].concat();
+    let broken = [first_lines(), unsafe_crates(), unpaired_files()].concat();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
 }
 
@@ -111,6 +132,25 @@ fn unsafe_crates() -> Vec<String> {
     broken
 }
 
+/// Files of one architecture without a counterpart of the same name, in the folders that are called `arch`.
+fn unpaired_files() -> Vec<String> {
+    let root = workspace::root();
+    let files = ["crates", "bench"].map(|place| workspace::files_below(&root.join(place), ".rs")).concat();
+    unpaired(&files.iter().map(|path| workspace::relative(path)).collect())
+}
+
+/// Those of `files` that no other one equals but for the architecture's name.
+fn unpaired(files: &BTreeSet<String>) -> Vec<String> {
+    const NAMES: [[&str; 2]; 2] = [["/arch/x86_64", "/arch/aarch64"], ["/arch/aarch64", "/arch/x86_64"]];
+    let counterpart = |file: &str| {
+        let [ours, theirs] = NAMES.into_iter().find(|[ours, _]| file.contains(ours))?;
+        Some(file.replacen(ours, theirs, 1))
+    };
+    let lonely = files.iter().filter_map(|file| Some((file, counterpart(file)?)));
+    let lonely = lonely.filter(|(_, counterpart)| !files.contains(counterpart));
+    lonely.map(|(file, counterpart)| format!("{file} has no counterpart {counterpart}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +158,17 @@ mod tests {
     #[test]
     fn this_crate_keeps_the_rules_that_it_checks() {
         assert!(!first_lines().iter().any(|complaint| complaint.starts_with("xtask/")));
+    }
+
+    #[test]
+    fn files_of_one_architecture_need_their_like_in_the_other() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let paired =
+            ["a/src/arch/mod.rs", "a/src/arch/x86_64.rs", "a/src/arch/aarch64.rs", "a/src/x86_64.rs"];
+        assert_eq!(unpaired(&names(&paired)), [""; 0]);
+        let folders = ["a/arch/x86_64/alu.rs", "a/arch/aarch64/alu.rs", "b/arch/aarch64/mod.rs"];
+        let complaint = "b/arch/aarch64/mod.rs has no counterpart b/arch/x86_64/mod.rs";
+        assert_eq!(unpaired(&names(&folders)), [complaint]);
     }
 
     #[test]

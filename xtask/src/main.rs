@@ -4,7 +4,7 @@
 //!
 //! | command | |
 //! |---|---|
-//! | `test` | every test there is; installs the tools they need on a Debian machine where it is root |
+//! | `test [--native\|--aarch64]` | every test there is, here and for aarch64 in an emulator; installs the tools they need on a Debian machine where it is root |
 //! | `lint` | formatting, clippy, documentation, and the house's own rules |
 //! | `examples [--check]` | rebuilds the BPF objects and captures, or says which differ from what is committed |
 //! | `bench ARGUMENTS` | the benchmarks, in release mode |
@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod capture;
 mod examples;
 mod fuzz;
@@ -31,7 +32,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test                          run every test; installs what they need where it may
+  test [--native|--aarch64]     run every test, here and for aarch64 in an emulator, or in one of these places only;
+                                installs what they need where it may
   lint                          formatting, clippy, documentation, house rules
   examples [--check]            rebuild BPF objects and captures, or compare them with the committed ones
   bench [ARGUMENTS]             run the benchmarks in release mode
@@ -45,7 +47,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        ["test"] => test::run(),
+        ["test"] => test::run(test::Selection::All),
+        ["test", "--native"] => test::run(test::Selection::Native),
+        ["test", "--aarch64"] => test::run(test::Selection::Aarch64),
         ["lint"] => lint::run(),
         ["examples"] => examples::rebuild(),
         ["examples", "--check"] => examples::check(),

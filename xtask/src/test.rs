@@ -2,13 +2,26 @@
 //!
 //! Tests that cannot do something on a machine print a line that begins with `SKIPPED:` straight to standard error and
 //! pass, or fail where `SKEP_REQUIRE_ALL` is 1. Those lines are collected here and repeated at the end.
+//!
+//! Everything runs for this machine's architecture, then for aarch64 in an emulator. There is one excuse that
+//! `SKEP_REQUIRE_ALL` allows: a line which says that emulation cannot show what the test is about.
 
+use crate::aarch64::{self, Ready};
 use crate::process::{self, Outcome};
 use crate::tools::{self, SKIPPED};
+
+/// For which architectures tests run.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Selection {
+    All,
+    Native,
+    Aarch64,
+}
 
 /// One run of cargo.
 struct Step {
     name: &'static str,
+    on: Selection,
     arguments: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
 }
@@ -17,17 +30,45 @@ struct Step {
 ///
 /// The models are the lock-free parts of skep-rcu built with loom in place of the standard library, which explores the
 /// orders in which threads can meet. They have a target directory of their own: other flags would rebuild the rest.
-const STEPS: [Step; 3] = [
+const STEPS: [Step; 5] = [
     Step {
         name: "unit and integration tests",
+        on: Selection::Native,
         arguments: &["test", "--workspace", "--all-targets"],
         variables: &[],
     },
-    Step { name: "documentation tests", arguments: &["test", "--workspace", "--doc"], variables: &[] },
+    Step {
+        name: "documentation tests",
+        on: Selection::Native,
+        arguments: &["test", "--workspace", "--doc"],
+        variables: &[],
+    },
     Step {
         name: "models of lock-free code",
+        on: Selection::Native,
         arguments: &["test", "--package", "skep-rcu", "--lib", "--target-dir", "target/loom"],
         variables: &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
+    },
+    // This program itself is for the developer's machine.
+    Step {
+        name: "aarch64: unit and integration tests",
+        on: Selection::Aarch64,
+        arguments: &[
+            "test",
+            "--workspace",
+            "--exclude",
+            "xtask",
+            "--all-targets",
+            "--target",
+            aarch64::TARGET,
+        ],
+        variables: &[],
+    },
+    Step {
+        name: "aarch64: documentation tests",
+        on: Selection::Aarch64,
+        arguments: &["test", "--workspace", "--exclude", "xtask", "--doc", "--target", aarch64::TARGET],
+        variables: &[],
     },
 ];
 
@@ -39,21 +80,28 @@ struct Count {
     ignored: usize,
 }
 
-/// Runs everything, also after a failure: one run shows all that is broken.
-pub(crate) fn run() -> Outcome {
+/// Runs everything that is selected, also after a failure: one run shows all that is broken.
+pub(crate) fn run(selection: Selection) -> Outcome {
     let mut skipped = tools::prepare()?;
+    let aarch64 = selection != Selection::Native && !aarch64::is_native();
+    let unready = if aarch64 { aarch64::prepare(Ready::Run).err() } else { None };
+    if let Some(reason) = &unready {
+        let what = "tests for aarch64";
+        tools::skip(what, reason)?;
+        skipped.push(format!("{SKIPPED} {what}: {reason}"));
+    }
     for line in &skipped {
         eprintln!("{line}");
     }
+    let chosen = |step: &&Step| match step.on {
+        // On an aarch64 machine the native tests are what was asked for.
+        Selection::Aarch64 => aarch64 && unready.is_none(),
+        _ => selection != Selection::Aarch64 || aarch64::is_native(),
+    };
     let mut summary = Vec::new();
     let mut failed = false;
-    for step in &STEPS {
-        // Without --no-fail-fast cargo stops at the first crate that fails.
-        let mut cargo = process::cargo(&[step.arguments, &["--no-fail-fast"]].concat());
-        for (name, value) in step.variables {
-            cargo = cargo.env(name, value);
-        }
-        let (outcome, lines) = cargo.run_watched()?;
+    for step in STEPS.iter().filter(chosen) {
+        let (outcome, lines) = step.cargo().run_watched()?;
         let count = Count::of(&lines);
         skipped.extend(lines.into_iter().filter(|line| line.starts_with(SKIPPED)));
         let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
@@ -71,10 +119,31 @@ pub(crate) fn run() -> Outcome {
     if failed {
         return Err("some tests failed".to_owned());
     }
-    if tools::all_required() && !skipped.is_empty() {
+    if tools::all_required() && skipped.iter().any(|line| !is_excused(line)) {
         return Err("something was skipped, and SKEP_REQUIRE_ALL is 1".to_owned());
     }
     Ok(())
+}
+
+impl Step {
+    fn cargo(&self) -> process::Process {
+        // Without --no-fail-fast cargo stops at the first crate that fails.
+        let mut cargo = process::cargo(&[self.arguments, &["--no-fail-fast"]].concat());
+        for (name, value) in self.variables {
+            cargo = cargo.env(name, value);
+        }
+        if self.on == Selection::Aarch64 {
+            for (name, value) in aarch64::variables() {
+                cargo = cargo.env(name, &value);
+            }
+        }
+        cargo
+    }
+}
+
+/// Whether a skip is for what no machine with this emulator can show.
+fn is_excused(line: &str) -> bool {
+    line.contains("emulation")
 }
 
 impl Count {
@@ -100,6 +169,12 @@ impl Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_emulation_cannot_show_is_excused() {
+        assert!(is_excused("SKIPPED: comparison with the kernel: emulation has no bpf(2)"));
+        assert!(!is_excused("SKIPPED: comparison with LLVM: llvm-mc-19 not found"));
+    }
 
     #[test]
     fn results_of_several_harnesses_are_added_up() {

@@ -55,8 +55,7 @@ pub(crate) fn prepare() -> Result<Vec<String>, String> {
     if missing().is_empty() {
         return Ok(Vec::new());
     }
-    if is_debian()
-        && is_root()
+    if may_install()
         && let Err(reason) = install(&packages(&missing()))
     {
         eprintln!("xtask: {reason}");
@@ -78,6 +77,16 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
+/// Whether there is a program of that name on the search path, or a file of that absolute path.
+pub(crate) fn is_present(file: &str) -> bool {
+    if file.starts_with('/') { Path::new(file).exists() } else { find(file).is_some() }
+}
+
+/// Whether this is a Debian machine and its root.
+pub(crate) fn may_install() -> bool {
+    is_debian() && is_root()
+}
+
 /// What is missing for compiling BPF, in words, or nothing.
 pub(crate) fn missing_for_bpf() -> Option<String> {
     let missing: Vec<_> = missing().into_iter().filter(|need| need.purpose == BPF).collect();
@@ -89,9 +98,7 @@ pub(crate) fn missing_for_bpf() -> Option<String> {
 }
 
 fn missing() -> Vec<&'static Need> {
-    let present =
-        |file: &str| if file.starts_with('/') { Path::new(file).exists() } else { find(file).is_some() };
-    NEEDS.iter().filter(|need| !present(need.file)).collect()
+    NEEDS.iter().filter(|need| !is_present(need.file)).collect()
 }
 
 fn packages(needs: &[&Need]) -> Vec<&'static str> {
@@ -111,7 +118,7 @@ fn is_root() -> bool {
 }
 
 /// Mirrors and locks are sometimes busy: three attempts.
-fn install(packages: &[&str]) -> Outcome {
+pub(crate) fn install(packages: &[&str]) -> Outcome {
     const PATIENT: [&str; 4] = ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"];
     let apt = |arguments: &[&str]| {
         Process::new("apt-get", &[&PATIENT, arguments].concat())

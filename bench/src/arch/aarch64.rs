@@ -1,5 +1,8 @@
 //! aarch64: instructions as in the Arm Architecture Reference Manual.
 
+use solana_sbpf::elf::Executable;
+use solana_sbpf::vm::ContextObject;
+
 /// One instruction that does nothing.
 pub(crate) const NOP: &[u8] = &[0x1f, 0x20, 0x03, 0xd5];
 
@@ -22,4 +25,14 @@ pub(crate) fn mixtures() -> Vec<usize> {
 pub(crate) fn returns(value: u32) -> Vec<u8> {
     let movz = 0x5280_0000 | (value & 0xffff) << 5;
     [movz.to_le_bytes(), 0xd65f_03c0_u32.to_le_bytes()].concat()
+}
+
+/// `solana-sbpf` leaves out its JIT on this architecture.
+pub(crate) fn compile_by_sbpf(_: &Executable<impl ContextObject>) -> Result<(), String> {
+    Err("it compiles for x86-64 only".to_owned())
+}
+
+/// `rbpf` would make x86-64 code here too, which must not be run.
+pub(crate) fn compile_by_rbpf(_: &mut rbpf::EbpfVmRaw<'_>) -> Result<(), String> {
+    Err("it compiles for x86-64 only".to_owned())
 }

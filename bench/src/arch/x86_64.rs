@@ -1,5 +1,8 @@
 //! x86-64: instructions as in the manuals of AMD and Intel.
 
+use solana_sbpf::elf::Executable;
+use solana_sbpf::vm::ContextObject;
+
 /// One instruction that does nothing.
 pub(crate) const NOP: &[u8] = &[0x90];
 
@@ -21,4 +24,14 @@ pub(crate) fn returns(value: u32) -> Vec<u8> {
     code.extend(value.to_le_bytes());
     code.push(0xc3);
     code
+}
+
+/// Compiles for this processor with the JIT of `solana-sbpf`.
+pub(crate) fn compile_by_sbpf(executable: &Executable<impl ContextObject>) -> Result<(), String> {
+    executable.jit_compile().map_err(|error| error.to_string())
+}
+
+/// Compiles for this processor with the JIT of `rbpf`.
+pub(crate) fn compile_by_rbpf(vm: &mut rbpf::EbpfVmRaw<'_>) -> Result<(), String> {
+    vm.jit_compile().map_err(|error| error.to_string())
 }

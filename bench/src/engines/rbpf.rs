@@ -1,6 +1,7 @@
 //! The `rbpf` crate's JIT. Its verifier looks at opcodes alone.
 
 use super::{Engine, Prepared, bytes, constant, placed};
+use crate::arch;
 use crate::programs::Program;
 use rbpf::EbpfVmRaw;
 use skep::isa::Reg;
@@ -28,7 +29,7 @@ impl Engine for Rbpf {
         let code = bytes(&insns)?.leak();
         let memory = program.fresh_memory().leak();
         let mut vm = EbpfVmRaw::new(Some(code)).map_err(|error| error.to_string())?;
-        vm.jit_compile().map_err(|error| error.to_string())?;
+        arch::compile_by_rbpf(&mut vm)?;
         Ok(Box::new(Ready { vm, memory }))
     }
 }

@@ -2,6 +2,7 @@
 //! counted), and with all of that off.
 
 use super::{Engine, Prepared, bytes, placed};
+use crate::arch;
 use crate::programs::Program;
 use solana_sbpf::ebpf::{MM_INPUT_START, MM_REGION_SIZE, MM_STACK_START};
 use solana_sbpf::elf::Executable;
@@ -71,7 +72,7 @@ impl Engine for Sbpf {
         let registry = FunctionRegistry::default();
         let executable = Executable::<Host>::from_text_bytes(&code, Arc::clone(&loader), VERSION, registry)
             .map_err(|error| error.to_string())?;
-        executable.jit_compile().map_err(|error| error.to_string())?;
+        arch::compile_by_sbpf(&executable)?;
 
         let mut memory = program.fresh_memory();
         let mut stack = vec![0u8; config.stack_size()];

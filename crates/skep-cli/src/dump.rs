@@ -1,10 +1,10 @@
 //! `skep prog dump`: a program's instructions after verification, or its machine code.
 
+use crate::arch;
 use crate::failure::Failure;
 use crate::object::{choose, program_type};
 use crate::output;
 use clap::ValueEnum;
-use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 use skep::abi::ProgramType;
 use skep::{Object, Program, Runtime, Verified};
 use std::fmt::Write;
@@ -62,7 +62,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let program = &module.programs()[0];
     let lines = match args.form {
         Form::Xlated => xlated(program.verified()),
-        Form::Jited => jited(program),
+        Form::Jited => jited(program)?,
     };
     if args.json {
         return output::json(&lines);
@@ -131,29 +131,13 @@ fn symbolic(program: &Verified, insn: &skep::isa::Insn) -> String {
     text
 }
 
-fn jited(program: &Program) -> Vec<Line> {
-    let code = program.compiled().text().bytes();
-    let address = program.compiled().text().address() as u64;
-    if std::env::consts::ARCH != "x86_64" {
-        let words = code.chunks_exact(4).enumerate();
-        return words
-            .map(|(i, word)| Line {
-                at: 4 * i as u64,
-                text: format!(".inst 0x{:08x}", u32::from_le_bytes([word[0], word[1], word[2], word[3]])),
-                source: None,
-            })
-            .collect();
-    }
-    let used = program.compiled().code_bytes().min(code.len());
-    let mut decoder = Decoder::with_ip(64, &code[..used], address, DecoderOptions::NONE);
-    let mut formatter = IntelFormatter::new();
-    formatter.options_mut().set_space_after_operand_separator(true);
-    let mut lines = Vec::new();
-    while decoder.can_decode() {
-        let insn = decoder.decode();
-        let mut text = String::new();
-        formatter.format(&insn, &mut text);
-        lines.push(Line { at: insn.ip() - address, text, source: None });
-    }
-    lines
+fn jited(program: &Program) -> Result<Vec<Line>, Failure> {
+    let architecture = std::env::consts::ARCH;
+    let Some(disassemble) = arch::disassembler(architecture) else {
+        return Err(Failure::Refused(format!("no disassembler for {architecture}")));
+    };
+    let text = program.compiled().text();
+    let code = &text.bytes()[..program.compiled().code_bytes().min(text.bytes().len())];
+    let lines = disassemble(code, text.address() as u64).into_iter();
+    Ok(lines.map(|insn| Line { at: insn.at, text: insn.text, source: None }).collect())
 }

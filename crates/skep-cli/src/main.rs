@@ -4,6 +4,7 @@
 //! is all that stands on standard output; everything told to people goes to standard error.
 #![forbid(unsafe_code)]
 
+mod arch;
 #[cfg(feature = "bench")]
 mod bench;
 mod capture;

@@ -7,9 +7,11 @@ use std::process::{Command, Output};
 /// What every C file of ours is held to.
 const STRICT: [&str; 6] = ["-std=c99", "-D_GNU_SOURCE", "-pedantic", "-Wall", "-Wextra", "-Werror"];
 
-/// A C compiler, or `None` where there is none and the test may be skipped.
+/// A C compiler for this architecture, or `None` where there is none and the test may be skipped. The variables are those
+/// that build scripts know.
 pub(crate) fn compiler() -> Option<Command> {
-    let name = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let cross = format!("CC_{}_unknown_linux_gnu", std::env::consts::ARCH);
+    let name = std::env::var_os(cross).or_else(|| std::env::var_os("CC")).unwrap_or_else(|| "cc".into());
     if Command::new(&name).arg("--version").output().is_ok_and(|said| said.status.success()) {
         let mut compiler = Command::new(name);
         compiler.args(STRICT);
@@ -47,6 +49,17 @@ pub(crate) fn scratch(test: &str) -> PathBuf {
     let _ = std::fs::remove_dir_all(&directory); // absent the first time
     std::fs::create_dir_all(&directory).expect("Cargo's directory can be written");
     directory
+}
+
+/// `program`, started by whatever cargo starts this architecture's executables with.
+pub(crate) fn executable(program: &Path) -> Command {
+    let architecture = std::env::consts::ARCH.to_uppercase();
+    let runner = std::env::var(format!("CARGO_TARGET_{architecture}_UNKNOWN_LINUX_GNU_RUNNER"));
+    let runner = runner.unwrap_or_default();
+    let mut words = runner.split_whitespace().map(Path::new).chain([program]);
+    let mut command = Command::new(words.next().expect("at least the program itself"));
+    command.args(words);
+    command
 }
 
 /// Runs a command that must succeed; what it printed.

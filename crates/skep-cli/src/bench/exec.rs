@@ -72,7 +72,7 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     writeln!(out, "\n{:.2} bytes of machine code per BPF instruction", report.bytes_per_insn)?;
     writeln!(out, "\nfrom bytes to runnable, microseconds")?;
     for load in &report.load {
-        let rbpf = load.rbpf_us.map_or_else(|| "its buffer is too small".into(), |us| format!("{us:.1}"));
+        let rbpf = load.rbpf_us.map_or_else(|| "did not compile it".into(), |us| format!("{us:.1}"));
         writeln!(
             out,
             "  {:>5} instructions: skep {:.1} (verify {:.1}, compile and install {:.1}); rbpf, no verifier: {rbpf}",

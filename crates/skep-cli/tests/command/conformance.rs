@@ -1,8 +1,8 @@
 //! The plugin protocol of the public bpf_conformance suite.
 
-use crate::{Said, from_output, root, skep};
+use crate::{Said, command, from_output, skep};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 fn assemble(text: &str) -> String {
     let slots = skep::isa::encode(&skep::isa::assemble(text).unwrap()).unwrap();
@@ -39,9 +39,8 @@ fn memory_and_its_length_are_the_arguments() {
 
 #[test]
 fn the_program_may_come_on_standard_input() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_skep"))
+    let mut child = command()
         .args(["conformance", "01 02"])
-        .current_dir(root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,6 +1,6 @@
 //! Programs that run.
 
-use crate::{Scratch, from_output, root, skep};
+use crate::{Scratch, command, from_output, root, skep};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -130,9 +130,8 @@ fn people_get_a_table() {
 
 #[test]
 fn an_interrupt_ends_the_run_and_what_was_counted_is_printed() {
-    let child = Command::new(env!("CARGO_BIN_EXE_skep"))
+    let child = command()
         .args(["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--repeat", "1000000000", "--json"])
-        .current_dir(root())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -214,8 +213,8 @@ fn a_capture_is_not_overwritten_by_what_is_read_from_it() {
 
 #[test]
 fn a_program_that_prints_survives_a_standard_error_that_nobody_reads() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_skep"));
-    command.args(["run", "examples/hello.bpf.o", "--pcap", TRAFFIC, "--json"]).current_dir(root());
+    let mut command = command();
+    command.args(["run", "examples/hello.bpf.o", "--pcap", TRAFFIC, "--json"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stderr.take()); // from now on writes to it fail
     let report = from_output(&child.wait_with_output().unwrap()).json();

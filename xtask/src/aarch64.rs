@@ -1,0 +1,213 @@
+//! aarch64 on a machine of another architecture: compiled across, executed by QEMU's user mode.
+//!
+//! What that takes is a C compiler and libraries for the target, Rust's standard library for it, and QEMU. They are
+//! installed where they may be, as everything else is ([`tools`]).
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use crate::process::{Outcome, Process};
+use crate::tools;
+
+/// As Rust calls it.
+pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
+
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const QEMU: &str = "qemu-aarch64";
+
+/// Where Debian has the target's libraries.
+const SYSROOT: &str = "/usr/aarch64-linux-gnu";
+
+/// Older ones do not keep stale instructions: they forgive missing maintenance of the instruction cache, which is what
+/// some tests are about.
+const QEMU_AT_LEAST: u32 = 10;
+
+/// This toolchain's compiler, and Debian's, which comes with a standard library for the target where nothing else can.
+const COMPILERS: [&str; 2] = ["rustc", DEBIANS_COMPILER];
+const DEBIANS_COMPILER: &str = "/usr/bin/rustc";
+const DEBIANS_PACKAGES: [&str; 3] = ["rustc-web", "rust-web-clippy", "libstd-rust-web-dev:arm64"];
+
+/// Where Debian 12 says which suites it installs from. Its own QEMU is 7.2.
+const SOURCES: &str = "/etc/apt/sources.list.d/debian.sources";
+
+/// How far to go.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Ready {
+    Compile,
+    Run,
+}
+
+/// A tool that is installed as a Debian package.
+struct Need {
+    file: &'static str,
+    package: &'static str,
+}
+
+const NEEDS: [Need; 2] = [
+    Need { file: LINKER, package: "gcc-aarch64-linux-gnu" },
+    Need { file: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
+];
+
+/// Whether the native tests are those for aarch64 already.
+pub(crate) fn is_native() -> bool {
+    env::consts::ARCH == "aarch64"
+}
+
+/// The environment of every cross-run of cargo.
+pub(crate) fn variables() -> Vec<(&'static str, String)> {
+    let mut variables = vec![
+        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER.to_owned()),
+        // Tests that start other executables of this target put the same words before them.
+        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{QEMU} -L {SYSROOT}")),
+        ("CC_aarch64_unknown_linux_gnu", LINKER.to_owned()),
+        // Some tests show what an emulator does not have: they say so and pass. Random samples are smaller.
+        ("SKEP_EMULATED", "1".to_owned()),
+    ];
+    if compiler() == Some(DEBIANS_COMPILER) {
+        variables.push(("RUSTC", DEBIANS_COMPILER.to_owned()));
+    }
+    variables
+}
+
+/// Debian's clippy, where Debian's compiler is used: each knows only its own standard library.
+pub(crate) fn clippy() -> Option<&'static str> {
+    (compiler() == Some(DEBIANS_COMPILER)).then_some("/usr/bin/cargo-clippy")
+}
+
+/// Installs what is missing, where that may be done. An error says what is missing still, and what helps.
+pub(crate) fn prepare(ready: Ready) -> Outcome {
+    if missing(ready).is_empty() {
+        return Ok(());
+    }
+    // What an attempt complained about is printed; what counts is what is there afterwards.
+    for attempt in [install_needs, install_library, install_qemu] {
+        if let Err(reason) = attempt(ready) {
+            eprintln!("xtask: {reason}");
+        }
+    }
+    let missing = missing(ready);
+    if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
+}
+
+fn install_needs(_: Ready) -> Outcome {
+    let packages: Vec<_> = NEEDS.iter().filter(|need| !tools::is_present(need.file)).collect();
+    let packages: Vec<_> = packages.iter().map(|need| need.package).collect();
+    if packages.is_empty() || !tools::may_install() { Ok(()) } else { tools::install(&packages) }
+}
+
+fn install_library(_: Ready) -> Outcome {
+    if compiler().is_some() {
+        return Ok(());
+    }
+    if tools::find("rustup").is_some() {
+        Process::new("rustup", &["target", "add", TARGET]).run()?;
+    }
+    // Debian's compiler excludes another one of the same name.
+    if compiler().is_some() || !tools::may_install() || Path::new(DEBIANS_COMPILER).exists() {
+        return Ok(());
+    }
+    Process::new("dpkg", &["--add-architecture", "arm64"]).run()?;
+    tools::install(&DEBIANS_PACKAGES)
+}
+
+fn install_qemu(ready: Ready) -> Outcome {
+    if ready != Ready::Run || qemu_problem().is_none() || !tools::may_install() {
+        return Ok(());
+    }
+    if !fs::read_to_string("/etc/os-release").unwrap_or_default().contains("VERSION_CODENAME=bookworm") {
+        return tools::install(&["qemu-user"]);
+    }
+    let sources = fs::read_to_string(SOURCES).map_err(|error| format!("{SOURCES}: {error}"))?;
+    if let Some(sources) = with_backports(&sources) {
+        fs::write(SOURCES, sources).map_err(|error| format!("{SOURCES}: {error}"))?;
+    }
+    tools::install(&["--target-release", "bookworm-backports", "qemu-user"])
+}
+
+/// Debian 12's sources with its backports; `None` where they are there already, or there is no place for them.
+fn with_backports(sources: &str) -> Option<String> {
+    let suites =
+        |line: &&str| line.starts_with("Suites:") && line.split_whitespace().any(|w| w == "bookworm");
+    if sources.contains("bookworm-backports") {
+        return None;
+    }
+    let line = sources.lines().find(suites)?;
+    Some(sources.replacen(line, &format!("{} bookworm-backports", line.trim_end()), 1))
+}
+
+fn missing(ready: Ready) -> Vec<String> {
+    let needs = NEEDS.iter().filter(|need| !tools::is_present(need.file));
+    let mut missing: Vec<_> =
+        needs.map(|need| format!("{} is missing (Debian: {})", need.file, need.package)).collect();
+    if compiler().is_none() {
+        missing.push(format!("the standard library is missing (`rustup target add {TARGET}`)"));
+    }
+    if ready == Ready::Run {
+        missing.extend(qemu_problem());
+    }
+    missing
+}
+
+/// The first compiler that has a standard library for the target.
+fn compiler() -> Option<&'static str> {
+    COMPILERS.into_iter().find(|compiler| {
+        let directory = Process::new(compiler, &["--print", "target-libdir", "--target", TARGET]).output();
+        let Ok(entries) = fs::read_dir(PathBuf::from(directory.unwrap_or_default().trim())) else {
+            return false;
+        };
+        entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("libstd-"))
+    })
+}
+
+/// Why QEMU is not good enough, and what helps.
+fn qemu_problem() -> Option<String> {
+    let remedy = "Debian 13: qemu-user; Debian 12: qemu-user of bookworm-backports";
+    let Ok(said) = Process::new(QEMU, &["--version"]).output() else {
+        return Some(format!("{QEMU} is missing ({remedy})"));
+    };
+    match major(&said) {
+        Some(QEMU_AT_LEAST..) => None,
+        _ => Some(format!(
+            "{QEMU} {QEMU_AT_LEAST} or later is needed ({remedy}), but this is {}",
+            said.lines().next().unwrap_or("unknown")
+        )),
+    }
+}
+
+/// The first number of "qemu-aarch64 version 10.0.2 (Debian ...)".
+fn major(said: &str) -> Option<u32> {
+    said.split_once("version ")?.1.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCES: &str = "\
+        Types: deb\n\
+        URIs: http://deb.debian.org/debian-security\n\
+        Suites: bookworm-security\n\
+        \n\
+        Types: deb\n\
+        URIs: http://deb.debian.org/debian\n\
+        Suites: bookworm bookworm-updates\n\
+        Components: main\n";
+
+    #[test]
+    fn backports_are_added_once_and_to_the_archive_that_has_them() {
+        let with = with_backports(SOURCES).unwrap();
+        let changed: Vec<_> = with.lines().filter(|line| !SOURCES.lines().any(|old| old == *line)).collect();
+        assert_eq!(changed, ["Suites: bookworm bookworm-updates bookworm-backports"]);
+        assert_eq!(with.lines().count(), SOURCES.lines().count());
+        assert_eq!(with_backports(&with), None);
+        assert_eq!(with_backports("Types: deb\nSuites: trixie\n"), None);
+    }
+
+    #[test]
+    fn the_version_of_qemu_is_read_from_what_it_says() {
+        let said = "qemu-aarch64 version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright (c) 2003-2025";
+        assert_eq!(major(said), Some(10));
+        assert_eq!(major("qemu-aarch64 version 7.2.17 (Debian 1:7.2)"), Some(7));
+        assert_eq!(major("something else"), None);
+    }
+}

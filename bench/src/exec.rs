@@ -4,6 +4,8 @@ use crate::arch;
 use crate::engines::{Engine, Interpreter, Jit, Native, PLACEMENTS, Prepared, Rbpf, Sbpf};
 use crate::programs::{PROGRAMS, Program};
 use serde::Serialize;
+use skep::isa::Insn;
+use skep::jit::Target;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -44,6 +46,10 @@ pub struct Report {
     pub skep_against: BTreeMap<&'static str, Ratio>,
     /// Bytes of skep's machine code per BPF instruction, over all programs.
     pub bytes_per_insn: f64,
+    /// Machine instructions of skep's code per BPF instruction, over all programs; padding is none.
+    pub native_insns_per_bpf_insn: f64,
+    /// The same for every architecture that skep compiles for, this one included, as for its newest processors.
+    pub architectures: Vec<Architecture>,
     /// Microseconds from bytes to runnable.
     pub load: Vec<Load>,
 }
@@ -55,14 +61,29 @@ pub struct Row {
     pub program: &'static str,
     /// What it measures.
     pub measures: &'static str,
-    /// Its instructions.
+    /// Its instructions, in one slot or two.
     pub insns: usize,
     /// Bytes of skep's machine code.
     pub code_bytes: usize,
+    /// Machine instructions in it; padding is none.
+    pub native_insns: u32,
     /// Nanoseconds a run by engine.
     pub ns: BTreeMap<&'static str, Placed>,
     /// Engines that cannot run it, and why.
     pub failed: BTreeMap<&'static str, String>,
+}
+
+/// What skep's code for an architecture looks like, over all programs.
+#[derive(Debug, Serialize)]
+pub struct Architecture {
+    /// Its name.
+    pub arch: &'static str,
+    /// Bytes per BPF instruction.
+    pub bytes_per_insn: f64,
+    /// Machine instructions per BPF instruction.
+    pub native_insns_per_bpf_insn: f64,
+    /// By program, in the order of the rows: machine instructions.
+    pub native_insns: Vec<u32>,
 }
 
 /// A time at the best and at the worst placement.
@@ -123,8 +144,9 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         rows.push(measure(program, &engines, options)?);
     }
     progress("load");
-    let (code, insns) =
-        rows.iter().fold((0, 0), |(code, insns), row| (code + row.code_bytes, insns + row.insns));
+    let code: usize = rows.iter().map(|row| row.code_bytes).sum();
+    let native: u32 = rows.iter().map(|row| row.native_insns).sum();
+    let insns: usize = rows.iter().map(|row| row.insns).sum();
     let names: Vec<&'static str> = engines.iter().map(|engine| engine.name()).collect();
     Ok(Report {
         arch: std::env::consts::ARCH,
@@ -139,6 +161,8 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
             .collect(),
         rows,
         bytes_per_insn: code as f64 / insns as f64,
+        native_insns_per_bpf_insn: f64::from(native) / insns as f64,
+        architectures: Target::ALL.into_iter().map(architecture).collect::<Result<_, _>>()?,
         load: [54, 518, 4210].into_iter().map(load).collect::<Result<_, _>>()?,
     })
 }
@@ -154,13 +178,13 @@ struct Runner {
 fn measure(program: &'static Program, engines: &[Box<dyn Engine>], options: Options) -> Result<Row, String> {
     let mut failed = BTreeMap::new();
     let mut runners = Vec::new();
-    let mut code_bytes = 0;
+    let (mut code_bytes, mut native_insns) = (0, 0);
     for (index, engine) in engines.iter().enumerate() {
         for placement in 0..PLACEMENTS {
             match engine.prepare(program, placement).and_then(|prepared| check(program, prepared)) {
                 Ok(prepared) => {
                     if engine.name() == "skep" && placement == 0 {
-                        code_bytes = prepared.code_bytes().unwrap_or(0);
+                        (code_bytes, native_insns) = prepared.code().unwrap_or_default();
                     }
                     runners.push(Runner { engine: index, prepared, batch: 1, best: f64::INFINITY });
                 }
@@ -198,6 +222,7 @@ fn measure(program: &'static Program, engines: &[Box<dyn Engine>], options: Opti
         measures: program.measures,
         insns: insns(program)?,
         code_bytes,
+        native_insns,
         ns,
         failed,
     })
@@ -224,10 +249,30 @@ impl Runner {
     }
 }
 
+/// Compiles all programs for an architecture.
+fn architecture(target: Target) -> Result<Architecture, String> {
+    let (mut bytes, mut insns, mut native_insns) = (0, 0, Vec::with_capacity(PROGRAMS.len()));
+    for program in PROGRAMS {
+        let code = crate::engines::emit(program, target)?;
+        bytes += code.bytes.len();
+        native_insns.push(code.instructions);
+        insns += self::insns(program)?;
+    }
+    let native: u32 = native_insns.iter().sum();
+    Ok(Architecture {
+        arch: target.name(),
+        bytes_per_insn: bytes as f64 / insns as f64,
+        native_insns_per_bpf_insn: f64::from(native) / insns as f64,
+        native_insns,
+    })
+}
+
 fn insns(program: &Program) -> Result<usize, String> {
     let object = skep::Object::parse(program.object).map_err(|error| error.to_string())?;
     let options = skep::ProgramOptions { program_type: None, buffer_len: program.bytes as u32 };
-    Ok(object.linked(program.name, options).map_err(|error| error.to_string())?.insns.len())
+    let linked = object.linked(program.name, options).map_err(|error| error.to_string())?;
+    // A load of a 64-bit immediate is one instruction in two slots.
+    Ok(linked.insns.iter().filter(|insn| **insn != Insn::LoadImm64Tail).count())
 }
 
 fn against_native(rows: &[Row], names: &[&'static str]) -> BTreeMap<&'static str, Ratio> {
@@ -343,6 +388,7 @@ mod tests {
             measures: "",
             insns: 0,
             code_bytes: 0,
+            native_insns: 0,
             ns: [("a", Placed { best: a, worst: 2.0 * a }), ("b", Placed { best: b, worst: b })].into(),
             failed: BTreeMap::new(),
         };

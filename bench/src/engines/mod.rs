@@ -15,7 +15,7 @@ use ::skep::isa::{AluOp, Insn, Operand, Reg, Width, encode};
 pub(crate) use native::Native;
 pub(crate) use rbpf::Rbpf;
 pub(crate) use sbpf::Sbpf;
-pub(crate) use skep::{Interpreter, Jit};
+pub(crate) use skep::{Interpreter, Jit, emit};
 
 /// How many placements each engine gets.
 pub(crate) const PLACEMENTS: usize = 4;
@@ -27,8 +27,8 @@ pub(crate) trait Prepared {
     /// Runs it once over the memory that it keeps, and returns its result.
     fn run(&mut self) -> u64;
 
-    /// Bytes of machine code, where the engine tells.
-    fn code_bytes(&self) -> Option<usize> {
+    /// Bytes and instructions of machine code, where the engine tells.
+    fn code(&self) -> Option<(usize, u32)> {
         None
     }
 }

@@ -111,8 +111,4 @@ impl Prepared for Ready {
             ProgramResult::Err(_) => u64::MAX,
         }
     }
-
-    fn code_bytes(&self) -> Option<usize> {
-        Some(self.executable.get_compiled_program()?.machine_code_length())
-    }
 }

@@ -3,6 +3,7 @@
 use super::{Engine, Prepared, placed};
 use crate::programs::Program;
 use skep::abi::RAW;
+use skep::jit::{Emitted, Target};
 use skep::{Object, Runtime};
 
 pub(crate) struct Jit;
@@ -50,9 +51,20 @@ fn prepare(
         return Err("programs with maps or helpers are measured at one placement".into());
     };
     let runtime = Runtime::new().map_err(|error| error.to_string())?;
-    let loaded = runtime.linker(&object).only(program.name).buffer_len(program.bytes as u32).load();
-    let program_ = loaded.map_err(|error| error.to_string())?.programs()[0].clone();
-    Ok(Box::new(Ready { program: program_, engine, memory: program.fresh_memory(), _runtime: runtime }))
+    let loaded = load(&runtime, &object, program)?;
+    Ok(Box::new(Ready { program: loaded, engine, memory: program.fresh_memory(), _runtime: runtime }))
+}
+
+fn load(runtime: &Runtime, object: &Object, program: &Program) -> Result<skep::Program, String> {
+    let loaded = runtime.linker(object).only(program.name).buffer_len(program.bytes as u32).load();
+    Ok(loaded.map_err(|error| error.to_string())?.programs()[0].clone())
+}
+
+/// The code of a program for an architecture, which need not be this one.
+pub(crate) fn emit(program: &Program, target: Target) -> Result<Emitted, String> {
+    let object = Object::parse(program.object).map_err(|error| error.to_string())?;
+    let runtime = Runtime::new().map_err(|error| error.to_string())?;
+    load(&runtime, &object, program)?.emit(target).map_err(|error| error.to_string())
 }
 
 impl Prepared for Ready {
@@ -60,7 +72,8 @@ impl Prepared for Ready {
         self.program.run_raw_with(self.engine, &mut self.memory).expect("the buffer has the verified length")
     }
 
-    fn code_bytes(&self) -> Option<usize> {
-        (self.engine == skep::Engine::Jit).then(|| self.program.compiled().code_bytes())
+    fn code(&self) -> Option<(usize, u32)> {
+        let compiled = self.program.compiled();
+        (self.engine == skep::Engine::Jit).then(|| (compiled.code_bytes(), compiled.instructions()))
     }
 }

@@ -6,6 +6,7 @@ use crate::object::{choose, program_type};
 use crate::output;
 use clap::ValueEnum;
 use skep::abi::ProgramType;
+use skep::jit::Target;
 use skep::{Object, Program, Runtime, Verified};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -27,9 +28,19 @@ pub(crate) struct Args {
     /// For programs of type raw: the length of the buffer they will be given.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
+    /// For machine code: the architecture it is made for, in place of this machine's. Such code is not run.
+    #[arg(long, value_name = "ARCH", value_parser = target)]
+    arch: Option<Target>,
     /// Prints one JSON document.
     #[arg(long)]
     json: bool,
+}
+
+/// An architecture by its name.
+fn target(name: &str) -> Result<Target, String> {
+    Target::ALL.into_iter().find(|target| target.name() == name).ok_or_else(|| {
+        format!("there is no compiler for it, but for {}", Target::ALL.map(Target::name).join(" and "))
+    })
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -62,7 +73,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let program = &module.programs()[0];
     let lines = match args.form {
         Form::Xlated => xlated(program.verified()),
-        Form::Jited => jited(program)?,
+        Form::Jited => jited(&runtime, program, args.arch)?,
     };
     if args.json {
         return output::json(&lines);
@@ -131,13 +142,19 @@ fn symbolic(program: &Verified, insn: &skep::isa::Insn) -> String {
     text
 }
 
-fn jited(program: &Program) -> Result<Vec<Line>, Failure> {
-    let architecture = std::env::consts::ARCH;
+fn jited(runtime: &Runtime, program: &Program, other: Option<Target>) -> Result<Vec<Line>, Failure> {
+    let architecture = other.map_or(std::env::consts::ARCH, Target::name);
     let Some(disassemble) = arch::disassembler(architecture) else {
         return Err(Failure::Refused(format!("no disassembler for {architecture}")));
     };
-    let text = program.compiled().text();
-    let code = &text.bytes()[..program.compiled().code_bytes().min(text.bytes().len())];
-    let lines = disassemble(code, text.address() as u64).into_iter();
-    Ok(lines.map(|insn| Line { at: insn.at, text: insn.text, source: None }).collect())
+    let home = runtime.arena().range().start as u64;
+    let lines = match other {
+        None => {
+            let text = program.compiled().text();
+            let code = &text.bytes()[..program.compiled().code_bytes().min(text.bytes().len())];
+            disassemble(code, text.address() as u64)
+        }
+        Some(target) => disassemble(&program.emit(target)?.bytes, home),
+    };
+    Ok(lines.into_iter().map(|insn| Line { at: insn.at, text: insn.text, source: None }).collect())
 }

@@ -10,7 +10,7 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use skep_abi::{Context, Entry, HelperFn, InlineArray, LINUX, Linkage, MapDef, MapKind, MapLink, RunEnv};
 use skep_elf::Object;
 use skep_isa::Insn;
-use skep_jit::{Compiled, Error, SUPPORTED, Options, compile};
+use skep_jit::{Compiled, Error, Options, SUPPORTED, compile};
 use skep_text::{Arena, Config};
 use skep_verifier::{Unverified, Verified, verify};
 
@@ -94,13 +94,32 @@ fn show_counts() {
         let (mut native, mut insns, mut bytes) = (0, 0, 0);
         for path in objects("bench/programs") {
             for program in verified(&path, 4096) {
-                let e = skep_jit::emit(&program, &linkage(&program), Options::default(), target, 0x7f12_0000_0000..0x7f12_0800_0000).unwrap();
-                native += e.instructions as usize; bytes += e.bytes.len();
+                let e = skep_jit::emit(
+                    &program,
+                    &linkage(&program),
+                    Options::default(),
+                    target,
+                    0x7f12_0000_0000..0x7f12_0800_0000,
+                )
+                .unwrap();
+                native += e.instructions as usize;
+                bytes += e.bytes.len();
                 insns += slots(&program);
-                println!("{:24} {:5} {:5} {:.2}", program.name(), slots(&program), e.instructions, e.instructions as f64 / slots(&program) as f64);
+                println!(
+                    "{:24} {:5} {:5} {:.2}",
+                    program.name(),
+                    slots(&program),
+                    e.instructions,
+                    e.instructions as f64 / slots(&program) as f64
+                );
             }
         }
-        println!("{}: {native} for {insns}: {:.3}, {:.2} bytes", target.name(), native as f64 / insns as f64, bytes as f64 / insns as f64);
+        println!(
+            "{}: {native} for {insns}: {:.3}, {:.2} bytes",
+            target.name(),
+            native as f64 / insns as f64,
+            bytes as f64 / insns as f64
+        );
     }
 }
 

@@ -70,6 +70,7 @@ pub use program::{Engine, LoadTimes, Program};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use skep_abi as abi;
 pub use skep_isa as isa;
+pub use skep_jit as jit;
 pub use skep_maps::{Map, MapError, UpdateFlags};
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Refusal, Step, Verified};

@@ -198,6 +198,18 @@ impl Program {
         &self.inner.compiled
     }
 
+    /// Its machine code for another architecture, or for this one's newest processors, to look at: where helpers
+    /// and maps are is where they are in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compile`] where the program has an instruction without code there.
+    pub fn emit(&self, target: skep_jit::Target) -> Result<skep_jit::Emitted, Error> {
+        let shared = &self.inner.shared;
+        skep_jit::emit(&self.inner.verified, &self.inner.linkage, shared.jit, target, shared.arena.range())
+            .map_err(|source| Error::Compile { program: self.name().to_owned(), source })
+    }
+
     /// What loading it cost.
     pub fn load_times(&self) -> LoadTimes {
         self.inner.times

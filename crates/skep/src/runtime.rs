@@ -23,6 +23,8 @@ type Log = dyn Fn(&str, &str) + Send + Sync;
 /// What programs and helpers reach while they run.
 pub(crate) struct Shared {
     pub(crate) arena: Arena,
+    /// How programs are compiled.
+    pub(crate) jit: skep_jit::Options,
     pub(crate) domain: Domain,
     pub(crate) map_memory: u64,
     /// Prototype and implementation by number.
@@ -43,6 +45,7 @@ pub struct RuntimeBuilder {
     cpus: u32,
     map_memory: u64,
     code: skep_text::Config,
+    jit: skep_jit::Options,
     helpers: BTreeMap<u32, Helper>,
     linux_numbers: bool,
     taken: Option<Error>,
@@ -143,6 +146,21 @@ impl RuntimeBuilder {
         self
     }
 
+    /// How programs are compiled: hardening that costs a little time. Default: none.
+    ///
+    /// ```
+    /// let mut options = skep::jit::Options::default();
+    /// options.landing_pads = true;
+    /// options.signed_returns = true;
+    /// let runtime = skep::Runtime::builder().compile(options).build()?;
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn compile(mut self, options: skep_jit::Options) -> Self {
+        self.jit = options;
+        self
+    }
+
     /// Where messages of `bpf_printk` go: the program's name, and the message without its line end.
     /// Default: standard error, control characters escaped. Called on the thread that runs the program; a panic in it aborts the process.
     #[must_use]
@@ -197,6 +215,7 @@ impl RuntimeBuilder {
         Ok(Runtime {
             shared: Arc::new(Shared {
                 arena: Arena::new(self.code.near(near).domain(domain.clone()))?,
+                jit: self.jit,
                 domain,
                 map_memory: self.map_memory,
                 helpers: self.helpers,
@@ -218,6 +237,7 @@ impl Default for RuntimeBuilder {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
             map_memory: 4 << 30,
             code: skep_text::Config::new(),
+            jit: skep_jit::Options::default(),
             helpers: skep_abi::LINUX
                 .iter()
                 .map(|proto| (proto.id, Helper { proto: proto.clone(), call: provided(proto.id) }))

@@ -69,7 +69,22 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
             ratio.best, ratio.worst, ratio.programs
         )?;
     }
-    writeln!(out, "\n{:.2} bytes of machine code per BPF instruction", report.bytes_per_insn)?;
+    writeln!(
+        out,
+        "\nmachine code per BPF instruction, as compiled here and for each architecture's newest processors"
+    )?;
+    writeln!(
+        out,
+        "  {:<18}{:>6.2} bytes, {:>6.3} instructions",
+        "here", report.bytes_per_insn, report.native_insns_per_bpf_insn
+    )?;
+    for code in &report.architectures {
+        writeln!(
+            out,
+            "  {:<18}{:>6.2} bytes, {:>6.3} instructions",
+            code.arch, code.bytes_per_insn, code.native_insns_per_bpf_insn
+        )?;
+    }
     writeln!(out, "\nfrom bytes to runnable, microseconds")?;
     for load in &report.load {
         let rbpf = load.rbpf_us.map_or_else(|| "did not compile it".into(), |us| format!("{us:.1}"));

@@ -177,6 +177,18 @@ fn programs_are_dumped_as_verified_and_as_machine_code() {
 }
 
 #[test]
+fn machine_code_of_either_architecture_is_shown_on_every_machine() {
+    for (arch, ret, other) in [("x86_64", "ret", "stp"), ("aarch64", "stp x29, x30, [sp, ", "push")] {
+        let jited = skep(&["prog", "dump", "jited", "examples/firewall.bpf.o", "--arch", arch]);
+        assert_eq!(jited.status, Some(0), "{}", jited.err);
+        assert!(jited.out.contains(ret) && !jited.out.contains(other), "{}", jited.out);
+    }
+    let unknown = skep(&["prog", "dump", "jited", "examples/firewall.bpf.o", "--arch", "pdp11"]);
+    assert_eq!(unknown.status, Some(2));
+    assert!(unknown.err.contains("x86_64 and aarch64"), "{}", unknown.err);
+}
+
+#[test]
 fn every_example_is_accepted() {
     for entry in std::fs::read_dir(root().join("examples")).unwrap() {
         let path = entry.unwrap().path();

@@ -65,6 +65,7 @@ pub(crate) fn variables() -> Vec<(&'static str, String)> {
     ];
     if compiler() == Some(DEBIANS_COMPILER) {
         variables.push(("RUSTC", DEBIANS_COMPILER.to_owned()));
+        variables.push(("RUSTDOC", "/usr/bin/rustdoc".to_owned()));
     }
     variables
 }
@@ -90,8 +91,8 @@ pub(crate) fn prepare(ready: Ready) -> Outcome {
 }
 
 fn install_needs(_: Ready) -> Outcome {
-    let packages: Vec<_> = NEEDS.iter().filter(|need| !tools::is_present(need.file)).collect();
-    let packages: Vec<_> = packages.iter().map(|need| need.package).collect();
+    let missing = NEEDS.iter().filter(|need| !tools::is_present(need.file));
+    let packages: Vec<_> = missing.map(|need| need.package).collect();
     if packages.is_empty() || !tools::may_install() { Ok(()) } else { tools::install(&packages) }
 }
 
@@ -99,11 +100,15 @@ fn install_library(_: Ready) -> Outcome {
     if compiler().is_some() {
         return Ok(());
     }
-    if tools::find("rustup").is_some() {
-        Process::new("rustup", &["target", "add", TARGET]).run()?;
+    if tools::find("rustup").is_some()
+        && let Err(reason) = Process::new("rustup", &["target", "add", TARGET]).run()
+    {
+        // It may have no server, or not this toolchain.
+        eprintln!("xtask: {reason}");
     }
-    // Debian's compiler excludes another one of the same name.
-    if compiler().is_some() || !tools::may_install() || Path::new(DEBIANS_COMPILER).exists() {
+    // Debian's packages exclude each other: one that is there already stays.
+    let taken = [DEBIANS_COMPILER, "/usr/bin/rustup"].iter().any(|file| Path::new(file).exists());
+    if compiler().is_some() || !tools::may_install() || taken {
         return Ok(());
     }
     Process::new("dpkg", &["--add-architecture", "arm64"]).run()?;

@@ -3,7 +3,7 @@
 //! Besides rustfmt, clippy and rustdoc (all warnings denied, among them missing documentation and `unsafe` blocks
 //! without a `SAFETY` comment) three rules of the house are checked here: every source file says in its first line what
 //! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and the folders of architectures
-//! hold files of the same names. Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
+//! hold modules of the same names. Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -85,7 +85,7 @@ fn formatting() -> Outcome {
 }
 
 fn house_rules() -> Outcome {
-    let broken = [first_lines(), unsafe_crates(), unpaired_files()].concat();
+    let broken = [first_lines(), unsafe_crates(), unpaired_modules()].concat();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
 }
 
@@ -132,23 +132,28 @@ fn unsafe_crates() -> Vec<String> {
     broken
 }
 
-/// Files of one architecture without a counterpart of the same name, in the folders that are called `arch`.
-fn unpaired_files() -> Vec<String> {
+/// Modules of one architecture without a counterpart of the same name, in the folders that are called `arch`.
+fn unpaired_modules() -> Vec<String> {
     let root = workspace::root();
     let files = ["crates", "bench"].map(|place| workspace::files_below(&root.join(place), ".rs")).concat();
-    unpaired(&files.iter().map(|path| workspace::relative(path)).collect())
+    unpaired(files.iter().map(|path| workspace::relative(path)))
 }
 
-/// Those of `files` that no other one equals but for the architecture's name.
-fn unpaired(files: &BTreeSet<String>) -> Vec<String> {
+/// Modules are what stands in an architecture's folder, as a file or a folder. How each is divided, and its tests, may
+/// differ.
+fn unpaired(files: impl Iterator<Item = String>) -> Vec<String> {
     const NAMES: [[&str; 2]; 2] = [["/arch/x86_64", "/arch/aarch64"], ["/arch/aarch64", "/arch/x86_64"]];
-    let counterpart = |file: &str| {
+    let module = |file: &str| {
         let [ours, theirs] = NAMES.into_iter().find(|[ours, _]| file.contains(ours))?;
-        Some(file.replacen(ours, theirs, 1))
+        let (place, rest) = file.split_once(ours)?;
+        let name = rest.trim_start_matches('/').split('/').next()?;
+        let name = name.strip_suffix(".rs").unwrap_or(name);
+        let tests = name.ends_with("tests");
+        (!tests).then(|| [ours, theirs].map(|architecture| format!("{place}{architecture}/{name}")))
     };
-    let lonely = files.iter().filter_map(|file| Some((file, counterpart(file)?)));
-    let lonely = lonely.filter(|(_, counterpart)| !files.contains(counterpart));
-    lonely.map(|(file, counterpart)| format!("{file} has no counterpart {counterpart}")).collect()
+    let pairs: BTreeSet<_> = files.filter_map(|file| module(&file)).collect();
+    let lonely = pairs.iter().filter(|[ours, theirs]| !pairs.contains(&[theirs.clone(), ours.clone()]));
+    lonely.map(|[ours, theirs]| format!("{ours} has no counterpart {theirs}")).collect()
 }
 
 #[cfg(test)]
@@ -161,14 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn files_of_one_architecture_need_their_like_in_the_other() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let paired =
-            ["a/src/arch/mod.rs", "a/src/arch/x86_64.rs", "a/src/arch/aarch64.rs", "a/src/x86_64.rs"];
-        assert_eq!(unpaired(&names(&paired)), [""; 0]);
-        let folders = ["a/arch/x86_64/alu.rs", "a/arch/aarch64/alu.rs", "b/arch/aarch64/mod.rs"];
-        let complaint = "b/arch/aarch64/mod.rs has no counterpart b/arch/x86_64/mod.rs";
-        assert_eq!(unpaired(&names(&folders)), [complaint]);
+    fn modules_of_one_architecture_need_their_like_in_the_other() {
+        let judge = |names: &[&str]| unpaired(names.iter().map(|name| (*name).to_owned()));
+        let files = ["a/src/arch/mod.rs", "a/src/arch/x86_64.rs", "a/src/arch/aarch64.rs", "a/src/x86_64.rs"];
+        assert_eq!(judge(&files), [""; 0]);
+        let folders = ["a/arch/x86_64/alu.rs", "a/arch/aarch64/alu.rs", "a/arch/aarch64/alu/bitmask.rs"];
+        assert_eq!(judge(&folders), [""; 0]);
+        let tests = ["a/arch/x86_64/alu_tests.rs", "a/arch/aarch64/tests/alu.rs"];
+        assert_eq!(judge(&tests), [""; 0]);
+        let complaint = "b/arch/aarch64/mod has no counterpart b/arch/x86_64/mod";
+        assert_eq!(judge(&["b/arch/aarch64/mod.rs", "b/arch/x86_64/alu.rs"]).first().unwrap(), complaint);
     }
 
     #[test]

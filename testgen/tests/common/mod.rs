@@ -9,7 +9,7 @@ use std::sync::Once;
 
 use skep_interp::{Interpreter, Regions};
 use skep_isa::Insn;
-use skep_jit::Compiled;
+use skep_jit::{Compiled, Options};
 use skep_testgen::{Host, Source, State, TestProgram, helpers};
 use skep_text::{Arena, Config as ArenaConfig};
 use skep_verifier::{Config, Refusal, Verified, verify};
@@ -51,6 +51,8 @@ pub(crate) struct Lab {
     /// Numbers that inputs are made of, besides others.
     hints: Vec<u64>,
     keep_hints: bool,
+    /// What compiled code does beyond computing.
+    pub(crate) options: Options,
     arena: Arena,
 }
 
@@ -60,7 +62,7 @@ pub(crate) type Outcome = (u64, State);
 impl Lab {
     pub(crate) fn new(host: Host) -> Self {
         let arena = Arena::new(ArenaConfig::new()).expect("an arena");
-        Self { host, hints: Vec::new(), keep_hints: false, arena }
+        Self { host, hints: Vec::new(), keep_hints: false, options: Options::default(), arena }
     }
 
     pub(crate) fn interpreter(&self, program: &Verified) -> Result<Interpreter, String> {
@@ -68,7 +70,7 @@ impl Lab {
     }
 
     pub(crate) fn compiled(&self, program: &Verified) -> Result<Compiled, String> {
-        skep_jit::compile(program, self.host.linkage(), &self.arena)
+        skep_jit::compile(program, self.host.linkage(), self.options, &self.arena)
             .map_err(|error| format!("compiler: {error}"))
     }
 

@@ -2,10 +2,14 @@
 
 use super::skep;
 use serde_json::Value;
+use std::sync::LazyLock;
+
+/// One report, which several tests look at: it takes seconds, and in an emulator minutes.
+static PACK: LazyLock<Value> = LazyLock::new(|| skep(&["bench", "pack", "--quick", "--json"]).json());
 
 #[test]
 fn bench_pack_gives_every_layout_a_time_and_a_size_for_every_row() {
-    let report = skep(&["bench", "pack", "--quick", "--json"]).json();
+    let report = &*PACK;
     let rows = report["rows"].as_array().unwrap();
     // 3 numbers of programs, 2 sizes, 2 orders, with footprint and without.
     assert_eq!(rows.len(), 24);
@@ -31,7 +35,7 @@ fn bench_pack_gives_every_layout_a_time_and_a_size_for_every_row() {
 
 #[test]
 fn bench_pack_puts_the_model_beside_what_was_published() {
-    let report = skep(&["bench", "pack", "--quick", "--json"]).json();
+    let report = &*PACK;
     let model = &report["model"];
     assert_eq!((&model["loaded"], &model["hot"]), (&160.into(), &100.into()));
     assert_eq!(model["published"]["misses_change_percent"], -63.16);

@@ -1,17 +1,20 @@
 //! What the whole arena promises when the system refuses something in the middle, and when there is no keeper; and what
 //! cannot be seen from outside: which system calls it makes, and which caches it makes right.
 
+/// The machine code of the other tests.
+#[path = "../../tests/common/arch/mod.rs"]
+pub(crate) mod arch;
 mod caches;
 mod calls;
 mod faults;
 mod keeperless;
 
-use std::process::Command;
 use std::time::Duration;
 use std::{ptr, thread};
 
 use skep_rcu::Domain;
 
+use self::arch::returns;
 use crate::{Arena, Backing, Config, Error, PACK_BYTES, Text};
 
 const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Procmem];
@@ -21,17 +24,6 @@ const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Proc
 fn keeperless(backing: Backing) -> Config {
     let domain = Domain::builder().slots(8).keeper(false).membarrier(false).build().unwrap();
     Config::new().reserve(8 * PACK_BYTES).backing(backing).promote_at(usize::MAX).domain(domain)
-}
-
-/// A function that returns `value`.
-fn returns(value: u32) -> Vec<u8> {
-    if cfg!(target_arch = "x86_64") {
-        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat() // mov eax, value; ret
-    } else {
-        // movz w0, #low; movk w0, #high, lsl #16; ret
-        let words = [0x5280_0000 | (value & 0xffff) << 5, 0x72a0_0000 | (value >> 16) << 5, 0xd65f_03c0];
-        words.map(u32::to_le_bytes).concat()
-    }
 }
 
 /// Places a function that returns `value`, and traps up to `len` bytes.
@@ -70,7 +62,7 @@ fn alone(name: &str, test: impl FnOnce()) {
         });
         return test();
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = skep_testkit::itself();
     command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -29,7 +29,8 @@ fn promoted(made: &Made, what: &str) -> bool {
     match result {
         Ok(()) => true,
         Err(error) => {
-            skip(what, &error.to_string());
+            eprintln!("{error}");
+            hidden(Hidden::HugePages, what);
             false
         }
     }

@@ -166,7 +166,7 @@ fn where_memory_may_not_become_executable_all_of_a_pack_is_populated_at_birth() 
             let refuse = libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong;
             // SAFETY: integers; it restricts this process, which is here for nothing else.
             if unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, 0, 0, 0) } != 0 {
-                return skip("memory-deny-write-execute", "no PR_SET_MDWE here (Linux 6.3)");
+                return hidden(Hidden::DenyWriteExecute, "packs under PR_SET_MDWE");
             }
             for (kind, grown) in KINDS.iter().zip(&grown) {
                 let made = Made::new(kind, STEP);

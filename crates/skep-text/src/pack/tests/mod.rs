@@ -7,12 +7,14 @@ mod roads;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::process::Command;
 use std::ptr;
+
+use skep_testkit::{Hidden, hidden};
 
 use super::*;
 use crate::PACK_BYTES;
 use crate::range::Reservation;
+pub(super) use crate::tests::arch::returns;
 
 pub(super) const STEP: usize = 16 << 10;
 pub(super) const KINDS: [Kind; 3] =
@@ -84,17 +86,6 @@ impl Made {
     }
 }
 
-/// A function that returns `value`.
-pub(super) fn returns(value: u32) -> Vec<u8> {
-    if cfg!(target_arch = "x86_64") {
-        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat() // mov eax, value; ret
-    } else {
-        // movz w0, #low; movk w0, #high, lsl #16; ret
-        let words = [0x5280_0000 | (value & 0xffff) << 5, 0x72a0_0000 | (value >> 16) << 5, 0xd65f_03c0];
-        words.map(u32::to_le_bytes).concat()
-    }
-}
-
 /// Calls what [`returns`] made.
 pub(super) fn call(address: usize) -> u32 {
     let pointer = ptr::with_exposed_provenance::<u8>(address);
@@ -145,20 +136,15 @@ pub(super) fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return test();
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = skep_testkit::itself();
     command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
-    for line in err.lines().filter(|line| line.starts_with("SKIPPED") || line.starts_with("MEASURED")) {
-        eprintln!("{line}");
+    let matters = |line: &&str| ["SKIPPED", "HIDDEN", "MEASURED"].iter().any(|word| line.starts_with(word));
+    for line in err.lines().filter(matters) {
+        skep_testkit::say(line);
     }
-}
-
-/// Says that a test cannot be made here.
-pub(super) fn skip(what: &str, why: &str) {
-    assert!(std::env::var_os("SKEP_REQUIRE_ALL").is_none_or(|all| all != "1"), "{what}: {why}");
-    eprintln!("SKIPPED: {what}: {why}");
 }
 
 /// Runs `child` in a forked child; whether it said yes.

@@ -18,7 +18,8 @@ pub fn itself() -> Command {
 /// A program that was built for the same machine as this one.
 pub fn other(program: impl AsRef<OsStr>) -> Command {
     let machine = std::env::consts::ARCH.to_uppercase();
-    let runner = std::env::var(format!("CARGO_TARGET_{machine}_UNKNOWN_LINUX_GNU_RUNNER")).unwrap_or_default();
+    let runner =
+        std::env::var(format!("CARGO_TARGET_{machine}_UNKNOWN_LINUX_GNU_RUNNER")).unwrap_or_default();
     let mut words = runner.split_whitespace();
     let Some(emulator) = words.next() else { return Command::new(program) };
     let mut command = Command::new(emulator);

@@ -12,6 +12,13 @@ pub enum Hidden {
     HugePages,
     /// smaps says `Rss: 0` for every mapping: how much memory anonymous mappings have cannot be seen.
     ResidentMemory,
+    /// What smaps says of a mapping as `VmFlags` is made up: neither that it may become writable nor that a child does not
+    /// inherit it can be seen.
+    MappingFlags,
+    /// maps and smaps show parts of a mapping, as they were made, where the kernel has one.
+    OneMapping,
+    /// mremap(2) with an old size of 0, which maps shared memory a second time, is refused.
+    DoubledMappings,
     /// madvise(2) answers 0 and does nothing for MADV_DONTFORK: a child has what it should not inherit.
     DontFork,
     /// mseal(2) is not emulated.
@@ -31,6 +38,9 @@ impl fmt::Display for Hidden {
         f.write_str(match self {
             Self::HugePages => "huge pages",
             Self::ResidentMemory => "resident memory of a mapping",
+            Self::MappingFlags => "what a mapping may become",
+            Self::OneMapping => "that neighbours are one mapping",
+            Self::DoubledMappings => "mapping shared memory a second time",
             Self::DontFork => "mappings that children do not inherit",
             Self::SealedMappings => "sealed mappings",
             Self::DenyWriteExecute => "memory that may not become executable",

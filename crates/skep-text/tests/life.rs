@@ -281,7 +281,7 @@ fn a_text_longer_than_a_pack_has_pages_of_its_own() {
     let len = 2 * PACK_BYTES + 5000;
     let code = returns(0xabcd);
     let mut draft = arena.draft(len).unwrap();
-    draft.bytes_mut()[len - code.len() - 2..][..code.len()].copy_from_slice(&code);
+    draft.bytes_mut()[len - code.len() - 4..][..code.len()].copy_from_slice(&code);
     let expected = draft.bytes_mut().to_vec();
     let text = draft.finalize().unwrap();
     assert_eq!(call_at(text.range().end - code.len() - 4), 0xabcd);

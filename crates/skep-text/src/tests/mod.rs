@@ -8,11 +8,16 @@ mod caches;
 mod calls;
 mod faults;
 mod keeperless;
+#[path = "../../tests/common/probe.rs"]
+pub(crate) mod probe;
+mod reach;
+mod stale;
 
 use std::time::Duration;
 use std::{ptr, thread};
 
 use skep_rcu::Domain;
+use skep_testkit::{Hidden, is_emulated, say};
 
 use self::arch::returns;
 use crate::{Arena, Backing, Config, Error, PACK_BYTES, Text};
@@ -26,6 +31,12 @@ fn keeperless(backing: Backing) -> Config {
     Config::new().reserve(8 * PACK_BYTES).backing(backing).promote_at(usize::MAX).domain(domain)
 }
 
+/// Whether packs become huge pages on this system; else says that the test is left out.
+fn packs_can_be_huge(what: &str) -> bool {
+    let arena = Arena::new(keeperless(Backing::Memfd)).unwrap();
+    probe::shown(arena.promote().is_ok(), Hidden::HugePages, what)
+}
+
 /// Places a function that returns `value`, and traps up to `len` bytes.
 fn place(arena: &Arena, value: u32, len: usize) -> Result<Text, Error> {
     let code = returns(value);
@@ -36,8 +47,14 @@ fn place(arena: &Arena, value: u32, len: usize) -> Result<Text, Error> {
 
 /// Calls what [`place`] made.
 fn call(text: &Text) -> u32 {
-    // SAFETY: the text lives, and is such a function.
-    let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(text.as_ptr()) };
+    call_at(text.address())
+}
+
+/// Calls what is at `address`.
+fn call_at(address: usize) -> u32 {
+    let pointer = ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: the tests name places of such functions, or of traps that return for them.
+    let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(pointer) };
     function()
 }
 
@@ -67,4 +84,5 @@ fn alone(name: &str, test: impl FnOnce()) {
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+    err.lines().filter(|line| line.starts_with("SKIPPED") || line.starts_with("HIDDEN")).for_each(say);
 }

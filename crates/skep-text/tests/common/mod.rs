@@ -3,9 +3,11 @@
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 mod arch;
+pub(crate) mod probe;
 
 use std::ops::Range;
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 
 use skep_text::{Arena, Text};
 
@@ -90,6 +92,19 @@ pub(crate) fn mappings() -> Vec<Mapping> {
         }
     }
     assert!(mappings.len() > 5, "smaps was not understood");
+    static ARE_WHOLE: OnceLock<bool> = OnceLock::new();
+    if !ARE_WHOLE.get_or_init(probe::neighbours_are_one_mapping) {
+        // Then the parts of a mapping are put together here.
+        mappings.dedup_by(|next, before| {
+            let is_part = before.range.end == next.range.start
+                && (&before.permissions, before.inode, &before.name)
+                    == (&next.permissions, next.inode, &next.name);
+            if is_part {
+                before.range.end = next.range.end;
+            }
+            is_part
+        });
+    }
     mappings
 }
 

@@ -8,6 +8,7 @@ mod roads;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr;
+use std::sync::OnceLock;
 
 use skep_testkit::{Hidden, hidden};
 
@@ -15,6 +16,7 @@ use super::*;
 use crate::PACK_BYTES;
 use crate::range::Reservation;
 pub(super) use crate::tests::arch::returns;
+use crate::tests::probe;
 
 pub(super) const STEP: usize = 16 << 10;
 pub(super) const KINDS: [Kind; 3] =
@@ -46,16 +48,23 @@ impl Made {
         self.reservation.slots().start
     }
 
-    /// Bytes of memory that the system gave the pack, by its own account.
-    pub(super) fn memory(&self) -> usize {
+    /// Bytes of memory that the system gave the pack, by its own account. `None` where it does not tell.
+    pub(super) fn memory(&self) -> Option<usize> {
         match &self.file {
             // stat(2): blocks of 512 bytes.
-            Some(file) => rustix::fs::fstat(file).unwrap().st_blocks as usize * 512,
-            None => mappings()
-                .iter()
-                .filter(|m| self.pack().executable.contains(&m.range.start))
-                .map(|m| m.rss)
-                .sum(),
+            Some(file) => Some(rustix::fs::fstat(file).unwrap().st_blocks as usize * 512),
+            None => {
+                static IS_TOLD: OnceLock<bool> = OnceLock::new();
+                let is_told = || {
+                    let told = probe::resident_memory_is_told();
+                    probe::shown(told, Hidden::ResidentMemory, "anonymous memory comes and goes in steps")
+                };
+                let resident = |mappings: Vec<Mapping>| {
+                    let ours = |mapping: &&Mapping| self.pack().executable.contains(&mapping.range.start);
+                    mappings.iter().filter(ours).map(|mapping| mapping.rss).sum()
+                };
+                IS_TOLD.get_or_init(is_told).then(|| resident(mappings()))
+            }
         }
     }
 

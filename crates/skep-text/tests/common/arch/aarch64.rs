@@ -1,6 +1,8 @@
 //! aarch64.
 
-use super::{Code, Load, one_load};
+use std::ffi::c_void;
+
+use super::{Code, Load, TRAPPED, one_load};
 
 /// The trap that holes are filled with: brk #0.
 pub(crate) const TRAP: &[u8] = &[0x00, 0x00, 0x20, 0xd4];
@@ -10,6 +12,15 @@ pub(crate) const NOP: &[u8] = &[0x1f, 0x20, 0x03, 0xd5];
 
 /// The last instruction of what [`returns`] makes.
 pub(crate) const RETURN: &[u8] = &RET.to_le_bytes();
+
+/// What code begins with that may be called indirectly where that is checked: bti c.
+pub(crate) const LANDING_PAD: &[u8] = &[0x5f, 0x24, 0x03, 0xd5];
+
+/// Whether some machines check that.
+pub(crate) const LANDING_PADS_ARE_CHECKED: bool = true;
+
+/// Whether instruction caches notice every store by themselves, on all machines.
+pub(crate) const CACHES_ARE_COHERENT: bool = false;
 
 /// EM_AARCH64.
 pub(crate) const ELF_MACHINE: u32 = 183;
@@ -23,6 +34,20 @@ pub(crate) const SEVERAL_ARE_NEAR: bool = false;
 /// A function that returns `value`.
 pub(crate) fn returns(value: u32) -> Vec<u8> {
     words(&[load(0, value)[0], load(0, value)[1], RET])
+}
+
+/// For a handler of SIGTRAP: makes a function of which the trap was the first instruction return [`TRAPPED`].
+///
+/// # Safety
+///
+/// `context` is what the kernel handed the handler, and the trap was reached by a call.
+pub(crate) unsafe fn return_from_trap(context: *mut c_void) {
+    // SAFETY: the caller's: the return address is in the link register.
+    unsafe {
+        let machine = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
+        machine.pc = machine.regs[30];
+        machine.regs[0] = TRAPPED.into();
+    }
 }
 
 /// A jump at `from`: b.

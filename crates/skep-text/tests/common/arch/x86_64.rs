@@ -1,6 +1,8 @@
 //! x86-64.
 
-use super::{Code, Load, one_load};
+use std::ffi::c_void;
+
+use super::{Code, Load, TRAPPED, one_load};
 
 /// The trap that holes are filled with: int3.
 pub(crate) const TRAP: &[u8] = &[0xcc];
@@ -10,6 +12,15 @@ pub(crate) const NOP: &[u8] = &[0x90];
 
 /// The last instruction of what [`returns`] makes.
 pub(crate) const RETURN: &[u8] = &[0xc3];
+
+/// What code begins with that may be called indirectly where that is checked: endbr64.
+pub(crate) const LANDING_PAD: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+
+/// Whether some machines check that.
+pub(crate) const LANDING_PADS_ARE_CHECKED: bool = false;
+
+/// Whether instruction caches notice every store by themselves, on all machines.
+pub(crate) const CACHES_ARE_COHERENT: bool = true;
 
 /// EM_X86_64.
 pub(crate) const ELF_MACHINE: u32 = 62;
@@ -23,6 +34,22 @@ pub(crate) const SEVERAL_ARE_NEAR: bool = true;
 /// A function that returns `value`.
 pub(crate) fn returns(value: u32) -> Vec<u8> {
     [&[0xb8][..], &value.to_le_bytes(), RETURN].concat() // mov eax, value; ret
+}
+
+/// For a handler of SIGTRAP: makes a function of which the trap was the first instruction return [`TRAPPED`].
+///
+/// # Safety
+///
+/// `context` is what the kernel handed the handler, and the trap was reached by a call.
+pub(crate) unsafe fn return_from_trap(context: *mut c_void) {
+    // SAFETY: the caller's: the return address is on top of the stack.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let stack = registers[libc::REG_RSP as usize];
+        registers[libc::REG_RIP as usize] = *std::ptr::with_exposed_provenance::<i64>(stack as usize);
+        registers[libc::REG_RSP as usize] = stack + 8;
+        registers[libc::REG_RAX as usize] = TRAPPED.into();
+    }
 }
 
 /// A jump at `from`: jmp rel32, counted from the end of the instruction.

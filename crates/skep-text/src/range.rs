@@ -35,6 +35,9 @@ const LOWEST: usize = 1 << 20;
 /// Places of one gap that are tried.
 const PLACES: usize = 64;
 
+/// The end of what every process may use. Some may use more: there mappings of theirs are higher than this.
+const HIGHEST: usize = 1 << 47;
+
 /// A reservation; given back on drop, with whatever is mapped in it by then.
 pub(crate) struct Reservation {
     /// All of it, with the guards.
@@ -134,7 +137,12 @@ fn places_near(near: usize, len: usize, mappings: &[(Range<usize>, String)]) -> 
     let mut below = Vec::new();
     let mut above = Vec::new();
     let mut gap_start = LOWEST;
-    for (index, (mapping, name)) in mappings.iter().enumerate() {
+    if mappings.is_empty() {
+        return Vec::new();
+    }
+    // Behind the last one there may be room, too.
+    let end = (HIGHEST..HIGHEST, String::new());
+    for (index, (mapping, name)) in mappings.iter().chain([&end]).enumerate() {
         let mut gap = gap_start..mapping.start;
         gap_start = mapping.end;
         if index > 0 && mappings[index - 1].1 == "[heap]" {

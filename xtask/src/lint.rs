@@ -82,7 +82,9 @@ fn architectures() -> Vec<String> {
             let text = fs::read_to_string(&path).unwrap_or_default();
             for (number, line) in (1..).zip(text.lines()) {
                 if line.contains("target_arch") && !line.trim_start().starts_with("//") {
-                    broken.push(format!("{name}:{number} names an architecture outside of a folder called arch"));
+                    broken.push(format!(
+                        "{name}:{number} names an architecture outside of a folder called arch"
+                    ));
                 }
             }
         }

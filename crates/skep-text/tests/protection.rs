@@ -83,7 +83,7 @@ fn no_page_is_writable_and_executable_while_threads_load_and_free() {
                 }
             });
         }
-        for _ in 0..150 {
+        for _ in 0..if is_emulated() { 15 } else { 150 } {
             for mapping in mappings() {
                 assert!(!(mapping.has('w') && mapping.has('x')), "{mapping:?}");
                 let inside = arena.range().contains(&mapping.range.start);
@@ -330,7 +330,7 @@ fn while_threads_load_poke_and_free_no_page_is_writable_and_executable_in_any_ba
                     }
                 });
             }
-            for _ in 0..40 {
+            for _ in 0..if is_emulated() { 4 } else { 40 } {
                 for mapping in mappings() {
                     assert!(!(mapping.has('w') && mapping.has('x')), "{backing}: {mapping:?}");
                     let inside = arena.range().contains(&mapping.range.start);

@@ -378,7 +378,10 @@ fn whatever_step_fails_every_time_nothing_is_lost_when_it_works_again() {
         let whole_life = |arena: &Arena, refused: &mut usize| {
             for operation in &OPERATIONS {
                 let mut setup = Setup::default();
-                for len in [50, 20_000, PACK_BYTES, PACK_BYTES + 777] {
+                let lens = [50, 20_000, PACK_BYTES, PACK_BYTES + 777];
+                // Under an emulator the long ones take minutes; there one operation has them.
+                let few = is_emulated() && operation.name != OPERATIONS[0].name;
+                for &len in if few { &lens[..2] } else { &lens } {
                     match place(arena, 1, len) {
                         Ok(text) => setup.texts.push(text),
                         Err(_) => *refused += 1,

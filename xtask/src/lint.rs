@@ -1,9 +1,10 @@
 //! `cargo xtask lint`: what must hold of the sources, whatever they do.
 //!
 //! Besides rustfmt, clippy and rustdoc (all warnings denied, among them missing documentation and `unsafe` blocks
-//! without a `SAFETY` comment) three rules of the house are checked here: every source file says in its first line what
-//! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and the folders of architectures
-//! hold modules of the same names. Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
+//! without a `SAFETY` comment) some rules of the house are checked here: every source file says in its first line what
+//! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and architectures are named in
+//! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Clippy looks at the
+//! sources twice: as compiled for this machine, and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -85,8 +86,31 @@ fn formatting() -> Outcome {
 }
 
 fn house_rules() -> Outcome {
-    let broken = [first_lines(), unsafe_crates(), unpaired_modules()].concat();
+    let broken = [first_lines(), unsafe_crates(), unpaired_modules(), architectures()].concat();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
+}
+
+/// Lines that depend on the architecture outside of folders for that. Documentation may, and examples, which are read
+/// alone.
+fn architectures() -> Vec<String> {
+    let mut broken = Vec::new();
+    for folder in ["crates", "bench", "testgen", "testkit"] {
+        for path in workspace::files_below(&workspace::root().join(folder), ".rs") {
+            let name = workspace::relative(&path);
+            if name.contains("/arch/") || name.contains("/examples/") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            for (number, line) in (1..).zip(text.lines()) {
+                if line.contains("target_arch") && !line.trim_start().starts_with("//") {
+                    broken.push(format!(
+                        "{name}:{number} names an architecture outside of a folder called arch"
+                    ));
+                }
+            }
+        }
+    }
+    broken
 }
 
 /// Files whose first line is not module documentation.
@@ -176,6 +200,11 @@ mod tests {
         assert_eq!(judge(&tests), [""; 0]);
         let complaint = "b/arch/aarch64/mod has no counterpart b/arch/x86_64/mod";
         assert_eq!(judge(&["b/arch/aarch64/mod.rs", "b/arch/x86_64/alu.rs"]).first().unwrap(), complaint);
+    }
+
+    #[test]
+    fn architectures_are_named_in_their_folders_alone() {
+        assert_eq!(architectures(), [""; 0]);
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl Arena {
             counts: Counts::default(),
             stuck: Vec::new(),
             mapped: pack.populated(),
+            returned: 0,
             fresh: 1,
         };
         state.adopt(0, pack, false);
@@ -116,6 +117,7 @@ impl Arena {
             faults: Arc::new(Faults::new(reservation.slots().clone(), config.fault_handler)),
             random: config.random.then(|| AtomicU64::new(seed())),
             kind,
+            landing_pads: config.landing_pads,
             refused: refused.first().map(|(backing, error)| format!("{backing}: {error}")),
             sync_core,
             seen,
@@ -179,6 +181,7 @@ impl Arena {
         if !self.shared.domain.is_original() {
             return occupancy;
         }
+        occupancy.landing_pads = self.shared.kind.landing_pads != 0;
         // First what has been retired: later it may be more than was ever published.
         let Total { texts: retired, code_bytes: retired_bytes } = self.shared.retirement.total();
         occupancy.waiting_bytes = self.shared.retirement.bytes();
@@ -279,7 +282,8 @@ impl Arena {
     /// Whether a direct branch from anywhere in the range reaches `address`, and back.
     pub fn reaches(&self, address: usize) -> bool {
         let range = self.range();
-        address.abs_diff(range.start).max(address.abs_diff(range.end)) <= arch::REACH
+        let last = range.end - arch::NOP.len();
+        address.abs_diff(range.start).max(address.abs_diff(last)) <= arch::REACH
     }
 
     fn address(&self, chunk: u32) -> usize {
@@ -313,6 +317,8 @@ pub(crate) struct Shared {
     /// The state of the generator, where texts are to lie at random.
     random: Option<AtomicU64>,
     pub(crate) kind: Kind,
+    /// Whether texts that this crate writes begin with one, checked or not.
+    pub(crate) landing_pads: bool,
     /// Why it is not a better kind.
     refused: Option<String>,
     pub(crate) sync_core: SyncCore,
@@ -332,6 +338,8 @@ pub(crate) struct State {
     /// Memory of long texts that the system would not unmap.
     pub(crate) stuck: Vec<Pack>,
     pub(crate) mapped: usize,
+    /// How often chunks or slots were given back: who found no room looks again when that was not the last word.
+    pub(crate) returned: u64,
     /// Slots from this one on have never been mapped.
     pub(crate) fresh: usize,
 }

@@ -47,7 +47,7 @@ pub(crate) struct Found {
     pub(crate) block: Block,
     /// Number of the first chunk.
     pub(crate) start: u32,
-    /// Whether some chunk of the run was in use before: other CPUs may have fetched from it.
+    /// Whether some chunk of the run may have been a text before: other CPUs may have fetched from it.
     pub(crate) reused: bool,
 }
 
@@ -82,7 +82,8 @@ struct Node {
     previous: u32,
     next: u32,
     state: State,
-    reused: bool,
+    /// Chunks from this number on have not been texts before. It may err on the safe side, and may lie outside.
+    fresh_from: u32,
 }
 
 #[derive(Debug)]
@@ -118,7 +119,7 @@ impl Chunks {
 
     /// Adds the `count` chunks from number `start` on, of which the first `free` are free and the others, if any,
     /// beyond: the block returned stands for these. Runs never cross from one region into another. `reused` says
-    /// whether there was a region in the same place before.
+    /// whether there was a region in the same place before, of which nothing more is known.
     pub(crate) fn add_region(&mut self, start: u32, free: u32, count: u32, reused: bool) -> Option<Block> {
         debug_assert!(0 < free && free <= count && count <= MAX_REGION);
         let node = Node {
@@ -129,7 +130,7 @@ impl Chunks {
             previous: NONE,
             next: NONE,
             state: State::Free,
-            reused,
+            fresh_from: if reused { start + count } else { start },
         };
         let first = self.new_node(node);
         self.regions.push(first);
@@ -195,11 +196,11 @@ impl Chunks {
         let index = self.skip(index, count, fit);
         let node = &mut self.nodes[index as usize];
         node.state = State::Draft;
-        let Node { start, reused, .. } = *node;
+        let Node { start, fresh_from, .. } = *node;
         self.used += node.count;
         self.free -= node.count;
         self.cut(index, count);
-        Some(Found { block: Block(index), start, reused })
+        Some(Found { block: Block(index), start, reused: start < fresh_from })
     }
 
     /// How many chunks right before those beyond are free.
@@ -215,13 +216,16 @@ impl Chunks {
         node.state = State::Text;
     }
 
-    /// Gives the chunks of `block` back and merges them with free neighbours.
+    /// Gives the chunks of `block` back and merges them with free neighbours. A draft leaves them as fresh as it found
+    /// them: nobody was ever told of them.
     pub(crate) fn free(&mut self, block: Block) {
         let Block(index) = block;
         let node = &mut self.nodes[index as usize];
-        debug_assert!(matches!(node.state, State::Draft | State::Text));
+        match node.state {
+            State::Text => node.fresh_from = node.fresh_from.max(node.start + node.count),
+            state => debug_assert_eq!(state, State::Draft),
+        }
         node.state = State::Free;
-        node.reused = true;
         self.used -= node.count;
         self.free += node.count;
         let index = self.merge(index);
@@ -350,7 +354,6 @@ impl Chunks {
             previous: NONE,
             next: NONE,
             state: State::Free,
-            // As used as the run it is cut from: in what a draft gives back nothing has run.
             ..node
         });
         if node.after != NONE {
@@ -383,11 +386,11 @@ impl Chunks {
 
     fn absorb_after(&mut self, index: u32) {
         let gone = self.nodes[index as usize].after;
-        let Node { count, after, reused, .. } = self.nodes[gone as usize];
+        let Node { count, after, fresh_from, .. } = self.nodes[gone as usize];
         let node = &mut self.nodes[index as usize];
         node.count += count;
         node.after = after;
-        node.reused |= reused;
+        node.fresh_from = node.fresh_from.max(fresh_from);
         if after != NONE {
             self.nodes[after as usize].before = index;
         }
@@ -522,25 +525,31 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_were_used_before_say_so_and_fresh_ones_do_not() {
+    fn runs_with_chunks_that_were_texts_say_so_and_others_do_not() {
         let mut chunks = Chunks::new();
         assert!(chunks.add_region(0, 100, 100, false).is_none());
+        let draft = chunks.alloc(10, PLAIN).unwrap();
+        assert!(!draft.reused);
+        chunks.free(draft.block);
         let first = chunks.alloc(10, PLAIN).unwrap();
-        assert!(!first.reused);
-        let second = chunks.alloc(90, PLAIN).unwrap();
-        assert!(!second.reused);
+        assert!(!first.reused, "a draft that was dropped is nothing that ran");
+        chunks.publish(&first.block);
         chunks.free(first.block);
-        let third = chunks.alloc(4, PLAIN).unwrap();
-        assert!(third.reused);
-        let fourth = chunks.alloc(6, PLAIN).unwrap();
-        assert!(fourth.reused);
-        chunks.free(second.block);
-        assert!(chunks.alloc(1, PLAIN).unwrap().reused);
+        let second = chunks.alloc(4, PLAIN).unwrap();
+        assert!(second.reused);
+        let third = chunks.alloc(7, PLAIN).unwrap();
+        assert!(third.reused, "its last chunk alone is fresh");
+        let fourth = chunks.alloc(80, PLAIN).unwrap();
+        assert!(!fourth.reused, "behind all that was ever used");
+        chunks.publish(&third.block);
+        chunks.free(third.block);
+        chunks.free(fourth.block);
+        assert_eq!(chunks.alloc(96, PLAIN).map(|found| found.reused), Some(true));
 
         let mut chunks = Chunks::new();
-        assert!(chunks.add_region(0, 100, 100, true).is_none());
+        assert!(chunks.add_region(0, 50, 100, true).is_some());
         assert!(chunks.alloc(10, PLAIN).unwrap().reused);
-        assert!(chunks.alloc(90, PLAIN).unwrap().reused);
+        assert!(chunks.alloc(40, PLAIN).unwrap().reused);
     }
 
     /// The allocator's promise in its plainest form: a bool for each chunk.
@@ -642,7 +651,7 @@ mod tests {
             let mut chunks = Chunks::new();
             let mut naive = Naive::default();
             let mut live: Vec<(Block, u32, u32, bool)> = Vec::new();
-            let mut ever_freed = std::collections::BTreeSet::new();
+            let mut were_texts = std::collections::BTreeSet::new();
             let mut added = 0;
             let mut beyond: std::collections::BTreeMap<u32, Block> = std::collections::BTreeMap::new();
             for step in steps {
@@ -689,17 +698,17 @@ mod tests {
                         if let Some(found) = found {
                             prop_assert!(found.start.is_multiple_of(fit.align));
                             naive.set(found.start, count, true);
-                            // It may err on the safe side: a run is as used as its most used chunk was.
+                            // It may err on the safe side, when something behind it was a text.
                             let run = found.start..found.start + count;
-                            prop_assert!(found.reused || ever_freed.range(run).next().is_none());
-                            prop_assert!(!found.reused || !ever_freed.is_empty());
+                            prop_assert!(found.reused || were_texts.range(run).next().is_none());
+                            prop_assert!(!found.reused || were_texts.range(found.start..).next().is_some());
                             live.push((found.block, found.start, count, false));
                         }
                     }
                     Step::Free(which) if !live.is_empty() => {
-                        let (block, start, count, _) = live.swap_remove(which % live.len());
+                        let (block, start, count, text) = live.swap_remove(which % live.len());
                         chunks.free(block);
-                        ever_freed.extend(start..start + count);
+                        were_texts.extend((start..start + count).filter(|_| text));
                         naive.set(start, count, false);
                     }
                     Step::Shrink(which, to) if !live.is_empty() => {

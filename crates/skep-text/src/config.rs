@@ -24,6 +24,7 @@ pub struct Config {
     pub(crate) promote_at: usize,
     pub(crate) random: bool,
     pub(crate) permanent: bool,
+    pub(crate) landing_pads: bool,
     pub(crate) waiting: usize,
     pub(crate) domain: Option<Domain>,
     pub(crate) fault_handler: bool,
@@ -47,6 +48,7 @@ impl Config {
             promote_at: 512 << 10,
             random: false,
             permanent: false,
+            landing_pads: false,
             waiting: 64 << 20,
             domain: None,
             fault_handler: true,
@@ -113,6 +115,22 @@ impl Config {
     /// The memory of such an arena stays mapped when it is dropped, where it was sealed.
     pub fn permanent(mut self, permanent: bool) -> Self {
         self.permanent = permanent;
+        self
+    }
+
+    /// Whether an indirect branch or call into code must land on an instruction that says that it may (branch target
+    /// identification: `BTI`, or `PACIASP`), and ends in SIGILL elsewhere. Who has overwritten a pointer to code can then
+    /// not jump into the middle of a function. Whoever writes the code puts such an instruction wherever it is reached
+    /// indirectly, which is at the beginning of every text that the host calls by its address; direct branches, as a poke
+    /// makes them, need none, and nor do returns. What this crate emits ([`Arena::stub`](crate::Arena::stub)) begins
+    /// with one. Default: no.
+    ///
+    /// Checked on aarch64, where CPU and kernel can (Linux 5.8, `bti` in /proc/cpuinfo): the executable views are mapped
+    /// with PROT_BTI. Elsewhere the same code runs, since the instructions are hints that do nothing, and nobody checks;
+    /// [`Occupancy::landing_pads`](crate::Occupancy::landing_pads) tells. It has no effect on x86-64, where Linux has
+    /// no indirect branch tracking for user programs.
+    pub fn landing_pads(mut self, checked: bool) -> Self {
+        self.landing_pads = checked;
         self
     }
 
@@ -185,7 +203,8 @@ impl Config {
     /// How packs are made, but for what they are made of, which is a wish.
     pub(crate) fn kind(&self) -> Kind {
         let medium = self.wanted_backing().unwrap_or_default();
-        Kind { huge: self.huge, permanent: self.permanent, ..Kind::new(medium) }
+        let landing_pads = if self.landing_pads { arch::checks_landing_pads() } else { 0 };
+        Kind { huge: self.huge, permanent: self.permanent, landing_pads, ..Kind::new(medium) }
     }
 }
 

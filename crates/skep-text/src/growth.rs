@@ -231,6 +231,7 @@ impl State {
     fn give_back(&mut self, slot: usize, len: usize, populated: usize) {
         self.slots[slot..slot + len.div_ceil(PACK_BYTES)].fill_with(|| Slot::Free);
         self.mapped -= populated;
+        self.returned += 1;
     }
 }
 

@@ -10,6 +10,9 @@ pub struct Occupancy {
     pub backing: Backing,
     /// Why the memory is not of a better kind, where one was tried and refused.
     pub backing_refused: Option<String>,
+    /// Whether indirect branches into code must land where they may
+    /// ([`Config::landing_pads`](crate::Config::landing_pads)): it was asked for, and the machine checks it.
+    pub landing_pads: bool,
     /// Packs mapped.
     pub packs: usize,
     /// Packs with nothing in them: kept as reserve.

@@ -104,12 +104,18 @@ impl Place {
             0..=PACK_BYTES => Self::take_chunks(shared, len, align),
             _ => Self::take_own(shared, len),
         };
-        match take() {
-            Err(Error::Limit { .. } | Error::RangeFull { .. }) => {
-                shared.reclaim_thoroughly();
-                take()
+        loop {
+            let before = shared.lock_state().returned;
+            match take() {
+                Err(error @ (Error::Limit { .. } | Error::RangeFull { .. })) => {
+                    shared.reclaim_thoroughly();
+                    // What came back meanwhile may have been found by others, who gave back what they had.
+                    if shared.lock_state().returned == before {
+                        return Err(error);
+                    }
+                }
+                result => return result,
             }
-            result => result,
         }
     }
 
@@ -176,6 +182,7 @@ impl Place {
         state.counts.code_bytes -= self.len - len;
         if let Some(Memory::Chunks(block)) = &self.memory {
             state.chunks.shrink(block, chunks_for(len));
+            state.returned += 1;
         }
         self.len = len;
         Ok(())

@@ -101,18 +101,22 @@ impl Arena {
 
     /// A small text that a poked branch jumps to: `code`, which must not depend on where it lies, and then a jump to
     /// `target`. It is never changed; to go elsewhere make another one, poke the branch to it, finish, and drop this
-    /// one: whoever is in it may leave in peace.
+    /// one: whoever is in it may leave in peace. It begins with a landing pad where the arena has them
+    /// ([`Config::landing_pads`](crate::Config::landing_pads)).
     ///
     /// # Errors
     ///
     /// As [`draft`](Self::draft) and [`Draft::finalize`]; [`Error::OutOfReach`].
     pub fn stub(&self, code: &[u8], target: usize) -> Result<Text, Error> {
-        let mut draft: Draft = self.draft(code.len() + BRANCH_BYTES)?;
-        let from = draft.address() + code.len();
+        let pad: &[u8] = if self.shared().landing_pads { &arch::LANDING_PAD } else { &[] };
+        let before = pad.len() + code.len();
+        let mut draft: Draft = self.draft(before + BRANCH_BYTES)?;
+        let from = draft.address() + before;
         let jump = arch::branch(from, target).ok_or(Error::OutOfReach { address: from, target })?;
         let bytes = draft.bytes_mut();
-        bytes[..code.len()].copy_from_slice(code);
-        bytes[code.len()..].copy_from_slice(&jump);
+        bytes[..pad.len()].copy_from_slice(pad);
+        bytes[pad.len()..before].copy_from_slice(code);
+        bytes[before..].copy_from_slice(&jump);
         draft.finalize()
     }
 }

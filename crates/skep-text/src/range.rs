@@ -11,7 +11,8 @@
 //!
 //! A range near the host's own code lets generated code call the host directly. The gaps of the address space are
 //! read from /proc/self/maps and tried from the nearest on, with MAP_FIXED_NOREPLACE, so that a mapping made by
-//! another thread in the meantime is an occupied gap and not a victim.
+//! another thread in the meantime is an occupied gap and not a victim. So is one that the list does not show, as under
+//! an emulator, whose own are in the same address space: where a place is taken the next one of the gap is tried.
 
 use std::ops::Range;
 
@@ -30,6 +31,12 @@ const STACK_MARGIN: usize = 64 << 20;
 
 /// Below this nothing is placed: near null is where bugs point (sysctl vm.mmap_min_addr is 64 KiB by default).
 const LOWEST: usize = 1 << 20;
+
+/// Places of one gap that are tried.
+const PLACES: usize = 64;
+
+/// The end of what every process may use. Some may use more: there mappings of theirs are higher than this.
+const HIGHEST: usize = 1 << 47;
 
 /// A reservation; given back on drop, with whatever is mapped in it by then.
 pub(crate) struct Reservation {
@@ -123,14 +130,19 @@ pub(crate) unsafe fn reserve_again(range: &Range<usize>) -> Result<(), Error> {
         .map(drop)
 }
 
-/// Where `len` bytes fit whose second page begins a pack, nearest to `near` first; what lies below goes before what
-/// lies above, for heaps grow upwards.
+/// Where `len` bytes fit whose second page begins a pack, nearest to `near` first, up to [`PLACES`] in each gap; what
+/// lies below goes before what lies above, for heaps grow upwards.
 fn places_near(near: usize, len: usize, mappings: &[(Range<usize>, String)]) -> Vec<usize> {
     let window = near.saturating_sub(arch::NEAR).max(LOWEST)..near.saturating_add(arch::NEAR);
     let mut below = Vec::new();
     let mut above = Vec::new();
     let mut gap_start = LOWEST;
-    for (index, (mapping, name)) in mappings.iter().enumerate() {
+    if mappings.is_empty() {
+        return Vec::new();
+    }
+    // Behind the last one there may be room, too.
+    let end = (HIGHEST..HIGHEST, String::new());
+    for (index, (mapping, name)) in mappings.iter().chain([&end]).enumerate() {
         let mut gap = gap_start..mapping.start;
         gap_start = mapping.end;
         if index > 0 && mappings[index - 1].1 == "[heap]" {
@@ -146,11 +158,10 @@ fn places_near(near: usize, len: usize, mappings: &[(Range<usize>, String)]) -> 
         if lowest > highest {
             continue;
         }
-        if highest < near {
-            below.push(highest - page_size());
-        } else {
-            above.push(lowest - page_size());
-        }
+        let more = ((highest - lowest) / PACK_BYTES).min(PLACES - 1) * PACK_BYTES;
+        let of_gap = if highest < near { highest - more..=highest } else { lowest..=lowest + more };
+        let places = of_gap.step_by(PACK_BYTES).map(|place| place - page_size());
+        if highest < near { below.extend(places) } else { above.extend(places) }
     }
     below.reverse();
     below.extend(above);

@@ -244,6 +244,7 @@ impl Shared {
     fn free_memory(self: &Arc<Self>, memory: impl IntoIterator<Item = Memory>) {
         let mut own = Vec::new();
         let mut state = self.lock_state();
+        state.returned += 1;
         for memory in memory {
             match memory {
                 Memory::Chunks(block) => state.chunks.free(block),

@@ -14,46 +14,8 @@ use common::*;
 use libc::{SIGBUS, SIGSEGV, SIGUSR1, SIGUSR2, c_int, siginfo_t};
 use skep_text::{Arena, BadProbe, Config, Error, Probe, Text};
 
-const X86: bool = cfg!(target_arch = "x86_64");
-
 /// Not canonical on x86-64 with any number of levels; mapped nowhere on aarch64.
 const NOT_CANONICAL: usize = 0x4000_0000_0000_0000;
-
-/// Machine code, and which of its instructions may fault: offset, length, register.
-struct Code {
-    bytes: Vec<u8>,
-    probes: Vec<(usize, usize, Option<u8>)>,
-}
-
-/// `fn(pointer) -> *pointer`, as a probe.
-fn reads() -> Code {
-    if X86 {
-        // mov rax, [rdi]; ret
-        Code { bytes: vec![0x48, 0x8b, 0x07, 0xc3], probes: vec![(0, 3, Some(0))] }
-    } else {
-        Code { bytes: words(&[LDR_X0_X0, RET]), probes: vec![(0, 4, Some(0))] }
-    }
-}
-
-/// `fn(first, second) -> *first + *second`, of which the first alone is a probe.
-fn reads_two() -> Code {
-    if X86 {
-        // mov rax, [rdi]; add rax, [rsi]; ret
-        let bytes = vec![0x48, 0x8b, 0x07, 0x48, 0x03, 0x06, 0xc3];
-        Code { bytes, probes: vec![(0, 3, Some(0))] }
-    } else {
-        // ldr x0, [x0]; ldr x1, [x1]; add x0, x0, x1; ret
-        let bytes = words(&[LDR_X0_X0, 0xf940_0021, 0x8b01_0000, RET]);
-        Code { bytes, probes: vec![(0, 4, Some(0))] }
-    }
-}
-
-const LDR_X0_X0: u32 = 0xf940_0000;
-const RET: u32 = 0xd65f_03c0;
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
 
 fn arena() -> Arena {
     Arena::new(Config::new()).unwrap()
@@ -62,8 +24,8 @@ fn arena() -> Arena {
 fn try_load(arena: &Arena, code: &Code) -> Result<Text, Error> {
     let mut draft = arena.draft(code.bytes.len())?;
     draft.bytes_mut().copy_from_slice(&code.bytes);
-    for &(at, len, register) in &code.probes {
-        draft.probe(Probe { at, resume: at + len, register })?;
+    for &Load { at, resume, register } in &code.probes {
+        draft.probe(Probe { at, resume, register })?;
     }
     draft.finalize()
 }
@@ -115,6 +77,18 @@ fn exit(code: c_int) -> ! {
 fn raise(signal: c_int) {
     // SAFETY: always; to this thread.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
+}
+
+/// Sends a signal to this thread with the code of kill(2), which would choose any thread of the process: under an emulator
+/// also one of the emulator's own, which dies of it.
+fn send_as_kill_does(signal: c_int) {
+    // SAFETY: zeros are a valid siginfo_t; the kernel lets a process make one up for itself.
+    unsafe {
+        let mut info: siginfo_t = zeroed();
+        (info.si_signo, info.si_code) = (signal, libc::SI_USER);
+        let (process, thread) = (libc::getpid(), libc::gettid());
+        assert_eq!(libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, &raw const info), 0);
+    }
 }
 
 /// Runs this very test in a child. None in the child itself, which does what is watched.
@@ -203,111 +177,41 @@ fn a_probe_of_bad_memory_gives_0_and_the_code_goes_on() {
 
 #[test]
 fn a_probe_through_the_frame_pointer_is_as_good_as_any() {
-    // On x86-64 an address that is not canonical is then a stack fault, which Linux reports as SIGBUS.
-    let code = if X86 {
-        // push rbp; mov rbp, rdi; mov rax, [rbp+0]; pop rbp; ret
-        let bytes = vec![0x55, 0x48, 0x89, 0xfd, 0x48, 0x8b, 0x45, 0x00, 0x5d, 0xc3];
-        Code { bytes, probes: vec![(4, 4, Some(0))] }
-    } else {
-        // mov x9, x29; mov x29, x0; ldr x0, [x29]; mov x29, x9; ret
-        let bytes = words(&[0xaa1d_03e9, 0xaa00_03fd, 0xf940_03a0, 0xaa09_03fd, RET]);
-        Code { bytes, probes: vec![(8, 4, Some(0))] }
-    };
-    let text = load(&arena(), &code);
+    let text = load(&arena(), &reads_by_frame_pointer());
     assert_eq!((read(&text, &5_u64), run(&text, 0, 0), run(&text, NOT_CANONICAL, 0)), (5, 0, 0));
 }
 
 #[test]
 fn a_misaligned_probe_under_alignment_checks_gives_0() {
-    // x86-64 checks when the program sets a flag; on aarch64 a load-acquire does.
-    let code = if X86 {
-        // pushfq; or dword [rsp], 0x40000; popfq; mov rax, [rdi]; pushfq; and dword [rsp], ~0x40000; popfq; ret
-        let set = [0x9c, 0x81, 0x0c, 0x24, 0x00, 0x00, 0x04, 0x00, 0x9d];
-        let clear = [0x9c, 0x81, 0x24, 0x24, 0xff, 0xff, 0xfb, 0xff, 0x9d, 0xc3];
-        Code { bytes: [&set[..], &[0x48, 0x8b, 0x07], &clear].concat(), probes: vec![(9, 3, Some(0))] }
-    } else {
-        // ldaxr x0, [x0]; ret
-        Code { bytes: words(&[0xc85f_fc00, RET]), probes: vec![(0, 4, Some(0))] }
-    };
-    let text = load(&arena(), &code);
-    let memory = [!0_u64; 2];
-    assert_eq!((run(&text, memory.as_ptr().addr(), 0), run(&text, memory.as_ptr().addr() + 1, 0)), (!0, 0));
+    let text = load(&arena(), &reads_aligned());
+    #[repr(align(64))]
+    struct Line([u64; 8]);
+
+    // Across a multiple of 16 bytes: within one, some CPUs see to it that it is one access nevertheless.
+    let memory = Line([!0; 8]);
+    let at = memory.0.as_ptr().addr();
+    assert_eq!((run(&text, at, 0), run(&text, at + 9, 0)), (!0, 0));
 }
 
 #[test]
 fn a_fault_zeroes_its_register_and_harms_no_other_and_no_flag() {
-    // Gives every register a value, probes into one, and stores them all behind the pointer in the second argument.
-    for target in 0..16_u8 {
-        let mut bytes = Vec::new();
-        let mut put = |part: &[u8]| {
-            bytes.extend_from_slice(part);
-            bytes.len()
-        };
-        let (numbers, flags): (Vec<u8>, u64) = if X86 {
-            // Not rsp; rsi and rdi are needed for addresses.
-            ((0..16).filter(|number| ![4, 6, 7].contains(number)).collect(), 0x8d5)
-        } else {
-            ((2..16).collect(), 0xf000_0000)
-        };
-        if !numbers.contains(&target) {
-            continue;
-        }
-        let (at, end);
-        if X86 {
-            put(&[0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57]); // push rbx, rbp, r12 to r15
-            for &number in &numbers {
-                put(&[0x48 | number >> 3, 0xc7, 0xc0 | number & 7, number + 100, 0, 0, 0]); // mov number, value
-            }
-            put(&[0x68, 0xd7, 0x08, 0x00, 0x00]); // push flags
-            at = put(&[0x9d]); // popfq
-            end = put(&[0x48 | target >> 3 << 2, 0x8b, 0x07 | (target & 7) << 3]); // mov target, [rdi]
-            for &number in &numbers {
-                // mov [rsi + 8 * number], number
-                put(&[0x48 | number >> 3 << 2, 0x89, 0x86 | (number & 7) << 3, number * 8, 0, 0, 0]);
-            }
-            put(&[0x9c, 0x8f, 0x86, 128, 0, 0, 0]); // pushfq; pop [rsi + 128]
-            put(&[0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5d, 0x5b, 0xc3]);
-        } else {
-            put(&words(&[0xd2be_0002, 0xd51b_4202])); // movz x2, #0xf000, lsl 16; msr nzcv, x2
-            let mut last = 0;
-            for &number in &numbers {
-                last = put(&words(&[0xd280_0000 | (u32::from(number) + 100) << 5 | u32::from(number)]));
-            }
-            at = last;
-            end = put(&words(&[LDR_X0_X0 | u32::from(target)])); // ldr target, [x0]
-            for &number in &numbers {
-                put(&words(&[0xf900_0020 | u32::from(number) << 10 | u32::from(number)])); // str number, [x1, 8 * number]
-            }
-            put(&words(&[0xd53b_4202, 0xf900_4022, RET])); // mrs x2, nzcv; str x2, [x1, #128]; ret
-        }
-        let text = load(&arena(), &Code { bytes, probes: vec![(at, end - at, Some(target))] });
+    for &target in DUMPED {
+        let text = load(&arena(), &dumps_registers(target));
         for (address, expected) in [(&7_u64 as *const u64, 7), (null(), 0)] {
             let mut found = [0_u64; 17];
             run(&text, address.addr(), found.as_mut_ptr().expose_provenance());
-            for &number in &numbers {
+            for &number in DUMPED {
                 let value = if number == target { expected } else { u64::from(number) + 100 };
                 assert_eq!(found[usize::from(number)], value, "register {number} at a probe into {target}");
             }
-            assert_eq!(found[16] & flags, flags, "flags at a probe into {target}");
+            assert_eq!(found[16] & FLAGS, FLAGS, "flags at a probe into {target}");
         }
     }
 }
 
 #[test]
 fn a_probe_without_a_register_changes_none_and_may_resume_anywhere_in_the_text() {
-    // Goes on at the second return value when it faults.
-    let (bytes, resume) = if X86 {
-        // mov eax, 1; cmp [rdi], eax; ret; mov eax, 2; ret
-        (vec![0xb8, 1, 0, 0, 0, 0x39, 0x07, 0xc3, 0xb8, 2, 0, 0, 0, 0xc3], 8)
-    } else {
-        // movz x2, #1; ldr xzr, [x0]; mov x0, x2; ret; movz x0, #2; ret
-        (words(&[0xd280_0022, 0xf940_001f, 0xaa02_03e0, RET, 0xd280_0040, RET]), 16)
-    };
-    let arena = arena();
-    let mut draft = arena.draft(bytes.len()).unwrap();
-    draft.bytes_mut().copy_from_slice(&bytes);
-    draft.probe(Probe { at: if X86 { 5 } else { 4 }, resume, register: None }).unwrap();
-    let text = draft.finalize().unwrap();
+    let text = load(&arena(), &tells_whether_it_can_read());
     assert_eq!((read(&text, &1_u64), run(&text, 0, 0)), (1, 2));
 }
 
@@ -320,9 +224,9 @@ fn probes_are_found_in_every_chunk_of_texts_of_every_size() {
         let size = one.bytes.len();
         let mut draft = arena.draft(functions * size).unwrap();
         draft.bytes_mut().copy_from_slice(&one.bytes.repeat(functions));
-        let (_, len, register) = one.probes[0];
+        let Load { resume, register, .. } = one.probes[0];
         for at in (0..functions).rev().map(|number| number * size) {
-            draft.probe(Probe { at, resume: at + len, register }).unwrap();
+            draft.probe(Probe { at, resume: at + resume, register }).unwrap();
         }
         let text = draft.finalize().unwrap();
         for number in [0, functions / 3, functions / 2, functions - 1] {
@@ -345,8 +249,7 @@ fn probes_that_do_not_fit_are_refused_and_nothing_is_left() {
     };
     assert_eq!(reason(64, 0, None), Some(BadProbe::Outside { len: 64 }));
     assert_eq!(reason(0, 64, None), Some(BadProbe::ResumesOutside { resume: 64, len: 64 }));
-    let stack_pointer = if X86 { 4 } else { 31 };
-    assert_eq!(reason(0, 4, Some(stack_pointer)), Some(BadProbe::Register { register: stack_pointer }));
+    assert_eq!(reason(0, 4, Some(STACK_POINTER)), Some(BadProbe::Register { register: STACK_POINTER }));
     assert_eq!(reason(32, 36, Some(0)), None);
     assert_eq!(reason(32, 40, Some(0)), None, "only finalize sees them all");
     let error = draft.finalize().unwrap_err();
@@ -508,17 +411,8 @@ fn a_signal_that_was_sent_is_the_hosts_even_at_a_probe() {
     let Some(status) = child(test) else {
         install(SIGSEGV, counts as *const () as usize, libc::SA_SIGINFO, &[]);
         install(SIGBUS, counts as *const () as usize, libc::SA_SIGINFO, &[]);
-        // Reads until what it reads is not 0, at a probe most of the time.
-        let code = if X86 {
-            // mov rax, [rdi]; test rax, rax; je back; ret
-            let bytes = vec![0x48, 0x8b, 0x07, 0x48, 0x85, 0xc0, 0x74, 0xf8, 0xc3];
-            Code { bytes, probes: vec![(0, 3, Some(0))] }
-        } else {
-            // ldr x1, [x0]; cbz x1, back; mov x0, x1; ret
-            let bytes = words(&[0xf940_0001, 0xb4ff_ffe1, 0xaa01_03e0, RET]);
-            Code { bytes, probes: vec![(0, 4, Some(1))] }
-        };
-        let text = load(&arena(), &code);
+        // At a probe most of the time.
+        let text = load(&arena(), &reads_until_it_is_not_zero());
         raise(SIGSEGV);
         raise(SIGBUS);
         assert_eq!(CALLS.load(Ordering::SeqCst), 2);
@@ -573,8 +467,7 @@ fn a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent() {
         let text = load(&arena(), &reads_two());
         for _ in 0..3 {
             raise(SIGSEGV);
-            // SAFETY: to ourselves.
-            assert_eq!(unsafe { libc::kill(libc::getpid(), SIGSEGV) }, 0);
+            send_as_kill_does(SIGSEGV);
         }
         assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5, "probes work");
         raise(SIGSEGV);
@@ -679,16 +572,7 @@ fn a_probe_may_fault_inside_a_host_s_signal_handler() {
 fn a_probe_may_fault_where_the_stack_is_unusable_and_there_is_an_alternate_one() {
     let test = "a_probe_may_fault_where_the_stack_is_unusable_and_there_is_an_alternate_one";
     let Some(status) = child(test) else {
-        let code = if X86 {
-            // mov r8, rsp; xor esp, esp; mov rax, [rdi]; mov rsp, r8; ret
-            let bytes = vec![0x49, 0x89, 0xe0, 0x31, 0xe4, 0x48, 0x8b, 0x07, 0x4c, 0x89, 0xc4, 0xc3];
-            Code { bytes, probes: vec![(5, 3, Some(0))] }
-        } else {
-            // mov x8, sp; mov x9, #0; mov sp, x9; ldr x0, [x0]; mov sp, x8; ret
-            let bytes = words(&[0x9100_03e8, 0xd280_0009, 0x9100_013f, LDR_X0_X0, 0x9100_011f, RET]);
-            Code { bytes, probes: vec![(12, 4, Some(0))] }
-        };
-        let text = load(&arena(), &code);
+        let text = load(&arena(), &reads_without_a_stack());
         let stack = vec![0_u8; 1 << 16].leak();
         let stack = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: stack.len() };
         // SAFETY: leaked for this.

@@ -19,11 +19,10 @@ fn arena(backing: Backing) -> Arena {
 /// One-byte or one-word no-operations up to the first place for a patchable branch, the branch, and a function that
 /// returns `otherwise`.
 fn switch(arena: &Arena, branch: Branch, otherwise: u32) -> Text {
-    let nop: &[u8] = if cfg!(target_arch = "x86_64") { &[0x90] } else { &[0x1f, 0x20, 0x03, 0xd5] };
     let behind = returns(otherwise);
     let mut draft = arena.draft(BRANCH_OFFSET + BRANCH_BYTES + behind.len()).unwrap();
     let site = branch.encode(draft.address() + BRANCH_OFFSET).unwrap();
-    let before = nop.repeat(BRANCH_OFFSET / nop.len());
+    let before = NOP.repeat(BRANCH_OFFSET / NOP.len());
     draft.bytes_mut().copy_from_slice(&[&before[..], &site, &behind].concat());
     draft.finalize().unwrap()
 }
@@ -61,12 +60,8 @@ fn a_branch_goes_where_it_was_poked_to_and_nowhere_when_it_is_a_nop() {
 fn a_stub_runs_its_code_and_goes_on_to_its_target() {
     let arena = arena(Backing::Memfd);
     let target = place_returns(&arena, 40);
-    // add eax/w0 is lost, for the target sets it again: what shows is that the stub's code was passed through.
-    let code = if cfg!(target_arch = "x86_64") {
-        vec![0x66, 0x90] // a two-byte nop
-    } else {
-        vec![0x1f, 0x20, 0x03, 0xd5]
-    };
+    // What shows is that the stub's code was passed through.
+    let code = NOP.repeat(2);
     let stub = arena.stub(&code, target.address()).unwrap();
     assert_eq!(stub.len(), code.len() + BRANCH_BYTES);
     assert_eq!(stub.bytes()[..code.len()], code);
@@ -95,11 +90,11 @@ fn copy_and_set_replace_whole_words_and_leave_the_rest_alone() {
         assert!(text.bytes() == expected, "{backing}");
 
         let mut pokes = arena.pokes().unwrap();
-        let count = (len - 16) / trap().len();
+        let count = (len - 16) / TRAP.len();
         // SAFETY: nobody runs it.
-        unsafe { pokes.set(&text, 8, trap(), count) }.unwrap();
+        unsafe { pokes.set(&text, 8, TRAP, count) }.unwrap();
         drop(pokes);
-        expected[8..8 + count * trap().len()].copy_from_slice(&trap().repeat(count));
+        expected[8..8 + count * TRAP.len()].copy_from_slice(&TRAP.repeat(count));
         assert!(text.bytes() == expected, "{backing}");
         assert_eq!(call(&neighbour), 5);
     }
@@ -120,12 +115,12 @@ fn what_one_store_cannot_replace_is_refused_and_changes_nothing() {
             assert!(error.to_string().contains("multiple of"), "{error}");
         }
         for offset in 1..WORD_BYTES {
-            assert!(matches!(pokes.copy(&text, offset, trap()), Err(Error::Misaligned { .. })), "{offset}");
-            assert!(matches!(pokes.set(&text, offset, trap(), 1), Err(Error::Misaligned { .. })), "{offset}");
+            assert!(matches!(pokes.copy(&text, offset, TRAP), Err(Error::Misaligned { .. })), "{offset}");
+            assert!(matches!(pokes.set(&text, offset, TRAP, 1), Err(Error::Misaligned { .. })), "{offset}");
         }
         assert!(matches!(pokes.set(&text, 0, &[0; 3], 1), Err(Error::Misaligned { .. })));
         assert!(matches!(pokes.set(&text, 0, &[], 1), Err(Error::OutOfText { .. })));
-        assert!(matches!(pokes.set(&text, 0, trap(), usize::MAX), Err(Error::OutOfText { .. })));
+        assert!(matches!(pokes.set(&text, 0, TRAP, usize::MAX), Err(Error::OutOfText { .. })));
         for (offset, len) in [(0, text.len() + 1), (text.len(), 4), (usize::MAX - 7, 8), (0, 0)] {
             let error = pokes.copy(&text, offset, &vec![0; len]).unwrap_err();
             assert!(matches!(error, Error::OutOfText { .. }), "{offset} {len}: {error:?}");

@@ -26,28 +26,6 @@ const LOADERS: usize = 3;
 const POKERS: usize = 1;
 const RUNNERS: usize = 3;
 
-/// A function of `len` bytes that returns `value` when its end still agrees with its beginning, and dies of it
-/// otherwise: whoever finds itself in another function half way is noticed.
-fn guarded(value: u32, len: usize) -> Vec<u8> {
-    if cfg!(target_arch = "x86_64") {
-        let head = [&[0xb8][..], &value.to_le_bytes()].concat(); // mov eax, value
-        // cmp eax, value; je over; ud2; over: ret
-        let tail = [&[0x3d][..], &value.to_le_bytes(), &[0x74, 0x02, 0x0f, 0x0b, 0xc3]].concat();
-        let filling = len.saturating_sub(head.len() + tail.len());
-        let long = [0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0].repeat(filling / 8); // nop
-        [head, long, vec![0x90; filling % 8], tail].concat()
-    } else {
-        // movz, movk of the value to register 0 or 1
-        let load = |to: u32| {
-            [0x5280_0000 | (value & 0xffff) << 5 | to, 0x72a0_0000 | (value >> 16) << 5 | to].to_vec()
-        };
-        // cmp w0, w1; b.eq over; brk #1; over: ret
-        let tail = [0x6b01_001f, 0x5400_0040, 0xd420_0020, 0xd65f_03c0];
-        let filling = vec![0xd503_201f; (len / 4).saturating_sub(8)];
-        [load(0), filling, load(1), tail.to_vec()].concat().into_iter().flat_map(u32::to_le_bytes).collect()
-    }
-}
-
 fn load(arena: &Arena, value: u32, len: usize) -> Result<Text, Error> {
     let code = guarded(value, len);
     // Most compilers ask for more than they need.
@@ -59,10 +37,9 @@ fn load(arena: &Arena, value: u32, len: usize) -> Result<Text, Error> {
 
 /// A branch that can be poked, to `target`.
 fn switch(arena: &Arena, target: &Text) -> Result<Text, Error> {
-    let nop: &[u8] = if cfg!(target_arch = "x86_64") { &[0x90] } else { &[0x1f, 0x20, 0x03, 0xd5] };
     let mut draft = arena.draft(BRANCH_OFFSET + BRANCH_BYTES)?;
     let site = Branch::To(target.address()).encode(draft.address() + BRANCH_OFFSET)?;
-    draft.bytes_mut().copy_from_slice(&[&nop.repeat(BRANCH_OFFSET / nop.len())[..], &site].concat());
+    draft.bytes_mut().copy_from_slice(&[&NOP.repeat(BRANCH_OFFSET / NOP.len())[..], &site].concat());
     draft.finalize()
 }
 

@@ -74,7 +74,7 @@ fn code_that_runs_past_its_end_dies_on_a_trap() {
         dump_no_core();
         let arena = arena();
         let code = returns(1);
-        let no_return = &code[..code.len() - if cfg!(target_arch = "x86_64") { 1 } else { 4 }];
+        let no_return = &code[..code.len() - RETURN.len()];
         let text = place(&arena, no_return, no_return.len()).unwrap();
         std::process::exit(call(&text) as i32);
     }

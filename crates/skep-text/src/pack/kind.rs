@@ -28,6 +28,9 @@ pub(crate) struct Kind {
     pub(crate) huge: bool,
     /// Whether packs are never unmapped, and so may be sealed against it (mseal, Linux 6.10).
     pub(crate) permanent: bool,
+    /// What the protection of the executable view has besides, so that landing pads are checked in it; 0 where they are
+    /// not.
+    pub(crate) landing_pads: u32,
     /// What the memory file is called in /proc/PID/maps, after `/memfd:`.
     pub(crate) name: &'static CStr,
 }
@@ -35,7 +38,7 @@ pub(crate) struct Kind {
 impl Kind {
     /// Packs of `medium` that stay on base pages and can be unmapped.
     pub(crate) const fn new(medium: Medium) -> Self {
-        Self { medium, huge: false, permanent: false, name: c"skep-text" }
+        Self { medium, huge: false, permanent: false, landing_pads: 0, name: c"skep-text" }
     }
 }
 

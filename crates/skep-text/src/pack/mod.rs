@@ -280,7 +280,7 @@ impl Pack {
             // SAFETY: MAP_FIXED replaces part of the caller's reservation, which nothing uses.
             unsafe { sys::map(Step::MapExecutable, place, all.end, protection, fixed, file) }
         };
-        let rx = ProtFlags::READ | ProtFlags::EXEC;
+        let rx = ProtFlags::READ | ProtFlags::EXEC | ProtFlags::from_bits_retain(self.kind.landing_pads);
         if file.is_some() && first == all {
             map(rx)?;
             self.advise_base_pages();
@@ -341,7 +341,8 @@ impl Pack {
     }
 
     fn make_executable(&self, part: &Range<usize>) -> Result<(), Error> {
-        let protection = MprotectFlags::READ | MprotectFlags::EXEC;
+        let landing_pads = MprotectFlags::from_bits_retain(self.kind.landing_pads);
+        let protection = MprotectFlags::READ | MprotectFlags::EXEC | landing_pads;
         // SAFETY: inaccessible before; and full of traps.
         unsafe { sys::protect(Step::MakeExecutable, &self.at(part), protection) }
     }

@@ -112,6 +112,9 @@ fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_
     alone(
         "tests::keeperless::a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_and_one_for_good_is_not",
         || {
+            if !packs_can_be_huge("a promotion that was refused is tried again") {
+                return;
+            }
             for (errno, again) in [(Errno::AGAIN, true), (Errno::INVAL, false)] {
                 let arena = Arena::new(keeperless(Backing::Memfd).promote_at(64 << 10)).unwrap();
                 let refusing = inject::fail_every(Step::Collapse, errno);

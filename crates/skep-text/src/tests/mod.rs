@@ -1,17 +1,25 @@
 //! What the whole arena promises when the system refuses something in the middle, and when there is no keeper; and what
 //! cannot be seen from outside: which system calls it makes, and which caches it makes right.
 
+/// The machine code of the other tests.
+#[path = "../../tests/common/arch/mod.rs"]
+pub(crate) mod arch;
 mod caches;
 mod calls;
 mod faults;
 mod keeperless;
+#[path = "../../tests/common/probe.rs"]
+pub(crate) mod probe;
+mod reach;
+mod stale;
 
-use std::process::Command;
 use std::time::Duration;
 use std::{ptr, thread};
 
 use skep_rcu::Domain;
+use skep_testkit::{Hidden, is_emulated, say};
 
+use self::arch::returns;
 use crate::{Arena, Backing, Config, Error, PACK_BYTES, Text};
 
 const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Procmem];
@@ -23,15 +31,10 @@ fn keeperless(backing: Backing) -> Config {
     Config::new().reserve(8 * PACK_BYTES).backing(backing).promote_at(usize::MAX).domain(domain)
 }
 
-/// A function that returns `value`.
-fn returns(value: u32) -> Vec<u8> {
-    if cfg!(target_arch = "x86_64") {
-        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat() // mov eax, value; ret
-    } else {
-        // movz w0, #low; movk w0, #high, lsl #16; ret
-        let words = [0x5280_0000 | (value & 0xffff) << 5, 0x72a0_0000 | (value >> 16) << 5, 0xd65f_03c0];
-        words.map(u32::to_le_bytes).concat()
-    }
+/// Whether packs become huge pages on this system; else says that the test is left out.
+fn packs_can_be_huge(what: &str) -> bool {
+    let arena = Arena::new(keeperless(Backing::Memfd)).unwrap();
+    probe::shown(arena.promote().is_ok(), Hidden::HugePages, what)
 }
 
 /// Places a function that returns `value`, and traps up to `len` bytes.
@@ -44,8 +47,14 @@ fn place(arena: &Arena, value: u32, len: usize) -> Result<Text, Error> {
 
 /// Calls what [`place`] made.
 fn call(text: &Text) -> u32 {
-    // SAFETY: the text lives, and is such a function.
-    let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(text.as_ptr()) };
+    call_at(text.address())
+}
+
+/// Calls what is at `address`.
+fn call_at(address: usize) -> u32 {
+    let pointer = ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: the tests name places of such functions, or of traps that return for them.
+    let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(pointer) };
     function()
 }
 
@@ -70,9 +79,10 @@ fn alone(name: &str, test: impl FnOnce()) {
         });
         return test();
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = skep_testkit::itself();
     command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+    err.lines().filter(|line| line.starts_with("SKIPPED") || line.starts_with("HIDDEN")).for_each(say);
 }

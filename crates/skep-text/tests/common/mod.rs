@@ -2,30 +2,22 @@
 
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
+mod arch;
+pub(crate) mod probe;
+
 use std::ops::Range;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
+use std::sync::OnceLock;
 
 use skep_text::{Arena, Text};
 
-/// A function that returns `value`.
-pub(crate) fn returns(value: u32) -> Vec<u8> {
-    if cfg!(target_arch = "x86_64") {
-        // mov eax, value; ret
-        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat()
-    } else {
-        // movz w0, #low; movk w0, #high, lsl #16; ret
-        let words = [0x5280_0000 | (value & 0xffff) << 5, 0x72a0_0000 | (value >> 16) << 5, 0xd65f_03c0];
-        words.map(u32::to_le_bytes).concat()
-    }
-}
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use skep_testkit::{Hidden, hidden, is_emulated, skip};
 
-/// The trap that holes are filled with.
-pub(crate) fn trap() -> &'static [u8] {
-    if cfg!(target_arch = "x86_64") { &[0xcc] } else { &[0x00, 0x00, 0x20, 0xd4] }
-}
+pub(crate) use self::arch::*;
 
 pub(crate) fn is_all_traps(bytes: &[u8]) -> bool {
-    bytes.chunks(trap().len()).all(|bytes| bytes == trap())
+    bytes.chunks(TRAP.len()).all(|bytes| bytes == TRAP)
 }
 
 /// Places `code`, followed by traps up to `len` bytes.
@@ -100,6 +92,19 @@ pub(crate) fn mappings() -> Vec<Mapping> {
         }
     }
     assert!(mappings.len() > 5, "smaps was not understood");
+    static ARE_WHOLE: OnceLock<bool> = OnceLock::new();
+    if !ARE_WHOLE.get_or_init(probe::neighbours_are_one_mapping) {
+        // Then the parts of a mapping are put together here.
+        mappings.dedup_by(|next, before| {
+            let is_part = before.range.end == next.range.start
+                && (&before.permissions, before.inode, &before.name)
+                    == (&next.permissions, next.inode, &next.name);
+            if is_part {
+                before.range.end = next.range.end;
+            }
+            is_part
+        });
+    }
     mappings
 }
 
@@ -132,7 +137,7 @@ pub(crate) fn run_as_child(test: &str) -> ExitStatus {
 
 /// As [`run_as_child`], with something to tell the child, which hears it from [`child_argument`].
 pub(crate) fn run_as_child_with(test: &str, argument: &str) -> ExitStatus {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = skep_testkit::itself();
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, argument);
     command.status().unwrap()
 }

@@ -148,7 +148,7 @@ fn the_jitdump_has_the_code_of_each_text_of_every_arena_and_thread_in_order_of_t
             };
             assert!(eventually(is_closed));
             let read = readers::jitdump(&dump(directory));
-            assert_eq!(read.machine, if cfg!(target_arch = "x86_64") { 62 } else { 183 });
+            assert_eq!(read.machine, ELF_MACHINE);
             assert_eq!(read.process, std::process::id());
             let (last, records) = read.records.split_last().unwrap();
             assert!(matches!(last.what, What::Close));

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use skep_testkit::say;
 use skep_text::{Arena, Text};
+
+use crate::common::{Hidden, hidden, skip};
 
 /// What `common::is_child` looks for.
 const CHILD: &str = "SKEP_TEXT_CHILD";
@@ -50,8 +53,9 @@ pub(crate) fn directory() -> PathBuf {
 
 /// The arguments with which this binary runs the given test and no other.
 pub(crate) fn child_arguments(test: &str) -> Vec<String> {
-    let this = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
-    [&this, "--exact", test, "--nocapture", "--test-threads=1"].map(str::to_owned).to_vec()
+    let this = skep_testkit::itself();
+    let words = std::iter::once(this.get_program()).chain(this.get_args()).map(|word| word.to_str().unwrap());
+    words.chain(["--exact", test, "--nocapture", "--test-threads=1"]).map(str::to_owned).collect()
 }
 
 /// `program` with the variables that make the test binary, if it runs it, a child; and nothing of the user's settings.
@@ -130,17 +134,6 @@ pub(crate) fn for_a_while(duration: Duration, mut work: impl FnMut()) {
     }
 }
 
-/// A function that counts its argument down to 0.
-pub(crate) fn counts_down() -> Vec<u8> {
-    if cfg!(target_arch = "x86_64") {
-        // dec rdi; jnz -5; ret
-        vec![0x48, 0xff, 0xcf, 0x75, 0xfb, 0xc3]
-    } else {
-        // subs x0, x0, #1; b.ne -4; ret
-        [0xf100_0400u32, 0x54ff_ffe1, 0xd65f_03c0].map(u32::to_le_bytes).concat()
-    }
-}
-
 /// Places `code` and names it.
 pub(crate) fn place_named(arena: &Arena, code: &[u8], name: &str) -> Text {
     let mut draft = arena.draft(code.len()).unwrap();
@@ -174,15 +167,25 @@ pub(crate) fn spin(text: &Text) {
     function(1 << 21);
 }
 
-/// Whether the tool is there. Where it is not, the test is skipped, which is a failure where all is required.
+/// Whether the tool is there and can see this program. Where it is not, the test is skipped, which is a failure where all
+/// is required.
 pub(crate) fn is_installed(tool: &str, package: &str, what: &str) -> bool {
-    if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok() {
-        return true;
+    if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        skip(what, &format!("{tool} not found (Debian: {package})"));
+        return false;
     }
-    let required = std::env::var_os("SKEP_REQUIRE_ALL").is_some_and(|value| value == "1");
-    assert!(!required, "{tool} not found (Debian: {package}), and SKEP_REQUIRE_ALL=1 forbids skipping");
-    say(&format!("SKIPPED: {what}: {tool} not found (Debian: {package})"));
-    false
+    if !tools_see_this_program() {
+        hidden(Hidden::DebuggersAndProfilers, what);
+        return false;
+    }
+    true
+}
+
+/// Whether another program that looks at this process finds this program in it.
+fn tools_see_this_program() -> bool {
+    let process = format!("/proc/{}/exe", std::process::id());
+    let seen = Command::new("readlink").arg(process).output().unwrap().stdout;
+    String::from_utf8_lossy(&seen).trim() == std::env::current_exe().unwrap().to_string_lossy()
 }
 
 /// Says that the system does not let the tool work here. That is no fault of anybody who runs the tests, so it is no
@@ -191,9 +194,4 @@ pub(crate) fn is_refused(what: &str, why: &str) {
     let required = std::env::var_os("SKEP_REQUIRE_ALL").is_some_and(|value| value == "1");
     let word = if required { "REFUSED BY THE SYSTEM" } else { "SKIPPED" };
     say(&format!("{word}: {what}: {}", why.trim().lines().next().unwrap_or("no reason given")));
-}
-
-/// Past the harness's capturing.
-fn say(line: &str) {
-    writeln!(std::io::stderr(), "{line}").expect("it is open");
 }

@@ -6,6 +6,8 @@ use crate::sys::inject;
 #[test]
 fn a_pack_has_memory_only_where_it_is_populated_and_that_is_traps() {
     alone("pack::tests::life::a_pack_has_memory_only_where_it_is_populated_and_that_is_traps", || {
+        let is_one = probe::neighbours_are_one_mapping();
+        probe::shown(is_one, Hidden::OneMapping, "a pack is one mapping, however many steps it was made in");
         for kind in KINDS.into_iter().flat_map(|kind| [kind, Kind { huge: true, ..kind }]) {
             let mut made = Made::new(&kind, 1);
             for to in [page_size(), STEP, STEP, 3 * STEP, STEP, PACK_BYTES / 2, PACK_BYTES] {
@@ -14,7 +16,7 @@ fn a_pack_has_memory_only_where_it_is_populated_and_that_is_traps() {
                 let populated = made.pack().populated();
                 assert_eq!(populated, before.max(to), "{kind:?}");
                 assert!(made.is_all_traps(0..populated));
-                assert_eq!(made.memory(), populated, "{kind:?}");
+                assert_eq!(made.memory().unwrap_or(populated), populated, "{kind:?}");
 
                 let mappings = mappings();
                 let at = |address| mappings.iter().find(|mapping| mapping.range.contains(&address)).unwrap();
@@ -22,7 +24,7 @@ fn a_pack_has_memory_only_where_it_is_populated_and_that_is_traps() {
                 let first = at(place);
                 assert!(first.permissions.starts_with("r-x"), "{first:?}");
                 // One mapping, however many steps it was made in.
-                assert_eq!(first.range, place..place + populated, "{kind:?}");
+                assert!(first.range == (place..place + populated) || !is_one, "{kind:?}: {first:?}");
                 assert!(at(place + populated).permissions.starts_with("---"));
                 assert_nothing_is_writable_and_executable("populated");
             }
@@ -136,7 +138,10 @@ fn a_child_has_no_writable_view() {
             unsafe { libc::mincore(ptr::without_provenance_mut(page), 1, &mut resident) == 0 }
         };
         assert!(is_mapped());
-        assert!(in_fork(|| !is_mapped()));
+        let shown = probe::children_do_not_inherit_everything();
+        if probe::shown(shown, Hidden::DontFork, "a child has no writable view of a pack") {
+            assert!(in_fork(|| !is_mapped()));
+        }
     });
 }
 
@@ -166,12 +171,12 @@ fn where_memory_may_not_become_executable_all_of_a_pack_is_populated_at_birth() 
             let refuse = libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong;
             // SAFETY: integers; it restricts this process, which is here for nothing else.
             if unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, 0, 0, 0) } != 0 {
-                return skip("memory-deny-write-execute", "no PR_SET_MDWE here (Linux 6.3)");
+                return hidden(Hidden::DenyWriteExecute, "packs under PR_SET_MDWE");
             }
             for (kind, grown) in KINDS.iter().zip(&grown) {
                 let made = Made::new(kind, STEP);
                 assert_eq!(made.pack().populated(), PACK_BYTES, "{kind:?}");
-                assert_eq!(made.memory(), PACK_BYTES);
+                assert_eq!(made.memory(), Some(PACK_BYTES));
                 assert!(made.is_all_traps(0..PACK_BYTES));
                 assert_eq!(made.run(0, 6), 6);
 

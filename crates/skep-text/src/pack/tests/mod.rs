@@ -7,12 +7,16 @@ mod roads;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::process::Command;
 use std::ptr;
+use std::sync::OnceLock;
+
+use skep_testkit::{Hidden, hidden};
 
 use super::*;
 use crate::PACK_BYTES;
 use crate::range::Reservation;
+pub(super) use crate::tests::arch::returns;
+use crate::tests::probe;
 
 pub(super) const STEP: usize = 16 << 10;
 pub(super) const KINDS: [Kind; 3] =
@@ -44,16 +48,23 @@ impl Made {
         self.reservation.slots().start
     }
 
-    /// Bytes of memory that the system gave the pack, by its own account.
-    pub(super) fn memory(&self) -> usize {
+    /// Bytes of memory that the system gave the pack, by its own account. `None` where it does not tell.
+    pub(super) fn memory(&self) -> Option<usize> {
         match &self.file {
             // stat(2): blocks of 512 bytes.
-            Some(file) => rustix::fs::fstat(file).unwrap().st_blocks as usize * 512,
-            None => mappings()
-                .iter()
-                .filter(|m| self.pack().executable.contains(&m.range.start))
-                .map(|m| m.rss)
-                .sum(),
+            Some(file) => Some(rustix::fs::fstat(file).unwrap().st_blocks as usize * 512),
+            None => {
+                static IS_TOLD: OnceLock<bool> = OnceLock::new();
+                let is_told = || {
+                    let told = probe::resident_memory_is_told();
+                    probe::shown(told, Hidden::ResidentMemory, "anonymous memory comes and goes in steps")
+                };
+                let resident = |mappings: Vec<Mapping>| {
+                    let ours = |mapping: &&Mapping| self.pack().executable.contains(&mapping.range.start);
+                    mappings.iter().filter(ours).map(|mapping| mapping.rss).sum()
+                };
+                IS_TOLD.get_or_init(is_told).then(|| resident(mappings()))
+            }
         }
     }
 
@@ -81,17 +92,6 @@ impl Made {
             arch::publish([arch::View { clean, executable, len: code.len() }].into_iter());
         }
         call(address)
-    }
-}
-
-/// A function that returns `value`.
-pub(super) fn returns(value: u32) -> Vec<u8> {
-    if cfg!(target_arch = "x86_64") {
-        [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat() // mov eax, value; ret
-    } else {
-        // movz w0, #low; movk w0, #high, lsl #16; ret
-        let words = [0x5280_0000 | (value & 0xffff) << 5, 0x72a0_0000 | (value >> 16) << 5, 0xd65f_03c0];
-        words.map(u32::to_le_bytes).concat()
     }
 }
 
@@ -145,20 +145,15 @@ pub(super) fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return test();
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = skep_testkit::itself();
     command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
-    for line in err.lines().filter(|line| line.starts_with("SKIPPED") || line.starts_with("MEASURED")) {
-        eprintln!("{line}");
+    let matters = |line: &&str| ["SKIPPED", "HIDDEN", "MEASURED"].iter().any(|word| line.starts_with(word));
+    for line in err.lines().filter(matters) {
+        skep_testkit::say(line);
     }
-}
-
-/// Says that a test cannot be made here.
-pub(super) fn skip(what: &str, why: &str) {
-    assert!(std::env::var_os("SKEP_REQUIRE_ALL").is_none_or(|all| all != "1"), "{what}: {why}");
-    eprintln!("SKIPPED: {what}: {why}");
 }
 
 /// Runs `child` in a forked child; whether it said yes.

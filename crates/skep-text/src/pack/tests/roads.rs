@@ -50,6 +50,10 @@ fn the_executable_view_of_a_file_cannot_be_made_writable_or_written_past_its_pro
                 assert!(made.is_all_traps(0..STEP));
 
                 // mremap(2) with an old size of 0 makes a second mapping of a shared one. It has no more rights.
+                let shown = probe::mappings_can_be_doubled();
+                if !probe::shown(shown, Hidden::DoubledMappings, "a second mapping has no more rights") {
+                    continue;
+                }
                 // SAFETY: a new mapping at an address of the kernel's choice.
                 let copy = unsafe { mremap(at, 0, STEP, MremapFlags::MAYMOVE) }.unwrap();
                 assert_eq!(make_writable(copy, STEP), Err(Errno::ACCESS));
@@ -105,7 +109,7 @@ fn a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized() {
             made.pack().populate(PACK_BYTES).unwrap();
             made.run(0, 1);
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            assert_eq!(count(&maps), 1, "{maps}");
+            assert!(count(&maps) == 1 || !probe::neighbours_are_one_mapping(), "{maps}");
             assert!(!writable(&maps), "{maps}");
 
             let Memory::File(file) = &made.pack().memory else { panic!("a hardened pack has a file") };
@@ -148,7 +152,7 @@ fn a_permanent_pack_cannot_be_unmapped_moved_or_protected_differently() {
             assert!(!made.pack().is_sealed(), "it is still growing");
             made.pack().populate(PACK_BYTES).unwrap();
             if !made.pack().is_sealed() {
-                return skip("sealed mappings", "no mseal here (Linux 6.10)");
+                return hidden(Hidden::SealedMappings, "a permanent pack is sealed");
             }
             let mut views = vec![made.pack().executable().clone()];
             if let Memory::Aliased(alias) = &made.pack().memory {

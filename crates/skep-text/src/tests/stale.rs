@@ -1,0 +1,206 @@
+//! Cache maintenance is needed, and done by the right address: with it new code runs, without it old code does.
+//!
+//! Three times code takes the place of something that ran there: of a trap in memory that held no code before, of
+//! another text, of a branch that is poked. Each is made as it should be, and must be seen; and with the instruction
+//! caches left alone, or invalidated by the writable view's addresses, and then the old code must run on: a test of the
+//! maintenance that would pass without it is no test.
+//!
+//! The trap runs before fresh code is placed, as after a stray jump: what nobody ever ran is in no instruction cache but
+//! by a CPU's own guess, and an emulator (QEMU translates code when it is run first) makes none. For reused memory the
+//! fault begins when the older text is dropped, because filling its place with traps invalidates it, too.
+//!
+//! QEMU's emulation of user programs shows stale code since version 10 at the latest: what it has translated from a
+//! mapping that cannot be written it keeps until IC IVAU. A machine may show it, every time or now and then, so several
+//! tries are made. One that never does (CTR_EL0.DIC, or an older emulator) is found out by storing code twice in memory
+//! that has nothing to do with the crate.
+
+use std::ffi::c_void;
+
+use libc::{c_int, siginfo_t};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use skep_testkit::skip;
+
+use super::arch::{CACHES_ARE_COHERENT, TRAPPED, return_from_trap};
+use super::*;
+use crate::arch::broken::{self, Fault};
+use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, CHUNK_BYTES};
+
+const TRIES: u32 = 20;
+
+/// What ran: the code that was placed last, or what was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ran {
+    New,
+    Old,
+}
+
+/// What ran, of two functions that return other values.
+fn ran(value: u32, old: u32, new: u32) -> Ran {
+    match value {
+        _ if value == new => Ran::New,
+        _ if value == old => Ran::Old,
+        _ => panic!("{value} is neither the old {old} nor the new {new}"),
+    }
+}
+
+/// Replaces something that ran, with the fault if there is one, and runs it again. Leaves its texts behind, so that the
+/// next try finds another place.
+type Scenario = fn(&Arena, Option<Fault>, &mut Vec<Text>) -> Ran;
+
+fn fresh_code(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) -> Ran {
+    let mut draft = arena.draft(CHUNK_BYTES).unwrap();
+    let code = returns(1);
+    draft.bytes_mut()[..code.len()].copy_from_slice(&code);
+    assert_eq!(call_at(draft.address()), TRAPPED, "there is no code before it is finalized");
+    let _wrong = fault.map(broken::begin);
+    texts.push(draft.finalize().unwrap());
+    ran(call(&texts[texts.len() - 1]), TRAPPED, 1)
+}
+
+fn code_in_reused_memory(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) -> Ran {
+    let older = place(arena, 1, CHUNK_BYTES).unwrap();
+    let address = older.address();
+    assert_eq!(call(&older), 1);
+    let _wrong = fault.map(broken::begin);
+    drop(older);
+    arena.flush().unwrap();
+    texts.push(place(arena, 2, CHUNK_BYTES).unwrap());
+    assert_eq!(texts[texts.len() - 1].address(), address, "the place is used again");
+    ran(call_at(address), 1, 2)
+}
+
+fn a_poked_branch(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) -> Ran {
+    let [one, two] = [1, 2].map(|value| place(arena, value, CHUNK_BYTES).unwrap());
+    let mut draft = arena.draft(BRANCH_OFFSET + BRANCH_BYTES).unwrap();
+    let branch = Branch::To(one.address()).encode(draft.address() + BRANCH_OFFSET).unwrap();
+    draft.bytes_mut()[BRANCH_OFFSET..].copy_from_slice(&branch);
+    let text = draft.finalize().unwrap();
+    let entry = text.address() + BRANCH_OFFSET;
+    assert_eq!(call_at(entry), 1);
+    let wrong = fault.map(broken::begin);
+    let mut pokes = arena.pokes().unwrap();
+    // SAFETY: a patchable branch, and a function of the same type.
+    unsafe { pokes.branch(&text, BRANCH_OFFSET, Branch::To(two.address())) }.unwrap();
+    pokes.finish().unwrap();
+    drop(wrong);
+    let value = call_at(entry);
+    texts.extend([one, two, text]);
+    ran(value, 1, 2)
+}
+
+fn tries(backing: Backing, scenario: Scenario, fault: Option<Fault>) -> Vec<Ran> {
+    let arena = Arena::new(keeperless(backing)).unwrap();
+    let mut texts = Vec::new();
+    (0..TRIES).map(|_| scenario(&arena, fault, &mut texts)).collect()
+}
+
+fn new_code_runs(name: &str, scenario: Scenario) {
+    alone(name, || {
+        return_from_traps();
+        for backing in BACKINGS {
+            assert_eq!(tries(backing, scenario, None), [Ran::New; TRIES as usize], "{backing}");
+        }
+    });
+}
+
+fn old_code_runs_without(name: &str, scenario: Scenario) {
+    alone(name, || {
+        return_from_traps();
+        let shown = old_code_can_run();
+        if !shown && !CACHES_ARE_COHERENT {
+            return skip(name, "this machine never runs old code (CTR_EL0.DIC, or QEMU before version 10)");
+        }
+        for backing in BACKINGS {
+            let mut faults = vec![Fault::NothingIsInvalidated];
+            // The others have no alias.
+            faults.extend((backing == Backing::Memfd).then_some(Fault::TheAliasIsInvalidated));
+            for fault in faults {
+                let seen = tries(backing, scenario, Some(fault));
+                assert_eq!(seen.contains(&Ran::Old), shown, "{backing}, {fault:?}: {seen:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn fresh_code_is_what_runs_and_not_the_trap_that_ran_before() {
+    let name = "tests::stale::fresh_code_is_what_runs_and_not_the_trap_that_ran_before";
+    new_code_runs(name, fresh_code);
+}
+
+#[test]
+fn without_invalidation_by_the_executable_address_the_trap_runs_instead_of_fresh_code() {
+    let name =
+        "tests::stale::without_invalidation_by_the_executable_address_the_trap_runs_instead_of_fresh_code";
+    old_code_runs_without(name, fresh_code);
+}
+
+#[test]
+fn code_in_reused_memory_is_what_runs_and_not_the_text_that_was_there() {
+    let name = "tests::stale::code_in_reused_memory_is_what_runs_and_not_the_text_that_was_there";
+    new_code_runs(name, code_in_reused_memory);
+}
+
+#[test]
+fn without_invalidation_by_the_executable_address_the_older_text_runs_in_reused_memory() {
+    let name =
+        "tests::stale::without_invalidation_by_the_executable_address_the_older_text_runs_in_reused_memory";
+    old_code_runs_without(name, code_in_reused_memory);
+}
+
+#[test]
+fn a_poked_branch_goes_to_its_new_target_and_not_to_the_old_one() {
+    new_code_runs(
+        "tests::stale::a_poked_branch_goes_to_its_new_target_and_not_to_the_old_one",
+        a_poked_branch,
+    );
+}
+
+#[test]
+fn without_invalidation_by_the_executable_address_a_poked_branch_goes_to_its_old_target() {
+    let name =
+        "tests::stale::without_invalidation_by_the_executable_address_a_poked_branch_goes_to_its_old_target";
+    old_code_runs_without(name, a_poked_branch);
+}
+
+/// Has a trap that is called return [`TRAPPED`], for the rest of the process.
+fn return_from_traps() {
+    extern "C" fn handler(_signal: c_int, _info: *mut siginfo_t, context: *mut c_void) {
+        // SAFETY: the tests reach traps by calls.
+        unsafe { return_from_trap(context) };
+    }
+    // SAFETY: a valid action, in a process that is here for nothing else.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut()), 0);
+    }
+}
+
+/// Whether old code ever runs on this machine where nobody invalidates it.
+fn old_code_can_run() -> bool {
+    let len = rustix::param::page_size();
+    let file = memfd_create(c"skep-text-probe", MemfdFlags::NOEXEC_SEAL).unwrap();
+    ftruncate(&file, len as u64).unwrap();
+    let map = |protection| {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, &file, 0) }.unwrap()
+    };
+    let writable = map(ProtFlags::READ | ProtFlags::WRITE);
+    let executable = map(ProtFlags::READ | ProtFlags::EXEC);
+    let mut old = false;
+    for value in 0..TRIES {
+        let code = returns(value);
+        // SAFETY: our own mapping, which nobody else uses.
+        unsafe { ptr::copy_nonoverlapping(code.as_ptr(), writable.cast::<u8>(), code.len()) };
+        old |= call_at(executable.expose_provenance()) != value;
+    }
+    // SAFETY: as above.
+    unsafe {
+        munmap(writable, len).unwrap();
+        munmap(executable, len).unwrap();
+    }
+    old
+}

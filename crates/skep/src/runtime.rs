@@ -138,15 +138,16 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How code memory is made: its backing, huge pages, visibility for profilers and debuggers. Read sections and
-    /// place (near the helpers) are the runtime's own. Replaces what [`RuntimeBuilder::code_memory`] said before.
+    /// How code memory is made: its backing, huge pages, visibility for profilers and debuggers. Read sections,
+    /// place (near the helpers) and landing pads ([`RuntimeBuilder::compile`]) are the runtime's own. Replaces what [`RuntimeBuilder::code_memory`] said before.
     #[must_use]
     pub fn code(mut self, config: skep_text::Config) -> Self {
         self.code = config;
         self
     }
 
-    /// How programs are compiled: hardening that costs a little time. Default: none.
+    /// How programs are compiled: hardening that costs a little time. Default: none. With landing pads, code memory is
+    /// mapped so that processors which can check for them do.
     ///
     /// ```
     /// let mut options = skep::jit::Options::default();
@@ -212,9 +213,11 @@ impl RuntimeBuilder {
         // Helpers are reached by a short call where code and helpers are near each other.
         let near = helpers::PROVIDED[0].1 as usize;
         let domain = Domain::new(self.cpus)?;
+        // Pads without a check would be of no use, and a check without pads would stop every program.
+        let code = self.code.landing_pads(self.jit.landing_pads);
         Ok(Runtime {
             shared: Arc::new(Shared {
-                arena: Arena::new(self.code.near(near).domain(domain.clone()))?,
+                arena: Arena::new(code.near(near).domain(domain.clone()))?,
                 jit: self.jit,
                 domain,
                 map_memory: self.map_memory,

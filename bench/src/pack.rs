@@ -15,7 +15,7 @@ mod programs;
 mod targets;
 
 use crate::itlb::{self, Model};
-use calls::{FOOTPRINT_PAGES, Footprint, Order, Runner, STEPS};
+use calls::{FOOTPRINT_PAGES, Footprint, Order, QUICK_FOOTPRINT_PAGES, Runner, STEPS};
 use counters::Counter;
 use layout::Layout;
 use programs::Code;
@@ -130,7 +130,8 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     progress("the model of instruction TLBs");
     let model = itlb::model(options.quick);
     progress("compiling");
-    let footprint = Footprint::new()?;
+    let pages = if options.quick { QUICK_FOOTPRINT_PAGES } else { FOOTPRINT_PAGES };
+    let footprint = Footprint::new(pages)?;
     let counters = Counters { all: Counter::itlb_misses(), first_level: Counter::second_level_hits() };
     let counts: Vec<usize> = COUNTS.into_iter().filter(|&count| !options.quick || count < 500).collect();
     let mut rows = Vec::new();
@@ -151,7 +152,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         cpu: crate::exec::cpu(),
         rounds: options.rounds,
         placements: options.placements,
-        footprint: FootprintShape { pages: FOOTPRINT_PAGES, steps: STEPS },
+        footprint: FootprintShape { pages, steps: STEPS },
         targets: targets::targets(&rows, &model),
         rows,
         counters: counters.all.is_ok().then_some(Counter::EVENT),

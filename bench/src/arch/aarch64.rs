@@ -2,6 +2,7 @@
 
 use solana_sbpf::elf::Executable;
 use solana_sbpf::vm::ContextObject;
+use std::arch::asm;
 
 /// One instruction that does nothing.
 pub(crate) const NOP: &[u8] = &[0x1f, 0x20, 0x03, 0xd5];
@@ -25,6 +26,32 @@ pub(crate) fn mixtures() -> Vec<usize> {
 pub(crate) fn returns(value: u32) -> Vec<u8> {
     let movz = 0x5280_0000 | (value & 0xffff) << 5;
     [movz.to_le_bytes(), 0xd65f_03c0_u32.to_le_bytes()].concat()
+}
+
+/// Makes this thread execute what was written there, and nothing older: the sequence of the manual for code that is
+/// written, "Coherency between instruction and data caches".
+///
+/// # Safety
+///
+/// The memory is mapped, readable and executable.
+pub(crate) unsafe fn synchronize(start: usize, len: usize) {
+    let ctr: usize;
+    // SAFETY: reads CTR_EL0, the caches' geometry, which Linux lets programs do.
+    unsafe { asm!("mrs {}, ctr_el0", out(reg) ctr, options(nomem, nostack, preserves_flags)) };
+    // Log2 of the words in a line: DminLine, bits 16 to 19, and IminLine, bits 0 to 3.
+    let lines = |log: usize| (start & !((4 << log) - 1)..start + len).step_by(4 << log);
+    for address in lines(ctr >> 16 & 15) {
+        // SAFETY: cleans a line of memory that the caller says is mapped.
+        unsafe { asm!("dc cvau, {}", in(reg) address, options(nostack, preserves_flags)) };
+    }
+    // SAFETY: a barrier.
+    unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
+    for address in lines(ctr & 15) {
+        // SAFETY: forgets a line of instructions, of the same memory.
+        unsafe { asm!("ic ivau, {}", in(reg) address, options(nostack, preserves_flags)) };
+    }
+    // SAFETY: barriers.
+    unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
 /// `solana-sbpf` leaves out its JIT on this architecture.

@@ -26,6 +26,13 @@ pub(crate) fn returns(value: u32) -> Vec<u8> {
     code
 }
 
+/// Makes this thread execute what was written there, and nothing older: here every jump does.
+///
+/// # Safety
+///
+/// The memory is mapped, readable and executable.
+pub(crate) unsafe fn synchronize(_start: usize, _len: usize) {}
+
 /// Compiles for this processor with the JIT of `solana-sbpf`.
 pub(crate) fn compile_by_sbpf(executable: &Executable<impl ContextObject>) -> Result<(), String> {
     executable.jit_compile().map_err(|error| error.to_string())

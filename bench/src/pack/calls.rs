@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 /// Functions of the footprint, each on a page of its own: twice as many as the second level of Zen's instruction TLB
 /// has entries. With just as many, whether they fit would be a matter of luck with their physical addresses.
 pub(crate) const FOOTPRINT_PAGES: usize = 1024;
+/// The same for a look whether it works: an emulator needs a second or two to list a thousand mappings.
+pub(crate) const QUICK_FOOTPRINT_PAGES: usize = 128;
 /// How many of them are called between two programs.
 pub(crate) const STEPS: usize = 4;
 /// Calls in a turn, at least.
@@ -74,8 +76,8 @@ impl Footprint {
     /// # Errors
     ///
     /// What the system or the runtime refuses.
-    pub(crate) fn new() -> Result<Self, String> {
-        let codes = programs::compile(FOOTPRINT_PAGES, 100)?;
+    pub(crate) fn new(pages: usize) -> Result<Self, String> {
+        let codes = programs::compile(pages, 100)?;
         let functions = layout::place(&codes, Layout::Coloured, 0)?;
         let empty = layout::place(&[programs::empty()?], Layout::Page, 0)?;
         let mut random = Random(1024);

@@ -10,10 +10,11 @@
 //! something outside its own bytes. Each is run once where it was placed and its result compared.
 
 use super::programs::{Code, buffer};
+use crate::arch;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use skep_text::{Arena, Config, PACK_BYTES, Text};
 use std::ffi::c_void;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{ptr, thread};
 
 const PAGE: usize = 4096;
@@ -132,20 +133,19 @@ fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String>
 /// Makes huge pages of all packs; why not, where they are none. The kernel refuses for a moment whose pages it is moving
 /// or has not taken in yet, so it is asked more than once.
 fn promoted(arena: &Arena) -> Option<String> {
-    let mut refused = None;
-    for _ in 0..20 {
+    let until = Instant::now() + Duration::from_millis(120);
+    loop {
         let result = arena.promote();
         let occupancy = arena.occupancy();
         if occupancy.huge_bytes.is_some_and(|huge| huge >= occupancy.packs as u64 * PACK_BYTES as u64) {
             return None;
         }
-        refused = match result {
-            Err(error) => Some(error.to_string()),
-            Ok(_) => Some(occupancy.huge_refused.unwrap_or_else(|| "the kernel maps small pages".to_owned())),
-        };
+        if Instant::now() >= until {
+            let why = || occupancy.huge_refused.unwrap_or_else(|| "the kernel maps small pages".to_owned());
+            return Some(result.map_or_else(|error| error.to_string(), |_| why()));
+        }
         thread::sleep(Duration::from_millis(5));
     }
-    refused
 }
 
 fn install(arena: &Arena, code: &[u8]) -> Result<Text, String> {
@@ -174,6 +174,8 @@ impl Pages {
             mprotect(base, PAGE, MprotectFlags::READ | MprotectFlags::EXEC)
         }
         .map_err(|error| said("mprotect", error))?;
+        // SAFETY: the page was made executable just now.
+        unsafe { arch::synchronize(base as usize, PAGE) };
         Ok(page)
     }
 }

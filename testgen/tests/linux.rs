@@ -6,13 +6,13 @@
 
 mod common;
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::bpf::{KernelProgram, Rejected};
-use common::{Lab, first_seed, is_emulated, verified};
+use common::{Lab, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, structured};
+use skep_testkit::Hidden;
 
 /// Programs loaded in a run of this test, at most.
 const LOADS: u64 = 40;
@@ -31,13 +31,7 @@ fn interpreter_and_jit_agree_with_the_running_kernel() {
         compare_with_the_kernel();
         return;
     }
-    if is_emulated() {
-        // Past the harness, as below.
-        let _ = writeln!(std::io::stderr(), "HIDDEN BY EMULATION: comparison with the kernel: bpf(2)");
-        return;
-    }
-    let this = std::env::current_exe().expect("the test's own path");
-    let mut child = Command::new(this)
+    let mut child = skep_testkit::itself()
         .args(["interpreter_and_jit_agree_with_the_running_kernel", "--exact", "--nocapture"])
         .env(CHILD, "1")
         .stdin(Stdio::null())
@@ -55,11 +49,12 @@ fn interpreter_and_jit_agree_with_the_running_kernel() {
         std::thread::sleep(Duration::from_millis(50));
     };
     if status.code() == Some(REFUSED) {
-        // Past the harness, which keeps what passing tests print to itself.
-        let _ = writeln!(
-            std::io::stderr(),
-            "\nSKIPPED: NOT COMPARED WITH THE KERNEL. bpf(2) is refused here; run as root to compare.\n"
-        );
+        let what = "comparison with the kernel";
+        if skep_testkit::is_emulated() {
+            skep_testkit::hidden(Hidden::KernelPrograms, what);
+        } else {
+            skep_testkit::skip(what, "bpf(2) is refused here; run as root to compare");
+        }
         return;
     }
     assert!(status.success(), "the child that compares with the kernel failed: {status}");

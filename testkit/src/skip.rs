@@ -31,6 +31,8 @@ pub enum Hidden {
     AddressSpaceLimit,
     /// ptrace(2) is not emulated, and a debugger or profiler of the machine would see the emulator's code.
     DebuggersAndProfilers,
+    /// bpf(2) is not emulated.
+    KernelPrograms,
 }
 
 impl fmt::Display for Hidden {
@@ -47,6 +49,7 @@ impl fmt::Display for Hidden {
             Self::SystemCallFilters => "filters of system calls",
             Self::AddressSpaceLimit => "a limit on addresses",
             Self::DebuggersAndProfilers => "debuggers and profilers",
+            Self::KernelPrograms => "the kernel's BPF",
         })
     }
 }

@@ -16,13 +16,8 @@ use skep_verifier::{Config, Refusal, Verified, verify};
 
 /// How many programs a test runs: `SKEP_CASES`, or the usual number where it is not set, which is smaller in an emulator.
 pub(crate) fn cases(usual: u64) -> u64 {
-    let usual = if is_emulated() { usual.div_ceil(4) } else { usual };
+    let usual = if skep_testkit::is_emulated() { usual.div_ceil(4) } else { usual };
     std::env::var("SKEP_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
-
-/// Whether this architecture is emulated, as `SKEP_EMULATED=1` says: everything is slow then.
-pub(crate) fn is_emulated() -> bool {
-    std::env::var_os("SKEP_EMULATED").is_some_and(|value| value == "1")
 }
 
 /// The first seed: `SKEP_SEED`, 1 where it is not set.

@@ -1,6 +1,6 @@
 //! Hosts in C, linked to the shared library and to the archive as README.md says to install them.
 
-use crate::toolchain::{built, compiler, crate_root, executable, root, run, scratch};
+use crate::toolchain::{built, compiler, crate_root, root, run, scratch};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,7 +25,7 @@ fn the_example_of_the_readme_runs() {
     std::fs::write(&source, block("c")).unwrap();
     let program = prefix.join("first");
     run(compiler.arg("-o").arg(&program).arg(source).args(pc(&prefix, &["Cflags", "Libs"])));
-    let mut first = executable(&program);
+    let mut first = skep_testkit::other(&program);
     first.env("LD_LIBRARY_PATH", prefix.join("lib"));
     assert_eq!(run(first.arg(example("firewall")).arg("firewall")), "verdict 2\n");
 
@@ -52,7 +52,7 @@ fn host(test: &str, linked: Linked) -> Option<String> {
         Linked::Archive => compiler.arg(prefix.join("lib/libskep.a")).args(pc(&prefix, &["Libs.private"])),
     };
     run(&mut compiler);
-    let mut host = executable(&program);
+    let mut host = skep_testkit::other(&program);
     if let Linked::Shared = linked {
         host.env("LD_LIBRARY_PATH", prefix.join("lib"));
         // At run time the library is found by the name that says its ABI.

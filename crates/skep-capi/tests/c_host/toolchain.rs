@@ -1,6 +1,5 @@
 //! The C compiler, the library that was built for these tests, and places for what they make.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -17,10 +16,7 @@ pub(crate) fn compiler() -> Option<Command> {
         compiler.args(STRICT);
         return Some(compiler);
     }
-    let required = std::env::var_os("SKEP_REQUIRE_ALL").is_some_and(|value| value == "1");
-    assert!(!required, "no C compiler {name:?}, and SKEP_REQUIRE_ALL=1 forbids skipping");
-    // Past the test harness, which swallows what passing tests print.
-    writeln!(std::io::stderr(), "SKIPPED: the library from C: no compiler {name:?}").expect("it is open");
+    skep_testkit::skip("the library from C", &format!("no compiler {name:?}"));
     None
 }
 
@@ -49,17 +45,6 @@ pub(crate) fn scratch(test: &str) -> PathBuf {
     let _ = std::fs::remove_dir_all(&directory); // absent the first time
     std::fs::create_dir_all(&directory).expect("Cargo's directory can be written");
     directory
-}
-
-/// `program`, started by whatever cargo starts this architecture's executables with.
-pub(crate) fn executable(program: &Path) -> Command {
-    let architecture = std::env::consts::ARCH.to_uppercase();
-    let runner = std::env::var(format!("CARGO_TARGET_{architecture}_UNKNOWN_LINUX_GNU_RUNNER"));
-    let runner = runner.unwrap_or_default();
-    let mut words = runner.split_whitespace().map(Path::new).chain([program]);
-    let mut command = Command::new(words.next().expect("at least the program itself"));
-    command.args(words);
-    command
 }
 
 /// Runs a command that must succeed; what it printed.

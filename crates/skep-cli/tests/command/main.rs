@@ -23,14 +23,10 @@ fn skep(args: &[&str]) -> Said {
     from_output(&command().args(args).output().unwrap())
 }
 
-/// The command at the workspace's root, started by whatever cargo starts this architecture's executables with.
+/// The command at the workspace's root.
 fn command() -> Command {
-    let architecture = std::env::consts::ARCH.to_uppercase();
-    let runner = std::env::var(format!("CARGO_TARGET_{architecture}_UNKNOWN_LINUX_GNU_RUNNER"));
-    let runner = runner.unwrap_or_default();
-    let mut words = runner.split_whitespace().chain([env!("CARGO_BIN_EXE_skep")]);
-    let mut command = Command::new(words.next().expect("at least the command itself"));
-    command.args(words).current_dir(root());
+    let mut command = skep_testkit::other(env!("CARGO_BIN_EXE_skep"));
+    command.current_dir(root());
     command
 }
 

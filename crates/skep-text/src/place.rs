@@ -104,13 +104,17 @@ impl Place {
             0..=PACK_BYTES => Self::take_chunks(shared, len, align),
             _ => Self::take_own(shared, len),
         };
+        /// Where others come and go all the while, a thread must come to an end.
+        const TRIES: usize = 20;
+
+        let mut tries = 1..=TRIES;
         loop {
             let before = shared.lock_state().returned;
             match take() {
                 Err(error @ (Error::Limit { .. } | Error::RangeFull { .. })) => {
                     shared.reclaim_thoroughly();
                     // What came back meanwhile may have been found by others, who gave back what they had.
-                    if shared.lock_state().returned == before {
+                    if shared.lock_state().returned == before || tries.next().is_none() {
                         return Err(error);
                     }
                 }

@@ -137,12 +137,10 @@ fn places_near(near: usize, len: usize, mappings: &[(Range<usize>, String)]) -> 
     let mut below = Vec::new();
     let mut above = Vec::new();
     let mut gap_start = LOWEST;
-    if mappings.is_empty() {
-        return Vec::new();
-    }
-    // Behind the last one there may be room, too.
+    // Behind the last one there may be room, too, but not above a stack.
     let end = (HIGHEST..HIGHEST, String::new());
-    for (index, (mapping, name)) in mappings.iter().chain([&end]).enumerate() {
+    let behind = mappings.last().filter(|(_, name)| name != "[stack]").map(|_| &end);
+    for (index, (mapping, name)) in mappings.iter().chain(behind).enumerate() {
         let mut gap = gap_start..mapping.start;
         gap_start = mapping.end;
         if index > 0 && mappings[index - 1].1 == "[heap]" {

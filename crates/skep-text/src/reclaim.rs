@@ -244,10 +244,12 @@ impl Shared {
     fn free_memory(self: &Arc<Self>, memory: impl IntoIterator<Item = Memory>) {
         let mut own = Vec::new();
         let mut state = self.lock_state();
-        state.returned += 1;
         for memory in memory {
             match memory {
-                Memory::Chunks(block) => state.chunks.free(block),
+                Memory::Chunks(block) => {
+                    state.chunks.free(block);
+                    state.returned += 1;
+                }
                 Memory::Own { slot, pack } => {
                     state.counts.own_mappings -= 1;
                     state.counts.own_bytes -= pack.executable().len();

@@ -164,6 +164,9 @@ fn scaled_addresses_are_those_of_their_instructions_one_by_one() {
         ("r3 = r1\nr3 <<= 3\nr1 = *(u64 *)(r2 + 8)\nr1 += r3\nr0 = r1", 2, 22 + 16),
         ("r3 = r1\nr3 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r3\nr0 = r3\nr0 += r4", 2, 22 + 32),
         ("r1 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r1\nr0 = r4", 2, 22 + 16),
+        // What is loaded goes where the result is returned, but not before the other part was read.
+        ("r3 = r1\nr3 <<= 3\nr0 = *(u64 *)(r2 + 8)\nr0 += r3", 2, 22 + 16),
+        ("r1 <<= 3\nr0 = *(u64 *)(r2 + 8)\nr0 += r1", 2, 22 + 16),
         ("r3 = r1\nr3 <<= 3\nr4 = r2\nr4 += r3\nr0 = *(u64 *)(r4 + 8)", 2, 44),
         ("r1 <<= 3\nr1 += r2\nr0 = *(u64 *)(r1 + 8)\nr4 = *(u64 *)(r1 + 16)\nr0 += r4", 2, 44 + 55),
         ("r3 = r2\nr3 += 8\nr0 = *(u64 *)(r3 + 8)\nr2 = 5\nr4 = *(u64 *)(r3 + 16)\nr0 += r4", 0, 33 + 44),

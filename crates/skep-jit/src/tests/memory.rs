@@ -2,7 +2,7 @@
 
 use skep_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
-use super::Program;
+use super::{Program, run};
 
 /// Displacements around every change of their encoding.
 const OFFSETS: [i16; 13] = [0, 1, -1, 8, 127, 128, -128, -129, 255, 4096, -4096, i16::MAX, i16::MIN];
@@ -173,5 +173,20 @@ fn scaled_addresses_are_those_of_their_instructions_one_by_one() {
     ] {
         let program = Program::new(&format!("{text}\nexit"));
         assert_eq!(program.run(r1, address), expected, "{text}");
+    }
+}
+
+#[test]
+fn pointers_may_go_far_beyond_the_stack_and_come_back() {
+    for distance in [0xfff, 0x1000, 0xff_ffff, 0x100_0001, 0x1234_5678, 0x1fff_ffff] {
+        for distance in [distance, -distance] {
+            let there = format!("r1 = r10\nr1 += {distance}\nr0 = r1\nr0 -= r10\nexit");
+            assert_eq!(run(&there), i64::from(distance) as u64, "{there}");
+            let back = format!(
+                "r6 = 7\n*(u64 *)(r10 - 8) = r6\nr1 = r10\nr1 += {distance}\nr2 = r1\nr2 -= {}\nr0 = *(u64 *)(r2 + 0)\nexit",
+                distance + 8
+            );
+            assert_eq!(run(&back), 7, "{back}");
+        }
     }
 }

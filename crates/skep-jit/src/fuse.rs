@@ -86,13 +86,15 @@ impl<A: Arch> Lowering<'_, A> {
     fn sum_of(&mut self, slot: usize) -> Option<Done> {
         let sum = self.sum(slot)?;
         let behind = slot + sum.slots;
-        self.announce(slot, behind - 1);
         if let Some(load) = sum.load
             && let Insn::Load { size, signed, dst, base, offset } = self.parts.insns[load]
         {
+            // An operation of its own: whatever follows the sum, the other part must survive it.
+            self.announce(slot, load);
             let address = self.address(load, base, offset);
             self.emit.load(size, signed, dst, address);
         }
+        self.announce(slot, behind - 1);
         if let Some(last) = self.last_use(&sum, behind) {
             self.alias = Some(Alias { reg: sum.dst, address: sum.address, last });
         } else if sum.slots > 1 {

@@ -2,7 +2,7 @@
 
 use skep_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
-use super::Program;
+use super::{Program, run};
 
 /// Displacements around every change of their encoding.
 const OFFSETS: [i16; 13] = [0, 1, -1, 8, 127, 128, -128, -129, 255, 4096, -4096, i16::MAX, i16::MIN];
@@ -164,11 +164,29 @@ fn scaled_addresses_are_those_of_their_instructions_one_by_one() {
         ("r3 = r1\nr3 <<= 3\nr1 = *(u64 *)(r2 + 8)\nr1 += r3\nr0 = r1", 2, 22 + 16),
         ("r3 = r1\nr3 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r3\nr0 = r3\nr0 += r4", 2, 22 + 32),
         ("r1 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r1\nr0 = r4", 2, 22 + 16),
+        // What is loaded goes where the result is returned, but not before the other part was read.
+        ("r3 = r1\nr3 <<= 3\nr0 = *(u64 *)(r2 + 8)\nr0 += r3", 2, 22 + 16),
+        ("r1 <<= 3\nr0 = *(u64 *)(r2 + 8)\nr0 += r1", 2, 22 + 16),
         ("r3 = r1\nr3 <<= 3\nr4 = r2\nr4 += r3\nr0 = *(u64 *)(r4 + 8)", 2, 44),
         ("r1 <<= 3\nr1 += r2\nr0 = *(u64 *)(r1 + 8)\nr4 = *(u64 *)(r1 + 16)\nr0 += r4", 2, 44 + 55),
         ("r3 = r2\nr3 += 8\nr0 = *(u64 *)(r3 + 8)\nr2 = 5\nr4 = *(u64 *)(r3 + 16)\nr0 += r4", 0, 33 + 44),
     ] {
         let program = Program::new(&format!("{text}\nexit"));
         assert_eq!(program.run(r1, address), expected, "{text}");
+    }
+}
+
+#[test]
+fn pointers_may_go_far_beyond_the_stack_and_come_back() {
+    for distance in [0xfff, 0x1000, 0xff_ffff, 0x100_0001, 0x1234_5678, 0x1fff_ffff] {
+        for distance in [distance, -distance] {
+            let there = format!("r1 = r10\nr1 += {distance}\nr0 = r1\nr0 -= r10\nexit");
+            assert_eq!(run(&there), i64::from(distance) as u64, "{there}");
+            let back = format!(
+                "r6 = 7\n*(u64 *)(r10 - 8) = r6\nr1 = r10\nr1 += {distance}\nr2 = r1\nr2 -= {}\nr0 = *(u64 *)(r2 + 0)\nexit",
+                distance + 8
+            );
+            assert_eq!(run(&back), 7, "{back}");
+        }
     }
 }

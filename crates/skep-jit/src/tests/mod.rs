@@ -9,6 +9,7 @@ mod lookups;
 mod memory;
 mod random;
 mod refusals;
+mod sequences;
 
 use std::sync::LazyLock;
 

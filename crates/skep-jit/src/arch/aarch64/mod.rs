@@ -34,7 +34,7 @@ use crate::address::{Address, Home};
 use crate::arch::port::{self, Arch};
 use crate::layout::Assembly;
 use crate::operands::Twist;
-use encode::{Constant, Imm12, Mem, Sum, Word};
+use encode::{Constant, Extend, Imm12, Mem, Sum, Word};
 use frame::Frame;
 use regs::{Gpr, RESULT, SCRATCH3};
 
@@ -249,11 +249,17 @@ impl Emitter<'_> {
             self.put(encode::sum_imm(op, width, dst, src, high));
             return self.put(encode::sum_imm(op, width, dst, dst, low));
         }
+        if src == Gpr::SP {
+            // Programs may go far beyond the stack, as long as they access nothing there. The extended register is the
+            // form of an addition that takes `sp`.
+            debug_assert!(size >> 32 == 0);
+            self.constant(regs::SCRATCH, size);
+            return self.put(encode::sum_ext(op, width, dst, src, regs::SCRATCH, Extend::Uxtw, 0));
+        }
         let value = match width {
             Width::W32 => u64::from(value as u32),
             Width::W64 => value as u64,
         };
-        debug_assert!(src != Gpr::SP, "no frame is that large");
         self.constant(regs::SCRATCH, value);
         self.put(encode::sum_reg(Sum::Add, width, dst, src, encode::Shifted::plain(regs::SCRATCH)));
     }

@@ -54,6 +54,7 @@ impl Home {
     }
 
     /// Anywhere.
+    #[cfg(test)]
     pub(crate) fn anywhere() -> Self {
         Self(None)
     }

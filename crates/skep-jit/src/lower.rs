@@ -180,20 +180,18 @@ impl<A: Arch> Lowering<'_, A> {
         if let Some(done) = self.fused(slot) {
             return Ok(done);
         }
-        self.announce(slot, slot);
+        let slots = if matches!(insn, Insn::LoadImm64 { .. }) { 2 } else { 1 };
+        self.announce(slot, slot + slots - 1);
         match insn {
             Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => self.mov(width, dst, src),
             Insn::Alu { width, op, dst, src } => self.alu(slot, op, width, dst, src),
             Insn::Neg { width, dst } => self.emit.neg(width, dst),
             Insn::MovSx { width, from, dst, src } => self.emit.sign_extend(width, from, dst, src),
             Insn::Endian { order, size, dst } => self.endian(order, size, dst),
-            Insn::LoadImm64 { dst, value } => {
-                match self.parts.imm64(slot, value)? {
-                    (value, false) => self.emit.mov_imm(dst, value),
-                    (address, true) => self.emit.mov_address(dst, address),
-                }
-                return Ok(Done::through(2));
-            }
+            Insn::LoadImm64 { dst, value } => match self.parts.imm64(slot, value)? {
+                (value, false) => self.emit.mov_imm(dst, value),
+                (address, true) => self.emit.mov_address(dst, address),
+            },
             Insn::LoadImm64Tail => {
                 return Err(Error::Malformed { slot, what: "the second slot of a load without the first" });
             }
@@ -259,7 +257,7 @@ impl<A: Arch> Lowering<'_, A> {
                 return Err(Error::Unsupported { slot, what: "an instruction that the plan refuses" });
             }
         }
-        Ok(Done::through(1))
+        Ok(Done::through(slots))
     }
 
     /// Tells the emitter what is needed behind the instructions from one slot to another, which are emitted next.

@@ -6,13 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use iced_x86::Mnemonic;
 use skep_abi::{Context, Entry, HelperFn, InlineArray, LINUX, Linkage, MapDef, MapKind, MapLink, RunEnv};
 use skep_elf::Object;
 use skep_isa::Insn;
-use skep_jit::{Compiled, Error, Options, SUPPORTED, compile};
+use skep_jit::{Emitted, Error, Options, SUPPORTED, Target, compile, emit};
 use skep_text::{Arena, Config};
 use skep_verifier::{Unverified, Verified, verify};
+use yaxpeax_arch::{Decoder, U8Reader};
+use yaxpeax_arm::armv8::a64::{InstDecoder, Opcode, Operand};
 
 /// A helper for programs that are only compiled.
 unsafe extern "C" fn none(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
@@ -31,10 +33,6 @@ fn objects(folder: &str) -> Vec<PathBuf> {
         .collect();
     objects.sort();
     objects
-}
-
-fn arena() -> Arena {
-    Arena::new(Config::new().near(none as *const () as usize)).expect("an arena")
 }
 
 /// Its programs, verified for a buffer of that many bytes where they take one.
@@ -72,96 +70,114 @@ fn linkage(program: &Verified) -> Linkage {
     Linkage { maps: maps.collect(), helpers, inline_linux_helpers: true }
 }
 
-/// Compiles it; on machines without a backend, checks that this is said and returns nothing.
-fn compiled(program: &Verified, arena: &Arena) -> Option<Compiled> {
-    match compile(program, &linkage(program), Options::default(), arena) {
-        Err(Error::Architecture(name)) if !SUPPORTED => {
-            assert_eq!(name, std::env::consts::ARCH);
-            None
-        }
-        result => Some(result.expect("compiles")),
-    }
+/// Its code for the newest processors of a machine, within reach of nothing.
+fn emitted(program: &Verified, target: Target) -> Emitted {
+    let home = 0x7f12_0000_0000..0x7f12_0800_0000;
+    emit(program, &linkage(program), Options::default(), target, home).expect("compiles")
+}
+
+/// Every example and benchmark.
+fn everything() -> impl Iterator<Item = Verified> {
+    let paths = objects("examples").into_iter().chain(objects("bench/programs"));
+    paths.flat_map(|path| verified(&path, 4096))
 }
 
 fn slots(program: &Verified) -> usize {
     program.insns().iter().filter(|insn| **insn != Insn::LoadImm64Tail).count()
 }
 
-#[test]
-#[ignore = "prints"]
-fn show_counts() {
-    for target in skep_jit::Target::ALL {
-        let (mut native, mut insns, mut bytes) = (0, 0, 0);
-        for path in objects("bench/programs") {
-            for program in verified(&path, 4096) {
-                let e = skep_jit::emit(
-                    &program,
-                    &linkage(&program),
-                    Options::default(),
-                    target,
-                    0x7f12_0000_0000..0x7f12_0800_0000,
-                )
-                .unwrap();
-                native += e.instructions as usize;
-                bytes += e.bytes.len();
-                insns += slots(&program);
-                println!(
-                    "{:24} {:5} {:5} {:.2}",
-                    program.name(),
-                    slots(&program),
-                    e.instructions,
-                    e.instructions as f64 / slots(&program) as f64
-                );
+/// Where each instruction begins as a foreign disassembler reads the code, and whether it is padding; the end last.
+fn starts(program: &Verified, target: Target, code: &[u8]) -> Vec<(u32, bool)> {
+    let mut starts = Vec::new();
+    match target {
+        Target::X86_64 => {
+            for insn in &mut iced_x86::Decoder::with_ip(64, code, 0, iced_x86::DecoderOptions::NONE) {
+                assert_ne!(insn.mnemonic(), Mnemonic::INVALID, "{} at {:#x}", program.name(), insn.ip());
+                starts.push((insn.ip() as u32, insn.mnemonic() == Mnemonic::Nop));
             }
         }
-        println!(
-            "{}: {native} for {insns}: {:.3}, {:.2} bytes",
-            target.name(),
-            native as f64 / insns as f64,
-            bytes as f64 / insns as f64
-        );
+        _ => {
+            for (at, word) in (0..).step_by(4).zip(code.chunks(4)) {
+                let insn = InstDecoder::default().decode(&mut U8Reader::new(word));
+                let insn = insn.unwrap_or_else(|error| panic!("{} at {at:#x}: {error}", program.name()));
+                let is_padding = insn.opcode == Opcode::HINT
+                    && insn.operands[..2] == [Operand::ControlReg(0), Operand::Immediate(0)];
+                starts.push((at, is_padding));
+            }
+        }
     }
+    starts.push((code.len() as u32, true));
+    starts
 }
 
-fn code(compiled: &Compiled) -> &[u8] {
-    // SAFETY: the text lives as long as the program, and nobody writes it.
-    unsafe { std::slice::from_raw_parts(compiled.text().as_ptr(), compiled.code_bytes()) }
+/// Expects code that decodes, whose instructions are counted, and whose slots begin with one; how much is padding.
+fn check(program: &Verified, target: Target, code: &Emitted) -> usize {
+    let starts = starts(program, target, &code.bytes);
+    let counted = starts.iter().filter(|(_, is_padding)| !is_padding).count();
+    assert_eq!(code.instructions as usize, counted, "{} for {}", program.name(), target.name());
+    for offset in &code.offsets {
+        let found = starts.binary_search_by_key(offset, |(start, _)| *start);
+        assert!(found.is_ok(), "{} for {}: {offset:#x}", program.name(), target.name());
+    }
+    starts.len() - 1 - counted
 }
 
 #[test]
 fn every_example_and_benchmark_compiles_to_code_that_decodes() {
-    let arena = arena();
-    for path in objects("examples").into_iter().chain(objects("bench/programs")) {
-        for program in verified(&path, 4096) {
-            let Some(compiled) = compiled(&program, &arena) else { continue };
-            let mut starts = Vec::new();
-            for insn in &mut Decoder::with_ip(64, code(&compiled), 0, DecoderOptions::NONE) {
-                assert_ne!(insn.mnemonic(), Mnemonic::INVALID, "{} at {:#x}", program.name(), insn.ip());
-                starts.push(insn.ip() as u32);
-            }
-            starts.push(compiled.code_bytes() as u32);
-            for offset in compiled.offsets() {
-                assert!(starts.binary_search(offset).is_ok(), "{}: {offset:#x}", program.name());
-            }
-        }
+    for target in Target::ALL {
+        let padding: usize =
+            everything().map(|program| check(&program, target, &emitted(&program, target))).sum();
+        assert!(padding > 0, "no program for {} had padding", target.name());
     }
 }
 
 #[test]
-fn code_takes_at_most_five_bytes_an_instruction() {
-    let arena = arena();
-    let (mut bytes, mut insns) = (0, 0);
-    for path in objects("examples").into_iter().chain(objects("bench/programs")) {
-        for program in verified(&path, 4096) {
-            let Some(compiled) = compiled(&program, &arena) else { continue };
-            bytes += compiled.code_bytes();
-            insns += slots(&program);
-            if std::env::var_os("SKEP_SHOW_SIZES").is_some() {
-                let (bytes, insns) = (compiled.code_bytes(), slots(&program));
-                println!("{:24} {insns:5} {bytes:5} {:.2}", program.name(), bytes as f64 / insns as f64);
+fn what_is_compiled_to_run_decodes_too() {
+    let arena = Arena::new(Config::new().near(none as *const () as usize)).expect("an arena");
+    for program in everything() {
+        match (compile(&program, &linkage(&program), Options::default(), &arena), Target::host()) {
+            (Err(Error::Architecture(name)), None) if !SUPPORTED => assert_eq!(name, std::env::consts::ARCH),
+            (Ok(compiled), Some(host)) => {
+                // SAFETY: the text lives as long as the program, and nobody writes it.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts(compiled.text().as_ptr(), compiled.code_bytes()) };
+                let (offsets, instructions) = (compiled.offsets().into(), compiled.instructions());
+                check(&program, host, &Emitted { bytes: bytes.into(), offsets, instructions });
             }
+            (result, host) => panic!("{}: {result:?} on {host:?}", program.name()),
         }
     }
-    println!("{bytes} bytes for {insns} instructions: {:.2}", bytes as f64 / insns as f64);
+}
+
+/// Bytes and native instructions of all programs, and BPF instructions.
+fn sizes(target: Target, programs: impl Iterator<Item = Verified>) -> (usize, usize, usize) {
+    let show = std::env::var_os("SKEP_SHOW_SIZES").is_some();
+    let mut all = (0, 0, 0);
+    for program in programs {
+        let code = emitted(&program, target);
+        let (bytes, native, insns) = (code.bytes.len(), code.instructions as usize, slots(&program));
+        if show {
+            let each = native as f64 / insns as f64;
+            println!("{:8} {:24} {insns:5} {native:5} {each:.2} {bytes:6}", target.name(), program.name());
+        }
+        all = (all.0 + bytes, all.1 + native, all.2 + insns);
+    }
+    let (bytes, native, insns) = all;
+    println!("{}: {bytes} bytes, {native} instructions for {insns}", target.name());
+    all
+}
+
+#[test]
+fn code_takes_at_most_five_bytes_an_instruction_on_x86_64() {
+    let (bytes, _, insns) = sizes(Target::X86_64, everything());
     assert!(bytes <= 5 * insns, "{bytes} bytes for {insns} instructions");
+}
+
+#[test]
+fn code_takes_at_most_five_instructions_for_four_on_aarch64() {
+    let programs = objects("bench/programs").into_iter().flat_map(|path| verified(&path, 4096));
+    let (bytes, native, insns) = sizes(Target::Aarch64, programs);
+    assert!(4 * native <= 5 * insns, "{native} instructions for {insns}");
+    // Padding is in loops' heads only.
+    assert!(bytes <= 4 * native + native, "{bytes} bytes for {native} instructions");
 }

@@ -3,6 +3,7 @@
 use skep_isa::{Cond, Insn, Operand, Reg, Width};
 
 use super::{Program, run};
+use crate::Compiled;
 use crate::address::Home;
 use crate::arch::{Native, testing};
 use crate::model::{self, EDGES};
@@ -113,6 +114,30 @@ fn branches_that_lengthen_each_other_end_up_long_enough() {
             let steps: u64 = (i % count..count).map(|i| 1 << (i % 8)).sum();
             let expected = if i == count { steps + padding as u64 } else { steps };
             assert_eq!(program.run(i, 0), expected, "padding {padding}, jump {i}");
+        }
+    }
+}
+
+#[test]
+fn conditional_jumps_beyond_what_one_instruction_reaches_arrive() {
+    // Over 32 KiB of short code and a mebibyte of long: in both directions, by flags, by zero and by one bit.
+    for (insn, count) in [("r3 += 1000", 9_000), ("r3 %= 7", 32_000)] {
+        let body = format!("{insn}\n").repeat(count);
+        for (test, taken, other) in
+            [("r1 == 0", 0, 5), ("r1 & 4", 4, 3), ("r1 s< 0", u64::MAX, 1), ("r1 > 100", 101, 100)]
+        {
+            let forward =
+                Program::new(&format!("r0 = 1\nr3 = 0\nif {test} goto out\nr0 = 2\n{body}out: exit"))
+                    .compile();
+            let text = format!(
+                "r0 = 0\nr3 = 0\nnext: r0 += 1\nif r0 == 2 goto out\n{body}if {test} goto next\nout: exit"
+            );
+            let backward = Program::new(&text).compile();
+            for (r1, results) in [(taken, (1, 2)), (other, (2, 1))] {
+                // SAFETY: the programs take a number.
+                let run = |program: &Compiled| unsafe { program.entry().call(r1, 0, std::ptr::null_mut()) };
+                assert_eq!((run(&forward), run(&backward)), results, "if {test} over {count} times {insn}");
+            }
         }
     }
 }

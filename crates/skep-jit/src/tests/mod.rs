@@ -23,13 +23,16 @@ use crate::arch::port::Arch;
 use crate::arch::{Native, testing};
 use crate::lower::lower;
 use crate::plan::Parts;
-use crate::{Compiled, Error, Options, arch, compile_parts};
+use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 
 /// What the processor at hand may offer.
 type Features = <Native as Arch>::Features;
 
+/// Everything that code can do beyond computing.
+pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true };
+
 /// An arena from which the helpers of these tests can be called directly.
-static NEAR: LazyLock<Arena> = LazyLock::new(|| {
+pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {
     let here = crate::compile as *const () as usize;
     Arena::new(Config::new().near(here)).expect("an arena")
 });
@@ -40,6 +43,47 @@ static FAR: LazyLock<Arena> = LazyLock::new(|| {
     let here = crate::compile as *const () as usize;
     Arena::new(Config::new().near(here ^ 0x2000_0000_0000)).expect("an arena")
 });
+
+/// A program of every kind of instruction, to look at.
+pub(super) const MIXED: &str = "
+        r6 = r1
+        r7 = 0x123456789abcdef ll
+        r0 = 0
+        *(u64 *)(r10 - 8) = r6
+    next:
+        r0 += r7
+        r1 = r10
+        r1 += -8
+        r2 = 8
+        call inner
+        w8 = w0
+        r8 %= r7
+        r8 s/= -3
+        lock *(u64 *)(r10 - 8) += r8
+        r8 = atomic_fetch_or((u64 *)(r10 - 8), r8)
+        r9 = (s16)r8
+        r9 <<= r8
+        w9 >>= w0
+        r9 = be64 r9
+        if r9 s> 100 goto next
+        if w0 & 16 goto over
+        goto end
+    over:
+        r0 = bswap16 r0
+        *(u8 *)(r10 - 9) = r6
+        *(u16 *)(r10 - 12) = 7
+    end:
+        exit
+    inner:
+        r0 = *(s8 *)(r1 + 0)
+        r3 = r0
+        r3 /= r2
+        if r3 == 0 goto out
+        r0 = r3
+        exit
+    out:
+        r0 ^= -1
+        exit";
 
 /// A program with what the verifier would say of it.
 #[derive(Clone)]
@@ -84,12 +128,17 @@ impl Program {
         self
     }
 
-    fn helpers(mut self, helpers: &[(u32, HelperFn)]) -> Self {
+    pub(super) fn helpers(mut self, helpers: &[(u32, HelperFn)]) -> Self {
         self.linkage.helpers = helpers.to_vec();
         self
     }
 
-    fn call_fact(mut self, slot: usize, fact: CallFact) -> Self {
+    pub(super) fn linked(mut self, linkage: Linkage) -> Self {
+        self.linkage = linkage;
+        self
+    }
+
+    pub(super) fn call_fact(mut self, slot: usize, fact: CallFact) -> Self {
         self.facts[slot].call = Some(fact);
         self
     }
@@ -102,7 +151,12 @@ impl Program {
         self.compile_with(features, Options::default(), arena)
     }
 
-    fn compile_with(&self, features: Features, options: Options, arena: &Arena) -> Result<Compiled, Error> {
+    pub(super) fn compile_with(
+        &self,
+        features: Features,
+        options: Options,
+        arena: &Arena,
+    ) -> Result<Compiled, Error> {
         compile_parts(self.parts(), features, options, arena, || "test".into())
     }
 
@@ -134,18 +188,32 @@ impl Program {
         let mut features = vec![testing::OLDEST];
         features.extend(Some(arch::detect()).filter(|detected| *detected != features[0]));
         let arenas: [&Arena; 2] = [&NEAR, &FAR];
-        let ways =
-            arenas.into_iter().flat_map(move |arena| features.clone().into_iter().map(move |f| (f, arena)));
-        ways.map(|(features, arena)| self.compile_for(features, arena).expect("compiles"))
+        let plain = Options::default();
+        let ways = arenas
+            .into_iter()
+            .flat_map(move |arena| features.clone().into_iter().map(move |f| (f, plain, arena)))
+            .chain([(arch::detect(), HARDENED, arenas[0])]);
+        ways.map(|(features, options, arena)| self.compile_with(features, options, arena).expect("compiles"))
     }
 
     /// Its code for the newest processor of a machine, and where that of each slot begins.
     pub(super) fn code<A: Arch>(&self, home: &Home, address: u64) -> (Vec<u8>, Vec<u32>) {
-        let layout = lower::<A>(self.parts(), A::NEWEST, Options::default(), home).expect("compiles");
-        let mut code = vec![0; layout.len()];
-        layout.write(address, &mut code).expect("in reach");
-        let offsets = (0..=self.insns.len() as u32).map(|slot| layout.offset(slot)).collect();
-        (code, offsets)
+        let emitted = self.emit::<A>(Options::default(), home, address).expect("compiles");
+        (emitted.bytes, emitted.offsets.into_vec())
+    }
+
+    /// All that can be looked at of its code for the newest processor of a machine.
+    pub(super) fn emit<A: Arch>(
+        &self,
+        options: Options,
+        home: &Home,
+        address: u64,
+    ) -> Result<Emitted, Error> {
+        let layout = lower::<A>(self.parts(), A::NEWEST, options, home)?;
+        let mut bytes = vec![0; layout.len()];
+        layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
+        let offsets = crate::offsets(self.parts(), &layout);
+        Ok(Emitted { bytes, offsets, instructions: layout.instructions() })
     }
 
     /// What can be reached, both ways of every conditional jump.

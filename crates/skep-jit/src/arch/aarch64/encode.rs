@@ -19,7 +19,6 @@
 //!   Unconditional branch (immediate)            l 00 101 ...       control
 //!   Compare and branch, test and branch         s 01 101 tn ...    control
 //!   Load/store exclusive, ordered, CAS          zz 001000 xxx      atomic
-//!   Load register (literal)                     zz 011000 ...      address
 //!   Load/store pair                             zz 10100 mm L      memory
 //!   Load/store (unscaled, pre, post, register)  zz 111000 oo x     memory
 //!   Atomic memory operations                    zz 111000 AR1      atomic
@@ -125,4 +124,4 @@ const fn whole(width: Width) -> Size {
 
 #[cfg(test)]
 #[path = "encode_tests/mod.rs"]
-mod tests;
+pub(super) mod tests;

@@ -6,13 +6,15 @@
 //! instructions.
 //!
 //! A call leaves its result in `x0`, and so must a function, while `r0` is elsewhere ([`regs`]). It stays there
-//! after a call as long as nothing else needs `x0`, and a value that is to be returned is computed there:
+//! after a call until something else needs `x0` or control may go elsewhere, and is moved then if it is still
+//! needed. A value that is to be returned is computed there:
 //!
 //! ```text
+//!                          mov x5, x23                                       mov x5, x23
 //!   call 7                 bl  helper                call 7                  bl  helper
 //!   r6 = r0                mov x19, x0               r1 = 5                  mov x7, x0
-//!   if r0 == 0 goto out    cbz x0, out               r0 &= 1                 mov x0, #5
-//!                                                    exit                    and x0, x7, #1
+//!   if r0 == 0 goto out    cbz x0, out               r0 += r1                mov w0, #5
+//!   ...                                              exit                    add x0, x7, x0
 //! ```
 
 mod alu;
@@ -22,9 +24,11 @@ mod call;
 mod divide;
 mod encode;
 mod frame;
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod hardening_tests;
 mod memory;
 mod regs;
-#[cfg(test)]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod shape_tests;
 
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};

@@ -39,6 +39,15 @@ std::arch::global_asm!(
     "cbz x9, 1f",
     "ret",
     "1: brk #1",
+    // Takes the signature off the return address that its caller saved; returns its first argument.
+    ".globl skep_jit_test_unsign",
+    "skep_jit_test_unsign:",
+    "mov x10, x30",
+    "ldr x30, [x29, #8]",
+    "hint #7", // xpaclri
+    "str x30, [x29, #8]",
+    "mov x30, x10",
+    "ret",
     // x0: function, x1, x2, x3: its arguments, x4: where to put its result. Returns how many of the registers that
     // it must preserve it did not.
     ".globl skep_jit_test_call",
@@ -116,6 +125,7 @@ std::arch::global_asm!(
 unsafe extern "C" {
     fn skep_jit_test_clobber(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEnv) -> u64;
     fn skep_jit_test_aligned(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEnv) -> u64;
+    fn skep_jit_test_unsign(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEnv) -> u64;
     fn skep_jit_test_call(function: usize, r1: u64, r2: u64, env: *mut RunEnv, result: *mut u64) -> u64;
 }
 
@@ -127,6 +137,9 @@ pub(crate) const OLDEST: super::aarch64::Features = super::aarch64::Features { l
 
 /// Traps where the stack is not aligned or there is no frame record; returns its first argument.
 pub(crate) const ALIGNED: skep_abi::HelperFn = skep_jit_test_aligned;
+
+/// Takes the signature off the return address that its caller saved; returns its first argument.
+pub(crate) const UNSIGN: skep_abi::HelperFn = skep_jit_test_unsign;
 
 /// Destroys whatever a helper may destroy; returns 42.
 pub(crate) const CLOBBER: skep_abi::HelperFn = skep_jit_test_clobber;

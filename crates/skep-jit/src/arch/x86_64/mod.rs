@@ -12,9 +12,11 @@ mod call;
 mod divide;
 mod encode;
 mod frame;
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod hardening_tests;
 mod memory;
 mod regs;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod shape_tests;
 
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};

@@ -1,8 +1,9 @@
 //! What code looks like: all of it decodes, and it is as short as was meant.
 
 use super::X86_64;
+use crate::Options;
 use crate::address::Home;
-use crate::arch::tests::Program;
+use crate::arch::tests::{MIXED, Program};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, IntelFormatter, Mnemonic};
 
 const ADDRESS: u64 = 0x7000_0000_0040;
@@ -171,47 +172,6 @@ fn several_exits_share_what_is_restored() {
     assert_eq!(lines.iter().filter(|line| *line == "ret").count(), 1, "{lines:?}");
 }
 
-/// Programs of every kind of instruction, for [`all_code_decodes`].
-const MIXED: &str = "
-        r6 = r1
-        r7 = 0x123456789abcdef ll
-        r0 = 0
-        *(u64 *)(r10 - 8) = r6
-    next:
-        r0 += r7
-        r1 = r10
-        r1 += -8
-        r2 = 8
-        call inner
-        w8 = w0
-        r8 %= r7
-        r8 s/= -3
-        lock *(u64 *)(r10 - 8) += r8
-        r8 = atomic_fetch_or((u64 *)(r10 - 8), r8)
-        r9 = (s16)r8
-        r9 <<= r8
-        w9 >>= w0
-        r9 = be64 r9
-        if r9 s> 100 goto next
-        if w0 & 16 goto over
-        goto end
-    over:
-        r0 = bswap16 r0
-        *(u8 *)(r10 - 9) = r6
-        *(u16 *)(r10 - 12) = 7
-    end:
-        exit
-    inner:
-        r0 = *(s8 *)(r1 + 0)
-        r3 = r0
-        r3 /= r2
-        if r3 == 0 goto out
-        r0 = r3
-        exit
-    out:
-        r0 ^= -1
-        exit";
-
 #[test]
 fn all_code_decodes_and_instructions_begin_where_the_table_says() {
     for home in [Home::anywhere(), Home::within(ADDRESS..ADDRESS + 4096)] {
@@ -236,4 +196,27 @@ fn all_code_decodes_and_instructions_begin_where_the_table_says() {
         assert!(offsets.is_sorted());
         assert_eq!(offsets.last(), Some(&(code.len() as u32)));
     }
+}
+
+#[test]
+fn instructions_are_counted_as_they_are_decoded() {
+    let far = format!("if r1 == 1 goto out\n{}out: exit", "r3 %= 7\n".repeat(40));
+    let inner = |before| {
+        let start = "r3 += 1000\n".repeat(before);
+        let body = "r2 = *(u64 *)(r1 + 1000)\n".repeat(12);
+        format!("w0 = 5\n{start}next: w0 += -1\n{body}r3 += r2\nif w0 != 0 goto next\nr0 = r3\nexit")
+    };
+    let texts = [MIXED.to_owned(), far, "goto +0\nr0 = 1\nexit".to_owned()];
+    let mut padded = false;
+    for text in texts.into_iter().chain((0..16).map(inner)) {
+        let emitted = Program::new(&text)
+            .emit::<X86_64>(Options::default(), &Home::anywhere(), ADDRESS)
+            .expect("compiles");
+        let decoded = Decoder::with_ip(64, &emitted.bytes, ADDRESS, DecoderOptions::NONE);
+        let (nops, others): (Vec<_>, Vec<_>) =
+            decoded.into_iter().partition(|insn| insn.mnemonic() == Mnemonic::Nop);
+        assert_eq!(emitted.instructions as usize, others.len(), "{text}");
+        padded |= !nops.is_empty();
+    }
+    assert!(padded, "no program had padding");
 }

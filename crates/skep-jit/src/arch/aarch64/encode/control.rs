@@ -9,7 +9,7 @@ pub(crate) const fn reaches_26(distance: i64) -> bool {
     reaches(distance, 26)
 }
 
-/// Whether [`b_cond`], [`cbz`] and literal loads reach that far: one mebibyte.
+/// Whether [`b_cond`] and [`cbz`] reach that far: one mebibyte.
 pub(crate) const fn reaches_19(distance: i64) -> bool {
     reaches(distance, 19)
 }
@@ -55,11 +55,6 @@ const fn leads(word: Word, distance: i64, bits: u32, at: u32) -> Word {
     word.signed(distance >> 2, bits, at)
 }
 
-/// `br rn`
-pub(crate) const fn br(rn: Gpr) -> Word {
-    Word(0xd61f_0000).n(rn)
-}
-
 /// `blr rn`
 pub(crate) const fn blr(rn: Gpr) -> Word {
     Word(0xd63f_0000).n(rn)
@@ -78,16 +73,6 @@ pub(crate) const fn nop() -> Word {
 /// `bti c`: calls may lead here. Does nothing on processors without branch target identification.
 pub(crate) const fn bti_c() -> Word {
     hint(34)
-}
-
-/// `bti j`: jumps may lead here.
-pub(crate) const fn bti_j() -> Word {
-    hint(36)
-}
-
-/// `bti jc`: calls and jumps may lead here.
-pub(crate) const fn bti_jc() -> Word {
-    hint(38)
 }
 
 /// `paciasp`: signs the link register. Does nothing on processors without pointer authentication.

@@ -31,13 +31,12 @@ impl Imm12 {
     }
 }
 
-/// How a register operand is shifted. Additions do not rotate.
+/// How a register operand is shifted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShiftKind {
     Lsl = 0,
     Lsr = 1,
     Asr = 2,
-    Ror = 3,
 }
 
 /// A register operand, shifted by a constant below the width.
@@ -88,7 +87,6 @@ pub(crate) const fn sum_imm_flags(op: Sum, width: Width, rd: Gpr, rn: Gpr, imm: 
 
 /// `add` or `sub rd, rn, rm, shift`
 pub(crate) const fn sum_reg(op: Sum, width: Width, rd: Gpr, rn: Gpr, rm: Shifted) -> Word {
-    debug_assert!(!matches!(rm.kind, ShiftKind::Ror), "additions do not rotate");
     rm.put(width, Word(0x0b00_0000)).with(op as u32, 30).n(rn).d(rd)
 }
 
@@ -276,26 +274,6 @@ pub(crate) const fn csel(width: Width, rd: Gpr, rn: Gpr, rm: Gpr, cc: Cc) -> Wor
     Word(0x1a80_0000).width(width).m(rm).with(cc.number() as u32, 12).n(rn).d(rd)
 }
 
-/// `csinc rd, rn, rm, cc`: else `rm + 1`.
-pub(crate) const fn csinc(width: Width, rd: Gpr, rn: Gpr, rm: Gpr, cc: Cc) -> Word {
-    csel(width, rd, rn, rm, cc).with(1, 10)
-}
-
-/// `csinv rd, rn, rm, cc`: else `!rm`.
-pub(crate) const fn csinv(width: Width, rd: Gpr, rn: Gpr, rm: Gpr, cc: Cc) -> Word {
-    csel(width, rd, rn, rm, cc).with(1, 30)
-}
-
-/// `csneg rd, rn, rm, cc`: else `-rm`.
-pub(crate) const fn csneg(width: Width, rd: Gpr, rn: Gpr, rm: Gpr, cc: Cc) -> Word {
-    csel(width, rd, rn, rm, cc).with(1, 30).with(1, 10)
-}
-
-/// `cset rd, cc`: 1 if the condition holds, else 0.
-pub(crate) const fn cset(width: Width, rd: Gpr, cc: Cc) -> Word {
-    csinc(width, rd, Gpr::ZR, Gpr::ZR, cc.inverted())
-}
-
 /// `rev16 rd, rn`: swaps the two bytes of every half word.
 pub(crate) const fn rev16(width: Width, rd: Gpr, rn: Gpr) -> Word {
     one_source(1, width, rd, rn)
@@ -304,11 +282,6 @@ pub(crate) const fn rev16(width: Width, rd: Gpr, rn: Gpr) -> Word {
 /// `rev rd, rn`: reverses the bytes of the register.
 pub(crate) const fn rev(width: Width, rd: Gpr, rn: Gpr) -> Word {
     one_source(2 | is_wide(width), width, rd, rn)
-}
-
-/// `rev32 rd, rn`: reverses the bytes of both halves.
-pub(crate) const fn rev32(rd: Gpr, rn: Gpr) -> Word {
-    one_source(2, Width::W64, rd, rn)
 }
 
 const fn one_source(op: u32, width: Width, rd: Gpr, rn: Gpr) -> Word {

@@ -1,8 +1,8 @@
-//! Fields of bits: shifts by constants, extensions, extracts and inserts.
+//! Fields of bits: shifts by constants, extensions and extracts.
 //!
-//! The three instructions for fields read the same: with `immr <= imms` the field that ends at bit `imms` goes to
+//! Both instructions for fields read the same: with `immr <= imms` the field that ends at bit `imms` goes to
 //! the bottom, otherwise the field of `imms + 1` bits goes up to bit `width - immr`. They differ in what is
-//! around it: zeroes, copies of the sign, or what was there.
+//! above it: zeroes, or copies of the sign.
 
 use skep_isa::{Size, Width};
 
@@ -16,11 +16,6 @@ pub(crate) const fn ubfm(width: Width, rd: Gpr, rn: Gpr, immr: u8, imms: u8) -> 
 /// `sbfm rd, rn, immr, imms`: copies of the sign above the field.
 pub(crate) const fn sbfm(width: Width, rd: Gpr, rn: Gpr, immr: u8, imms: u8) -> Word {
     field(0, width, rd, rn, immr, imms)
-}
-
-/// `bfm rd, rn, immr, imms`: the rest of `rd` stays.
-pub(crate) const fn bfm(width: Width, rd: Gpr, rn: Gpr, immr: u8, imms: u8) -> Word {
-    field(1, width, rd, rn, immr, imms)
 }
 
 const fn field(op: u32, width: Width, rd: Gpr, rn: Gpr, immr: u8, imms: u8) -> Word {
@@ -80,24 +75,9 @@ pub(crate) const fn sbfx(width: Width, rd: Gpr, rn: Gpr, lsb: u8, bits: u8) -> W
     sbfm(width, rd, rn, lsb, top(lsb, bits))
 }
 
-/// `bfxil rd, rn, lsb, bits`: the bits from `lsb` on replace the lowest ones of `rd`.
-pub(crate) const fn bfxil(width: Width, rd: Gpr, rn: Gpr, lsb: u8, bits: u8) -> Word {
-    bfm(width, rd, rn, lsb, top(lsb, bits))
-}
-
 /// `ubfiz rd, rn, lsb, bits`: the lowest bits go up to `lsb`, zero-extended.
 pub(crate) const fn ubfiz(width: Width, rd: Gpr, rn: Gpr, lsb: u8, bits: u8) -> Word {
     ubfm(width, rd, rn, up_to(width, lsb), bottom(width, lsb, bits))
-}
-
-/// `sbfiz rd, rn, lsb, bits`: the lowest bits go up to `lsb`, sign-extended.
-pub(crate) const fn sbfiz(width: Width, rd: Gpr, rn: Gpr, lsb: u8, bits: u8) -> Word {
-    sbfm(width, rd, rn, up_to(width, lsb), bottom(width, lsb, bits))
-}
-
-/// `bfi rd, rn, lsb, bits`: the lowest bits replace those from `lsb` on of `rd`.
-pub(crate) const fn bfi(width: Width, rd: Gpr, rn: Gpr, lsb: u8, bits: u8) -> Word {
-    bfm(width, rd, rn, up_to(width, lsb), bottom(width, lsb, bits))
 }
 
 /// The last bit of a field that is extracted.

@@ -25,8 +25,8 @@ pub(super) const CONDITIONS: [(Cc, &str); 14] = [
     (Cc::Le, "le"),
 ];
 
-const SHIFTS: [(ShiftKind, &str); 4] =
-    [(ShiftKind::Lsl, "lsl"), (ShiftKind::Lsr, "lsr"), (ShiftKind::Asr, "asr"), (ShiftKind::Ror, "ror")];
+const SHIFTS: [(ShiftKind, &str); 3] =
+    [(ShiftKind::Lsl, "lsl"), (ShiftKind::Lsr, "lsr"), (ShiftKind::Asr, "asr")];
 
 /// Numbers that are the same in every run (SplitMix64).
 pub(super) struct Random(u64);
@@ -71,41 +71,7 @@ pub(super) fn cases() -> Vec<(Word, String)> {
 
 /// All 32 registers, by number.
 fn register(number: u64) -> Gpr {
-    const ALL: [Gpr; 32] = [
-        Gpr::X0,
-        Gpr::X1,
-        Gpr::X2,
-        Gpr::X3,
-        Gpr::X4,
-        Gpr::X5,
-        Gpr::X6,
-        Gpr::X7,
-        Gpr::X8,
-        Gpr::X9,
-        Gpr::X10,
-        Gpr::X11,
-        Gpr::X12,
-        Gpr::X13,
-        Gpr::X14,
-        Gpr::X15,
-        Gpr::X16,
-        Gpr::X17,
-        Gpr::X18,
-        Gpr::X19,
-        Gpr::X20,
-        Gpr::X21,
-        Gpr::X22,
-        Gpr::X23,
-        Gpr::X24,
-        Gpr::X25,
-        Gpr::X26,
-        Gpr::X27,
-        Gpr::X28,
-        Gpr::X29,
-        Gpr::X30,
-        Gpr::ZR,
-    ];
-    ALL[number as usize]
+    Gpr::numbered(number as u8)
 }
 
 /// The register's name where 31 is the zero register.
@@ -182,12 +148,12 @@ impl Cases {
     }
 
     /// A register operand in all its shifts.
-    fn shifted(&mut self, width: Width, reg: Gpr, rotates: bool) -> Vec<(Shifted, String)> {
+    fn shifted(&mut self, width: Width, reg: Gpr) -> Vec<(Shifted, String)> {
         let name = z(width, reg);
         let mut all = vec![(Shifted::plain(reg), name.clone())];
-        for (kind, mnemonic) in &SHIFTS[..if rotates { 4 } else { 3 }] {
+        for (kind, mnemonic) in SHIFTS {
             for count in self.counts(width).into_iter().skip(1).filter(|count| *count > 0) {
-                all.push((Shifted::by(reg, *kind, count), format!("{name}, {mnemonic} #{count}")));
+                all.push((Shifted::by(reg, kind, count), format!("{name}, {mnemonic} #{count}")));
             }
         }
         all

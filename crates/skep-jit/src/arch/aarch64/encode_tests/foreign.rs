@@ -11,7 +11,7 @@ use super::Word;
 use super::cases::CONDITIONS;
 
 /// The word in assembly, as the disassembler understands it.
-pub(super) fn read(word: Word) -> String {
+pub(in crate::arch::aarch64) fn read(word: Word) -> String {
     let bytes = word.0.to_le_bytes();
     let insn = InstDecoder::default().decode(&mut U8Reader::new(&bytes));
     let insn = insn.unwrap_or_else(|error| panic!("{:08x}: {error}", word.0));
@@ -40,8 +40,6 @@ fn read_name(insn: &Instruction) -> (String, bool) {
             let name = match high << 3 | low as u16 {
                 0 => "nop",
                 34 => "bti c",
-                36 => "bti j",
-                38 => "bti jc",
                 number => panic!("hint {number}"),
             };
             return (name.into(), true);
@@ -86,7 +84,7 @@ fn condition(number: u8) -> &'static str {
 }
 
 /// Assembly without aliases.
-pub(super) fn canonical(text: &str) -> String {
+pub(in crate::arch::aarch64) fn canonical(text: &str) -> String {
     let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
     let ops: Vec<&str> = rest.split(", ").collect();
     let first = ops[0];
@@ -106,10 +104,7 @@ pub(super) fn canonical(text: &str) -> String {
         "ror" => format!("extr {first}, {}, {}, {}", ops[1], ops[1], ops[2]),
         "ubfx" => field("ubfm", number(2), number(2) + number(3) - 1),
         "sbfx" => field("sbfm", number(2), number(2) + number(3) - 1),
-        "bfxil" => field("bfm", number(2), number(2) + number(3) - 1),
         "ubfiz" => field("ubfm", up(number(2)), number(3) - 1),
-        "sbfiz" => field("sbfm", up(number(2)), number(3) - 1),
-        "bfi" => field("bfm", up(number(2)), number(3) - 1),
         "uxtb" => field("ubfm", 0, 7),
         "uxth" => field("ubfm", 0, 15),
         "sxtb" => field("sbfm", 0, 7),
@@ -118,12 +113,13 @@ pub(super) fn canonical(text: &str) -> String {
         "mvn" => format!("orn {first}, {zero}, {}", ops[1..].join(", ")),
         "neg" => format!("sub {first}, {zero}, {}", ops[1..].join(", ")),
         "tst" => format!("ands {zero}, {rest}"),
+        "cmp" => format!("subs {zero}, {rest}"),
+        "cmn" => format!("adds {zero}, {rest}"),
+        "mov" if ops[1].starts_with('#') => format!("movz {rest}, lsl #0"),
+        "mov" if ops.contains(&"sp") => format!("add {rest}, #0"),
+        "mov" => format!("orr {first}, {zero}, {}", ops[1]),
         "mul" => format!("madd {rest}, {zero}"),
         "umull" => format!("umaddl {rest}, xzr"),
-        "cset" => {
-            let at = CONDITIONS.iter().position(|cc| cc.1 == ops[1]).expect("a condition");
-            format!("csinc {first}, {zero}, {zero}, {}", CONDITIONS[at ^ 1].1)
-        }
         "stadd" | "stclr" | "steor" | "stset" => {
             canonical(&format!("ld{} {first}, {zero}, {}", &name[2..], ops[1]))
         }

@@ -1,0 +1,118 @@
+//! What [`Options`] add to the code, and where; and that signatures are checked.
+
+use super::Aarch64;
+use super::encode::{self, Word};
+use crate::Options;
+use crate::address::Home;
+use crate::arch::tests::{HARDENED, Program};
+
+/// A function that calls another, which calls none.
+const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";
+const LEAF: &str = "r0 = r1\nexit";
+
+const PADS: Options = Options { landing_pads: true, signed_returns: false };
+const SIGNED: Options = Options { landing_pads: false, signed_returns: true };
+
+fn words(text: &str, options: Options) -> Vec<Word> {
+    let code = Program::new(text).emit::<Aarch64>(options, &Home::anywhere(), 0x1000).expect("compiles");
+    code.bytes.chunks(4).map(|word| Word(u32::from_le_bytes(word.try_into().expect("whole words")))).collect()
+}
+
+/// Without calls and jumps, whose distances are others.
+fn without(words: &[Word], removed: &[Word]) -> Vec<Word> {
+    let is_call = |word: &Word| word.0 >> 26 == encode::bl(0).0 >> 26;
+    words.iter().copied().filter(|word| !removed.contains(word) && !is_call(word)).collect()
+}
+
+#[test]
+fn landing_pads_are_at_the_programs_entry_and_nowhere_else() {
+    for text in [CALLS, LEAF] {
+        let (plain, padded) = (words(text, Options::default()), words(text, PADS));
+        assert_eq!(padded[0], encode::bti_c());
+        assert_eq!(padded[1..], plain);
+        assert!(!plain.contains(&encode::bti_c()));
+    }
+}
+
+#[test]
+fn functions_that_save_their_return_address_sign_it_and_check_it_where_they_return() {
+    let (plain, signed) = (words(CALLS, Options::default()), words(CALLS, SIGNED));
+    let (sign, check) = (encode::paciasp(), encode::autiasp());
+    assert!(!plain.contains(&sign) && !plain.contains(&check));
+    // Before it is stored, and after it was loaded: the last thing before the return.
+    assert_eq!(signed[0], sign);
+    let end = signed.iter().position(|word| *word == encode::ret()).expect("a return");
+    assert_eq!(signed[end - 1], check);
+    // Once each: the function that calls none has its return address nowhere but in its register.
+    assert_eq!(signed.iter().filter(|word| [sign, check].contains(word)).count(), 2);
+    assert_eq!(without(&signed, &[sign, check]), without(&plain, &[]));
+    assert_eq!(words(LEAF, SIGNED), words(LEAF, Options::default()));
+}
+
+#[test]
+fn a_signature_is_a_landing_pad_too() {
+    assert_eq!(words(CALLS, HARDENED), words(CALLS, SIGNED));
+    assert_eq!(words(LEAF, HARDENED), words(LEAF, PADS));
+}
+
+#[cfg(target_arch = "aarch64")]
+mod checked {
+    use std::io::Write;
+
+    use super::*;
+    use crate::Compiled;
+    use crate::arch::tests::NEAR;
+    use crate::arch::{detect, testing};
+
+    /// Copies of a program.
+    fn copies(program: &Program, options: Options) -> [Compiled; 4] {
+        std::array::from_fn(|_| program.compile_with(detect(), options, &NEAR).expect("compiles"))
+    }
+
+    /// Runs a program in a child process; the signal it died by, if it did.
+    fn dies_of(program: &Compiled) -> Option<i32> {
+        let entry = program.entry();
+        // SAFETY: the child calls nothing but compiled code, a function in assembly, and `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "{}", std::io::Error::last_os_error());
+        if child == 0 {
+            // SAFETY: the program takes nothing. What its helper does to its return address ends this process.
+            let result = unsafe { entry.call(0, 0, std::ptr::null_mut()) };
+            // SAFETY: ends the process.
+            unsafe { libc::_exit((result != 1).into()) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        if libc::WIFSIGNALED(status) {
+            return Some(libc::WTERMSIG(status));
+        }
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
+        None
+    }
+
+    #[test]
+    fn a_return_address_that_was_changed_ends_the_process() {
+        if !std::arch::is_aarch64_feature_detected!("paca") {
+            let required = std::env::var_os("SKEP_REQUIRE_ALL").is_some_and(|value| value == "1");
+            assert!(!required, "no pointer authentication, and SKEP_REQUIRE_ALL=1 forbids skipping");
+            // Past the test harness, which swallows what passing tests print.
+            writeln!(
+                std::io::stderr(),
+                "SKIPPED: signed returns: this processor has no pointer authentication"
+            )
+            .expect("standard error is open");
+            return;
+        }
+        let calling = |helper| Program::new("call 7\nr0 = 1\nexit").helpers(&[(7, helper)]);
+        // Addresses without signatures are what an attacker can write.
+        let program = calling(testing::UNSIGN);
+        assert_eq!(copies(&program, Options::default()).each_ref().map(dies_of), [None; 4], "nobody looks");
+        // One in thousands of signatures is all zeroes, for one address or another.
+        let signals = copies(&program, SIGNED).each_ref().map(dies_of);
+        let signals: Vec<i32> = signals.into_iter().flatten().collect();
+        assert!(signals.len() >= 3, "{signals:?}");
+        assert!(signals.iter().all(|signal| [libc::SIGILL, libc::SIGSEGV, libc::SIGBUS].contains(signal)));
+        assert_eq!(copies(&calling(testing::ALIGNED), SIGNED).each_ref().map(dies_of), [None; 4]);
+    }
+}

@@ -2,13 +2,32 @@
 
 use skep_isa::Reg;
 
-/// `base + (index << shift) + disp`
+/// `base + (part of index << shift) + disp`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) base: Reg,
-    /// A register and a shift from 0 to 3.
-    pub(crate) index: Option<(Reg, u8)>,
+    pub(crate) index: Option<Index>,
     pub(crate) disp: i32,
+}
+
+/// What is added to a base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Index {
+    pub(crate) reg: Reg,
+    /// From 0 to 3.
+    pub(crate) shift: u8,
+    pub(crate) part: Part,
+}
+
+/// How much of an index counts. Anything but the whole is for machines that say so
+/// ([`crate::arch::port::Arch::EXTENDS_INDEX`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    /// The lower half, zero-extended.
+    Unsigned,
+    /// The lower half, sign-extended.
+    Signed,
 }
 
 impl Address {
@@ -19,7 +38,7 @@ impl Address {
 
     /// `base + (index << shift)`
     pub(crate) fn indexed(base: Reg, index: Reg, shift: u8) -> Self {
-        Self { base, index: Some((index, shift)), disp: 0 }
+        Self { base, index: Some(Index { reg: index, shift, part: Part::Whole }), disp: 0 }
     }
 
     /// This address and `offset` more, if that can be said.
@@ -29,7 +48,7 @@ impl Address {
 
     /// Whether the address changes with the register.
     pub(crate) fn names(self, reg: Reg) -> bool {
-        self.base == reg || self.index.is_some_and(|(index, _)| index == reg)
+        self.base == reg || self.index.is_some_and(|index| index.reg == reg)
     }
 }
 

@@ -17,7 +17,7 @@
 
 use skep_isa::{AluOp, Insn, Operand, Reg, RegSet, Size, Width};
 
-use crate::address::{Address, Alias};
+use crate::address::{Address, Alias, Index, Part};
 use crate::arch::port::{Arch, Arithmetic, Memory};
 use crate::lower::{Done, Lowering};
 use crate::reduce::{Reduced, reduce};
@@ -51,6 +51,7 @@ impl<A: Arch> Lowering<'_, A> {
                 pair.or_else(|| self.combined(slot))
             }
             Insn::Alu { op: AluOp::Add | AluOp::Sub, .. } => self.sum_of(slot),
+            Insn::MovSx { .. } => self.sum_of(slot).or_else(|| self.combined(slot)),
             _ => self.combined(slot),
         }
     }
@@ -68,7 +69,7 @@ impl<A: Arch> Lowering<'_, A> {
         match self.alias {
             Some(Alias { address, last, .. }) if slot < last => {
                 let parts = RegSet::from(address.base);
-                needed.union(address.index.map_or(parts, |(index, _)| parts.with(index)))
+                needed.union(address.index.map_or(parts, |index| parts.with(index.reg)))
             }
             _ => needed,
         }
@@ -129,6 +130,12 @@ impl<A: Arch> Lowering<'_, A> {
                     self.scaled_sum(slot + 1, dst, dst, shift as u8)
                         .map(|sum| Sum { slots: sum.slots + 1, ..sum })
                 }
+                Insn::Alu { op: AluOp::Mov, width: Width::W32, dst, src: Operand::Reg(src) } => {
+                    self.extended_sum(slot + 1, dst, src, Part::Unsigned)
+                }
+                Insn::MovSx { width: Width::W64, from: Size::B4, dst, src } => {
+                    self.extended_sum(slot + 1, dst, src, Part::Signed)
+                }
                 Insn::Alu { dst, .. } => {
                     let address = added(first, dst, dst)?;
                     Some(Sum { dst, address, slots: 1, load: None })
@@ -136,6 +143,24 @@ impl<A: Arch> Lowering<'_, A> {
                 _ => None,
             },
         }
+    }
+
+    /// The sum that begins with `extended`, which is a part of `x`; the slot is behind that.
+    fn extended_sum(&self, slot: usize, extended: Reg, x: Reg, part: Part) -> Option<Sum> {
+        if !A::EXTENDS_INDEX {
+            return None;
+        }
+        let (shift, slots) = match self.follower(slot)? {
+            Insn::Alu { op: AluOp::Lsh, width: Width::W64, dst, src: Operand::Imm(shift @ 1..=3) }
+                if dst == extended =>
+            {
+                (shift as u8, 2)
+            }
+            _ => (0, 1),
+        };
+        let mut sum = self.scaled_sum(slot + slots - 1, extended, x, shift)?;
+        sum.address.index = sum.address.index.map(|index| Index { part, ..index });
+        Some(Sum { slots: sum.slots + slots, ..sum })
     }
 
     /// The sum that begins behind `scaled = x << shift`; its slots count from here.

@@ -31,6 +31,8 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     const STEP: usize;
     /// Whether arithmetic has a destination of its own.
     const THREE_OPERANDS: bool;
+    /// Whether the lower half of a register can be an index.
+    const EXTENDS_INDEX: bool;
 
     /// Whether the second operand of the operation may be in memory.
     fn takes_memory(op: AluOp) -> bool;

@@ -177,6 +177,39 @@ fn scaled_addresses_are_those_of_their_instructions_one_by_one() {
 }
 
 #[test]
+fn halves_of_registers_are_extended_before_they_are_added() {
+    let numbers: [u64; 8] = [11, 22, 33, 44, 55, 66, 77, 88];
+    let middle = &raw const numbers[4] as u64;
+    for (half, lower, at) in
+        [("w3 = w1", 2u32, 2i64), ("r3 = (s32)r1", 2, 2), ("r3 = (s32)r1", -3i32 as u32, -3)]
+    {
+        for upper in [0u64, 0xdead_beef, u64::from(u32::MAX)] {
+            let r1 = upper << 32 | u64::from(lower);
+            let expected = numbers[(4 + at) as usize];
+            let next = numbers[(5 + at) as usize];
+            for (text, expected) in [
+                ("r3 <<= 3\nr2 += r3\nr0 = *(u64 *)(r2 + 0)", expected),
+                ("r3 <<= 3\nr2 += r3\nr0 = *(u64 *)(r2 + 8)", next),
+                ("r3 <<= 3\nr4 = r2\nr4 += r3\nr0 = *(u8 *)(r4 + 0)", expected),
+                (
+                    "r3 <<= 3\nr3 += r2\nr0 = *(u64 *)(r3 + 0)\nr4 = *(u64 *)(r3 + 8)\nr0 += r4",
+                    expected + next,
+                ),
+                ("r3 <<= 3\nr4 = *(u64 *)(r2 + 0)\nr4 += r3\nr0 = r4", (8 * at).wrapping_add(55) as u64),
+                ("r3 <<= 2\nr2 += r3\nr2 += r3\nr0 = *(u64 *)(r2 + 0)", expected),
+                ("r2 += r3\nr2 -= r3\nr3 <<= 3\nr2 += r3\nr0 = *(u16 *)(r2 + 0)", expected),
+            ] {
+                let program = Program::new(&format!("{half}\n{text}\nexit"));
+                assert_eq!(program.run(r1, middle), expected, "{half} {text} with {r1:#x}");
+            }
+        }
+    }
+    // The register itself may be the one that is extended, and the result's may be the index's.
+    let program = Program::new("w1 = w1\nr1 += r2\nr0 = *(u8 *)(r1 + 0)\nexit");
+    assert_eq!(program.run(0xff_0000_0008, middle), 66);
+}
+
+#[test]
 fn pointers_may_go_far_beyond_the_stack_and_come_back() {
     for distance in [0xfff, 0x1000, 0xff_ffff, 0x100_0001, 0x1234_5678, 0x1fff_ffff] {
         for distance in [distance, -distance] {

@@ -5,9 +5,9 @@
 use skep_isa::{AluOp, Operand, Reg, RegSet, Size, Width};
 
 use super::Emitter;
-use super::encode::{self, Bitmask, Extend, Logic, ShiftKind, Shifted, Sum};
+use super::encode::{self, Bitmask, Extend, Logic, ShiftKind, Shifted, Sum, Word};
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
-use crate::address::Address;
+use crate::address::{Address, Index, Part};
 use crate::arch::port::Arithmetic;
 use crate::operands::{Shift, Twist};
 
@@ -74,14 +74,13 @@ impl Arithmetic for Emitter<'_> {
                 let dst = self.write(dst);
                 self.add_imm(width, dst, base, disp.into());
             }
-            Some((index, shift)) => {
-                let (base, index) = (self.read(base), self.read(index));
+            Some(index) => {
+                let (base, reg) = (self.read(base), self.read(index.reg));
                 let dst = self.write(dst);
-                let shifted = Shifted::by(index, ShiftKind::Lsl, shift);
                 if disp == 0 {
-                    return self.put(encode::sum_reg(Sum::Add, width, dst, base, shifted));
+                    return self.put(sum(width, dst, base, reg, index));
                 }
-                self.put(encode::sum_reg(Sum::Add, width, SCRATCH2, base, shifted));
+                self.put(sum(width, SCRATCH2, base, reg, index));
                 self.add_imm(width, dst, SCRATCH2, disp.into());
             }
         }
@@ -243,6 +242,17 @@ impl Emitter<'_> {
                 self.put(encode::logic_reg(op, width, dst, a, Shifted::plain(SCRATCH)));
             }
         }
+    }
+}
+
+/// `dst = base + index`, of which the register is `reg`.
+pub(super) fn sum(width: Width, dst: Gpr, base: Gpr, reg: Gpr, index: Index) -> Word {
+    match index.part {
+        Part::Whole => {
+            encode::sum_reg(Sum::Add, width, dst, base, Shifted::by(reg, ShiftKind::Lsl, index.shift))
+        }
+        Part::Unsigned => encode::sum_ext(Sum::Add, width, dst, base, reg, Extend::Uxtw, index.shift),
+        Part::Signed => encode::sum_ext(Sum::Add, width, dst, base, reg, Extend::Sxtw, index.shift),
     }
 }
 

@@ -5,9 +5,10 @@
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 
 use super::Emitter;
-use super::encode::{self, Imm12, Mem, Pair, ShiftKind, Shifted, Sum};
+use super::alu::sum;
+use super::encode::{self, Imm12, Mem, Pair, Shifted, Sum};
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
-use crate::address::Address;
+use crate::address::{Address, Part};
 use crate::arch::port::Memory;
 
 impl Memory for Emitter<'_> {
@@ -87,13 +88,12 @@ impl Emitter<'_> {
             None => self.base_and_offset(address),
             Some(_) => (self.read(base), disp),
         };
-        if let Some((index, shift)) = index {
-            let index = self.read(index);
-            if disp == 0 && (shift == 0 || 1 << shift == size.bytes()) {
-                return Mem::Index { base, index, scaled: shift > 0 };
+        if let Some(index) = index {
+            let reg = self.read(index.reg);
+            if disp == 0 && (index.shift == 0 || 1 << index.shift == size.bytes()) {
+                return Mem::Index { base, index: reg, part: index.part, scaled: index.shift > 0 };
             }
-            let sum = Shifted::by(index, ShiftKind::Lsl, shift);
-            self.put(encode::sum_reg(Sum::Add, Width::W64, SCRATCH, base, sum));
+            self.put(sum(Width::W64, SCRATCH, base, reg, index));
             if !Mem::At(SCRATCH, disp).fits(size) {
                 self.constant(SCRATCH2, i64::from(disp) as u64);
                 self.put(encode::sum_reg(Sum::Add, Width::W64, SCRATCH, SCRATCH, Shifted::plain(SCRATCH2)));
@@ -109,7 +109,7 @@ impl Emitter<'_> {
             return Mem::At(SCRATCH, 0);
         }
         self.constant(SCRATCH, i64::from(disp) as u64);
-        Mem::Index { base, index: SCRATCH, scaled: false }
+        Mem::Index { base, index: SCRATCH, part: Part::Whole, scaled: false }
     }
 
     /// An address in a register, which may be [`SCRATCH`].

@@ -34,7 +34,7 @@ mod shape_tests;
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
 use crate::Options;
-use crate::address::{Address, Home};
+use crate::address::{Address, Home, Index};
 use crate::arch::port::{self, Arch};
 use crate::layout::Assembly;
 use crate::operands::Twist;
@@ -64,6 +64,7 @@ impl Arch for Aarch64 {
     const NEWEST: Features = Features { lse: true };
     const STEP: usize = 4;
     const THREE_OPERANDS: bool = true;
+    const EXTENDS_INDEX: bool = true;
 
     fn takes_memory(_: AluOp) -> bool {
         false
@@ -73,7 +74,7 @@ impl Arch for Aarch64 {
     /// offset from the frame may be is not known here: whatever a stack frame has fits.
     fn is_addressable(address: Address, size: Size) -> bool {
         match address {
-            Address { index: Some((_, shift)), disp: 0, base } => {
+            Address { index: Some(Index { shift, .. }), disp: 0, base } => {
                 base != Reg::R10 && (shift == 0 || 1 << shift == size.bytes())
             }
             Address { index: Some(_), .. } => false,

@@ -189,6 +189,19 @@ fn loads_and_stores_compute_addresses_themselves() {
 }
 
 #[test]
+fn the_lower_half_of_a_register_is_an_index() {
+    expect("w4 = w6\nr1 += r4\nr2 = *(u8 *)(r1 + 0)\nr1 = r2", &["ldrb w1, [x0, w19, uxtw]", "mov w0, w1"]);
+    let scaled = "w4 = w6\nr4 <<= 3\nr1 += r4\nr2 = *(u64 *)(r1 + 0)\nr1 = r2";
+    expect(scaled, &["ldr x1, [x0, w19, uxtw #3]", "mov x0, x1"]);
+    let signed = "r4 = (s32)r6\nr4 <<= 2\nr1 += r4\n*(u32 *)(r1 + 0) = r2\nr1 = r2";
+    expect(signed, &["str w1, [x0, w19, sxtw #2]", "mov x0, x1"]);
+    // With an offset, or where the sum is needed, it is computed.
+    let offset = "w4 = w6\nr4 <<= 2\nr1 += r4\nr2 = *(u32 *)(r1 + 4)\nr1 = r2";
+    expect(offset, &["add x0, x0, w19, uxtw #2", "ldr w1, [x0, #4]", "mov w0, w1"]);
+    expect("w4 = w6\nr4 <<= 2\nr1 += r4", &["add x0, x0, w19, uxtw #2"]);
+}
+
+#[test]
 fn offsets_out_of_reach_take_one_instruction_more() {
     // A sum where that is one instruction, otherwise an index.
     expect("r2 = *(u8 *)(r1 + 4096)", &["add x16, x0, #4096", "ldrb w1, [x16]"]);

@@ -8,7 +8,7 @@ use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 
 use super::encode::{self, Mem, Scale};
 use super::{Emitter, gpr};
-use crate::address::Address;
+use crate::address::{Address, Index};
 use crate::arch::port::Memory;
 
 impl Memory for Emitter<'_> {
@@ -55,10 +55,10 @@ pub(super) fn place(address: Address) -> Mem {
     match address.index {
         None => Mem::at(base, address.disp),
         // As a base, `rbp` and `r13` need a displacement.
-        Some((index, 0)) if base.low() == 5 && address.disp == 0 => {
+        Some(Index { reg: index, shift: 0, .. }) if base.low() == 5 && address.disp == 0 => {
             Mem::indexed(gpr(index), base, Scale::X1, 0)
         }
-        Some((index, shift)) => {
+        Some(Index { reg: index, shift, .. }) => {
             let scale = [Scale::X1, Scale::X2, Scale::X4, Scale::X8][usize::from(shift & 3)];
             Mem::indexed(base, gpr(index), scale, address.disp)
         }

@@ -50,6 +50,7 @@ impl Arch for X86_64 {
     const NEWEST: Features = Features { bmi2: true };
     const STEP: usize = 1;
     const THREE_OPERANDS: bool = false;
+    const EXTENDS_INDEX: bool = false;
 
     fn takes_memory(op: AluOp) -> bool {
         matches!(op, AluOp::Add | AluOp::Sub | AluOp::Or | AluOp::And | AluOp::Xor | AluOp::Mul)

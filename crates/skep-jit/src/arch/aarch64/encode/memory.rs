@@ -3,14 +3,15 @@
 use skep_isa::{Size, Width};
 
 use super::{Gpr, Word, is_signed, is_wide};
+use crate::address::Part;
 
 /// A place in memory. As a base, register 31 is the stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mem {
     /// `[base, offset]`
     At(Gpr, i32),
-    /// `[base, index]`, the index multiplied with the size of the access where it is scaled.
-    Index { base: Gpr, index: Gpr, scaled: bool },
+    /// `[base, index]`, of the index a part, multiplied with the size of the access where it is scaled.
+    Index { base: Gpr, index: Gpr, part: Part, scaled: bool },
 }
 
 impl Mem {
@@ -46,9 +47,13 @@ const fn access(op: u32, size: Size, rt: Gpr, mem: Mem) -> Word {
             Some(scaled) => (Word(0x3900_0000).with(scaled, 10), base),
             None => (Word(0x3800_0000).signed(offset as i64, 9, 12), base),
         },
-        Mem::Index { base, index, scaled } => {
-            // The whole index, neither zero- nor sign-extended.
-            (Word(0x3820_0800).m(index).with(3, 13).with(scaled as u32, 12), base)
+        Mem::Index { base, index, part, scaled } => {
+            let option = match part {
+                Part::Whole => 3,
+                Part::Unsigned => 2,
+                Part::Signed => 6,
+            };
+            (Word(0x3820_0800).m(index).with(option, 13).with(scaled as u32, 12), base)
         }
     };
     word.size(size).with(op, 22).n(base).d(rt)

@@ -127,6 +127,7 @@ pub(in crate::arch::aarch64) fn canonical(text: &str) -> String {
         _ => match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
             // Offsets and shifts that are not written are zero.
             Some((_, place)) if !place.contains(',') => format!("{}, #0]", &text[..text.len() - 1]),
+            Some((_, place)) if place.ends_with("xtw") => format!("{} #0]", &text[..text.len() - 1]),
             Some((_, place)) if !place.contains('#') => format!("{}, lsl #0]", &text[..text.len() - 1]),
             _ => text.into(),
         },

@@ -12,6 +12,7 @@ pub(in crate::arch::aarch64) mod foreign;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::address::Part;
 use crate::arch::llvm;
 use cases::cases;
 
@@ -104,7 +105,7 @@ fn places_fit_that_some_form_reaches() {
             assert_eq!(fits(offset), reached, "{size:?} {offset}");
         }
         assert!(!fits(i32::MIN) && !fits(i32::MAX));
-        assert!(Mem::Index { base: Gpr::SP, index: Gpr::ZR, scaled: true }.fits(size));
+        assert!(Mem::Index { base: Gpr::SP, index: Gpr::ZR, part: Part::Whole, scaled: true }.fits(size));
     }
     for width in [Width::W32, Width::W64] {
         let bytes = width.bits() as i32 / 8;

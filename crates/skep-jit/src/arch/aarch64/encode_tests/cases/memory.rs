@@ -53,12 +53,17 @@ impl Cases {
             scaled.map(|offset| (offset, false)).chain(unscaled.chain(odd).map(|offset| (offset, true)));
         let mut all: Vec<_> =
             all.map(|(offset, u)| (Mem::At(n, offset), format!("[{base}, #{offset}]"), u)).collect();
-        let index = x(m);
-        let plain = Mem::Index { base: n, index: m, scaled: false };
-        all.push((plain, format!("[{base}, {index}]"), false));
-        let scaled = Mem::Index { base: n, index: m, scaled: true };
         let shift = bytes.ilog2();
-        all.push((scaled, format!("[{base}, {index}, lsl #{shift}]"), false));
+        let (whole, half) = (x(m), z(Width::W32, m));
+        for (part, plain, scaled) in [
+            (Part::Whole, format!("{whole}"), format!("{whole}, lsl")),
+            (Part::Unsigned, format!("{half}, uxtw"), format!("{half}, uxtw")),
+            (Part::Signed, format!("{half}, sxtw"), format!("{half}, sxtw")),
+        ] {
+            let index = |scaled| Mem::Index { base: n, index: m, part, scaled };
+            all.push((index(false), format!("[{base}, {plain}]"), false));
+            all.push((index(true), format!("[{base}, {scaled} #{shift}]"), false));
+        }
         all
     }
 

@@ -27,6 +27,9 @@ pub enum Hidden {
     DenyWriteExecute,
     /// seccomp(2) and its prctl(2) are not emulated: a filter that takes a system call away cannot be installed.
     SystemCallFilters,
+    /// The emulator's own memory is in the same address space, is not listed in maps, and may fill all that is near the
+    /// program.
+    RoomNearCode,
     /// setrlimit(2) answers 0 and does nothing for RLIMIT_AS, which would be the emulator's own.
     AddressSpaceLimit,
     /// ptrace(2) is not emulated, and a debugger or profiler of the machine would see the emulator's code.
@@ -47,6 +50,7 @@ impl fmt::Display for Hidden {
             Self::SealedMappings => "sealed mappings",
             Self::DenyWriteExecute => "memory that may not become executable",
             Self::SystemCallFilters => "filters of system calls",
+            Self::RoomNearCode => "free addresses near the program",
             Self::AddressSpaceLimit => "a limit on addresses",
             Self::DebuggersAndProfilers => "debuggers and profilers",
             Self::KernelPrograms => "the kernel's BPF",

@@ -108,6 +108,19 @@ pub(crate) fn mappings_can_be_doubled() -> bool {
     }
 }
 
+/// Whether `len` bytes can be mapped somewhere within `window` bytes of `address`, whatever maps says.
+pub(crate) fn there_is_room_near(address: usize, len: usize, window: usize) -> bool {
+    const STEP: usize = 2 << 20;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    let lowest = address.saturating_sub(window).next_multiple_of(STEP);
+    (lowest..address + window - len).step_by(STEP).any(|start| {
+        let at = std::ptr::without_provenance_mut(start);
+        // SAFETY: a new mapping where there is none; else it is refused.
+        let made = unsafe { mm::mmap_anonymous(at, len, ProtFlags::empty(), flags) };
+        made.map(|at| drop(Pages { at, len })).is_ok()
+    })
+}
+
 /// Whether `is_shown`; where not, says that `what` cannot be seen, for that reason.
 pub(crate) fn shown(is_shown: bool, reason: Hidden, what: &str) -> bool {
     if !is_shown {

@@ -28,6 +28,9 @@ pub(crate) const ELF_MACHINE: u32 = 183;
 /// The largest range that surely finds room near the host's code.
 pub(crate) const NEAR_RANGE: usize = 64 << 20;
 
+/// How near a range is placed to the host's code, where there is room.
+pub(crate) const NEAR_WINDOW: usize = 112 << 20;
+
 /// Whether several ranges of 64 MiB surely find room near the same function.
 pub(crate) const SEVERAL_ARE_NEAR: bool = false;
 

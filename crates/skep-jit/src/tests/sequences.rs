@@ -19,6 +19,8 @@ const BYTES: usize = 512;
 const MIDDLE: usize = 256;
 /// Bytes of the stack that are used, all of which have been stored before.
 const STACK: usize = 32;
+/// Where the program says where its stack is.
+const STACK_SAYS: usize = MIDDLE - 72;
 /// More instructions than a program executes that ends.
 const FUEL: u32 = 200;
 
@@ -395,7 +397,9 @@ fn short_sequences_do_what_their_instructions_do_one_by_one() {
             let fails = |away: u64| {
                 let r10 = near_stack.wrapping_sub(8 * away);
                 let mut guess = Machine { base, memory: original.clone(), r10, stack: [0; STACK] };
-                guess.run(&program.insns).is_none()
+                let at = STACK_SAYS;
+                // What the program says of its stack must stay so.
+                guess.run(&program.insns).is_none() || guess.memory[at..at + 8] != r10.to_le_bytes()
             };
             if (0..=away).any(fails) {
                 passed_over += 1;
@@ -409,7 +413,7 @@ fn short_sequences_do_what_their_instructions_do_one_by_one() {
                 memory.copy_from_slice(original);
                 // SAFETY: the interpreter has just run it inside of this buffer and the stack.
                 let got = unsafe { code.entry().call(middle, 0, &raw mut env) };
-                let at = MIDDLE - 72;
+                let at = STACK_SAYS;
                 let r10 = u64::from_le_bytes(memory[at..at + 8].try_into().expect("eight bytes"));
                 let mut machine = Machine { base, memory: original.clone(), r10, stack: [0; STACK] };
                 let Some(expected) = machine.run(&program.insns) else { continue };

@@ -314,3 +314,18 @@ fn programs_made_to_need_many_rounds_of_analysis_keep_what_they_need() {
     }
     assert_eq!(Program::new(&text).run(39, 0), 42);
 }
+
+#[test]
+fn tests_of_the_lower_half_say_nothing_of_the_upper_one() {
+    let number = 1u64 << 40;
+    for (first, second, expected) in [
+        ("if w1 s< 0 goto out", "if r1 == 0 goto out", 1),
+        ("if w1 != 0 goto out", "if r1 == 0 goto out", 1),
+        ("if w1 s> 0 goto out", "if r1 != 0 goto out", 2),
+        ("if r1 == 0 goto out", "if w1 == 0 goto out", 2),
+        ("if r1 s< 0 goto out", "if w1 != 0 goto out", 1),
+    ] {
+        let text = format!("r0 = 2\n{first}\n{second}\nr0 = 1\nout: exit");
+        assert_eq!(Program::new(&text).run(number, 0), expected, "{text}");
+    }
+}

@@ -40,10 +40,10 @@ impl Branches for Emitter<'_> {
 }
 
 impl Emitter<'_> {
-    /// Whether the zero flag already tells whether the register is zero. A 32-bit result that is zero is zero in
-    /// all 64 bits.
+    /// Whether the zero flag already tells whether the register is zero. A test of its lower half says nothing of
+    /// the upper one; 32-bit results, which have none, are compared in 32 bits.
     fn flags_tell(&self, width: Width, reg: Gpr) -> bool {
-        self.zero.is_some_and(|(zero, of)| zero == reg && (of == width || of == Width::W32))
+        self.zero == Some((reg, width))
     }
 }
 

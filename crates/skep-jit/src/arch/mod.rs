@@ -13,6 +13,10 @@
 //! | `call` | calls of functions and helpers, and helpers that need no call: [`port::Calls`] |
 //! | `frame` | entry and exit of functions: [`port::Frames`] |
 //!
+//! Beside them lie the tests of what only that backend's code has: `encode_tests` reads encodings back, `shape_tests`
+//! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that [`tests`] need.
+//! Only what lies in the folders `encode` and `encode_tests` is divided by what there is to encode.
+//!
 //! Backends only make bytes, so each is compiled and tested on every machine, and makes code for another one
 //! where somebody wants to look at it; whether its code could run here is what [`SUPPORTED`] says.
 

@@ -478,9 +478,9 @@ fn conditional_branches_that_do_not_reach_lead_over_one_that_does() {
     // Flags and zero: a mebibyte, which takes long instructions.
     let far = |condition: &str| {
         let body = "r3 %= 7\n".repeat(32_000);
-        let lines = listing(&format!("if {condition} goto out\n{body}out: r0 = r3\nexit"));
-        assert!(lines.len() > 1 << 18);
-        lines[..3].to_vec()
+        let code = code(&Program::new(&format!("if {condition} goto out\n{body}out: r0 = r3\nexit")));
+        assert!(code.len() > 1 << 20);
+        disassemble(&code[..12])
     };
     let lines = far("r1 > 5");
     assert_eq!(lines[..2], canonical(&["cmp x0, #5", "b.ls #8"]));

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use skep_abi::{InlineArray, Linkage, MapLink, RunEnv};
-use skep_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Insn, Operand, Reg, Size, Width, assemble};
+use skep_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Imm64, Insn, Operand, Reg, Size, Width, assemble};
 use skep_verifier::CallFact;
 
 use super::Program;
@@ -125,6 +125,11 @@ static PARTS: LazyLock<Parts> = LazyLock::new(|| {
     pool.push(Insn::LoadAcquire { size: Size::B8, dst: Reg::R1, base: Reg::R9, offset: 8 });
     pool.push(Insn::LoadAcquire { size: Size::B4, dst: Reg::R0, base: Reg::R1, offset: 8 });
     pool.push(Insn::StoreRelease { size: Size::B8, base: Reg::R10, offset: -8, src: Reg::R1 });
+    for (dst, value) in
+        [(Reg::R0, 7), (Reg::R0, 0x1234_5678_9abc_def0), (Reg::R1, 1 << 32), (Reg::R2, u64::MAX - 7)]
+    {
+        pool.push(Insn::LoadImm64 { dst, value: Imm64::Value(value) });
+    }
     pool.extend([Insn::Call { target: CallTarget::Local(0) }; 2]);
     let text = |text: &str| assemble(text).expect("assembles");
     // The ends store what may have no number: then the sequence is passed over.
@@ -133,11 +138,14 @@ static PARTS: LazyLock<Parts> = LazyLock::new(|| {
 });
 
 impl Parts {
-    fn program(&self, sequence: &[usize], end: usize) -> Program {
+    /// The program of a sequence, unless that jumps into the middle of something.
+    fn program(&self, sequence: &[usize], end: usize) -> Option<Program> {
         let mut insns = self.start.clone();
-        let (begin, behind) = (insns.len(), insns.len() + sequence.len());
-        let function = behind + self.ends[end].len();
-        for (at, &which) in (begin..).zip(sequence) {
+        let begin = insns.len();
+        let slots = |which: &usize| if matches!(self.pool[*which], Insn::LoadImm64 { .. }) { 2 } else { 1 };
+        let function = begin + sequence.iter().map(slots).sum::<usize>() + self.ends[end].len();
+        for &which in sequence {
+            let at = insns.len();
             let inside =
                 |offset: i64| offset.clamp(begin as i64 - at as i64 - 1, function as i64 - at as i64 - 2);
             insns.push(match self.pool[which] {
@@ -150,8 +158,16 @@ impl Parts {
                 }
                 insn => insn,
             });
+            if matches!(self.pool[which], Insn::LoadImm64 { .. }) {
+                insns.push(Insn::LoadImm64Tail);
+            }
         }
         insns.extend(&self.ends[end]);
+        let into =
+            |slot: usize| insns[slot].jump_target(slot).is_some_and(|to| insns[to] == Insn::LoadImm64Tail);
+        if (begin..insns.len()).any(into) {
+            return None;
+        }
         let calls = insns.iter().any(|insn| matches!(insn, Insn::Call { target: CallTarget::Local(_) }));
         if calls {
             insns.extend(&self.function);
@@ -164,7 +180,7 @@ impl Parts {
         let link = MapLink { handle: 0x1234, value_base: None, inline: Some(ARRAY) };
         program.linkage =
             Linkage { maps: vec![link], helpers: vec![(7, CLOBBER)], inline_linux_helpers: true };
-        program
+        Some(program)
     }
 }
 
@@ -231,6 +247,10 @@ impl Machine {
                 }
                 Insn::Alu { width, op, dst, src } => {
                     regs[dst.index()] = Some(model::alu(op, width, get(dst)?, value(src)?));
+                }
+                Insn::LoadImm64 { dst, value: Imm64::Value(value) } => {
+                    regs[dst.index()] = Some(value);
+                    at += 1;
                 }
                 Insn::Neg { width, dst } => {
                     regs[dst.index()] = Some(model::alu(AluOp::Sub, width, 0, get(dst)?));
@@ -381,7 +401,7 @@ fn short_sequences_do_what_their_instructions_do_one_by_one() {
         };
         let sequence: Vec<usize> = sequence.into_iter().map(|which| which as usize).collect();
         let end = (random >> 40) as usize % ENDS.len();
-        let program = PARTS.program(&sequence, end);
+        let Some(program) = PARTS.program(&sequence, end) else { continue };
         if cases == 1 {
             // It may crash.
             println!("{}", program.text());

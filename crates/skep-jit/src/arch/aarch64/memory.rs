@@ -81,7 +81,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The memory operand of an address; may use [`SCRATCH`].
+    /// The memory operand of an address; may be in [`SCRATCH`], and uses [`SCRATCH2`] on the way only.
     fn place(&mut self, address: Address, size: Size) -> Mem {
         let Address { base, index, disp } = address;
         let (base, disp) = match index {

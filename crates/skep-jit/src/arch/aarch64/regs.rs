@@ -10,6 +10,7 @@
 //!   x7   x0   x1   x2   x3   x4  | x19  x20  x21  x22 | sp + constant   | x15 x16 x17: scratch, never live
 //!            lost in calls       |  preserved in calls                  |   between two BPF instructions
 //!                                                                       | x23: environment, preserved
+//!                                                                       | x13 x14: scratch of atomic operations
 //! ```
 //!
 //! `r10` needs no register: programs cannot write it, and its distance from `sp` is known when a function is

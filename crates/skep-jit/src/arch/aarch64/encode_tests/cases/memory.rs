@@ -56,7 +56,7 @@ impl Cases {
         let shift = bytes.ilog2();
         let (whole, half) = (x(m), z(Width::W32, m));
         for (part, plain, scaled) in [
-            (Part::Whole, format!("{whole}"), format!("{whole}, lsl")),
+            (Part::Whole, whole.clone(), format!("{whole}, lsl")),
             (Part::Unsigned, format!("{half}, uxtw"), format!("{half}, uxtw")),
             (Part::Signed, format!("{half}, sxtw"), format!("{half}, sxtw")),
         ] {

@@ -32,6 +32,8 @@ pub enum Hidden {
     RoomNearCode,
     /// setrlimit(2) answers 0 and does nothing for RLIMIT_AS, which would be the emulator's own.
     AddressSpaceLimit,
+    /// perf_event_open(2) is not emulated.
+    PerformanceCounters,
     /// ptrace(2) is not emulated, and a debugger or profiler of the machine would see the emulator's code.
     DebuggersAndProfilers,
     /// bpf(2) is not emulated.
@@ -52,6 +54,7 @@ impl fmt::Display for Hidden {
             Self::SystemCallFilters => "filters of system calls",
             Self::RoomNearCode => "free addresses near the program",
             Self::AddressSpaceLimit => "a limit on addresses",
+            Self::PerformanceCounters => "performance counters",
             Self::DebuggersAndProfilers => "debuggers and profilers",
             Self::KernelPrograms => "the kernel's BPF",
         })

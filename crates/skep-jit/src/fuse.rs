@@ -334,6 +334,10 @@ impl<A: Arch> Lowering<'_, A> {
             return None;
         }
         let left = if op == AluOp::Lsh { count } else { count2 };
+        let right = (bits - left) as u8;
+        if let Some(done) = self.rotated_operand(slot, next + 2, width, (dst, from), right) {
+            return Some(done);
+        }
         self.announce(slot, next + 1);
         self.emit.rotate(width, dst, from, left as u8);
         Some(Done::through(next + 2 - slot))

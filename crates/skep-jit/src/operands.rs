@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   r3 = r1; r3 &= r2                       r3 = r1 & r2
-//!   r3 = r6; r3 >>= 7; r1 ^= r3             r1 = r1 ^ (r6 >> 7), if r3 is not needed
+//!   r3 = r6; r3 >>= 7; r1 ^= r3             r1 = r1 ^ (r6 >> 7), if r3 is not needed; rotated as well
 //!   w3 = w6; r1 += r3                       r1 = r1 + (u32)r6, if r3 is not needed
 //!   r3 >>= 12; r3 &= 63                     r3 = bits 12 to 17 of r3
 //!   r3 *= r4; r1 += r3                      r1 = r1 + r3 * r4, if r3 is not needed
@@ -24,6 +24,8 @@ use crate::reduce::{Reduced, reduce};
 pub(crate) enum Twist {
     /// It is shifted, by less than the operation's width.
     Shift(Shift, u8),
+    /// It is rotated to the right, by less than the operation's width.
+    Rotate(u8),
     /// Its lowest bytes are extended.
     Extend {
         /// How many.
@@ -213,7 +215,25 @@ impl<A: Arch> Lowering<'_, A> {
 
     /// A register that is shifted or extended for the one operation that follows.
     fn twisted_operand(&mut self, slot: usize) -> Option<Done> {
-        let Twisted { reg, of, twist, width, slots } = self.twisted(slot)?;
+        let twisted = self.twisted(slot)?;
+        self.operand_of_next(slot, twisted)
+    }
+
+    /// The same for a register that is rotated, `of` into `reg` by `right` in the slots until `behind`.
+    pub(crate) fn rotated_operand(
+        &mut self,
+        slot: usize,
+        behind: usize,
+        width: Width,
+        (reg, of): (Reg, Reg),
+        right: u8,
+    ) -> Option<Done> {
+        let twist = Twist::Rotate(right);
+        self.operand_of_next(slot, Twisted { reg, of, twist, width, slots: behind - slot })
+    }
+
+    fn operand_of_next(&mut self, slot: usize, twisted: Twisted) -> Option<Done> {
+        let Twisted { reg, of, twist, width, slots } = twisted;
         let last = slot + slots;
         let Insn::Alu { op, width: operation, dst, src: Operand::Reg(src) } = self.follower(last)? else {
             return None;

@@ -93,6 +93,7 @@ impl Arithmetic for Emitter<'_> {
             Twist::Shift(Shift::Left, count) => (ShiftKind::Lsl, count),
             Twist::Shift(Shift::Right, count) => (ShiftKind::Lsr, count),
             Twist::Shift(Shift::Arithmetic, count) => (ShiftKind::Asr, count),
+            Twist::Rotate(count) => (ShiftKind::Ror, count),
             Twist::Extend { from, signed } => {
                 let op = if op == AluOp::Sub { Sum::Sub } else { Sum::Add };
                 return self.put(encode::sum_ext(op, width, dst, a, b, extend(from, signed), 0));

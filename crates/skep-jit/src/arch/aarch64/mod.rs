@@ -90,6 +90,7 @@ impl Arch for Aarch64 {
     fn takes_twist(op: AluOp, width: Width, twist: Twist) -> bool {
         match (op, twist) {
             (AluOp::Add | AluOp::Sub, Twist::Extend { from, .. }) => from.bits() < width.bits(),
+            (AluOp::And | AluOp::Or | AluOp::Xor, Twist::Rotate(_)) => true,
             (AluOp::Add | AluOp::Sub | AluOp::And | AluOp::Or | AluOp::Xor, Twist::Shift(..)) => true,
             _ => false,
         }

@@ -129,8 +129,11 @@ fn shifts_and_extensions_are_part_of_the_operation_they_are_for() {
     expect("r4 = r6\nr4 <<= 20\nr1 |= r4", &["orr x0, x0, x19, lsl #20"]);
     expect("r4 s>>= 3\nr1 -= r4", &["sub x0, x0, x3, asr #3"]);
     expect("w4 = w6\nr1 += r4", &["add x0, x0, w19, uxtw #0"]);
-    expect("r4 = (s16)r6\nr1 -= r4", &["sub x0, x0, w19, sxth #0"]);
-    expect("r4 &= 255\nr1 += r4", &["add x0, x0, w3, uxtb #0"]);
+    // A rotation is an operand of logic, but not of a sum.
+    let rotated = "r4 = r3\nr4 >>= 51\nr3 <<= 13\nr3 |= r4";
+    expect(&format!("{rotated}\nr1 ^= r3"), &["eor x0, x0, x2, ror #51"]);
+    expect(&format!("{rotated}\nr3 ^= r1"), &["eor x2, x0, x2, ror #51"]);
+    expect(&format!("{rotated}\nr1 += r3"), &["ror x2, x2, #51", "add x0, x0, x2"]);
 }
 
 #[test]

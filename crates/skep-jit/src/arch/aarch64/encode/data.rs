@@ -31,12 +31,13 @@ impl Imm12 {
     }
 }
 
-/// How a register operand is shifted.
+/// How a register operand is shifted. Additions do not rotate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShiftKind {
     Lsl = 0,
     Lsr = 1,
     Asr = 2,
+    Ror = 3,
 }
 
 /// A register operand, shifted by a constant below the width.
@@ -87,6 +88,7 @@ pub(crate) const fn sum_imm_flags(op: Sum, width: Width, rd: Gpr, rn: Gpr, imm: 
 
 /// `add` or `sub rd, rn, rm, shift`
 pub(crate) const fn sum_reg(op: Sum, width: Width, rd: Gpr, rn: Gpr, rm: Shifted) -> Word {
+    debug_assert!(!matches!(rm.kind, ShiftKind::Ror), "additions do not rotate");
     rm.put(width, Word(0x0b00_0000)).with(op as u32, 30).n(rn).d(rd)
 }
 

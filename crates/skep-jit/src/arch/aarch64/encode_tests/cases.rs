@@ -25,8 +25,8 @@ pub(super) const CONDITIONS: [(Cc, &str); 14] = [
     (Cc::Le, "le"),
 ];
 
-const SHIFTS: [(ShiftKind, &str); 3] =
-    [(ShiftKind::Lsl, "lsl"), (ShiftKind::Lsr, "lsr"), (ShiftKind::Asr, "asr")];
+const SHIFTS: [(ShiftKind, &str); 4] =
+    [(ShiftKind::Lsl, "lsl"), (ShiftKind::Lsr, "lsr"), (ShiftKind::Asr, "asr"), (ShiftKind::Ror, "ror")];
 
 /// Numbers that are the same in every run (SplitMix64).
 pub(super) struct Random(u64);

@@ -64,9 +64,11 @@ fn operands_out_of_range_are_refused() {
     const X0: Gpr = Gpr::X0;
     const X1: Gpr = Gpr::X1;
     const SHIFT: Shifted = Shifted::by(X1, ShiftKind::Lsl, 32);
-    let all: [Refused; 23] = [
+    const ROTATION: Shifted = Shifted::by(X1, ShiftKind::Ror, 1);
+    let all: [Refused; 24] = [
         ("a lane too high", || mov_half(Half::Z, Width::W32, X0, 1, 2)),
         ("a shift too far", || sum_reg(Sum::Add, Width::W32, X0, X0, SHIFT)),
+        ("an addition that rotates", || sum_reg(Sum::Add, Width::W64, X0, X0, ROTATION)),
         ("an extension shifted too far", || sum_ext(Sum::Add, Width::W64, X0, X0, X1, Extend::Uxtb, 5)),
         ("a field too high", || ubfm(Width::W32, X0, X1, 0, 32)),
         ("a field too long", || ubfiz(Width::W64, X0, X1, 60, 5)),

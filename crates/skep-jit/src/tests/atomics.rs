@@ -66,10 +66,11 @@ fn every_operation_on_every_pair_of_registers_leaves_and_returns_the_right_numbe
                     if op == AtomicOp::CmpXchg && (base == Reg::R0 || src == Reg::R0) {
                         continue; // one register cannot hold two numbers; see below
                     }
-                    let compiled = program(op, size, base, src).compile();
-                    for old in numbers {
-                        check(&compiled, op, size, (base, src), old, 0xff00_ff00_ff00_ff00, old);
-                        check(&compiled, op, size, (base, src), old, 0x0f0f_0f0f_f0f0_f0f0, 77);
+                    for compiled in program(op, size, base, src).variants() {
+                        for old in numbers {
+                            check(&compiled, op, size, (base, src), old, 0xff00_ff00_ff00_ff00, old);
+                            check(&compiled, op, size, (base, src), old, 0x0f0f_0f0f_f0f0_f0f0, 77);
+                        }
                     }
                 }
             }
@@ -120,24 +121,26 @@ fn an_operand_may_be_its_own_address() {
         ("r1 = atomic_fetch_or((u64 *)(r1 + 0), r1)\nr0 = r1\nexit", 5 | address),
         ("r0 = r1\nr0 = atomic_fetch_xor((u64 *)(r0 + 0), r0)\nexit", 5 ^ address),
     ] {
-        cell = 5;
-        // SAFETY: the program accesses the cell.
-        let old = unsafe { Program::new(text).compile().entry().call(address, 0, std::ptr::null_mut()) };
-        assert_eq!((old, cell), (5, expected), "{text}");
+        for compiled in Program::new(text).variants() {
+            cell = 5;
+            // SAFETY: the program accesses the cell.
+            let old = unsafe { compiled.entry().call(address, 0, std::ptr::null_mut()) };
+            assert_eq!((old, cell), (5, expected), "{text}");
+        }
     }
 }
 
 #[test]
 fn a_compare_exchange_of_32_bits_clears_the_upper_half_of_r0_either_way() {
     for (r0, stored) in [(5u64, 9), (6, 5)] {
-        let mut cell = 5u64;
         let text = "r0 = r2\nr3 = 9\nw0 = cmpxchg32_32(r1 + 0, w0, w3)\nexit";
-        let old = Program::new(text);
-        // SAFETY: the program accesses the cell.
-        let old = unsafe {
-            old.compile().entry().call(&raw mut cell as u64, 0xffff_ffff_0000_0000 | r0, std::ptr::null_mut())
-        };
-        assert_eq!((old, cell), (5, stored));
+        for compiled in Program::new(text).variants() {
+            let mut cell = 5u64;
+            let r0 = 0xffff_ffff_0000_0000 | r0;
+            // SAFETY: the program accesses the cell.
+            let old = unsafe { compiled.entry().call(&raw mut cell as u64, r0, std::ptr::null_mut()) };
+            assert_eq!((old, cell), (5, stored));
+        }
     }
 }
 
@@ -157,20 +160,21 @@ fn nothing_is_lost_between_threads() {
             if r3 < 40000 goto next
             r0 = 0
             exit";
-    let cells = [const { AtomicU64::new(0) }; 3];
-    let compiled = Program::new(text).compile();
-    std::thread::scope(|scope| {
-        for bit in [1u64 << 3, 1 << 40] {
-            let (cells, compiled) = (&cells, &compiled);
-            // SAFETY: the program accesses the cells atomically.
-            scope.spawn(move || unsafe {
-                compiled.entry().call(cells.as_ptr() as u64, bit, std::ptr::null_mut());
-            });
-        }
-    });
-    let [count, bits, plain] = cells.map(|cell| cell.load(Ordering::Relaxed));
-    assert_eq!(count, plain);
-    assert!(count >= 2 * ROUNDS);
-    // Every round flipped one of two bits, so together they were flipped as often as was counted.
-    assert_eq!(u64::from(bits.count_ones()) % 2, count % 2);
+    for compiled in Program::new(text).variants() {
+        let cells = [const { AtomicU64::new(0) }; 3];
+        std::thread::scope(|scope| {
+            for bit in [1u64 << 3, 1 << 40] {
+                let (cells, compiled) = (&cells, &compiled);
+                // SAFETY: the program accesses the cells atomically.
+                scope.spawn(move || unsafe {
+                    compiled.entry().call(cells.as_ptr() as u64, bit, std::ptr::null_mut());
+                });
+            }
+        });
+        let [count, bits, plain] = cells.map(|cell| cell.load(Ordering::Relaxed));
+        assert_eq!(count, plain);
+        assert!(count >= 2 * ROUNDS);
+        // Every round flipped one of two bits, so together they were flipped as often as was counted.
+        assert_eq!(u64::from(bits.count_ones()) % 2, count % 2);
+    }
 }

@@ -55,8 +55,8 @@ pub struct LineInfo {
 pub enum Entry {
     /// `r1` is the context of the program's type.
     Context,
-    /// `r1` is a read-write buffer of exactly `len` bytes, `r2` its length. With length 0, `r1` may not be
-    /// read or written through.
+    /// `r1` is a read-write buffer of exactly `len` bytes, at a multiple of 8 where the program has atomic operations,
+    /// and `r2` its length. With length 0, `r1` may not be read or written through.
     Buffer {
         /// Bytes.
         len: u32,

@@ -8,6 +8,7 @@ use crate::runtime::Shared;
 use crate::{Error, Runtime};
 use skep_abi::{Entry, Linkage, ProgramType, RunEnv, SkbContext, XDP, XdpContext};
 use skep_interp::Interpreter;
+use skep_isa::Insn;
 use skep_jit::Compiled;
 use skep_maps::Map;
 use skep_verifier::Verified;
@@ -64,8 +65,20 @@ pub(crate) struct Inner {
 enum Kind {
     Xdp,
     Skb,
-    Buffer(u32),
+    Buffer(Buffer),
 }
+
+/// What a program of type `raw` is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Buffer {
+    len: u32,
+    /// Whether it must begin at a multiple of [`ALIGNMENT`]: the verifier took that for granted of every atomic access, and
+    /// machines fault on others (aarch64), or may (x86-64, across cache lines).
+    aligned: bool,
+}
+
+/// What objects of programs begin at multiples of.
+const ALIGNMENT: usize = size_of::<u64>();
 
 impl Program {
     pub(crate) fn load(
@@ -85,7 +98,10 @@ impl Program {
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
         // Types are those of `skep_abi::TYPES` alone, so which one it is is a matter of its address.
         let kind = match verified.entry() {
-            Entry::Buffer { len } => Kind::Buffer(len),
+            Entry::Buffer { len } => {
+                let aligned = verified.insns().iter().any(is_atomic);
+                Kind::Buffer(Buffer { len, aligned })
+            }
             Entry::Context if std::ptr::eq(verified.program_type(), &XDP) => Kind::Xdp,
             Entry::Context => Kind::Skb,
         };
@@ -141,11 +157,16 @@ impl Program {
                 packet.take_skb(&context);
                 Ok(result)
             }
-            Kind::Buffer(len) => Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into())),
+            Kind::Buffer(Buffer { len, .. }) => {
+                Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
+            }
         }
     }
 
     /// Runs a program of type `raw` on a buffer, which it may change, and returns its result.
+    ///
+    /// The buffer may begin anywhere. A program with atomic operations works on a copy of one that does not begin at a
+    /// multiple of 8, which takes time.
     ///
     /// # Errors
     ///
@@ -164,18 +185,34 @@ impl Program {
     #[inline]
     pub fn run_raw_with(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
         match self.inner.kind {
-            Kind::Buffer(len) if len as usize == buffer.len() => {
-                let (address, len) = (buffer.as_mut_ptr() as u64, u64::from(len));
-                // SAFETY: the buffer has the length that the program was verified for and is borrowed for the
-                // whole run.
-                unsafe { self.inner.call(engine, address, len, 0) }
-            }
-            Kind::Buffer(len) => {
+            Kind::Buffer(Buffer { len, .. }) if len as usize != buffer.len() => {
                 let given = format!("one of {} bytes", buffer.len());
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), given))
             }
+            Kind::Buffer(Buffer { aligned: true, .. })
+                if !buffer.as_ptr().addr().is_multiple_of(ALIGNMENT) =>
+            {
+                self.run_on_copy(engine, buffer)
+            }
+            Kind::Buffer(Buffer { len, .. }) => {
+                // SAFETY: the buffer has the length that the program was verified for, begins where the program's atomic
+                // operations are aligned, and is borrowed for the whole run.
+                unsafe { self.inner.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0) }
+            }
             Kind::Xdp | Kind::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
         }
+    }
+
+    /// [`Program::run_raw_with`] on a copy that is aligned, which then is what the buffer becomes.
+    #[cold]
+    fn run_on_copy(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
+        let mut copy = vec![0u8; buffer.len() + ALIGNMENT];
+        let start = copy.as_ptr().align_offset(ALIGNMENT);
+        let copy = &mut copy[start..start + buffer.len()];
+        copy.copy_from_slice(buffer);
+        let result = self.run_raw_with(engine, copy);
+        buffer.copy_from_slice(copy);
+        result
     }
 
     /// Its name.
@@ -273,4 +310,9 @@ impl Inner {
             }
         })
     }
+}
+
+/// Whether an instruction faults, or may, on an address that is not aligned.
+fn is_atomic(insn: &Insn) -> bool {
+    matches!(insn, Insn::Atomic { .. } | Insn::LoadAcquire { .. } | Insn::StoreRelease { .. })
 }

@@ -183,3 +183,25 @@ fn a_program_that_only_the_interpreter_cannot_run_is_loaded_and_says_so_when_ask
         assert!(matches!(&error, Error::Interpret { program, .. } if program == "chain"), "{error}");
     }
 }
+
+#[test]
+fn a_buffer_is_accessed_atomically_wherever_it_begins() {
+    let text = "
+        r2 = 5
+        r2 = atomic_fetch_add((u64 *)(r1 + 8), r2)
+        r3 = load_acquire((u64 *)(r1 + 8))
+        store_release((u32 *)(r1 + 4), r3)
+        r0 = r2
+        exit";
+    let object = Object::from_insns("adding", &RAW, assemble(text).unwrap());
+    let module = Runtime::new().unwrap().linker(&object).buffer_len(16).load().unwrap();
+    for engine in [Engine::Jit, Engine::Interpreter] {
+        for start in 0..64 {
+            let mut memory = [0u64; 12].map(u64::to_ne_bytes).concat();
+            let buffer = &mut memory[start..start + 16];
+            buffer[8] = 200;
+            assert_eq!(module.programs()[0].run_raw_with(engine, buffer).unwrap(), 200, "{engine:?} {start}");
+            assert_eq!(buffer, [0, 0, 0, 0, 205, 0, 0, 0, 205, 0, 0, 0, 0, 0, 0, 0], "{engine:?} {start}");
+        }
+    }
+}

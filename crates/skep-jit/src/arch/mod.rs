@@ -1,5 +1,5 @@
-//! The port boundary: nothing outside this folder names an architecture, and nothing but this file asks which
-//! one it is compiled for.
+//! The port boundary: outside of this folder nothing depends on an architecture, nothing but the public
+//! [`crate::Target`] (and a test that needs some backend) names one, and nothing asks which one this is compiled for.
 //!
 //! A backend is a folder with the same file names in the same order, and implements the traits of [`port`]:
 //!

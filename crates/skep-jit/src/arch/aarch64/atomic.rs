@@ -1,7 +1,8 @@
 //! Atomic read-modify-writes.
 //!
 //! Those that fetch are sequentially consistent and order everything around them, as C11's and Linux's do; those
-//! that do not fetch are atomic and order nothing (Linux, Documentation/atomic_t.txt, "ORDERING").
+//! that do not fetch are atomic and order nothing, and neither does a compare-exchange that stores nothing (Linux,
+//! Documentation/atomic_t.txt, "ORDERING").
 //!
 //! ```text
 //!   with FEAT_LSE              without

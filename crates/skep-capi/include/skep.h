@@ -62,6 +62,13 @@ enum skep_update {
 	SKEP_EXIST = 2    /* change it; SKEP_E_NOT_FOUND where it does not exist */
 };
 
+/* Hardening, against an attacker who found another bug in the process. It costs a little time, and does nothing where the
+ * processor or the system does not check. */
+enum {
+	SKEP_LANDING_PADS = 1,  /* programs begin with an instruction for indirect branches: BTI, ENDBR64 */
+	SKEP_SIGNED_RETURNS = 2 /* aarch64: saved return addresses are signed, and checked before they are used */
+};
+
 typedef struct skep_runtime skep_runtime; /* code memory, virtual CPUs, limits: shared by all that is loaded into it */
 typedef struct skep_object skep_object;   /* a parsed object file; nothing of it is trusted */
 typedef struct skep_module skep_module;   /* a loaded object: its maps and its verified, compiled programs */
@@ -80,6 +87,8 @@ typedef struct skep_runtime_options {
 	uint64_t map_memory;
 	/* The most bytes of executable memory, in packs of 2 MiB. Default: what the address range holds. */
 	uint64_t code_memory;
+	/* What code does beyond computing: a sum of SKEP_LANDING_PADS and SKEP_SIGNED_RETURNS. Default: nothing. */
+	uint64_t hardening;
 } skep_runtime_options;
 
 /* Choices of a load, used like skep_runtime_options. */

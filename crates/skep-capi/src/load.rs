@@ -44,6 +44,7 @@ pub unsafe extern "C" fn skep_runtime_new(
                 builder =
                     builder.code_memory(number(options.code_memory, "skep_runtime_options: code_memory")?);
             }
+            builder = builder.compile(options.compile()?);
         }
         let made = builder.build().map_err(|error| match error {
             // Here it is the number asked for that is wrong; in a run, all would be taken.

@@ -34,6 +34,8 @@ pub struct RuntimeOptions {
     pub map_memory: u64,
     /// The most bytes of executable memory.
     pub code_memory: u64,
+    /// What code does beyond computing: `SKEP_LANDING_PADS` and `SKEP_SIGNED_RETURNS`, added.
+    pub hardening: u64,
 }
 
 /// `skep_load_options`: choices of a load. Zero is the default everywhere.
@@ -48,7 +50,29 @@ pub struct LoadOptions {
     pub buffer_len: u64,
 }
 
-// SAFETY: four words of numbers.
+impl RuntimeOptions {
+    /// `SKEP_LANDING_PADS`, of [`RuntimeOptions::hardening`].
+    pub const LANDING_PADS: u64 = 1;
+    /// `SKEP_SIGNED_RETURNS`, of [`RuntimeOptions::hardening`].
+    pub const SIGNED_RETURNS: u64 = 2;
+
+    /// How programs are to be compiled.
+    pub(crate) fn compile(&self) -> Result<skep::jit::Options, Failure> {
+        let unknown = self.hardening & !(Self::LANDING_PADS | Self::SIGNED_RETURNS);
+        if unknown != 0 {
+            return Err(Failure::argument(format!(
+                "skep_runtime_options: hardening: {unknown:#x} is not known to this library; add up SKEP_LANDING_PADS and \
+                 SKEP_SIGNED_RETURNS"
+            )));
+        }
+        let mut options = skep::jit::Options::default();
+        options.landing_pads = self.hardening & Self::LANDING_PADS != 0;
+        options.signed_returns = self.hardening & Self::SIGNED_RETURNS != 0;
+        Ok(options)
+    }
+}
+
+// SAFETY: five words of numbers.
 unsafe impl Options for RuntimeOptions {
     const NAME: &'static str = "skep_runtime_options";
 }
@@ -119,6 +143,24 @@ mod tests {
         assert_eq!(words(&[40, 0, 7, 0, 0]).ok().flatten().expect("options").buffer_len, 7);
         let text = refusal(&[40, 0, 7, 0, 1]);
         assert!(text.starts_with("skep_load_options: the option at byte 32 is not known"), "{text}");
+    }
+
+    #[test]
+    fn hardening_is_what_was_added_up() {
+        for hardening in 0..4 {
+            let options = RuntimeOptions { size: 40, cpus: 0, map_memory: 0, code_memory: 0, hardening };
+            let compile = options.compile().ok().expect("known");
+            let back = [
+                (compile.landing_pads, RuntimeOptions::LANDING_PADS),
+                (compile.signed_returns, RuntimeOptions::SIGNED_RETURNS),
+            ];
+            let sum: u64 = back.into_iter().filter_map(|(asked, flag)| asked.then_some(flag)).sum();
+            assert_eq!(sum, hardening);
+        }
+        for hardening in [4, 7, 1 << 63] {
+            let options = RuntimeOptions { size: 40, cpus: 0, map_memory: 0, code_memory: 0, hardening };
+            assert!(options.compile().is_err(), "{hardening:#x}");
+        }
     }
 
     #[test]

@@ -63,6 +63,8 @@ fn numbers_and_structures_are_the_same_on_both_sides() {
             .find(|n| skep::UpdateFlags::from_number(*n).is_some_and(|found| format!("{found:?}") == flags));
         same(name, number.expect("it has a number") as i64);
     }
+    same("SKEP_LANDING_PADS", RuntimeOptions::LANDING_PADS as i64);
+    same("SKEP_SIGNED_RETURNS", RuntimeOptions::SIGNED_RETURNS as i64);
     let mut field = |structure: &str, field: &str, at: usize| {
         same(&format!("offsetof({structure}, {field})"), at as i64);
     };
@@ -70,6 +72,7 @@ fn numbers_and_structures_are_the_same_on_both_sides() {
     field("skep_runtime_options", "cpus", offset_of!(RuntimeOptions, cpus));
     field("skep_runtime_options", "map_memory", offset_of!(RuntimeOptions, map_memory));
     field("skep_runtime_options", "code_memory", offset_of!(RuntimeOptions, code_memory));
+    field("skep_runtime_options", "hardening", offset_of!(RuntimeOptions, hardening));
     field("skep_load_options", "size", offset_of!(LoadOptions, size));
     field("skep_load_options", "program", offset_of!(LoadOptions, program));
     field("skep_load_options", "buffer_len", offset_of!(LoadOptions, buffer_len));

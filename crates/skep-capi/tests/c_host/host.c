@@ -190,7 +190,9 @@ static void *run_raw_once(void *program)
 
 static void sum(const char *path)
 {
-	skep_runtime_options one_cpu = { .size = sizeof(one_cpu), .cpus = 1 };
+	skep_runtime_options one_cpu = { .size = sizeof(one_cpu),
+					 .cpus = 1,
+					 .hardening = SKEP_LANDING_PADS | SKEP_SIGNED_RETURNS };
 	skep_load_options options = { .size = sizeof(options), .program = "sum_bytes", .buffer_len = 4 };
 	uint8_t buffer[5] = { 1, 2, 3, 4, 5 }, *file = malloc(1 << 20);
 	const skep_program *program;
@@ -241,6 +243,10 @@ static void refuse(const char *path)
 	CHECK(skep_runtime_new(&options, &runtime) == SKEP_E_ARGUMENT);
 	printf("many CPUs: %s\n", skep_error_message());
 	options.cpus = 0;
+	options.hardening = SKEP_SIGNED_RETURNS << 1;
+	CHECK(skep_runtime_new(&options, &runtime) == SKEP_E_ARGUMENT);
+	printf("hardening: %s\n", skep_error_message());
+	options.hardening = 0;
 	CHECK(skep_runtime_new(&options, &runtime) == SKEP_OK);
 	CHECK(skep_object_open("no/such/file.bpf.o", &object) == SKEP_E_READ && !object);
 	printf("no file: %s\n", skep_error_message());

@@ -100,6 +100,7 @@ fn said_by_host(said: &str) {
     line("options", &["its size is 0; set it to sizeof(struct skep_load_options)"]);
     line("little code", &["1 bytes", "code_memory of skep_runtime_options"]);
     line("many CPUs", &["skep_runtime_options: cpus: 4294967295"]);
+    line("hardening", &["hardening: 0x4 is not known", "SKEP_SIGNED_RETURNS"]);
     line("no file", &["cannot read no/such/file.bpf.o: "]);
     line("no object", &["ELF"]);
     line("refused", &["careless", "missing_null_check.bpf.c", "null"]);

@@ -82,6 +82,18 @@ fn moves_and_additions_are_folded() {
 }
 
 #[test]
+fn addresses_rotations_and_operands_in_memory_take_one_instruction() {
+    expect("r4 = r1\nr4 += r3\nr5 = *(u8 *)(r4 + 0)", &["movzx r8d, byte ptr [rdi+rdx]"]);
+    expect("r3 = r6\nr3 <<= 2\nr1 = r9\nr1 += r3", &["lea rdi, [r15+rbx*4]"]);
+    expect("r4 = *(u32 *)(r2 + 4)\nw3 += w4", &["add edx, [rsi+4]"]);
+    expect("r5 = r3\nr5 >>= 51\nr3 <<= 13\nr3 |= r5", &["rol rdx, 0xD"]);
+    expect("r1 <<= 56\nr1 >>= 56", &["movzx edi, dil"]);
+    expect("r1 <<= 56\nr1 s>>= 56", &["movsx rdi, dil"]);
+    let lines = listing("r0 = 1\nr1 &= 8\nif r1 == 0 goto out\nr0 = 2\nout: exit");
+    assert_eq!(lines[1..3], ["test dil, 8", "je short 0x10"]);
+}
+
+#[test]
 fn nothing_is_extended_twice() {
     expect("r0 = *(u32 *)(r1 + 0)\nw0 = w0", &["mov eax, [rdi]"]);
     expect("w0 = 5\nw0 += w1\nw0 = w0\nr0 <<= 32\nr0 >>= 32", &["mov eax, 5", "add eax, edi"]);

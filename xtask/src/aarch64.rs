@@ -53,12 +53,13 @@ pub(crate) fn is_native() -> bool {
     env::consts::ARCH == "aarch64"
 }
 
-/// The environment of every cross-run of cargo.
-pub(crate) fn variables() -> Vec<(&'static str, String)> {
+/// The environment of every cross-run of cargo, for a processor that can do everything or one of that name.
+pub(crate) fn variables(processor: Option<&str>) -> Vec<(&'static str, String)> {
+    let processor = processor.unwrap_or("max");
     let mut variables = vec![
         ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER.to_owned()),
         // Tests that start other executables of this target put the same words before them.
-        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{QEMU} -L {SYSROOT}")),
+        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{QEMU} -cpu {processor} -L {SYSROOT}")),
         ("CC_aarch64_unknown_linux_gnu", LINKER.to_owned()),
         // Some tests show what an emulator does not have: they say so and pass. Random samples are smaller.
         ("SKEP_EMULATED", "1".to_owned()),

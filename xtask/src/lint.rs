@@ -72,7 +72,7 @@ fn clippy_for_aarch64() -> Outcome {
         Some(program) => Process::new(program, &arguments),
         None => process::cargo(&arguments),
     };
-    aarch64::variables().into_iter().fold(clippy, |clippy, (name, value)| clippy.env(name, &value)).run()
+    aarch64::variables(None).into_iter().fold(clippy, |clippy, (name, value)| clippy.env(name, &value)).run()
 }
 
 fn formatting() -> Outcome {

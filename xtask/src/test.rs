@@ -25,6 +25,8 @@ pub(crate) enum Selection {
 struct Step {
     name: &'static str,
     on: Selection,
+    /// The processor that is emulated, in place of one that can do everything.
+    processor: Option<&'static str>,
     arguments: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
 }
@@ -33,22 +35,25 @@ struct Step {
 ///
 /// The models are the lock-free parts of skep-rcu built with loom in place of the standard library, which explores the
 /// orders in which threads can meet. They have a target directory of their own: other flags would rebuild the rest.
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     Step {
         name: "unit and integration tests",
         on: Selection::Native,
+        processor: None,
         arguments: &["test", "--workspace", "--all-targets"],
         variables: &[],
     },
     Step {
         name: "documentation tests",
         on: Selection::Native,
+        processor: None,
         arguments: &["test", "--workspace", "--doc"],
         variables: &[],
     },
     Step {
         name: "models of lock-free code",
         on: Selection::Native,
+        processor: None,
         arguments: &["test", "--package", "skep-rcu", "--lib", "--target-dir", "target/loom"],
         variables: &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
     },
@@ -56,6 +61,7 @@ const STEPS: [Step; 5] = [
     Step {
         name: "aarch64: unit and integration tests",
         on: Selection::Aarch64,
+        processor: None,
         arguments: &[
             "test",
             "--workspace",
@@ -70,7 +76,26 @@ const STEPS: [Step; 5] = [
     Step {
         name: "aarch64: documentation tests",
         on: Selection::Aarch64,
+        processor: None,
         arguments: &["test", "--workspace", "--exclude", "xtask", "--doc", "--target", aarch64::TARGET],
+        variables: &[],
+    },
+    // The first processor of the architecture: no atomic instructions, no pointer authentication, no landing pads.
+    Step {
+        name: "aarch64: the same programs on an old processor",
+        on: Selection::Aarch64,
+        processor: Some("cortex-a53"),
+        arguments: &[
+            "test",
+            "--package",
+            "skep-testgen",
+            "--test",
+            "same_everywhere",
+            "--test",
+            "every_instruction",
+            "--target",
+            aarch64::TARGET,
+        ],
         variables: &[],
     },
 ];
@@ -137,7 +162,7 @@ impl Step {
             cargo = cargo.env(name, value);
         }
         if self.on == Selection::Aarch64 {
-            for (name, value) in aarch64::variables() {
+            for (name, value) in aarch64::variables(self.processor) {
                 cargo = cargo.env(name, &value);
             }
         }

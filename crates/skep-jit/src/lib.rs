@@ -210,7 +210,7 @@ pub struct Emitted {
 }
 
 /// The code of a program for the newest processors of a machine, which need not be the one at hand, as it would
-/// be at the beginning of a range of addresses that holds all code. It is not run.
+/// be at the beginning of a range of addresses that holds all code, such as [`Arena::range`]. It is not run.
 ///
 /// # Errors
 ///

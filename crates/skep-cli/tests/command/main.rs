@@ -1,6 +1,8 @@
 //! The command as scripts and people meet it: what it prints, and the status it ends with.
 
 #[cfg(feature = "bench")]
+mod bench_exec;
+#[cfg(feature = "bench")]
 mod bench_load;
 #[cfg(feature = "bench")]
 mod bench_pack;

@@ -425,13 +425,12 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
             None => *flow.before(slot),
         };
         let frame = &mut state.frames_mut()[at];
-        for reg in bits(!live.regs & REGISTERS) {
-            // Why a register cannot be read is worth keeping.
-            if frame.regs.0[reg].is_readable() {
-                frame.regs.0[reg] = Value::UNINIT;
-            }
+        // Why a register cannot be read is worth keeping.
+        let readable = frame.regs.readable();
+        for reg in bits(readable & !live.regs) {
+            frame.regs.0[reg] = Value::UNINIT;
         }
-        for reg in bits(live.regs & !live.matter & REGISTERS) {
+        for reg in bits(readable & live.regs & !live.matter) {
             if frame.regs.0[reg].is_scalar() {
                 frame.regs.0[reg] = Value::UNKNOWN;
             }
@@ -558,7 +557,7 @@ impl Shots {
                 ids.equal = ids.equal && regs[reg].id == 0 && regs[reg].num.is_unknown();
             }
             let kept = shot.numbers | shot.constants | shot.values | shot.pointers;
-            ids.equal = ids.equal && bits(!kept & REGISTERS).all(|reg| !regs[reg].is_readable());
+            ids.equal = ids.equal && frame.regs.readable() & !kept == 0;
             for reg in bits(shot.values) {
                 if !ids.cover(values.next()?, &regs[reg]) {
                     return None;
@@ -591,9 +590,6 @@ impl Shots {
         Some(ids.equal)
     }
 }
-
-/// The registers that may hold anything: all but `r10`.
-const REGISTERS: u16 = 0x3ff;
 
 /// The numbers of the bits that are set.
 fn bits(mut mask: u16) -> impl Iterator<Item = usize> {

@@ -1,7 +1,7 @@
 //! What a comparison says of its operands, on both ways out of it.
 
 use crate::num::Num;
-use crate::scalar::Scalar;
+use crate::scalar::{Half, Scalar, Word};
 use crate::tnum::Tnum;
 use skep_isa::{Cond, Width};
 
@@ -29,7 +29,15 @@ pub(crate) fn assume(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Option
     if !possible {
         return None;
     }
-    Some((Scalar::from_views(a_word, a_half)?, Scalar::from_views(b_word, b_half)?))
+    views(a_word, a_half, b, b_word, b_half)
+}
+
+/// Both operands after `b` was narrowed to these views.
+fn views(a_word: Word, a_half: Half, b: &Scalar, b_word: Word, b_half: Half) -> Option<(Scalar, Scalar)> {
+    let a = Scalar::from_views(a_word, a_half)?;
+    // There is nothing to narrow in a constant, as the right side most often is.
+    let b = if b.is_constant() { *b } else { Scalar::from_views(b_word, b_half)? };
+    Some((a, b))
 }
 
 /// The operands where the comparison does not hold; `None` if it always does.
@@ -50,7 +58,7 @@ pub(crate) fn assume_not(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Op
             if !possible {
                 return None;
             }
-            Some((Scalar::from_views(a_word, a_half)?, Scalar::from_views(b_word, b_half)?))
+            views(a_word, a_half, b, b_word, b_half)
         }
     }
 }

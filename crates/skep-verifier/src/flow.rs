@@ -89,10 +89,13 @@ impl Flow {
         effects: &[Effect],
     ) {
         let range = &shape.functions[function];
-        let again = shape.arrivals[range.clone()].iter().any(|arrival| arrival.backward);
-        for _ in 0..MAX_PASSES {
-            let mut changed = false;
-            for slot in range.clone().rev() {
+        // The end of what a pass goes over: nothing behind the last backward jump changes in a second one.
+        let mut end = range.end;
+        for _ in 1..MAX_PASSES {
+            // Whether a backward jump has read what was changed after it.
+            let mut again = false;
+            let mut last_backward = range.start;
+            for slot in (range.start..end).rev() {
                 let insn = &insns[slot];
                 if matches!(insn, Insn::LoadImm64Tail) {
                     continue;
@@ -103,16 +106,20 @@ impl Flow {
                 }
                 if let Some(to) = insn.jump_offset().and_then(|offset| target(slot, offset)) {
                     live.join(&self.before[to]);
+                    if to <= slot {
+                        last_backward = last_backward.max(slot + 1);
+                    }
                 }
                 self.step_back(&mut live, insn, slot, shape, config, function, &effects[slot]);
                 if live != self.before[slot] {
                     self.before[slot] = live;
-                    changed = true;
+                    again |= shape.arrivals[slot].backward;
                 }
             }
-            if !changed || !again {
+            if !again {
                 return;
             }
+            end = last_backward;
         }
         // No compiler makes such loops. That everything is read and matters is always true enough.
         self.before[range.clone()].fill(Live::ALL);

@@ -23,6 +23,7 @@
 //! memory is reached.
 
 use crate::flow::Flow;
+use crate::scalar::Scalar;
 use crate::stack::{ByteSet, Cell, Found, Stack};
 use crate::state::State;
 use crate::value::{Kind, Value};
@@ -208,8 +209,7 @@ impl Memory {
     /// remembers it if that says nothing. The state forgets what nobody reads from here on.
     pub(crate) fn visit(&mut self, state: &mut State, slot: usize, parent: u32, flow: &Flow) -> Visit {
         self.ids.work += forget_dead(state, slot, flow);
-        let constants = constants(state);
-        let outline = outline(state, slot);
+        let outline = Outline::of(state, slot);
         let point = match self.point_of[slot] {
             0 => {
                 self.points.push(Point::default());
@@ -220,10 +220,10 @@ impl Memory {
         };
         for at in 0..self.points[point].count {
             let mask = self.points[point].masks[at];
-            if mask & !constants != 0 {
+            if mask & !outline.constants != 0 {
                 continue;
             }
-            let mut node = self.filed.get(&key(outline, state, mask)).copied().unwrap_or(NONE);
+            let mut node = self.filed.get(&outline.key(mask)).copied().unwrap_or(NONE);
             while node != NONE {
                 let candidate = &self.nodes[node as usize];
                 let next = candidate.next;
@@ -241,7 +241,7 @@ impl Memory {
                 node = next;
             }
         }
-        let mut mask = constants;
+        let mut mask = outline.constants;
         let point = &mut self.points[point];
         if !point.masks[..point.count].contains(&mask) {
             if point.count == MAX_MASKS {
@@ -252,8 +252,7 @@ impl Memory {
                 point.count += 1;
             }
         }
-        let key = key(outline, state, mask);
-        Visit::New(self.remember(state, slot, key, parent))
+        Visit::New(self.remember(state, slot, outline.key(mask), parent))
     }
 
     fn remember(&mut self, state: &State, slot: usize, key: u64, parent: u32) -> u32 {
@@ -327,59 +326,68 @@ impl Memory {
     }
 }
 
-/// The registers of the innermost frame that hold constants.
-fn constants(state: &State) -> u16 {
-    let mut mask = 0;
-    for (at, value) in state.top().regs.0.iter().enumerate() {
-        mask |= u16::from(value.as_constant().is_some()) << at;
-    }
-    mask
-}
-
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn mix(key: u64, part: u64) -> u64 {
     (key.rotate_left(23) ^ part).wrapping_mul(MIX)
 }
 
-/// What must be the same in a state and one that covers it: the calls, and the pointers but for their
-/// variable parts.
-fn outline(state: &State, slot: usize) -> u64 {
-    let mut key = mix(slot as u64, 0);
-    for frame in &state.frames()[1..] {
-        key = mix(key, frame.call_slot.into());
-    }
-    for value in &state.top().regs.0[..10] {
-        // A pointer that may be null covers one that is not.
-        let (tag, object) = match value.kind {
-            Kind::Uninit | Kind::Lost { .. } => (0, 0),
-            Kind::Scalar => {
-                key = mix(key, 1);
-                continue;
-            }
-            Kind::Context => (2, 0),
-            Kind::Stack { frame } => (3, frame.into()),
-            Kind::Packet => (4, 0),
-            Kind::PacketMeta => (5, 0),
-            Kind::PacketEnd => (6, 0),
-            Kind::Map { map } => (7, map),
-            Kind::MapValue { map, .. } => (8, map),
-            Kind::Buffer { bytes } => (9, bytes),
-            Kind::PacketHalf => (10, 0),
-        };
-        key = mix(key, tag | u64::from(object) << 4);
-        key = mix(key, value.offset as u64);
-    }
-    key
+/// What states are filed by.
+struct Outline {
+    /// What must be the same in a state and one that covers it: the calls, and the pointers but for their
+    /// variable parts.
+    hash: u64,
+    /// The registers of the innermost frame that hold constants.
+    constants: u16,
+    /// By register: a hash of its constant.
+    hashes: [u64; 10],
 }
 
-/// What a state of that outline, with these constants, is filed under.
-fn key(outline: u64, state: &State, mask: u16) -> u64 {
-    let mut key = mix(outline, mask.into());
-    for reg in bits(mask) {
-        key = mix(key, state.top().regs.0[reg].num.umin);
+impl Outline {
+    fn of(state: &State, slot: usize) -> Self {
+        let mut hash = mix(slot as u64, 0);
+        for frame in &state.frames()[1..] {
+            hash = mix(hash, frame.call_slot.into());
+        }
+        let (mut constants, mut hashes) = (0, [0; 10]);
+        // Four bits for each register, so that numbers and what cannot be read cost no hashing of their own.
+        let mut tags = 0;
+        for (at, value) in state.top().regs.0[..10].iter().enumerate() {
+            // A pointer that may be null covers one that is not.
+            let (tag, object) = match value.kind {
+                Kind::Uninit | Kind::Lost { .. } => continue,
+                Kind::Scalar => {
+                    tags |= 1 << (4 * at);
+                    if let Some(constant) = value.num.as_constant() {
+                        constants |= 1 << at;
+                        // Rotated, so that numbers that change places make another sum.
+                        hashes[at] = mix(0, constant).rotate_left(6 * at as u32);
+                    }
+                    continue;
+                }
+                Kind::Context => (2, 0),
+                Kind::Stack { frame } => (3, frame.into()),
+                Kind::Packet => (4, 0),
+                Kind::PacketMeta => (5, 0),
+                Kind::PacketEnd => (6, 0),
+                Kind::Map { map } => (7, map),
+                Kind::MapValue { map, .. } => (8, map),
+                Kind::Buffer { bytes } => (9, bytes),
+                Kind::PacketHalf => (10, 0),
+            };
+            tags |= tag << (4 * at);
+            hash = mix(hash, u64::from(object) << 32 | u64::from(value.offset as u32));
+        }
+        Self { hash: mix(hash, tags), constants, hashes }
     }
-    key ^ key >> 32
+
+    /// What a state is filed under by those of its constants.
+    fn key(&self, mask: u16) -> u64 {
+        // The hashes are summed up, so that none waits for another.
+        let sum = bits(mask).fold(0, |sum: u64, reg| sum.wrapping_add(self.hashes[reg]));
+        let key = mix(mix(self.hash, mask.into()), sum);
+        key ^ key >> 32
+    }
 }
 
 /// A hasher for keys that are hashes already.
@@ -417,20 +425,23 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
             None => *flow.before(slot),
         };
         let frame = &mut state.frames_mut()[at];
-        for (reg, value) in frame.regs.0[..10].iter_mut().enumerate() {
-            if !value.is_readable() {
-                continue; // why it is not is worth keeping
-            }
-            if live.regs & 1 << reg == 0 {
-                *value = Value::UNINIT;
-            } else if live.matter & 1 << reg == 0 && value.is_scalar() {
-                *value = Value::UNKNOWN;
+        // Why a register cannot be read is worth keeping.
+        let readable = frame.regs.readable();
+        for reg in bits(readable & !live.regs) {
+            frame.regs.0[reg] = Value::UNINIT;
+        }
+        for reg in bits(readable & live.regs & !live.matter) {
+            if frame.regs.0[reg].is_scalar() {
+                frame.regs.0[reg] = Value::UNKNOWN;
             }
         }
         work += frame.stack.cells.len() as u64 + 1;
         if !frame.stack.init.is_empty() {
-            let (live, matters) = (ByteSet::from_units(live.stack), ByteSet::from_units(live.stack_matters));
-            frame.stack.keep_only(live, &matters);
+            // Cells hold initialised bytes only, so nothing else needs to be found out.
+            let init = &frame.stack.init;
+            let alive = ByteSet::from_units(live.stack, init);
+            let matters = ByteSet::from_units(live.stack_matters, init);
+            frame.stack.keep_only(alive, &matters);
         }
     }
     work
@@ -464,21 +475,22 @@ impl Shots {
             };
             for (reg, value) in frame.regs.0[..10].iter().enumerate() {
                 let bit = 1 << reg;
-                if !value.is_readable() {
-                    continue; // covers anything: no path from here reads it
-                }
-                if value.is_scalar() && value.id == 0 && value.num.is_unknown() {
-                    shot.numbers |= bit;
-                } else if let Some(constant) = value.as_constant() {
-                    shot.constants |= bit;
-                    self.constants.push(constant);
-                } else if value.is_pointer() && value.is_fixed() {
-                    shot.pointers |= bit;
-                    let Value { kind, id, offset, range, .. } = *value;
-                    self.pointers.push(Fixed { kind, id, offset, range });
-                } else {
-                    shot.values |= bit;
-                    self.values.push(*value);
+                match value.kind {
+                    Kind::Uninit | Kind::Lost { .. } => {} // covers anything: no path from here reads it
+                    Kind::Scalar if value.num.is_constant() => {
+                        shot.constants |= bit;
+                        self.constants.push(value.num.umin);
+                    }
+                    Kind::Scalar if value.id == 0 && value.num.is_unknown() => shot.numbers |= bit,
+                    kind if kind != Kind::Scalar && value.is_fixed() => {
+                        shot.pointers |= bit;
+                        let Value { id, offset, range, .. } = *value;
+                        self.pointers.push(Fixed { kind, id, offset, range });
+                    }
+                    _ => {
+                        shot.values |= bit;
+                        self.values.push(*value);
+                    }
                 }
             }
             if shot.stack {
@@ -542,10 +554,10 @@ impl Shots {
                 if !regs[reg].is_scalar() {
                     return None;
                 }
-                ids.equal &= regs[reg].id == 0 && regs[reg].num.is_unknown();
+                ids.equal = ids.equal && regs[reg].id == 0 && regs[reg].num.is_unknown();
             }
             let kept = shot.numbers | shot.constants | shot.values | shot.pointers;
-            ids.equal &= (0..10).all(|reg| kept & 1 << reg != 0 || !regs[reg].is_readable());
+            ids.equal = ids.equal && frame.regs.readable() & !kept == 0;
             for reg in bits(shot.values) {
                 if !ids.cover(values.next()?, &regs[reg]) {
                     return None;
@@ -553,8 +565,17 @@ impl Shots {
             }
             for reg in bits(shot.pointers) {
                 let Fixed { kind, id, offset, range } = *pointers.next()?;
+                let new = &regs[reg];
+                // Most pointers are tied to nothing and just as they were.
+                if id == 0
+                    && (kind, offset, range) == (new.kind, new.offset, new.range)
+                    && new.num == Scalar::constant(0)
+                {
+                    ids.work += 1;
+                    continue;
+                }
                 let old = Value { id, range, ..Value::pointer(kind, offset) };
-                if !ids.cover(&old, &regs[reg]) {
+                if !ids.cover(&old, new) {
                     return None;
                 }
             }

@@ -121,6 +121,15 @@ impl Scalar {
             && self.smax32 == i32::MAX
     }
 
+    /// Whether its lower half may be anything.
+    const fn low_is_unknown(&self) -> bool {
+        self.bits.mask & LOW == LOW
+            && self.umin32 == 0
+            && self.umax32 == u32::MAX
+            && self.smin32 == i32::MIN
+            && self.smax32 == i32::MAX
+    }
+
     /// Whether it stands for `value` among others.
     #[cfg(test)]
     pub(crate) fn contains(&self, value: u64) -> bool {
@@ -224,6 +233,21 @@ impl Scalar {
         if let (Some(a), Some(b)) = (self.as_constant(), other.as_constant()) {
             return Self::constant(concrete(op, width, a, b));
         }
+        if matches!(op, AluOp::Add | AluOp::Sub | AluOp::Xor) {
+            // Whatever one side is, the other makes any number of it: hashes are made of such steps.
+            match width {
+                Width::W64 if self.is_unknown() || other.is_unknown() => return Self::UNKNOWN,
+                Width::W32 if self.low_is_unknown() || other.low_is_unknown() => {
+                    return Self::of_size(Size::B4);
+                }
+                _ => {}
+            }
+        }
+        self.alu_in_full(op, width, other)
+    }
+
+    /// The same without short cuts.
+    fn alu_in_full(&self, op: AluOp, width: Width, other: &Self) -> Self {
         match width {
             Width::W32 => Self::from_half(apply(op, &self.half(), &other.half())),
             Width::W64 => {
@@ -634,6 +658,32 @@ mod tests {
             }
         }
         assert!(narrowed > 100_000, "the comparisons say too little to test anything: {narrowed}");
+    }
+
+    #[test]
+    fn short_cuts_lead_to_where_the_long_way_does() {
+        let mut random = Random(0x5eed_0002);
+        let unknown = [Scalar::UNKNOWN, Scalar::of_size(Size::B4), Scalar::UNKNOWN.neg(Width::W32)];
+        for _ in 0..20_000 {
+            let mut other = Scalar::constant(random.number());
+            for _ in 0..random.next() % 4 {
+                let constant = Scalar::constant(random.number());
+                other = random.pick(&[other, Scalar::UNKNOWN]).alu_in_full(
+                    random.pick(&AluOp::ALL),
+                    random.pick(&WIDTHS),
+                    &constant,
+                );
+            }
+            let one = random.pick(&unknown);
+            for (a, b) in [(one, other), (other, one)] {
+                for op in AluOp::ALL {
+                    for width in WIDTHS {
+                        let (short, long) = (a.alu(op, width, &b), a.alu_in_full(op, width, &b));
+                        assert_eq!(short, long, "{a:?} {op:?} {width:?} {b:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

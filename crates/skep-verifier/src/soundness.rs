@@ -296,7 +296,7 @@ impl Real {
                 let matters = live.matter & 1 << reg != 0 || value.is_pointer();
                 value.is_readable() && (!matters || known(value, self.frames[at].regs[reg]))
             });
-            let matter = ByteSet::from_units(live.stack_matters);
+            let matter = ByteSet::from_units(live.stack_matters, &ByteSet::ALL);
             regs && frame.stack.cells.iter().all(|cell| {
                 if !matter.has_any(cell.start.into(), cell.end()) {
                     return true;

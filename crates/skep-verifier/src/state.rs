@@ -29,6 +29,14 @@ impl Default for Registers {
     }
 }
 
+impl Registers {
+    /// The readable ones but `r10`, one bit each.
+    pub(crate) fn readable(&self) -> u16 {
+        let bit = |(at, value): (usize, &Value)| u16::from(value.is_readable()) << at;
+        self.0[..10].iter().enumerate().map(bit).sum()
+    }
+}
+
 impl std::ops::Index<Reg> for Registers {
     type Output = Value;
 

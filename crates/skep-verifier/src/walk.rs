@@ -208,25 +208,34 @@ impl<'a> Walker<'a> {
         }
     }
 
+    #[inline]
     fn check_limits(&self) -> Step<()> {
+        // Asked before every instruction, answered with no most of the time.
+        let limit = self.walked >= self.config.max_walked
+            || self.last_id > u32::MAX - MAX_IDS
+            || self.pending_bytes + self.memory.tree_bytes() > self.config.max_state_bytes
+            || self.memory.work() + self.copied > self.max_work;
+        if limit { Err(self.limit()) } else { Ok(()) }
+    }
+
+    /// The limit that is reached.
+    #[cold]
+    fn limit(&self) -> Box<Fault> {
         if self.walked >= self.config.max_walked || self.last_id > u32::MAX - MAX_IDS {
             let text = format!("more than {} instructions were walked over all paths", self.walked);
-            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
+            return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
         if self.pending_bytes + self.memory.tree_bytes() > self.config.max_state_bytes {
             let text = format!(
                 "paths that are still to be walked take more than {} bytes of memory",
                 self.config.max_state_bytes
             );
-            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
+            return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
         // A program with deep frames full of values makes every step dear: the price is limited as well.
-        if self.memory.work() + self.copied > self.max_work {
-            let text =
-                format!("comparing and copying states is too much work after {} instructions", self.walked);
-            return Err(Fault::new(Code::Limit, text).suggest(BOUND_LOOP));
-        }
-        Ok(())
+        let text =
+            format!("comparing and copying states is too much work after {} instructions", self.walked);
+        Fault::new(Code::Limit, text).suggest(BOUND_LOOP)
     }
 
     fn step(&mut self, state: &mut State) -> Step<Next> {

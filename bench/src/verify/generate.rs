@@ -24,8 +24,9 @@ pub(super) const ROUNDS: u64 = 1024;
 const LONG_ROUNDS: u64 = 95_000;
 /// Diamonds whose ways never come together again, walked for about a million instructions.
 const APART: u32 = 17;
-/// The same with a full stack.
-const DEEP: u32 = 16;
+/// The same with values on the stack, so many bytes.
+const DEEP: u32 = 12;
+const DEEP_BYTES: usize = 8 * 56;
 /// Diamonds whose ways do.
 const TOGETHER: usize = 500;
 
@@ -52,7 +53,7 @@ pub(super) fn all() -> Vec<Generated> {
         ),
         made(
             "diamonds_deep",
-            "16 diamonds, and 512 bytes of stack in each state",
+            "12 diamonds, and 56 values on the stack in each state",
             apart(DEEP, true),
             1 << DEEP,
         ),
@@ -150,10 +151,11 @@ fn together() -> String {
 }
 
 /// Diamonds by data, each of which sets another bit of a sum or not. The sum is an index in the end. Where they are deep
-/// the stack is full of bytes of data, of which any eight may be read in the end.
+/// the stack has bytes of data, each in a place of its own, and each of them is an index in the end.
 fn apart(diamonds: u32, deep: bool) -> String {
     let mut text = String::from("r0 = 0\n");
-    for depth in (8..=512).step_by(8).filter(|_| deep) {
+    let depths = || (8..=if deep { DEEP_BYTES } else { 0 }).step_by(8);
+    for depth in depths() {
         let _ = writeln!(text, "r3 = *(u8 *)(r1 + {depth})\n*(u64 *)(r10 - {depth}) = r3");
     }
     for bit in 0..diamonds {
@@ -164,9 +166,8 @@ fn apart(diamonds: u32, deep: bool) -> String {
         );
     }
     text.push_str("r2 = r1\nr2 += r0\nr0 = *(u8 *)(r2 + 0)\n");
-    if deep {
-        text.push_str("r4 = *(u8 *)(r1 + 0)\nr4 &= 63\nr4 <<= 3\nr2 = r10\nr2 += -512\nr2 += r4\n");
-        text.push_str("r3 = *(u64 *)(r2 + 0)\nr0 += r3\n");
+    for depth in depths() {
+        let _ = writeln!(text, "r3 = *(u64 *)(r10 - {depth})\nr2 = r1\nr2 += r3\nr0 = *(u8 *)(r2 + 0)");
     }
     text.push_str("exit");
     text
@@ -238,7 +239,7 @@ mod tests {
         let ways = 1u64 << APART;
         assert_eq!(walk("diamonds_apart"), (3 * APART as usize + 5, 1 + 3 * (ways - 1) + 4 * ways));
         let deep = 1u64 << DEEP;
-        assert_eq!(walk("diamonds_deep").1, 1 + 128 + 3 * (deep - 1) + 12 * deep);
+        assert_eq!(walk("diamonds_deep").1, 1 + 112 + 3 * (deep - 1) + 228 * deep);
         assert_eq!(walk("long_loop").1, 6 + 10 * LONG_ROUNDS + 9);
         for name in ["diamonds_apart", "diamonds_deep", "long_loop"] {
             assert!((900_000..=1_000_000).contains(&walk(name).1), "{name}");

@@ -92,8 +92,12 @@ pub struct Sum {
     pub walked: u64,
     /// Microseconds in all, by the medians.
     pub us: f64,
-    /// Nanoseconds for each walked instruction: the whole time by all that was walked.
+    /// The same by the best times.
+    pub us_best: f64,
+    /// Nanoseconds for each walked instruction: the whole time by all that was walked, by the medians.
     pub ns_per_walked: f64,
+    /// The same by the best times.
+    pub ns_per_walked_best: f64,
 }
 
 /// A program to be verified.
@@ -262,8 +266,18 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
 fn sum(of: &'static str, rows: &[Row], which: impl Fn(&Row) -> bool) -> Sum {
     let rows: Vec<&Row> = rows.iter().filter(|row| which(row)).collect();
     let walked = rows.iter().map(|row| row.walked).sum();
-    let us = rows.iter().map(|row| row.us).sum::<f64>();
-    Sum { of, programs: rows.len(), walked, us, ns_per_walked: us * 1e3 / walked as f64 }
+    let us = rows.iter().map(|row| row.us).sum();
+    let us_best = rows.iter().map(|row| row.us_best).sum();
+    let per_walked = |us: f64| us * 1e3 / walked as f64;
+    Sum {
+        of,
+        programs: rows.len(),
+        walked,
+        us,
+        us_best,
+        ns_per_walked: per_walked(us),
+        ns_per_walked_best: per_walked(us_best),
+    }
 }
 
 /// What was to be reached beside what was; where several programs show it, the one that does worst.
@@ -330,12 +344,13 @@ mod tests {
             peak_bytes: 0,
             peak_resident_bytes: None,
             us,
-            us_best: us,
+            us_best: us / 2.0,
             ns_per_walked: us * 1e3 / walked as f64,
             turns: 1,
         };
         let rows = [row("exec", 100, 10.0), row("examples", 300, 10.0), row("generated", 9, 9.0)];
         let own = sum("own", &rows, |row| row.group != "generated");
         assert_eq!((own.programs, own.walked, own.us, own.ns_per_walked), (2, 400, 20.0, 50.0));
+        assert_eq!((own.us_best, own.ns_per_walked_best), (10.0, 25.0));
     }
 }

@@ -56,11 +56,11 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
     for sum in &report.sums {
         writeln!(
             out,
-            "  {:<10}{:>4} programs, {:>9} walked in {:>10.1} us: {:.1} ns each",
-            sum.of, sum.programs, sum.walked, sum.us, sum.ns_per_walked
+            "  {:<10}{:>4} programs, {:>9} walked in {:>10.1} us: {:.1} ns each (best: {:.1})",
+            sum.of, sum.programs, sum.walked, sum.us, sum.ns_per_walked, sum.ns_per_walked_best
         )?;
     }
-    for row in report.rows.iter() {
+    for row in &report.rows {
         if let Some(bytes) = row.peak_resident_bytes {
             writeln!(
                 out,

@@ -69,7 +69,8 @@ pub struct Row {
     pub peak_states: u64,
     /// About how many bytes these took at most, as the verifier counts.
     pub peak_bytes: u64,
-    /// How much larger the process was meanwhile than before the first program, for programs of a million walked instructions, if the system tells.
+    /// For programs of a million walked instructions: how much larger the process was meanwhile than before the first
+    /// program, if the system tells.
     pub peak_resident_bytes: Option<u64>,
     /// Microseconds, median.
     pub us: f64,

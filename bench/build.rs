@@ -1,4 +1,4 @@
-//! Compiles the native side of every benchmark program, several times over, and lists all of them.
+//! Compiles the native side of every benchmark program, several times over, and lists all of them, and skep's examples.
 //!
 //! The list is `bench/programs/programs.json`. Each copy of a native function starts with another number of
 //! one-byte nops, so that its loops lie at other places relative to cache lines: the placements.
@@ -40,8 +40,11 @@ fn main() {
     .expect("bench/programs/programs.json is a table of programs");
     compile(&programs, &table);
     println!("cargo::rustc-env=SKEP_BENCH_COMPILER={}", compiler());
+    let examples = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("../examples");
+    println!("cargo::rerun-if-changed={}", examples.display());
     let out = Path::new(&env::var("OUT_DIR").unwrap()).join("programs.rs");
-    fs::write(out, list(&programs, &table)).expect("the build directory is writable");
+    let text = list(&programs, &table) + &list_examples(&examples);
+    fs::write(out, text).expect("the build directory is writable");
 }
 
 fn compile(programs: &Path, table: &Table) {
@@ -97,6 +100,24 @@ fn list(programs: &Path, table: &Table) -> String {
             functions.join(", ")
         )
         .unwrap();
+    }
+    text.push_str("];\n");
+    text
+}
+
+/// The objects of the examples with their names.
+fn list_examples(examples: &Path) -> String {
+    let mut names: Vec<String> = fs::read_dir(examples)
+        .expect("examples")
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".bpf.o")?.to_owned()))
+        .collect();
+    names.sort();
+    let mut text = String::from(
+        "\n/// The objects of skep's examples, with their names.\npub(crate) static EXAMPLES: &[(&str, &[u8])] = &[\n",
+    );
+    for name in names {
+        let path = examples.join(format!("{name}.bpf.o"));
+        writeln!(text, "    ({name:?}, include_bytes!({path:?})),").unwrap();
     }
     text.push_str("];\n");
     text

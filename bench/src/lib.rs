@@ -14,3 +14,4 @@ pub mod pack;
 pub mod poke;
 mod programs;
 mod random;
+pub mod verify;

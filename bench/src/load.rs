@@ -118,7 +118,7 @@ pub struct Target {
 }
 
 impl Target {
-    fn at_most(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
+    pub(crate) fn at_most(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
         Self { name, unit, target, at_least: false, value, met: value <= target }
     }
 

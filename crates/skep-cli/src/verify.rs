@@ -54,8 +54,8 @@ struct Verdict {
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     suggestion: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    path: Vec<PathStep>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Vec<PathStep>>,
     walked: u64,
     peak_states: u64,
     us: f64,
@@ -79,7 +79,6 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let mut told = String::new();
     let mut refused = false;
     for name in &names {
-        let started = std::time::Instant::now();
         match object.verify(name, options) {
             Ok(verified) => {
                 if !args.json {
@@ -92,7 +91,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
                 if !args.json {
                     told.push_str(&refused_text(&refusal, args.log));
                 }
-                verdicts.push(Verdict::refused(&refusal, started.elapsed().as_secs_f64() * 1e6));
+                verdicts.push(Verdict::refused(&refusal));
             }
             Err(error) => return Err(error.into()),
         }
@@ -156,14 +155,14 @@ impl Verdict {
             source: None,
             reason: None,
             suggestion: None,
-            path: Vec::new(),
+            path: None,
             walked: stats.walked,
             peak_states: stats.peak_states,
             us: stats.nanoseconds as f64 / 1e3,
         }
     }
 
-    fn refused(refusal: &Refusal, us: f64) -> Self {
+    fn refused(refusal: &Refusal) -> Self {
         Self {
             program: refusal.program.clone(),
             verdict: "refused",
@@ -176,14 +175,16 @@ impl Verdict {
             source: refusal.source.as_deref().map(|text| text.trim().to_owned()),
             reason: Some(refusal.reason.clone()),
             suggestion: refusal.suggestion.clone(),
-            path: refusal
-                .path
-                .iter()
-                .map(|step| PathStep { insn: step.slot, text: step.text.clone() })
-                .collect(),
+            path: Some(
+                refusal
+                    .path
+                    .iter()
+                    .map(|step| PathStep { insn: step.slot, text: step.text.clone() })
+                    .collect(),
+            ),
             walked: refusal.walked,
-            peak_states: 0,
-            us,
+            peak_states: refusal.peak_states,
+            us: refusal.nanoseconds as f64 / 1e3,
         }
     }
 }

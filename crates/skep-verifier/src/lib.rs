@@ -92,22 +92,26 @@ impl Default for Config<'static> {
 /// A [`Refusal`] where the program is unsafe, breaks a limit, or uses what this version does not understand.
 pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<Refusal>> {
     let start = Instant::now();
+    let mut stats = Stats::default();
     // The same, for as long as this call lasts.
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
-    let shape = Shape::of(&program).map_err(|fault| refuse(&program, *fault, 0, 0, &[]))?;
+    let shape = Shape::of(&program).map_err(|fault| refuse(&program, *fault, 0, (stats, start), &[]))?;
     // What the future reads is asked where paths meet; where none do, nobody asks.
     let flow = match shape.joins() {
         0 => Flow::default(),
         _ => Flow::of(&program.source.insns, &shape, &program.maps, config),
     };
     let mut walker = Walker::new(&program, config, &shape, &flow);
-    if let Err(fault) = walker.walk() {
-        return Err(refuse(&program, *fault, walker.slot, walker.walked, &walker.history));
+    let outcome = walker.walk();
+    stats.walked = walker.walked;
+    stats.peak_states = walker.peak_states;
+    stats.peak_bytes = walker.peak_bytes as u64;
+    if let Err(fault) = outcome {
+        return Err(refuse(&program, *fault, walker.slot, (stats, start), &walker.history));
     }
-    let (walked, peak_states) = (walker.walked, walker.peak_states);
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
-        refuse(&program, *Fault::at(Code::Structure, 0, error.to_string()), 0, walked, &[])
+        refuse(&program, *Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), &[])
     })?;
     let record = walker.record;
     let Unverified { source, maps, entry } = program;
@@ -122,7 +126,7 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
         maps,
         lines: source.lines,
         tag: tag.0,
-        stats: Stats { walked, peak_states, nanoseconds: start.elapsed().as_nanos() as u64 },
+        stats: Stats { nanoseconds: start.elapsed().as_nanos() as u64, ..stats },
     })
 }
 
@@ -130,7 +134,13 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
 const MAX_PATH: usize = 64;
 
 #[cold]
-fn refuse(program: &Unverified, fault: Fault, slot: usize, walked: u64, history: &[Turn]) -> Box<Refusal> {
+fn refuse(
+    program: &Unverified,
+    fault: Fault,
+    slot: usize,
+    (stats, start): (Stats, Instant),
+    history: &[Turn],
+) -> Box<Refusal> {
     let source = &program.source;
     let slot = fault.slot.unwrap_or(slot as u32);
     let text = |slot: u32| source.insns.get(slot as usize).map(ToString::to_string).unwrap_or_default();
@@ -154,6 +164,8 @@ fn refuse(program: &Unverified, fault: Fault, slot: usize, walked: u64, history:
         line: line.map(|line| line.line),
         source: line.map(|line| line.text.clone()).filter(|text| !text.is_empty()),
         path,
-        walked,
+        walked: stats.walked,
+        peak_states: stats.peak_states,
+        nanoseconds: start.elapsed().as_nanos() as u64,
     })
 }

@@ -72,8 +72,10 @@ pub struct FunctionFacts {
 pub struct Stats {
     /// Instructions walked over all paths.
     pub walked: u64,
-    /// The most states remembered at once.
+    /// The most states at once: remembered, or of paths still to be walked.
     pub peak_states: u64,
+    /// About how many bytes states took at most.
+    pub peak_bytes: u64,
     /// Nanoseconds it took.
     pub nanoseconds: u64,
 }

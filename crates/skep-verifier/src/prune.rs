@@ -320,6 +320,11 @@ impl Memory {
         self.shots.clear();
     }
 
+    /// About how many bytes everything that is remembered takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shots.bytes() + self.tree_bytes() + self.filed.len() * size_of::<(u64, u32)>()
+    }
+
     /// About how many bytes the tree of open states takes, which cannot be forgotten.
     pub(crate) fn tree_bytes(&self) -> usize {
         self.nodes.len() * size_of::<Node>()

@@ -99,6 +99,10 @@ pub struct Refusal {
     pub path: Vec<Step>,
     /// Instructions walked until then.
     pub walked: u64,
+    /// The most states at once until then.
+    pub peak_states: u64,
+    /// Nanoseconds it took.
+    pub nanoseconds: u64,
 }
 
 impl fmt::Display for Refusal {

@@ -45,6 +45,7 @@ pub(crate) struct Walker<'a> {
     last_id: u32,
     pub(crate) walked: u64,
     pub(crate) peak_states: u64,
+    pub(crate) peak_bytes: usize,
     /// The instruction that is being walked.
     pub(crate) slot: usize,
     /// The node of the remembered states that the current path is below.
@@ -102,6 +103,7 @@ impl<'a> Walker<'a> {
             last_id: 0,
             walked: 0,
             peak_states: 0,
+            peak_bytes: 0,
             slot: 0,
             node: NONE,
             #[cfg(test)]
@@ -184,7 +186,7 @@ impl<'a> Walker<'a> {
                     }
                     Visit::New(node) => self.node = node,
                 }
-                self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
+                self.note_peak();
             }
             self.check_limits()?;
             #[cfg(test)]
@@ -425,7 +427,14 @@ impl<'a> Walker<'a> {
             turn: Turn { slot: self.slot as u32, taken: true },
             bytes,
         });
+        self.note_peak();
         Ok(())
+    }
+
+    /// Another state came into being.
+    fn note_peak(&mut self) {
+        self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
+        self.peak_bytes = self.peak_bytes.max(self.memory.bytes() + self.pending_bytes);
     }
 }
 

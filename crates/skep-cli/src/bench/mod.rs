@@ -5,6 +5,7 @@ mod exec;
 mod load;
 mod pack;
 mod poke;
+mod verify;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -19,6 +20,8 @@ pub(crate) enum Bench {
     Pack(pack::Pack),
     /// Changing branches in code that runs: what it costs, and whether it is ever seen half done.
     Poke(poke::Poke),
+    /// Verification: time for each walked instruction, states and memory.
+    Verify(verify::Verify),
 }
 
 /// Runs the command.
@@ -28,5 +31,6 @@ pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
         Bench::Load(args) => load::main(args),
         Bench::Pack(args) => pack::main(args),
         Bench::Poke(args) => poke::main(args),
+        Bench::Verify(args) => verify::main(args),
     }
 }

@@ -6,10 +6,13 @@ mod bench_exec;
 mod bench_load;
 #[cfg(feature = "bench")]
 mod bench_pack;
+#[cfg(feature = "bench")]
+mod bench_verify;
 mod conformance;
 mod pack;
 mod refusals;
 mod runs;
+mod verdicts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

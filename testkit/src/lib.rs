@@ -1,5 +1,5 @@
 //! What the tests of all crates share: how a test says that it cannot show something here, and how it runs itself
-//! again in a process of its own.
+//! again in a process of its own, or forks one.
 //!
 //! The rule of skipping: a test that cannot be made prints one line, `SKIPPED: what: why`, straight to standard error,
 //! and passes; where `SKEP_REQUIRE_ALL` is 1 it fails instead. Whether it can be made is found out by trying, never by
@@ -10,10 +10,10 @@
 //! these and no others may be missing although all is required; such a test says so in a line that begins with
 //! `HIDDEN BY EMULATION:`. The variable makes nothing pass: a test still tries first.
 
-#![forbid(unsafe_code)]
-
 mod again;
+mod forked;
 mod skip;
 
 pub use again::{itself, other};
+pub use forked::in_a_child;
 pub use skip::{Hidden, hidden, is_emulated, say, skip};

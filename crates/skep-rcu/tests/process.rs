@@ -9,23 +9,11 @@ use skep_testkit::{Hidden, hidden};
 
 /// Runs `f` in a forked child and returns its exit status: what `f` returned, or 99 if it panicked.
 fn in_a_child(f: impl FnOnce() -> i32) -> i32 {
+    let caught = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_or(99);
     // SAFETY: the child runs `f` and exits without running anything of the test harness. It may allocate: the C
     // library makes the allocator usable in children.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        // SAFETY: alarm(2) ends a child that hangs; _exit(2) ends it without destructors of the parent's data.
-        unsafe {
-            libc::alarm(20);
-            let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_or(99);
-            libc::_exit(status);
-        }
-    }
-    let mut status = 0;
-    // SAFETY: our own child.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert!(libc::WIFEXITED(status), "the child was ended by signal {}", libc::WTERMSIG(status));
-    libc::WEXITSTATUS(status)
+    let status = unsafe { skep_testkit::in_a_child(caught) };
+    status.code().unwrap_or_else(|| panic!("the child: {status}"))
 }
 
 #[test]

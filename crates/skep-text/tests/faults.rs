@@ -642,17 +642,14 @@ fn a_forked_child_probes_with_its_parent_s_texts_and_with_its_own() {
     let test = "a_forked_child_probes_with_its_parent_s_texts_and_with_its_own";
     let Some(status) = child(test) else {
         let text = load(&arena(), &reads_two());
-        // SAFETY: the other thread of this process does nothing but wait for this one.
-        let forked = unsafe { libc::fork() };
-        if forked == 0 {
+        let probes = || {
             let good = (&5_u64 as *const u64).addr();
             let own = load(&arena(), &reads());
-            exit(if (run(&text, 0, good), run(&own, 0, 0)) == (5, 0) { SURVIVED } else { 1 })
-        }
-        let mut status = 0;
-        // SAFETY: a place for an int.
-        assert_eq!(unsafe { libc::waitpid(forked, &mut status, 0) }, forked);
-        exit(libc::WEXITSTATUS(status) + c_int::from(libc::WIFSIGNALED(status)))
+            if (run(&text, 0, good), run(&own, 0, 0)) == (5, 0) { SURVIVED } else { 1 }
+        };
+        // SAFETY: the other thread of this process does nothing but wait for this one.
+        let status = unsafe { skep_testkit::in_a_child(probes) };
+        exit(status.code().unwrap_or(1))
     };
     assert_eq!(status.code(), Some(SURVIVED), "{status}");
 }

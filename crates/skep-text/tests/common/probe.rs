@@ -84,15 +84,8 @@ pub(crate) fn children_do_not_inherit_everything() -> bool {
     pages.advise(Advice::LinuxDontFork);
     let mut resident = 0_u8;
     // SAFETY: the child makes one system call, which answers ENOMEM for what is not mapped, and exits.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        // SAFETY: as above.
-        unsafe { libc::_exit(libc::mincore(pages.at, 1, &mut resident)) };
-    }
-    let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-    status != 0
+    let status = unsafe { skep_testkit::in_a_child(|| libc::mincore(pages.at, 1, &mut resident)) };
+    !status.success()
 }
 
 /// Whether a shared mapping can be mapped a second time, by mremap(2) with an old size of 0.

@@ -57,6 +57,8 @@ fn a_signature_is_a_landing_pad_too() {
 
 #[cfg(target_arch = "aarch64")]
 mod checked {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
     use crate::Compiled;
     use crate::arch::tests::NEAR;
@@ -70,23 +72,15 @@ mod checked {
     /// Runs a program in a child process; the signal it died by, if it did.
     fn dies_of(program: &Compiled) -> Option<i32> {
         let entry = program.entry();
-        // SAFETY: the child calls nothing but compiled code, a function in assembly, and `_exit`.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0, "{}", std::io::Error::last_os_error());
-        if child == 0 {
+        let run = || {
             // SAFETY: the program takes nothing. What its helper does to its return address ends this process.
             let result = unsafe { entry.call(0, 0, std::ptr::null_mut()) };
-            // SAFETY: ends the process.
-            unsafe { libc::_exit((result != 1).into()) };
-        }
-        let mut status = 0;
-        // SAFETY: a child of this process, and a place for its status.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        if libc::WIFSIGNALED(status) {
-            return Some(libc::WTERMSIG(status));
-        }
-        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
-        None
+            (result != 1).into()
+        };
+        // SAFETY: the child calls nothing but compiled code and a function in assembly.
+        let status = unsafe { skep_testkit::in_a_child(run) };
+        assert!(status.success() || status.signal().is_some(), "{status}");
+        status.signal()
     }
 
     #[test]

@@ -159,14 +159,6 @@ pub(super) fn alone(name: &str, test: impl FnOnce()) {
 /// Runs `child` in a forked child; whether it said yes.
 pub(super) fn in_fork(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child calls nothing but what the tests give it, which takes no lock and no memory, and exits.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let code = if child() { 0 } else { 1 };
-        // SAFETY: ends the child without touching what it has of the parent.
-        unsafe { libc::_exit(code) };
-    }
-    let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    let status = unsafe { skep_testkit::in_a_child(|| if child() { 0 } else { 1 }) };
+    status.success()
 }

@@ -13,7 +13,9 @@
 mod again;
 mod forked;
 mod skip;
+mod tool;
 
 pub use again::{itself, other};
 pub use forked::in_a_child;
 pub use skip::{Hidden, hidden, is_emulated, say, skip};
+pub use tool::answer;

@@ -111,7 +111,7 @@ fn a_header_followed_by_noise_is_refused() {
 
 /// Every place is tried; every third in an emulator, which takes a minute for them all.
 fn sample() -> usize {
-    if std::env::var_os("SKEP_EMULATED").is_some_and(|value| value == "1") { 3 } else { 1 }
+    if skep_testkit::is_emulated() { 3 } else { 1 }
 }
 
 /// The same cases each time.

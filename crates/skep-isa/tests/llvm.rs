@@ -1,9 +1,6 @@
 //! LLVM reads our bytes and our text as we do. Needs `llvm-mc-19`; without it the tests say so and pass, or fail
 //! where `SKEP_REQUIRE_ALL=1`.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use skep_isa::{CallTarget, Imm64, Insn, PacketBase, Size, Slot, assemble, decode};
 
 const LLVM_MC: &str = "llvm-mc-19";
@@ -115,24 +112,7 @@ fn assert_same_lines(ours: &[String], theirs: &[String], input: &str) {
 
 /// The lines LLVM answers `input` with; `None` where it is not there and may be absent.
 fn llvm(flags: &[&str], input: &str) -> Option<Vec<String>> {
-    let mut command = Command::new(LLVM_MC);
-    command.args(["-triple=bpfel", "-print-imm-hex"]).args(flags);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let Ok(mut child) = child else {
-        let required = std::env::var_os("SKEP_REQUIRE_ALL").is_some_and(|value| value == "1");
-        assert!(!required, "{LLVM_MC} not found, and SKEP_REQUIRE_ALL=1 forbids skipping");
-        // Past the test harness, which swallows what passing tests print.
-        writeln!(std::io::stderr(), "SKIPPED: comparison with LLVM: {LLVM_MC} not found")
-            .expect("standard error is open");
-        return None;
-    };
-    let mut stdin = child.stdin.take().expect("piped");
-    let input = input.to_owned();
-    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().expect("it ends");
-    writer.join().expect("no panic").expect("it reads all of its input");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{LLVM_MC}: {errors}");
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let flags = [&["-triple=bpfel", "-print-imm-hex"], flags].concat();
+    let text = skep_testkit::answer("comparison with LLVM", &[LLVM_MC], &flags, input)?;
     Some(text.lines().map(|line| line.trim().to_owned()).filter(|line| line != ".text").collect())
 }

@@ -362,7 +362,7 @@ fn mixed(mut x: u64) -> u64 {
 
 #[test]
 fn short_sequences_do_what_their_instructions_do_one_by_one() {
-    let emulated = std::env::var_os("SKEP_EMULATED").is_some();
+    let emulated = skep_testkit::is_emulated();
     let cases =
         setting("SKEP_CASES").unwrap_or(if emulated || cfg!(debug_assertions) { 6_000 } else { 30_000 });
     let first = setting("SKEP_SEED").unwrap_or(1);

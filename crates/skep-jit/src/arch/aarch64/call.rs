@@ -10,7 +10,7 @@ use super::regs::{ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
 use crate::arch::port::Calls;
 use crate::layout::{Gap, Label, Target};
 
-/// Half of what `BL` reaches to each side, and of what `ADR` and `ADRP` do (Arm ARM, C6.2).
+/// How far `BL` reaches to each side, and how far `ADR` and `ADRP` do (Arm ARM, C6.2).
 const BL_REACH: u64 = (1 << 27) - 4;
 const ADR_REACH: u64 = (1 << 20) - 4;
 const ADRP_REACH: u64 = (1 << 32) - (1 << 13);

@@ -71,7 +71,7 @@ impl Arch for Aarch64 {
     }
 
     /// There is an offset or an index, not both, and an index is scaled by the size or not at all. How large an
-    /// offset from the frame may be is not known here: whatever a stack frame has fits.
+    /// offset from the frame may be is not known here: aligned ones fit, others take an instruction more.
     fn is_addressable(address: Address, size: Size) -> bool {
         match address {
             Address { index: Some(Index { shift, .. }), disp: 0, base } => {

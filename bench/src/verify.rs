@@ -120,8 +120,8 @@ impl Subject {
         let options = ProgramOptions { program_type: None, buffer_len };
         let source = object.linked(name, options).map_err(|error| error.to_string())?;
         let entry = match source.program_type.context {
-            Context::Struct(_) => Entry::Context,
             Context::Buffer => Entry::Buffer { len: buffer_len },
+            _ => Entry::Context,
         };
         Ok(Self {
             name: name.to_owned(),

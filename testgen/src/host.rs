@@ -47,7 +47,16 @@ pub fn helpers(id: u32) -> Option<&'static HelperProto> {
 }
 
 const fn own(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
-    HelperProto { id, name: Cow::Borrowed(name), args, ret, gpl_only: false, moves_packet: false }
+    HelperProto {
+        id,
+        name: Cow::Borrowed(name),
+        args,
+        ret,
+        gpl_only: false,
+        moves_packet: false,
+        acquires: false,
+        sleeps: false,
+    }
 }
 
 const fn memory(access: Access) -> ArgKind {

@@ -90,6 +90,8 @@ impl TestProgram {
                 functions: self.functions.iter().enumerate().map(function).collect(),
                 lines: Vec::new(),
                 gpl_compatible: true,
+                sleepable: false,
+                target: None,
             },
             maps: Arc::from(maps()),
             entry,

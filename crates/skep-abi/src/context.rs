@@ -17,6 +17,64 @@ pub enum FieldKind {
     PacketEnd,
     /// The start of the metadata before the packet.
     PacketMeta,
+    /// The address of a structure with a stable layout.
+    Struct {
+        /// Which.
+        kind: StructKind,
+        /// Whether it may be null.
+        maybe_null: bool,
+    },
+    /// The address of an object of the host, by the name of its C type.
+    Object {
+        /// Its C type.
+        of: &'static str,
+        /// Whether it may be null.
+        maybe_null: bool,
+    },
+    /// The address of the value that a storage map has for this run, of the map value's size, or null.
+    Memory {
+        /// Bytes.
+        bytes: u32,
+        /// Whether it may be null.
+        maybe_null: bool,
+    },
+}
+
+/// Structures that programs reach by pointers and whose layout is part of the interface, like contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum StructKind {
+    /// `struct bpf_sock` of which only the first, common part is sure to exist: the result of `skb->sk`.
+    SockCommon,
+    /// `struct bpf_sock`, a full socket.
+    Sock,
+    /// `struct bpf_tcp_sock`.
+    TcpSock,
+    /// `struct bpf_xdp_sock`.
+    XdpSock,
+    /// `struct bpf_flow_keys`.
+    FlowKeys,
+}
+
+impl StructKind {
+    /// Its name in the logs of Linux's verifier.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SockCommon => "sock_common",
+            Self::Sock => "sock",
+            Self::TcpSock => "tcp_sock",
+            Self::XdpSock => "xdp_sock",
+            Self::FlowKeys => "flow_keys",
+        }
+    }
+
+    /// What it looks like.
+    pub fn layout(self) -> &'static ContextLayout {
+        match self {
+            Self::SockCommon | Self::Sock => &crate::types::SOCK,
+            Self::TcpSock | Self::XdpSock | Self::FlowKeys => &crate::types::OPAQUE,
+        }
+    }
 }
 
 /// One field of a context.

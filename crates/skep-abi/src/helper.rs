@@ -1,5 +1,6 @@
 //! Helper prototypes: what the verifier demands of a call's arguments and learns of its result.
 
+use crate::context::StructKind;
 use std::borrow::Cow;
 
 /// What happens to memory that is passed to a helper.
@@ -54,6 +55,88 @@ pub enum ArgKind {
     },
     /// A NUL-terminated string in read-only map memory (`.rodata`).
     ConstString,
+    /// Memory of the value size of the preceding `Map` argument, or null.
+    MapValueOrNull(Access),
+    /// The value of the preceding `Map` argument's map, or a pointer into one: the map value itself, not a copy.
+    ValueOf,
+    /// The size, the same in every run, of the memory that the helper returns ([`RetKind::MemoryOrNull`]).
+    AllocationSize,
+    /// Memory that an acquiring helper returned and this one takes back: a record of a ring buffer.
+    Record,
+    /// A function of the program that the helper calls.
+    Callback(Callback),
+    /// What the helper hands on to the callback: an address in the stack, or null.
+    CallbackContext,
+    /// A `struct bpf_spin_lock` in a map's value.
+    SpinLock,
+    /// A `struct bpf_timer` in a map's value.
+    Timer,
+    /// A field of a map's value that holds a reference to a host's object.
+    KptrField,
+    /// A `struct bpf_dynptr` in the stack.
+    Dynptr(DynptrArg),
+    /// A structure with a stable layout that the host handed out: one of these. `nullable`: or null.
+    Struct {
+        /// Any of them will do.
+        kinds: &'static [StructKind],
+        /// Whether null may be passed.
+        nullable: bool,
+    },
+    /// An object of the host, by the name of its C type. `nullable`: or null.
+    Object {
+        /// Any of these C types will do.
+        types: &'static [&'static str],
+        /// Whether null may be passed.
+        nullable: bool,
+    },
+    /// The address of a host's variable that exists once per CPU.
+    PerCpuVariable,
+    /// An object that an acquiring helper returned and this one takes back (`nullable`: or null).
+    Released {
+        /// Whether null may be passed.
+        nullable: bool,
+    },
+}
+
+/// How a helper calls the function it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Callback {
+    /// `long f(u32 index, void *context)`, for `bpf_loop`: 0 goes on, 1 stops.
+    Loop,
+    /// `long f(map, key, value, context)`, for each element of the map: 0 goes on, 1 stops.
+    ForEach,
+    /// `int f(map, key, value)`, later, when the timer of a map's value expires.
+    Timer,
+    /// `long f(task, area, context)`, once, for the memory area that was looked for.
+    FindArea,
+    /// `long f(dynptr, context)`, for each record of a ring buffer that user space filled: 0 goes on, 1 stops.
+    Drain,
+}
+
+/// What a helper demands of a `struct bpf_dynptr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DynptrArg {
+    /// 16 bytes of stack in which there is none; the helper makes one over this.
+    Make(DynptrKind),
+    /// One that was made before, read-only or not.
+    Any,
+    /// One that was made before and may be written.
+    Writable,
+    /// One over a ring buffer's record, which is given back.
+    Release,
+}
+
+/// What a `struct bpf_dynptr` is a view of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DynptrKind {
+    /// A map's value or other memory that stays.
+    Local,
+    /// A record of a ring buffer, which must be given back.
+    Ringbuf,
+    /// A socket buffer.
+    Skb,
+    /// An XDP packet.
+    Xdp,
 }
 
 /// What a helper returns.
@@ -71,6 +154,33 @@ pub enum RetKind {
     },
     /// The value of the map given as the `Map` argument, or null.
     MapValueOrNull,
+    /// The value of the map given as the `Map` argument: never null.
+    MapValue,
+    /// Memory of the size that the [`ArgKind::AllocationSize`] argument says, or null.
+    MemoryOrNull,
+    /// Memory that a dynptr argument shows, of the size in the argument after its offset, or null.
+    DynptrDataOrNull,
+    /// A structure with a stable layout.
+    Struct {
+        /// Which.
+        kind: StructKind,
+        /// Whether it may be null.
+        maybe_null: bool,
+    },
+    /// An object of the host.
+    Object {
+        /// Its C type.
+        of: &'static str,
+        /// Whether it may be null.
+        maybe_null: bool,
+    },
+    /// The copy of a per-CPU variable that belongs to one CPU: what the argument's type says.
+    PerCpuVariable {
+        /// Whether it may be null.
+        maybe_null: bool,
+    },
+    /// The object that was in the [`ArgKind::KptrField`], or null; the caller owns it.
+    KptrOrNull,
     /// Nothing: `r0` is unreadable afterwards.
     Void,
     /// Does not return: the tail call either leaves the program or falls through with `r0` unreadable.
@@ -92,4 +202,24 @@ pub struct HelperProto {
     pub gpl_only: bool,
     /// Whether it may move or resize the packet: every packet pointer is lost.
     pub moves_packet: bool,
+    /// Whether what it returns must be given back exactly once on every path.
+    pub acquires: bool,
+    /// Whether it may sleep: only sleepable programs may call it, and not inside a read section.
+    pub sleeps: bool,
+}
+
+impl HelperProto {
+    /// A prototype of a helper that acquires, moves and restricts nothing.
+    pub const fn new(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> Self {
+        Self {
+            id,
+            name: Cow::Borrowed(name),
+            args,
+            ret,
+            gpl_only: false,
+            moves_packet: false,
+            acquires: false,
+            sleeps: false,
+        }
+    }
 }

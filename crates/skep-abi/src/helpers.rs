@@ -2,7 +2,6 @@
 //! public conformance suite.
 
 use crate::helper::{Access, ArgKind, HelperProto, RetKind};
-use std::borrow::Cow;
 
 use Access::{Read, ReadWrite, Write};
 use ArgKind::{Anything, Context, Map, MapKey, MapValue, None as No, Printed, Scalar, Size};
@@ -66,17 +65,21 @@ const STRING: ArgKind = ArgKind::FixedMemory { access: Read, bytes: 1 };
 const U32: RetKind = RetKind::Range { min: 0, max: u32::MAX as i64 };
 
 const fn helper(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
-    HelperProto { id, name: Cow::Borrowed(name), args, ret, gpl_only: false, moves_packet: false }
+    HelperProto::new(id, name, args, ret)
 }
 
 /// A helper for programs under a GPL-compatible licence alone.
 const fn gpl(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
-    HelperProto { id, name: Cow::Borrowed(name), args, ret, gpl_only: true, moves_packet: false }
+    let mut proto = HelperProto::new(id, name, args, ret);
+    proto.gpl_only = true;
+    proto
 }
 
 /// A helper after which no packet pointer holds.
 const fn moves(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
-    HelperProto { id, name: Cow::Borrowed(name), args, ret, gpl_only: false, moves_packet: true }
+    let mut proto = HelperProto::new(id, name, args, ret);
+    proto.moves_packet = true;
+    proto
 }
 
 const fn memory(access: Access, nullable: bool) -> ArgKind {

@@ -13,10 +13,10 @@ mod map;
 mod program;
 mod types;
 
-pub use context::{ContextField, ContextLayout, FieldKind, SkbContext, XdpContext};
+pub use context::{ContextField, ContextLayout, FieldKind, SkbContext, StructKind, XdpContext};
 pub use env::{HelperFn, InlineArray, Linkage, MapLink, RunEnv};
-pub use helper::{Access, ArgKind, HelperProto, RetKind};
+pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, LINUX, linux_helper};
 pub use map::{MapDef, MapFlags, MapKind};
 pub use program::{Entry, Function, LineInfo, ProgramSource};
-pub use types::{Context, ProgramType, RAW, SCHED_CLS, SOCKET_FILTER, TYPES, XDP};
+pub use types::{AttachTo, Context, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, TYPES, XDP};

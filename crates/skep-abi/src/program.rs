@@ -22,6 +22,10 @@ pub struct ProgramSource {
     pub lines: Vec<LineInfo>,
     /// Whether its licence lets it call helpers that are for GPL-compatible programs.
     pub gpl_compatible: bool,
+    /// Whether it runs where sleeping is allowed.
+    pub sleepable: bool,
+    /// What it is attached to, where that decides its arguments: the function `vfs_read` of `fentry/vfs_read`.
+    pub target: Option<String>,
 }
 
 /// One function of a program.

@@ -11,30 +11,113 @@ pub enum Context {
     Struct(&'static ContextLayout),
     /// A buffer of the host in `r1`, its length in `r2`.
     Buffer,
+    /// Plain bytes: numbers of up to 8 bytes, aligned, at any place before `bytes`.
+    Bytes {
+        /// What programs call it.
+        name: &'static str,
+        /// How many there may be.
+        bytes: u32,
+        /// Whether programs may write them.
+        writable: bool,
+        /// Whether they may only be read eight at a time, aligned (an array of 64-bit arguments).
+        words: bool,
+    },
+    /// The arguments of a function of the host, eight bytes each, with the types that its BTF gives them; after
+    /// the call its result too.
+    Arguments {
+        /// What the program is attached to.
+        of: AttachTo,
+    },
 }
 
-/// A type of program.
+impl Context {
+    /// Whether it is a buffer, whose length the host says.
+    pub const fn is_buffer(&self) -> bool {
+        matches!(self, Self::Buffer)
+    }
+}
+
+/// What a program with [`Context::Arguments`] is attached to, which decides its arguments and results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttachTo {
+    /// The entry of a function: its arguments; the result is 0.
+    FunctionEntry,
+    /// The return of a function: its arguments and result; the result is 0.
+    FunctionExit,
+    /// A function that may be overridden: its arguments; any result.
+    FunctionModify,
+    /// A tracepoint `NAME`: the arguments of the type `btf_trace_NAME` but for its first.
+    Tracepoint,
+    /// A security hook `NAME`: the arguments of the function `bpf_lsm_NAME`; an error number or 0.
+    SecurityHook,
+    /// An iterator over objects `NAME`: what the structure `bpf_iter__NAME` holds; 0 or 1.
+    Iterator,
+    /// A member of a structure of functions: its arguments and result.
+    StructOps,
+}
+
+/// The results that a program may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Results {
+    /// Any number.
+    Any,
+    /// Numbers from `min` to `max`, both included, as signed 32-bit numbers.
+    Range {
+        /// Smallest.
+        min: i32,
+        /// Greatest.
+        max: i32,
+    },
+    /// What the function that the program is attached to allows.
+    OfAttachment,
+}
+
+/// A type of program, as one section name makes it: programs of one number differ by what they are attached to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProgramType {
     /// Its name, as bpftool writes it.
     pub name: &'static str,
     /// Its number in Linux's `enum bpf_prog_type`; `None` for skep's own.
     pub number: Option<u32>,
+    /// The expected attach type, in Linux's `enum bpf_attach_type`, if it has one.
+    pub attach: Option<u32>,
     /// Section names that stand for it: each alone, or followed by `/` or `.` and anything.
     pub sections: &'static [&'static str],
+    /// Whether a section name with `.s` after its first part makes it sleepable.
+    pub may_sleep: bool,
     /// What it is given.
     pub context: Context,
     /// Whether it may read packet memory through `data` and `data_end`.
     pub reads_packet: bool,
     /// Whether it may write there.
     pub writes_packet: bool,
+    /// Whether addresses may leave it as numbers: programs that trace the host look at its addresses anyway.
+    pub may_leak: bool,
     /// Helpers it may call; a host's own are open to all.
     pub helpers: &'static [u32],
+    /// What it may return.
+    pub results: Results,
     /// Names of return values.
     pub verdicts: &'static [(i64, &'static str)],
 }
 
 impl ProgramType {
+    /// What others are made from: no attachment, no packet, any result.
+    pub const PLAIN: Self = Self {
+        name: "",
+        number: None,
+        attach: None,
+        sections: &[],
+        may_sleep: false,
+        context: Context::Buffer,
+        reads_packet: false,
+        writes_packet: false,
+        may_leak: false,
+        helpers: &[],
+        results: Results::Any,
+        verdicts: &[],
+    };
+
     /// The type that a section name stands for.
     pub fn from_section(section: &str) -> Option<&'static Self> {
         TYPES.iter().copied().find(|kind| {
@@ -71,6 +154,7 @@ pub static XDP: ProgramType = ProgramType {
     writes_packet: true,
     helpers: &[1, 2, 3, 5, 6, 7, 8, 12, 28, 44, 54, 65, 125, 177],
     verdicts: &[(0, "aborted"), (1, "drop"), (2, "pass"), (3, "tx"), (4, "redirect")],
+    ..ProgramType::PLAIN
 };
 
 /// Classifiers and actions of traffic control: `int prog(struct __sk_buff *)`.
@@ -94,6 +178,7 @@ pub static SCHED_CLS: ProgramType = ProgramType {
         (7, "redirect"),
         (8, "trap"),
     ],
+    ..ProgramType::PLAIN
 };
 
 /// Socket filters: the result is the number of bytes to keep.
@@ -106,6 +191,7 @@ pub static SOCKET_FILTER: ProgramType = ProgramType {
     writes_packet: false,
     helpers: &[1, 2, 3, 5, 6, 7, 8, 12, 26, 125, 177],
     verdicts: &[(0, "drop")],
+    ..ProgramType::PLAIN
 };
 
 /// Programs over a host's buffer: `long prog(void *buffer, unsigned long len)`.
@@ -118,6 +204,7 @@ pub static RAW: ProgramType = ProgramType {
     writes_packet: false,
     helpers: &[1, 2, 3, 5, 6, 7, 8, 12, 28, 125, 177],
     verdicts: &[],
+    ..ProgramType::PLAIN
 };
 
 const fn pointer(name: &'static str, offset: u32, kind: FieldKind, native: usize) -> ContextField {
@@ -149,6 +236,11 @@ const fn scalar(name: &'static str, offset: u32, size: Size, writable: bool, nat
 const fn word(name: &'static str, offset: u32, native: usize) -> ContextField {
     scalar(name, offset, Size::B4, false, native)
 }
+
+/// `struct bpf_sock`.
+pub(crate) static SOCK: ContextLayout = ContextLayout { name: "bpf_sock", size: 80, fields: &[] };
+/// A structure of which nothing may be accessed yet.
+pub(crate) static OPAQUE: ContextLayout = ContextLayout { name: "an opaque structure", size: 0, fields: &[] };
 
 static XDP_MD: ContextLayout = ContextLayout {
     name: "xdp_md",

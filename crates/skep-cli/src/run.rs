@@ -317,7 +317,7 @@ impl Input {
     fn new(program: &Program, original: Vec<u8>) -> Self {
         match program.program_type().context {
             Context::Buffer => Self::Buffer { buffer: original.clone(), original },
-            Context::Struct(_) => Self::Packet { packet: Box::new(Packet::new(&original)), original },
+            _ => Self::Packet { packet: Box::new(Packet::new(&original)), original },
         }
     }
 

@@ -278,6 +278,8 @@ impl Program {
             functions: linked.functions,
             lines,
             gpl_compatible: self.object.gpl_compatible,
+            sleepable: false,
+            target: None,
         })
     }
 }

@@ -43,8 +43,8 @@ fn verified(path: &Path, buffer: u32) -> Vec<Verified> {
     let verify_one = |program: &skep_elf::Program| {
         let source = program.source(None).expect("links");
         let entry = match source.program_type.context {
-            Context::Struct(_) => Entry::Context,
             Context::Buffer => Entry::Buffer { len: buffer },
+            _ => Entry::Context,
         };
         let unverified = Unverified { source, maps: Arc::clone(&maps), entry };
         verify(unverified, &skep_verifier::Config::default())

@@ -10,7 +10,7 @@ use crate::state::State;
 use crate::tnum::Tnum;
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
-use skep_abi::{Context, ContextField, FieldKind, MapFlags};
+use skep_abi::{Context, ContextField, ContextLayout, FieldKind, MapFlags, StructKind};
 use skep_isa::{AtomicOp, Insn, Operand, Reg, Size};
 
 /// What an access does.
@@ -68,6 +68,17 @@ impl Walker<'_> {
                     FieldKind::PacketData => Value::pointer(Kind::Packet, 0),
                     FieldKind::PacketEnd => Value::pointer(Kind::PacketEnd, 0),
                     FieldKind::PacketMeta => Value::pointer(Kind::PacketMeta, 0),
+                    FieldKind::Struct { kind, maybe_null } => {
+                        self.named(Kind::Struct { of: kind, maybe_null })
+                    }
+                    FieldKind::Memory { bytes, maybe_null } => {
+                        self.named(Kind::Memory { bytes, read_only: false, maybe_null })
+                    }
+                    FieldKind::Object { .. } => {
+                        let text =
+                            format!("the field {}, an object of the host: not supported yet", field.name);
+                        return Err(Fault::new(Code::Unsupported, text));
+                    }
                 }
             }
             Region::Memory => {
@@ -83,6 +94,15 @@ impl Walker<'_> {
             value
         };
         self.write(state, dst, value)
+    }
+
+    /// A pointer of that kind, with an id if it may be null.
+    pub(crate) fn named(&mut self, kind: Kind) -> Value {
+        let mut value = Value::pointer(kind, 0);
+        if kind.is_maybe_null() {
+            value.id = self.new_id();
+        }
+        value
     }
 
     pub(crate) fn store(
@@ -334,26 +354,38 @@ impl Walker<'_> {
                 }
                 Ok(Region::Memory)
             }
-            Kind::Buffer { bytes: length } => {
-                if span.low < 0 || span.high + bytes > i64::from(length) {
-                    let text = format!(
-                        "expected an access inside of the {length}-byte buffer, found {} in {reg}",
-                        found(&span, bytes)
-                    );
-                    return Err(bounded(Fault::new(Code::OutOfBounds, text), pointer));
-                }
-                Ok(Region::Memory)
-            }
-            Kind::MapValue { maybe_null: true, .. } => {
+            Kind::Buffer { bytes: length } => self.inside(reg, pointer, &span, bytes, length, "buffer"),
+            _ if pointer.is_maybe_null() => {
                 let text = format!("{reg} may be null: {pointer}");
                 Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL))
             }
+            Kind::Memory { bytes: length, read_only, .. } => {
+                if intent.writes() && read_only {
+                    let text = format!("{reg} points to memory that may only be read: {pointer}");
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                self.inside(reg, pointer, &span, bytes, length, "memory")
+            }
+            Kind::MapKey { map } => {
+                if intent.writes() {
+                    let text = format!("the key of a map's element may only be read: {pointer} in {reg}");
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                let length = self.map(map)?.key_size;
+                self.inside(reg, pointer, &span, bytes, length, "key")
+            }
+            Kind::Struct { of, .. } => self.struct_region(reg, pointer, of, span.low, size, intent),
+            Kind::Object { .. } => self.object_region(reg, pointer, span.low, size, intent),
             Kind::Scalar if pointer.as_constant() == Some(0) => {
                 Err(Fault::new(Code::MaybeNull, format!("{reg} is null here")))
             }
-            Kind::PacketEnd
+            Kind::MapValue { .. }
+            | Kind::PacketEnd
             | Kind::PacketHalf
             | Kind::Map { .. }
+            | Kind::InnerMap { .. }
+            | Kind::Function { .. }
+            | Kind::Opaque { .. }
             | Kind::Scalar
             | Kind::Uninit
             | Kind::Lost { .. } => {
@@ -361,6 +393,56 @@ impl Walker<'_> {
                 Err(Fault::new(Code::OutOfBounds, text))
             }
         }
+    }
+
+    /// An access to an object of that many bytes.
+    fn inside(
+        &self,
+        reg: Reg,
+        pointer: &Value,
+        span: &Span,
+        bytes: i64,
+        length: u32,
+        what: &str,
+    ) -> Step<Region> {
+        if span.low < 0 || span.high + bytes > i64::from(length) {
+            let text = format!(
+                "expected an access inside of the {length}-byte {what}, found {} in {reg}",
+                found(span, bytes)
+            );
+            return Err(bounded(Fault::new(Code::OutOfBounds, text), pointer));
+        }
+        Ok(Region::Memory)
+    }
+
+    /// An access to a structure with a stable layout.
+    fn struct_region(
+        &mut self,
+        reg: Reg,
+        pointer: &Value,
+        of: StructKind,
+        at: i64,
+        size: u32,
+        intent: Intent,
+    ) -> Step<Region> {
+        if !pointer.is_fixed() {
+            let text = format!("expected a constant offset into {}, found {pointer} in {reg}", of.name());
+            return Err(Fault::new(Code::PointerArithmetic, text));
+        }
+        self.field_region(reg, of.layout(), at, size, intent)
+    }
+
+    /// An access to an object of the host.
+    fn object_region(
+        &mut self,
+        reg: Reg,
+        pointer: &Value,
+        _at: i64,
+        _size: u32,
+        _intent: Intent,
+    ) -> Step<Region> {
+        let text = format!("accesses to objects of the host, such as {pointer} in {reg}: not supported yet");
+        Err(Fault::new(Code::Unsupported, text))
     }
 
     fn context_region(
@@ -371,9 +453,23 @@ impl Walker<'_> {
         size: u32,
         intent: Intent,
     ) -> Step<Region> {
-        let Context::Struct(layout) = self.program_type().context else {
-            return Err(Fault::new(Code::Context, format!("{reg} is no structure: {pointer}")));
-        };
+        match self.program_type().context {
+            Context::Struct(layout) => self.field_region(reg, layout, at, size, intent),
+            Context::Buffer | Context::Bytes { .. } | Context::Arguments { .. } => {
+                Err(Fault::new(Code::Context, format!("{reg} is no structure: {pointer}")))
+            }
+        }
+    }
+
+    /// An access to a field of a structure that is laid out by a table.
+    fn field_region(
+        &mut self,
+        reg: Reg,
+        layout: &'static ContextLayout,
+        at: i64,
+        size: u32,
+        intent: Intent,
+    ) -> Step<Region> {
         let field = u32::try_from(at).ok().and_then(|at| layout.field(at, size));
         let Some(field) = field else {
             let text = format!(
@@ -398,7 +494,7 @@ impl Walker<'_> {
             return Err(Fault::new(Code::Context, text));
         }
         if at % i64::from(size) != 0 {
-            let text = format!("{size} bytes at offset {at} of the context are not aligned");
+            let text = format!("{size} bytes at offset {at} of {} in {reg} are not aligned", layout.name);
             return Err(Fault::new(Code::Misaligned, text));
         }
         Ok(Region::Field { field, inside })

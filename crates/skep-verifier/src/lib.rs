@@ -31,17 +31,20 @@
 
 mod access;
 mod alu;
+mod args;
 mod branch;
 mod call;
 mod cfg;
 mod facts;
 mod fault;
 mod flow;
+mod frames;
 mod num;
 mod pointer;
 mod program;
 mod prune;
 mod refusal;
+mod resources;
 mod scalar;
 #[cfg(test)]
 mod soundness;

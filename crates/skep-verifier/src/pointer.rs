@@ -12,7 +12,7 @@ use crate::branch::{mirrored, negated};
 use crate::fault::{Fault, Step};
 use crate::scalar::Scalar;
 use crate::state::State;
-use crate::value::{Kind, Value};
+use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
 use skep_isa::{Cond, Operand, Reg, Width};
 
@@ -90,8 +90,7 @@ impl Walker<'_> {
             });
         }
         let alike = match (a.kind, b.kind) {
-            (Kind::MapValue { map: one, .. }, Kind::MapValue { map: other, .. }) => one == other,
-            (one, other) => one == other || (a.is_packet() && b.is_packet()),
+            (one, other) => one.not_null() == other.not_null() || (a.is_packet() && b.is_packet()),
         };
         if alike { Ok(nothing) } else { refused("pointers of different kinds may not be compared") }
     }
@@ -107,8 +106,8 @@ impl Lesson {
                 |value| {
                     if null {
                         *value = Value::constant(0);
-                    } else if let Kind::MapValue { map, .. } = value.kind {
-                        value.kind = Kind::MapValue { map, maybe_null: false };
+                    } else {
+                        value.kind = value.kind.not_null();
                         value.id = 0;
                     }
                 },
@@ -136,7 +135,16 @@ fn null_test(cond: Cond, pointer: &Value) -> PointerTest {
         && pointer.offset.abs() < LOWEST_ADDRESS
         && matches!(
             pointer.kind,
-            Kind::Stack { .. } | Kind::Context | Kind::Map { .. } | Kind::MapValue { .. }
+            Kind::Stack { .. }
+                | Kind::Context
+                | Kind::Map { .. }
+                | Kind::MapValue { .. }
+                | Kind::MapKey { .. }
+                | Kind::Memory { .. }
+                | Kind::InnerMap { .. }
+                | Kind::Struct { .. }
+                | Kind::Function { .. }
+                | Kind::Object { trust: Trust::Trusted, .. }
         );
     PointerTest {
         ways: if known { (!equal, equal) } else { (true, true) },

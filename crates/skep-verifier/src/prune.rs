@@ -145,6 +145,7 @@ struct Fixed {
     id: u32,
     offset: i32,
     range: u32,
+    reference: u32,
 }
 
 struct StackShot {
@@ -379,6 +380,13 @@ impl Outline {
                 Kind::MapValue { map, .. } => (8, map),
                 Kind::Buffer { bytes } => (9, bytes),
                 Kind::PacketHalf => (10, 0),
+                Kind::MapKey { map } => (11, map),
+                Kind::Memory { bytes, .. } => (12, bytes),
+                Kind::InnerMap { map, .. } => (13, map),
+                Kind::Function { function } => (14, function),
+                Kind::Struct { of, .. } => (15, of as u32),
+                Kind::Object { ty, .. } => (15, ty + 16),
+                Kind::Opaque { .. } => (15, u32::MAX),
             };
             tags |= tag << (4 * at);
             hash = mix(hash, u64::from(object) << 32 | u64::from(value.offset as u32));
@@ -489,8 +497,8 @@ impl Shots {
                     Kind::Scalar if value.id == 0 && value.num.is_unknown() => shot.numbers |= bit,
                     kind if kind != Kind::Scalar && value.is_fixed() => {
                         shot.pointers |= bit;
-                        let Value { id, offset, range, .. } = *value;
-                        self.pointers.push(Fixed { kind, id, offset, range });
+                        let Value { id, offset, range, reference, .. } = *value;
+                        self.pointers.push(Fixed { kind, id, offset, range, reference });
                     }
                     _ => {
                         shot.values |= bit;
@@ -569,17 +577,18 @@ impl Shots {
                 }
             }
             for reg in bits(shot.pointers) {
-                let Fixed { kind, id, offset, range } = *pointers.next()?;
+                let Fixed { kind, id, offset, range, reference } = *pointers.next()?;
                 let new = &regs[reg];
                 // Most pointers are tied to nothing and just as they were.
                 if id == 0
+                    && (reference, new.reference) == (0, 0)
                     && (kind, offset, range) == (new.kind, new.offset, new.range)
                     && new.num == Scalar::constant(0)
                 {
                     ids.work += 1;
                     continue;
                 }
-                let old = Value { id, range, ..Value::pointer(kind, offset) };
+                let old = Value { id, range, reference, ..Value::pointer(kind, offset) };
                 if !ids.cover(&old, new) {
                     return None;
                 }
@@ -669,15 +678,16 @@ impl Ids {
                 self.equal &= old.num == new.num;
                 old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.tied(old, new))
             }
-            (Kind::MapValue { map, maybe_null: true }, Kind::MapValue { map: other, maybe_null: false }) => {
-                self.equal = false;
-                map == other && self.offsets(old, new) && self.pair(old.id, 0, 0)
-            }
             (kind, other) if kind == other => {
                 self.equal &= old.range == new.range && old.num == new.num;
                 old.range <= new.range
                     && self.offsets(old, new)
+                    && self.references(old, new)
                     && (old.id == 0 || self.pair(old.id, new.id, 0))
+            }
+            (kind, other) if kind.is_maybe_null() && kind.not_null() == other => {
+                self.equal = false;
+                self.offsets(old, new) && self.references(old, new) && self.pair(old.id, 0, 0)
             }
             _ => false,
         }
@@ -685,6 +695,15 @@ impl Ids {
 
     fn offsets(&self, old: &Value, new: &Value) -> bool {
         old.offset == new.offset && old.num.includes(&new.num)
+    }
+
+    /// Whether both hold references, the same one or corresponding ones.
+    fn references(&mut self, old: &Value, new: &Value) -> bool {
+        match (old.reference, new.reference) {
+            (0, 0) => true,
+            (0, _) | (_, 0) => false,
+            (old, new) => self.pair(old, new, 0),
+        }
     }
 
     fn tied(&mut self, old: &Value, new: &Value) -> bool {

@@ -327,6 +327,8 @@ fn every_step_of_every_run_is_in_a_walked_state() {
                 functions,
                 lines: Vec::new(),
                 gpl_compatible: true,
+                sleepable: false,
+                target: None,
             },
             maps: Arc::from([]),
             entry: Entry::Buffer { len: LEN },

@@ -1,5 +1,6 @@
 //! The machine as one path has left it: the frames, with their registers and stacks.
 
+use crate::resources::Resources;
 use crate::scalar::Scalar;
 use crate::stack::Stack;
 use crate::value::{Kind, Value};
@@ -65,18 +66,22 @@ impl Frame {
 pub(crate) struct State {
     frames: Vec<Frame>,
     depth: usize,
+    /// What must be given back.
+    pub(crate) resources: Resources,
 }
 
 impl State {
     /// Forgets everything and enters the first function.
     pub(crate) fn start(&mut self) {
         self.depth = 0;
+        self.resources.clear();
         self.push(0, 0);
     }
 
     /// Becomes a copy of `source`, reusing its own allocations.
     pub(crate) fn copy_from(&mut self, source: &Self) {
         self.depth = source.depth;
+        self.resources.copy_from(&source.resources);
         for (at, frame) in source.frames().iter().enumerate() {
             match self.frames.get_mut(at) {
                 Some(mine) => mine.copy_from(frame),

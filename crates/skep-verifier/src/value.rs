@@ -10,6 +10,7 @@
 //! | maybe-null pointer | they come from the same call: both are null or neither is |
 
 use crate::scalar::Scalar;
+use skep_abi::{DynptrKind, StructKind};
 use std::fmt;
 
 /// What a value is.
@@ -40,6 +41,67 @@ pub(crate) enum Kind {
     MapValue { map: u32, maybe_null: bool },
     /// The host's buffer of that many bytes.
     Buffer { bytes: u32 },
+    /// The key of an element of a map, as callbacks are given it.
+    MapKey { map: u32 },
+    /// Memory of that many bytes that the host handed out: a ring buffer's record, what a dynptr shows.
+    Memory { bytes: u32, read_only: bool, maybe_null: bool },
+    /// A map found in a map of maps, which looks like that one's inner map.
+    InnerMap { map: u32, maybe_null: bool },
+    /// A function of the program.
+    Function { function: u32 },
+    /// A structure with a stable layout.
+    Struct { of: StructKind, maybe_null: bool },
+    /// An object of the host, by the number of its type in the host's BTF.
+    Object { ty: u32, trust: Trust, maybe_null: bool },
+    /// One of the 8-byte parts of an object that lives in the stack and that only helpers may touch. Its
+    /// `offset` says which part, its `id` which object.
+    Opaque { of: Opaque },
+}
+
+/// How far the address of a host's object can be relied on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trust {
+    /// It was found by following pointers: loads are probe loads, and helpers do not take it.
+    Walked,
+    /// It is alive inside of the read section that it was found in.
+    ReadSection,
+    /// It is alive as long as the program runs, or as the program holds a reference.
+    Trusted,
+}
+
+/// An object in the stack that is made, used and ended by calls alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Opaque {
+    /// `struct bpf_dynptr`, 16 bytes.
+    Dynptr { of: DynptrKind, read_only: bool },
+    /// An open-coded iterator: the type of its structure in the host's BTF; whether it can still have
+    /// elements.
+    Iterator { ty: u32, ended: bool },
+}
+
+impl Kind {
+    pub(crate) const fn is_maybe_null(self) -> bool {
+        matches!(
+            self,
+            Self::MapValue { maybe_null: true, .. }
+                | Self::Memory { maybe_null: true, .. }
+                | Self::InnerMap { maybe_null: true, .. }
+                | Self::Struct { maybe_null: true, .. }
+                | Self::Object { maybe_null: true, .. }
+        )
+    }
+
+    /// The same once it was found not to be null.
+    pub(crate) const fn not_null(self) -> Self {
+        match self {
+            Self::MapValue { map, .. } => Self::MapValue { map, maybe_null: false },
+            Self::Memory { bytes, read_only, .. } => Self::Memory { bytes, read_only, maybe_null: false },
+            Self::InnerMap { map, .. } => Self::InnerMap { map, maybe_null: false },
+            Self::Struct { of, .. } => Self::Struct { of, maybe_null: false },
+            Self::Object { ty, trust, .. } => Self::Object { ty, trust, maybe_null: false },
+            other => other,
+        }
+    }
 }
 
 /// What is known of a value.
@@ -52,6 +114,8 @@ pub(crate) struct Value {
     pub(crate) offset: i32,
     /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end.
     pub(crate) range: u32,
+    /// The reference that it holds or was made from; 0 if none. It dies where that is released.
+    pub(crate) reference: u32,
     /// Scalars: the number. Pointers: the variable part of the offset.
     pub(crate) num: Scalar,
 }
@@ -64,7 +128,7 @@ impl Value {
     pub(crate) const UNKNOWN: Self = Self::scalar(Scalar::UNKNOWN);
 
     pub(crate) const fn scalar(num: Scalar) -> Self {
-        Self { kind: Kind::Scalar, id: 0, offset: 0, range: 0, num }
+        Self { kind: Kind::Scalar, id: 0, offset: 0, range: 0, reference: 0, num }
     }
 
     pub(crate) const fn constant(value: u64) -> Self {
@@ -72,7 +136,7 @@ impl Value {
     }
 
     pub(crate) const fn pointer(kind: Kind, offset: i32) -> Self {
-        Self { kind, id: 0, offset, range: 0, num: Scalar::constant(0) }
+        Self { kind, id: 0, offset, range: 0, reference: 0, num: Scalar::constant(0) }
     }
 
     pub(crate) const fn is_scalar(&self) -> bool {
@@ -108,7 +172,7 @@ impl Value {
     }
 
     pub(crate) const fn is_maybe_null(&self) -> bool {
-        matches!(self.kind, Kind::MapValue { maybe_null: true, .. })
+        self.kind.is_maybe_null()
     }
 }
 
@@ -139,6 +203,32 @@ impl fmt::Display for Value {
             Kind::MapValue { map, maybe_null: false } => write!(f, "map_value(map={map},")?,
             Kind::MapValue { map, maybe_null: true } => write!(f, "map_value_or_null(map={map},")?,
             Kind::Buffer { bytes } => write!(f, "mem(sz={bytes},")?,
+            Kind::MapKey { map } => write!(f, "map_key(map={map},")?,
+            Kind::Memory { bytes, read_only, maybe_null } => {
+                let or_null = if maybe_null { "_or_null" } else { "" };
+                let read_only = if read_only { "rdonly_" } else { "" };
+                write!(f, "{read_only}mem{or_null}(sz={bytes},")?;
+            }
+            Kind::InnerMap { map, maybe_null } => {
+                write!(f, "map_ptr{}(inner of map={map},", if maybe_null { "_or_null" } else { "" })?;
+            }
+            Kind::Function { function } => return write!(f, "func({function})"),
+            Kind::Struct { of, maybe_null } => {
+                write!(f, "{}{}(", of.name(), if maybe_null { "_or_null" } else { "" })?;
+            }
+            Kind::Object { ty, trust, maybe_null } => {
+                let trust = match trust {
+                    Trust::Walked => "untrusted_",
+                    Trust::ReadSection => "rcu_",
+                    Trust::Trusted => "trusted_",
+                };
+                write!(f, "{trust}ptr{}(type={ty},", if maybe_null { "_or_null" } else { "" })?;
+            }
+            Kind::Opaque { of: Opaque::Dynptr { .. } } => return f.write_str("dynptr"),
+            Kind::Opaque { of: Opaque::Iterator { .. } } => return f.write_str("iter"),
+        }
+        if self.reference != 0 {
+            write!(f, "ref_obj_id={},", self.reference)?;
         }
         if self.id != 0 {
             write!(f, "id={},", self.id)?;

@@ -155,7 +155,7 @@ impl<'a> Walker<'a> {
     /// The registers at the program's start.
     fn enter(&mut self, state: &mut State) -> Step<()> {
         match (self.program.entry, self.program_type().context) {
-            (Entry::Context, Context::Struct(_)) => {
+            (Entry::Context, Context::Struct(_) | Context::Bytes { .. } | Context::Arguments { .. }) => {
                 *state.reg_mut(Reg::R1) = Value::pointer(Kind::Context, 0)
             }
             (Entry::Buffer { len }, Context::Buffer) => {
@@ -166,7 +166,7 @@ impl<'a> Walker<'a> {
                 let text = "programs of this type are given a buffer, whose length must be said";
                 return Err(Fault::new(Code::Context, text));
             }
-            (Entry::Buffer { .. }, Context::Struct(_)) => {
+            (Entry::Buffer { .. }, _) => {
                 let text = "programs of this type are given a context, not a buffer";
                 return Err(Fault::new(Code::Context, text));
             }

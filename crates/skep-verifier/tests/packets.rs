@@ -135,14 +135,10 @@ fn variable_packet_offsets_are_bounded_by_the_longest_packet() {
 fn a_packet_may_not_be_written_by_types_that_only_read() {
     // No such type exists among those that read packets, so the flag is tried on a copy of one.
     let reader: &'static skep_abi::ProgramType = Box::leak(Box::new(skep_abi::ProgramType {
-        writes_packet: false,
         name: "reader",
-        number: None,
-        sections: &[],
         context: skep_abi::XDP.context,
         reads_packet: true,
-        helpers: &[],
-        verdicts: &[],
+        ..skep_abi::ProgramType::PLAIN
     }));
     let text = format!("{PACKET}r4 = r2\nr4 += 8\nif r4 > r3 goto +1\n*(u8 *)(r2 + 0) = 1\nr0 = 0\nexit");
     let refusal = verify(program(reader, &text), &Config::default()).unwrap_err();

@@ -135,6 +135,8 @@ fn with_a_helper() -> Result<u64, Error> {
         ret: RetKind::Range { min: 0, max: 255 },
         gpl_only: false,
         moves_packet: false,
+        acquires: false,
+        sleeps: false,
     };
     // SAFETY: it is sound for every number, from any thread, never unwinds, and returns at most 255.
     let runtime = unsafe { Runtime::builder().helper(proto, tenant_of) }.build()?;

@@ -105,6 +105,8 @@ impl Object {
             functions,
             lines: Vec::new(),
             gpl_compatible: true,
+            sleepable: false,
+            target: None,
         };
         Self { content: Content::Bytecode(Box::new(source)), maps, parse: started.elapsed() }
     }
@@ -186,8 +188,8 @@ impl Object {
             return Err(Error::ForeignType { program: source.name, program_type: program_type.name });
         }
         let entry = match source.program_type.context {
-            skep_abi::Context::Struct(_) => Entry::Context,
             skep_abi::Context::Buffer => Entry::Buffer { len: options.buffer_len },
+            _ => Entry::Context,
         };
         Ok(Unverified { source, maps: Arc::clone(&self.maps), entry })
     }

@@ -72,8 +72,7 @@ static LYING: ProgramType = ProgramType {
     }),
     reads_packet: true,
     writes_packet: true,
-    helpers: &[],
-    verdicts: &[],
+    ..ProgramType::PLAIN
 };
 
 #[test]

@@ -207,7 +207,7 @@ fn run_some(program: &Program, data_len: u32) -> Result<u64, skep::Error> {
                 program.run_raw(&mut buffer)?;
             }
         }
-        Context::Struct(_) => {
+        _ => {
             // An Ethernet frame without a protocol that anybody knows.
             let mut packet = Packet::new(&[0; 64]);
             for _ in 0..RUNS {

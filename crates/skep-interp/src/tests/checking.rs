@@ -18,7 +18,16 @@ const FILL: u32 = 2;
 const READ: u32 = 3;
 
 fn proto(id: u32, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
-    HelperProto { id, name: Cow::Borrowed("test"), args, ret, gpl_only: false, moves_packet: false }
+    HelperProto {
+        id,
+        name: Cow::Borrowed("test"),
+        args,
+        ret,
+        gpl_only: false,
+        moves_packet: false,
+        acquires: false,
+        sleeps: false,
+    }
 }
 
 fn protos() -> Vec<HelperProto> {

@@ -66,8 +66,8 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
         .map(|start| Function { name: format!("f{start}"), start, global: false })
         .collect();
     let entry = match kind.context {
-        Context::Struct(_) => Entry::Context,
         Context::Buffer => Entry::Buffer { len: 16 },
+        _ => Entry::Context,
     };
     let source = ProgramSource {
         name: "test".to_owned(),
@@ -76,6 +76,8 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
         functions,
         lines: Vec::new(),
         gpl_compatible: true,
+        sleepable: false,
+        target: None,
     };
     Unverified { source, maps: maps(), entry }
 }

@@ -1,0 +1,68 @@
+//! Calls of the program's own functions, and returns.
+
+use crate::Code;
+use crate::cfg::target;
+use crate::fault::{Fault, Step};
+use crate::state::{MAX_FRAMES, State};
+use crate::value::{Kind, Value};
+use crate::walk::Walker;
+use skep_isa::Reg;
+
+/// The registers in which calls pass arguments.
+pub(crate) const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+impl Walker<'_> {
+    /// A call of a function of the program; returns where it starts.
+    pub(crate) fn call_local(&mut self, state: &mut State, offset: i32) -> Step<usize> {
+        let callee =
+            target(self.slot, offset).and_then(|to| Some((to, self.shape.function_at(to)?))).ok_or_else(
+                || Fault::new(Code::Structure, "the call does not lead to the start of a function"),
+            )?;
+        if state.frames().len() == MAX_FRAMES {
+            let text = format!("calls nest deeper than {MAX_FRAMES} frames");
+            return Err(Fault::new(Code::Stack, text));
+        }
+        let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
+        let slot = self.slot as u32;
+        lose_arguments(state, slot);
+        state.push(callee.1 as u32, slot);
+        for (reg, value) in ARGS.into_iter().zip(arguments) {
+            *state.reg_mut(reg) = value;
+        }
+        Ok(callee.0)
+    }
+
+    /// Leaves the innermost function; returns where its caller goes on, or `None` at the program's end.
+    pub(crate) fn exit(&mut self, state: &mut State) -> Step<Option<usize>> {
+        if state.top_index() == 0 {
+            let result = self.read(state, Reg::R0).map_err(|mut fault| {
+                fault.reason = format!("the program ends without a result: {}", fault.reason);
+                fault
+            })?;
+            if !result.is_scalar() {
+                let text = format!("expected a number as the result in r0, found {result}");
+                return Err(Fault::new(Code::PointerLeak, text));
+            }
+            return Ok(None);
+        }
+        let result = *state.reg(Reg::R0);
+        if let Kind::Stack { frame } = result.kind
+            && frame == state.top_index()
+        {
+            let text =
+                format!("a function may not return the address of its own stack, found {result} in r0");
+            return Err(Fault::new(Code::Return, text));
+        }
+        let back = state.top().call_slot as usize + 1;
+        state.pop();
+        *state.reg_mut(Reg::R0) = result;
+        Ok(Some(back))
+    }
+}
+
+/// A call does not preserve `r1` to `r5`.
+pub(crate) fn lose_arguments(state: &mut State, slot: u32) {
+    for reg in ARGS {
+        *state.reg_mut(reg) = Value::pointer(Kind::Lost { slot, packet: false }, 0);
+    }
+}

@@ -25,7 +25,7 @@ impl Types {
     }
 
     pub fn signed(&mut self, name: &str, bytes: u32) -> u32 {
-        self.add(name, 1, 0, bytes, &[1 << 24 | bytes * 8])
+        self.add(name, 1, 0, bytes, &[(1 << 24) | (bytes * 8)])
     }
 
     pub fn pointer(&mut self, to: u32) -> u32 {

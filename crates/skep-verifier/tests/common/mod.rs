@@ -17,13 +17,8 @@ use std::sync::Arc;
 /// 8-byte keys and 4-byte values.
 pub(crate) fn maps() -> Arc<[MapDef]> {
     let map = |name: &str, kind, key_size, value_size, max_entries, flags| MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
         flags,
-        inner: None,
+        ..MapDef::new(name, kind, key_size, value_size, max_entries)
     };
     Arc::new([
         map("hash", MapKind::Hash, 4, 16, 128, MapFlags(0)),
@@ -61,10 +56,8 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
             starts.insert((slot as i64 + 1 + i64::from(*offset)) as u32);
         }
     }
-    let functions = starts
-        .into_iter()
-        .map(|start| Function { name: format!("f{start}"), start, global: false })
-        .collect();
+    let functions =
+        starts.into_iter().map(|start| Function::new(format!("f{start}"), start, false)).collect();
     let entry = match kind.context {
         Context::Buffer => Entry::Buffer { len: 16 },
         _ => Entry::Context,
@@ -78,6 +71,8 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
         gpl_compatible: true,
         sleepable: false,
         target: None,
+        btf: None,
+        externs: Vec::new(),
     };
     Unverified { source, maps: maps(), entry }
 }

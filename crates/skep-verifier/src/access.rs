@@ -265,9 +265,19 @@ impl Walker<'_> {
     }
 
     /// Takes down how a context access is to be rewritten.
-    fn rewrite(&mut self, pointer: &Value, field: &ContextField, inside: u32, size: Size) -> Step<()> {
-        let native_size = if field.narrow { size } else { field.native_size };
-        let native = i64::from(field.native_offset) + i64::from(inside) - i64::from(pointer.offset);
+    fn rewrite(
+        &mut self,
+        pointer: &Value,
+        field: &'static ContextField,
+        inside: u32,
+        size: Size,
+    ) -> Step<()> {
+        let Some(native_offset) = field.native_offset else {
+            // It can be verified, and skep cannot run it.
+            return self.record.place(self.slot, Place::Foreign { field });
+        };
+        let native_size = if size == field.size { field.native_size } else { size };
+        let native = i64::from(native_offset) + i64::from(inside) - i64::from(pointer.offset);
         let Ok(offset) = i16::try_from(native) else {
             let text =
                 format!("the field {} is too far from the register that it is accessed by", field.name);
@@ -481,21 +491,19 @@ impl Walker<'_> {
             return Err(Fault::new(Code::Context, text));
         };
         let inside = at as u32 - field.offset;
-        if intent.writes() && !field.writable {
+        if intent.writes() && field.writes.is_empty() {
             let text = format!("programs of type {} may not write {}", self.program_type().name, field.name);
             return Err(Fault::new(Code::ReadOnly, text));
-        }
-        if (inside != 0 || size != field.size.bytes()) && !field.narrow {
-            let text = format!(
-                "the field {} must be accessed whole, with {} bytes, found {size}",
-                field.name,
-                field.size.bytes()
-            );
-            return Err(Fault::new(Code::Context, text));
         }
         if at % i64::from(size) != 0 {
             let text = format!("{size} bytes at offset {at} of {} in {reg} are not aligned", layout.name);
             return Err(Fault::new(Code::Misaligned, text));
+        }
+        if !field.allows(inside, size, intent.writes()) {
+            let whole = field.size.bytes();
+            let text =
+                format!("the field {} must be accessed whole, with {whole} bytes, found {size}", field.name);
+            return Err(Fault::new(Code::Context, text));
         }
         Ok(Region::Field { field, inside })
     }

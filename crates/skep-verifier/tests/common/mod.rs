@@ -24,6 +24,8 @@ pub(crate) fn maps() -> Arc<[MapDef]> {
         max_entries,
         flags,
         inner: None,
+        fields: Vec::new(),
+        frozen: None,
     };
     Arc::new([
         map("hash", MapKind::Hash, 4, 16, 128, MapFlags(0)),

@@ -26,6 +26,8 @@ pub(crate) fn maps() -> Arc<[MapDef]> {
         max_entries,
         flags,
         inner: None,
+        key_btf: None,
+        value_btf: None,
         fields: Vec::new(),
         frozen: None,
     };
@@ -71,22 +73,13 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
     }
     let functions = starts
         .into_iter()
-        .map(|start| Function { name: format!("f{start}"), start, global: false })
+        .map(|start| Function::new(format!("f{start}"), start, false))
         .collect();
     let entry = match kind.context {
         Context::Buffer => Entry::Buffer { len: 16 },
         _ => Entry::Context,
     };
-    let source = ProgramSource {
-        name: "test".to_owned(),
-        program_type: kind,
-        insns,
-        functions,
-        lines: Vec::new(),
-        gpl_compatible: true,
-        sleepable: false,
-        target: None,
-    };
+    let source = ProgramSource { functions, ..ProgramSource::new("test", kind, insns) };
     Unverified { source, maps: maps(), entry }
 }
 

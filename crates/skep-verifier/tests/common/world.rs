@@ -144,6 +144,8 @@ pub(crate) fn maps() -> Vec<MapDef> {
         max_entries,
         flags,
         inner: None,
+        key_btf: None,
+        value_btf: None,
         fields: Vec::new(),
         frozen: None,
     };

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use skep_abi::{MapDef, MapFlags, MapKind, ProgramSource, ProgramType};
+use skep_abi::{MapDef, MapFlags, MapKind, ProgramSource, ProgramType, Section};
 use skep_btf::{Btf, Ext};
 
 use crate::config;
@@ -313,9 +313,7 @@ impl Program {
     ///
     /// [`Error::UnknownSection`].
     pub fn program_type(&self) -> Result<&'static ProgramType, Error> {
-        // libbpf's mark for programs that are loaded on demand alone says nothing here, where all are.
-        let section = self.section.strip_prefix('?').unwrap_or(&self.section);
-        ProgramType::from_section(section).ok_or_else(|| Error::UnknownSection {
+        ProgramType::from_section(&self.section).ok_or_else(|| Error::UnknownSection {
             program: self.name.clone(),
             section: self.section.clone(),
         })
@@ -363,8 +361,9 @@ impl Program {
             functions: linked.functions,
             lines,
             gpl_compatible: object.gpl_compatible,
-            sleepable: false,
-            target: None,
+            sleepable: Section::parse(&self.section)
+                .map_or(program_type.always_sleeps, |found| found.sleepable),
+            target: Section::parse(&self.section).and_then(|found| found.target).map(str::to_owned),
             btf: object.btf.clone(),
             externs: linked.externs,
         })

@@ -79,7 +79,9 @@ fn a_configuration_value_may_be_missing_if_it_is_weak() {
     assert!(error.contains("the configuration has no value LINUX_KERNEL_VERSION"), "{error}");
     assert_eq!(loaded(&link("optional", None).unwrap()).len(), 2);
     let mut object = Object::parse(KERNEL).unwrap();
-    assert!(object.map(".kconfig").unwrap().1.def.frozen.iter().all(|bytes| bytes.iter().all(|byte| *byte == 0)));
+    assert!(
+        object.map(".kconfig").unwrap().1.def.frozen.iter().all(|bytes| bytes.iter().all(|byte| *byte == 0))
+    );
     object.set_config("", Some("5.4.0")).unwrap();
     assert!(object.program("configured").unwrap().source(Some(&RAW)).is_ok());
     let error = object.set_config("CONFIG_BPF=m\n", None).unwrap_err().to_string();

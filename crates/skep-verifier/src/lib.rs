@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod addresses;
 mod alu;
 mod args;
 mod branch;
@@ -40,12 +41,14 @@ mod fault;
 mod flow;
 mod frames;
 mod num;
+mod outline;
 mod pointer;
 mod program;
 mod prune;
 mod refusal;
 mod resources;
 mod scalar;
+mod snapshot;
 #[cfg(test)]
 mod soundness;
 mod stack;

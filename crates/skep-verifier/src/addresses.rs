@@ -6,6 +6,7 @@
 //! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
 
 use crate::Config;
+use crate::callback::calls_back;
 use crate::cfg::target;
 use crate::flow::MAX_PASSES;
 use crate::stack::STACK_BYTES;
@@ -220,6 +221,14 @@ impl<'a> Addresses<'a> {
             }
             Insn::Call { target: CallTarget::Helper(id) } => {
                 match (self.config.helpers)(id) {
+                    // The callback may read and write all of the stack that it is given an address in.
+                    Some(proto) if calls_back(proto) => {
+                        let given = known[1..6].iter().any(|abs| abs.may_be_stack());
+                        effect.reads = if given { u128::MAX } else { 0 };
+                        effect.key = effect.reads;
+                        known[..6].fill(Abs::Other);
+                        return given;
+                    }
                     Some(proto) => self.helper_reads(proto, known, effect),
                     None => effect.reads = u128::MAX,
                 }

@@ -84,6 +84,8 @@ impl<'a> Walker<'a> {
                     self.memory(state, proto, reg, &value, sizes, access)?;
                 }
                 ArgKind::Size { .. } => {} // checked with its memory
+                ArgKind::Callback(_) => self.check_callback(proto, reg, &value)?,
+                ArgKind::CallbackContext => self.check_callback_context(proto, reg, &value)?,
                 ArgKind::ConstString => {
                     let text = format!("{} takes a constant string, which is not supported yet", proto.name);
                     return Err(Fault::new(Code::Unsupported, text));
@@ -224,6 +226,6 @@ impl<'a> Walker<'a> {
 }
 
 #[cold]
-fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
+pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
     Fault::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
 }

@@ -2,6 +2,7 @@
 
 use crate::Code;
 use crate::args::Arguments;
+use crate::callback::callback_of;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
 use crate::scalar::Scalar;
@@ -13,15 +14,28 @@ use skep_isa::Reg;
 
 impl<'a> Walker<'a> {
     /// A call of the helper of that number.
-    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<()> {
+    ///
+    /// Returns where control goes on, if not behind the call: in the callback.
+    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<Option<usize>> {
         let proto = self.callable(id)?;
-        let Arguments { map, key } = self.arguments(state, proto)?;
+        let arguments = self.arguments(state, proto)?;
+        let Arguments { map, key } = arguments;
         self.record.call(self.slot, map, key);
-        self.finish_helper(state, proto, map)
+        if let Some(callback) = callback_of(proto) {
+            return self.call_back(state, proto, callback, &arguments);
+        }
+        self.finish_helper(state, proto, &arguments)?;
+        Ok(None)
     }
 
     /// Clobbers what the call clobbers and makes the result.
-    fn finish_helper(&mut self, state: &mut State, proto: &HelperProto, map: Option<u32>) -> Step<()> {
+    pub(crate) fn finish_helper(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        arguments: &Arguments,
+    ) -> Step<()> {
+        let map = arguments.map;
         let slot = self.slot as u32;
         if proto.moves_packet {
             self.charge(state);
@@ -40,11 +54,8 @@ impl<'a> Walker<'a> {
                 value.id = self.new_id();
                 value
             }
-            RetKind::Void => Value::pointer(Kind::Lost { slot, packet: false }, 0),
-            RetKind::TailCall => {
-                let text = "tail calls are not supported yet";
-                return Err(Fault::new(Code::Unsupported, text));
-            }
+            // A tail call that does not happen leaves nothing behind either.
+            RetKind::Void | RetKind::TailCall => Value::pointer(Kind::Lost { slot, packet: false }, 0),
             _ => {
                 let text = format!("{} returns something that is not supported yet", proto.name);
                 return Err(Fault::new(Code::Unsupported, text));

@@ -12,10 +12,11 @@
 //!
 //! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
 
-use crate::Config;
 use crate::addresses::{Addresses, Effect};
-use crate::cfg::{Shape, next_slot, target};
-use skep_abi::{ArgKind, MapDef};
+use crate::callback::calls_back;
+use crate::cfg::{Arrival, Shape, next_slot, target};
+use crate::{Config, Unverified};
+use skep_abi::{ArgKind, Results, RetKind};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
 
 /// What the future may read, before one instruction.
@@ -35,6 +36,10 @@ pub(crate) struct Live {
 #[derive(Default)]
 pub(crate) struct Flow {
     before: Vec<Live>,
+    /// Whether the host takes some results of the program only.
+    result_matters: bool,
+    /// Calls of helpers that call back, ascending.
+    callers: Vec<u32>,
 }
 
 /// The most passes over one function, which bounds the work on hostile tangles of jumps. Nested loops need one
@@ -45,14 +50,13 @@ const ARGUMENTS: u16 = 0b11_1110;
 const CLOBBERED: u16 = 0b11_1111;
 
 impl Flow {
-    pub(crate) fn of<'a>(
-        insns: &'a [Insn],
-        shape: &Shape,
-        maps: &'a [MapDef],
-        config: &'a Config<'a>,
-    ) -> Self {
+    pub(crate) fn of<'a>(program: &'a Unverified, shape: &Shape, config: &'a Config<'a>) -> Self {
+        let (insns, maps) = (&program.source.insns[..], &program.maps[..]);
+        let result_matters = program.source.program_type.results != Results::Any;
+        let calls = |(slot, arrival): (usize, &Arrival)| arrival.calls_back.then_some(slot as u32);
+        let callers = shape.arrivals.iter().enumerate().filter_map(calls).collect();
         let mut effects = vec![Effect::NONE; insns.len()];
-        let mut flow = Self { before: vec![Live::default(); insns.len()] };
+        let mut flow = Self { before: vec![Live::default(); insns.len()], result_matters, callers };
         let mut addresses = Addresses::new(insns, maps, config);
         for &function in &shape.callees_first {
             let range = shape.functions[function].clone();
@@ -70,9 +74,11 @@ impl Flow {
     /// What is live in a caller while the function that it called at `slot` runs.
     pub(crate) fn during_call(&self, slot: usize) -> Live {
         let (call, after) = (&self.before[slot], &self.before[slot + 1]);
+        // A helper that calls back needs its arguments until it is done with calling.
+        let kept = if self.callers.binary_search(&(slot as u32)).is_ok() { ARGUMENTS } else { 0 };
         Live {
-            regs: after.regs & !CLOBBERED,
-            matter: after.matter & !CLOBBERED,
+            regs: call.regs & kept | after.regs & !CLOBBERED,
+            matter: call.matter & kept | after.matter & !CLOBBERED,
             stack: call.stack | after.stack,
             stack_matters: call.stack_matters | after.stack_matters,
         }
@@ -204,10 +210,13 @@ impl Flow {
             }
             Insn::Call { target: CallTarget::Helper(id) } => {
                 live.clobber();
+                let proto = (config.helpers)(id);
+                // How often to call, and which program to go on with.
+                let decides = proto.is_some_and(|proto| calls_back(proto) || proto.ret == RetKind::TailCall);
                 for (at, reg) in Reg::ALL[1..6].iter().enumerate() {
-                    match (config.helpers)(id).map(|proto| proto.args[at]) {
+                    match proto.map(|proto| proto.args[at]) {
                         Some(ArgKind::None | ArgKind::Printed) => {}
-                        Some(ArgKind::Anything | ArgKind::Scalar) => live.read(*reg, false),
+                        Some(ArgKind::Anything | ArgKind::Scalar) => live.read(*reg, decides),
                         Some(_) | None => live.read(*reg, true),
                     }
                 }
@@ -231,8 +240,8 @@ impl Flow {
             }
             Insn::Exit => {
                 *live = Live::default();
-                // A caller may do anything with a result; the host takes any number.
-                live.read(Reg::R0, function != 0);
+                // A caller may do anything with a result; most hosts take any number.
+                live.read(Reg::R0, function != 0 || self.result_matters);
             }
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Outline {
 impl Outline {
     pub(crate) fn of(state: &State, slot: usize) -> Self {
         let mut hash = mix(slot as u64, 0);
-        for frame in &state.frames()[1..] {
+        for frame in state.frames() {
             hash = mix(hash, frame.call_slot.into());
         }
         let (mut constants, mut hashes) = (0, [0; 10]);

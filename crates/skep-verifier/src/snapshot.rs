@@ -6,22 +6,25 @@
 //!
 //! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
 
+use crate::rounds::{Round, differs_in, progress};
 use crate::scalar::Scalar;
 use crate::stack::{ByteSet, Cell, Found, Stack};
 use crate::state::State;
 use crate::value::{Kind, Value};
 use skep_isa::Size;
+use std::cmp::Ordering;
 use std::ops::Range;
 
 /// What is kept of a state: where its parts lie in [`Shots`].
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
-    frames: Part,
-    constants: Part,
+    pub(crate) frames: Part,
+    pub(crate) constants: Part,
     pointers: Part,
-    values: Part,
-    stacks: Part,
-    cells: Part,
+    pub(crate) values: Part,
+    pub(crate) stacks: Part,
+    pub(crate) cells: Part,
+    rounds: Part,
 }
 
 impl Snapshot {
@@ -33,13 +36,13 @@ impl Snapshot {
 
 /// A part of an arena.
 #[derive(Clone, Copy)]
-struct Part {
+pub(crate) struct Part {
     start: u32,
     len: u32,
 }
 
 impl Part {
-    fn range(self) -> Range<usize> {
+    pub(crate) fn range(self) -> Range<usize> {
         self.start as usize..self.start as usize + self.len as usize
     }
 
@@ -52,28 +55,29 @@ impl Part {
 /// The parts of all snapshots, each kind in one arena. They are given back all at once.
 #[derive(Default)]
 pub(crate) struct Shots {
-    frames: Vec<FrameShot>,
-    constants: Vec<u64>,
+    pub(crate) frames: Vec<FrameShot>,
+    pub(crate) constants: Vec<u64>,
     pointers: Vec<Fixed>,
-    values: Vec<Value>,
-    stacks: Vec<StackShot>,
-    cells: Vec<Cell>,
+    pub(crate) values: Vec<Value>,
+    pub(crate) stacks: Vec<StackShot>,
+    pub(crate) cells: Vec<Cell>,
+    rounds: Vec<Round>,
 }
 
 /// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
 /// and in the order of registers.
-struct FrameShot {
-    call_slot: u32,
+pub(crate) struct FrameShot {
+    pub(crate) call_slot: u32,
     /// Numbers of which nothing matters.
     numbers: u16,
     /// Known numbers.
-    constants: u16,
+    pub(crate) constants: u16,
     /// Pointers without a variable part.
     pointers: u16,
     /// Everything else.
-    values: u16,
+    pub(crate) values: u16,
     /// Whether some of its stack is live.
-    stack: bool,
+    pub(crate) stack: bool,
 }
 
 /// A pointer without a variable part.
@@ -85,10 +89,10 @@ struct Fixed {
     reference: u32,
 }
 
-struct StackShot {
-    cells: u32,
+pub(crate) struct StackShot {
+    pub(crate) cells: u32,
     init: ByteSet,
-    zero: ByteSet,
+    pub(crate) zero: ByteSet,
     pointers: ByteSet,
 }
 
@@ -102,6 +106,7 @@ impl Shots {
             values: Vec::with_capacity(2 * states),
             stacks: Vec::with_capacity(states),
             cells: Vec::with_capacity(2 * states),
+            rounds: Vec::new(),
         }
     }
 
@@ -109,6 +114,8 @@ impl Shots {
     pub(crate) fn take(&mut self, state: &State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
         let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
+        let rounds = self.rounds.len();
+        self.rounds.extend_from_slice(state.rounds.as_slice());
         for frame in state.frames() {
             let mut shot = FrameShot {
                 call_slot: frame.call_slot,
@@ -152,6 +159,7 @@ impl Shots {
             values: Part::since(values, &self.values),
             stacks: Part::since(stacks, &self.stacks),
             cells: Part::since(cells, &self.cells),
+            rounds: Part::since(rounds, &self.rounds),
         }
     }
 
@@ -162,6 +170,7 @@ impl Shots {
         self.values.clear();
         self.stacks.clear();
         self.cells.clear();
+        self.rounds.clear();
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -171,6 +180,17 @@ impl Shots {
             + size_of_val(&*self.values)
             + size_of_val(&*self.stacks)
             + size_of_val(&*self.cells)
+            + size_of_val(&*self.rounds)
+    }
+
+    /// How far `state` has come since `shot`.
+    pub(crate) fn progress(&self, shot: &Snapshot, state: &State) -> Option<Ordering> {
+        progress(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    }
+
+    /// The invocation by which `state` has come on since `shot`.
+    pub(crate) fn differs_in(&self, shot: &Snapshot, state: &State) -> Option<u32> {
+        differs_in(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
     }
 
     /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot and
@@ -185,8 +205,8 @@ impl Shots {
         let mut values = self.values[shot.values.range()].iter();
         let mut stacks = self.stacks[shot.stacks.range()].iter();
         let mut cells = self.cells[shot.cells.range()].iter();
-        for (at, (shot, frame)) in self.frames[shot.frames.range()].iter().zip(state.frames()).enumerate() {
-            if at > 0 && shot.call_slot != frame.call_slot {
+        for (shot, frame) in self.frames[shot.frames.range()].iter().zip(state.frames()) {
+            if shot.call_slot != frame.call_slot {
                 return None;
             }
             let regs = &frame.regs.0;

@@ -2,10 +2,10 @@
 #![allow(dead_code)] // each test file uses its part
 
 use skep_abi::{
-    Context, Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, ProgramType, RAW, SCHED_CLS,
-    SOCKET_FILTER, XDP,
+    ArgKind, Callback, Context, Entry, Function, HelperProto, MapDef, MapFlags, MapKind, ProgramSource,
+    ProgramType, RAW, RetKind, SCHED_CLS, SOCKET_FILTER, XDP,
 };
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::{Code, Config, Refusal, Unverified, Verified, verify};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,7 +57,9 @@ pub(crate) fn program(kind: &'static ProgramType, text: &str) -> Unverified {
 pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unverified {
     let mut starts = BTreeSet::from([0]);
     for (slot, insn) in insns.iter().enumerate() {
-        if let Insn::Call { target: CallTarget::Local(offset) } = insn {
+        if let Insn::Call { target: CallTarget::Local(offset) }
+        | Insn::LoadImm64 { value: Imm64::Function(offset), .. } = insn
+        {
             starts.insert((slot as i64 + 1 + i64::from(*offset)) as u32);
         }
     }
@@ -83,7 +85,26 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
 }
 
 pub(crate) fn check(kind_name: &str, text: &str) -> Result<Verified, Box<Refusal>> {
-    verify(program(kind(kind_name), text), &Config::default())
+    verify(program(kind(kind_name), text), &Config { helpers: &helpers, ..Config::default() })
+}
+
+/// Linux's helpers, and some more that call back.
+fn helpers(id: u32) -> Option<&'static HelperProto> {
+    use ArgKind::{CallbackContext as Context, Map, None as No, Scalar};
+    const fn calls(callback: Callback) -> ArgKind {
+        ArgKind::Callback(callback)
+    }
+    const RESULT: RetKind = RetKind::Range { min: -4095, max: i32::MAX as i64 };
+    static MORE: [HelperProto; 2] = [
+        HelperProto::new(
+            164,
+            "for_each_map_elem",
+            [Map, calls(Callback::ForEach), Context, Scalar, No],
+            RESULT,
+        ),
+        HelperProto::new(181, "loop", [Scalar, calls(Callback::Loop), Context, Scalar, No], RESULT),
+    ];
+    skep_abi::linux_helper(id).or_else(|| MORE.iter().find(|proto| proto.id == id))
 }
 
 #[track_caller]

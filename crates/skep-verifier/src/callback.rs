@@ -185,7 +185,7 @@ impl Walker<'_> {
                 Some([index, context, NO, NO, NO])
             }
             Callback::ForEach => {
-                let Some(map) = arguments.map else {
+                let Some((map, given)) = arguments.map else {
                     return Err(expected(proto, Reg::R1, "a map", state.reg(Reg::R1)));
                 };
                 let def = self.map(map)?;
@@ -195,7 +195,7 @@ impl Walker<'_> {
                 let mut key = Value::pointer(Kind::MapKey { map }, 0);
                 key.id = 0;
                 let value = Value::pointer(Kind::MapValue { map, maybe_null: false }, 0);
-                Some([Value::pointer(Kind::Map { map }, 0), key, value, context, NO])
+                Some([given, key, value, context, NO])
             }
             Callback::FindArea => (calls == 0).then_some([*state.reg(Reg::R1), NO, context, NO, NO]),
             Callback::Drain => {
@@ -211,8 +211,9 @@ impl Walker<'_> {
 
     /// The innermost frame, which a helper called, ends; returns where control goes on: at the call.
     pub(crate) fn end_callback(&mut self, state: &mut State, callback: Callback) -> Step<usize> {
-        let result = self.result(state, "callback")?;
+        let result = self.final_result(state, "callback")?;
         check_range(&result, results(callback), "callback")?;
+        self.check_callback_end(state)?;
         let call = state.top().call_slot as usize;
         state.pop();
         Ok(call)

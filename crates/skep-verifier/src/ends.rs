@@ -16,7 +16,7 @@ impl Walker<'_> {
             RootKind::Program => "program",
             RootKind::Timer { .. } => "callback",
         };
-        let result = self.result(state, what)?;
+        let result = self.final_result(state, what)?;
         let range = match self.root_kind() {
             RootKind::Timer { .. } => Some(callback::results(Callback::Timer)),
             RootKind::Program => match self.program_type().results {
@@ -31,7 +31,7 @@ impl Walker<'_> {
     }
 
     /// The number in `r0` at an end.
-    pub(crate) fn result(&self, state: &State, what: &str) -> Step<Value> {
+    pub(crate) fn final_result(&self, state: &State, what: &str) -> Step<Value> {
         let result = self.read(state, Reg::R0).map_err(|mut fault| {
             fault.reason = format!("the {what} ends without a result: {}", fault.reason);
             fault

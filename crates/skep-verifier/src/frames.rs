@@ -20,6 +20,7 @@ impl Walker<'_> {
                 || Fault::new(Code::Structure, "the call does not lead to the start of a function"),
             )?;
         check_depth(state)?;
+        self.check_no_lock(state, "a function")?;
         let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
         let slot = self.slot as u32;
         lose_arguments(state, slot);
@@ -44,6 +45,7 @@ impl Walker<'_> {
     pub(crate) fn exit(&mut self, state: &mut State) -> Step<Option<usize>> {
         if state.top_index() == 0 {
             self.end(state)?;
+            self.check_nothing_held(state, "where the program ends")?;
             return Ok(None);
         }
         if let Some(callback) = state.top().callback {
@@ -59,6 +61,7 @@ impl Walker<'_> {
         }
         let back = state.top().call_slot as usize + 1;
         state.pop();
+        state.resources.leave_frame(state.top_index());
         *state.reg_mut(Reg::R0) = result;
         Ok(Some(back))
     }

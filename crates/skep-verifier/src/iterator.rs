@@ -13,9 +13,8 @@
 
 use crate::Code;
 use crate::fault::{Fault, Step};
-use crate::resources::Reference;
+use crate::resources::Held;
 use crate::rounds::Construct;
-use crate::stack::{Cell, STACK_BYTES};
 use crate::state::State;
 use crate::value::{Kind, Opaque, Value};
 use crate::walk::Walker;
@@ -42,27 +41,14 @@ impl Walker<'_> {
         ty: u32,
         slots: u32,
     ) -> Step<()> {
-        let (frame, start) = self.iterator_place(state, call, reg, slots)?;
-        let id = self.new_id();
+        let value = self.read(state, reg)?;
+        let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
+        self.overwrite(state, frame, start, start + 8 * slots)?;
+        let id = self.acquire(state, Held::Iterator)?;
         let stack = &mut state.frames_mut()[usize::from(frame)].stack;
-        let lives = |cell: &Cell| {
-            u32::from(cell.start) < start + 8 * slots
-                && start < cell.end()
-                && matches!(cell.value.kind, Kind::Opaque { .. })
-                && cell.value.reference != 0
-        };
-        if stack.cells.iter().any(lives) {
-            let text = format!(
-                "{call} expects stack in {reg} that nothing lives in, found an object that was not ended"
-            );
-            return Err(Fault::new(Code::Argument, text));
-        }
         for slot in 0..slots {
             stack.write(start + 8 * slot, Size::B8, &part(ty, slot, id, false));
         }
-        let function = state.frames()[usize::from(frame)].function;
-        self.record.stack(function, STACK_BYTES - start);
-        state.resources.references.push(Reference { id, slot: self.slot as u32 });
         let of = Construct::Iterator { reference: id, frame };
         state.rounds.enter(of, self.new_id());
         Ok(())
@@ -110,46 +96,23 @@ impl Walker<'_> {
         slots: u32,
     ) -> Step<()> {
         let found = self.iterator(state, call, reg, ty, slots)?;
-        let stack = &mut state.frames_mut()[usize::from(found.frame)].stack;
-        stack.lose(|value| value.reference == found.id);
+        // Its elements end with it.
+        self.release(state, found.id);
         state.rounds.leave(Construct::Iterator { reference: found.id, frame: found.frame });
-        state.resources.references.retain(|reference| reference.id != found.id);
         Ok(())
     }
 
-    /// Where in the stack `reg` points, if an iterator of so many slots has room there.
-    fn iterator_place(&self, state: &State, call: &str, reg: Reg, slots: u32) -> Step<(u8, u32)> {
-        let value = self.read(state, reg)?;
-        let start = i64::from(value.offset) + i64::from(STACK_BYTES);
-        let bytes = 8 * i64::from(slots);
-        match value.kind {
-            Kind::Stack { frame }
-                if value.is_fixed()
-                    && start % 8 == 0
-                    && start >= 0
-                    && start + bytes <= i64::from(STACK_BYTES) =>
-            {
-                Ok((frame, start as u32))
-            }
-            _ => {
-                let text = format!(
-                    "{call} expects {bytes} bytes of stack in {reg}, at a constant multiple of 8, found {value}"
-                );
-                Err(Fault::new(Code::Argument, text))
-            }
-        }
-    }
-
     /// The iterator that `reg` points to.
-    fn iterator(&self, state: &State, call: &str, reg: Reg, ty: u32, slots: u32) -> Step<Found> {
-        let (frame, start) = self.iterator_place(state, call, reg, slots)?;
+    fn iterator(&mut self, state: &State, call: &str, reg: Reg, ty: u32, slots: u32) -> Step<Found> {
+        let value = self.read(state, reg)?;
+        let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
         let stack = &state.frames()[usize::from(frame)].stack;
         let mut found = None;
         for slot in 0..slots {
             let cell = stack.cells.iter().find(|cell| u32::from(cell.start) == start + 8 * slot);
             let part = cell.and_then(|cell| match cell.value.kind {
                 Kind::Opaque { of: Opaque::Iterator { ty: of, ended } }
-                    if of == ty && cell.value.offset == slot as i32 =>
+                    if of == ty && cell.value.offset == 8 * slot as i32 =>
                 {
                     Some(Found { frame, start, id: cell.value.reference, ended })
                 }
@@ -176,5 +139,5 @@ impl Walker<'_> {
 /// The value of one slot of an iterator.
 fn part(ty: u32, slot: u32, id: u32, ended: bool) -> Value {
     let kind = Kind::Opaque { of: Opaque::Iterator { ty, ended } };
-    Value { reference: id, ..Value::pointer(kind, slot as i32) }
+    Value { reference: id, ..Value::pointer(kind, 8 * slot as i32) }
 }

@@ -6,6 +6,7 @@
 //!
 //! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
 
+use crate::resources::Resources;
 use crate::rounds::{Round, differs_in, progress};
 use crate::scalar::Scalar;
 use crate::stack::{ByteSet, Cell, Found, Stack};
@@ -25,6 +26,8 @@ pub(crate) struct Snapshot {
     pub(crate) stacks: Part,
     pub(crate) cells: Part,
     rounds: Part,
+    /// What the path holds, most often nothing.
+    resources: Part,
 }
 
 impl Snapshot {
@@ -62,6 +65,7 @@ pub(crate) struct Shots {
     pub(crate) stacks: Vec<StackShot>,
     pub(crate) cells: Vec<Cell>,
     rounds: Vec<Round>,
+    resources: Vec<Resources>,
 }
 
 /// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
@@ -107,6 +111,7 @@ impl Shots {
             stacks: Vec::with_capacity(states),
             cells: Vec::with_capacity(2 * states),
             rounds: Vec::new(),
+            resources: Vec::new(),
         }
     }
 
@@ -114,7 +119,10 @@ impl Shots {
     pub(crate) fn take(&mut self, state: &State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
         let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
-        let rounds = self.rounds.len();
+        let (rounds, resources) = (self.rounds.len(), self.resources.len());
+        if !state.resources.is_empty() {
+            self.resources.push(state.resources.clone());
+        }
         self.rounds.extend_from_slice(state.rounds.as_slice());
         for frame in state.frames() {
             let mut shot = FrameShot {
@@ -160,6 +168,7 @@ impl Shots {
             stacks: Part::since(stacks, &self.stacks),
             cells: Part::since(cells, &self.cells),
             rounds: Part::since(rounds, &self.rounds),
+            resources: Part::since(resources, &self.resources),
         }
     }
 
@@ -171,6 +180,7 @@ impl Shots {
         self.stacks.clear();
         self.cells.clear();
         self.rounds.clear();
+        self.resources.clear();
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -181,6 +191,7 @@ impl Shots {
             + size_of_val(&*self.stacks)
             + size_of_val(&*self.cells)
             + size_of_val(&*self.rounds)
+            + self.resources.iter().map(|held| size_of::<Resources>() + held.bytes()).sum::<usize>()
     }
 
     /// How far `state` has come since `shot`.
@@ -252,6 +263,11 @@ impl Shots {
             } else {
                 ids.equal &= frame.stack.init.is_empty();
             }
+        }
+        match self.resources[shot.resources.range()].first() {
+            None if state.resources.is_empty() => {}
+            Some(held) if held.covers(&state.resources, |old, new| ids.pair(old, new, 0)) => {}
+            _ => return None,
         }
         Some(ids.equal)
     }
@@ -332,14 +348,14 @@ impl Ids {
             }
             (kind, other) if kind == other => {
                 self.equal &= old.range == new.range && old.num == new.num;
-                old.range <= new.range
+                (old.range == new.range || (old.is_packet() && old.range < new.range))
                     && self.offsets(old, new)
                     && self.references(old, new)
                     && (old.id == 0 || self.pair(old.id, new.id, 0))
             }
             (kind, other) if kind.is_maybe_null() && kind.not_null() == other => {
                 self.equal = false;
-                self.offsets(old, new) && self.references(old, new) && self.pair(old.id, 0, 0)
+                self.offsets(old, new) && self.references(old, new) && self.pair(old.id, new.id, 0)
             }
             _ => false,
         }

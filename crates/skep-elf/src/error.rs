@@ -171,7 +171,7 @@ pub enum Error {
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// `key_size`, `value_size` or `max_entries`.
+        /// `key_size` or `value_size`.
         attribute: &'static str,
         /// What to add.
         remedy: &'static str,

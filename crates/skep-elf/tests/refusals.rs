@@ -474,10 +474,8 @@ fn a_size_of_zero_is_refused() {
         refused(&hash(4, 0, 4)),
         "map m: value_size is 0, but a map of type hash needs one; add __type(value, ...)"
     );
-    assert_eq!(
-        refused(&hash(4, 4, 0)),
-        "map m: max_entries is 0, but a map of type hash needs one; add __uint(max_entries, ...)"
-    );
+    // How many there are may be the host's to say, who knows the machine.
+    assert_eq!(Object::parse(&hash(4, 4, 0)).unwrap().maps()[0].def.max_entries, 0);
     let empty_key = {
         let mut types = Types::new();
         let int = types.int("int", 4);

@@ -21,9 +21,7 @@ struct task_struct___ancient {
 	int state_of_old;
 } __relocatable;
 
-struct rq {
-	int unused; /* a declaration alone would be of another kind than the system's */
-};
+struct rq;
 
 enum bpf_map_type { BPF_MAP_TYPE_ARENA = 99, BPF_MAP_TYPE_OF_NO_KERNEL = 1000 };
 

@@ -25,7 +25,8 @@
  *
  * An answer is `P NAME RESULT`, with 0 or an errno, the log's lines after `L `, and `.`.
  *
- * As the first process of a machine it reads /requests, and restarts the machine when it is done.
+ * As the first process of a machine it reads /requests, answers on the second serial line (the first is the kernel's own),
+ * and restarts the machine when it is done.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -383,7 +384,8 @@ int main(void)
 	size_t room = 0;
 	ssize_t length;
 	int alone = getpid() == 1;
-	if (alone && (mount("sysfs", "/sys", "sysfs", 0, NULL) || !freopen("/requests", "r", stdin)))
+	if (alone && (mount("sysfs", "/sys", "sysfs", 0, NULL) || mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) ||
+		      !freopen("/requests", "r", stdin) || !freopen("/dev/ttyS1", "w", stdout)))
 		perror("guest");
 	log_text = or_die(malloc(LOG_SIZE));
 	forget();
@@ -433,7 +435,7 @@ int main(void)
 	if (alone) {
 		printf("DONE\n");
 		fflush(stdout);
-		tcdrain(1);
+		tcdrain(fileno(stdout));
 		reboot(RB_AUTOBOOT);
 	}
 	return 0;

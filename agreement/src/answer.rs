@@ -61,10 +61,11 @@ impl Answer {
     }
 }
 
-/// Lines at the end of a log that are no reason.
+/// Starts of lines at the end of a log that are no reason.
+const NO_REASON: [&str; 5] = ["processed ", "verification time ", "stack depth ", "cur state:", "old state:"];
+
 fn is_statistics(line: &str) -> bool {
-    ["processed ", "verification time ", "stack depth "].iter().any(|start| line.starts_with(start))
-        || line.trim().is_empty()
+    NO_REASON.iter().any(|start| line.starts_with(start)) || line.trim().is_empty()
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Types {
     }
 
     fn number(&mut self, name: &str, bytes: u32, signed: bool) -> u32 {
-        self.add(INT, name, 0, bytes, &[u32::from(signed) << 24 | bytes * 8])
+        self.add(INT, name, 0, bytes, &[(u32::from(signed) << 24) | (bytes * 8)])
     }
 
     fn int(&mut self) -> u32 {

@@ -1,7 +1,7 @@
 //! A virtual machine that answers questions: a kernel, and as its only program the guest of this crate.
 //!
 //! ```text
-//!   initrd: /init = guest, /requests        kernel --> guest: reads, asks, prints --> serial line --> answers
+//!   initrd: /init = guest, /requests        kernel --> guest: reads, asks, prints --> second serial line --> answers
 //! ```
 //!
 //! The machine needs neither disks nor modules. It may hang on what it is asked, and is given up then.
@@ -41,12 +41,26 @@ fn ask_in(folder: &Path, kernel: &Path, requests: &str) -> Result<String, String
     let guest = fs::read(compiled(folder)?).map_err(|error| format!("the guest: {error}"))?;
     let archive = archive(&[
         ("sys", 0o40755, &[]),
+        ("dev", 0o40755, &[]),
         ("init", 0o100755, &guest),
         ("requests", 0o100644, requests.as_bytes()),
     ]);
     fs::write(&initrd, archive).map_err(|error| format!("{}: {error}", initrd.display()))?;
     let machine = Command::new("qemu-system-x86_64")
-        .args(["-accel", "tcg", "-cpu", "max", "-m", "1024", "-nographic", "-no-reboot", "-net", "none"])
+        .args([
+            "-accel",
+            "tcg",
+            "-cpu",
+            "max",
+            "-m",
+            "1024",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-net",
+            "none",
+        ])
+        .args(["-serial", "null", "-serial", "stdio"])
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")

@@ -1,6 +1,8 @@
 //! Map kinds and definitions, with the numbers that Linux's `enum bpf_map_type` gives them.
 
+use skep_btf::SpecialField;
 use std::fmt;
+use std::sync::Arc;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
@@ -171,4 +173,37 @@ pub struct MapDef {
     pub flags: MapFlags,
     /// For maps of maps, what the inner ones look like.
     pub inner: Option<Box<MapDef>>,
+    /// The type of its keys, by its number in the object's types, where it was declared by type.
+    pub key_btf: Option<u32>,
+    /// The type of its values in the same way; for maps of global variables, that of their section.
+    pub value_btf: Option<u32>,
+    /// Locks, timers, kept pointers and the like in its values, ascending by offset.
+    pub fields: Vec<SpecialField>,
+    /// What its only value holds, if nobody can change that: the constants of a program.
+    pub frozen: Option<Arc<[u8]>>,
+}
+
+impl MapDef {
+    /// A map without flags, of which no types are known.
+    pub fn new(
+        name: impl Into<String>,
+        kind: MapKind,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            key_size,
+            value_size,
+            max_entries,
+            flags: MapFlags::default(),
+            inner: None,
+            key_btf: None,
+            value_btf: None,
+            fields: Vec::new(),
+            frozen: None,
+        }
+    }
 }

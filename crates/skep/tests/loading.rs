@@ -1,6 +1,6 @@
 //! What the linker does with maps, variables and program types that a host gives it.
 
-use skep::abi::{Context, ContextField, ContextLayout, FieldKind, ProgramType, RAW, XDP};
+use skep::abi::{Context, ContextField, ContextLayout, FieldKind, Parts, ProgramType, RAW, XDP};
 use skep::abi::{MapDef, MapFlags, MapKind};
 use skep::isa::{Size, assemble, encode_bytes};
 use skep::{Engine, Error, MapError, Object, Packet, Runtime, UpdateFlags};
@@ -64,9 +64,9 @@ static LYING: ProgramType = ProgramType {
             offset: 0,
             size: Size::B4,
             kind: FieldKind::Scalar,
-            writable: true,
-            narrow: true,
-            native_offset: 32000,
+            reads: Parts::any(Size::B4),
+            writes: Parts::any(Size::B4),
+            native_offset: Some(32000),
             native_size: Size::B4,
         }],
     }),
@@ -137,15 +137,7 @@ fn a_log_may_load_and_run_other_programs() {
 
 #[test]
 fn bare_instructions_name_the_maps_that_come_with_them() {
-    let map = MapDef {
-        name: "counts".to_owned(),
-        kind: MapKind::Array,
-        key_size: 4,
-        value_size: 8,
-        max_entries: 1,
-        flags: MapFlags::default(),
-        inner: None,
-    };
+    let map = MapDef::new("counts", MapKind::Array, 4, 8, 1);
     let text = "r1 = map_value[0]+0 ll
                 r0 = *(u64 *)(r1 + 0)
                 r0 += 1

@@ -1,11 +1,13 @@
 //! Programs in the assembler's syntax, and what the verifier says of them.
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod world;
+
 use skep_abi::{
     Context, Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, ProgramType, RAW, SCHED_CLS,
     SOCKET_FILTER, XDP,
 };
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::{Code, Config, Refusal, Unverified, Verified, verify};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +16,13 @@ use std::sync::Arc;
 ///
 /// 0: hash of 4-byte keys and 16-byte values; 1: array of 64-byte values, one of them; 2: read-only array;
 /// 3: write-only array; 4: program array; 5: per-CPU array of 8-byte values; 6: ring buffer; 7: hash with
-/// 8-byte keys and 4-byte values.
+/// 8-byte keys and 4-byte values. More in [`world::maps`].
 pub(crate) fn maps() -> Arc<[MapDef]> {
     let map = |name: &str, kind, key_size, value_size, max_entries, flags| MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
         flags,
-        inner: None,
+        ..MapDef::new(name, kind, key_size, value_size, max_entries)
     };
-    Arc::new([
+    let mut maps = vec![
         map("hash", MapKind::Hash, 4, 16, 128, MapFlags(0)),
         map("bss", MapKind::Array, 4, 64, 1, MapFlags(0)),
         map("rodata", MapKind::Array, 4, 64, 1, MapFlags::RDONLY_PROG),
@@ -34,7 +31,9 @@ pub(crate) fn maps() -> Arc<[MapDef]> {
         map("counters", MapKind::PercpuArray, 4, 8, 16, MapFlags(0)),
         map("ring", MapKind::Ringbuf, 0, 0, 4096, MapFlags(0)),
         map("wide", MapKind::Hash, 8, 4, 128, MapFlags(0)),
-    ])
+    ];
+    maps.extend(world::maps());
+    maps.into()
 }
 
 /// The type of that name.
@@ -44,7 +43,9 @@ pub(crate) fn kind(name: &str) -> &'static ProgramType {
         "tc" => &SCHED_CLS,
         "socket" => &SOCKET_FILTER,
         "raw" => &RAW,
-        other => panic!("no program type {other}"),
+        "tracing" | "tracing.s" => &world::TRACING,
+        "probe" => &world::PROBE,
+        other => ProgramType::from_section(other).unwrap_or_else(|| panic!("no program type {other}")),
     }
 }
 
@@ -57,33 +58,26 @@ pub(crate) fn program(kind: &'static ProgramType, text: &str) -> Unverified {
 pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unverified {
     let mut starts = BTreeSet::from([0]);
     for (slot, insn) in insns.iter().enumerate() {
-        if let Insn::Call { target: CallTarget::Local(offset) } = insn {
+        if let Insn::Call { target: CallTarget::Local(offset) }
+        | Insn::LoadImm64 { value: Imm64::Function(offset), .. } = insn
+        {
             starts.insert((slot as i64 + 1 + i64::from(*offset)) as u32);
         }
     }
-    let functions = starts
-        .into_iter()
-        .map(|start| Function { name: format!("f{start}"), start, global: false })
-        .collect();
+    let functions =
+        starts.into_iter().map(|start| Function::new(format!("f{start}"), start, false)).collect();
     let entry = match kind.context {
         Context::Buffer => Entry::Buffer { len: 16 },
         _ => Entry::Context,
     };
-    let source = ProgramSource {
-        name: "test".to_owned(),
-        program_type: kind,
-        insns,
-        functions,
-        lines: Vec::new(),
-        gpl_compatible: true,
-        sleepable: false,
-        target: None,
-    };
+    let source = ProgramSource { functions, ..ProgramSource::new("test", kind, insns) };
     Unverified { source, maps: maps(), entry }
 }
 
 pub(crate) fn check(kind_name: &str, text: &str) -> Result<Verified, Box<Refusal>> {
-    verify(program(kind(kind_name), text), &Config::default())
+    let mut program = program(kind(kind_name), text);
+    program.source.sleepable = kind_name.ends_with(".s");
+    verify(program, &Config::default())
 }
 
 #[track_caller]

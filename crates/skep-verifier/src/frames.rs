@@ -22,7 +22,6 @@ impl Walker<'_> {
             let text = format!("calls nest deeper than {MAX_FRAMES} frames");
             return Err(Fault::new(Code::Stack, text));
         }
-        self.check_no_lock(state, "a function")?;
         let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
         let slot = self.slot as u32;
         lose_arguments(state, slot);

@@ -9,12 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use skep_abi::{Context, Entry as Given, MapDef, ProgramSource, ProgramType};
+use skep_abi::{Context, Entry as Given, MapDef, ProgramSource, Section};
 use skep_agreement::{Entry, Program, Verdict, entries};
 use skep_verifier::{Config, Unverified, verify};
 
 /// Bytes that `raw` programs are given.
 const BUFFER: u32 = 16;
+/// `BPF_F_STRICT_ALIGNMENT`.
+const STRICT_ALIGNMENT: u32 = 1;
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
@@ -30,27 +32,25 @@ fn files() -> Vec<PathBuf> {
 /// What skep says, and its log on a refusal.
 fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
     let program = Program::of(entry).map_err(|error| error.to_string())?;
-    let Some(kind) = ProgramType::from_section(&entry.section) else {
+    let Some(section) = Section::parse(&entry.section) else {
         let text = format!("skep knows no type for {}", entry.section);
         return Ok((Verdict::Refuse("unsupported".to_owned()), text));
     };
-    let (first, target) = entry.section.split_once('/').unwrap_or((&entry.section, ""));
+    let kind = section.kind;
     let source = ProgramSource {
-        name: entry.name.clone(),
-        program_type: kind,
-        insns: program.insns,
         functions: program.functions,
-        lines: Vec::new(),
         gpl_compatible: ["GPL", "GPL v2", "Dual BSD/GPL", "Dual MIT/GPL"].contains(&entry.license.as_str()),
-        sleepable: first.ends_with(".s") || first == "syscall",
-        target: (!target.is_empty()).then(|| target.to_owned()),
+        sleepable: section.sleepable,
+        target: section.target.map(str::to_owned),
+        ..ProgramSource::new(entry.name.clone(), kind, program.insns)
     };
     let given = match kind.context {
         Context::Buffer => Given::Buffer { len: BUFFER },
         _ => Given::Context,
     };
     let maps: Arc<[MapDef]> = entry.maps.iter().map(|map| definition(entry, map)).collect();
-    Ok(match verify(Unverified { source, maps, entry: given }, &Config::default()) {
+    let config = Config { strict_alignment: entry.flags & STRICT_ALIGNMENT != 0, ..Config::default() };
+    Ok(match verify(Unverified { source, maps, entry: given }, &config) {
         Ok(_) => (Verdict::Accept, String::new()),
         Err(refusal) => (Verdict::Refuse(refusal.code.name().to_owned()), refusal.to_string()),
     })

@@ -171,6 +171,11 @@ impl Record {
         *deepest = (*deepest).max(bytes);
     }
 
+    /// How many bytes of stack each function uses.
+    pub(crate) fn stacks(&self) -> &[u32] {
+        &self.deepest
+    }
+
     /// Rewrites the instructions, and hands out the facts of the rewritten program.
     ///
     /// A conditional jump that goes only one way becomes an unconditional one, so that nothing that is reached

@@ -48,6 +48,7 @@ mod guess;
 mod iterator;
 mod maps;
 mod memory;
+mod halves;
 mod linux_text;
 mod log;
 mod num;
@@ -74,6 +75,7 @@ mod walk;
 mod widen;
 mod watch;
 
+pub use halves::without_extension;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
 pub use refusal::{Code, Refusal, Step, Why};
 

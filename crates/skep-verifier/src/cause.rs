@@ -140,7 +140,9 @@ impl Slice<'_, '_> {
             }
         }
         let named: RegSet = insn.reads().iter().filter(|reg| speaks_of(&fault.reason, *reg)).collect();
-        let seeds = if named.is_empty() { insn.reads() } else { named };
+        // What is wrong with a call itself is no register's fault.
+        let call = matches!(insn, Insn::Call { .. });
+        let seeds = if named.is_empty() && !call { insn.reads() } else { named };
         let mut unmade = false;
         for reg in seeds.iter() {
             self.wanted.want(last.frame, reg);

@@ -208,12 +208,12 @@ fn walk(
     stats.walked = walker.walked;
     stats.peak_states = walker.peak_states;
     stats.peak_bytes = walker.peak_bytes as u64;
+    // The time that the search for a cause takes is not the verification's.
+    stats.nanoseconds = start.elapsed().as_nanos() as u64;
     let Err(fault) = outcome else {
         let record = walker.record;
         return Ok((record, shape, stats));
     };
-    // The time that the search for the cause takes is not the verification's.
-    stats.nanoseconds = start.elapsed().as_nanos() as u64;
     let history = walker.history;
     let slot = fault.slot.map_or(walker.slot, |slot| slot as usize);
     let path = match fault.code {

@@ -88,7 +88,8 @@ impl<'a> Log<'a> {
         }
         (self.line)(&format!("verification time {} usec", stats.nanoseconds / 1000));
         let depths: Vec<String> = stacks.iter().map(u32::to_string).collect();
-        (self.line)(&format!("stack depth {}", depths.join("+")));
+        let depths = if depths.is_empty() { "0".to_owned() } else { depths.join("+") };
+        (self.line)(&format!("stack depth {depths}"));
         (self.line)(&format!(
             "processed {} insns (limit {limit}) max_states_per_insn {} total_states {} peak_states {} mark_read 0",
             stats.walked,
@@ -176,11 +177,11 @@ impl<'a> Log<'a> {
         let lines: &[LineInfo] = &self.program.source.lines;
         let after = lines.partition_point(|line| line.slot as usize <= slot);
         let Some(at) = after.checked_sub(1) else { return };
-        if self.shown == Some(at) {
+        let line = &lines[at];
+        let same = |shown: usize| (&lines[shown].file, lines[shown].line) == (&line.file, line.line);
+        if self.shown.replace(at).is_some_and(same) {
             return;
         }
-        self.shown = Some(at);
-        let line = &lines[at];
         let file = line.file.rsplit('/').next().unwrap_or_default();
         (self.line)(&format!("; {} @ {file}:{}", line.text.trim(), line.line));
     }

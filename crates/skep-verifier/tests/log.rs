@@ -105,7 +105,7 @@ fn a_refusal_ends_the_log_with_its_reason() {
             "8: frame1: R10=fp0",
             "8: (79) r1 = *(u64 *)(r0 +0)",
             "r0 is read but was never written",
-            "stack depth ",
+            "stack depth 0",
             "processed 7 insns (limit 1000000) max_states_per_insn 1 total_states 1 peak_states 1 mark_read 0",
         ]
     );

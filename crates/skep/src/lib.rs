@@ -64,7 +64,7 @@ mod runtime;
 
 pub use error::Error;
 pub use linker::{Linker, Module, Variable};
-pub use object::{Object, ProgramOptions};
+pub use object::{Object, ProgramOptions, VerifyOptions};
 pub use packet::{Packet, PacketInfo};
 pub use program::{Engine, LoadTimes, Program};
 pub use runtime::{Runtime, RuntimeBuilder};
@@ -73,4 +73,4 @@ pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{Map, MapError, UpdateFlags};
 pub use skep_text::{self as text, Occupancy};
-pub use skep_verifier::{Refusal, Step, Verified};
+pub use skep_verifier::{Refusal, Step, Verified, Why};

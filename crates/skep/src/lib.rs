@@ -55,6 +55,7 @@
 //! the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many there are.
 
 mod error;
+pub mod function;
 mod helpers;
 mod linker;
 mod object;

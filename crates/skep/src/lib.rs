@@ -61,6 +61,7 @@ mod linker;
 mod object;
 mod packet;
 mod program;
+mod provides;
 mod runtime;
 
 pub use error::Error;

@@ -153,7 +153,8 @@ impl Watch for Recorder<'_> {
 
     fn retreat(&mut self, open: usize, fault: &Fault) {
         self.done |= self.is_on_path() && self.turns == self.target.len() && fault.reason == self.reason;
-        let Some(&(steps, turns, matched)) = open.checked_sub(1).and_then(|last| self.guesses.get(last)) else {
+        let Some(&(steps, turns, matched)) = open.checked_sub(1).and_then(|last| self.guesses.get(last))
+        else {
             return;
         };
         (self.turns, self.matched) = (turns, matched);

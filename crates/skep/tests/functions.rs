@@ -1,6 +1,6 @@
 //! A host's own functions: what programs may pass to them, and what they see and give.
 
-use skep::abi::{MapDef, MapFlags, MapKind, RAW, XDP};
+use skep::abi::{MapDef, MapKind, RAW, XDP};
 use skep::function::{Caller, HostFunction, Out, PacketView};
 use skep::isa::{assemble, encode_bytes};
 use skep::{Error, Map, Module, Object, Packet, Runtime, UpdateFlags};
@@ -98,15 +98,7 @@ fn maps_and_packets_and_callers_are_lent() {
         packet.len() as u32
     }
     let runtime = Runtime::builder().function(1000, "count", count).build().unwrap();
-    let def = MapDef {
-        name: "counts".to_owned(),
-        kind: MapKind::Array,
-        key_size: 4,
-        value_size: 8,
-        max_entries: 1,
-        flags: MapFlags(0),
-        inner: None,
-    };
+    let def = MapDef::new("counts", MapKind::Array, 4, 8, 1);
     let text = "r2 = r1\nr1 = map[0] ll\ncall 1000\nexit";
     let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
     let object = Object::from_bytecode_and_maps("counting", &XDP, &bytes, [def]).unwrap();

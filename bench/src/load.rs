@@ -241,6 +241,8 @@ impl Test {
             max_entries: 1,
             flags: MapFlags::default(),
             inner: None,
+            fields: Vec::new(),
+            frozen: None,
         }]);
         let runtime = Runtime::new().map_err(|error| error.to_string())?;
         let mut generator = Generator::new(5);

@@ -49,6 +49,8 @@ pub fn maps() -> Vec<MapDef> {
         max_entries,
         flags: MapFlags::default(),
         inner: None,
+        fields: Vec::new(),
+        frozen: None,
     };
     vec![
         map("array", MapKind::Array, 4, 48, 5),

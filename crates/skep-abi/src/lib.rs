@@ -7,6 +7,7 @@
 
 mod context;
 mod env;
+mod fields;
 mod helper;
 mod helpers;
 mod map;
@@ -15,6 +16,7 @@ mod types;
 
 pub use context::{ContextField, ContextLayout, FieldKind, SkbContext, StructKind, XdpContext};
 pub use env::{HelperFn, InlineArray, Linkage, MapLink, RunEnv};
+pub use fields::{SpecialField, SpecialKind};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, LINUX, linux_helper};
 pub use map::{MapDef, MapFlags, MapKind};

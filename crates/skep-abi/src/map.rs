@@ -1,6 +1,8 @@
 //! Map kinds and definitions, with the numbers that Linux's `enum bpf_map_type` gives them.
 
+use crate::SpecialField;
 use std::fmt;
+use std::sync::Arc;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
@@ -171,4 +173,8 @@ pub struct MapDef {
     pub flags: MapFlags,
     /// For maps of maps, what the inner ones look like.
     pub inner: Option<Box<MapDef>>,
+    /// Fields of its values that programs may touch by calls alone, in ascending order of offsets.
+    pub fields: Vec<SpecialField>,
+    /// The contents of its only value, where they never change again: programs may take them for constants.
+    pub frozen: Option<Arc<[u8]>>,
 }

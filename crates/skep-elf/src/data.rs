@@ -39,6 +39,8 @@ pub(crate) fn map(elf: &Elf, index: usize) -> Result<ObjectMap, Error> {
         max_entries: 1,
         flags,
         inner: None,
+        fields: Vec::new(),
+        frozen: None,
     };
     let initial = (section.content == Content::Data).then(|| elf.data(index).to_vec());
     Ok(ObjectMap { initial, ..ObjectMap::new(def) })

@@ -222,6 +222,8 @@ impl Attributes {
             max_entries: self.max_entries,
             flags: MapFlags(self.flags),
             inner: None,
+            fields: Vec::new(),
+            frozen: None,
         };
         complete(&mut def)?;
         def.inner = self.inner(btf, &def, outermost)?.map(Box::new);

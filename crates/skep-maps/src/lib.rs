@@ -27,6 +27,8 @@
 //!     max_entries: 100,
 //!     flags: MapFlags::default(),
 //!     inner: None,
+//!     fields: Vec::new(),
+//!     frozen: None,
 //! };
 //! let ports = Map::create(&def, &Options { cpus: 4, limit: 1 << 20 })?;
 //! ports.update(&80_u16.to_be_bytes(), &7_u64.to_ne_bytes(), UpdateFlags::Any)?;

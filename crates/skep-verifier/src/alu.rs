@@ -81,6 +81,9 @@ impl Walker<'_> {
                 // Clang subtracts `data` from `data_end` in 32 bits where only those are used.
                 return Ok(Value::pointer(Kind::PacketHalf, 0));
             }
+            if width == Width::W32 && self.may_leak() {
+                return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
+            }
             if width == Width::W32 {
                 let text = format!("expected a number in {src}, found {value}: half of a pointer would leak");
                 return Err(Fault::new(Code::PointerLeak, text));
@@ -159,6 +162,12 @@ impl Walker<'_> {
             Width::W32 if op == AluOp::Sub && a.is_of_packet() && b.is_of_packet() => {
                 return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
             }
+            Width::W64 if op == AluOp::Sub && a.is_pointer() && b.is_pointer() && self.may_leak() => {
+                return Ok(Value::UNKNOWN);
+            }
+            Width::W32 if op == AluOp::Sub && self.may_leak() => {
+                return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
+            }
             _ => {}
         }
         let name = match src {
@@ -174,7 +183,13 @@ impl Walker<'_> {
             return Err(forbidden("32-bit arithmetic", name, pointer));
         }
         match pointer.kind {
-            Kind::PacketEnd | Kind::PacketHalf | Kind::Map { .. } => {
+            Kind::PacketEnd
+            | Kind::PacketHalf
+            | Kind::Map { .. }
+            | Kind::InnerMap { .. }
+            | Kind::Function { .. }
+            | Kind::Struct { .. }
+            | Kind::Opaque { .. } => {
                 return Err(forbidden(symbol(op), name, pointer));
             }
             _ if pointer.is_maybe_null() => {
@@ -251,6 +266,11 @@ pub(crate) fn unreadable(reg: Reg, value: &Value) -> Box<Fault> {
                 format!("{reg} held a packet pointer, but the call in {slot} may have moved the packet");
             Fault::new(Code::Uninitialised, text)
                 .suggest("read data and data_end from the context again after the call, and check anew")
+        }
+        // A call preserves those, so it gave back what they hold.
+        Kind::Lost { slot, packet: false } if reg.number() >= 6 => {
+            let text = format!("{reg} held an object that the call in {slot} gave back or ended");
+            Fault::new(Code::Uninitialised, text).suggest("use it before that call")
         }
         Kind::Lost { slot, packet: false } => {
             let text = format!("{reg} is read, but its value was lost at the call in {slot}");

@@ -1,105 +1,211 @@
 //! Arguments of helpers: what their prototypes demand of each.
 
 use crate::Code;
-use crate::access::{Intent, Region};
 use crate::alu::CHECK_NULL;
+use crate::dynptr::Dynptr;
 use crate::fault::{Fault, Step};
 use crate::frames::ARGS;
-use crate::stack::Found;
+use crate::memory::Filled;
+use crate::resources::Held;
+use crate::special::pointed_to;
 use crate::state::State;
 use crate::value::{Kind, MAX_OFFSET, Value};
 use crate::walk::Walker;
-use skep_abi::{Access, ArgKind, Context, HelperProto, MapDef, MapFlags, MapKind, RetKind};
-use skep_isa::{Reg, Size};
-
-/// The helpers that change a map's elements.
-const WRITERS: [&str; 2] = ["map_update_elem", "map_delete_elem"];
+use skep_abi::{
+    Access, ArgKind, Context, DynptrArg, DynptrKind, HelperProto, MapDef, SpecialKind, StructKind,
+};
+use skep_isa::Reg;
 
 /// What a call's arguments say of its result, and what of them is taken down.
+#[derive(Default)]
 pub(crate) struct Arguments {
-    /// The index of the map argument.
-    pub(crate) map: Option<u32>,
+    /// The number of the map argument, and the value that it is.
+    pub(crate) map: Option<(u32, Value)>,
     /// The key of an array, where it is known.
     pub(crate) key: Option<u32>,
+    /// How much memory the call returns.
+    pub(crate) allocation: Option<u32>,
+    /// The reference that the call takes back.
+    pub(crate) released: Option<u32>,
+    /// The dynptr that it is given or makes.
+    pub(crate) dynptr: Option<Dynptr>,
+    /// What of the program's stack it may write.
+    pub(crate) filled: Vec<Filled>,
+    /// The reference of the object that it is given.
+    pub(crate) carried: u32,
+    /// The type of the object whose pointer lies in the map's value that it is given.
+    pub(crate) kptr: Option<u32>,
 }
+
+/// The argument of what makes a dynptr over other memory.
+const LOCAL: ArgKind = ArgKind::Dynptr(DynptrArg::Make(DynptrKind::Local));
 
 impl<'a> Walker<'a> {
     /// Checks all arguments of a call.
     pub(crate) fn arguments(&mut self, state: &mut State, proto: &HelperProto) -> Step<Arguments> {
-        let mut map = None;
-        let mut key = None;
+        let mut known = Arguments::default();
         for (at, arg) in proto.args.iter().enumerate() {
+            if matches!(arg, ArgKind::None | ArgKind::Printed) {
+                continue;
+            }
             let reg = ARGS[at];
-            match *arg {
-                ArgKind::None | ArgKind::Printed => continue,
-                _ => {}
-            }
             let value = self.read(state, reg)?;
-            match *arg {
-                ArgKind::None | ArgKind::Printed => {}
-                ArgKind::Anything => {
-                    if value.is_pointer() && !matches!(self.program_type().context, Context::Buffer) {
-                        return Err(expected(proto, reg, "a number", &value));
-                    }
-                }
-                ArgKind::Scalar => {
-                    if !value.is_scalar() {
-                        return Err(expected(proto, reg, "a number", &value));
-                    }
-                }
-                ArgKind::Context => {
-                    if value != Value::pointer(Kind::Context, 0) {
-                        return Err(expected(proto, reg, "the context, unchanged", &value));
-                    }
-                }
-                ArgKind::Map => {
-                    let Kind::Map { map: index } = value.kind else {
-                        return Err(expected(proto, reg, "a map", &value));
-                    };
-                    self.check_map_call(proto, self.map(index)?)?;
-                    map = Some(index);
-                }
-                ArgKind::MapKey => {
-                    let def = self.argument_map(proto, map)?;
-                    self.memory(state, proto, reg, &value, (def.key_size, def.key_size), Access::Read)?;
-                    key = self.constant_key(state, def, &value);
-                }
-                ArgKind::MapValue(access) => {
-                    let size = self.argument_map(proto, map)?.value_size;
-                    self.memory(state, proto, reg, &value, (size, size), access)?;
-                }
-                ArgKind::FixedMemory { access, bytes } => {
-                    self.memory(state, proto, reg, &value, (bytes, bytes), access)?;
-                }
-                ArgKind::Memory { access, nullable } => {
-                    let sizes = self.size_argument(state, proto, at + 1)?;
-                    if nullable && value.as_constant() == Some(0) {
-                        if sizes.1 != 0 {
-                            let text =
-                                format!("{} is given null in {reg} with a size that is not 0", proto.name);
-                            return Err(Fault::new(Code::Argument, text));
-                        }
-                        continue;
-                    }
-                    self.memory(state, proto, reg, &value, sizes, access)?;
-                }
-                ArgKind::Size { .. } => {} // checked with its memory
-                ArgKind::ConstString => {
-                    let text = format!("{} takes a constant string, which is not supported yet", proto.name);
-                    return Err(Fault::new(Code::Unsupported, text));
-                }
-                _ => {
-                    let text = format!("{} takes a kind of argument that is not supported yet", proto.name);
-                    return Err(Fault::new(Code::Unsupported, text));
-                }
-            }
+            self.argument(state, proto, at, &value, &mut known)?;
         }
-        Ok(Arguments { map, key })
+        for filled in &known.filled {
+            filled.apply(state);
+        }
+        Ok(known)
     }
 
-    fn argument_map(&self, proto: &HelperProto, map: Option<u32>) -> Step<&'a MapDef> {
-        match map {
-            Some(map) => self.map(map),
+    /// Checks one argument.
+    fn argument(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        at: usize,
+        value: &Value,
+        known: &mut Arguments,
+    ) -> Step<()> {
+        let reg = ARGS[at];
+        match proto.args[at] {
+            // Sizes are checked with their memory.
+            ArgKind::None | ArgKind::Printed | ArgKind::Size { .. } => {}
+            ArgKind::Anything => {
+                let buffer = matches!(self.program_type().context, Context::Buffer);
+                if value.is_pointer() && !buffer && !self.may_leak() {
+                    return Err(expected(proto, reg, "a number", value));
+                }
+            }
+            ArgKind::Scalar => {
+                if !value.is_scalar() {
+                    return Err(expected(proto, reg, "a number", value));
+                }
+            }
+            ArgKind::Context => {
+                if *value != Value::pointer(Kind::Context, 0) {
+                    return Err(expected(proto, reg, "the context, unchanged", value));
+                }
+            }
+            ArgKind::Map => known.map = Some((self.map_argument(proto, reg, value)?, *value)),
+            ArgKind::MapKey => {
+                let def = self.argument_map(proto, known)?;
+                known.filled.extend(self.memory(
+                    state,
+                    proto,
+                    reg,
+                    value,
+                    (def.key_size, def.key_size),
+                    Access::Read,
+                )?);
+                known.key = self.constant_key(state, def, value);
+            }
+            ArgKind::MapValue(access) => {
+                let size = self.argument_map(proto, known)?.value_size;
+                known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
+            }
+            ArgKind::MapValueOrNull(access) => {
+                let size = self.argument_map(proto, known)?.value_size;
+                if value.as_constant() != Some(0) {
+                    known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
+                }
+            }
+            ArgKind::ValueOf => self.value_of(proto, reg, value, known)?,
+            ArgKind::FixedMemory { access, bytes } => {
+                known.filled.extend(self.memory(state, proto, reg, value, (bytes, bytes), access)?);
+            }
+            ArgKind::Memory { .. } if proto.args.contains(&LOCAL) && !value.is_maybe_null() => {
+                // A dynptr over memory that does not stay would outlive it.
+                if !matches!(value.kind, Kind::MapValue { .. }) {
+                    return Err(expected(proto, reg, "a map's value", value));
+                }
+                let sizes = self.size_argument(state, proto, at + 1)?;
+                known.filled.extend(self.memory(state, proto, reg, value, sizes, Access::ReadWrite)?);
+            }
+            ArgKind::Memory { access, nullable } => {
+                let sizes = self.size_argument(state, proto, at + 1)?;
+                if nullable && value.as_constant() == Some(0) {
+                    if sizes.1 != 0 {
+                        let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
+                        return Err(Fault::new(Code::Argument, text));
+                    }
+                    return Ok(());
+                }
+                known.filled.extend(self.memory(state, proto, reg, value, sizes, access)?);
+            }
+            ArgKind::ConstString => self.constant_string(&proto.name, reg, value).map(|_| ())?,
+            ArgKind::AllocationSize => {
+                known.allocation = Some(self.allocation_size(proto, reg, value)?);
+            }
+            ArgKind::Record => {
+                let null = value.is_maybe_null();
+                if null || !matches!(value.kind, Kind::Memory { .. }) {
+                    return Err(not_null(proto, reg, "a ring buffer's record", value));
+                }
+                known.released = Some(self.releasable(state, &proto.name, reg, value, Held::Record)?);
+            }
+            ArgKind::SpinLock if proto.name == "spin_lock" => {
+                self.take_lock(state, &proto.name, reg, value)?;
+            }
+            ArgKind::SpinLock => self.give_lock(state, &proto.name, reg, value)?,
+            ArgKind::Timer => {
+                let timer = |kind| kind == SpecialKind::Timer;
+                let (map, _) = self.special_argument(&proto.name, reg, value, "bpf_timer", timer)?;
+                if proto.args.get(at + 1) == Some(&ArgKind::Map) {
+                    self.same_map(state, proto, ARGS[at + 1], map, value)?;
+                }
+            }
+            ArgKind::KptrField => {
+                let kptr = |kind| matches!(kind, SpecialKind::Kptr { .. } | SpecialKind::KptrPercpu { .. });
+                let (_, field) = self.special_argument(&proto.name, reg, value, "kptr", kptr)?;
+                known.kptr = pointed_to(field);
+            }
+            ArgKind::Dynptr(wanted) => {
+                let dynptr = self.dynptr_argument(state, &proto.name, reg, value, wanted)?;
+                if wanted == DynptrArg::Release {
+                    known.released = Some(dynptr.reference);
+                }
+                known.dynptr = Some(dynptr);
+            }
+            ArgKind::Struct { kinds, nullable } => {
+                self.struct_argument(proto, reg, value, kinds, nullable)?;
+                known.carried = value.reference;
+            }
+            ArgKind::Released { nullable } => {
+                if nullable && value.as_constant() == Some(0) {
+                    return Ok(());
+                }
+                let object = matches!(value.kind, Kind::Struct { .. } | Kind::Object { .. });
+                if !object || value.is_maybe_null() {
+                    return Err(not_null(proto, reg, "an object that this path holds", value));
+                }
+                if let (Some(ty), Kind::Object { ty: found, .. }) = (known.kptr, value.kind)
+                    && ty != found
+                {
+                    let text = format!(
+                        "{} expects an object of type {ty}, as the field is declared, in {reg}, found {value}",
+                        proto.name
+                    );
+                    return Err(Fault::new(Code::Argument, text));
+                }
+                known.released = Some(self.releasable(state, &proto.name, reg, value, Held::Object)?);
+            }
+            _ => {
+                let text = format!("{} takes a kind of argument that is not supported yet", proto.name);
+                return Err(Fault::new(Code::Unsupported, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether addresses may leave the program as numbers.
+    pub(crate) fn may_leak(&self) -> bool {
+        self.program_type().may_leak
+    }
+
+    fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Step<&'a MapDef> {
+        match known.map {
+            Some((map, _)) => self.map(map),
             None => {
                 let text = format!("the prototype of {} names a key or value before a map", proto.name);
                 Err(Fault::new(Code::Unsupported, text))
@@ -107,31 +213,68 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Whether a helper can work on that map.
-    fn check_map_call(&self, proto: &HelperProto, def: &MapDef) -> Step<()> {
-        use MapKind::{Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, ProgArray};
-        let elements =
-            matches!(def.kind, Array | Hash | LpmTrie | LruHash | LruPercpuHash | PercpuArray | PercpuHash);
-        if !elements && def.kind != ProgArray {
-            let text = format!("maps of kind {} are not supported yet", def.kind);
-            return Err(Fault::new(Code::Unsupported, text));
+    /// The value of the map argument's map itself.
+    fn value_of(&self, proto: &HelperProto, reg: Reg, value: &Value, known: &Arguments) -> Step<()> {
+        let def = self.argument_map(proto, known)?;
+        let map = known.map.map(|(map, _)| map);
+        let fits =
+            matches!(value.kind, Kind::MapValue { map: found, maybe_null: false } if Some(found) == map);
+        if fits {
+            return Ok(());
         }
-        let takes_elements =
-            proto.args.iter().any(|arg| matches!(arg, ArgKind::MapKey | ArgKind::MapValue(_)));
-        if takes_elements && !elements {
-            let text =
-                format!("{} does not work on the map {}, which is a {}", proto.name, def.name, def.kind);
-            return Err(Fault::new(Code::Argument, text));
+        Err(not_null(proto, reg, &format!("a value of the map {}", def.name), value))
+    }
+
+    /// A timer is made with the map that it lies in.
+    fn same_map(&self, state: &State, proto: &HelperProto, reg: Reg, map: u32, timer: &Value) -> Step<()> {
+        let given = self.read(state, reg)?;
+        let number = self.map_argument(proto, reg, &given)?;
+        let of_that_one = timer.reference == if number & crate::maps::INNER == 0 { 0 } else { given.id };
+        if number == map && of_that_one {
+            return Ok(());
         }
-        let writes = WRITERS.contains(&&*proto.name);
-        let reads = proto.ret == RetKind::MapValueOrNull;
-        let denied = (writes && def.flags.contains(MapFlags::RDONLY_PROG))
-            || (reads && def.flags.contains(MapFlags::WRONLY_PROG));
-        if denied {
-            let text = format!("{} is not allowed on the map {} by its flags", proto.name, def.name);
-            return Err(Fault::new(Code::ReadOnly, text));
+        let text = format!(
+            "{} expects the map whose value the timer lies in, {}, in {reg}, found {}",
+            proto.name,
+            self.map(map)?.name,
+            if number == map { "another that looks like it" } else { &self.map(number)?.name }
+        );
+        Err(Fault::new(Code::Argument, text))
+    }
+
+    fn struct_argument(
+        &self,
+        proto: &HelperProto,
+        reg: Reg,
+        value: &Value,
+        kinds: &[StructKind],
+        nullable: bool,
+    ) -> Step<()> {
+        if nullable && value.as_constant() == Some(0) {
+            return Ok(());
         }
-        Ok(())
+        let fits = match value.kind {
+            Kind::Struct { of, maybe_null } => kinds.contains(&of) && (nullable || !maybe_null),
+            _ => false,
+        };
+        if fits && value.offset == 0 && value.is_fixed() {
+            return Ok(());
+        }
+        let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+        let or_null = if nullable { " or null" } else { "" };
+        Err(not_null(proto, reg, &format!("{}{or_null}", names.join(" or ")), value))
+    }
+
+    /// The size of what the call returns.
+    fn allocation_size(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+        let Some(size) = value.as_constant() else {
+            return Err(expected(proto, reg, "a size that is the same in every run", value)
+                .suggest("ask for a constant size, or use a dynptr"));
+        };
+        match u32::try_from(size) {
+            Ok(size) if i64::from(size) < MAX_OFFSET => Ok(size),
+            _ => Err(expected(proto, reg, &format!("a size below {MAX_OFFSET}"), value)),
+        }
     }
 
     /// The least and greatest size in argument `at`.
@@ -156,74 +299,20 @@ impl<'a> Walker<'a> {
         }
         Ok((num.umin as u32, num.umax as u32))
     }
-
-    /// Checks memory that is passed to a helper, of at least and at most so many bytes.
-    fn memory(
-        &mut self,
-        state: &mut State,
-        proto: &HelperProto,
-        reg: Reg,
-        value: &Value,
-        (least, most): (u32, u32),
-        access: Access,
-    ) -> Step<()> {
-        if value.is_maybe_null() {
-            let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
-            return Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL));
-        }
-        let memory = matches!(
-            value.kind,
-            Kind::Stack { .. }
-                | Kind::Packet
-                | Kind::PacketMeta
-                | Kind::MapValue { .. }
-                | Kind::Buffer { .. }
-        );
-        if !memory {
-            return Err(expected(proto, reg, "memory", value));
-        }
-        if value.is_packet() && proto.moves_packet {
-            let text = format!("{} may move the packet, so {reg} may not point into it", proto.name);
-            return Err(Fault::new(Code::Argument, text));
-        }
-        if access != Access::Write {
-            self.region(state, reg, value, 0, most, Intent::Read)?;
-        }
-        let intent = if access == Access::Read { Intent::Read } else { Intent::Write };
-        let Region::Stack { frame, first, last } = self.region(state, reg, value, 0, most, intent)? else {
-            return Ok(());
-        };
-        let end = last + most;
-        if access != Access::Write {
-            self.check_initialised(state, frame, first, end)?;
-        }
-        if access != Access::Read {
-            let stack = &mut state.frames_mut()[usize::from(frame)].stack;
-            if first == last {
-                stack.smear(first, end, false);
-                stack.fill(first, first + least);
-            } else {
-                stack.smear(first, end, false);
-            }
-        }
-        Ok(())
-    }
-
-    /// The key of an array, if it is a known number on the stack.
-    fn constant_key(&self, state: &State, def: &MapDef, key: &Value) -> Option<u32> {
-        let Kind::Stack { frame } = key.kind else { return None };
-        if !def.kind.is_array() || def.key_size != 4 || !key.is_fixed() {
-            return None;
-        }
-        let start = u32::try_from(key.offset + crate::stack::STACK_BYTES as i32).ok()?;
-        match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
-            Found::Value(value) => value.as_constant().map(|key| key as u32),
-            Found::Uninit | Found::PartOfPointer => None,
-        }
-    }
 }
 
 #[cold]
-fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
+pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
     Fault::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
+}
+
+/// The same, with another class where a check for null is all that is missing.
+#[cold]
+fn not_null(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
+    let mut fault = expected(proto, reg, what, found);
+    if found.is_maybe_null() {
+        fault.code = Code::MaybeNull;
+        fault = fault.suggest(CHECK_NULL);
+    }
+    fault
 }

@@ -1,46 +1,99 @@
-//! Calls of helpers by their prototypes.
+//! Calls of helpers by their prototypes, and what they return.
 
 use crate::Code;
 use crate::args::Arguments;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
+use crate::maps::INNER;
+use crate::resources::Held;
 use crate::scalar::Scalar;
 use crate::state::State;
-use crate::value::{Kind, Value};
+use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
-use skep_abi::{HelperProto, RetKind, linux_helper};
+use skep_abi::{DynptrKind, HelperProto, RetKind, linux_helper};
 use skep_isa::Reg;
+
+/// The helpers that may be called while a lock is held, or say themselves why not.
+const LOCKING: [&str; 2] = ["spin_lock", "spin_unlock"];
+
+/// The helpers that return the object they are given, seen as another type: the result lives as long.
+const CASTS: [&str; 2] = ["sk_fullsock", "tcp_sock"];
 
 impl<'a> Walker<'a> {
     /// A call of the helper of that number.
     pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<()> {
         let proto = self.callable(id)?;
-        let Arguments { map, key } = self.arguments(state, proto)?;
-        self.record.call(self.slot, map, key);
-        self.finish_helper(state, proto, map)
+        if !LOCKING.contains(&&*proto.name) {
+            self.check_no_lock(state, &proto.name)?;
+        }
+        if proto.sleeps {
+            self.check_may_sleep(state, &proto.name)?;
+        }
+        let arguments = self.arguments(state, proto)?;
+        // A map that was found at run time is not always the same.
+        let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
+        self.record.call(self.slot, map, map.and(arguments.key));
+        self.finish_helper(state, proto, &arguments)
     }
 
     /// Clobbers what the call clobbers and makes the result.
-    fn finish_helper(&mut self, state: &mut State, proto: &HelperProto, map: Option<u32>) -> Step<()> {
+    fn finish_helper(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Step<()> {
         let slot = self.slot as u32;
-        if proto.moves_packet {
+        if let Some(reference) = arguments.released {
+            self.release(state, reference);
+        }
+        let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
+        if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
             self.charge(state);
             state.lose_packet(slot);
         }
         lose_arguments(state, slot);
-        let result = match proto.ret {
-            RetKind::Scalar => Value::UNKNOWN,
-            RetKind::Range { min, max } => Value::scalar(Scalar::signed_range(min, max)),
-            RetKind::MapValueOrNull => {
-                let Some(map) = map else {
-                    let text = format!("{} returns a map's value but takes no map", proto.name);
-                    return Err(Fault::new(Code::Unsupported, text));
-                };
-                let mut value = Value::pointer(Kind::MapValue { map, maybe_null: true }, 0);
-                value.id = self.new_id();
+        let result = self.result(state, proto, arguments)?;
+        *state.reg_mut(Reg::R0) = result;
+        Ok(())
+    }
+
+    /// What the call returns.
+    fn result(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Step<Value> {
+        let contradiction = |what: &str| {
+            let text = format!("{} returns {what} but takes nothing that says which", proto.name);
+            Fault::new(Code::Unsupported, text)
+        };
+        let mut acquires = proto.acquires;
+        let mut result = match proto.ret {
+            RetKind::Scalar => return Ok(Value::UNKNOWN),
+            RetKind::Range { min, max } => return Ok(Value::scalar(Scalar::signed_range(min, max))),
+            RetKind::Void => {
+                return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0));
+            }
+            RetKind::MapValueOrNull | RetKind::MapValue => {
+                let (map, found_in) = arguments.map.ok_or_else(|| contradiction("a map's value"))?;
+                let maybe_null = proto.ret == RetKind::MapValueOrNull;
+                let (value, acquired) = self.looked_up(map, &found_in, maybe_null)?;
+                acquires |= acquired;
                 value
             }
-            RetKind::Void => Value::pointer(Kind::Lost { slot, packet: false }, 0),
+            RetKind::MemoryOrNull => {
+                let bytes = arguments.allocation.ok_or_else(|| contradiction("memory"))?;
+                self.named(Kind::Memory { bytes, read_only: false, maybe_null: true })
+            }
+            RetKind::DynptrDataOrNull => {
+                let bytes = arguments.allocation.ok_or_else(|| contradiction("memory"))?;
+                let dynptr = arguments.dynptr.ok_or_else(|| contradiction("a dynptr's memory"))?;
+                self.slice(&dynptr, bytes, dynptr.read_only)
+            }
+            RetKind::Struct { kind, maybe_null } => {
+                let mut value = self.named(Kind::Struct { of: kind, maybe_null });
+                if CASTS.contains(&&*proto.name) || proto.name.starts_with("skc_to_") {
+                    value.reference = arguments.carried;
+                }
+                value
+            }
+            RetKind::KptrOrNull => {
+                let ty = arguments.kptr.ok_or_else(|| contradiction("an object of the host"))?;
+                acquires = true;
+                self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: true })
+            }
             RetKind::TailCall => {
                 let text = "tail calls are not supported yet";
                 return Err(Fault::new(Code::Unsupported, text));
@@ -50,8 +103,17 @@ impl<'a> Walker<'a> {
                 return Err(Fault::new(Code::Unsupported, text));
             }
         };
-        *state.reg_mut(Reg::R0) = result;
-        Ok(())
+        if acquires {
+            let what = match result.kind {
+                Kind::Memory { .. } => Held::Record,
+                _ => Held::Object,
+            };
+            result.reference = self.acquire(state, what)?;
+            if result.is_maybe_null() {
+                result.id = result.reference;
+            }
+        }
+        Ok(result)
     }
 
     /// The helper's prototype, if this program may call it.

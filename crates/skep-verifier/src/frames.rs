@@ -22,6 +22,7 @@ impl Walker<'_> {
             let text = format!("calls nest deeper than {MAX_FRAMES} frames");
             return Err(Fault::new(Code::Stack, text));
         }
+        self.check_no_lock(state, "a function")?;
         let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
         let slot = self.slot as u32;
         lose_arguments(state, slot);
@@ -43,6 +44,7 @@ impl Walker<'_> {
                 let text = format!("expected a number as the result in r0, found {result}");
                 return Err(Fault::new(Code::PointerLeak, text));
             }
+            self.check_nothing_held(state, "where the program ends")?;
             return Ok(None);
         }
         let result = *state.reg(Reg::R0);
@@ -55,6 +57,7 @@ impl Walker<'_> {
         }
         let back = state.top().call_slot as usize + 1;
         state.pop();
+        state.resources.leave_frame(state.top_index());
         *state.reg_mut(Reg::R0) = result;
         Ok(Some(back))
     }

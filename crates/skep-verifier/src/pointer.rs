@@ -33,6 +33,8 @@ pub(crate) enum Lesson {
     Null {
         id: u32,
         null: bool,
+        /// Whether those that are not null are still to be known by the id.
+        keep: bool,
     },
     /// The pointers of that kind and id have this range.
     Range {
@@ -69,15 +71,25 @@ impl Walker<'_> {
             let text = format!("{expected}, found a comparison of {dst}, which is {a},{other}");
             Err(Fault::new(Code::PointerLeak, text))
         };
+        if width == Width::W32 && self.may_leak() {
+            return Ok(nothing);
+        }
         if width == Width::W32 {
             return refused("pointers may only be compared with all their 64 bits");
         }
         if a.is_scalar() || b.is_scalar() {
             let (pointer, number) = if a.is_scalar() { (b, a) } else { (a, b) };
-            if number.as_constant() != Some(0) || !matches!(cond, Cond::Eq | Cond::Ne) {
+            let null = number.as_constant() == Some(0) && matches!(cond, Cond::Eq | Cond::Ne);
+            if !null && self.may_leak() {
+                return Ok(nothing);
+            }
+            if !null {
                 return refused("a pointer may only be compared with null or a pointer of its kind");
             }
-            return Ok(null_test(cond, pointer));
+            return Ok(null_test(cond, pointer, self.keeps_identity(pointer.kind)));
+        }
+        if cond == Cond::Set && self.may_leak() {
+            return Ok(nothing);
         }
         if cond == Cond::Set {
             return refused("a pointer's bits may not be tested");
@@ -92,7 +104,11 @@ impl Walker<'_> {
         let alike = match (a.kind, b.kind) {
             (one, other) => one.not_null() == other.not_null() || (a.is_packet() && b.is_packet()),
         };
-        if alike { Ok(nothing) } else { refused("pointers of different kinds may not be compared") }
+        if alike || self.may_leak() {
+            Ok(nothing)
+        } else {
+            refused("pointers of different kinds may not be compared")
+        }
     }
 }
 
@@ -101,17 +117,24 @@ impl Lesson {
     pub(crate) fn apply(self, state: &mut State) {
         match self {
             Self::Nothing => {}
-            Self::Null { id, null } => state.change_values(
-                |value| value.id == id && value.is_maybe_null(),
-                |value| {
-                    if null {
-                        *value = Value::constant(0);
-                    } else {
-                        value.kind = value.kind.not_null();
-                        value.id = 0;
-                    }
-                },
-            ),
+            Self::Null { id, null, keep } => {
+                if null {
+                    state.resources.was_null(id);
+                }
+                state.change_values(
+                    |value| value.id == id && value.is_maybe_null(),
+                    |value| {
+                        if null {
+                            *value = Value::constant(0);
+                        } else {
+                            value.kind = value.kind.not_null();
+                            if !keep {
+                                value.id = 0;
+                            }
+                        }
+                    },
+                );
+            }
             Self::Range { kind, id, range } => state.change_values(
                 |value| value.kind == kind && value.id == id,
                 |value| value.range = value.range.max(range),
@@ -120,13 +143,13 @@ impl Lesson {
     }
 }
 
-fn null_test(cond: Cond, pointer: &Value) -> PointerTest {
+fn null_test(cond: Cond, pointer: &Value, keep: bool) -> PointerTest {
     let equal = cond == Cond::Eq;
     if pointer.is_maybe_null() {
         return PointerTest {
             ways: (true, true),
-            taken: Lesson::Null { id: pointer.id, null: equal },
-            not_taken: Lesson::Null { id: pointer.id, null: !equal },
+            taken: Lesson::Null { id: pointer.id, null: equal, keep },
+            not_taken: Lesson::Null { id: pointer.id, null: !equal, keep },
         };
     }
     // No object lies in the lowest pages, so what is close to one is not null either. A pointer that was moved

@@ -23,6 +23,7 @@
 //! memory is reached.
 
 use crate::flow::Flow;
+use crate::resources::Resources;
 use crate::scalar::Scalar;
 use crate::stack::{ByteSet, Cell, Found, Stack};
 use crate::state::State;
@@ -92,6 +93,8 @@ struct Snapshot {
     values: Part,
     stacks: Part,
     cells: Part,
+    /// What the path holds, most often nothing.
+    resources: Part,
 }
 
 /// A part of an arena.
@@ -121,6 +124,7 @@ struct Shots {
     values: Vec<Value>,
     stacks: Vec<StackShot>,
     cells: Vec<Cell>,
+    resources: Vec<Resources>,
 }
 
 /// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
@@ -470,6 +474,7 @@ impl Shots {
             values: Vec::with_capacity(2 * states),
             stacks: Vec::with_capacity(states),
             cells: Vec::with_capacity(2 * states),
+            resources: Vec::new(),
         }
     }
 
@@ -477,6 +482,10 @@ impl Shots {
     fn take(&mut self, state: &State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
         let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
+        let resources = self.resources.len();
+        if !state.resources.is_empty() {
+            self.resources.push(state.resources.clone());
+        }
         for frame in state.frames() {
             let mut shot = FrameShot {
                 call_slot: frame.call_slot,
@@ -520,6 +529,7 @@ impl Shots {
             values: Part::since(values, &self.values),
             stacks: Part::since(stacks, &self.stacks),
             cells: Part::since(cells, &self.cells),
+            resources: Part::since(resources, &self.resources),
         }
     }
 
@@ -530,6 +540,7 @@ impl Shots {
         self.values.clear();
         self.stacks.clear();
         self.cells.clear();
+        self.resources.clear();
     }
 
     fn bytes(&self) -> usize {
@@ -539,6 +550,7 @@ impl Shots {
             + size_of_val(&*self.values)
             + size_of_val(&*self.stacks)
             + size_of_val(&*self.cells)
+            + self.resources.iter().map(|held| size_of::<Resources>() + held.bytes()).sum::<usize>()
     }
 
     /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot and
@@ -600,6 +612,11 @@ impl Shots {
             } else {
                 ids.equal &= frame.stack.init.is_empty();
             }
+        }
+        match self.resources[shot.resources.range()].first() {
+            None if state.resources.is_empty() => {}
+            Some(held) if held.covers(&state.resources, |old, new| ids.pair(old, new, 0)) => {}
+            _ => return None,
         }
         Some(ids.equal)
     }
@@ -680,14 +697,14 @@ impl Ids {
             }
             (kind, other) if kind == other => {
                 self.equal &= old.range == new.range && old.num == new.num;
-                old.range <= new.range
+                (old.range == new.range || (old.is_packet() && old.range < new.range))
                     && self.offsets(old, new)
                     && self.references(old, new)
                     && (old.id == 0 || self.pair(old.id, new.id, 0))
             }
             (kind, other) if kind.is_maybe_null() && kind.not_null() == other => {
                 self.equal = false;
-                self.offsets(old, new) && self.references(old, new) && self.pair(old.id, 0, 0)
+                self.offsets(old, new) && self.references(old, new) && self.pair(old.id, new.id, 0)
             }
             _ => false,
         }

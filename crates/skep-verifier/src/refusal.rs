@@ -31,6 +31,8 @@ pub enum Code {
     Context,
     /// Too much stack, or too many frames.
     Stack,
+    /// A reference, lock or section that is not given back, or not held.
+    Resource,
     /// A loop that does not provably end.
     Loop,
     /// More work or memory than the limits allow.
@@ -57,6 +59,7 @@ impl Code {
             Self::Helper => "helper",
             Self::Context => "context",
             Self::Stack => "stack",
+            Self::Resource => "resource",
             Self::Loop => "loop",
             Self::Limit => "limit",
             Self::Return => "return",

@@ -13,7 +13,7 @@
 //! as a number.
 
 use crate::scalar::Scalar;
-use crate::value::Value;
+use crate::value::{Kind, Value};
 use skep_isa::{AluOp, Size, Width};
 
 /// Bytes in a frame's stack.
@@ -163,11 +163,12 @@ impl Stack {
             }
             // A part of a wider number.
             let shift = Scalar::constant(u64::from(skipped * 8));
-            let num = if skipped == 0 {
-                cell.value.num
-            } else {
-                cell.value.num.alu(AluOp::Rsh, Width::W64, &shift)
-            };
+            if skipped == 0 {
+                // Where all of the number is in those bytes, it is still the same one.
+                let num = cell.value.num.low_bytes(size);
+                return Found::Value(if num == cell.value.num { cell.value } else { Value::scalar(num) });
+            }
+            let num = cell.value.num.alu(AluOp::Rsh, Width::W64, &shift);
             return Found::Value(Value::scalar(num.low_bytes(size)));
         }
         if self.pointers.has_any(start, end) {
@@ -241,6 +242,15 @@ impl Stack {
         self.init.insert(start, end);
     }
 
+    /// A part of an object that only calls may touch, in `start..end`.
+    pub(crate) fn opaque_in(&self, start: u32, end: u32) -> Option<&Cell> {
+        self.cells.iter().find(|cell| {
+            u32::from(cell.start) < end
+                && start < cell.end()
+                && matches!(cell.value.kind, Kind::Opaque { .. })
+        })
+    }
+
     /// Removes what is known of `start..end`, which is about to be written.
     fn forget(&mut self, start: u32, end: u32) {
         let mut at = 0;
@@ -307,7 +317,6 @@ impl Stack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Kind;
 
     fn read(stack: &Stack, start: u32, size: Size) -> Option<Value> {
         match stack.read(start, size) {

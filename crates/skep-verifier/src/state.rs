@@ -141,7 +141,8 @@ impl State {
 
     /// About how many bytes of memory it holds.
     pub(crate) fn bytes(&self) -> usize {
-        self.frames().iter().map(|frame| size_of::<Frame>() + size_of_val(&*frame.stack.cells)).sum()
+        let frame = |frame: &Frame| size_of::<Frame>() + size_of_val(&*frame.stack.cells);
+        self.frames().iter().map(frame).sum::<usize>() + self.resources.bytes()
     }
 
     /// Calls `change` for every value in registers and stacks that `wanted` names.
@@ -193,11 +194,11 @@ impl State {
     pub(crate) fn lose_packet(&mut self, slot: u32) {
         for frame in self.frames_mut() {
             for value in &mut frame.regs.0 {
-                if value.is_of_packet() {
+                if value.dies_with_packet() {
                     *value = Value::pointer(Kind::Lost { slot, packet: true }, 0);
                 }
             }
-            frame.stack.lose(Value::is_of_packet);
+            frame.stack.lose(Value::dies_with_packet);
         }
     }
 }

@@ -8,6 +8,8 @@
 //! | scalar | the values differ by the difference of their `offset`s: a check of one narrows the other |
 //! | packet pointer | the variable parts are the same number: a range found for one holds for the other |
 //! | maybe-null pointer | they come from the same call: both are null or neither is |
+//! | value of a map with a lock, inner map | they are the same value, the same map |
+//! | part of an object in the stack | they are parts or slices of the same object |
 
 use crate::scalar::Scalar;
 use skep_abi::{DynptrKind, StructKind};
@@ -112,9 +114,11 @@ pub(crate) struct Value {
     pub(crate) id: u32,
     /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the tied number.
     pub(crate) offset: i32,
-    /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end.
+    /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end. Memory: not
+    /// 0 if it is a part of the packet.
     pub(crate) range: u32,
-    /// The reference that it holds or was made from; 0 if none. It dies where that is released.
+    /// The reference that it holds or was made from, or the dynptr that it is a slice of; 0 if none. It dies where
+    /// that is released or ends. Values of inner maps: the id of the map's pointer.
     pub(crate) reference: u32,
     /// Scalars: the number. Pointers: the variable part of the offset.
     pub(crate) num: Scalar,
@@ -169,6 +173,11 @@ impl Value {
     /// Whether it is made of a packet's address, and dies when the packet moves.
     pub(crate) const fn is_of_packet(&self) -> bool {
         self.is_packet() || matches!(self.kind, Kind::PacketHalf)
+    }
+
+    /// Whether it is lost when the packet moves: made of its address, or memory found in it.
+    pub(crate) const fn dies_with_packet(&self) -> bool {
+        self.is_of_packet() || (matches!(self.kind, Kind::Memory { .. }) && self.range != 0)
     }
 
     pub(crate) const fn is_maybe_null(&self) -> bool {

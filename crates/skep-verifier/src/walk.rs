@@ -140,7 +140,12 @@ impl<'a> Walker<'a> {
         self.program.source.gpl_compatible
     }
 
-    pub(crate) fn map(&self, index: u32) -> Step<&'a MapDef> {
+    pub(crate) fn is_sleepable(&self) -> bool {
+        self.program.source.sleepable
+    }
+
+    /// The map of that index in the object.
+    pub(crate) fn outer_map(&self, index: u32) -> Step<&'a MapDef> {
         self.program.maps.get(index as usize).ok_or_else(|| {
             Fault::new(Code::Structure, format!("there is no map of index {index} in the object"))
         })
@@ -290,11 +295,12 @@ impl<'a> Walker<'a> {
         match value {
             Imm64::Value(number) => Ok(Value::constant(number)),
             Imm64::Map(map) => {
-                self.map(map)?;
+                self.check_special_map(self.outer_map(map)?)?;
                 Ok(Value::pointer(Kind::Map { map }, 0))
             }
             Imm64::MapValue { map, offset } => {
-                let def = self.map(map)?;
+                let def = self.outer_map(map)?;
+                self.check_special_map(def)?;
                 if def.kind != skep_abi::MapKind::Array || def.max_entries == 0 {
                     let text =
                         format!("values of the map {}, a {}, have no fixed address", def.name, def.kind);

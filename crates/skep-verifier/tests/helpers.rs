@@ -24,7 +24,7 @@ fn helpers_get_what_their_prototypes_ask_for() {
         Code::Argument,
         "prog_array",
     );
-    refused("xdp", "r1 = map[6] ll\nr2 = r10\ncall 1\nr0 = 0\nexit", Code::Unsupported, "ringbuf");
+    refused("xdp", "r1 = map[6] ll\nr2 = r10\ncall 1\nr0 = 0\nexit", Code::Argument, "ringbuf");
     refused("xdp", "r1 += 4\nr2 = 0\ncall 44\nr0 = 0\nexit", Code::Argument, "the context, unchanged");
     refused("xdp", "r2 = r10\ncall 44\nr0 = 0\nexit", Code::Argument, "a number in r2");
     accepted("xdp", "r2 = 0\ncall 44\nr0 = 0\nexit");

@@ -145,6 +145,8 @@ fn bare_instructions_name_the_maps_that_come_with_them() {
         max_entries: 1,
         flags: MapFlags::default(),
         inner: None,
+        fields: Vec::new(),
+        frozen: None,
     };
     let text = "r1 = map_value[0]+0 ll
                 r0 = *(u64 *)(r1 + 0)

@@ -1,6 +1,8 @@
 //! Programs in the assembler's syntax, and what the verifier says of them.
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod world;
+
 use skep_abi::{
     Context, Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, ProgramType, RAW, SCHED_CLS,
     SOCKET_FILTER, XDP,
@@ -14,7 +16,7 @@ use std::sync::Arc;
 ///
 /// 0: hash of 4-byte keys and 16-byte values; 1: array of 64-byte values, one of them; 2: read-only array;
 /// 3: write-only array; 4: program array; 5: per-CPU array of 8-byte values; 6: ring buffer; 7: hash with
-/// 8-byte keys and 4-byte values.
+/// 8-byte keys and 4-byte values. More in [`world::maps`].
 pub(crate) fn maps() -> Arc<[MapDef]> {
     let map = |name: &str, kind, key_size, value_size, max_entries, flags| MapDef {
         name: name.to_owned(),
@@ -24,8 +26,10 @@ pub(crate) fn maps() -> Arc<[MapDef]> {
         max_entries,
         flags,
         inner: None,
+        fields: Vec::new(),
+        frozen: None,
     };
-    Arc::new([
+    let mut maps = vec![
         map("hash", MapKind::Hash, 4, 16, 128, MapFlags(0)),
         map("bss", MapKind::Array, 4, 64, 1, MapFlags(0)),
         map("rodata", MapKind::Array, 4, 64, 1, MapFlags::RDONLY_PROG),
@@ -34,7 +38,9 @@ pub(crate) fn maps() -> Arc<[MapDef]> {
         map("counters", MapKind::PercpuArray, 4, 8, 16, MapFlags(0)),
         map("ring", MapKind::Ringbuf, 0, 0, 4096, MapFlags(0)),
         map("wide", MapKind::Hash, 8, 4, 128, MapFlags(0)),
-    ])
+    ];
+    maps.extend(world::maps());
+    maps.into()
 }
 
 /// The type of that name.
@@ -44,6 +50,8 @@ pub(crate) fn kind(name: &str) -> &'static ProgramType {
         "tc" => &SCHED_CLS,
         "socket" => &SOCKET_FILTER,
         "raw" => &RAW,
+        "tracing" | "tracing.s" => &world::TRACING,
+        "probe" => &world::PROBE,
         other => panic!("no program type {other}"),
     }
 }
@@ -83,7 +91,9 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
 }
 
 pub(crate) fn check(kind_name: &str, text: &str) -> Result<Verified, Box<Refusal>> {
-    verify(program(kind(kind_name), text), &Config::default())
+    let mut program = program(kind(kind_name), text);
+    program.source.sleepable = kind_name.ends_with(".s");
+    verify(program, &Config { helpers: &world::helper, ..Config::default() })
 }
 
 #[track_caller]

@@ -1,0 +1,144 @@
+//! Maps as arguments: which helper works on which kind, what a look-up finds.
+//!
+//! A map that was found in a map of maps is known by the definition of that one's inner map. Its values name
+//! it by the outer map's index with the bit [`INNER`], so that all rules for values hold for them as well.
+
+use crate::Code;
+use crate::fault::{Fault, Step};
+use crate::value::{Kind, Value};
+use crate::walk::Walker;
+use skep_abi::{ArgKind, HelperProto, MapDef, MapFlags, MapKind, StructKind};
+use skep_isa::Reg;
+
+/// Set in a map's number that means the inner map of the one with the other bits.
+pub(crate) const INNER: u32 = 1 << 31;
+
+/// The helpers that change a map's elements.
+const WRITERS: [&str; 5] =
+    ["map_update_elem", "map_delete_elem", "map_push_elem", "map_pop_elem", "sock_map_update"];
+
+impl<'a> Walker<'a> {
+    /// The definition of the map of that number.
+    pub(crate) fn map(&self, number: u32) -> Step<&'a MapDef> {
+        let outer = self.outer_map(number & !INNER)?;
+        if number & INNER == 0 {
+            return Ok(outer);
+        }
+        outer.inner.as_deref().ok_or_else(|| {
+            Fault::new(Code::Structure, format!("it is not known what the maps in {} look like", outer.name))
+        })
+    }
+
+    /// The map that an argument is.
+    pub(crate) fn map_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+        let number = match value.kind {
+            Kind::Map { map } => map,
+            Kind::InnerMap { map, maybe_null: false } => map | INNER,
+            _ if value.is_maybe_null() => {
+                let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
+                return Err(Fault::new(Code::MaybeNull, text).suggest(crate::alu::CHECK_NULL));
+            }
+            _ => {
+                let text = format!("{} expects a map in {reg}, found {value}", proto.name);
+                return Err(Fault::new(Code::Argument, text));
+            }
+        };
+        self.check_map_call(proto, self.map(number)?)?;
+        Ok(number)
+    }
+
+    /// Whether a helper can work on that map.
+    fn check_map_call(&self, proto: &HelperProto, def: &MapDef) -> Step<()> {
+        if !works_on(proto, def.kind) {
+            let text =
+                format!("{} does not work on the map {}, which is a {}", proto.name, def.name, def.kind);
+            return Err(Fault::new(Code::Argument, text));
+        }
+        let writes = WRITERS.contains(&&*proto.name);
+        let reads = matches!(&*proto.name, "map_lookup_elem" | "map_peek_elem" | "map_pop_elem");
+        let denied = (writes && def.flags.contains(MapFlags::RDONLY_PROG))
+            || (reads && def.flags.contains(MapFlags::WRONLY_PROG));
+        if denied {
+            let text = format!("{} is not allowed on the map {} by its flags", proto.name, def.name);
+            return Err(Fault::new(Code::ReadOnly, text));
+        }
+        Ok(())
+    }
+
+    /// What a look-up in the map of that number finds; `found_in` is the map argument.
+    pub(crate) fn looked_up(
+        &mut self,
+        number: u32,
+        found_in: &Value,
+        maybe_null: bool,
+    ) -> Step<(Value, bool)> {
+        let def = self.map(number)?;
+        let (kind, acquires) = match def.kind {
+            MapKind::ArrayOfMaps | MapKind::HashOfMaps => (Kind::InnerMap { map: number, maybe_null }, false),
+            MapKind::Xskmap => (Kind::Struct { of: StructKind::XdpSock, maybe_null }, false),
+            MapKind::Sockmap | MapKind::Sockhash => (Kind::Struct { of: StructKind::Sock, maybe_null }, true),
+            _ => (Kind::MapValue { map: number, maybe_null }, false),
+        };
+        let mut value = self.named(kind);
+        if value.id == 0 && self.keeps_identity(kind) {
+            value.id = self.new_id();
+        }
+        if let Kind::InnerMap { .. } = found_in.kind
+            && matches!(kind, Kind::MapValue { .. })
+            && !def.fields.is_empty()
+        {
+            // Which of all maps that look like this one it lies in.
+            value.reference = found_in.id;
+        }
+        Ok((value, acquires))
+    }
+}
+
+/// Whether a helper works on maps of that kind.
+fn works_on(proto: &HelperProto, kind: MapKind) -> bool {
+    use MapKind::{
+        Array, ArrayOfMaps, BloomFilter, CgroupArray, CgrpStorage, Cpumap, Devmap, DevmapHash, Hash,
+        HashOfMaps, InodeStorage, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, PerfEventArray,
+        ProgArray, Queue, ReuseportSockarray, Ringbuf, SkStorage, Sockhash, Sockmap, Stack, StackTrace,
+        TaskStorage, UserRingbuf, Xskmap,
+    };
+    /// What programs look up, change and go through.
+    const ELEMENTS: &[MapKind] =
+        &[Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Sockmap, Sockhash];
+    let kinds: &[MapKind] = match &*proto.name {
+        "map_lookup_elem" => {
+            return ELEMENTS.contains(&kind)
+                || [ArrayOfMaps, HashOfMaps, Xskmap, Devmap, DevmapHash, Cpumap].contains(&kind);
+        }
+        "map_update_elem" | "map_delete_elem" => return ELEMENTS.contains(&kind),
+        "for_each_map_elem" => &[Array, Hash, LruHash, LruPercpuHash, PercpuArray, PercpuHash],
+        "map_lookup_percpu_elem" => &[PercpuArray, PercpuHash, LruPercpuHash],
+        "map_push_elem" => &[Queue, Stack, BloomFilter],
+        "map_pop_elem" => &[Queue, Stack],
+        "map_peek_elem" => &[Queue, Stack, BloomFilter],
+        "tail_call" => &[ProgArray],
+        "ringbuf_output" | "ringbuf_reserve" | "ringbuf_query" | "ringbuf_reserve_dynptr" => &[Ringbuf],
+        "user_ringbuf_drain" => &[UserRingbuf],
+        "perf_event_read" | "perf_event_output" | "perf_event_read_value" | "skb_output" | "xdp_output" => {
+            &[PerfEventArray]
+        }
+        "get_stackid" => &[StackTrace],
+        "redirect_map" => &[Devmap, DevmapHash, Cpumap, Xskmap],
+        "skb_under_cgroup" | "current_task_under_cgroup" => &[CgroupArray],
+        "sk_redirect_map" | "msg_redirect_map" | "sock_map_update" => &[Sockmap],
+        "sk_redirect_hash" | "msg_redirect_hash" | "sock_hash_update" => &[Sockhash],
+        "sk_select_reuseport" => &[ReuseportSockarray, Sockmap, Sockhash],
+        "sk_storage_get" | "sk_storage_delete" => &[SkStorage],
+        "inode_storage_get" | "inode_storage_delete" => &[InodeStorage],
+        "task_storage_get" | "task_storage_delete" => &[TaskStorage],
+        "cgrp_storage_get" | "cgrp_storage_delete" => &[CgrpStorage],
+        "get_local_storage" => &[MapKind::CgroupStorage, MapKind::PercpuCgroupStorage],
+        "timer_init" => &[Array, Hash, LruHash],
+        // A host's own helpers: those that name elements need a map that has some.
+        _ => {
+            let elements = proto.args.iter().any(|arg| matches!(arg, ArgKind::MapKey | ArgKind::MapValue(_)));
+            return !elements || ELEMENTS.contains(&kind);
+        }
+    };
+    kinds.contains(&kind)
+}

@@ -94,6 +94,17 @@ impl<'a> Walker<'a> {
                 acquires = true;
                 self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: true })
             }
+            RetKind::Object { of, maybe_null } => {
+                let mut value = self.object_result(proto, of, maybe_null)?;
+                if proto.name.starts_with("skc_to_") {
+                    value.reference = arguments.carried;
+                }
+                value
+            }
+            RetKind::PerCpuVariable { maybe_null } => {
+                let ty = arguments.variable.ok_or_else(|| contradiction("a variable"))?;
+                self.per_cpu_result(ty, maybe_null)?
+            }
             RetKind::TailCall => {
                 let text = "tail calls are not supported yet";
                 return Err(Fault::new(Code::Unsupported, text));

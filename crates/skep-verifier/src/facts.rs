@@ -36,6 +36,8 @@ pub(crate) enum Place {
     Unseen,
     /// Memory at the address that the instruction names.
     Memory,
+    /// An object of the host, whose address may be wrong.
+    Probe,
     /// A field of the context: the access becomes one of this size at this offset from the same register.
     Field { size: Size, offset: i16 },
 }
@@ -132,8 +134,10 @@ impl Record {
                 Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,
                 _ => {}
             }
-            if let Some(&Place::Field { size, offset }) = self.places.get(slot) {
-                rewrite_access(&mut insns[slot], size, offset);
+            match self.places.get(slot) {
+                Some(&Place::Field { size, offset }) => rewrite_access(&mut insns[slot], size, offset),
+                Some(Place::Probe) => facts[slot].probe = true,
+                _ => {}
             }
             if let Insn::JumpIf { offset, .. } = insns[slot] {
                 match (record & seen::TAKEN != 0, record & seen::NOT_TAKEN != 0) {

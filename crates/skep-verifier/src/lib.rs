@@ -42,7 +42,9 @@ mod flow;
 mod frames;
 mod maps;
 mod memory;
+mod kfunc;
 mod num;
+mod object;
 mod pointer;
 mod program;
 mod prune;
@@ -66,6 +68,7 @@ use cfg::Shape;
 use fault::Fault;
 use flow::Flow;
 use skep_abi::HelperProto;
+use skep_btf::Btf;
 use std::time::Instant;
 use walk::{Turn, Walker};
 
@@ -73,6 +76,9 @@ use walk::{Turn, Walker};
 pub struct Config<'a> {
     /// Prototypes of callable helpers by number. Types restrict the numbers of Linux's own.
     pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
+    /// The types of the host: of its functions and structures that programs refer to. Programs that do are refused
+    /// without.
+    pub btf: Option<&'a Btf>,
     /// The most instructions that may be walked, over all paths.
     pub max_walked: u64,
     /// The most bytes that remembered states may take.
@@ -86,6 +92,7 @@ impl Default for Config<'static> {
     fn default() -> Self {
         Self {
             helpers: &skep_abi::linux_helper,
+            btf: None,
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,
             strict_alignment: false,
@@ -116,6 +123,10 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     stats.peak_states = walker.peak_states;
     stats.peak_bytes = walker.peak_bytes as u64;
     if let Err(fault) = outcome {
+        let mut fault = fault;
+        if let Some(btf) = config.btf {
+            fault.reason = object::with_names(btf, &fault.reason).into_owned();
+        }
         return Err(refuse(&program, *fault, walker.slot, (stats, start), &walker.history));
     }
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {

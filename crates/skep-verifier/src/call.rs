@@ -45,6 +45,7 @@ impl<'a> Walker<'a> {
         let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
         if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
             self.charge(state);
+            self.lose_packet_slices(state);
             state.lose_packet(slot);
         }
         lose_arguments(state, slot);

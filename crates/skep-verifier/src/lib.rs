@@ -40,6 +40,7 @@ mod facts;
 mod fault;
 mod flow;
 mod frames;
+mod iterator;
 mod maps;
 mod memory;
 mod kfunc;

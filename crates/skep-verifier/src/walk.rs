@@ -284,7 +284,11 @@ impl<'a> Walker<'a> {
                     None => Next::End,
                 });
             }
-            Insn::Call { target: CallTarget::Kfunc { id, .. } } => self.call_kfunc(state, id)?,
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+                if self.call_kfunc(state, id as u32)? {
+                    return Ok(Next::End);
+                }
+            }
             Insn::CallReg { reg } => return Err(unsupported(format!("calls through registers ({reg})"))),
             Insn::MayGoto { .. } => return Err(unsupported("may_goto")),
             Insn::LoadPacket { .. } => return Err(unsupported("legacy packet loads")),
@@ -330,7 +334,7 @@ impl<'a> Walker<'a> {
                 Code::Unsupported,
                 format!("the map of file descriptor {fd} was not linked: maps are named by their index here"),
             )),
-            Imm64::Variable { id, .. } => self.variable(id),
+            Imm64::Variable { id, .. } => self.variable(id as u32),
             Imm64::Function(_) => Err(unsupported("addresses of functions (callbacks)")),
         }
     }
@@ -415,7 +419,7 @@ impl<'a> Walker<'a> {
 
     /// Puts the taken way of a branch aside, after `prepare` has told its state what that means; not if that
     /// turns out to be impossible.
-    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
+    pub(crate) fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
         let mut other = self.spare.pop().unwrap_or_default();
         other.copy_from(state);
         // Copies count whether or not they are kept: they take the time all the same.

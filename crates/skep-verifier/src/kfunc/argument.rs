@@ -29,6 +29,9 @@ impl Walker<'_> {
         for at in from..prototype.params.len() {
             self.kfunc_argument(state, prototype, at, &mut known)?;
         }
+        for filled in &known.filled {
+            filled.apply(state);
+        }
         if prototype.known.flags.has(KfuncFlags::RELEASE) && known.released.is_none() {
             let text = format!("{} releases an object, but takes none", prototype.name());
             return Err(Fault::new(Code::Unsupported, text));
@@ -57,11 +60,12 @@ impl Walker<'_> {
             What::Fixed { .. } | What::Sized { .. } | What::String | What::Object { .. } | What::Dynptr
                 if *nullable && value.as_constant() == Some(0) => {}
             What::Fixed { bytes, access } => {
-                self.memory(state, &prototype.proto, reg, &value, (*bytes, *bytes), *access)?;
+                let sizes = (*bytes, *bytes);
+                known.filled.extend(self.memory(state, &prototype.proto, reg, &value, sizes, *access)?);
             }
             What::Sized { access, constant } => {
                 let sizes = self.kfunc_size(state, prototype, at + 1, *constant)?;
-                self.memory(state, &prototype.proto, reg, &value, sizes, *access)?;
+                known.filled.extend(self.memory(state, &prototype.proto, reg, &value, sizes, *access)?);
             }
             What::Object { ty, name, bytes } => {
                 self.kfunc_object(state, prototype, at, &value, (*ty, name, *bytes), known)?;
@@ -167,7 +171,9 @@ impl Walker<'_> {
                 let Some((bytes, access)) = bytes.filter(|_| !flags.has(KfuncFlags::RELEASE)) else {
                     return Err(self.wrong(prototype, reg, &format!("struct {name}"), value));
                 };
-                return self.memory(state, &prototype.proto, reg, value, (bytes, bytes), access);
+                let sizes = (bytes, bytes);
+                known.filled.extend(self.memory(state, &prototype.proto, reg, value, sizes, access)?);
+                return Ok(());
             }
         }
         if flags.has(KfuncFlags::RELEASE) && known.released.is_none() {

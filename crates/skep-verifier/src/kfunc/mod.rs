@@ -25,6 +25,7 @@ pub(crate) use prototype::Prototype;
 use crate::Code;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
+use crate::memory::Filled;
 use crate::resources::Section;
 use crate::state::State;
 use crate::value::{Kind, Value};
@@ -38,6 +39,8 @@ use std::rc::Rc;
 struct Known {
     /// The reference that the call takes back.
     released: Option<u32>,
+    /// What of the stack it may write.
+    filled: Vec<Filled>,
 }
 
 impl Walker<'_> {

@@ -15,12 +15,14 @@ mod map;
 mod program;
 mod types;
 
-pub use context::{ContextField, ContextLayout, FieldKind, SkbContext, StructKind, XdpContext};
+pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind, XdpContext};
 pub use env::{HelperFn, InlineArray, Linkage, MapLink, RunEnv};
 pub use fields::{SpecialField, SpecialKind};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
-pub use helpers::{CONFORMANCE, LINUX, linux_helper};
+pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
 pub use map::{MapDef, MapFlags, MapKind};
 pub use program::{Entry, Function, LineInfo, ProgramSource};
-pub use types::{AttachTo, Context, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, TYPES, XDP};
+pub use types::{
+    AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, TYPES, XDP,
+};

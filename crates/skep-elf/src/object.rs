@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use skep_abi::{MapDef, ProgramSource, ProgramType};
+use skep_abi::{MapDef, ProgramSource, ProgramType, Section};
 
 use crate::btf::{Btf, Ext};
 use crate::elf::{Content, Elf};
@@ -248,9 +248,7 @@ impl Program {
     ///
     /// [`Error::UnknownSection`].
     pub fn program_type(&self) -> Result<&'static ProgramType, Error> {
-        // libbpf's mark for programs that are loaded on demand alone says nothing here, where all are.
-        let section = self.section.strip_prefix('?').unwrap_or(&self.section);
-        ProgramType::from_section(section).ok_or_else(|| Error::UnknownSection {
+        ProgramType::from_section(&self.section).ok_or_else(|| Error::UnknownSection {
             program: self.name.clone(),
             section: self.section.clone(),
         })
@@ -278,8 +276,9 @@ impl Program {
             functions: linked.functions,
             lines,
             gpl_compatible: self.object.gpl_compatible,
-            sleepable: false,
-            target: None,
+            sleepable: Section::parse(&self.section)
+                .map_or(program_type.always_sleeps, |found| found.sleepable),
+            target: Section::parse(&self.section).and_then(|found| found.target).map(str::to_owned),
         })
     }
 }

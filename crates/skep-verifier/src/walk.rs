@@ -419,7 +419,12 @@ impl<'a> Walker<'a> {
 
     /// Puts the taken way of a branch aside, after `prepare` has told its state what that means; not if that
     /// turns out to be impossible.
-    pub(crate) fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
+    pub(crate) fn fork(
+        &mut self,
+        state: &State,
+        offset: i16,
+        prepare: impl FnOnce(&mut State) -> bool,
+    ) -> Step<()> {
         let mut other = self.spare.pop().unwrap_or_default();
         other.copy_from(state);
         // Copies count whether or not they are kept: they take the time all the same.

@@ -1,7 +1,7 @@
 //! Arguments of the host's functions.
 
-use super::prototype::{Param, Prototype, What};
 use super::Known;
+use super::prototype::{Param, Prototype, What};
 use crate::Code;
 use crate::alu::CHECK_NULL;
 use crate::fault::{Fault, Step};
@@ -115,7 +115,8 @@ impl Walker<'_> {
         let reg = ARGS[at.min(ARGS.len() - 1)];
         let value = self.read(state, reg)?;
         if !value.is_scalar() || value.num.umax >= MAX_OFFSET as u64 {
-            return Err(self.wrong(prototype, reg, "a bounded size", &value)
+            return Err(self
+                .wrong(prototype, reg, "a bounded size", &value)
                 .suggest("bound the size with a comparison or a mask first"));
         }
         if constant && value.as_constant().is_none() {

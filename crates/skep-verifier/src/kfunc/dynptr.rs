@@ -59,7 +59,8 @@ impl Walker<'_> {
         let (bytes, _) = self.kfunc_size(state, prototype, 3, true)?;
         let buffer = self.read(state, Reg::R3)?;
         if buffer.as_constant() != Some(0) {
-            let filled = self.memory(state, &prototype.proto, Reg::R3, &buffer, (bytes, bytes), Access::Write)?;
+            let filled =
+                self.memory(state, &prototype.proto, Reg::R3, &buffer, (bytes, bytes), Access::Write)?;
             if let Some(filled) = filled {
                 filled.apply(state);
             }

@@ -48,10 +48,7 @@ impl Walker<'_> {
     fn check_iterator_place(&self, prototype: &Prototype) -> Step<()> {
         let kind = self.program_type();
         let slow = self.is_sleepable()
-            || matches!(
-                kind.context,
-                Context::Arguments { of: AttachTo::SecurityHook | AttachTo::Iterator }
-            );
+            || matches!(kind.context, Context::Arguments { of: AttachTo::SecurityHook | AttachTo::Iterator });
         if prototype.name() == "bpf_iter_css_task_new" && !slow {
             let text = format!(
                 "{} is for iterators, security hooks and programs that may sleep, not for type {}",

@@ -214,8 +214,8 @@ fn iterator(btf: &Btf, known: &Kfunc, ty: u32) -> Result<Option<Iterates>, Error
     }
     // The function that makes it says how its elements live.
     let base = known.name.rsplit_once('_').map_or(known.name, |(base, _)| base);
-    let read_section = kfunc_named(&format!("{base}_new"))
-        .is_some_and(|made| made.flags.has(KfuncFlags::RCU_PROTECTED));
+    let read_section =
+        kfunc_named(&format!("{base}_new")).is_some_and(|made| made.flags.has(KfuncFlags::RCU_PROTECTED));
     let slots = btf.size(pointer.to)?.div_ceil(8);
     Ok(Some(Iterates { ty: pointer.to, slots, read_section }))
 }

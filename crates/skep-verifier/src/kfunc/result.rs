@@ -49,7 +49,10 @@ impl Walker<'_> {
             Context::Struct(layout) => context_of_host(layout.name),
             Context::Bytes { name, .. } => name,
             Context::Buffer | Context::Arguments { .. } => {
-                let text = format!("the host has no structure behind the context that {} is given", prototype.name());
+                let text = format!(
+                    "the host has no structure behind the context that {} is given",
+                    prototype.name()
+                );
                 return Err(Fault::new(Code::Argument, text));
             }
         };
@@ -67,7 +70,9 @@ impl Walker<'_> {
                 let kind = Kind::Object { ty: ty.id, trust: Trust::Untrusted, maybe_null: false };
                 Ok(Value::pointer(kind, 0))
             }
-            _ => Err(self.wrong(prototype, Reg::R2, "the number of a structure of the host's types", &number)),
+            _ => {
+                Err(self.wrong(prototype, Reg::R2, "the number of a structure of the host's types", &number))
+            }
         }
     }
 }

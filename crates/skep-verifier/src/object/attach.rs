@@ -9,6 +9,7 @@
 //! | security hook `NAME` | the function `bpf_lsm_NAME` | its parameters, the result so far | 0 or an error |
 //! | iterator `NAME` | the function `bpf_iter_NAME` | its parameters | 0 or 1 |
 //! | a member of a structure of functions | the member's type | its parameters | any |
+//! | a hook of the packet filter | the structure `bpf_nf_ctx` | its members | 0 or 1 |
 //!
 //! Arguments take 8 bytes each, structures that are passed by value as many eights as they need.
 
@@ -74,6 +75,14 @@ struct Reliance {
 impl Walker<'_> {
     /// Finds out what the program is attached to.
     pub(crate) fn attach(&mut self, of: AttachTo) -> Step<()> {
+        match of {
+            AttachTo::Netfilter => return self.attach_to_packet_filter(),
+            AttachTo::ProgramFunction => {
+                let text = "the program replaces a function of another program, whose types are not given";
+                return Err(Fault::new(Code::Types, text));
+            }
+            _ => {}
+        }
         let target = self.program.source.target.as_deref();
         let Some(target) = target.filter(|target| !target.is_empty()) else {
             let text = format!("the program is attached to {}, but its name is not said", description(of));
@@ -118,6 +127,19 @@ impl Walker<'_> {
         Ok(())
     }
 
+    /// The members of `struct bpf_nf_ctx` are the arguments.
+    fn attach_to_packet_filter(&mut self) -> Step<()> {
+        let what = "a hook of the packet filter";
+        let id = self.host_struct("bpf_nf_ctx", what)?;
+        let btf = self.btf(what)?;
+        let reliance = Reliance { trust: Trust::Trusted, maybe_null: false };
+        let members = btf.members(id).map_err(damaged)?;
+        let args = members.map(|member| argument(btf, member.ty, reliance, AttachTo::Netfilter, ""));
+        let args = args.collect::<Result<_, _>>().map_err(damaged)?;
+        self.types.attached = Attached { what: what.to_owned(), args, results: Some((0, 1)) };
+        Ok(())
+    }
+
     /// The smallest and the greatest result that what the program is attached to allows; `None` for any.
     pub(crate) fn results_of_attachment(&self) -> Option<(i32, i32)> {
         self.types.attached.results
@@ -137,6 +159,7 @@ fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Step<(String, Type<'a>,
         AttachTo::SecurityHook => (format!("bpf_lsm_{target}"), Kind::Func),
         AttachTo::Iterator => (format!("bpf_iter_{target}"), Kind::Func),
         AttachTo::StructOps => return find_member(btf, target),
+        AttachTo::ProgramFunction | AttachTo::Netfilter => (target.to_owned(), Kind::Func),
     };
     let Some(id) = btf.find(&name, kind) else {
         let what = if kind == Kind::Func { "function" } else { "type" };
@@ -186,13 +209,14 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Step<(String, Type<'a>, String
 fn reliance(of: AttachTo, target: &str, at: usize) -> Reliance {
     match of {
         // The function may be called with anything.
-        AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify => {
-            Reliance { trust: Trust::Walked, maybe_null: false }
-        }
+        AttachTo::FunctionEntry
+        | AttachTo::FunctionExit
+        | AttachTo::FunctionModify
+        | AttachTo::ProgramFunction => Reliance { trust: Trust::Walked, maybe_null: false },
         AttachTo::SecurityHook if UNTRUSTED_HOOKS.contains(&target) => {
             Reliance { trust: Trust::Walked, maybe_null: false }
         }
-        AttachTo::Tracepoint | AttachTo::SecurityHook | AttachTo::StructOps => {
+        AttachTo::Tracepoint | AttachTo::SecurityHook | AttachTo::StructOps | AttachTo::Netfilter => {
             Reliance { trust: Trust::Trusted, maybe_null: false }
         }
         // The last call of an iterator comes without an object.
@@ -226,11 +250,13 @@ fn argument(
 fn results(of: AttachTo, target: &str, result: &Type<'_>) -> Option<(i32, i32)> {
     match of {
         AttachTo::FunctionEntry | AttachTo::FunctionExit => Some((0, 0)),
-        AttachTo::Iterator => Some((0, 1)),
+        AttachTo::Iterator | AttachTo::Netfilter => Some((0, 1)),
         AttachTo::SecurityHook if result.kind == Kind::Void => None,
         AttachTo::SecurityHook if BOOL_HOOKS.contains(&target) => Some((0, 1)),
         AttachTo::SecurityHook => Some((MIN_ERROR, 0)),
-        AttachTo::FunctionModify | AttachTo::Tracepoint | AttachTo::StructOps => None,
+        AttachTo::FunctionModify | AttachTo::Tracepoint | AttachTo::StructOps | AttachTo::ProgramFunction => {
+            None
+        }
     }
 }
 
@@ -242,7 +268,7 @@ fn named(of: AttachTo, target: &str) -> String {
         AttachTo::Tracepoint => format!("the tracepoint {target}"),
         AttachTo::SecurityHook => format!("the security hook {target}"),
         AttachTo::Iterator => format!("the iterator over {target}"),
-        AttachTo::StructOps => target.to_owned(),
+        AttachTo::StructOps | AttachTo::ProgramFunction | AttachTo::Netfilter => target.to_owned(),
     }
 }
 
@@ -255,5 +281,7 @@ fn description(of: AttachTo) -> &'static str {
         AttachTo::SecurityHook => "a security hook",
         AttachTo::Iterator => "an iterator",
         AttachTo::StructOps => "a member of a structure of functions",
+        AttachTo::ProgramFunction => "a function of another program",
+        AttachTo::Netfilter => "a hook of the packet filter",
     }
 }

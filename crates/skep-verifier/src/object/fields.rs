@@ -10,9 +10,9 @@
 
 use super::damaged;
 use crate::Code;
-use crate::region::{Intent, Region};
 use crate::facts::Place;
 use crate::fault::{Fault, Step};
+use crate::region::{Intent, Region};
 use crate::resources::Section;
 use crate::scalar::Scalar;
 use crate::state::State;
@@ -142,8 +142,9 @@ impl Walker<'_> {
                 "expected memory that is sure to be there in {reg}, found {}, which was found by following pointers",
                 self.show(pointer)
             );
-            return Err(Fault::new(Code::Argument, text)
-                .suggest("copy what is there to the stack first, with bpf_probe_read_kernel or a field at a time"));
+            return Err(Fault::new(Code::Argument, text).suggest(
+                "copy what is there to the stack first, with bpf_probe_read_kernel or a field at a time",
+            ));
         }
         self.field(ty, at, size, reg, pointer)?;
         Ok(Region::Memory)

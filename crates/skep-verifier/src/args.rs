@@ -136,6 +136,8 @@ impl<'a> Walker<'a> {
                 known.filled.extend(self.memory(state, proto, reg, value, sizes, access)?);
             }
             ArgKind::ConstString => self.constant_string(&proto.name, reg, value).map(|_| ())?,
+            ArgKind::Callback(_) => self.check_callback(proto, reg, value)?,
+            ArgKind::CallbackContext => self.check_callback_context(proto, reg, value)?,
             ArgKind::AllocationSize => {
                 known.allocation = Some(self.allocation_size(proto, reg, value)?);
             }

@@ -2,6 +2,7 @@
 
 use crate::Code;
 use crate::args::Arguments;
+use crate::callback::callback_of;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
 use crate::maps::INNER;
@@ -21,7 +22,9 @@ const CASTS: [&str; 2] = ["sk_fullsock", "tcp_sock"];
 
 impl<'a> Walker<'a> {
     /// A call of the helper of that number.
-    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<()> {
+    ///
+    /// Returns where control goes on, if not behind the call: in the callback.
+    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<Option<usize>> {
         let proto = self.callable(id)?;
         if !LOCKING.contains(&&*proto.name) {
             self.check_no_lock(state, &proto.name)?;
@@ -33,11 +36,20 @@ impl<'a> Walker<'a> {
         // A map that was found at run time is not always the same.
         let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
         self.record.call(self.slot, map, map.and(arguments.key));
-        self.finish_helper(state, proto, &arguments)
+        if let Some(callback) = callback_of(proto) {
+            return self.call_back(state, proto, callback, &arguments);
+        }
+        self.finish_helper(state, proto, &arguments)?;
+        Ok(None)
     }
 
     /// Clobbers what the call clobbers and makes the result.
-    fn finish_helper(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Step<()> {
+    pub(crate) fn finish_helper(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        arguments: &Arguments,
+    ) -> Step<()> {
         let slot = self.slot as u32;
         if let Some(reference) = arguments.released {
             self.release(state, reference);
@@ -64,7 +76,8 @@ impl<'a> Walker<'a> {
         let mut result = match proto.ret {
             RetKind::Scalar => return Ok(Value::UNKNOWN),
             RetKind::Range { min, max } => return Ok(Value::scalar(Scalar::signed_range(min, max))),
-            RetKind::Void => {
+            // A tail call that does not happen leaves nothing behind either.
+            RetKind::Void | RetKind::TailCall => {
                 return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0));
             }
             RetKind::MapValueOrNull | RetKind::MapValue => {
@@ -105,10 +118,6 @@ impl<'a> Walker<'a> {
             RetKind::PerCpuVariable { maybe_null } => {
                 let ty = arguments.variable.ok_or_else(|| contradiction("a variable"))?;
                 self.per_cpu_result(ty, maybe_null)?
-            }
-            RetKind::TailCall => {
-                let text = "tail calls are not supported yet";
-                return Err(Fault::new(Code::Unsupported, text));
             }
             _ => {
                 let text = format!("{} returns something that is not supported yet", proto.name);

@@ -14,7 +14,7 @@
 use crate::Code;
 use crate::fault::{Fault, Step};
 use crate::resources::Held;
-use crate::stack::{Cell, STACK_BYTES};
+use crate::rounds::Construct;
 use crate::state::State;
 use crate::value::{Kind, Opaque, Value};
 use crate::walk::Walker;
@@ -41,26 +41,16 @@ impl Walker<'_> {
         ty: u32,
         slots: u32,
     ) -> Step<()> {
-        let (frame, start) = self.iterator_place(state, call, reg, slots)?;
-        let id = self.acquire(state, Held::Object)?;
+        let value = self.read(state, reg)?;
+        let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
+        self.overwrite(state, frame, start, start + 8 * slots)?;
+        let id = self.acquire(state, Held::Iterator)?;
         let stack = &mut state.frames_mut()[usize::from(frame)].stack;
-        let lives = |cell: &Cell| {
-            u32::from(cell.start) < start + 8 * slots
-                && start < cell.end()
-                && matches!(cell.value.kind, Kind::Opaque { .. })
-                && cell.value.reference != 0
-        };
-        if stack.cells.iter().any(lives) {
-            let text = format!(
-                "{call} expects stack in {reg} that nothing lives in, found an object that was not ended"
-            );
-            return Err(Fault::new(Code::Argument, text));
-        }
         for slot in 0..slots {
             stack.write(start + 8 * slot, Size::B8, &part(ty, slot, id, false));
         }
-        let function = state.frames()[usize::from(frame)].function;
-        self.record.stack(function, STACK_BYTES - start);
+        let of = Construct::Iterator { reference: id, frame };
+        state.rounds.enter(of, self.new_id());
         Ok(())
     }
 
@@ -81,16 +71,18 @@ impl Walker<'_> {
             *state.reg_mut(Reg::R0) = Value::constant(0);
             return Ok(());
         }
-        self.fork(state, 0, |other| {
-            *other.reg_mut(Reg::R0) = Value::constant(0);
-            let stack = &mut other.frames_mut()[usize::from(found.frame)].stack;
-            for slot in 0..slots {
-                stack.write(found.start + 8 * slot, Size::B8, &part(ty, slot, found.id, true));
-            }
-            true
-        })?;
-        let element = Value { reference: found.id, ..element };
-        *state.reg_mut(Reg::R0) = element;
+        let mut other = self.copy(state);
+        *other.reg_mut(Reg::R0) = Value::constant(0);
+        let stack = &mut other.frames_mut()[usize::from(found.frame)].stack;
+        for slot in 0..slots {
+            stack.write(found.start + 8 * slot, Size::B8, &part(ty, slot, found.id, true));
+        }
+        self.put_aside(other, self.slot + 1);
+        self.stay();
+        let of = Construct::Iterator { reference: found.id, frame: found.frame };
+        let id = self.new_id();
+        state.rounds.advance(of, id);
+        *state.reg_mut(Reg::R0) = Value { reference: found.id, ..element };
         Ok(())
     }
 
@@ -104,43 +96,23 @@ impl Walker<'_> {
         slots: u32,
     ) -> Step<()> {
         let found = self.iterator(state, call, reg, ty, slots)?;
+        // Its elements end with it.
         self.release(state, found.id);
+        state.rounds.leave(Construct::Iterator { reference: found.id, frame: found.frame });
         Ok(())
     }
 
-    /// Where in the stack `reg` points, if an iterator of so many slots has room there.
-    fn iterator_place(&self, state: &State, call: &str, reg: Reg, slots: u32) -> Step<(u8, u32)> {
-        let value = self.read(state, reg)?;
-        let start = i64::from(value.offset) + i64::from(STACK_BYTES);
-        let bytes = 8 * i64::from(slots);
-        match value.kind {
-            Kind::Stack { frame }
-                if value.is_fixed()
-                    && start % 8 == 0
-                    && start >= 0
-                    && start + bytes <= i64::from(STACK_BYTES) =>
-            {
-                Ok((frame, start as u32))
-            }
-            _ => {
-                let text = format!(
-                    "{call} expects {bytes} bytes of stack in {reg}, at a constant multiple of 8, found {value}"
-                );
-                Err(Fault::new(Code::Argument, text))
-            }
-        }
-    }
-
     /// The iterator that `reg` points to.
-    fn iterator(&self, state: &State, call: &str, reg: Reg, ty: u32, slots: u32) -> Step<Found> {
-        let (frame, start) = self.iterator_place(state, call, reg, slots)?;
+    fn iterator(&mut self, state: &State, call: &str, reg: Reg, ty: u32, slots: u32) -> Step<Found> {
+        let value = self.read(state, reg)?;
+        let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
         let stack = &state.frames()[usize::from(frame)].stack;
         let mut found = None;
         for slot in 0..slots {
             let cell = stack.cells.iter().find(|cell| u32::from(cell.start) == start + 8 * slot);
             let part = cell.and_then(|cell| match cell.value.kind {
                 Kind::Opaque { of: Opaque::Iterator { ty: of, ended } }
-                    if of == ty && cell.value.offset == slot as i32 =>
+                    if of == ty && cell.value.offset == 8 * slot as i32 =>
                 {
                     Some(Found { frame, start, id: cell.value.reference, ended })
                 }
@@ -167,5 +139,5 @@ impl Walker<'_> {
 /// The value of one slot of an iterator.
 fn part(ty: u32, slot: u32, id: u32, ended: bool) -> Value {
     let kind = Kind::Opaque { of: Opaque::Iterator { ty, ended } };
-    Value { reference: id, ..Value::pointer(kind, slot as i32) }
+    Value { reference: id, ..Value::pointer(kind, 8 * slot as i32) }
 }

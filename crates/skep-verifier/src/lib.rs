@@ -30,29 +30,37 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod addresses;
 mod alu;
 mod args;
 mod branch;
 mod call;
+mod callback;
 mod cfg;
 mod dynptr;
+mod ends;
 mod facts;
 mod fault;
 mod flow;
 mod frames;
+mod guess;
 mod iterator;
 mod kfunc;
 mod maps;
 mod memory;
 mod num;
 mod object;
+mod outline;
+mod packet;
 mod pointer;
 mod program;
 mod prune;
 mod refusal;
 mod region;
 mod resources;
+mod rounds;
 mod scalar;
+mod snapshot;
 #[cfg(test)]
 mod soundness;
 mod special;
@@ -61,6 +69,7 @@ mod state;
 mod tnum;
 mod value;
 mod walk;
+mod widen;
 
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
 pub use refusal::{Code, Refusal, Step};
@@ -112,11 +121,12 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     // The same, for as long as this call lasts.
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
-    let shape = Shape::of(&program).map_err(|fault| refuse(&program, *fault, 0, (stats, start), &[]))?;
+    let shape =
+        Shape::of(&program, config).map_err(|fault| refuse(&program, *fault, 0, (stats, start), &[]))?;
     // What the future reads is asked where paths meet; where none do, nobody asks.
     let flow = match shape.joins() {
         0 => Flow::default(),
-        _ => Flow::of(&program.source.insns, &shape, &program.maps, config),
+        _ => Flow::of(&program, &shape, config),
     };
     let mut walker = Walker::new(&program, config, &shape, &flow);
     let outcome = walker.walk();

@@ -101,9 +101,7 @@ impl Walker<'_> {
                 not_taken: negated(cond).map_or(Lesson::Nothing, |cond| found_range(pointer, cond)),
             });
         }
-        let alike = match (a.kind, b.kind) {
-            (one, other) => one.not_null() == other.not_null() || (a.is_packet() && b.is_packet()),
-        };
+        let alike = a.kind.not_null() == b.kind.not_null() || (a.is_packet() && b.is_packet());
         if alike || self.may_leak() {
             Ok(nothing)
         } else {

@@ -7,7 +7,7 @@ use skep_abi::{
     Context, Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, ProgramType, RAW, SCHED_CLS,
     SOCKET_FILTER, XDP,
 };
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::{Code, Config, Refusal, Unverified, Verified, verify};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,7 +65,9 @@ pub(crate) fn program(kind: &'static ProgramType, text: &str) -> Unverified {
 pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unverified {
     let mut starts = BTreeSet::from([0]);
     for (slot, insn) in insns.iter().enumerate() {
-        if let Insn::Call { target: CallTarget::Local(offset) } = insn {
+        if let Insn::Call { target: CallTarget::Local(offset) }
+        | Insn::LoadImm64 { value: Imm64::Function(offset), .. } = insn
+        {
             starts.insert((slot as i64 + 1 + i64::from(*offset)) as u32);
         }
     }

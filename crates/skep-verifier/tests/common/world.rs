@@ -7,7 +7,10 @@ use skep_abi::{
 };
 use std::sync::{Arc, LazyLock};
 
-use ArgKind::{AllocationSize, Anything, Map, MapKey, None as No, Record, Scalar, SpinLock, Timer};
+use ArgKind::{
+    AllocationSize, Anything, Callback, CallbackContext, Map, MapKey, None as No, Record, Scalar, SpinLock,
+    Timer,
+};
 
 /// A type whose programs look at the host's addresses anyway.
 pub(crate) static TRACING: ProgramType = ProgramType {
@@ -36,6 +39,7 @@ const SOCKETS: &[StructKind] =
 const SOCKET: ArgKind = ArgKind::Struct { kinds: SOCKETS, nullable: false };
 const SOCKET_OR_NULL: ArgKind = ArgKind::Struct { kinds: SOCKETS, nullable: true };
 const RELEASED: ArgKind = ArgKind::Released { nullable: false };
+const STATUS: RetKind = RetKind::Range { min: -4095, max: i32::MAX as i64 };
 
 const fn make(kind: DynptrKind) -> ArgKind {
     ArgKind::Dynptr(DynptrArg::Make(kind))
@@ -96,6 +100,25 @@ static PROTOS: LazyLock<Vec<HelperProto>> = LazyLock::new(|| {
                 SIZE0,
             ],
             RetKind::Scalar,
+        ),
+        f(
+            164,
+            "for_each_map_elem",
+            [Map, Callback(skep_abi::Callback::ForEach), CallbackContext, Anything, No],
+            STATUS,
+        ),
+        f(
+            170,
+            "timer_set_callback",
+            [Timer, Callback(skep_abi::Callback::Timer), No, No, No],
+            RetKind::Scalar,
+        ),
+        f(181, "loop", [Anything, Callback(skep_abi::Callback::Loop), CallbackContext, Anything, No], STATUS),
+        f(
+            209,
+            "user_ringbuf_drain",
+            [Map, Callback(skep_abi::Callback::Drain), CallbackContext, Anything, No],
+            STATUS,
         ),
         f(169, "timer_init", [Timer, Map, Anything, No, No], RetKind::Scalar),
         f(171, "timer_start", [Timer, Anything, Anything, No, No], RetKind::Scalar),

@@ -97,11 +97,11 @@ pub struct Config<'a> {
     pub strict_alignment: bool,
 }
 
-impl Default for Config<'static> {
+impl Default for Config<'_> {
     /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
     fn default() -> Self {
         Self {
-            helpers: &skep_abi::linux_helper,
+            helpers: &|id| skep_abi::linux_helper(id),
             btf: None,
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,

@@ -20,7 +20,7 @@ mod iterators;
 mod prototype;
 mod result;
 
-pub(crate) use prototype::Prototype;
+pub(crate) use prototype::{Prototype, memory_arguments};
 
 use crate::Code;
 use crate::fault::{Fault, Step};

@@ -129,6 +129,22 @@ impl Prototype {
     }
 }
 
+/// By argument: whether the function looks at memory there, and at how many bytes if that is known.
+pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item = Option<Option<u32>>> {
+    let prototype = btf.and_then(|btf| Prototype::of(btf, id).ok());
+    (0..5).map(move |at| {
+        let Some(prototype) = &prototype else { return Some(None) };
+        match prototype.params.get(at)?.what {
+            What::Ignored | What::Number { .. } | What::Size | What::Map => None,
+            What::Fixed { bytes, .. } => Some(Some(bytes)),
+            What::Dynptr => Some(Some(16)),
+            What::Iterator => Some(prototype.iterator.map(|iterator| 8 * iterator.slots)),
+            What::Object { bytes, .. } => Some(bytes.map(|(bytes, _)| bytes)),
+            What::Sized { .. } | What::String | What::Unknown(_) => Some(None),
+        }
+    })
+}
+
 /// How the size of memory is said.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sized {

@@ -46,6 +46,14 @@ pub enum Error {
         /// What was needed, in C's words.
         expected: &'static str,
     },
+    /// Locks, timers and the like stand in a value as they must not.
+    #[error("{ty}: {reason}")]
+    Special {
+        /// The type as C writes it.
+        ty: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// No field of a structure can be accessed as asked.
     #[error("{size} bytes at offset {offset} of {root}: {path} {fault}")]
     Walk {

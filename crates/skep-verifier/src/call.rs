@@ -76,6 +76,10 @@ impl<'a> Walker<'a> {
         let mut result = match proto.ret {
             RetKind::Scalar => return Ok(Value::UNKNOWN),
             RetKind::Range { min, max } => return Ok(Value::scalar(Scalar::signed_range(min, max))),
+            RetKind::SizeOrError => {
+                let most = arguments.size.ok_or_else(|| contradiction("a size"))?;
+                return Ok(Value::scalar(Scalar::signed_range(-4095, most.into())));
+            }
             // A tail call that does not happen leaves nothing behind either.
             RetKind::Void | RetKind::TailCall => {
                 return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0));

@@ -224,7 +224,7 @@ impl Walker<'_> {
                 if !inside || (words && size != 8) || at % i64::from(size) != 0 {
                     let unit = if words { "8 bytes" } else { "1, 2, 4 or 8 bytes" };
                     let text = format!(
-                        "expected an access to {unit} at a multiple of their size in the {bytes} bytes of {name}, found \
+                        "expected an access to {unit} at a multiple of their size in bytes {first}..{bytes} of {name}, found \
                          bytes {at}..{} in {reg}",
                         at + i64::from(size)
                     );

@@ -145,6 +145,8 @@ fn bare_instructions_name_the_maps_that_come_with_them() {
         max_entries: 1,
         flags: MapFlags::default(),
         inner: None,
+        key_btf: None,
+        value_btf: None,
         fields: Vec::new(),
         frozen: None,
     };

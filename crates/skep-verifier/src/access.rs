@@ -54,7 +54,7 @@ impl Walker<'_> {
             }
             Region::Kptr { field, .. } => {
                 self.record.place(self.slot, Place::Memory)?;
-                self.load_kptr(field.kind)
+                self.load_kptr(state, field.kind)
             }
             Region::Memory => {
                 self.record.place(self.slot, Place::Memory)?;

@@ -180,6 +180,10 @@ impl<'a> Walker<'a> {
                 }
                 known.dynptr = Some(dynptr);
             }
+            ArgKind::StructOrObject { types, nullable, .. } if matches!(value.kind, Kind::Object { .. }) => {
+                self.object_argument(proto, reg, value, types, nullable)?;
+                known.carried = value.reference;
+            }
             ArgKind::Struct { kinds, nullable } | ArgKind::StructOrObject { kinds, nullable, .. } => {
                 self.struct_argument(proto, reg, value, kinds, nullable)?;
                 known.carried = value.reference;

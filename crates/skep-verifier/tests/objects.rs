@@ -36,7 +36,7 @@ fn arguments_cannot_be_written_or_computed_with() {
 
 #[test]
 fn structures_passed_by_value_take_as_many_words_as_they_need() {
-    // struct pair, int, struct cred *__user *
+    // struct pair, int, struct cred **
     accepted("fentry/many", "r2 = *(u64 *)(r1 + 8)\nr3 = *(u64 *)(r1 + 16)\nr0 = 0\nexit");
     refused("fentry/many", "r2 = *(u64 *)(r1 + 32)\nr0 = 0\nexit", Code::Context, "has 4 values");
     refused("fentry/many", "r2 = *(u64 *)(r1 + 24)\nr0 = 0\nexit", Code::Context, "a pointer to a structure");

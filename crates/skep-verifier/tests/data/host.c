@@ -238,7 +238,7 @@ struct tcp_congestion_ops {
 FUNC(long) vfs_read(struct file *file, char __user *buf, u64 count, long *pos) { return (long)file; }
 FUNC(void) void_function(struct task_struct *task, bool yes, enum color color) {}
 FUNC(struct file *) open_file(const char *name) { return 0; }
-FUNC(int) many(struct pair pair, int after, struct cred *__user *where) { return 0; }
+FUNC(int) many(struct pair pair, int after, struct cred **where) { return 0; }
 FUNC(int) bpf_lsm_file_open(struct file *file) { return 0; }
 FUNC(void) bpf_lsm_task_free(struct task_struct *task) {}
 FUNC(int) bpf_lsm_inode_xattr_skipcap(const char *name) { return 0; }

@@ -47,11 +47,13 @@ mod frames;
 mod guess;
 mod halves;
 mod iterator;
+mod kfunc;
 mod linux_text;
 mod log;
 mod maps;
 mod memory;
 mod num;
+mod object;
 mod outline;
 mod packet;
 mod pointer;
@@ -87,6 +89,7 @@ use linux_text::Names;
 use log::Log;
 use replay::Recorder;
 use skep_abi::{HelperProto, LineInfo, ProgramSource};
+use skep_btf::Btf;
 use std::time::Instant;
 use walk::Walker;
 
@@ -94,6 +97,9 @@ use walk::Walker;
 pub struct Config<'a> {
     /// Prototypes of callable helpers by number. Types restrict the numbers of Linux's own.
     pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
+    /// The types of the host: of its functions and structures that programs refer to. Programs that do are refused
+    /// without.
+    pub btf: Option<&'a Btf>,
     /// The most instructions that may be walked, over all paths.
     pub max_walked: u64,
     /// The most bytes that remembered states may take.
@@ -102,11 +108,12 @@ pub struct Config<'a> {
     pub strict_alignment: bool,
 }
 
-impl Default for Config<'static> {
+impl Default for Config<'_> {
     /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
     fn default() -> Self {
         Self {
-            helpers: &skep_abi::linux_helper,
+            helpers: &|id| skep_abi::linux_helper(id),
+            btf: None,
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,
             strict_alignment: false,
@@ -210,9 +217,12 @@ fn walk(
     stats.peak_bytes = walker.peak_bytes as u64;
     // The time that the search for a cause takes is not the verification's.
     stats.nanoseconds = start.elapsed().as_nanos() as u64;
-    let Err(fault) = outcome else {
-        let record = walker.record;
-        return Ok((record, shape, stats));
+    let mut fault = match outcome {
+        Ok(()) => {
+            let record = walker.record;
+            return Ok((record, shape, stats));
+        }
+        Err(fault) => fault,
     };
     let history = walker.history;
     let slot = fault.slot.map_or(walker.slot, |slot| slot as usize);
@@ -225,6 +235,9 @@ fn walk(
             cause::path(program, &names, &fault, slot, &recorder)
         }
     };
+    if let Some(btf) = config.btf {
+        fault.reason = object::with_names(btf, &fault.reason).into_owned();
+    }
     Err(refuse(program, &fault, slot, (stats, start), path))
 }
 

@@ -134,7 +134,9 @@ impl Names<'_> {
             }
             Kind::Object { ty, trust, maybe_null } => {
                 let trust = match trust {
-                    Trust::Walked => "untrusted_",
+                    Trust::Untrusted => "untrusted_",
+                    Trust::Walked => "",
+                    Trust::PerCpu => "percpu_",
                     Trust::ReadSection => "rcu_",
                     Trust::Trusted => "trusted_",
                 };

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 pub struct Object {
     content: Content,
     maps: Arc<[MapDef]>,
+    /// The types of the host that programs are verified for.
+    host_types: Option<Arc<skep_btf::Btf>>,
     parse: Duration,
 }
 
@@ -61,7 +63,7 @@ impl Object {
         let started = Instant::now();
         let elf = skep_elf::Object::parse(bytes)?;
         let maps = elf.maps().iter().map(|map| map.def.clone()).collect();
-        Ok(Self { content: Content::Elf(Box::new(elf)), maps, parse: started.elapsed() })
+        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found by the calls.
@@ -108,7 +110,18 @@ impl Object {
     ) -> Self {
         let functions = functions(name, &insns);
         let source = ProgramSource { functions, ..ProgramSource::new(name, program_type, insns) };
-        Self { content: Content::Bytecode(Box::new(source)), maps, parse: started.elapsed() }
+        Self {
+            content: Content::Bytecode(Box::new(source)),
+            maps,
+            host_types: None,
+            parse: started.elapsed(),
+        }
+    }
+
+    /// Says which types the host has: those of `/sys/kernel/btf/vmlinux`, for example. Programs are linked for them,
+    /// and what they refer to of the host's functions and structures is looked up there.
+    pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
+        self.host_types = Some(types);
     }
 
     /// The names of its programs, in the file's order.
@@ -156,7 +169,11 @@ impl Object {
         options: ProgramOptions,
         how: VerifyOptions<'_>,
     ) -> Result<Verified, Error> {
-        let config = Config { strict_alignment: how.strict_alignment, ..Config::default() };
+        let config = Config {
+            strict_alignment: how.strict_alignment,
+            btf: self.host_types.as_deref(),
+            ..Config::default()
+        };
         let unverified = self.unverified(program, options, &self.maps)?;
         Ok(match how.log {
             Some(log) => skep_verifier::verify_with_log(unverified, &config, log)?,
@@ -174,7 +191,7 @@ impl Object {
     ) -> Result<Verified, Error> {
         let shared = runtime.shared();
         let helpers = |id| shared.proto(id);
-        let config = Config { helpers: &helpers, ..Config::default() };
+        let config = Config { helpers: &helpers, btf: self.host_types.as_deref(), ..Config::default() };
         let unverified = self.unverified(program, options, maps)?;
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());
@@ -199,7 +216,9 @@ impl Object {
         Ok(match &self.content {
             Content::Elf(elf) => {
                 let found = elf.programs().iter().find(|found| found.name() == program);
-                found.ok_or_else(|| self.no_program(program))?.source(options.program_type)?
+                let found = found.ok_or_else(|| self.no_program(program))?;
+                let target = self.host_types.as_deref();
+                found.link(options.program_type, &skep_elf::LinkOptions { target, ..Default::default() })?
             }
             Content::Bytecode(source) if source.name == program => {
                 let program_type = options.program_type.unwrap_or(source.program_type);

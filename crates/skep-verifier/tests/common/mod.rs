@@ -1,6 +1,7 @@
 //! Programs in the assembler's syntax, and what the verifier says of them.
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod host;
 pub(crate) mod world;
 
 use skep_abi::{

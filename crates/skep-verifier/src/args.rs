@@ -37,6 +37,8 @@ pub(crate) struct Arguments {
     pub(crate) carried: u32,
     /// The type of the object whose pointer lies in the map's value that it is given.
     pub(crate) kptr: Option<u32>,
+    /// The type of the variable that it is given, of which each CPU has its own.
+    pub(crate) variable: Option<u32>,
 }
 
 /// Helpers that know no flags yet, and demand none.
@@ -151,6 +153,8 @@ impl<'a> Walker<'a> {
                 known.filled.extend(self.memory(state, proto, reg, value, sizes, access)?);
             }
             ArgKind::ConstString => self.constant_string(&proto.name, reg, value).map(|_| ())?,
+            ArgKind::Callback(_) => self.check_callback(proto, reg, value)?,
+            ArgKind::CallbackContext => self.check_callback_context(proto, reg, value)?,
             ArgKind::AllocationSize => {
                 known.allocation = Some(self.allocation_size(proto, reg, value)?);
             }
@@ -184,10 +188,19 @@ impl<'a> Walker<'a> {
                 }
                 known.dynptr = Some(dynptr);
             }
+            ArgKind::StructOrObject { types, nullable, .. } if matches!(value.kind, Kind::Object { .. }) => {
+                self.object_argument(proto, reg, value, types, nullable)?;
+                known.carried = value.reference;
+            }
             ArgKind::Struct { kinds, nullable } | ArgKind::StructOrObject { kinds, nullable, .. } => {
                 self.struct_argument(proto, reg, value, kinds, nullable)?;
                 known.carried = value.reference;
             }
+            ArgKind::Object { types, nullable } => {
+                self.object_argument(proto, reg, value, types, nullable)?;
+                known.carried = value.reference;
+            }
+            ArgKind::PerCpuVariable => known.variable = Some(self.per_cpu_argument(proto, reg, value)?),
             ArgKind::Released { nullable } => {
                 if nullable && value.as_constant() == Some(0) {
                     return Ok(());

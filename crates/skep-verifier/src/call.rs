@@ -2,6 +2,7 @@
 
 use crate::Code;
 use crate::args::Arguments;
+use crate::callback::callback_of;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
 use crate::maps::INNER;
@@ -21,7 +22,9 @@ const CASTS: [&str; 2] = ["sk_fullsock", "tcp_sock"];
 
 impl<'a> Walker<'a> {
     /// A call of the helper of that number.
-    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<()> {
+    ///
+    /// Returns where control goes on, if not behind the call: in the callback.
+    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<Option<usize>> {
         let proto = self.callable(id)?;
         if !LOCKING.contains(&&*proto.name) {
             self.check_no_lock(state, &proto.name)?;
@@ -29,15 +32,27 @@ impl<'a> Walker<'a> {
         if proto.sleeps {
             self.check_may_sleep(state, &proto.name)?;
         }
+        if proto.ret == RetKind::TailCall {
+            self.check_nothing_held(state, "where the program may leave by a tail call")?;
+        }
         let arguments = self.arguments(state, proto)?;
         // A map that was found at run time is not always the same.
         let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
         self.record.call(self.slot, map, map.and(arguments.key));
-        self.finish_helper(state, proto, &arguments)
+        if let Some(callback) = callback_of(proto) {
+            return self.call_back(state, proto, callback, &arguments);
+        }
+        self.finish_helper(state, proto, &arguments)?;
+        Ok(None)
     }
 
     /// Clobbers what the call clobbers and makes the result.
-    fn finish_helper(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Step<()> {
+    pub(crate) fn finish_helper(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        arguments: &Arguments,
+    ) -> Step<()> {
         let slot = self.slot as u32;
         if let Some(reference) = arguments.released {
             self.release(state, reference);
@@ -45,6 +60,7 @@ impl<'a> Walker<'a> {
         let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
         if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
             self.charge(state);
+            self.lose_packet_slices(state);
             state.lose_packet(slot);
         }
         lose_arguments(state, slot);
@@ -67,7 +83,8 @@ impl<'a> Walker<'a> {
                 let most = arguments.size.ok_or_else(|| contradiction("a size"))?;
                 return Ok(Value::scalar(Scalar::signed_range(-4095, most.into())));
             }
-            RetKind::Void => {
+            // A tail call that does not happen leaves nothing behind either.
+            RetKind::Void | RetKind::TailCall => {
                 return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0));
             }
             RetKind::MapValueOrNull | RetKind::MapValue => {
@@ -98,9 +115,16 @@ impl<'a> Walker<'a> {
                 acquires = true;
                 self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: true })
             }
-            RetKind::TailCall => {
-                let text = "tail calls are not supported yet";
-                return Err(Fault::new(Code::Unsupported, text));
+            RetKind::Object { of, maybe_null } => {
+                let mut value = self.object_result(proto, of, maybe_null)?;
+                if proto.name.starts_with("skc_to_") {
+                    value.reference = arguments.carried;
+                }
+                value
+            }
+            RetKind::PerCpuVariable { maybe_null } => {
+                let ty = arguments.variable.ok_or_else(|| contradiction("a variable"))?;
+                self.per_cpu_result(ty, maybe_null)?
             }
             _ => {
                 let text = format!("{} returns something that is not supported yet", proto.name);

@@ -6,8 +6,9 @@
 //!
 //! Code that nothing reaches is allowed: the walk never sees it, and the facts say so.
 
+use crate::callback::calls_back;
 use crate::fault::{Fault, Step};
-use crate::{Code, Unverified};
+use crate::{Code, Config, Unverified};
 use skep_isa::{CallTarget, Insn};
 use std::ops::Range;
 
@@ -20,6 +21,8 @@ pub(crate) struct Shape {
     pub(crate) arrivals: Vec<Arrival>,
     /// By function: its slots.
     pub(crate) functions: Vec<Range<usize>>,
+    /// By function: whether it has a `may_goto`.
+    pub(crate) may_goto: Vec<bool>,
     /// Functions such that each comes after all that it calls.
     pub(crate) callees_first: Vec<usize>,
 }
@@ -31,6 +34,8 @@ pub(crate) struct Arrival {
     ways: u8,
     /// Whether one of them is a backward jump.
     pub(crate) backward: bool,
+    /// Whether it is a call of a helper that calls back: the callback's end leads there again.
+    pub(crate) calls_back: bool,
 }
 
 impl Arrival {
@@ -56,7 +61,7 @@ pub(crate) fn target(slot: usize, offset: i32) -> Option<usize> {
 
 impl Shape {
     /// Checks the structure.
-    pub(crate) fn of(program: &Unverified) -> Step<Self> {
+    pub(crate) fn of(program: &Unverified, config: &Config<'_>) -> Step<Self> {
         let insns = &program.source.insns[..];
         if insns.is_empty() {
             return Err(Fault::at(Code::Structure, 0, "the program has no instructions"));
@@ -69,6 +74,7 @@ impl Shape {
         let functions = functions(program)?;
         let mut arrivals = vec![Arrival::default(); insns.len()];
         let mut calls = vec![Vec::new(); functions.len()];
+        let mut may_goto = vec![false; functions.len()];
         for (index, range) in functions.iter().enumerate() {
             arrivals[range.start].count();
             for slot in range.clone() {
@@ -88,6 +94,12 @@ impl Shape {
                     }
                     arrivals[to].count();
                     arrivals[to].backward |= to <= slot;
+                }
+                may_goto[index] |= matches!(insn, Insn::MayGoto { .. });
+                if let Insn::Call { target: CallTarget::Helper(id) } = *insn
+                    && (config.helpers)(id).is_some_and(calls_back)
+                {
+                    arrivals[slot] = Arrival { ways: 2, backward: arrivals[slot].backward, calls_back: true };
                 }
                 if let Insn::Call { target: CallTarget::Local(offset) } = *insn {
                     let callee = target(slot, offset)
@@ -113,7 +125,7 @@ impl Shape {
             }
         }
         let callees_first = callees_first(&calls, &functions)?;
-        Ok(Self { arrivals, functions, callees_first })
+        Ok(Self { arrivals, functions, may_goto, callees_first })
     }
 
     /// In how many slots paths meet.

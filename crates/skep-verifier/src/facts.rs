@@ -18,6 +18,16 @@ pub(crate) struct Record {
     calls: Vec<(Always, Always)>,
     /// By function: the deepest byte below `r10` that was touched.
     deepest: Vec<u32>,
+    /// What was there before each change since the first guess that is not confirmed yet.
+    watched: Option<Vec<Before>>,
+}
+
+/// What was seen of a slot before it changed.
+#[derive(Clone, Copy)]
+enum Before {
+    Bits(u32, u8),
+    Place(u32, Place),
+    Call(u32, (Always, Always)),
 }
 
 mod seen {
@@ -36,6 +46,8 @@ pub(crate) enum Place {
     Unseen,
     /// Memory at the address that the instruction names.
     Memory,
+    /// An object of the host, whose address may be wrong.
+    Probe,
     /// A field of the context: the access becomes one of this size at this offset from the same register.
     Field { size: Size, offset: i16 },
     /// A field of the context that skep's own contexts lack: no access could be put in its place.
@@ -67,16 +79,55 @@ impl Always {
 
 impl Record {
     pub(crate) fn new(slots: usize, functions: usize) -> Self {
-        Self { slots: vec![0; slots], places: Vec::new(), calls: Vec::new(), deepest: vec![0; functions] }
+        Self {
+            slots: vec![0; slots],
+            places: Vec::new(),
+            calls: Vec::new(),
+            deepest: vec![0; functions],
+            watched: None,
+        }
     }
 
     pub(crate) fn reached(&mut self, slot: usize) {
-        self.slots[slot] |= seen::REACHED;
+        if self.slots[slot] & seen::REACHED == 0 {
+            self.see(slot, seen::REACHED);
+        }
+    }
+
+    fn see(&mut self, slot: usize, bit: u8) {
+        if let Some(watched) = &mut self.watched {
+            watched.push(Before::Bits(slot as u32, self.slots[slot]));
+        }
+        self.slots[slot] |= bit;
+    }
+
+    /// Remembers all changes from here on; returns how many there were before.
+    pub(crate) fn watch(&mut self) -> usize {
+        self.watched.get_or_insert_default().len()
+    }
+
+    pub(crate) fn stop_watching(&mut self) {
+        self.watched = None;
+    }
+
+    /// Takes all changes back that were made since. How deep stacks are stays: more is harmless.
+    pub(crate) fn undo(&mut self, mark: usize) {
+        let Some(watched) = &mut self.watched else { return };
+        for before in watched.drain(mark..).rev() {
+            match before {
+                Before::Bits(slot, bits) => self.slots[slot as usize] = bits,
+                Before::Place(slot, place) => self.places[slot as usize] = place,
+                Before::Call(slot, call) => self.calls[slot as usize] = call,
+            }
+        }
     }
 
     /// A conditional jump goes that way on some path.
     pub(crate) fn branch(&mut self, slot: usize, taken: bool) {
-        self.slots[slot] |= if taken { seen::TAKEN } else { seen::NOT_TAKEN };
+        let bit = if taken { seen::TAKEN } else { seen::NOT_TAKEN };
+        if self.slots[slot] & bit == 0 {
+            self.see(slot, bit);
+        }
     }
 
     /// An access goes there on some path.
@@ -86,6 +137,9 @@ impl Record {
         }
         let before = &mut self.places[slot];
         if *before == Place::Unseen {
+            if let Some(watched) = &mut self.watched {
+                watched.push(Before::Place(slot as u32, *before));
+            }
             *before = place;
         } else if *before != place {
             let text = "the same instruction accesses different context fields, or the context on one path and \
@@ -103,8 +157,14 @@ impl Record {
             self.calls.resize(self.slots.len(), Default::default());
         }
         let record = &mut self.calls[slot];
+        let before = *record;
         record.0.see(map);
         record.1.see(key);
+        if let Some(watched) = &mut self.watched
+            && before != *record
+        {
+            watched.push(Before::Call(slot as u32, before));
+        }
     }
 
     /// A byte that far below `r10` is touched in a frame of that function.
@@ -136,6 +196,7 @@ impl Record {
             }
             match self.places.get(slot) {
                 Some(&Place::Field { size, offset }) => rewrite_access(&mut insns[slot], size, offset),
+                Some(Place::Probe) => facts[slot].probe = true,
                 Some(&Place::Foreign { field }) => facts[slot].foreign = Some(field),
                 _ => {}
             }

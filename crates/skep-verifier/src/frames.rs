@@ -3,6 +3,7 @@
 use crate::Code;
 use crate::cfg::target;
 use crate::fault::{Fault, Step};
+use crate::rounds::Construct;
 use crate::state::{MAX_FRAMES, State};
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
@@ -18,33 +19,36 @@ impl Walker<'_> {
             target(self.slot, offset).and_then(|to| Some((to, self.shape.function_at(to)?))).ok_or_else(
                 || Fault::new(Code::Structure, "the call does not lead to the start of a function"),
             )?;
-        if state.frames().len() == MAX_FRAMES {
-            let text = format!("calls nest deeper than {MAX_FRAMES} frames");
-            return Err(Fault::new(Code::Stack, text));
-        }
+        check_depth(state)?;
         let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
         let slot = self.slot as u32;
         lose_arguments(state, slot);
         state.push(callee.1 as u32, slot);
+        self.enter_function(state);
         for (reg, value) in ARGS.into_iter().zip(arguments) {
             *state.reg_mut(reg) = value;
         }
         Ok(callee.0)
     }
 
+    /// The innermost frame was just made.
+    pub(crate) fn enter_function(&mut self, state: &mut State) {
+        if self.shape.may_goto[state.top().function as usize] {
+            let of = Construct::MayGoto { frame: state.top_index() };
+            let id = self.new_id();
+            state.rounds.enter(of, id);
+        }
+    }
+
     /// Leaves the innermost function; returns where its caller goes on, or `None` at the program's end.
     pub(crate) fn exit(&mut self, state: &mut State) -> Step<Option<usize>> {
         if state.top_index() == 0 {
-            let result = self.read(state, Reg::R0).map_err(|mut fault| {
-                fault.reason = format!("the program ends without a result: {}", fault.reason);
-                fault
-            })?;
-            if !result.is_scalar() {
-                let text = format!("expected a number as the result in r0, found {result}");
-                return Err(Fault::new(Code::PointerLeak, text));
-            }
+            self.end(state)?;
             self.check_nothing_held(state, "where the program ends")?;
             return Ok(None);
+        }
+        if let Some(callback) = state.top().callback {
+            return Ok(Some(self.end_callback(state, callback)?));
         }
         let result = *state.reg(Reg::R0);
         if let Kind::Stack { frame } = result.kind
@@ -60,6 +64,15 @@ impl Walker<'_> {
         *state.reg_mut(Reg::R0) = result;
         Ok(Some(back))
     }
+}
+
+/// Whether one more call may nest.
+pub(crate) fn check_depth(state: &State) -> Step<()> {
+    if state.frames().len() == MAX_FRAMES {
+        let text = format!("calls nest deeper than {MAX_FRAMES} frames");
+        return Err(Fault::new(Code::Stack, text));
+    }
+    Ok(())
 }
 
 /// A call does not preserve `r1` to `r5`.

@@ -30,26 +30,37 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod addresses;
 mod alu;
 mod args;
 mod branch;
 mod call;
+mod callback;
 mod cfg;
 mod dynptr;
+mod ends;
 mod facts;
 mod fault;
 mod flow;
 mod frames;
+mod guess;
+mod iterator;
+mod kfunc;
 mod maps;
 mod memory;
 mod num;
+mod object;
+mod outline;
+mod packet;
 mod pointer;
 mod program;
 mod prune;
 mod refusal;
 mod region;
 mod resources;
+mod rounds;
 mod scalar;
+mod snapshot;
 #[cfg(test)]
 mod soundness;
 mod special;
@@ -58,6 +69,7 @@ mod state;
 mod tnum;
 mod value;
 mod walk;
+mod widen;
 
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
 pub use refusal::{Code, Refusal, Step};
@@ -66,6 +78,7 @@ use cfg::Shape;
 use fault::Fault;
 use flow::Flow;
 use skep_abi::HelperProto;
+use skep_btf::Btf;
 use std::time::Instant;
 use walk::{Turn, Walker};
 
@@ -73,6 +86,9 @@ use walk::{Turn, Walker};
 pub struct Config<'a> {
     /// Prototypes of callable helpers by number. Types restrict the numbers of Linux's own.
     pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
+    /// The types of the host: of its functions and structures that programs refer to. Programs that do are refused
+    /// without.
+    pub btf: Option<&'a Btf>,
     /// The most instructions that may be walked, over all paths.
     pub max_walked: u64,
     /// The most bytes that remembered states may take.
@@ -81,11 +97,12 @@ pub struct Config<'a> {
     pub strict_alignment: bool,
 }
 
-impl Default for Config<'static> {
+impl Default for Config<'_> {
     /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
     fn default() -> Self {
         Self {
-            helpers: &skep_abi::linux_helper,
+            helpers: &|id| skep_abi::linux_helper(id),
+            btf: None,
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,
             strict_alignment: false,
@@ -104,11 +121,12 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     // The same, for as long as this call lasts.
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
-    let shape = Shape::of(&program).map_err(|fault| refuse(&program, *fault, 0, (stats, start), &[]))?;
+    let shape =
+        Shape::of(&program, config).map_err(|fault| refuse(&program, *fault, 0, (stats, start), &[]))?;
     // What the future reads is asked where paths meet; where none do, nobody asks.
     let flow = match shape.joins() {
         0 => Flow::default(),
-        _ => Flow::of(&program.source.insns, &shape, &program.maps, config),
+        _ => Flow::of(&program, &shape, config),
     };
     let mut walker = Walker::new(&program, config, &shape, &flow);
     let outcome = walker.walk();
@@ -116,6 +134,10 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     stats.peak_states = walker.peak_states;
     stats.peak_bytes = walker.peak_bytes as u64;
     if let Err(fault) = outcome {
+        let mut fault = fault;
+        if let Some(btf) = config.btf {
+            fault.reason = object::with_names(btf, &fault.reason).into_owned();
+        }
         return Err(refuse(&program, *fault, walker.slot, (stats, start), &walker.history));
     }
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {

@@ -4,34 +4,44 @@
 //! remembered state *covers* another if every value that is live is among what it stands for, up to the
 //! names of ids: whatever can happen from the other can happen from the remembered one.
 //!
-//! ```text
-//!   remembered, all paths from it walked to the end   -> the new path may stop: nothing new can happen
-//!   remembered, still being walked: an ancestor       -> no reason to stop, but if the two are equal the
-//!                                                        program can go round for ever
-//! ```
-//!
 //! Remembered states form a tree, each under the one last remembered on its path. A node is *open* while a
 //! path below it is unfinished; since paths are walked depth first, the open nodes are exactly the ancestors
 //! of the current path.
 //!
-//! To find candidates without comparing with all, each remembered state is filed under a key made of its
-//! calls, its pointers and its constants: only a state with the same ones in the same registers can be
-//! covered. So a loop that counts to a thousand costs one comparison a round, not five hundred.
+//! ```text
+//!   closed: all paths from it were walked     -> the new path may stop: nothing new can happen
+//!   open: an ancestor
+//!     progress since then (crate::rounds)     -> the new path may stop, and all below it now *depends* on
+//!                                                that ancestor: its `entry`
+//!     no progress, and the two are equal      -> refused: the program can go round for ever
+//!     else                                    -> no reason to stop
+//!   closed, but depending on an open one      -> the new path may stop only if there was progress since
+//!                                                then, or nothing went round at all; it then depends on it too
+//! ```
+//!
+//! # Why a program that is accepted ends
+//!
+//! A run follows the walked paths, and where one stopped, goes on from the state that covered it. If a run did
+//! not end it would go along some circle of these for ever. Of the states on it, take the one that closed last:
+//! only a stop at an ancestor leads there, and such a stop demands that a construct went round more often than
+//! in the ancestor. So a construct is active all around the circle. Take the outermost whose count changes
+//! there. No stop raises its count, since a stop leads to a state with the same list, or with one that is
+//! smaller at its first difference; some stop lowers it; so walked steps raise it, each of which is a round
+//! of that one invocation at run time. Of those there are only so many: the host ends it.
 //!
 //! What the future does not read is not remembered, and the state itself forgets it there: a walk may not know
 //! more than the state that stands for it. Forgetting is always sound, and happens also when the limit on
 //! memory is reached.
 
 use crate::flow::Flow;
-use crate::resources::Resources;
-use crate::scalar::Scalar;
-use crate::stack::{ByteSet, Cell, Found, Stack};
+use crate::outline::{AsIs, Outline};
+use crate::snapshot::{Ids, Shots, Snapshot, bits};
+use crate::stack::ByteSet;
 use crate::state::State;
-use crate::value::{Kind, Value};
-use skep_isa::Size;
+use crate::value::Value;
+use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Range;
+use std::hash::BuildHasherDefault;
 
 /// No node.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -40,6 +50,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 const MAX_CHAIN: usize = 48;
 /// Room is made at once for at most so many states.
 const MANY_STATES: usize = 4096;
+/// The most earlier states of a slot that a guess is made by.
+const MAX_EARLIER: usize = 32;
 /// The most sets of constant registers that are told apart at one slot.
 const MAX_MASKS: usize = 8;
 
@@ -51,6 +63,14 @@ pub(crate) enum Visit {
     Repeats,
     /// Nothing; the state is now remembered as this node.
     New(u32),
+    /// Nothing, but the state was made to know less, as a guess, and is remembered as this node.
+    Guessed {
+        node: u32,
+        /// What the state was.
+        exact: Box<State>,
+        /// The invocation that came on since the state that the guess was made by.
+        invocation: u32,
+    },
 }
 
 /// The remembered states.
@@ -65,6 +85,10 @@ pub(crate) struct Memory {
     ids: Ids,
     max_bytes: usize,
     remembered: u64,
+    /// The nodes since the first guess that is not confirmed yet.
+    watched: Option<Vec<u32>>,
+    /// Invocations in which a guess was wrong, ascending.
+    exact: Vec<u32>,
 }
 
 struct Node {
@@ -74,89 +98,22 @@ struct Node {
     /// The next under the same key.
     next: u32,
     slot: u32,
+    /// How many are above it.
+    depth: u32,
+    /// The one that was remembered before it in this slot, if that was not forgotten since.
+    before: u32,
+    /// The shallowest node that was open when a path from here stopped at it; `NONE` if there was none. All that
+    /// can happen from here was walked once that one is closed.
+    entry: u32,
     shot: Option<Snapshot>,
 }
 
 /// The sets of constant registers by which states of one slot are filed.
-#[derive(Default)]
 struct Point {
     masks: [u16; MAX_MASKS],
     count: usize,
-}
-
-/// What is kept of a state: where its parts lie in [`Shots`].
-#[derive(Clone, Copy)]
-struct Snapshot {
-    frames: Part,
-    constants: Part,
-    pointers: Part,
-    values: Part,
-    stacks: Part,
-    cells: Part,
-    /// What the path holds, most often nothing.
-    resources: Part,
-}
-
-/// A part of an arena.
-#[derive(Clone, Copy)]
-struct Part {
-    start: u32,
-    len: u32,
-}
-
-impl Part {
-    fn range(self) -> Range<usize> {
-        self.start as usize..self.start as usize + self.len as usize
-    }
-
-    /// What was added to an arena since it had `before` elements.
-    fn since<T>(before: usize, arena: &[T]) -> Self {
-        Self { start: before as u32, len: (arena.len() - before) as u32 }
-    }
-}
-
-/// The parts of all snapshots, each kind in one arena. They are given back all at once.
-#[derive(Default)]
-struct Shots {
-    frames: Vec<FrameShot>,
-    constants: Vec<u64>,
-    pointers: Vec<Fixed>,
-    values: Vec<Value>,
-    stacks: Vec<StackShot>,
-    cells: Vec<Cell>,
-    resources: Vec<Resources>,
-}
-
-/// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
-/// and in the order of registers.
-struct FrameShot {
-    call_slot: u32,
-    /// Numbers of which nothing matters.
-    numbers: u16,
-    /// Known numbers.
-    constants: u16,
-    /// Pointers without a variable part.
-    pointers: u16,
-    /// Everything else.
-    values: u16,
-    /// Whether some of its stack is live.
-    stack: bool,
-}
-
-/// A pointer without a variable part.
-struct Fixed {
-    kind: Kind,
-    id: u32,
-    offset: i32,
-    range: u32,
-    reference: u32,
-}
-
-struct StackShot {
-    cells: u32,
-    init: ByteSet,
-    zero: ByteSet,
-    pointers: ByteSet,
+    /// The node that was remembered last.
+    latest: u32,
 }
 
 impl Memory {
@@ -174,6 +131,8 @@ impl Memory {
             ids: Ids::default(),
             max_bytes,
             remembered: 0,
+            watched: None,
+            exact: Vec::new(),
         }
     }
 
@@ -202,27 +161,83 @@ impl Memory {
             if at.open > 0 {
                 return;
             }
-            let parent = at.parent;
-            if at.shot.is_none() {
+            let Node { parent, entry, .. } = *at;
+            if at.shot.is_none() && entry == NONE {
                 self.free.push(node);
+            }
+            if entry != NONE && entry != node && parent != NONE {
+                self.depend(parent, entry);
             }
             node = parent;
         }
+    }
+
+    /// What happens below `node` is known once `entry`, one of its ancestors, is closed.
+    fn depend(&mut self, node: u32, entry: u32) {
+        let depth = self.nodes[entry as usize].depth;
+        let before = self.nodes[node as usize].entry;
+        if before == NONE || depth < self.nodes[before as usize].depth {
+            self.nodes[node as usize].entry = entry;
+        }
+    }
+
+    /// The open node on which a closed one depends, or `NONE`.
+    fn open_entry(&mut self, node: u32) -> u32 {
+        let mut at = self.nodes[node as usize].entry;
+        let mut last = node;
+        while at != NONE && at != last && self.nodes[at as usize].open == 0 {
+            last = at;
+            at = self.nodes[at as usize].entry;
+            self.ids.work += 1;
+        }
+        let open = if at != NONE && self.nodes[at as usize].open > 0 { at } else { NONE };
+        // The next time it is one step.
+        if self.nodes[node as usize].entry != NONE {
+            self.nodes[node as usize].entry = if open == NONE { node } else { open };
+        }
+        open
     }
 
     /// Compares the state that a path below `parent` brings to `slot` with what is remembered there, and
     /// remembers it if that says nothing. The state forgets what nobody reads from here on.
     pub(crate) fn visit(&mut self, state: &mut State, slot: usize, parent: u32, flow: &Flow) -> Visit {
         self.ids.work += forget_dead(state, slot, flow);
-        let outline = Outline::of(state, slot);
         let point = match self.point_of[slot] {
             0 => {
-                self.points.push(Point::default());
+                self.points.push(Point { masks: [0; MAX_MASKS], count: 0, latest: NONE });
                 self.point_of[slot] = self.points.len() as u32;
                 self.points.len() - 1
             }
             at => at as usize - 1,
         };
+        let outline = Outline::of(state, slot);
+        if let Some(visit) = self.find(state, slot, parent, point, &outline) {
+            return visit;
+        }
+        if let Some((invocation, exact)) = self.widen(state, slot, point) {
+            // The guess may be an old one.
+            let outline = Outline::of(state, slot);
+            match self.find(state, slot, parent, point, &outline) {
+                Some(Visit::Repeats) => state.copy_from(&exact),
+                Some(visit) => return visit,
+                None => {
+                    let node = self.remember(state, slot, point, &outline, parent);
+                    return Visit::Guessed { node, exact, invocation };
+                }
+            }
+        }
+        Visit::New(self.remember(state, slot, point, &outline, parent))
+    }
+
+    /// What the remembered states say of this one.
+    fn find(
+        &mut self,
+        state: &State,
+        slot: usize,
+        parent: u32,
+        point: usize,
+        outline: &Outline,
+    ) -> Option<Visit> {
         for at in 0..self.points[point].count {
             let mask = self.points[point].masks[at];
             if mask & !outline.constants != 0 {
@@ -236,17 +251,102 @@ impl Memory {
                     && let Some(shot) = &candidate.shot
                     && let Some(equal) = self.shots.covers(shot, state, &mut self.ids)
                 {
-                    if candidate.open == 0 {
-                        return Visit::Covered;
+                    let (open, shot) = (candidate.open > 0, *shot);
+                    let entry = if open { node } else { self.open_entry(node) };
+                    if entry == NONE {
+                        return Some(Visit::Covered);
                     }
-                    if equal {
-                        return Visit::Repeats;
+                    let progress = self.shots.progress(&shot, state);
+                    if progress == Some(Ordering::Greater) || !open && progress.is_some() {
+                        self.depend(parent, entry);
+                        return Some(Visit::Covered);
+                    }
+                    if open && equal {
+                        return Some(Visit::Repeats);
                     }
                 }
                 node = next;
             }
         }
+        None
+    }
+
+    /// Guesses what holds in all rounds, if the path has come round: makes the state know less. Returns the
+    /// invocation that came on, and what the state was.
+    fn widen(&mut self, state: &mut State, slot: usize, point: usize) -> Option<(u32, Box<State>)> {
+        if state.rounds.as_slice().is_empty() {
+            return None;
+        }
+        let mut best: Option<(usize, Snapshot, u32)> = None;
+        let mut at = self.points[point].latest;
+        for _ in 0..MAX_EARLIER {
+            let Some(node) = self.nodes.get(at as usize) else { break };
+            self.ids.work += 1;
+            if node.slot == slot as u32
+                && node.open > 0
+                && let Some(shot) = node.shot
+                && self.shots.progress(&shot, state) == Some(Ordering::Greater)
+                && let Some(invocation) = self.shots.differs_in(&shot, state)
+                && self.exact.binary_search(&invocation).is_err()
+            {
+                let distance = self.shots.distance(&shot, state);
+                if best.as_ref().is_none_or(|(least, ..)| distance < *least) {
+                    best = Some((distance, shot, invocation));
+                }
+            }
+            at = node.before;
+        }
+        let (_, shot, invocation) = best?;
+        let mut exact = Box::new(State::default());
+        exact.copy_from(state);
+        self.ids.work += (exact.bytes() / size_of::<Value>()) as u64;
+        self.shots.widen(&shot, state).then_some((invocation, exact))
+    }
+
+    /// Guesses nothing about that invocation any more.
+    pub(crate) fn no_guesses(&mut self, invocation: u32) {
+        if let Err(at) = self.exact.binary_search(&invocation) {
+            self.exact.insert(at, invocation);
+        }
+    }
+
+    /// Remembers which nodes are made, the last one being `node`; returns how many there were before it.
+    pub(crate) fn watch(&mut self, node: u32) -> usize {
+        let watched = self.watched.get_or_insert_default();
+        match watched.last() {
+            Some(last) if *last == node => watched.len() - 1,
+            _ => {
+                watched.push(node);
+                watched.len() - 1
+            }
+        }
+    }
+
+    pub(crate) fn stop_watching(&mut self) {
+        self.watched = None;
+    }
+
+    /// Forgets all nodes that were made since.
+    pub(crate) fn undo(&mut self, mark: usize) {
+        let Some(watched) = &mut self.watched else { return };
+        for at in watched.drain(mark..) {
+            let node = &mut self.nodes[at as usize];
+            node.open = 0;
+            if node.shot.take().is_some() {
+                self.remembered -= 1;
+            }
+            self.ids.work += 1;
+        }
+    }
+
+    /// Whether all paths from a node have ended.
+    pub(crate) fn is_closed(&self, node: u32) -> bool {
+        self.nodes[node as usize].open == 0
+    }
+
+    fn remember(&mut self, state: &State, slot: usize, point: usize, outline: &Outline, parent: u32) -> u32 {
         let mut mask = outline.constants;
+        let at = point;
         let point = &mut self.points[point];
         if !point.masks[..point.count].contains(&mask) {
             if point.count == MAX_MASKS {
@@ -257,18 +357,19 @@ impl Memory {
                 point.count += 1;
             }
         }
-        Visit::New(self.remember(state, slot, outline.key(mask), parent))
-    }
-
-    fn remember(&mut self, state: &State, slot: usize, key: u64, parent: u32) -> u32 {
+        let key = outline.key(mask);
+        let before = std::mem::replace(&mut point.latest, NONE);
+        let point = at;
         if self.shots.bytes() > self.max_bytes {
             self.forget_all();
         }
         let shot = self.shots.take(state);
-        self.ids.work += u64::from(shot.values.len) + u64::from(shot.cells.len) + u64::from(shot.frames.len);
+        self.ids.work += shot.work();
         self.remembered += 1;
         let head = self.filed.get(&key).copied().unwrap_or(NONE);
-        let node = Node { parent, open: 1, next: head, slot: slot as u32, shot: Some(shot) };
+        let depth = if parent == NONE { 0 } else { self.nodes[parent as usize].depth + 1 };
+        let slot = slot as u32;
+        let node = Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, shot: Some(shot) };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -280,6 +381,10 @@ impl Memory {
             }
         };
         self.filed.insert(key, at);
+        self.points[point].latest = at;
+        if let Some(watched) = &mut self.watched {
+            watched.push(at);
+        }
         self.shorten(at);
         at
     }
@@ -305,7 +410,7 @@ impl Memory {
         let node = &mut self.nodes[at as usize];
         if node.shot.take().is_some() {
             self.remembered -= 1;
-            if node.open == 0 {
+            if node.open == 0 && node.entry == NONE {
                 self.free.push(at);
             }
         }
@@ -333,97 +438,6 @@ impl Memory {
     /// About how many bytes the tree of open states takes, which cannot be forgotten.
     pub(crate) fn tree_bytes(&self) -> usize {
         self.nodes.len() * size_of::<Node>()
-    }
-}
-
-const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn mix(key: u64, part: u64) -> u64 {
-    (key.rotate_left(23) ^ part).wrapping_mul(MIX)
-}
-
-/// What states are filed by.
-struct Outline {
-    /// What must be the same in a state and one that covers it: the calls, and the pointers but for their
-    /// variable parts.
-    hash: u64,
-    /// The registers of the innermost frame that hold constants.
-    constants: u16,
-    /// By register: a hash of its constant.
-    hashes: [u64; 10],
-}
-
-impl Outline {
-    fn of(state: &State, slot: usize) -> Self {
-        let mut hash = mix(slot as u64, 0);
-        for frame in &state.frames()[1..] {
-            hash = mix(hash, frame.call_slot.into());
-        }
-        let (mut constants, mut hashes) = (0, [0; 10]);
-        // Four bits for each register, so that numbers and what cannot be read cost no hashing of their own.
-        let mut tags = 0;
-        for (at, value) in state.top().regs.0[..10].iter().enumerate() {
-            // A pointer that may be null covers one that is not.
-            let (tag, object) = match value.kind {
-                Kind::Uninit | Kind::Lost { .. } => continue,
-                Kind::Scalar => {
-                    tags |= 1 << (4 * at);
-                    if let Some(constant) = value.num.as_constant() {
-                        constants |= 1 << at;
-                        // Rotated, so that numbers that change places make another sum.
-                        hashes[at] = mix(0, constant).rotate_left(6 * at as u32);
-                    }
-                    continue;
-                }
-                Kind::Context => (2, 0),
-                Kind::Stack { frame } => (3, frame.into()),
-                Kind::Packet => (4, 0),
-                Kind::PacketMeta => (5, 0),
-                Kind::PacketEnd => (6, 0),
-                Kind::Map { map } => (7, map),
-                Kind::MapValue { map, .. } => (8, map),
-                Kind::Buffer { bytes } => (9, bytes),
-                Kind::PacketHalf => (10, 0),
-                Kind::MapKey { map } => (11, map),
-                Kind::Memory { bytes, .. } => (12, bytes),
-                Kind::InnerMap { map, .. } => (13, map),
-                Kind::Function { function } => (14, function),
-                Kind::Struct { of, .. } => (15, of as u32),
-                Kind::Object { ty, .. } => (15, ty + 16),
-                Kind::Opaque { .. } => (15, u32::MAX),
-            };
-            tags |= tag << (4 * at);
-            hash = mix(hash, u64::from(object) << 32 | u64::from(value.offset as u32));
-        }
-        Self { hash: mix(hash, tags), constants, hashes }
-    }
-
-    /// What a state is filed under by those of its constants.
-    fn key(&self, mask: u16) -> u64 {
-        // The hashes are summed up, so that none waits for another.
-        let sum = bits(mask).fold(0, |sum: u64, reg| sum.wrapping_add(self.hashes[reg]));
-        let key = mix(mix(self.hash, mask.into()), sum);
-        key ^ key >> 32
-    }
-}
-
-/// A hasher for keys that are hashes already.
-#[derive(Default)]
-struct AsIs(u64);
-
-impl Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
     }
 }
 
@@ -462,287 +476,4 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
         }
     }
     work
-}
-
-impl Shots {
-    /// Room for so many states of the usual kind.
-    fn with_capacity(states: usize) -> Self {
-        Self {
-            frames: Vec::with_capacity(states),
-            constants: Vec::with_capacity(2 * states),
-            pointers: Vec::with_capacity(2 * states),
-            values: Vec::with_capacity(2 * states),
-            stacks: Vec::with_capacity(states),
-            cells: Vec::with_capacity(2 * states),
-            resources: Vec::new(),
-        }
-    }
-
-    /// Keeps all of a state.
-    fn take(&mut self, state: &State) -> Snapshot {
-        let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
-        let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
-        let resources = self.resources.len();
-        if !state.resources.is_empty() {
-            self.resources.push(state.resources.clone());
-        }
-        for frame in state.frames() {
-            let mut shot = FrameShot {
-                call_slot: frame.call_slot,
-                numbers: 0,
-                constants: 0,
-                pointers: 0,
-                values: 0,
-                stack: !frame.stack.init.is_empty(),
-            };
-            for (reg, value) in frame.regs.0[..10].iter().enumerate() {
-                let bit = 1 << reg;
-                match value.kind {
-                    Kind::Uninit | Kind::Lost { .. } => {} // covers anything: no path from here reads it
-                    Kind::Scalar if value.num.is_constant() => {
-                        shot.constants |= bit;
-                        self.constants.push(value.num.umin);
-                    }
-                    Kind::Scalar if value.id == 0 && value.num.is_unknown() => shot.numbers |= bit,
-                    kind if kind != Kind::Scalar && value.is_fixed() => {
-                        shot.pointers |= bit;
-                        let Value { id, offset, range, reference, .. } = *value;
-                        self.pointers.push(Fixed { kind, id, offset, range, reference });
-                    }
-                    _ => {
-                        shot.values |= bit;
-                        self.values.push(*value);
-                    }
-                }
-            }
-            if shot.stack {
-                let Stack { init, zero, pointers, ref cells } = frame.stack;
-                self.stacks.push(StackShot { cells: cells.len() as u32, init, zero, pointers });
-                self.cells.extend_from_slice(cells);
-            }
-            self.frames.push(shot);
-        }
-        Snapshot {
-            frames: Part::since(frames, &self.frames),
-            constants: Part::since(constants, &self.constants),
-            pointers: Part::since(pointers, &self.pointers),
-            values: Part::since(values, &self.values),
-            stacks: Part::since(stacks, &self.stacks),
-            cells: Part::since(cells, &self.cells),
-            resources: Part::since(resources, &self.resources),
-        }
-    }
-
-    fn clear(&mut self) {
-        self.frames.clear();
-        self.constants.clear();
-        self.pointers.clear();
-        self.values.clear();
-        self.stacks.clear();
-        self.cells.clear();
-        self.resources.clear();
-    }
-
-    fn bytes(&self) -> usize {
-        size_of_val(&*self.frames)
-            + size_of_val(&*self.constants)
-            + size_of_val(&*self.pointers)
-            + size_of_val(&*self.values)
-            + size_of_val(&*self.stacks)
-            + size_of_val(&*self.cells)
-            + self.resources.iter().map(|held| size_of::<Resources>() + held.bytes()).sum::<usize>()
-    }
-
-    /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot and
-    /// know nothing that is dead there.
-    fn covers(&self, shot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
-        if shot.frames.len as usize != state.frames().len() {
-            return None;
-        }
-        ids.clear();
-        let mut constants = self.constants[shot.constants.range()].iter();
-        let mut pointers = self.pointers[shot.pointers.range()].iter();
-        let mut values = self.values[shot.values.range()].iter();
-        let mut stacks = self.stacks[shot.stacks.range()].iter();
-        let mut cells = self.cells[shot.cells.range()].iter();
-        for (at, (shot, frame)) in self.frames[shot.frames.range()].iter().zip(state.frames()).enumerate() {
-            if at > 0 && shot.call_slot != frame.call_slot {
-                return None;
-            }
-            let regs = &frame.regs.0;
-            for reg in bits(shot.constants) {
-                if regs[reg].as_constant() != Some(*constants.next()?) {
-                    return None;
-                }
-            }
-            for reg in bits(shot.numbers) {
-                if !regs[reg].is_scalar() {
-                    return None;
-                }
-                ids.equal = ids.equal && regs[reg].id == 0 && regs[reg].num.is_unknown();
-            }
-            let kept = shot.numbers | shot.constants | shot.values | shot.pointers;
-            ids.equal = ids.equal && frame.regs.readable() & !kept == 0;
-            for reg in bits(shot.values) {
-                if !ids.cover(values.next()?, &regs[reg]) {
-                    return None;
-                }
-            }
-            for reg in bits(shot.pointers) {
-                let Fixed { kind, id, offset, range, reference } = *pointers.next()?;
-                let new = &regs[reg];
-                // Most pointers are tied to nothing and just as they were.
-                if id == 0
-                    && (reference, new.reference) == (0, 0)
-                    && (kind, offset, range) == (new.kind, new.offset, new.range)
-                    && new.num == Scalar::constant(0)
-                {
-                    ids.work += 1;
-                    continue;
-                }
-                let old = Value { id, range, reference, ..Value::pointer(kind, offset) };
-                if !ids.cover(&old, new) {
-                    return None;
-                }
-            }
-            if shot.stack {
-                if !stacks.next()?.covers(&frame.stack, &mut cells, ids) {
-                    return None;
-                }
-            } else {
-                ids.equal &= frame.stack.init.is_empty();
-            }
-        }
-        match self.resources[shot.resources.range()].first() {
-            None if state.resources.is_empty() => {}
-            Some(held) if held.covers(&state.resources, |old, new| ids.pair(old, new, 0)) => {}
-            _ => return None,
-        }
-        Some(ids.equal)
-    }
-}
-
-/// The numbers of the bits that are set.
-fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let at = mask.trailing_zeros() as usize;
-        mask &= mask.wrapping_sub(1);
-        (at < 16).then_some(at)
-    })
-}
-
-impl StackShot {
-    fn covers<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
-        if !self.init.and_not(&stack.init).is_empty()
-            || !self.zero.and_not(&stack.zero).is_empty()
-            || !self.init.and_not(&self.pointers).and(&stack.pointers).is_empty()
-        {
-            return false;
-        }
-        ids.equal &=
-            self.cells as usize == stack.cells.len() && self.init == stack.init && self.zero == stack.zero;
-        for at in 0..self.cells as usize {
-            let Some(cell) = cells.next() else { return false };
-            // Most often the cells are still in the order they had.
-            let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
-            let value = match stack.cells.get(at).filter(same) {
-                Some(other) => other.value,
-                None => {
-                    ids.work += stack.cells.len() as u64 / 8; // it is looked for among all
-                    let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
-                    let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
-                    value
-                }
-            };
-            if !ids.cover(&cell.value, &value) {
-                return false;
-            }
-        }
-        true
-    }
-}
-
-/// Which ids of the remembered state stand for which of the new one, while two states are compared.
-#[derive(Default)]
-struct Ids {
-    pairs: Vec<Pair>,
-    equal: bool,
-    /// How many values were compared so far, in all comparisons.
-    work: u64,
-    /// Names for values that are tied to nothing, from the top down.
-    unique: u32,
-}
-
-struct Pair {
-    old: u32,
-    new: u32,
-    /// How much more was added to the new value than to the old one; 32 bits would wrap.
-    shift: i64,
-}
-
-impl Ids {
-    fn clear(&mut self) {
-        self.pairs.clear();
-        self.equal = true;
-        self.unique = u32::MAX;
-    }
-
-    /// Whether `old` covers `new`, given the values compared before.
-    fn cover(&mut self, old: &Value, new: &Value) -> bool {
-        self.work += 1;
-        match (old.kind, new.kind) {
-            (Kind::Scalar, Kind::Scalar) => {
-                self.equal &= old.num == new.num;
-                old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.tied(old, new))
-            }
-            (kind, other) if kind == other => {
-                self.equal &= old.range == new.range && old.num == new.num;
-                (old.range == new.range || (old.is_packet() && old.range < new.range))
-                    && self.offsets(old, new)
-                    && self.references(old, new)
-                    && (old.id == 0 || self.pair(old.id, new.id, 0))
-            }
-            (kind, other) if kind.is_maybe_null() && kind.not_null() == other => {
-                self.equal = false;
-                self.offsets(old, new) && self.references(old, new) && self.pair(old.id, new.id, 0)
-            }
-            _ => false,
-        }
-    }
-
-    fn offsets(&self, old: &Value, new: &Value) -> bool {
-        old.offset == new.offset && old.num.includes(&new.num)
-    }
-
-    /// Whether both hold references, the same one or corresponding ones.
-    fn references(&mut self, old: &Value, new: &Value) -> bool {
-        match (old.reference, new.reference) {
-            (0, 0) => true,
-            (0, _) | (_, 0) => false,
-            (old, new) => self.pair(old, new, 0),
-        }
-    }
-
-    fn tied(&mut self, old: &Value, new: &Value) -> bool {
-        let id = if new.id == 0 {
-            self.unique -= 1;
-            self.unique
-        } else {
-            new.id
-        };
-        self.pair(old.id, id, i64::from(new.offset) - i64::from(old.offset))
-    }
-
-    fn pair(&mut self, old: u32, new: u32, shift: i64) -> bool {
-        for pair in &self.pairs {
-            if pair.old == old {
-                return pair.new == new && pair.shift == shift;
-            }
-            if pair.new == new {
-                self.equal = false;
-            }
-        }
-        self.pairs.push(Pair { old, new, shift });
-        true
-    }
 }

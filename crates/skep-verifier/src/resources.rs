@@ -30,6 +30,8 @@ pub(crate) enum Held {
     Dynptr,
     /// An object of the host.
     Object,
+    /// An open-coded iterator.
+    Iterator,
 }
 
 impl Held {
@@ -38,6 +40,7 @@ impl Held {
             Self::Record => "the ring buffer's record",
             Self::Dynptr => "the dynptr",
             Self::Object => "the object",
+            Self::Iterator => "the iterator",
         }
     }
 
@@ -47,6 +50,7 @@ impl Held {
             Self::Dynptr => {
                 "submit or discard the dynptr on every path, also where the reservation of its record failed"
             }
+            Self::Iterator => "destroy the iterator on every path",
             Self::Object => "release the object on every path where it is not null",
         }
     }
@@ -326,7 +330,7 @@ impl Walker<'_> {
                 |value| matches!(value.kind, Kind::Object { trust: Trust::ReadSection, .. }),
                 |value| {
                     if let Kind::Object { trust, .. } = &mut value.kind {
-                        *trust = Trust::Walked;
+                        *trust = Trust::Untrusted;
                     }
                 },
             );

@@ -336,8 +336,8 @@ fn every_step_of_every_run_is_in_a_walked_state() {
         let helpers = |_| None;
         let config = Config { helpers: &helpers, max_walked: 3_000, ..Config::default() };
         let insns = &program.source.insns;
-        let shape = Shape::of(&program).expect("generated programs are whole");
-        let flow = Flow::of(insns, &shape, &program.maps, &config);
+        let shape = Shape::of(&program, &config).expect("generated programs are whole");
+        let flow = Flow::of(&program, &shape, &config);
         let mut walker = Walker::new(&program, &config, &shape, &flow);
         if walker.walk().is_err() {
             continue; // too many paths

@@ -1,9 +1,11 @@
 //! The machine as one path has left it: the frames, with their registers and stacks.
 
 use crate::resources::Resources;
+use crate::rounds::Rounds;
 use crate::scalar::Scalar;
 use crate::stack::Stack;
 use crate::value::{Kind, Value};
+use skep_abi::Callback;
 use skep_isa::Reg;
 
 /// The most frames that calls may nest, the program's own included.
@@ -16,8 +18,10 @@ pub(crate) struct Frame {
     pub(crate) stack: Stack,
     /// Index of the function.
     pub(crate) function: u32,
-    /// Slot of the call that made this frame; unused in the first.
+    /// Slot of the call that made this frame; in the first one, which of the walk's roots it is of.
     pub(crate) call_slot: u32,
+    /// What it returns to, if a helper called it.
+    pub(crate) callback: Option<Callback>,
 }
 
 /// The registers of a frame.
@@ -58,6 +62,7 @@ impl Frame {
         self.stack.clone_from(&source.stack);
         self.function = source.function;
         self.call_slot = source.call_slot;
+        self.callback = source.callback;
     }
 }
 
@@ -68,20 +73,24 @@ pub(crate) struct State {
     depth: usize,
     /// What must be given back.
     pub(crate) resources: Resources,
+    /// What goes round by itself, and how often it did.
+    pub(crate) rounds: Rounds,
 }
 
 impl State {
-    /// Forgets everything and enters the first function.
-    pub(crate) fn start(&mut self) {
+    /// Forgets everything and enters a function for that root of the walk.
+    pub(crate) fn start(&mut self, function: u32, root: u32) {
         self.depth = 0;
         self.resources.clear();
-        self.push(0, 0);
+        self.rounds.clear();
+        self.push(function, root);
     }
 
     /// Becomes a copy of `source`, reusing its own allocations.
     pub(crate) fn copy_from(&mut self, source: &Self) {
         self.depth = source.depth;
         self.resources.copy_from(&source.resources);
+        self.rounds.copy_from(&source.rounds);
         for (at, frame) in source.frames().iter().enumerate() {
             match self.frames.get_mut(at) {
                 Some(mine) => mine.copy_from(frame),
@@ -131,18 +140,22 @@ impl State {
         frame.stack.clear();
         frame.function = function;
         frame.call_slot = call_slot;
+        frame.callback = None;
         self.depth += 1;
     }
 
     /// Leaves the innermost function.
     pub(crate) fn pop(&mut self) {
         self.depth -= 1;
+        self.rounds.leave_frame(self.depth as u8);
     }
 
     /// About how many bytes of memory it holds.
     pub(crate) fn bytes(&self) -> usize {
         let frame = |frame: &Frame| size_of::<Frame>() + size_of_val(&*frame.stack.cells);
-        self.frames().iter().map(frame).sum::<usize>() + self.resources.bytes()
+        self.frames().iter().map(frame).sum::<usize>()
+            + size_of_val(self.rounds.as_slice())
+            + self.resources.bytes()
     }
 
     /// Calls `change` for every value in registers and stacks that `wanted` names.

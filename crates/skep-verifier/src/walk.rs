@@ -12,11 +12,15 @@
 //! round for ever, and one that never does is stopped by the limit.
 
 use crate::branch::{assume, assume_not, holds};
+use crate::callback::{Root, RootKind, enter_timer};
 use crate::cfg::{Shape, next_slot, target};
 use crate::facts::Record;
 use crate::fault::{Fault, Step};
 use crate::flow::Flow;
+use crate::guess::{Doubt, Guess};
+use crate::object::Types;
 use crate::prune::{Memory, NONE, Visit};
+use crate::rounds::Construct;
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::value::{Kind, Value};
@@ -26,16 +30,22 @@ use skep_isa::{CallTarget, Cond, Imm64, Insn, Operand, Reg, Width};
 
 /// A walk over one program.
 pub(crate) struct Walker<'a> {
-    program: &'a Unverified,
+    pub(crate) program: &'a Unverified,
     pub(crate) config: &'a Config<'a>,
     pub(crate) shape: &'a Shape,
     flow: &'a Flow,
     pub(crate) record: Record,
-    memory: Memory,
-    pending: Vec<Path>,
-    pending_bytes: usize,
+    /// The host's types.
+    pub(crate) types: Types<'a>,
+    pub(crate) memory: Memory,
+    pub(crate) pending: Vec<Path>,
+    pub(crate) pending_bytes: usize,
+    /// Guesses that are not confirmed yet.
+    pub(crate) guesses: Vec<Guess>,
+    /// Why the last one was wrong.
+    pub(crate) doubt: Option<Doubt>,
     /// How many values were copied for paths put aside.
-    copied: u64,
+    pub(crate) copied: u64,
     /// How many values may be compared and copied in all.
     max_work: u64,
     /// States for reuse.
@@ -49,7 +59,11 @@ pub(crate) struct Walker<'a> {
     /// The instruction that is being walked.
     pub(crate) slot: usize,
     /// The node of the remembered states that the current path is below.
-    node: u32,
+    pub(crate) node: u32,
+    /// Where walks begin: the program itself, and what the host calls by itself.
+    pub(crate) roots: Vec<Root>,
+    /// The root that is being walked.
+    pub(crate) root: usize,
     /// Every state that was walked, with its slot: for tests that compare them with what really happens.
     #[cfg(test)]
     pub(crate) trace: Vec<(usize, State)>,
@@ -63,14 +77,14 @@ pub(crate) struct Turn {
 }
 
 /// The other way of a branch, to be walked later.
-struct Path {
+pub(crate) struct Path {
     state: State,
     slot: usize,
     node: u32,
     /// How much of the history it shares with the path that left it.
     history: usize,
     turn: Turn,
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// Where a path goes after a step.
@@ -92,10 +106,13 @@ impl<'a> Walker<'a> {
             config,
             shape,
             flow,
+            types: Types::new(config.btf),
             record: Record::new(slots, shape.functions.len()),
             memory: Memory::new(slots, shape.joins(), config.max_state_bytes),
             pending: Vec::new(),
             pending_bytes: 0,
+            guesses: Vec::new(),
+            doubt: None,
             copied: 0,
             max_work: config.max_walked.saturating_mul(MAX_WORK),
             spare: Vec::new(),
@@ -106,6 +123,8 @@ impl<'a> Walker<'a> {
             peak_bytes: 0,
             slot: 0,
             node: NONE,
+            roots: vec![Root::PROGRAM],
+            root: 0,
             #[cfg(test)]
             trace: Vec::new(),
         }
@@ -114,14 +133,44 @@ impl<'a> Walker<'a> {
     /// Walks everything.
     pub(crate) fn walk(&mut self) -> Step<()> {
         let mut state = State::default();
-        state.start();
-        self.enter(&mut state)?;
+        while let Some(root) = self.roots.get(self.root).copied() {
+            self.slot = self.shape.functions[root.function as usize].start;
+            self.node = NONE;
+            self.history.clear();
+            state.start(root.function, self.root as u32);
+            self.enter_function(&mut state);
+            match root.of {
+                RootKind::Program => self.enter(&mut state)?,
+                RootKind::Timer { map } => enter_timer(&mut state, map),
+            }
+            self.walk_root(&mut state)?;
+            self.root += 1;
+        }
+        Ok(())
+    }
+
+    /// What the host calls later, to be walked by itself.
+    pub(crate) fn add_root(&mut self, root: Root) {
+        if !self.roots.contains(&root) {
+            self.roots.push(root);
+        }
+    }
+
+    pub(crate) fn root_kind(&self) -> RootKind {
+        self.roots[self.root].of
+    }
+
+    fn walk_root(&mut self, state: &mut State) -> Step<()> {
         loop {
-            self.walk_path(&mut state)?;
+            if let Err(fault) = self.walk_path(state) {
+                self.retreat(state, fault)?;
+                continue;
+            }
             self.memory.close(self.node);
+            self.confirm_guesses();
             let Some(path) = self.pending.pop() else { return Ok(()) };
             self.pending_bytes -= path.bytes;
-            let done = std::mem::replace(&mut state, path.state);
+            let done = std::mem::replace(state, path.state);
             if self.spare.len() < MAX_SPARE {
                 self.spare.push(done);
             }
@@ -161,6 +210,9 @@ impl<'a> Walker<'a> {
     fn enter(&mut self, state: &mut State) -> Step<()> {
         match (self.program.entry, self.program_type().context) {
             (Entry::Context, Context::Struct(_) | Context::Bytes { .. } | Context::Arguments { .. }) => {
+                if let Context::Arguments { of } = self.program_type().context {
+                    self.attach(of)?;
+                }
                 *state.reg_mut(Reg::R1) = Value::pointer(Kind::Context, 0)
             }
             (Entry::Buffer { len }, Context::Buffer) => {
@@ -182,7 +234,11 @@ impl<'a> Walker<'a> {
     /// Follows one path to its end.
     fn walk_path(&mut self, state: &mut State) -> Step<()> {
         loop {
-            if self.shape.arrivals[self.slot].is_join() {
+            let arrival = self.shape.arrivals[self.slot];
+            if arrival.is_join() {
+                if arrival.calls_back {
+                    self.enter_call(state);
+                }
                 match self.memory.visit(state, self.slot, self.node, self.flow) {
                     Visit::Covered => return Ok(()),
                     Visit::Repeats => {
@@ -190,6 +246,10 @@ impl<'a> Walker<'a> {
                         return Err(Fault::new(Code::Loop, text).suggest(BOUND_LOOP));
                     }
                     Visit::New(node) => self.node = node,
+                    Visit::Guessed { node, exact, invocation } => {
+                        let before = std::mem::replace(&mut self.node, node);
+                        self.guess(*exact, before, invocation);
+                    }
                 }
                 self.note_peak();
             }
@@ -267,7 +327,10 @@ impl<'a> Walker<'a> {
             Insn::JumpIf { width, cond, dst, src, offset } => {
                 return self.branch(state, width, cond, dst, src, offset);
             }
-            Insn::Call { target: CallTarget::Helper(id) } => self.call_helper(state, id)?,
+            Insn::Call { target: CallTarget::Helper(id) } => {
+                let next = self.call_helper(state, id)?;
+                return Ok(Next::To(next.unwrap_or(self.slot + 1)));
+            }
             Insn::Call { target: CallTarget::Local(offset) } => {
                 return Ok(Next::To(self.call_local(state, offset)?));
             }
@@ -278,11 +341,13 @@ impl<'a> Walker<'a> {
                 });
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
-                return Err(unsupported(format!("calls of kernel functions (BTF id {id})")));
+                if self.call_kfunc(state, id as u32)? {
+                    return Ok(Next::End);
+                }
             }
             Insn::CallReg { reg } => return Err(unsupported(format!("calls through registers ({reg})"))),
-            Insn::MayGoto { .. } => return Err(unsupported("may_goto")),
-            Insn::LoadPacket { .. } => return Err(unsupported("legacy packet loads")),
+            Insn::MayGoto { offset } => return self.may_goto(state, offset),
+            Insn::LoadPacket { size, base, .. } => self.load_packet(state, size, base)?,
             Insn::LoadImm64Tail => {
                 let text = "control reaches the second slot of a 64-bit immediate load";
                 return Err(Fault::new(Code::Structure, text));
@@ -291,7 +356,7 @@ impl<'a> Walker<'a> {
         Ok(Next::To(next_slot(insns, self.slot)))
     }
 
-    fn immediate(&self, value: Imm64) -> Step<Value> {
+    fn immediate(&mut self, value: Imm64) -> Step<Value> {
         match value {
             Imm64::Value(number) => Ok(Value::constant(number)),
             Imm64::Map(map) => {
@@ -325,8 +390,8 @@ impl<'a> Walker<'a> {
                 Code::Unsupported,
                 format!("the map of file descriptor {fd} was not linked: maps are named by their index here"),
             )),
-            Imm64::Variable { id, .. } => Err(unsupported(format!("host variables (BTF id {id})"))),
-            Imm64::Function(_) => Err(unsupported("addresses of functions (callbacks)")),
+            Imm64::Variable { id, .. } => self.variable(id as u32),
+            Imm64::Function(offset) => self.function_address(offset),
         }
     }
 
@@ -411,10 +476,7 @@ impl<'a> Walker<'a> {
     /// Puts the taken way of a branch aside, after `prepare` has told its state what that means; not if that
     /// turns out to be impossible.
     fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
-        let mut other = self.spare.pop().unwrap_or_default();
-        other.copy_from(state);
-        // Copies count whether or not they are kept: they take the time all the same.
-        let bytes = self.charge(&other) + size_of::<Path>();
+        let mut other = self.copy(state);
         if !prepare(&mut other) {
             self.spare.push(other);
             return Ok(());
@@ -422,8 +484,24 @@ impl<'a> Walker<'a> {
         let Some(slot) = target(self.slot, offset.into()) else {
             return Err(Fault::new(Code::Structure, "the jump leads out of the program"));
         };
-        self.pending_bytes += bytes;
         self.record.branch(self.slot, true);
+        self.put_aside(other, slot);
+        Ok(())
+    }
+
+    /// A copy of a state, for another path.
+    pub(crate) fn copy(&mut self, state: &State) -> State {
+        let mut other = self.spare.pop().unwrap_or_default();
+        other.copy_from(state);
+        // Copies count whether or not they are kept: they take the time all the same.
+        self.charge(&other);
+        other
+    }
+
+    /// Puts a path aside that goes on at `slot`: the other way of the instruction that is being walked.
+    pub(crate) fn put_aside(&mut self, other: State, slot: usize) {
+        let bytes = other.bytes() + size_of::<Path>();
+        self.pending_bytes += bytes;
         self.memory.open(self.node);
         self.pending.push(Path {
             state: other,
@@ -434,7 +512,20 @@ impl<'a> Walker<'a> {
             bytes,
         });
         self.note_peak();
-        Ok(())
+    }
+
+    /// The path goes on in the way of the instruction that was not put aside.
+    pub(crate) fn stay(&mut self) {
+        self.history.push(Turn { slot: self.slot as u32, taken: false });
+    }
+
+    /// The program may go on, as often as the host lets it, or jump.
+    fn may_goto(&mut self, state: &mut State, offset: i16) -> Step<Next> {
+        self.fork(state, offset, |_| true)?;
+        let of = Construct::MayGoto { frame: state.top_index() };
+        let id = self.new_id();
+        state.rounds.advance(of, id);
+        self.turn((true, true), offset)
     }
 
     /// Another state came into being.

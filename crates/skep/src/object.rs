@@ -98,16 +98,7 @@ impl Object {
         started: Instant,
     ) -> Self {
         let functions = functions(name, &insns);
-        let source = ProgramSource {
-            name: name.to_owned(),
-            program_type,
-            insns,
-            functions,
-            lines: Vec::new(),
-            gpl_compatible: true,
-            sleepable: false,
-            target: None,
-        };
+        let source = ProgramSource { functions, ..ProgramSource::new(name, program_type, insns) };
         Self { content: Content::Bytecode(Box::new(source)), maps, parse: started.elapsed() }
     }
 
@@ -124,6 +115,11 @@ impl Object {
         &self.maps
     }
 
+    /// The same, shared.
+    pub(crate) fn shared_maps(&self) -> Arc<[MapDef]> {
+        Arc::clone(&self.maps)
+    }
+
     /// What parsing cost.
     pub fn parse_time(&self) -> Duration {
         self.parse
@@ -137,20 +133,26 @@ impl Object {
     /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::ForeignType`],
     /// [`Error::Refused`].
     pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
-        Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::default())?)
+        Ok(skep_verifier::verify(self.unverified(program, options, &self.maps)?, &Config::default())?)
     }
 
-    /// Verifies a program against what a runtime provides.
+    /// Verifies a program against what a runtime provides, and the maps as this load makes them.
     pub(crate) fn verify_for(
         &self,
         runtime: &Runtime,
         program: &str,
         options: ProgramOptions,
+        maps: &Arc<[MapDef]>,
     ) -> Result<Verified, Error> {
         let shared = runtime.shared();
         let helpers = |id| shared.proto(id);
         let config = Config { helpers: &helpers, ..Config::default() };
-        Ok(skep_verifier::verify(self.unverified(program, options)?, &config)?)
+        let unverified = self.unverified(program, options, maps)?;
+        if let Some(symbol) = unverified.source.externs.first() {
+            let (program, symbol) = (program.to_owned(), symbol.name.to_string());
+            return Err(Error::KernelSymbol { program, symbol });
+        }
+        Ok(skep_verifier::verify(unverified, &config)?)
     }
 
     pub(crate) fn elf(&self) -> Option<&skep_elf::Object> {
@@ -179,7 +181,12 @@ impl Object {
         })
     }
 
-    fn unverified(&self, program: &str, options: ProgramOptions) -> Result<Unverified, Error> {
+    fn unverified(
+        &self,
+        program: &str,
+        options: ProgramOptions,
+        maps: &Arc<[MapDef]>,
+    ) -> Result<Unverified, Error> {
         let source = self.linked(program, options)?;
         let program_type = source.program_type;
         // A type says where the fields of a native structure lie: one of the caller's own making could send a
@@ -191,7 +198,7 @@ impl Object {
             skep_abi::Context::Buffer => Entry::Buffer { len: options.buffer_len },
             _ => Entry::Context,
         };
-        Ok(Unverified { source, maps: Arc::clone(&self.maps), entry })
+        Ok(Unverified { source, maps: Arc::clone(maps), entry })
     }
 
     fn no_program(&self, name: &str) -> Error {
@@ -213,7 +220,7 @@ fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
     starts.sort_unstable();
     starts.dedup();
     let named = |start| if start == 0 { name.to_owned() } else { format!("function_{start}") };
-    starts.into_iter().map(|start| Function { name: named(start), start, global: false }).collect()
+    starts.into_iter().map(|start| Function::new(named(start), start, false)).collect()
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! Programs in the assembler's syntax, and what the verifier says of them.
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod host;
 pub(crate) mod world;
 
 use skep_abi::{
     Context, Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, ProgramType, RAW, SCHED_CLS,
     SOCKET_FILTER, XDP,
 };
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::{Code, Config, Refusal, Unverified, Verified, verify};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,17 +20,8 @@ use std::sync::Arc;
 /// 8-byte keys and 4-byte values. More in [`world::maps`].
 pub(crate) fn maps() -> Arc<[MapDef]> {
     let map = |name: &str, kind, key_size, value_size, max_entries, flags| MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
         flags,
-        inner: None,
-        key_btf: None,
-        value_btf: None,
-        fields: Vec::new(),
-        frozen: None,
+        ..MapDef::new(name, kind, key_size, value_size, max_entries)
     };
     let mut maps = vec![
         map("hash", MapKind::Hash, 4, 16, 128, MapFlags(0)),
@@ -67,7 +59,9 @@ pub(crate) fn program(kind: &'static ProgramType, text: &str) -> Unverified {
 pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unverified {
     let mut starts = BTreeSet::from([0]);
     for (slot, insn) in insns.iter().enumerate() {
-        if let Insn::Call { target: CallTarget::Local(offset) } = insn {
+        if let Insn::Call { target: CallTarget::Local(offset) }
+        | Insn::LoadImm64 { value: Imm64::Function(offset), .. } = insn
+        {
             starts.insert((slot as i64 + 1 + i64::from(*offset)) as u32);
         }
     }

@@ -1,0 +1,45 @@
+//! Legacy packet loads: `r0 = *(u16 *)skb[12]`, from the days of classic filters.
+//!
+//! They read the packet of the context in `r6`, whatever its pieces, and end the program with the result 0
+//! where the packet is too short. So nothing needs to be known of the packet's length, but the program must be
+//! one that may end here.
+
+use crate::Code;
+use crate::fault::{Fault, Step};
+use crate::frames::lose_arguments;
+use crate::scalar::Scalar;
+use crate::state::State;
+use crate::value::{Kind, Value};
+use crate::walk::Walker;
+use skep_abi::Context;
+use skep_isa::{PacketBase, Reg, Size};
+
+impl Walker<'_> {
+    pub(crate) fn load_packet(&mut self, state: &mut State, size: Size, base: PacketBase) -> Step<()> {
+        let kind = self.program_type();
+        if !matches!(kind.context, Context::Struct(layout) if layout.name == "__sk_buff") {
+            let text = format!(
+                "expected a program over socket buffers, found one of type {}: it has no packet to load from \
+                 in this way",
+                kind.name
+            );
+            return Err(Fault::new(Code::Context, text)
+                .suggest("read the packet through data and data_end, or with a helper"));
+        }
+        let context = self.read(state, Reg::R6)?;
+        if context != Value::pointer(Kind::Context, 0) {
+            let text = format!("a legacy packet load expects the context, unchanged, in r6, found {context}");
+            return Err(Fault::new(Code::Argument, text));
+        }
+        if let PacketBase::Indirect(index) = base {
+            let index = self.read(state, index)?;
+            if !index.is_scalar() {
+                let text = format!("a legacy packet load expects a number to count from, found {index}");
+                return Err(Fault::new(Code::Argument, text));
+            }
+        }
+        lose_arguments(state, self.slot as u32);
+        *state.reg_mut(Reg::R0) = Value::scalar(Scalar::of_size(size));
+        Ok(())
+    }
+}

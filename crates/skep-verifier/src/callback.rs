@@ -153,6 +153,10 @@ impl Walker<'_> {
         self.put_aside(other, self.slot + 1);
         self.stay();
         check_depth(state)?;
+        let edge = (self.slot as u32, function);
+        if !self.calls_back.contains(&edge) {
+            self.calls_back.push(edge);
+        }
         let id = self.new_id();
         state.rounds.advance(of, id);
         state.push(function, self.slot as u32);

@@ -241,6 +241,8 @@ impl Test {
             max_entries: 1,
             flags: MapFlags::default(),
             inner: None,
+            key_btf: None,
+            value_btf: None,
             fields: Vec::new(),
             frozen: None,
         }]);

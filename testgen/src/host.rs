@@ -380,7 +380,7 @@ mod tests {
         for proto in &OWN {
             assert!(implemented.iter().any(|(id, _)| *id == proto.id), "{}", proto.name);
         }
-        assert!(XDP.helpers.contains(&LOOKUP) && XDP.helpers.contains(&ADJUST_HEAD));
+        assert!(XDP.helpers.contains(LOOKUP) && XDP.helpers.contains(ADJUST_HEAD));
     }
 
     #[test]

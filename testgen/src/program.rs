@@ -49,6 +49,8 @@ pub fn maps() -> Vec<MapDef> {
         max_entries,
         flags: MapFlags::default(),
         inner: None,
+        key_btf: None,
+        value_btf: None,
         fields: Vec::new(),
         frozen: None,
     };

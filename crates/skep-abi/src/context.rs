@@ -2,7 +2,8 @@
 //!
 //! A program written for Linux reads `struct xdp_md` or `struct __sk_buff`, in which `data` and `data_end`
 //! are 32-bit fields that stand for 64-bit pointers. No such structure exists at run time: the verifier
-//! rewrites each access to the field of the native structure that [`ContextField::native_offset`] names.
+//! rewrites each access to the field of the native structure that [`ContextField::native_offset`] names. Where it names
+//! none, the program can be verified, and skep cannot run it.
 
 use skep_isa::Size;
 
@@ -71,9 +72,82 @@ impl StructKind {
     /// What it looks like.
     pub fn layout(self) -> &'static ContextLayout {
         match self {
-            Self::SockCommon | Self::Sock => &crate::types::SOCK,
-            Self::TcpSock | Self::XdpSock | Self::FlowKeys => &crate::types::OPAQUE,
+            Self::SockCommon => &crate::types::SOCK_COMMON,
+            Self::Sock => &crate::types::SOCK,
+            Self::TcpSock => &crate::types::TCP_SOCK,
+            Self::XdpSock => &crate::types::XDP_SOCK,
+            Self::FlowKeys => &crate::types::FLOW_KEYS,
         }
+    }
+}
+
+/// The aligned parts of a field, of 1, 2, 4 and 8 bytes, in which it may be accessed.
+///
+/// ```text
+///   bits 0..8     8..12          12..14     14
+///   1 byte at 0.. 2 at 0,2,4,6   4 at 0,4   8 at 0
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Parts(u16);
+
+impl Parts {
+    /// Not at all.
+    pub const NONE: Self = Self(0);
+    /// From its start, with 1, 2, 4 or 8 bytes.
+    pub const BYTE: Self = Self(1);
+    /// See [`Parts::BYTE`].
+    pub const HALF: Self = Self(1 << 8);
+    /// See [`Parts::BYTE`].
+    pub const WORD: Self = Self(1 << 12);
+    /// See [`Parts::BYTE`].
+    pub const DOUBLE: Self = Self(1 << 14);
+
+    /// All of a field of that size at once.
+    pub const fn whole(size: Size) -> Self {
+        match size {
+            Size::B1 => Self::BYTE,
+            Size::B2 => Self::HALF,
+            Size::B4 => Self::WORD,
+            Size::B8 => Self::DOUBLE,
+        }
+    }
+
+    /// A field of that size whole, and every aligned part of it.
+    pub const fn any(size: Size) -> Self {
+        match size {
+            Size::B1 => Self(1),
+            Size::B2 => Self(0x103),
+            Size::B4 => Self(0x130f),
+            Size::B8 => Self(0x7fff),
+        }
+    }
+
+    /// Four bytes and each half of them.
+    pub const fn halves() -> Self {
+        Self(0x1300)
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether `bytes` bytes may be accessed, `inside` bytes after the field's start.
+    pub const fn allows(self, inside: u32, bytes: u32) -> bool {
+        let bit = match (bytes, inside) {
+            (1, 0..=7) => inside,
+            (2, 0 | 2 | 4 | 6) => 8 + inside / 2,
+            (4, 0 | 4) => 12 + inside / 4,
+            (8, 0) => 14,
+            _ => return false,
+        };
+        self.0 >> bit & 1 != 0
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
     }
 }
 
@@ -88,14 +162,22 @@ pub struct ContextField {
     pub size: Size,
     /// What it holds.
     pub kind: FieldKind,
-    /// Whether programs may write it.
-    pub writable: bool,
-    /// Whether part of it may be read (scalars only; the native field then has the same size).
-    pub narrow: bool,
-    /// Where it really lies in the native structure, in bytes.
-    pub native_offset: u32,
-    /// Its size there: `B8` for pointers.
+    /// How it may be read. A part that is larger than the field takes the bytes behind it along.
+    pub reads: Parts,
+    /// How programs may write it.
+    pub writes: Parts,
+    /// Where it really lies in the native structure, in bytes. `None`: nowhere, skep's contexts lack it. A program that
+    /// accesses it can be verified, and cannot be run by skep.
+    pub native_offset: Option<u32>,
+    /// Its size there: `B8` for pointers, `size` for numbers.
     pub native_size: Size,
+}
+
+impl ContextField {
+    /// Whether programs may access those bytes: `bytes` of them, `inside` bytes after the field's start.
+    pub const fn allows(&self, inside: u32, bytes: u32, write: bool) -> bool {
+        if write { self.writes.allows(inside, bytes) } else { self.reads.allows(inside, bytes) }
+    }
 }
 
 /// A context structure.
@@ -110,12 +192,16 @@ pub struct ContextLayout {
 }
 
 impl ContextLayout {
-    /// The field that wholly contains the `bytes` bytes at `offset`.
+    /// The field in which an access to the `bytes` bytes at `offset` begins, if programs may make some access there:
+    /// [`ContextField::allows`] says whether this one.
     pub fn field(&self, offset: u32, bytes: u32) -> Option<&'static ContextField> {
         let after = self.fields.partition_point(|field| field.offset <= offset);
         let field = self.fields[..after].last()?;
         let end = offset.checked_add(bytes)?;
-        (end <= field.offset + field.size.bytes()).then_some(field)
+        let inside = offset < field.offset + field.size.bytes();
+        let fits = end <= field.offset + field.size.bytes();
+        let allowed = || field.allows(offset - field.offset, bytes, false);
+        (inside && (fits || allowed())).then_some(field)
     }
 }
 

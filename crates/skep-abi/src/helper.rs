@@ -1,6 +1,8 @@
 //! Helper prototypes: what the verifier demands of a call's arguments and learns of its result.
 
 use crate::context::StructKind;
+use crate::helpers::{linux_helper, map_helpers};
+use crate::map::MapKind;
 use std::borrow::Cow;
 
 /// What happens to memory that is passed to a helper.
@@ -28,6 +30,8 @@ pub enum ArgKind {
     Scalar,
     /// The program's context, unchanged.
     Context,
+    /// The program's context, unchanged, or null.
+    ContextOrNull,
     /// A map.
     Map,
     /// Readable memory of the key size of the preceding `Map` argument.
@@ -84,6 +88,16 @@ pub enum ArgKind {
     },
     /// An object of the host, by the name of its C type. `nullable`: or null.
     Object {
+        /// Any of these C types will do.
+        types: &'static [&'static str],
+        /// Whether null may be passed.
+        nullable: bool,
+    },
+    /// A structure with a stable layout, one of `kinds`, or an object of the host whose C type is one of `types`:
+    /// what stands for a socket. `nullable`: or null.
+    StructOrObject {
+        /// Any of these structures will do.
+        kinds: &'static [StructKind],
         /// Any of these C types will do.
         types: &'static [&'static str],
         /// Whether null may be passed.
@@ -152,6 +166,8 @@ pub enum RetKind {
         /// Greatest.
         max: i64,
     },
+    /// At most the size in the [`ArgKind::Size`] argument, or a negated error number.
+    SizeOrError,
     /// The value of the map given as the `Map` argument, or null.
     MapValueOrNull,
     /// The value of the map given as the `Map` argument: never null.
@@ -221,5 +237,35 @@ impl HelperProto {
             acquires: false,
             sleeps: false,
         }
+    }
+
+    /// Whether it works on maps of that kind: what Linux says for its own helpers, yes for a host's.
+    pub fn works_on(&self, kind: MapKind) -> bool {
+        let of_linux = linux_helper(self.id).is_some_and(|linux| linux.name == self.name);
+        !of_linux || map_helpers(kind).contains(self.id) || !self.args.contains(&ArgKind::Map)
+    }
+
+    /// Only for programs under a GPL-compatible licence.
+    pub(crate) const fn gpl(mut self) -> Self {
+        self.gpl_only = true;
+        self
+    }
+
+    /// After it, no packet pointer holds.
+    pub(crate) const fn moves(mut self) -> Self {
+        self.moves_packet = true;
+        self
+    }
+
+    /// Its result must be given back.
+    pub(crate) const fn acquiring(mut self) -> Self {
+        self.acquires = true;
+        self
+    }
+
+    /// Only where sleeping is allowed.
+    pub(crate) const fn sleeping(mut self) -> Self {
+        self.sleeps = true;
+        self
     }
 }

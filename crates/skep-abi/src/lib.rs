@@ -7,18 +7,22 @@
 
 mod context;
 mod env;
-mod fields;
 mod helper;
 mod helpers;
 mod map;
 mod program;
 mod types;
 
-pub use context::{ContextField, ContextLayout, FieldKind, SkbContext, StructKind, XdpContext};
+pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind, XdpContext};
 pub use env::{HelperFn, InlineArray, Linkage, MapLink, RunEnv};
-pub use fields::{SpecialField, SpecialKind};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
-pub use helpers::{CONFORMANCE, LINUX, linux_helper};
+pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use map::{MapDef, MapFlags, MapKind};
-pub use program::{Entry, Function, LineInfo, ProgramSource};
-pub use types::{AttachTo, Context, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, TYPES, XDP};
+pub use program::{
+    Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
+    Prototype, UNRELOCATED,
+};
+pub use skep_btf::{SpecialField, SpecialKind};
+pub use types::{
+    AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, TYPES, XDP,
+};

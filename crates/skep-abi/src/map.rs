@@ -1,6 +1,6 @@
 //! Map kinds and definitions, with the numbers that Linux's `enum bpf_map_type` gives them.
 
-use crate::SpecialField;
+use skep_btf::SpecialField;
 use std::fmt;
 use std::sync::Arc;
 
@@ -173,8 +173,37 @@ pub struct MapDef {
     pub flags: MapFlags,
     /// For maps of maps, what the inner ones look like.
     pub inner: Option<Box<MapDef>>,
-    /// Fields of its values that programs may touch by calls alone, in ascending order of offsets.
+    /// The type of its keys, by its number in the object's types, where it was declared by type.
+    pub key_btf: Option<u32>,
+    /// The type of its values in the same way; for maps of global variables, that of their section.
+    pub value_btf: Option<u32>,
+    /// Locks, timers, kept pointers and the like in its values, ascending by offset.
     pub fields: Vec<SpecialField>,
-    /// The contents of its only value, where they never change again: programs may take them for constants.
+    /// What its only value holds, if nobody can change that: the constants of a program.
     pub frozen: Option<Arc<[u8]>>,
+}
+
+impl MapDef {
+    /// A map without flags, of which no types are known.
+    pub fn new(
+        name: impl Into<String>,
+        kind: MapKind,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            key_size,
+            value_size,
+            max_entries,
+            flags: MapFlags::default(),
+            inner: None,
+            key_btf: None,
+            value_btf: None,
+            fields: Vec::new(),
+            frozen: None,
+        }
+    }
 }

@@ -5,13 +5,17 @@
 //! in it by name. Sections of zeroes have no image: their size is a claim that nothing in the file pays for.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_btf::{Btf, Kind, Type};
 
-use crate::btf::Btf;
 use crate::elf::{Content, Elf, Place, Section, SymbolKind};
 use crate::error::Error;
+use crate::maps::special_fields;
 use crate::object::{ObjectMap, Variable};
+use crate::types::data_sections;
 
 /// Whether a section is global data that programs may use.
 pub(crate) fn is_data(section: &Section) -> bool {
@@ -31,18 +35,9 @@ pub(crate) fn map(elf: &Elf, index: usize) -> Result<ObjectMap, Error> {
         reason: format!("its {} bytes are more than a map's value may have", section.size),
     })?;
     let flags = if is_read_only(section) { MapFlags::RDONLY_PROG } else { MapFlags::default() };
-    let def = MapDef {
-        name: section.name.to_string(),
-        kind: MapKind::Array,
-        key_size: 4,
-        value_size,
-        max_entries: 1,
-        flags,
-        inner: None,
-        fields: Vec::new(),
-        frozen: None,
-    };
-    let initial = (section.content == Content::Data).then(|| elf.data(index).to_vec());
+    let initial: Option<Arc<[u8]>> = (section.content == Content::Data).then(|| elf.data(index).into());
+    let frozen = initial.clone().filter(|_| is_read_only(section));
+    let def = MapDef { flags, frozen, ..MapDef::new(&*section.name, MapKind::Array, 4, value_size, 1) };
     Ok(ObjectMap { initial, ..ObjectMap::new(def) })
 }
 
@@ -53,6 +48,7 @@ pub(crate) fn variables(
     map_of: impl Fn(usize) -> Option<usize>,
     maps: &mut [ObjectMap],
 ) -> Result<(), Error> {
+    let sections = btf.map(data_sections).transpose()?.unwrap_or_default();
     let mut types: HashMap<usize, HashMap<&str, u32>> = HashMap::new();
     for symbol in &elf.symbols {
         let (SymbolKind::Data, Place::Section(home)) = (symbol.kind, symbol.place) else { continue };
@@ -69,17 +65,20 @@ pub(crate) fn variables(
                 });
             }
         };
-        let type_name = match btf {
-            None => None,
-            Some(btf) => {
-                let types = match types.entry(home) {
-                    std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                    std::collections::hash_map::Entry::Vacant(entry) => {
-                        entry.insert(types_by_name(btf, &section.name)?)
-                    }
-                };
-                types.get(name).map(|&ty| btf.type_name(ty)).transpose()?
+        let types = match types.entry(home) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let ty = sections.get(&*section.name);
+                if let (Some(ty), Some(btf)) = (ty, btf) {
+                    maps[index].def.value_btf = Some(ty.id);
+                    maps[index].def.fields = special_fields(btf, &section.name, ty.id)?;
+                }
+                entry.insert(ty.map(types_by_name).transpose()?.unwrap_or_default())
             }
+        };
+        let type_name = match (btf, types.get(name)) {
+            (Some(btf), Some(&ty)) => Some(btf.type_name(ty)?),
+            _ => None,
         };
         let read_only = is_read_only(section);
         maps[index].variables.push(Variable { name: name.into(), offset, size, read_only, type_name });
@@ -90,15 +89,9 @@ pub(crate) fn variables(
     Ok(())
 }
 
-fn types_by_name<'a>(btf: &'a Btf, section: &str) -> Result<HashMap<&'a str, u32>, Error> {
-    let mut types = HashMap::new();
-    if let Some(section) = btf.data_section(section)? {
-        for variable in section.variables() {
-            let variable = variable?;
-            types.insert(variable.name, variable.ty);
-        }
-    }
-    Ok(types)
+fn types_by_name<'a>(section: &Type<'a>) -> Result<HashMap<&'a str, u32>, Error> {
+    let variables = section.variables().filter(|variable| variable.var.kind == Kind::Var);
+    variables.map(|variable| Ok((variable.var.name()?, variable.var.target()))).collect()
 }
 
 fn is_read_only(section: &Section) -> bool {

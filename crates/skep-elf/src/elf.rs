@@ -7,9 +7,8 @@
 //! The invariant that bounds memory: sections do not share bytes of the file ([`Elf::parse`] refuses files
 //! whose sections add up to more than the file), so that copying each section once, in whatever form, copies
 //! no more than a constant times the file's size. Names are the exception, many may share one string; they
-//! are kept as offsets, and [`MAX_NAME`] bounds what a copy costs.
+//! are kept as offsets, and [`skep_btf::MAX_NAME`] bounds what a copy costs.
 
-use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,10 +17,9 @@ use object::elf::{self, FileHeader64, Rel64, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym, SymbolTable};
 use object::read::{SectionIndex, SymbolIndex};
 
-use crate::error::Error;
+use skep_btf::string_at;
 
-/// The longest name of a section, symbol or type that is accepted, in bytes.
-pub(crate) const MAX_NAME: usize = 1024;
+use crate::error::Error;
 
 /// A relocatable BPF file whose structure has been checked.
 #[derive(Debug)]
@@ -68,6 +66,8 @@ pub(crate) struct Symbol {
     pub(crate) exported: bool,
     /// Exported with hidden visibility.
     pub(crate) hidden: bool,
+    /// May stay without a definition.
+    pub(crate) weak: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,11 +124,6 @@ impl Elf {
         Ok(Self { bytes: bytes.into(), sections, symbols, symbol_names })
     }
 
-    /// The whole file, for those who keep ranges of it.
-    pub(crate) fn bytes(&self) -> &Arc<[u8]> {
-        &self.bytes
-    }
-
     /// The bytes of a section; empty for sections of zeroes.
     pub(crate) fn data(&self, section: usize) -> &[u8] {
         &self.bytes[self.sections[section].data.clone()]
@@ -145,7 +140,7 @@ impl Elf {
             return Ok(&self.sections[index].name);
         }
         let strings = &self.bytes[self.symbol_names.clone()];
-        name_at(strings, symbol.name).map_err(|reason| Error::Damaged {
+        string_at(strings, symbol.name).map_err(|reason| Error::Damaged {
             place: format!("the name of a symbol, at byte {} of the symbol names", symbol.name),
             reason: reason.into(),
         })
@@ -154,17 +149,6 @@ impl Elf {
     /// The symbol a relocation names, which [`Elf::parse`] has seen to exist.
     pub(crate) fn target(&self, relocation: &Relocation) -> &Symbol {
         &self.symbols[relocation.symbol as usize]
-    }
-}
-
-/// The string that starts at `offset`, up to its NUL.
-pub(crate) fn name_at(strings: &[u8], offset: u32) -> Result<&str, &'static str> {
-    let rest = strings.get(offset as usize..).ok_or("it lies beyond the strings")?;
-    let window = &rest[..rest.len().min(MAX_NAME + 1)];
-    match CStr::from_bytes_until_nul(window) {
-        Ok(name) => name.to_str().map_err(|_| "it is not UTF-8"),
-        Err(_) if window.len() > MAX_NAME => Err("it is longer than 1024 bytes"),
-        Err(_) => Err("it has no end"),
     }
 }
 
@@ -202,7 +186,7 @@ fn sections(table: &SectionTable<'_, Header>, names: usize, bytes: &[u8]) -> Res
     let mut sections = Vec::with_capacity(table.len());
     let mut total = 0usize;
     for (index, header) in table.iter().enumerate() {
-        let name: Box<str> = match name_at(names, header.sh_name.get(LE)) {
+        let name: Box<str> = match string_at(names, header.sh_name.get(LE)) {
             Ok(name) => name.into(),
             Err(reason) => {
                 let place = format!("the name of section {index}");
@@ -272,6 +256,7 @@ fn symbols(table: &SymbolTable<'_, Header>, sections: usize) -> Result<Vec<Symbo
             value: symbol.st_value(LE),
             size: symbol.st_size(LE),
             exported: !symbol.is_local(),
+            weak: symbol.is_weak(),
             hidden: matches!(symbol.st_visibility(), elf::STV_HIDDEN | elf::STV_INTERNAL),
         });
     }
@@ -375,28 +360,4 @@ fn relocations(
 
 fn damaged(place: &str, error: object::read::Error) -> Error {
     Error::Damaged { place: place.into(), reason: error.to_string() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{MAX_NAME, name_at};
-
-    #[test]
-    fn names_end_at_their_nul() {
-        assert_eq!(name_at(b"\0one\0two\0", 1), Ok("one"));
-        assert_eq!(name_at(b"\0one\0two\0", 2), Ok("ne"));
-        assert_eq!(name_at(b"\0", 0), Ok(""));
-        assert_eq!(name_at(b"ab", 0), Err("it has no end"));
-        assert_eq!(name_at(b"ab", 2), Err("it has no end"));
-        assert_eq!(name_at(b"ab", 3), Err("it lies beyond the strings"));
-        assert_eq!(name_at(b"\xff\0", 0), Err("it is not UTF-8"));
-    }
-
-    #[test]
-    fn a_name_may_have_the_greatest_length_and_no_more() {
-        let mut strings = vec![b'n'; MAX_NAME + 1];
-        strings.push(0);
-        assert_eq!(name_at(&strings, 1).map(str::len), Ok(MAX_NAME));
-        assert_eq!(name_at(&strings, 0), Err("it is longer than 1024 bytes"));
-    }
 }

@@ -87,6 +87,10 @@ pub enum Error {
         id: u32,
     },
 
+    /// Type information that cannot be used for another reason.
+    #[error("section .BTF: {0}; build the object again with `clang -g`")]
+    BtfUnusable(#[source] skep_btf::Error),
+
     // ---- maps ----------------------------------------------------------------------------------------
     /// Maps declared as `struct bpf_map_def`.
     #[error(
@@ -196,6 +200,16 @@ pub enum Error {
         /// What is wrong.
         reason: &'static str,
     },
+    /// Locks, timers and the like stand in a map's value as they must not.
+    #[error("map {map}: its value, {ty}, {reason}")]
+    MapFields {
+        /// The map.
+        map: String,
+        /// The value's type as C writes it.
+        ty: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// A pointer in a map's declaration that leads to no map and no program.
     #[error(
         "map {map}: the initial value at byte {offset} of section .maps names {symbol}, which is no {expected}"
@@ -273,10 +287,9 @@ pub enum Error {
         /// The program.
         program: String,
     },
-    /// CO-RE relocations, which are not supported yet.
+    /// A CO-RE relocation that cannot be applied.
     #[error(
-        "function {function}, byte {offset} of section {section}: a CO-RE relocation ({kind} of {target}), \
-         which this version does not apply; compile without preserve_access_index and without vmlinux.h"
+        "function {function}, byte {offset} of section {section}: a CO-RE relocation ({kind} of {target}) {reason}"
     )]
     CoreRelocation {
         /// The function.
@@ -289,6 +302,53 @@ pub enum Error {
         kind: &'static str,
         /// The type it is about.
         target: String,
+        /// Why it cannot.
+        reason: &'static str,
+    },
+
+    // ---- what is elsewhere ---------------------------------------------------------------------------
+    /// A configuration value of a type that it cannot have.
+    #[error("configuration value {name} {reason}")]
+    ConfigType {
+        /// The variable.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The configuration gives a variable a value that it cannot take.
+    #[error("configuration value {name}={value} {reason}; declare it with another type")]
+    ConfigValue {
+        /// The variable.
+        name: String,
+        /// What the configuration says.
+        value: String,
+        /// Why it does not fit.
+        reason: &'static str,
+    },
+    /// A program uses a configuration value that the configuration does not have.
+    #[error(
+        "section {section}, byte {offset}: the configuration has no value {symbol}; give one that has, or declare \
+         it with __weak"
+    )]
+    ConfigMissing {
+        /// The section.
+        section: String,
+        /// Byte in it.
+        offset: u64,
+        /// The variable.
+        symbol: String,
+    },
+    /// A program uses a function or variable of the kernel that the target does not have.
+    #[error("section {section}, byte {offset}: {symbol} is declared with __ksym, but {reason}")]
+    KernelSymbol {
+        /// The section.
+        section: String,
+        /// Byte in it.
+        offset: u64,
+        /// The function or variable.
+        symbol: String,
+        /// What is missing.
+        reason: &'static str,
     },
 
     // ---- relocations ---------------------------------------------------------------------------------
@@ -320,8 +380,8 @@ pub enum Error {
     },
     /// A symbol that is declared but defined nowhere in the object.
     #[error(
-        "section {section}, byte {offset}: symbol {symbol} is not defined in this object; define it, or link \
-         the object that does (kernel symbols, kfuncs and kconfig values do not exist outside the kernel)"
+        "section {section}, byte {offset}: symbol {symbol} is not defined in this object; define it, link the \
+         object that does, or declare it with __ksym or __kconfig and compile with `clang -g`"
     )]
     UnresolvedSymbol {
         /// The section.
@@ -434,6 +494,19 @@ pub enum Error {
         /// The size given.
         given: usize,
     },
+}
+
+impl From<skep_btf::Error> for Error {
+    fn from(error: skep_btf::Error) -> Self {
+        use skep_btf::Error as E;
+        match error {
+            E::Damaged { section, offset, reason } => Self::BtfDamaged { section, offset, reason },
+            E::TypeMissing { id } => Self::BtfTypeMissing { id },
+            E::Endless { id } => Self::BtfTypeEndless { id },
+            E::Unsized { id } => Self::BtfTypeUnsized { id },
+            other => Self::BtfUnusable(other),
+        }
+    }
 }
 
 /// The type of a BPF relocation, as ELF numbers it.

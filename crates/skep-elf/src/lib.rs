@@ -32,15 +32,19 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod btf;
+mod co_re;
+mod config;
 mod data;
 mod elf;
 mod error;
+mod externs;
 mod functions;
 mod lines;
 mod link;
 mod maps;
 mod object;
+mod symbols;
+mod types;
 
 pub use error::{Error, RelocationType};
-pub use object::{EntryTarget, MapEntry, Object, ObjectMap, Program, Variable};
+pub use object::{EntryTarget, LinkOptions, MapEntry, Object, ObjectMap, Program, Variable};

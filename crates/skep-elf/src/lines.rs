@@ -1,13 +1,14 @@
-//! What `.BTF.ext` says about the functions of a linked program: source lines, and CO-RE relocations, which
-//! are refused by name.
+//! What `.BTF.ext` says about the functions of a linked program: their prototypes, their source lines, and their
+//! CO-RE relocations.
 
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use skep_abi::{Function, LineInfo};
-use skep_isa::Slot;
+use skep_abi::{Function, LineInfo, Param, ParamTags, Prototype};
+use skep_btf::{Block, Btf, Ext, Kind};
+use skep_isa::{Insn, Slot};
 
-use crate::btf::{Block, Btf};
+use crate::co_re::{self, CoRe, Record};
 use crate::error::Error;
 use crate::functions::CodeRange;
 use crate::object::Parsed;
@@ -24,10 +25,9 @@ pub(crate) fn lines(
     let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(Vec::new()) };
     let mut texts = Texts::new(btf);
     let mut lines = Vec::new();
-    for_each(object, &ext.lines, origins, |index, offset, [file, text, position]| {
-        let slot = functions[index].start + (u64::from(offset) - origins[index].start) as u32 / SLOT;
+    for_each(ext, &ext.lines, origins, |index, offset, [file, text, position]| {
         lines.push(LineInfo {
-            slot,
+            slot: slot(functions, origins, index, offset),
             file: texts.text(file)?,
             text: texts.text(text)?,
             line: position >> 10,
@@ -39,19 +39,76 @@ pub(crate) fn lines(
     Ok(lines)
 }
 
-/// Refuses functions whose offsets into structures are to be adjusted to the running kernel's.
-pub(crate) fn refuse_core_relocations(object: &Parsed, origins: &[CodeRange]) -> Result<(), Error> {
+/// Gives functions their prototypes.
+pub(crate) fn prototypes(
+    object: &Parsed,
+    functions: &mut [Function],
+    origins: &[CodeRange],
+) -> Result<(), Error> {
     let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(()) };
-    for_each(object, &ext.core, origins, |index, offset, [ty, _, kind]| {
+    for_each(ext, &ext.functions, origins, |index, offset, [ty, ..]| {
+        if u64::from(offset) == origins[index].start {
+            functions[index].prototype = prototype(btf, ty)?;
+        }
+        Ok(())
+    })
+}
+
+/// The most parameters of a function, whose arguments are passed in registers.
+const MAX_PARAMS: usize = 5;
+
+/// The prototype of a function; `None` where the types know better than the machine and give it too many
+/// parameters.
+fn prototype(btf: &Btf, function: u32) -> Result<Option<Prototype>, Error> {
+    if btf.ty(function)?.kind != Kind::Func {
+        return Err(skep_btf::Error::WrongKind { id: function, expected: "function" }.into());
+    }
+    let ty = btf.prototype(function)?;
+    if ty.params().len() > MAX_PARAMS {
+        return Ok(None);
+    }
+    let mut params: Vec<Param> =
+        ty.params().map(|param| Param { ty: param.ty, tags: ParamTags::default() }).collect();
+    for tag in btf.decl_tags(function) {
+        let param = tag.component.and_then(|index| params.get_mut(index as usize));
+        let known = ParamTags::ALL.iter().find(|(name, _)| *name == tag.name);
+        if let (Some(param), Some((_, known))) = (param, known) {
+            param.tags = param.tags.union(*known);
+        }
+    }
+    Ok(Some(Prototype { function, result: ty.target(), params }))
+}
+
+/// Makes instructions fit the target's structures.
+pub(crate) fn relocate_to(
+    object: &Parsed,
+    target: &Btf,
+    functions: &[Function],
+    origins: &[CodeRange],
+    insns: &mut [Insn],
+) -> Result<(), Error> {
+    let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(()) };
+    let mut co_re = CoRe::new(btf, target);
+    for_each(ext, &ext.core, origins, |index, offset, [ty, path, question]| {
         let function = origins[index];
-        Err(Error::CoreRelocation {
-            function: object.elf.symbol_name(&object.elf.symbols[function.symbol])?.into(),
-            section: object.elf.sections[function.section].name.to_string(),
-            offset,
-            kind: core_kind(kind),
-            target: btf.type_name(ty)?,
+        let slot = slot(functions, origins, index, offset);
+        let record = Record { ty, path, question };
+        co_re.apply(record, insns, slot as usize).map_err(|fault| {
+            fault.explain(|reason| Error::CoreRelocation {
+                function: functions[index].name.clone(),
+                section: object.elf.sections[function.section].name.to_string(),
+                offset,
+                kind: co_re::question_name(question),
+                target: btf.type_name(ty).unwrap_or_else(|_| format!("type {ty}")),
+                reason,
+            })
         })
     })
+}
+
+/// The slot of the linked program that a record is about, from the byte in the section.
+fn slot(functions: &[Function], origins: &[CodeRange], index: usize, offset: u32) -> u32 {
+    functions[index].start + (u64::from(offset) - origins[index].start) as u32 / SLOT
 }
 
 const SLOT: u32 = Slot::BYTES as u32;
@@ -60,7 +117,7 @@ const SLOT: u32 = Slot::BYTES as u32;
 /// the section, and the record's words. One pass over the records of each section, however many functions
 /// of it there are.
 fn for_each(
-    object: &Parsed,
+    ext: &Ext,
     blocks: &[Block],
     origins: &[CodeRange],
     mut f: impl FnMut(usize, u32, [u32; 3]) -> Result<(), Error>,
@@ -69,7 +126,7 @@ fn for_each(
         origins.iter().enumerate().map(|(index, f)| (f.section, f.start, index)).collect();
     places.sort_unstable();
     for block in blocks {
-        for (offset, words) in block.records(object.elf.bytes()) {
+        for (offset, words) in ext.records(block) {
             let key = (block.section, u64::from(offset));
             let after = places.partition_point(|&(section, start, _)| (section, start) <= key);
             let Some(&(section, _, index)) = places[..after].last() else { continue };
@@ -105,7 +162,7 @@ impl<'a> Texts<'a> {
         {
             return Ok(text.clone());
         }
-        let bytes = self.btf.strings().get(offset as usize..).ok_or(Error::BtfDamaged {
+        let bytes = self.btf.bytes_of_string(offset).ok_or(Error::BtfDamaged {
             section: ".BTF",
             offset: offset as usize,
             reason: "a line record names a string that lies beyond the strings",
@@ -118,23 +175,5 @@ impl<'a> Texts<'a> {
         };
         *entry = Some((offset, text.clone()));
         Ok(text)
-    }
-}
-
-/// What a CO-RE relocation asks for, by its number in `enum bpf_core_relo_kind`.
-fn core_kind(kind: u32) -> &'static str {
-    match kind {
-        0 => "field offset",
-        1 => "field size",
-        2 => "field existence",
-        3 => "field signedness",
-        4 | 5 => "bit-field shift",
-        6 | 7 => "type id",
-        8 => "type existence",
-        9 => "type size",
-        10 => "enumerator existence",
-        11 => "enumerator value",
-        12 => "type match",
-        _ => "unknown property",
     }
 }

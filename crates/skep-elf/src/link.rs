@@ -21,14 +21,16 @@
 //! and the addend stands in the instruction. For 64-bit loads that is a byte distance in the two immediates;
 //! for calls it is a slot distance less one, for a call counts from the next instruction.
 
-use skep_abi::Function;
+use skep_abi::{Extern, Function, MISSING_FUNCTION};
 use skep_isa::{CallTarget, Imm64, Insn, Slot};
 
 use crate::elf::{Content, Place, Relocation, Symbol};
 use crate::error::{Error, RelocationType};
+use crate::externs::Declared;
 use crate::functions::CodeRange;
 use crate::maps;
 use crate::object::{Parsed, Role};
+use crate::symbols::{Address, Symbols, Use};
 
 /// `R_BPF_64_64`: a 64-bit immediate load.
 const LOAD: u32 = 1;
@@ -41,7 +43,10 @@ const OP_LOAD: u8 = 0x18;
 const OP_CALL: u8 = 0x85;
 
 /// Source register fields, which say what an immediate is.
+const CALL_HELPER: u8 = 0;
 const CALL_LOCAL: u8 = 1;
+const CALL_KFUNC: u8 = 2;
+const LOAD_VARIABLE: u8 = 3;
 const LOAD_FUNCTION: u8 = 4;
 const LOAD_MAP: u8 = 5;
 const LOAD_MAP_VALUE: u8 = 6;
@@ -52,12 +57,15 @@ pub(crate) struct Linked {
     pub(crate) functions: Vec<Function>,
     /// Which function each of `functions` is.
     pub(crate) origins: Vec<CodeRange>,
+    /// What it refers to outside the object.
+    pub(crate) externs: Vec<Extern>,
 }
 
 /// Links the function of that number with all it reaches. `name` is the program's, for errors.
-pub(crate) fn link(object: &Parsed, name: &str, entry: usize) -> Result<Linked, Error> {
+pub(crate) fn link(object: &Parsed, name: &str, entry: usize, symbols: Symbols<'_>) -> Result<Linked, Error> {
     let mut linker = Linker {
         object,
+        symbols,
         placed: vec![None; object.functions.len()],
         order: Vec::new(),
         open: Vec::new(),
@@ -74,11 +82,13 @@ pub(crate) fn link(object: &Parsed, name: &str, entry: usize) -> Result<Linked, 
     }
     linker.resolve();
     let origins = linker.order.iter().map(|&index| object.functions.function(index)).collect();
-    Ok(Linked { insns: linker.insns, functions: linker.functions, origins })
+    let externs = linker.symbols.used();
+    Ok(Linked { insns: linker.insns, functions: linker.functions, origins, externs })
 }
 
 struct Linker<'a> {
     object: &'a Parsed,
+    symbols: Symbols<'a>,
     /// By function: its first slot in the program once it is placed.
     placed: Vec<Option<u32>>,
     /// Functions in the order of the program.
@@ -106,7 +116,7 @@ impl Linker<'_> {
         };
         self.placed[index] = Some(start);
         self.order.push(index);
-        self.functions.push(Function { name: name.into(), start, global: function.global });
+        self.functions.push(Function::new(name, start, function.global));
 
         let mut relocations = {
             let all = &section.relocations;
@@ -181,7 +191,7 @@ impl Linker<'_> {
 
     /// Applies a relocation. Says which function the instruction refers to, if any.
     fn relocate(
-        &self,
+        &mut self,
         here: &Here,
         relocation: &Relocation,
         slots: &mut [Slot],
@@ -189,10 +199,14 @@ impl Linker<'_> {
         if relocation.offset != here.offset() {
             return Err(self.unsupported(here, relocation, "is not at an instruction's start"));
         }
-        let symbol = self.object.elf.target(relocation);
-        let home = self.home(here, symbol)?;
         let (head, tail) = slots[here.slot..].split_at_mut(1);
         let head = &mut head[0];
+        let symbol = self.object.elf.target(relocation);
+        if let Some(declared) = self.object.externs.declared(relocation.symbol) {
+            self.relocate_extern(here, relocation, declared, head, tail.first_mut())?;
+            return Ok(None);
+        }
+        let home = self.home(here, symbol)?;
         match (relocation.kind, head.opcode, tail.first_mut()) {
             (LOAD, OP_LOAD, Some(tail)) => self.relocate_load(here, symbol, home, head, tail),
             (LOAD, OP_LOAD, None) => {
@@ -206,6 +220,57 @@ impl Linker<'_> {
             }
             (CALL, ..) => Err(self.unsupported(here, relocation, "is not at a call of a function")),
             _ => Err(self.unsupported(here, relocation, "has no meaning in code")),
+        }
+    }
+
+    /// Writes what a declaration stands for: a place in `.kconfig`, or something of the kernel's.
+    fn relocate_extern(
+        &mut self,
+        here: &Here,
+        relocation: &Relocation,
+        declared: Declared,
+        head: &mut Slot,
+        tail: Option<&mut Slot>,
+    ) -> Result<(), Error> {
+        let symbol = self.symbol_name(self.object.elf.target(relocation))?;
+        let place = Use { section: &self.section_name(here.function.section), offset: here.offset() };
+        match (relocation.kind, head.opcode, tail) {
+            (LOAD, OP_LOAD, Some(tail)) => {
+                let addend = i64::from(tail.imm) << 32 | i64::from(head.imm.cast_unsigned());
+                let found = self.symbols.address(place, relocation.symbol, &symbol, declared)?;
+                (head.src, head.imm, tail.imm) = match (found, addend) {
+                    (Address::Value { map, offset }, addend) => {
+                        let offset = i64::from(offset).checked_add(addend);
+                        let inside = offset
+                            .and_then(|offset| u32::try_from(offset).ok())
+                            .filter(|&offset| offset <= self.object.externs.config_size);
+                        match inside {
+                            Some(offset) => (LOAD_MAP_VALUE, map as i32, offset.cast_signed()),
+                            None => return Err(self.unsupported(here, relocation, "leads out of .kconfig")),
+                        }
+                    }
+                    (Address::Type(id), 0) => (LOAD_VARIABLE, id.cast_signed(), 0),
+                    (Address::Number(number), 0) => (0, number as i32, (number >> 32) as i32),
+                    _ => {
+                        return Err(self.unsupported(
+                            here,
+                            relocation,
+                            "leads into what it names, not to it",
+                        ));
+                    }
+                };
+                Ok(())
+            }
+            (CALL, OP_CALL, _) if head.src == CALL_LOCAL => {
+                let called = self.symbols.function(place, relocation.symbol, &symbol, declared)?;
+                (head.src, head.imm) = match called {
+                    Some(id) => (CALL_KFUNC, id.cast_signed()),
+                    None => (CALL_HELPER, MISSING_FUNCTION.cast_signed()),
+                };
+                head.offset = 0;
+                Ok(())
+            }
+            _ => Err(self.unsupported(here, relocation, "is at no load and no call")),
         }
     }
 

@@ -15,8 +15,8 @@
 use std::ops::Range;
 
 use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_btf::{Btf, Kind, Member, SpecialField, Type};
 
-use crate::btf::{Btf, Kind, Member, Type};
 use crate::elf::{Elf, Place};
 use crate::error::Error;
 use crate::functions::Functions;
@@ -59,20 +59,20 @@ pub(crate) fn declared(
     let variables = btf.data_section(SECTION)?.ok_or(Error::MapsWithoutBtf { missing: "types for them" })?;
     let size = elf.sections[section].size;
     let mut maps = Vec::new();
-    for variable in variables.variables() {
-        let variable = variable?;
-        let (_, ty) = btf.plain(variable.ty)?;
-        let attributes = Attributes::read(btf, variable.name, &ty)?;
+    for variable in variables.variables().filter(|variable| variable.var.kind == Kind::Var) {
+        let name = variable.var.name()?;
+        let ty = btf.resolve(variable.var.target())?;
+        let attributes = Attributes::read(btf, name, &ty)?;
         let start = u64::from(variable.offset);
-        let range = start..start + u64::from(ty.word);
+        let range = start..start + u64::from(ty.size().unwrap_or(0));
         if range.end > size {
             return Err(Error::MapMalformed {
-                map: variable.name.into(),
+                map: name.into(),
                 reason: "lies beyond the end of section .maps",
             });
         }
         let values = attributes.values.map(|_| start + u64::from(attributes.values_offset));
-        maps.push(Declared { map: attributes.define(btf, variable.name, true)?, range, values });
+        maps.push(Declared { map: attributes.define(btf, name, true)?, range, values });
     }
     maps.sort_by_key(|declared| declared.range.start);
     for pair in maps.windows(2) {
@@ -175,7 +175,7 @@ impl Attributes {
         let mut all = Self::default();
         let mut seen = [false; ATTRIBUTES.len()];
         for member in ty.members() {
-            let name = btf.name(member.name)?;
+            let name = member.name()?;
             match ATTRIBUTES.iter().position(|&known| known == name) {
                 Some(index) if !seen[index] => seen[index] = true,
                 Some(_) => {
@@ -215,17 +215,15 @@ impl Attributes {
         let key_size = one_size(btf, map, "key_size", self.key_size, self.key)?;
         let value_size = one_size(btf, map, "value_size", self.value_size, self.value)?;
         let mut def = MapDef {
-            name: map.into(),
-            kind,
-            key_size,
-            value_size,
-            max_entries: self.max_entries,
             flags: MapFlags(self.flags),
-            inner: None,
-            fields: Vec::new(),
-            frozen: None,
+            key_btf: self.key,
+            value_btf: self.value,
+            ..MapDef::new(map, kind, key_size, value_size, self.max_entries)
         };
         complete(&mut def)?;
+        if let Some(value) = self.value {
+            def.fields = special_fields(btf, map, value)?;
+        }
         def.inner = self.inner(btf, &def, outermost)?.map(Box::new);
         let name = |ty: Option<u32>| ty.map(|ty| btf.type_name(ty)).transpose();
         Ok(ObjectMap {
@@ -246,7 +244,7 @@ impl Attributes {
                 if !outermost {
                     return bad("a map inside a map cannot hold maps itself");
                 }
-                let (_, ty) = btf.plain(ty)?;
+                let ty = btf.resolve(ty)?;
                 let name = format!("{}.inner", def.name);
                 let attributes = Self::read(btf, &name, &ty)?;
                 Ok(Some(attributes.define(btf, &name, false)?.def))
@@ -267,46 +265,46 @@ struct Attribute<'a> {
     btf: &'a Btf,
     map: &'a str,
     name: &'a str,
-    member: Member,
+    member: Member<'a>,
 }
 
 impl Attribute<'_> {
     /// `int (*name)[number]`
     fn number(&self) -> Result<u32, Error> {
-        let (_, pointer) = self.btf.plain(self.member.ty)?;
-        if pointer.kind == Kind::Ptr {
-            let (_, array) = self.btf.plain(pointer.word)?;
-            if array.kind == Kind::Array {
-                return Ok(array.array().1);
-            }
+        let pointer = self.btf.resolve(self.member.ty)?;
+        if pointer.kind == Kind::Ptr
+            && let Some(array) = self.btf.resolve(pointer.target())?.array()
+        {
+            return Ok(array.count);
         }
         Err(self.malformed("__uint(name, number)"))
     }
 
     /// The same, or an enumeration of one value, for numbers that no array has elements.
     fn long_number(&self) -> Result<u64, Error> {
-        match self.btf.plain(self.member.ty)?.1.only_value() {
-            Some(value) => Ok(value),
-            None => self.number().map(u64::from),
+        let mut values = self.btf.resolve(self.member.ty)?.enumerators();
+        match (values.next(), values.next()) {
+            (Some(only), None) => Ok(only.value),
+            _ => self.number().map(u64::from),
         }
     }
 
     /// `type *name`
     fn pointee(&self) -> Result<u32, Error> {
-        let (_, pointer) = self.btf.plain(self.member.ty)?;
+        let pointer = self.btf.resolve(self.member.ty)?;
         match pointer.kind {
-            Kind::Ptr => Ok(pointer.word),
+            Kind::Ptr => Ok(pointer.target()),
             _ => Err(self.malformed("__type(name, type)")),
         }
     }
 
     /// `type *name[]`
     fn element(&self) -> Result<u32, Error> {
-        let (_, array) = self.btf.plain(self.member.ty)?;
-        if array.kind == Kind::Array && self.member.bit_offset.is_multiple_of(64) {
-            let (_, pointer) = self.btf.plain(array.array().0)?;
+        let array = self.btf.resolve(self.member.ty)?.array();
+        if let Some(array) = array.filter(|_| self.member.bit_offset.is_multiple_of(64)) {
+            let pointer = self.btf.resolve(array.element)?;
             if pointer.kind == Kind::Ptr {
-                return Ok(pointer.word);
+                return Ok(pointer.target());
             }
         }
         Err(self.malformed("__array(values, type)"))
@@ -315,6 +313,14 @@ impl Attribute<'_> {
     fn malformed(&self, expected: &'static str) -> Error {
         Error::MapAttributeMalformed { map: self.map.into(), attribute: self.name.into(), expected }
     }
+}
+
+/// Locks, timers and the like in a map's value.
+pub(crate) fn special_fields(btf: &Btf, map: &str, value: u32) -> Result<Vec<SpecialField>, Error> {
+    btf.special_fields(value).map_err(|error| match error {
+        skep_btf::Error::Special { ty, reason } => Error::MapFields { map: map.into(), ty, reason },
+        other => other.into(),
+    })
 }
 
 /// A size that may be given as a number, as a type, as both where they agree, or not at all (0).

@@ -3,13 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use skep_abi::{MapDef, ProgramSource, ProgramType};
+use skep_abi::{MapDef, MapFlags, MapKind, ProgramSource, ProgramType, Section};
+use skep_btf::{Btf, Ext};
 
-use crate::btf::{Btf, Ext};
+use crate::config;
 use crate::elf::{Content, Elf};
 use crate::error::Error;
+use crate::externs::{Externs, KCONFIG};
 use crate::functions::Functions;
-use crate::{data, lines, link, maps};
+use crate::symbols::Symbols;
+use crate::{data, lines, link, maps, types};
 
 /// A BPF object file, taken apart and checked.
 ///
@@ -21,6 +24,7 @@ pub struct Object {
     programs: Vec<Program>,
     maps: Vec<ObjectMap>,
     license: String,
+    parsed: Arc<Parsed>,
 }
 
 /// A program of an object, not yet linked.
@@ -30,6 +34,27 @@ pub struct Program {
     section: String,
     function: usize,
     object: Arc<Parsed>,
+    /// By configuration value: whether it is known.
+    config: Arc<[bool]>,
+}
+
+/// What the programs of an object are linked with.
+#[derive(Clone, Copy, Default)]
+pub struct LinkOptions<'a> {
+    /// The types of the system that programs are for: CO-RE relocations take offsets from them, and kernel functions
+    /// and variables are looked up there. Without them instructions stay as the compiler wrote them, for
+    /// the structures that the object was compiled with, and nothing of a kernel's is found.
+    pub target: Option<&'a Btf>,
+    /// The addresses of kernel symbols whose types are not known; without it they are taken to exist at an address
+    /// that means nothing.
+    pub addresses: Option<&'a dyn Fn(&str) -> Option<u64>>,
+}
+
+impl std::fmt::Debug for LinkOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let addresses = self.addresses.is_some();
+        f.debug_struct("LinkOptions").field("target", &self.target).field("addresses", &addresses).finish()
+    }
 }
 
 /// A map of an object: declared in `.maps`, or made from a section of global variables.
@@ -40,7 +65,7 @@ pub struct ObjectMap {
     pub def: MapDef,
     /// The first contents of its only element, for maps of global variables that are not all zeroes: exactly
     /// `def.value_size` bytes.
-    pub initial: Option<Vec<u8>>,
+    pub initial: Option<Arc<[u8]>>,
     /// The variables in it, ascending by offset; empty for declared maps.
     pub variables: Vec<Variable>,
     /// What its elements hold at first, for maps of maps and of programs.
@@ -97,18 +122,16 @@ impl Object {
     /// declaration means nothing. [`Error`] says what and where.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let elf = Elf::parse(bytes)?;
-        let btf = elf.section(".BTF").map(|section| Btf::parse(&elf, section)).transpose()?;
-        let ext = match (&btf, elf.section(".BTF.ext")) {
-            (Some(btf), Some(section)) => Some(Ext::parse(&elf, btf, section)?),
-            _ => None,
-        };
+        let btf = types::types(&elf)?;
+        let btf_ref = btf.as_deref();
+        let ext = btf_ref.map(|btf| types::ext(&elf, btf)).transpose()?.flatten();
         let functions = Functions::parse(&elf)?;
         let mut roles = vec![Role::Other; elf.sections.len()];
         let mut object_maps = Vec::new();
         let mut map_ranges = Vec::new();
         if let Some(section) = elf.section(maps::SECTION) {
             roles[section] = Role::Maps;
-            for declared in maps::declared(&elf, btf.as_ref(), &functions, section)? {
+            for declared in maps::declared(&elf, btf_ref, &functions, section)? {
                 object_maps.push(declared.map);
                 map_ranges.push(declared.range);
             }
@@ -128,12 +151,27 @@ impl Object {
             Role::Data(map) => Some(map as usize),
             _ => None,
         };
-        data::variables(&elf, btf.as_ref(), map_of, &mut object_maps)?;
+        data::variables(&elf, btf_ref, map_of, &mut object_maps)?;
+        let externs = Externs::parse(&elf, btf_ref)?;
+        let config_map = (!externs.config.is_empty()).then(|| {
+            object_maps.push(ObjectMap::of_config(&externs));
+            object_maps.len() as u32 - 1
+        });
         let license = license(&elf);
         let gpl_compatible = is_gpl_compatible(&license);
-        let object = Arc::new(Parsed { elf, btf, ext, roles, map_ranges, functions, gpl_compatible });
+        let object = Arc::new(Parsed {
+            elf,
+            btf,
+            ext,
+            roles,
+            map_ranges,
+            functions,
+            externs,
+            config_map,
+            gpl_compatible,
+        });
         let programs = object.programs()?;
-        Ok(Self { programs, maps: object_maps, license })
+        Ok(Self { programs, maps: object_maps, license, parsed: object })
     }
 
     /// Its programs, in the order of their sections.
@@ -210,10 +248,37 @@ impl Object {
             return Err(Error::VariableSize { name: name.into(), size: variable.size, given: value.len() });
         }
         let range = variable.range();
-        let map = &mut self.maps[map as usize];
-        let size = map.def.value_size as usize;
-        map.initial.get_or_insert_with(|| vec![0; size])[range].copy_from_slice(value);
+        self.maps[map as usize].change(|bytes| bytes[range].copy_from_slice(value));
         Ok(())
+    }
+
+    /// Gives the variables that are declared with `__kconfig` their values, from the text of a configuration
+    /// (`CONFIG_HZ=250`) and the release of the kernel that programs are for (`6.18.1`), which the text's heading
+    /// says otherwise. Until then all of them are unknown.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ConfigValue`] where a variable cannot take its value.
+    pub fn set_config(&mut self, text: &str, release: Option<&str>) -> Result<(), Error> {
+        let object = &self.parsed;
+        let Some(map) = object.config_map.and_then(|map| self.maps.get_mut(map as usize)) else {
+            return Ok(());
+        };
+        let mut known = Ok(Vec::new());
+        map.change(|bytes| {
+            bytes.fill(0);
+            known = config::fill(&object.externs.config, text, release, bytes);
+        });
+        let known: Arc<[bool]> = known?.into();
+        for program in &mut self.programs {
+            program.config = known.clone();
+        }
+        Ok(())
+    }
+
+    /// The types of the object, if it has any.
+    pub fn btf(&self) -> Option<&Arc<Btf>> {
+        self.parsed.btf.as_ref()
     }
 
     /// What the section `license` says; empty where there is none.
@@ -248,9 +313,7 @@ impl Program {
     ///
     /// [`Error::UnknownSection`].
     pub fn program_type(&self) -> Result<&'static ProgramType, Error> {
-        // libbpf's mark for programs that are loaded on demand alone says nothing here, where all are.
-        let section = self.section.strip_prefix('?').unwrap_or(&self.section);
-        ProgramType::from_section(section).ok_or_else(|| Error::UnknownSection {
+        ProgramType::from_section(&self.section).ok_or_else(|| Error::UnknownSection {
             program: self.name.clone(),
             section: self.section.clone(),
         })
@@ -264,22 +327,45 @@ impl Program {
     /// [`Error::UnknownSection`] without an override, and everything that can be wrong with instructions,
     /// relocations and line records of the functions that it reaches.
     pub fn source(&self, program_type: Option<&'static ProgramType>) -> Result<ProgramSource, Error> {
+        self.link(program_type, &LinkOptions::default())
+    }
+
+    /// The same for a system whose types are known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::source`]; moreover [`Error::CoreRelocation`], [`Error::KernelSymbol`] and
+    /// [`Error::ConfigMissing`] where the system lacks what the program needs.
+    pub fn link(
+        &self,
+        program_type: Option<&'static ProgramType>,
+        options: &LinkOptions<'_>,
+    ) -> Result<ProgramSource, Error> {
         let program_type = match program_type {
             Some(program_type) => program_type,
             None => self.program_type()?,
         };
-        let linked = link::link(&self.object, &self.name, self.function)?;
-        lines::refuse_core_relocations(&self.object, &linked.origins)?;
-        let lines = lines::lines(&self.object, &linked.functions, &linked.origins)?;
+        let object = &*self.object;
+        let symbols = Symbols::new(object, &self.config, options);
+        let mut linked = link::link(object, &self.name, self.function, symbols)?;
+        lines::prototypes(object, &mut linked.functions, &linked.origins)?;
+        let (functions, origins) = (&linked.functions, &linked.origins);
+        if let Some(target) = options.target {
+            lines::relocate_to(object, target, functions, origins, &mut linked.insns)?;
+        }
+        let lines = lines::lines(object, functions, origins)?;
         Ok(ProgramSource {
             name: self.name.clone(),
             program_type,
             insns: linked.insns,
             functions: linked.functions,
             lines,
-            gpl_compatible: self.object.gpl_compatible,
-            sleepable: false,
-            target: None,
+            gpl_compatible: object.gpl_compatible,
+            sleepable: Section::parse(&self.section)
+                .map_or(program_type.always_sleeps, |found| found.sleepable),
+            target: Section::parse(&self.section).and_then(|found| found.target).map(str::to_owned),
+            btf: object.btf.clone(),
+            externs: linked.externs,
         })
     }
 }
@@ -298,6 +384,28 @@ impl ObjectMap {
             extra: 0,
         }
     }
+
+    /// The map of configuration values, none of which is known yet.
+    fn of_config(externs: &Externs) -> Self {
+        let zeroes: Arc<[u8]> = vec![0; externs.config_size as usize].into();
+        let def = MapDef {
+            flags: MapFlags::RDONLY_PROG,
+            frozen: Some(zeroes.clone()),
+            ..MapDef::new(KCONFIG, MapKind::Array, 4, externs.config_size, 1)
+        };
+        let variables = externs.config.iter().map(|config| config.variable()).collect();
+        Self { initial: Some(zeroes), variables, ..Self::new(def) }
+    }
+
+    /// Changes the first contents of its only element. What programs take for constants changes with them.
+    fn change(&mut self, change: impl FnOnce(&mut [u8])) {
+        let constant = self.variables.first().is_some_and(|variable| variable.read_only);
+        self.def.frozen = None; // so that there is one owner
+        let size = self.def.value_size as usize;
+        let bytes = self.initial.get_or_insert_with(|| vec![0; size].into());
+        change(Arc::make_mut(bytes));
+        self.def.frozen = constant.then(|| bytes.clone());
+    }
 }
 
 impl Variable {
@@ -312,13 +420,16 @@ impl Variable {
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) elf: Elf,
-    pub(crate) btf: Option<Btf>,
+    pub(crate) btf: Option<Arc<Btf>>,
     pub(crate) ext: Option<Ext>,
     /// By section.
     pub(crate) roles: Vec<Role>,
     /// Where the maps declared in `.maps` stand, by index.
     pub(crate) map_ranges: Vec<Range<u64>>,
     pub(crate) functions: Functions,
+    pub(crate) externs: Externs,
+    /// The map of configuration values, if there are any.
+    pub(crate) config_map: Option<u32>,
     gpl_compatible: bool,
 }
 
@@ -335,6 +446,7 @@ pub(crate) enum Role {
 
 impl Parsed {
     fn programs(self: &Arc<Self>) -> Result<Vec<Program>, Error> {
+        let config: Arc<[bool]> = vec![false; self.externs.config.len()].into();
         let program = |&(symbol, function): &(usize, usize)| {
             let section = self.functions.function(function).section;
             Ok(Program {
@@ -342,6 +454,7 @@ impl Parsed {
                 section: self.elf.sections[section].name.to_string(),
                 function,
                 object: self.clone(),
+                config: config.clone(),
             })
         };
         self.functions.programs.iter().map(program).collect()

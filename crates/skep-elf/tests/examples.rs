@@ -182,7 +182,7 @@ fn every_section_of_variables_is_loaded_byte_for_byte() {
             let section = file.section_by_name(&map.def.name).unwrap();
             assert_eq!(u64::from(map.def.value_size), section.size(), "{path:?} {}", map.def.name);
             match &map.initial {
-                Some(initial) => assert_eq!(initial, section.data().unwrap(), "{path:?} {}", map.def.name),
+                Some(initial) => assert_eq!(**initial, *section.data().unwrap(), "{path:?} {}", map.def.name),
                 None => assert_eq!(map.def.name.split('.').nth(1), Some("bss"), "{path:?}"),
             }
         }

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-use skep_abi::{ContextLayout, Entry, FieldKind, HelperProto, MapDef, MapFlags};
+use skep_abi::{ContextField, ContextLayout, Entry, FieldKind, HelperProto, MapDef, MapFlags};
 use skep_isa::{Insn, Size};
 
 use crate::code::Code;
@@ -198,20 +198,23 @@ impl Region {
 
 /// The size of the native structure, up to the end of the last field that programs may see.
 fn native_size(layout: &ContextLayout) -> u64 {
-    let end = |field: &skep_abi::ContextField| u64::from(field.native_offset + field.native_size.bytes());
-    layout.fields.iter().map(end).max().unwrap_or(0)
+    let end = |field: &ContextField| Some(u64::from(field.native_offset? + field.native_size.bytes()));
+    layout.fields.iter().filter_map(end).max().unwrap_or(0)
 }
 
-/// Whether the field that contains the access may be written; `None` where no field contains it. Addresses
-/// must be accessed whole.
+/// Whether the access may write; `None` where no field allows it. Addresses must be accessed whole.
 fn native_field(layout: &ContextLayout, offset: u64, bytes: u64) -> Option<bool> {
-    let field = layout.fields.iter().find(|field| {
-        let start = u64::from(field.native_offset);
-        let size = u64::from(field.native_size.bytes());
-        let inside = start <= offset && offset + bytes <= start + size;
-        inside && (field.narrow || (offset == start && bytes == size))
-    })?;
-    Some(field.writable)
+    let (offset, bytes) = (u32::try_from(offset).ok()?, u32::try_from(bytes).ok()?);
+    let starts_in = |field: &&ContextField| {
+        field.native_offset.is_some_and(|start| (start..start + field.native_size.bytes()).contains(&offset))
+    };
+    let field = layout.fields.iter().find(starts_in)?;
+    let inside = offset - field.native_offset?;
+    if field.kind != FieldKind::Scalar {
+        return (inside == 0 && bytes == field.native_size.bytes()).then_some(false);
+    }
+    let writable = field.allows(inside, bytes, true);
+    (writable || field.allows(inside, bytes, false)).then_some(writable)
 }
 
 /// The value of a field that holds an address.
@@ -221,7 +224,7 @@ fn native_field(layout: &ContextLayout, offset: u64, bytes: u64) -> Option<bool>
 /// The native context of that layout must be at `context`.
 unsafe fn pointer(context: u64, layout: &ContextLayout, kind: FieldKind) -> Option<u64> {
     let field = layout.fields.iter().find(|field| field.kind == kind)?;
-    let at = context + u64::from(field.native_offset);
+    let at = context + u64::from(field.native_offset?);
     // SAFETY: the caller's promise; pointer fields are 8 bytes natively.
     Some(unsafe { memory::load(at, Size::B8, Ordering::Relaxed) })
 }

@@ -27,6 +27,8 @@
 //!     max_entries: 100,
 //!     flags: MapFlags::default(),
 //!     inner: None,
+//!     key_btf: None,
+//!     value_btf: None,
 //!     fields: Vec::new(),
 //!     frozen: None,
 //! };

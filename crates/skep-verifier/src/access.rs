@@ -276,9 +276,19 @@ impl Walker<'_> {
     }
 
     /// Takes down how a context access is to be rewritten.
-    fn rewrite(&mut self, pointer: &Value, field: &ContextField, inside: u32, size: Size) -> Step<()> {
-        let native_size = if field.narrow { size } else { field.native_size };
-        let native = i64::from(field.native_offset) + i64::from(inside) - i64::from(pointer.offset);
+    fn rewrite(
+        &mut self,
+        pointer: &Value,
+        field: &'static ContextField,
+        inside: u32,
+        size: Size,
+    ) -> Step<()> {
+        let Some(native_offset) = field.native_offset else {
+            // It can be verified, and skep cannot run it.
+            return self.record.place(self.slot, Place::Foreign { field });
+        };
+        let native_size = if size == field.size { field.native_size } else { size };
+        let native = i64::from(native_offset) + i64::from(inside) - i64::from(pointer.offset);
         let Ok(offset) = i16::try_from(native) else {
             let text =
                 format!("the field {} is too far from the register that it is accessed by", field.name);

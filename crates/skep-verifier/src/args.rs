@@ -23,6 +23,8 @@ pub(crate) struct Arguments {
     pub(crate) map: Option<(u32, Value)>,
     /// The key of an array, where it is known.
     pub(crate) key: Option<u32>,
+    /// The greatest size of the last memory that it is given.
+    pub(crate) size: Option<u32>,
     /// How much memory the call returns.
     pub(crate) allocation: Option<u32>,
     /// The reference that the call takes back.
@@ -87,6 +89,12 @@ impl<'a> Walker<'a> {
                     return Err(expected(proto, reg, "the context, unchanged", value));
                 }
             }
+            ArgKind::ContextOrNull => {
+                let null = value.as_constant() == Some(0);
+                if !null && *value != Value::pointer(Kind::Context, 0) {
+                    return Err(expected(proto, reg, "the context, unchanged, or null", value));
+                }
+            }
             ArgKind::Map => known.map = Some((self.map_argument(proto, reg, value)?, *value)),
             ArgKind::MapKey => {
                 let def = self.argument_map(proto, known)?;
@@ -124,6 +132,7 @@ impl<'a> Walker<'a> {
             }
             ArgKind::Memory { access, nullable } => {
                 let sizes = self.size_argument(state, proto, at + 1)?;
+                known.size = Some(sizes.1);
                 if nullable && value.as_constant() == Some(0) {
                     if sizes.1 != 0 {
                         let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
@@ -169,7 +178,7 @@ impl<'a> Walker<'a> {
                 }
                 known.dynptr = Some(dynptr);
             }
-            ArgKind::Struct { kinds, nullable } => {
+            ArgKind::Struct { kinds, nullable } | ArgKind::StructOrObject { kinds, nullable, .. } => {
                 self.struct_argument(proto, reg, value, kinds, nullable)?;
                 known.carried = value.reference;
             }

@@ -79,6 +79,10 @@ impl<'a> Walker<'a> {
         let mut result = match proto.ret {
             RetKind::Scalar => return Ok(Value::UNKNOWN),
             RetKind::Range { min, max } => return Ok(Value::scalar(Scalar::signed_range(min, max))),
+            RetKind::SizeOrError => {
+                let most = arguments.size.ok_or_else(|| contradiction("a size"))?;
+                return Ok(Value::scalar(Scalar::signed_range(-4095, most.into())));
+            }
             // A tail call that does not happen leaves nothing behind either.
             RetKind::Void | RetKind::TailCall => {
                 return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0));
@@ -140,11 +144,14 @@ impl<'a> Walker<'a> {
         };
         // The types restrict Linux's own helpers; a host's are open to all.
         let kind = self.program_type();
-        let of_linux = linux_helper(id).is_some_and(|linux| linux.name == proto.name);
-        if of_linux && !kind.helpers.contains(&id) {
+        let linux = linux_helper(id).filter(|linux| linux.name == proto.name);
+        if linux.is_some() && !kind.helpers.contains(id) {
             let text = format!("programs of type {} may not call {} ({id})", kind.name, proto.name);
             return Err(Fault::new(Code::Helper, text));
         }
+        // What a host wrote itself under Linux's name keeps the prototype that the host gave it.
+        let variant = kind.variants.iter().find(|variant| variant.id == id);
+        let proto = variant.filter(|_| linux == Some(proto)).unwrap_or(proto);
         if proto.gpl_only && !self.gpl_compatible() {
             let text = format!("{} ({id}) is for programs under a GPL-compatible licence", proto.name);
             return Err(Fault::new(Code::Helper, text)

@@ -5,7 +5,7 @@ use crate::Code;
 use crate::cfg::{Shape, target};
 use crate::fault::{Fault, Step};
 use crate::program::{CallFact, Fact, FunctionFacts};
-use skep_abi::Function;
+use skep_abi::{ContextField, Function};
 use skep_isa::{Insn, Size};
 
 /// What was seen of each slot so far.
@@ -48,6 +48,8 @@ pub(crate) enum Place {
     Memory,
     /// A field of the context: the access becomes one of this size at this offset from the same register.
     Field { size: Size, offset: i16 },
+    /// A field of the context that skep's own contexts lack: no access could be put in its place.
+    Foreign { field: &'static ContextField },
 }
 
 /// Whether something had one value on every path.
@@ -200,8 +202,10 @@ impl Record {
                 Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,
                 _ => {}
             }
-            if let Some(&Place::Field { size, offset }) = self.places.get(slot) {
-                rewrite_access(&mut insns[slot], size, offset);
+            match self.places.get(slot) {
+                Some(&Place::Field { size, offset }) => rewrite_access(&mut insns[slot], size, offset),
+                Some(&Place::Foreign { field }) => facts[slot].foreign = Some(field),
+                _ => {}
             }
             if let Insn::JumpIf { offset, .. } = insns[slot] {
                 match (record & seen::TAKEN != 0, record & seen::NOT_TAKEN != 0) {

@@ -96,49 +96,19 @@ impl<'a> Walker<'a> {
 
 /// Whether a helper works on maps of that kind.
 fn works_on(proto: &HelperProto, kind: MapKind) -> bool {
-    use MapKind::{
-        Array, ArrayOfMaps, BloomFilter, CgroupArray, CgrpStorage, Cpumap, Devmap, DevmapHash, Hash,
-        HashOfMaps, InodeStorage, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, PerfEventArray,
-        ProgArray, Queue, ReuseportSockarray, Ringbuf, SkStorage, Sockhash, Sockmap, Stack, StackTrace,
-        TaskStorage, UserRingbuf, Xskmap,
-    };
-    /// What programs look up, change and go through.
-    const ELEMENTS: &[MapKind] =
-        &[Array, Hash, LpmTrie, LruHash, LruPercpuHash, PercpuArray, PercpuHash, Sockmap, Sockhash];
-    let kinds: &[MapKind] = match &*proto.name {
-        "map_lookup_elem" => {
-            return ELEMENTS.contains(&kind)
-                || [ArrayOfMaps, HashOfMaps, Xskmap, Devmap, DevmapHash, Cpumap].contains(&kind);
-        }
-        "map_update_elem" | "map_delete_elem" => return ELEMENTS.contains(&kind),
-        "for_each_map_elem" => &[Array, Hash, LruHash, LruPercpuHash, PercpuArray, PercpuHash],
-        "map_lookup_percpu_elem" => &[PercpuArray, PercpuHash, LruPercpuHash],
-        "map_push_elem" => &[Queue, Stack, BloomFilter],
-        "map_pop_elem" => &[Queue, Stack],
-        "map_peek_elem" => &[Queue, Stack, BloomFilter],
-        "tail_call" => &[ProgArray],
-        "ringbuf_output" | "ringbuf_reserve" | "ringbuf_query" | "ringbuf_reserve_dynptr" => &[Ringbuf],
-        "user_ringbuf_drain" => &[UserRingbuf],
-        "perf_event_read" | "perf_event_output" | "perf_event_read_value" | "skb_output" | "xdp_output" => {
-            &[PerfEventArray]
-        }
-        "get_stackid" => &[StackTrace],
-        "redirect_map" => &[Devmap, DevmapHash, Cpumap, Xskmap],
-        "skb_under_cgroup" | "current_task_under_cgroup" => &[CgroupArray],
-        "sk_redirect_map" | "msg_redirect_map" | "sock_map_update" => &[Sockmap],
-        "sk_redirect_hash" | "msg_redirect_hash" | "sock_hash_update" => &[Sockhash],
-        "sk_select_reuseport" => &[ReuseportSockarray, Sockmap, Sockhash],
-        "sk_storage_get" | "sk_storage_delete" => &[SkStorage],
-        "inode_storage_get" | "inode_storage_delete" => &[InodeStorage],
-        "task_storage_get" | "task_storage_delete" => &[TaskStorage],
-        "cgrp_storage_get" | "cgrp_storage_delete" => &[CgrpStorage],
-        "get_local_storage" => &[MapKind::CgroupStorage, MapKind::PercpuCgroupStorage],
-        "timer_init" => &[Array, Hash, LruHash],
-        // A host's own helpers: those that name elements need a map that has some.
-        _ => {
-            let elements = proto.args.iter().any(|arg| matches!(arg, ArgKind::MapKey | ArgKind::MapValue(_)));
-            return !elements || ELEMENTS.contains(&kind);
-        }
-    };
-    kinds.contains(&kind)
+    let of_linux = skep_abi::linux_helper(proto.id).is_some_and(|linux| linux.name == proto.name);
+    // A host's own helper that names elements needs a map that has some.
+    let elements = proto.args.iter().any(|arg| matches!(arg, ArgKind::MapKey | ArgKind::MapValue(_)));
+    proto.works_on(kind) && (of_linux || !elements || ELEMENTS.contains(&kind))
 }
+
+/// Maps of elements that programs look up and change.
+const ELEMENTS: &[MapKind] = &[
+    MapKind::Array,
+    MapKind::Hash,
+    MapKind::LpmTrie,
+    MapKind::LruHash,
+    MapKind::LruPercpuHash,
+    MapKind::PercpuArray,
+    MapKind::PercpuHash,
+];

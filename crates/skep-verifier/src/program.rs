@@ -1,6 +1,6 @@
 //! Programs before and after verification.
 
-use skep_abi::{Entry, Function, LineInfo, MapDef, ProgramSource, ProgramType};
+use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, ProgramSource, ProgramType};
 use skep_isa::Insn;
 use std::sync::Arc;
 
@@ -43,6 +43,9 @@ pub struct Fact {
     pub loop_head: bool,
     /// For calls of helpers, what is constant in every path.
     pub call: Option<CallFact>,
+    /// The field that it accesses, where skep's native structures lack it: the instruction is as it was, and must not be
+    /// run.
+    pub foreign: Option<&'static ContextField>,
 }
 
 /// What is the same in every path that reaches a helper call.

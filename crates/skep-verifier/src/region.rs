@@ -232,12 +232,12 @@ impl Walker<'_> {
     ) -> Step<Region> {
         match self.program_type().context {
             Context::Struct(layout) => self.field_region(reg, layout, at, size, intent),
-            Context::Bytes { name, bytes, writable, words } => {
-                let inside = at >= 0 && at + i64::from(size) <= i64::from(bytes);
+            Context::Bytes { name, first, bytes, writable, words } => {
+                let inside = at >= i64::from(first) && at + i64::from(size) <= i64::from(bytes);
                 if !inside || (words && size != 8) || at % i64::from(size) != 0 {
                     let unit = if words { "8 bytes" } else { "1, 2, 4 or 8 bytes" };
                     let text = format!(
-                        "expected an access to {unit} at a multiple of their size in the {bytes} bytes of {name}, found \
+                        "expected an access to {unit} at a multiple of their size in bytes {first}..{bytes} of {name}, found \
                          bytes {at}..{} in {reg}",
                         at + i64::from(size)
                     );
@@ -275,21 +275,19 @@ impl Walker<'_> {
             return Err(Fault::new(Code::Context, text));
         };
         let inside = at as u32 - field.offset;
-        if intent.writes() && !field.writable {
+        if intent.writes() && field.writes.is_empty() {
             let text = format!("programs of type {} may not write {}", self.program_type().name, field.name);
             return Err(Fault::new(Code::ReadOnly, text));
-        }
-        if (inside != 0 || size != field.size.bytes()) && !field.narrow {
-            let text = format!(
-                "the field {} must be accessed whole, with {} bytes, found {size}",
-                field.name,
-                field.size.bytes()
-            );
-            return Err(Fault::new(Code::Context, text));
         }
         if at % i64::from(size) != 0 {
             let text = format!("{size} bytes at offset {at} of {} in {reg} are not aligned", layout.name);
             return Err(Fault::new(Code::Misaligned, text));
+        }
+        if !field.allows(inside, size, intent.writes()) {
+            let whole = field.size.bytes();
+            let text =
+                format!("the field {} must be accessed whole, with {whole} bytes, found {size}", field.name);
+            return Err(Fault::new(Code::Context, text));
         }
         Ok(Region::Field { field, inside })
     }

@@ -315,10 +315,8 @@ fn every_step_of_every_run_is_in_a_walked_state() {
     for seed in 1..=1500u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let (insns, functions) = generate(&mut random);
-        let functions = functions
-            .into_iter()
-            .map(|start| Function { name: format!("f{start}"), start, global: false })
-            .collect();
+        let functions =
+            functions.into_iter().map(|start| Function::new(format!("f{start}"), start, false)).collect();
         let program = Unverified {
             source: ProgramSource {
                 name: "random".to_owned(),
@@ -329,6 +327,8 @@ fn every_step_of_every_run_is_in_a_walked_state() {
                 gpl_compatible: true,
                 sleepable: false,
                 target: None,
+                btf: None,
+                externs: Vec::new(),
             },
             maps: Arc::from([]),
             entry: Entry::Buffer { len: LEN },

@@ -13,7 +13,8 @@ const LOOKUP: &str = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\
 
 #[test]
 fn helpers_get_what_their_prototypes_ask_for() {
-    refused("xdp", "call 4\nr0 = 0\nexit", Code::Helper, "no helper 4");
+    refused("xdp", "call 4\nr0 = 0\nexit", Code::Helper, "may not call probe_read (4)");
+    refused("xdp", "call 212\nr0 = 0\nexit", Code::Helper, "no helper 212");
     refused("xdp", "call 26\nr0 = 0\nexit", Code::Helper, "may not call skb_load_bytes");
     refused("xdp", "r1 = 5\nr2 = r10\ncall 1\nr0 = 0\nexit", Code::Argument, "expects a map in r1, found 5");
     refused("xdp", "r1 = map[0] ll\nr2 = 0\ncall 1\nr0 = 0\nexit", Code::Argument, "expects memory in r2");

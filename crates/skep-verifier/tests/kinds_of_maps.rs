@@ -89,13 +89,13 @@ fn storage_gives_the_value_of_an_object() {
             lookup(14)
         )
     };
-    accepted("xdp", &text("r6", "0"));
-    refused("xdp", &text("r10", "0"), Code::Argument, "sock_common or sock");
-    refused("xdp", &text("r6", "1"), Code::Argument, "expects memory in r3");
+    accepted("tc", &text("r6", "0"));
+    refused("tc", &text("r10", "0"), Code::Argument, "sock_common or sock");
+    refused("tc", &text("r6", "1"), Code::Argument, "expects memory in r3");
     let memory = text("r6", "r10").replace("r3 = r10", "*(u64 *)(r10 - 16) = 0\nr3 = r10\nr3 += -16");
-    accepted("xdp", &memory);
-    refused("xdp", &memory.replace("*(u64 *)(r10 - 16) = 0\n", ""), Code::Uninitialised, "");
-    refused("xdp", &text("r6", "0").replace("if r0 == 0 goto done\n", ""), Code::MaybeNull, "may be null");
+    accepted("tc", &memory);
+    refused("tc", &memory.replace("*(u64 *)(r10 - 16) = 0\n", ""), Code::Uninitialised, "");
+    refused("tc", &text("r6", "0").replace("if r0 == 0 goto done\n", ""), Code::MaybeNull, "may be null");
 }
 
 #[test]

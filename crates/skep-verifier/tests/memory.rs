@@ -131,7 +131,8 @@ fn context_accesses_hit_fields_and_are_rewritten() {
     let expected = std::mem::offset_of!(skep_abi::XdpContext, ingress_ifindex) as i16;
     assert!(matches!(verified.insns()[0], Insn::Load { size: Size::B4, offset, .. } if offset == expected));
     // A part of a field, through a moved pointer.
-    let verified = accepted("xdp", "r1 += 4\nr0 = *(u8 *)(r1 + 10)\nexit");
+    let verified = accepted("tc", "r1 += 4\nr0 = *(u8 *)(r1 + 6)\nexit");
+    let expected = std::mem::offset_of!(skep_abi::SkbContext, mark) as i16;
     assert!(
         matches!(verified.insns()[1], Insn::Load { size: Size::B1, offset, .. } if offset == expected + 2 - 4)
     );

@@ -136,12 +136,17 @@ fn a_socket_may_be_released_by_another_of_its_views() {
 
 #[test]
 fn arguments_that_may_be_null_take_null() {
-    accepted("tc", &format!("r2 = 0\nr3 = 0\ncall 124\n{END}"));
+    let text = |socket: &str| format!("r2 = {socket}\nr3 = 0\ncall 124\nr0 = 1\nexit\n");
+    accepted("sk_lookup", &text("0"));
+    refused("sk_lookup", &text("1"), Code::Argument, "or null in r2");
+    // What may be null as well.
+    let found = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[14] ll\ncall 1\n";
     let text = format!(
-        "r6 = r1\n{SOCKET}r7 = r0\nr1 = r6\nr2 = r0\nr3 = 0\ncall 124\nif r7 == 0 goto out\nr1 = r7\ncall 86\nout: {END}"
+        "r6 = r1\n{found}r7 = r0\nr1 = r6\nr2 = r0\nr3 = 0\ncall 124\nif r7 == 0 goto out\nr1 = r7\ncall 86\n\
+         out: r0 = 1\nexit"
     );
-    accepted("tc", &text);
-    refused("tc", &format!("r2 = 1\nr3 = 0\ncall 124\n{END}"), Code::Argument, "or null in r2");
+    accepted("sk_lookup", &text);
+    refused("tc", &text, Code::MaybeNull, "sock");
     refused("tc", &format!("{SOCKET}r1 = r0\ncall 95\n{END}"), Code::MaybeNull, "sock");
 }
 

@@ -37,7 +37,7 @@ fn functions_must_be_whole_and_in_order() {
         unverified.source.functions = functions;
         *verify(unverified, &Config::default()).unwrap_err()
     };
-    let function = |start| Function { name: format!("f{start}"), start, global: false };
+    let function = |start| Function::new(format!("f{start}"), start, false);
     let two = skep_isa::assemble("r0 = 0\nexit").unwrap();
     assert_eq!(broken(vec![], two.clone()).code, Code::Structure);
     assert_eq!(broken(vec![function(1)], two.clone()).code, Code::Structure);

@@ -37,6 +37,29 @@ pub enum Error {
         /// Its number.
         id: u32,
     },
+    /// A program is of a type that can be verified, and that no runtime of skep runs.
+    #[error(
+        "program {program}: programs of type {program_type} can be verified, but not run; skep runs {}",
+        runs()
+    )]
+    TypeNotProvided {
+        /// The program.
+        program: String,
+        /// The type's name.
+        program_type: &'static str,
+    },
+    /// A program accesses a field of its context that skep's contexts lack.
+    #[error(
+        "program {program} accesses the field {field} of its context, which skep does not provide to {program_type}"
+    )]
+    FieldNotProvided {
+        /// The program.
+        program: String,
+        /// The type's name.
+        program_type: &'static str,
+        /// The field.
+        field: &'static str,
+    },
     /// A host's helper has the number of one that exists.
     #[error("helper number {id} is taken by {taken}; choose another")]
     HelperTaken {
@@ -147,4 +170,12 @@ fn list(names: &[String]) -> String {
         [] => "none".into(),
         names => names.join(", "),
     }
+}
+
+/// The names of the types that skep runs.
+fn runs() -> String {
+    let mut names: Vec<_> =
+        skep_abi::TYPES.iter().filter(|kind| kind.native.is_some()).map(|kind| kind.name).collect();
+    names.dedup();
+    names.join(", ")
 }

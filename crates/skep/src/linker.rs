@@ -112,7 +112,8 @@ impl<'a> Linker<'a> {
     /// # Errors
     ///
     /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] where a program cannot be linked;
-    /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::HelperMissing`]; [`Error::Map`],
+    /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::TypeNotProvided`], [`Error::FieldNotProvided`];
+    /// [`Error::HelperMissing`]; [`Error::Map`],
     /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::VariableSize`]; [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(self) -> Result<Module, Error> {
         let variables = self.variables();
@@ -129,6 +130,7 @@ impl<'a> Linker<'a> {
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
+            check_context(&program)?;
             self.check_helpers(&program)?;
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
@@ -273,6 +275,18 @@ impl<'a> Linker<'a> {
             helpers: helpers.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
             inline_linux_helpers: shared.linux_numbers,
         }
+    }
+}
+
+/// The program must be of a type that runs here, and keep to the fields that there are.
+fn check_context(program: &Verified) -> Result<(), Error> {
+    let (name, program_type) = (program.name().to_owned(), program.program_type().name);
+    if program.program_type().native.is_none() {
+        return Err(Error::TypeNotProvided { program: name, program_type });
+    }
+    match program.facts().iter().find_map(|fact| fact.foreign) {
+        Some(field) => Err(Error::FieldNotProvided { program: name, program_type, field: field.name }),
+        None => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::packet::Packet;
 use crate::runtime::Shared;
 use crate::{Error, Runtime};
-use skep_abi::{Entry, Linkage, ProgramType, RunEnv, SkbContext, XDP, XdpContext};
+use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_interp::Interpreter;
 use skep_isa::Insn;
 use skep_jit::Compiled;
@@ -96,14 +96,17 @@ impl Program {
         times.jit = started.elapsed();
         times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
-        // Types are those of `skep_abi::TYPES` alone, so which one it is is a matter of its address.
-        let kind = match verified.entry() {
-            Entry::Buffer { len } => {
+        let kind = match (verified.entry(), verified.program_type().native) {
+            (Entry::Buffer { len }, Some(Native::Buffer)) => {
                 let aligned = verified.insns().iter().any(is_atomic);
                 Kind::Buffer(Buffer { len, aligned })
             }
-            Entry::Context if std::ptr::eq(verified.program_type(), &XDP) => Kind::Xdp,
-            Entry::Context => Kind::Skb,
+            (Entry::Context, Some(Native::Xdp)) => Kind::Xdp,
+            (Entry::Context, Some(Native::Skb)) => Kind::Skb,
+            _ => {
+                let program_type = verified.program_type().name;
+                return Err(Error::TypeNotProvided { program: name(), program_type });
+            }
         };
         let shared = Arc::clone(shared);
         let interpreter = OnceLock::new();

@@ -232,19 +232,17 @@ impl RuntimeBuilder {
 impl Default for RuntimeBuilder {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let provided = |id: u32| {
-            let at = helpers::PROVIDED.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-            Some(helpers::PROVIDED[at].1)
-        };
+        // Those alone: that a helper has a prototype does not say that it is here.
+        let provided = helpers::PROVIDED.iter().filter_map(|(id, call)| {
+            let proto = skep_abi::linux_helper(*id)?;
+            Some((*id, Helper { proto: proto.clone(), call: Some(*call) }))
+        });
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
             map_memory: 4 << 30,
             code: skep_text::Config::new(),
             jit: skep_jit::Options::default(),
-            helpers: skep_abi::LINUX
-                .iter()
-                .map(|proto| (proto.id, Helper { proto: proto.clone(), call: provided(proto.id) }))
-                .collect(),
+            helpers: provided.collect(),
             linux_numbers: true,
             taken: None,
             log: Box::new(to_standard_error),

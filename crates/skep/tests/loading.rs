@@ -1,6 +1,6 @@
 //! What the linker does with maps, variables and program types that a host gives it.
 
-use skep::abi::{Context, ContextField, ContextLayout, FieldKind, ProgramType, RAW, XDP};
+use skep::abi::{Context, ContextField, ContextLayout, FieldKind, Parts, ProgramType, RAW, XDP};
 use skep::abi::{MapDef, MapFlags, MapKind};
 use skep::isa::{Size, assemble, encode_bytes};
 use skep::{Engine, Error, MapError, Object, Packet, Runtime, UpdateFlags};
@@ -64,9 +64,9 @@ static LYING: ProgramType = ProgramType {
             offset: 0,
             size: Size::B4,
             kind: FieldKind::Scalar,
-            writable: true,
-            narrow: true,
-            native_offset: 32000,
+            reads: Parts::any(Size::B4),
+            writes: Parts::any(Size::B4),
+            native_offset: Some(32000),
             native_size: Size::B4,
         }],
     }),
@@ -145,6 +145,8 @@ fn bare_instructions_name_the_maps_that_come_with_them() {
         max_entries: 1,
         flags: MapFlags::default(),
         inner: None,
+        key_btf: None,
+        value_btf: None,
         fields: Vec::new(),
         frozen: None,
     };

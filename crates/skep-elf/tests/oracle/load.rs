@@ -1,7 +1,7 @@
 //! The promise about bytes that nobody vouches for: loading them ends, without a panic, in an error or in
 //! programs whose every reference leads somewhere.
 
-use skep_abi::{MapKind, ProgramSource, RAW};
+use skep_abi::{Extern, ExternKind, MapKind, ProgramSource, RAW};
 use skep_elf::{EntryTarget, Object};
 use skep_isa::{CallTarget, Imm64, Insn};
 
@@ -74,6 +74,13 @@ fn check_source(object: &Object, source: &ProgramSource) {
             }
             Insn::LoadImm64 { value: Imm64::MapValue { map, offset }, .. } => {
                 assert!(offset <= object.maps()[map as usize].def.value_size, "slot {slot}");
+            }
+            Insn::LoadImm64 { value: Imm64::Variable { id, .. }, .. } => {
+                let is_it = |found: &Extern| match found.kind {
+                    ExternKind::Function(found) | ExternKind::Variable(found) => found.cast_signed() == id,
+                    ExternKind::Address => false,
+                };
+                assert!(source.externs.iter().any(is_it), "slot {slot}");
             }
             Insn::LoadImm64 { value, .. } => assert!(matches!(value, Imm64::Value(_)), "slot {slot}"),
             _ => {}

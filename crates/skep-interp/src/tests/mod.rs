@@ -19,7 +19,7 @@ pub(crate) use skep_isa::Reg as R;
 
 /// A program of one function over a buffer of no bytes, every slot reached and every slot a target.
 pub(crate) fn parts(insns: &[Insn]) -> Parts {
-    let fact = Fact { reached: true, jump_target: true, loop_head: true, call: None };
+    let fact = Fact { reached: true, jump_target: true, loop_head: true, ..Fact::default() };
     Parts {
         insns: insns.to_vec(),
         facts: vec![fact; insns.len()],

@@ -15,6 +15,8 @@ pub(crate) fn array(value_size: u32) -> MapDef {
         max_entries: 1,
         flags: MapFlags::default(),
         inner: None,
+        key_btf: None,
+        value_btf: None,
         fields: Vec::new(),
         frozen: None,
     }

@@ -26,6 +26,8 @@ pub(crate) fn maps() -> Arc<[MapDef]> {
         max_entries,
         flags,
         inner: None,
+        key_btf: None,
+        value_btf: None,
         fields: Vec::new(),
         frozen: None,
     };
@@ -52,7 +54,7 @@ pub(crate) fn kind(name: &str) -> &'static ProgramType {
         "raw" => &RAW,
         "tracing" | "tracing.s" => &world::TRACING,
         "probe" => &world::PROBE,
-        other => panic!("no program type {other}"),
+        other => ProgramType::from_section(other).unwrap_or_else(|| panic!("no program type {other}")),
     }
 }
 
@@ -71,31 +73,20 @@ pub(crate) fn from_insns(kind: &'static ProgramType, insns: Vec<Insn>) -> Unveri
             starts.insert((slot as i64 + 1 + i64::from(*offset)) as u32);
         }
     }
-    let functions = starts
-        .into_iter()
-        .map(|start| Function { name: format!("f{start}"), start, global: false })
-        .collect();
+    let functions =
+        starts.into_iter().map(|start| Function::new(format!("f{start}"), start, false)).collect();
     let entry = match kind.context {
         Context::Buffer => Entry::Buffer { len: 16 },
         _ => Entry::Context,
     };
-    let source = ProgramSource {
-        name: "test".to_owned(),
-        program_type: kind,
-        insns,
-        functions,
-        lines: Vec::new(),
-        gpl_compatible: true,
-        sleepable: false,
-        target: None,
-    };
+    let source = ProgramSource { functions, ..ProgramSource::new("test", kind, insns) };
     Unverified { source, maps: maps(), entry }
 }
 
 pub(crate) fn check(kind_name: &str, text: &str) -> Result<Verified, Box<Refusal>> {
     let mut program = program(kind(kind_name), text);
     program.source.sleepable = kind_name.ends_with(".s");
-    verify(program, &Config { helpers: &world::helper, ..Config::default() })
+    verify(program, &Config::default())
 }
 
 #[track_caller]

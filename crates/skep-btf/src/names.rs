@@ -1,13 +1,18 @@
 //! Types as C writes them, for people to read.
 
-use super::{Btf, Kind, MAX_CHAIN};
+use crate::btf::{Btf, MAX_CHAIN};
 use crate::error::Error;
+use crate::types::Kind;
 
 impl Btf {
     /// The type in C's notation without qualifiers: `struct prefix4[4]`, `unsigned int *`.
     ///
     /// C writes types inside out, so the declarator grows to both sides while the chain is walked.
-    pub(crate) fn type_name(&self, id: u32) -> Result<String, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TypeMissing`], [`Error::Endless`] and [`Error::Damaged`].
+    pub fn type_name(&self, id: u32) -> Result<String, Error> {
         let mut declarator = String::new();
         let mut at = id;
         for _ in 0..MAX_CHAIN {
@@ -19,10 +24,10 @@ impl Btf {
                     at = ty.word;
                 }
                 Kind::Array => {
-                    let (element, count) = ty.array();
+                    let Some(array) = ty.array() else { return Err(Error::Unsized { id: at }) };
                     bind(&mut declarator);
-                    declarator.push_str(&format!("[{count}]"));
-                    at = element;
+                    declarator.push_str(&format!("[{}]", array.count));
+                    at = array.element;
                 }
                 Kind::FuncProto => {
                     bind(&mut declarator);
@@ -40,15 +45,15 @@ impl Btf {
                     };
                     let name = match kind {
                         Kind::Void => "void",
-                        _ if ty.name == 0 => "{...}",
-                        _ => self.name(ty.name)?,
+                        _ if ty.is_anonymous() => "{...}",
+                        _ => ty.name()?,
                     };
                     let space = if declarator.starts_with(['*', '(']) { " " } else { "" };
                     return Ok(format!("{word}{name}{space}{declarator}"));
                 }
             }
         }
-        Err(Error::BtfTypeEndless { id })
+        Err(Error::Endless { id })
     }
 }
 

@@ -1,0 +1,318 @@
+//! Program types as data.
+//!
+//! Each type stands once for every way of attaching that makes a difference to a program: what it sees of its
+//! context, which helpers it may call, what it may return. The families are in a file each.
+
+mod cgroup;
+mod fields;
+mod net;
+mod other;
+mod section;
+mod skb;
+mod socket;
+mod structs;
+mod trace;
+mod tracing;
+
+use crate::context::ContextLayout;
+use crate::helper::HelperProto;
+use crate::helpers::{HelperSet, linux_helper};
+pub use net::{SCHED_CLS, SOCKET_FILTER, XDP};
+pub use other::RAW;
+pub use section::Section;
+pub(crate) use structs::{FLOW_KEYS, SOCK, SOCK_COMMON, TCP_SOCK, XDP_SOCK};
+
+/// What a program type's first argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// A context structure.
+    Struct(&'static ContextLayout),
+    /// A buffer of the host in `r1`, its length in `r2`.
+    Buffer,
+    /// Plain bytes: numbers of up to 8 bytes, aligned, at any place from `first` to before `bytes`.
+    Bytes {
+        /// What programs call it.
+        name: &'static str,
+        /// The first that may be accessed.
+        first: u32,
+        /// One past the last.
+        bytes: u32,
+        /// Whether programs may write them.
+        writable: bool,
+        /// Whether they may only be read eight at a time, aligned (an array of 64-bit arguments).
+        words: bool,
+    },
+    /// The arguments of a function of the host, eight bytes each, with the types that its BTF gives them; after
+    /// the call its result too.
+    Arguments {
+        /// What the program is attached to.
+        of: AttachTo,
+    },
+}
+
+impl Context {
+    /// Whether it is a buffer, whose length the host says.
+    pub const fn is_buffer(&self) -> bool {
+        matches!(self, Self::Buffer)
+    }
+}
+
+/// What a program with [`Context::Arguments`] is attached to, which decides its arguments and results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttachTo {
+    /// The entry of a function: its arguments; the result is 0.
+    FunctionEntry,
+    /// The return of a function: its arguments and result; the result is 0.
+    FunctionExit,
+    /// A function that may be overridden: its arguments; any result.
+    FunctionModify,
+    /// A tracepoint `NAME`: the arguments of the type `btf_trace_NAME` but for its first.
+    Tracepoint,
+    /// A security hook `NAME`: the arguments of the function `bpf_lsm_NAME`; an error number or 0.
+    SecurityHook,
+    /// An iterator over objects `NAME`: what the structure `bpf_iter__NAME` holds; 0 or 1.
+    Iterator,
+    /// A member of a structure of functions: its arguments and result.
+    StructOps,
+    /// A function of another program: its arguments and result.
+    ProgramFunction,
+    /// A hook of the packet filter: what the host's `struct bpf_nf_ctx` holds; 0 or 1.
+    Netfilter,
+}
+
+/// The results that a program may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Results {
+    /// Any number.
+    Any,
+    /// Numbers from `min` to `max`, both included, as signed 32-bit numbers.
+    Range {
+        /// Smallest.
+        min: i32,
+        /// Greatest.
+        max: i32,
+    },
+    /// What the function that the program is attached to allows.
+    OfAttachment,
+}
+
+/// The native context that skep gives the programs of a type which it can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Native {
+    /// [`crate::XdpContext`].
+    Xdp,
+    /// [`crate::SkbContext`].
+    Skb,
+    /// A buffer of the host's.
+    Buffer,
+}
+
+/// A type of program, as one section name makes it: programs of one number differ by what they are attached to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ProgramType {
+    /// Its name, as bpftool writes it.
+    pub name: &'static str,
+    /// Its number in Linux's `enum bpf_prog_type`; `None` for skep's own.
+    pub number: Option<u32>,
+    /// The expected attach type, in Linux's `enum bpf_attach_type`, if it has one.
+    pub attach: Option<u32>,
+    /// Section names that stand for it: each alone, or followed by `/` and anything ([`Section`]).
+    pub sections: &'static [&'static str],
+    /// Whether a section name with `.s` after its first part makes it sleepable.
+    pub may_sleep: bool,
+    /// Whether it is sleepable in any case.
+    pub always_sleeps: bool,
+    /// Whether a section name with `.frags` after its first part says that packets may come in pieces.
+    pub in_pieces: bool,
+    /// What it is given.
+    pub context: Context,
+    /// What skep gives it when it runs; `None` where skep can only verify it.
+    pub native: Option<Native>,
+    /// Whether it may read packet memory through `data` and `data_end`.
+    pub reads_packet: bool,
+    /// Whether it may write there.
+    pub writes_packet: bool,
+    /// Whether addresses may leave it as numbers: programs that trace the host look at its addresses anyway.
+    pub may_leak: bool,
+    /// Helpers it may call; a host's own are open to all.
+    pub helpers: HelperSet,
+    /// The prototypes of those that are others to it than to most types.
+    pub variants: &'static [HelperProto],
+    /// What it may return.
+    pub results: Results,
+    /// Names of return values.
+    pub verdicts: &'static [(i64, &'static str)],
+}
+
+impl ProgramType {
+    /// What others are made from: no attachment, no packet, any result.
+    pub const PLAIN: Self = Self {
+        name: "",
+        number: None,
+        attach: None,
+        sections: &[],
+        may_sleep: false,
+        always_sleeps: false,
+        in_pieces: false,
+        context: Context::Buffer,
+        native: None,
+        reads_packet: false,
+        writes_packet: false,
+        may_leak: false,
+        helpers: HelperSet::EMPTY,
+        variants: &[],
+        results: Results::Any,
+        verdicts: &[],
+    };
+
+    /// The type that a section name stands for: [`Section::parse`] says more.
+    pub fn from_section(section: &str) -> Option<&'static Self> {
+        Section::parse(section).map(|found| found.kind)
+    }
+
+    /// The type of that name: its own, or one of its sections'.
+    pub fn from_name(name: &str) -> Option<&'static Self> {
+        let named = TYPES.iter().copied().find(|kind| kind.name == name);
+        named.or_else(|| TYPES.iter().copied().find(|kind| kind.sections.contains(&name)))
+    }
+
+    /// The prototype of Linux's helper of that number as programs of this type see it; `None` if they may not call it.
+    pub fn helper(&self, id: u32) -> Option<&'static HelperProto> {
+        if !self.helpers.contains(id) {
+            return None;
+        }
+        self.variants.iter().find(|proto| proto.id == id).or_else(|| linux_helper(id))
+    }
+
+    /// The name of a return value, if it has one.
+    pub fn verdict(&self, value: u64) -> Option<&'static str> {
+        let value = i64::from(value as u32 as i32);
+        self.verdicts.iter().find(|(number, _)| *number == value).map(|(_, name)| *name)
+    }
+}
+
+/// Every program type that skep knows. Of those with the same name, the first is what the name alone stands for.
+pub static TYPES: &[&ProgramType] = &ALL;
+
+const FAMILIES: [&[&ProgramType]; 6] =
+    [net::TYPES, socket::TYPES, cgroup::TYPES, trace::TYPES, tracing::TYPES, other::TYPES];
+
+const COUNT: usize = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].len();
+        family += 1;
+    }
+    count
+};
+
+static ALL: [&ProgramType; COUNT] = {
+    let mut all = [FAMILIES[0][0]; COUNT];
+    let (mut family, mut at, mut next) = (0, 0, 0);
+    while family < FAMILIES.len() {
+        if at < FAMILIES[family].len() {
+            all[next] = FAMILIES[family][at];
+            next += 1;
+            at += 1;
+        } else {
+            family += 1;
+            at = 0;
+        }
+    }
+    all
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::FieldKind;
+    use std::collections::HashSet;
+
+    fn layouts() -> impl Iterator<Item = &'static ContextLayout> {
+        let of_types = TYPES.iter().filter_map(|kind| match kind.context {
+            Context::Struct(layout) => Some(layout),
+            _ => None,
+        });
+        of_types.chain([&SOCK, &SOCK_COMMON, &TCP_SOCK, &XDP_SOCK, &FLOW_KEYS])
+    }
+
+    #[test]
+    fn names_stand_for_the_types_without_attachment_first() {
+        let attach = |name| ProgramType::from_name(name).map(|kind| (kind.name, kind.attach));
+        assert!(std::ptr::eq(ProgramType::from_name("xdp").unwrap(), &XDP));
+        assert!(std::ptr::eq(ProgramType::from_name("sched_cls").unwrap(), &SCHED_CLS));
+        assert_eq!(attach("tc"), Some(("sched_cls", None)));
+        assert_eq!(attach("cgroup/connect6"), Some(("cgroup_sock_addr", Some(11))));
+        assert_eq!(attach("nothing"), None);
+    }
+
+    #[test]
+    fn every_type_of_linux_is_known() {
+        let numbers: HashSet<_> = TYPES.iter().filter_map(|kind| kind.number).collect();
+        assert_eq!(numbers, (1..=32).collect());
+        let same = |a: &ProgramType, b: &ProgramType| (a.name == b.name) == (a.number == b.number);
+        assert!(TYPES.iter().all(|a| TYPES.iter().all(|b| same(a, b))), "a number has one name");
+    }
+
+    #[test]
+    fn fields_ascend_and_lie_inside_their_structures() {
+        for layout in layouts() {
+            let mut end = 0;
+            for field in layout.fields {
+                assert!(field.offset >= end, "{} overlaps its predecessor", field.name);
+                end = field.offset + field.size.bytes();
+                let number = field.kind == FieldKind::Scalar;
+                assert!(!number || field.size == field.native_size, "{}", field.name);
+                assert!(field.allows(0, field.size.bytes(), false), "{} cannot be read", field.name);
+            }
+            assert!(end <= layout.size);
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_type_that_skep_can_run_says_where_it_lies() {
+        let missing = |kind: &ProgramType| -> Vec<&str> {
+            let Context::Struct(layout) = kind.context else { return Vec::new() };
+            layout
+                .fields
+                .iter()
+                .filter(|field| field.native_offset.is_none())
+                .map(|field| field.name)
+                .collect()
+        };
+        assert_eq!(missing(&XDP), [""; 0]);
+        assert_eq!(missing(&SOCKET_FILTER), ["sk"]);
+        assert_eq!(missing(&SCHED_CLS), ["sk", "tstamp_type", "hwtstamp"]);
+    }
+
+    #[test]
+    fn a_field_is_found_only_where_it_contains_the_access() {
+        let of = |kind: &ProgramType| match kind.context {
+            Context::Struct(layout) => layout,
+            _ => panic!("no structure"),
+        };
+        let (xdp, skb) = (of(&XDP), of(&SCHED_CLS));
+        assert_eq!(xdp.field(4, 4).map(|f| f.name), Some("data_end"));
+        assert_eq!(xdp.field(13, 1).map(|f| f.name), Some("ingress_ifindex"));
+        assert!(xdp.field(4, 8).is_none());
+        assert!(xdp.field(24, 1).is_none());
+        assert!(skb.field(136, 4).is_none());
+        assert_eq!(skb.field(48, 8).map(|f| f.name), Some("cb[0]"));
+        assert!(skb.field(52, 8).is_none(), "cb[1] does not begin at a multiple of 8");
+    }
+
+    #[test]
+    fn variants_are_of_helpers_that_the_type_may_call() {
+        for kind in TYPES {
+            for proto in kind.variants {
+                assert!(kind.helpers.contains(proto.id), "{} {}", kind.name, proto.name);
+                let common = linux_helper(proto.id).unwrap();
+                assert_eq!(common.name, proto.name);
+                assert_ne!(common, proto, "{} of {} is no variant", proto.name, kind.name);
+                assert_eq!(kind.helper(proto.id), Some(proto));
+            }
+            assert_eq!(kind.helper(0), None);
+            assert!(kind.helpers.iter().all(|id| linux_helper(id).is_some()), "{}", kind.name);
+        }
+    }
+}

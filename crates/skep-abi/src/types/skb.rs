@@ -1,0 +1,230 @@
+//! `struct __sk_buff`, and what of it each type of program may access.
+
+use super::fields::{double, layout, maybe, narrow_pointer, number, pointer, surely, view, whole, word};
+use crate::context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind};
+use skep_isa::Size;
+use std::mem::offset_of;
+
+/// A 32-bit field at its place in skep's context.
+macro_rules! skb {
+    ($name:literal, $offset:literal, $field:ident) => {
+        word($name, $offset).at(offset_of!(SkbContext, $field))
+    };
+    ($name:literal, $offset:literal, $field:ident [ $i:literal ]) => {
+        word($name, $offset).at(offset_of!(SkbContext, $field) + 4 * $i)
+    };
+}
+
+/// Of skep's contexts, the fields from `family` to `local_port` mean nothing to classifiers and socket filters.
+const SKB: &[ContextField] = &[
+    skb!("len", 0, len),
+    skb!("pkt_type", 4, pkt_type),
+    skb!("mark", 8, mark),
+    skb!("queue_mapping", 12, queue_mapping),
+    skb!("protocol", 16, protocol),
+    skb!("vlan_present", 20, vlan_present),
+    skb!("vlan_tci", 24, vlan_tci),
+    skb!("vlan_proto", 28, vlan_proto),
+    skb!("priority", 32, priority),
+    skb!("ingress_ifindex", 36, ingress_ifindex),
+    skb!("ifindex", 40, ifindex),
+    skb!("tc_index", 44, tc_index),
+    skb!("cb[0]", 48, cb[0]).in_parts().wide(),
+    skb!("cb[1]", 52, cb[1]).in_parts(),
+    skb!("cb[2]", 56, cb[2]).in_parts().wide(),
+    skb!("cb[3]", 60, cb[3]).in_parts(),
+    skb!("cb[4]", 64, cb[4]).in_parts(),
+    skb!("hash", 68, hash),
+    skb!("tc_classid", 72, tc_classid),
+    narrow_pointer("data", 76, FieldKind::PacketData).at(offset_of!(SkbContext, data)),
+    narrow_pointer("data_end", 80, FieldKind::PacketEnd).at(offset_of!(SkbContext, data_end)),
+    skb!("napi_id", 84, napi_id),
+    word("family", 88),
+    whole("remote_ip4", 92),
+    whole("local_ip4", 96),
+    whole("remote_ip6[0]", 100),
+    whole("remote_ip6[1]", 104),
+    whole("remote_ip6[2]", 108),
+    whole("remote_ip6[3]", 112),
+    whole("local_ip6[0]", 116),
+    whole("local_ip6[1]", 120),
+    whole("local_ip6[2]", 124),
+    whole("local_ip6[3]", 128),
+    word("remote_port", 132),
+    word("local_port", 136),
+    narrow_pointer("data_meta", 140, FieldKind::PacketMeta).at(offset_of!(SkbContext, data_meta)),
+    pointer("flow_keys", 144, surely(StructKind::FlowKeys)),
+    double("tstamp", 152).at(offset_of!(SkbContext, tstamp)),
+    skb!("wire_len", 160, wire_len),
+    skb!("gso_segs", 164, gso_segs),
+    pointer("sk", 168, maybe(StructKind::SockCommon)),
+    skb!("gso_size", 176, gso_size),
+    number("tstamp_type", 180, Size::B1, Parts::BYTE),
+    double("hwtstamp", 184),
+];
+
+const fn skb(fields: &'static [ContextField]) -> ContextLayout {
+    layout("__sk_buff", 192, fields)
+}
+
+/// What classifiers and actions see.
+pub(super) static CLASSIFIER: ContextLayout = skb(view!(
+    SKB,
+    &[
+        "len",
+        "pkt_type",
+        "mark",
+        "queue_mapping",
+        "protocol",
+        "vlan_present",
+        "vlan_tci",
+        "vlan_proto",
+        "priority",
+        "ingress_ifindex",
+        "ifindex",
+        "tc_index",
+        "cb",
+        "hash",
+        "tc_classid",
+        "data",
+        "data_end",
+        "napi_id",
+        "data_meta",
+        "tstamp",
+        "wire_len",
+        "gso_segs",
+        "sk",
+        "gso_size",
+        "tstamp_type",
+        "hwtstamp",
+    ],
+    &["mark", "queue_mapping", "priority", "tc_index", "cb", "tc_classid", "tstamp"]
+));
+
+/// What socket filters see.
+pub(super) static SOCKET_FILTER: ContextLayout = skb(view!(
+    SKB,
+    &[
+        "len",
+        "pkt_type",
+        "mark",
+        "queue_mapping",
+        "protocol",
+        "vlan_present",
+        "vlan_tci",
+        "vlan_proto",
+        "priority",
+        "ingress_ifindex",
+        "ifindex",
+        "tc_index",
+        "cb",
+        "hash",
+        "napi_id",
+        "gso_segs",
+        "sk",
+        "gso_size",
+    ],
+    &["cb"]
+));
+
+/// What programs of control groups see.
+pub(super) static CGROUP: ContextLayout = skb(view!(
+    SKB,
+    &[
+        "len",
+        "pkt_type",
+        "mark",
+        "queue_mapping",
+        "protocol",
+        "vlan_present",
+        "vlan_tci",
+        "vlan_proto",
+        "priority",
+        "ingress_ifindex",
+        "ifindex",
+        "tc_index",
+        "cb",
+        "hash",
+        "data",
+        "data_end",
+        "napi_id",
+        "family",
+        "remote_ip4",
+        "local_ip4",
+        "remote_ip6",
+        "local_ip6",
+        "remote_port",
+        "local_port",
+        "tstamp",
+        "gso_segs",
+        "sk",
+        "gso_size",
+        "hwtstamp",
+    ],
+    &["mark", "priority", "cb", "tstamp"]
+));
+
+/// What programs of light-weight tunnels see.
+pub(super) static TUNNEL: ContextLayout = skb(view!(
+    SKB,
+    &[
+        "len",
+        "pkt_type",
+        "mark",
+        "queue_mapping",
+        "protocol",
+        "vlan_present",
+        "vlan_tci",
+        "vlan_proto",
+        "priority",
+        "ingress_ifindex",
+        "ifindex",
+        "tc_index",
+        "cb",
+        "hash",
+        "data",
+        "data_end",
+        "napi_id",
+        "gso_segs",
+        "sk",
+        "gso_size",
+    ],
+    &["mark", "priority", "cb"]
+));
+
+/// What programs of socket maps see of a stream.
+pub(super) static STREAM: ContextLayout = skb(view!(
+    SKB,
+    &[
+        "len",
+        "pkt_type",
+        "queue_mapping",
+        "protocol",
+        "vlan_present",
+        "vlan_tci",
+        "vlan_proto",
+        "priority",
+        "ingress_ifindex",
+        "ifindex",
+        "tc_index",
+        "cb",
+        "hash",
+        "data",
+        "data_end",
+        "napi_id",
+        "family",
+        "remote_ip4",
+        "local_ip4",
+        "remote_ip6",
+        "local_ip6",
+        "remote_port",
+        "local_port",
+        "gso_segs",
+        "sk",
+        "gso_size",
+    ],
+    &["priority", "tc_index"]
+));
+
+/// What flow dissectors see.
+pub(super) static DISSECTOR: ContextLayout = skb(view!(SKB, &["data", "data_end", "flow_keys"], &[]));

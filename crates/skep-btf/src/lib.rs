@@ -1,0 +1,54 @@
+//! Types in the BPF Type Format (BTF): of object files, of a running system, of a file beside a kernel.
+//!
+//! ```text
+//!  +--------+-------------------------------+-------------------------------+
+//!  | header | types: 1, 2, 3, ... (12 bytes | strings: each ends with NUL,  |
+//!  |        | and a tail by kind)           | the first is empty            |
+//!  +--------+-------------------------------+-------------------------------+
+//! ```
+//!
+//! Types refer to types by number and to strings by offset, both as the file pleases. What is read once is
+//! where each type starts, four bytes for at least twelve in the file; names are indexed when the first is
+//! looked up. Everything else is read on demand and checked then: a missing number is an error, and no walk
+//! along types is longer than [`MAX_CHAIN`]. So a system's hundred thousand types cost a few milliseconds, and
+//! bytes need not be trusted: nothing here panics, and memory is bounded by a multiple of the file's size.
+//!
+//! The format is specified in the Linux documentation, "BPF Type Format (BTF)".
+//!
+//! # Example
+//!
+//! ```no_run
+//! use skep_btf::{Btf, Kind, What};
+//!
+//! let system = Btf::parse(std::fs::read("/sys/kernel/btf/vmlinux")?)?;
+//! let task = system.find("task_struct", Kind::Struct).expect("every Linux has tasks");
+//! let (pid, offset) = (system.members(task)?)
+//!     .find_map(|member| (member.name() == Ok("pid")).then_some((member.ty, member.bit_offset / 8)))
+//!     .expect("every task has a number");
+//! assert_eq!(system.size(pid)?, 4);
+//! assert!(matches!(system.walk(task, offset, 4)?.what, What::Scalar { size: 4, .. }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod btf;
+mod error;
+mod ext;
+mod header;
+mod index;
+mod names;
+mod special;
+mod strings;
+mod tags;
+mod types;
+mod walk;
+
+pub use btf::{Btf, MAX_CHAIN};
+pub use error::{Error, Fault};
+pub use ext::{Block, Ext};
+pub use index::essential_name;
+pub use special::{MAX_SPECIAL, SpecialField, SpecialKind};
+pub use strings::{MAX_NAME, string_at};
+pub use tags::{DeclTag, Pointer};
+pub use types::{Array, Enumerator, Int, Kind, Linkage, Member, Param, Type, Variable};
+pub use walk::{Found, Step, What};

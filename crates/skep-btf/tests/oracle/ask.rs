@@ -1,0 +1,53 @@
+//! The promise about types that nobody vouches for: they are refused, or every question about them is answered
+//! or refused, without a panic.
+
+use skep_btf::{Btf, Ext};
+
+/// Reads `bytes` as types and asks everything. Says whether they were types at all.
+///
+/// # Panics
+///
+/// Where the promise is broken.
+#[allow(unreachable_pub)] // the fuzzer and the tests include this file, each its own way
+pub fn check(bytes: &[u8]) -> bool {
+    let btf = match Btf::parse(bytes) {
+        Ok(btf) => btf,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
+    };
+    // A few are enough: one of many may be slow, and each may be large.
+    for ty in btf.own_types().take(100) {
+        let id = ty.id;
+        assert_eq!(btf.ty(id).map(|ty| ty.id), Ok(id));
+        if let Ok(resolved) = btf.resolve(id) {
+            assert!(!resolved.kind.is_modifier());
+        }
+        if let Ok(name) = ty.name() {
+            assert!(name.len() <= skep_btf::MAX_NAME);
+            let found = btf.find(name, ty.kind);
+            assert!(name.is_empty() || found.is_some_and(|found| found <= id), "{name}");
+        }
+        if let (Ok(size), Ok(members)) = (btf.size(id), btf.members(id)) {
+            assert!(members.len() <= 0xffff);
+            for offset in [0, 1, 4, 8, size.saturating_sub(4), size] {
+                for bytes in [1, 4, 8, 16] {
+                    if let Ok(found) = btf.walk(id, offset, bytes) {
+                        assert!(found.path.len() <= 80 && found.inner <= offset);
+                    }
+                }
+                let _ = btf.contains(id, offset, 1);
+            }
+        }
+        let _ = (btf.type_name(id), btf.prototype(id), btf.pointer(id), ty.linkage(), format!("{ty:?}"));
+        let _ = (ty.params().count(), ty.enumerators().count(), ty.variables().count());
+        assert!(btf.decl_tags(id).all(|tag| tag.name.len() <= skep_btf::MAX_NAME));
+    }
+    if let Ok(ext) = Ext::parse(bytes, &btf, |_| Some(0)) {
+        for block in ext.functions.iter().chain(&ext.lines).chain(&ext.core) {
+            assert!(ext.records(block).count() <= bytes.len());
+        }
+    }
+    true
+}

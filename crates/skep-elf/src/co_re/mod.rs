@@ -1,0 +1,251 @@
+//! CO-RE, "compile once, run everywhere": instructions whose numbers depend on the layout of the target's
+//! structures, and what the target makes of them.
+//!
+//! A record names an instruction, a type of the object, a path into it (`0:3:1`: the fourth member's second
+//! element), and a question:
+//!
+//! ```text
+//!   object's types                         target's types, found by name without flavour
+//!   struct task_struct___mine  --match-->  struct task_struct      (0, 1 or several that agree)
+//!         | path 0:2                             | the members of the same names
+//!   offset 24, 4 bytes                     offset 1256, 8 bytes
+//!         '----------- what stands in the instruction becomes ------------^
+//! ```
+//!
+//! Where nothing matches, questions whether something exists are answered with no; every other makes its
+//! instruction one that must not be reached ([`skep_abi::UNRELOCATED`]). So a program may ask first and use
+//! afterwards, and the branch not taken costs nothing.
+//!
+//! Every look at a type is charged to one [`Budget`] for the whole program, so that no file can make the search
+//! long.
+
+mod compat;
+mod patch;
+mod path;
+mod value;
+
+use std::collections::HashMap;
+
+use skep_abi::UNRELOCATED;
+use skep_btf::{Btf, Kind, Type};
+use skep_isa::{CallTarget, Insn};
+
+use crate::error::Error;
+use path::Path;
+use value::{Answer, answer};
+
+/// Looks at types, for a whole program. Real programs need thousands.
+const BUDGET: u32 = 1 << 23;
+
+/// The most types of one name that are compared.
+const MAX_CANDIDATES: usize = 64;
+
+/// What is left to be spent on looking at types.
+pub(crate) struct Budget(u32);
+
+/// Why a relocation cannot be applied.
+pub(crate) enum Fault {
+    /// It, or what it finds, makes no sense.
+    Reason(&'static str),
+    /// Types are damaged.
+    Types(skep_btf::Error),
+}
+
+/// A record, as the words of `struct bpf_core_relo` say.
+#[derive(Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) ty: u32,
+    pub(crate) path: u32,
+    pub(crate) question: u32,
+}
+
+macro_rules! questions {
+    ($($variant:ident = $number:literal, $name:literal;)*) => {
+        /// What is asked, with the numbers of `enum bpf_core_relo_kind`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Question {
+            $($variant,)*
+        }
+
+        impl Question {
+            fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+questions! {
+    FieldOffset = 0, "field offset";
+    FieldSize = 1, "field size";
+    FieldExists = 2, "field existence";
+    FieldSigned = 3, "field signedness";
+    LeftShift = 4, "bit-field shift";
+    RightShift = 5, "bit-field shift";
+    LocalId = 6, "type id";
+    TargetId = 7, "type id";
+    TypeExists = 8, "type existence";
+    TypeSize = 9, "type size";
+    ValueExists = 10, "enumerator existence";
+    Value = 11, "enumerator value";
+    TypeMatches = 12, "type match";
+}
+
+impl Question {
+    /// Whether nothing found is an answer too: 0.
+    fn may_find_nothing(self) -> bool {
+        use Question as Q;
+        let asks_whether = matches!(self, Q::FieldExists | Q::TypeExists | Q::ValueExists | Q::TypeMatches);
+        asks_whether || matches!(self, Q::TypeSize | Q::TargetId)
+    }
+
+    fn is_about_types(self) -> bool {
+        use Question as Q;
+        matches!(self, Q::LocalId | Q::TargetId | Q::TypeExists | Q::TypeSize | Q::TypeMatches)
+    }
+
+    fn is_about_values(self) -> bool {
+        matches!(self, Self::ValueExists | Self::Value)
+    }
+}
+
+/// Applies the relocations of a program, one after the other.
+pub(crate) struct CoRe<'a> {
+    local: &'a Btf,
+    target: &'a Btf,
+    budget: Budget,
+    /// By type of the object: those of the target that may be it.
+    candidates: HashMap<u32, Vec<u32>>,
+}
+
+impl<'a> CoRe<'a> {
+    pub(crate) fn new(local: &'a Btf, target: &'a Btf) -> Self {
+        Self { local, target, budget: Budget(BUDGET), candidates: HashMap::new() }
+    }
+
+    /// Applies a relocation to the instruction at `slot`.
+    pub(crate) fn apply(&mut self, record: Record, insns: &mut [Insn], slot: usize) -> Result<(), Fault> {
+        let question = Question::from_number(record.question).ok_or("is of an unknown kind")?;
+        let answer = self.resolve(record, question)?;
+        let Some(insn) = insns.get_mut(slot) else { return Err("is about no instruction".into()) };
+        let is_wide = matches!(insn, Insn::LoadImm64 { .. });
+        let reachable = match answer {
+            Some(answer) => patch::patch(insn, &answer)?,
+            None => false,
+        };
+        if !reachable {
+            let wall = Insn::Call { target: CallTarget::Helper(UNRELOCATED) };
+            *insn = wall;
+            if is_wide && let Some(tail) = insns.get_mut(slot + 1) {
+                *tail = wall;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the target answers; `None` where it has nothing of the kind.
+    fn resolve(&mut self, record: Record, question: Question) -> Result<Option<Answer>, Fault> {
+        if question == Question::LocalId {
+            return Ok(Some(Answer::number(record.ty.into())));
+        }
+        let text = self.local.string(record.path)?;
+        let local = Path::local(self.local, record.ty, question, text)?;
+        let target = self.target;
+        let mut found: Option<Answer> = None;
+        for index in 0.. {
+            let Some(candidate) = self.candidate(record.ty, index)? else { break };
+            let Some(there) = local.find(self.local, target, candidate, question, &mut self.budget)? else {
+                continue;
+            };
+            let answer = answer(self.local, &local, target, &there, question)?;
+            match &found {
+                Some(found) if found.is_other_than(&answer) => {
+                    return Err("finds several types of that name, which disagree".into());
+                }
+                Some(_) => {}
+                None => found = Some(answer),
+            }
+        }
+        Ok(found.or_else(|| question.may_find_nothing().then(|| Answer::number(0))))
+    }
+
+    /// The target's type number `index` among those that may be the object's `ty`.
+    fn candidate(&mut self, ty: u32, index: usize) -> Result<Option<u32>, Fault> {
+        if !self.candidates.contains_key(&ty) {
+            let local = self.local.ty(ty)?;
+            let name = local.name()?;
+            if name.is_empty() {
+                return Err("is about a type without a name".into());
+            }
+            let mut found = Vec::new();
+            for candidate in self.target.flavours(name) {
+                self.budget.spend(1)?;
+                if may_be(&local, &candidate) {
+                    if found.len() == MAX_CANDIDATES {
+                        return Err("finds too many types of that name".into());
+                    }
+                    found.push(candidate.id);
+                }
+            }
+            self.candidates.insert(ty, found);
+        }
+        Ok(self.candidates.get(&ty).and_then(|found| found.get(index)).copied())
+    }
+}
+
+/// The words for a question of that number, for errors.
+pub(crate) fn question_name(number: u32) -> &'static str {
+    Question::from_number(number).map_or("unknown property", Question::name)
+}
+
+/// Whether a kernel's function or variable is what the object declares it to be.
+pub(crate) fn is_compatible(local: (&Btf, u32), target: (&Btf, u32)) -> Result<bool, Fault> {
+    compat::types(local, target, &mut Budget(BUDGET))
+}
+
+fn may_be(local: &Type<'_>, target: &Type<'_>) -> bool {
+    local.kind == target.kind || local.kind.is_enum() && target.kind.is_enum()
+}
+
+impl Budget {
+    fn spend(&mut self, looks: u32) -> Result<(), Fault> {
+        self.0 = self.0.checked_sub(looks).ok_or("takes too many looks at types")?;
+        Ok(())
+    }
+}
+
+impl From<&'static str> for Fault {
+    fn from(reason: &'static str) -> Self {
+        Self::Reason(reason)
+    }
+}
+
+impl From<skep_btf::Error> for Fault {
+    fn from(error: skep_btf::Error) -> Self {
+        Self::Types(error)
+    }
+}
+
+/// Whether types of that kind have members of which some may be found by name.
+fn is_composite(kind: Kind) -> bool {
+    kind.is_composite()
+}
+
+/// What a fault is to those who load the program.
+impl Fault {
+    pub(crate) fn explain(self, with: impl FnOnce(&'static str) -> Error) -> Error {
+        match self {
+            Self::Reason(reason) => with(reason),
+            Self::Types(error) => error.into(),
+        }
+    }
+}

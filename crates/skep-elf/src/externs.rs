@@ -1,0 +1,106 @@
+//! What an object declares and a kernel defines: configuration values (`__kconfig`), functions and variables
+//! (`__ksym`).
+//!
+//! They are symbols without a definition. Their types stand in sections that exist as types alone:
+//!
+//! ```text
+//!   DATASEC .kconfig   VAR LINUX_KERNEL_VERSION, VAR CONFIG_HZ     -> a map .kconfig that holds their values
+//!   DATASEC .ksyms     FUNC bpf_task_acquire                       -> the FUNC of that name in the target's types
+//!                      VAR runqueues: struct rq                    -> the VAR of that name in the target's types
+//!                      VAR bpf_link_fops: void                     -> an address
+//! ```
+//!
+//! What is declared weak may be missing: a configuration value is 0 then, an address 0, and a call one that must not
+//! be reached.
+
+use std::collections::HashMap;
+
+use skep_btf::{Btf, Kind};
+
+use crate::config::{self, Config};
+use crate::elf::{Elf, Place};
+use crate::error::Error;
+use crate::types::data_sections;
+
+/// The section of configuration values, and the map that holds them.
+pub(crate) const KCONFIG: &str = ".kconfig";
+const KSYMS: &str = ".ksyms";
+
+/// Everything that is declared to be elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Externs {
+    /// By symbol.
+    all: HashMap<u32, Declared>,
+    /// The configuration values, in the order of the map.
+    pub(crate) config: Vec<Config>,
+    /// Bytes that they take.
+    pub(crate) config_size: u32,
+}
+
+/// A declaration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declared {
+    pub(crate) kind: DeclaredKind,
+    /// Whether it may be missing.
+    pub(crate) weak: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DeclaredKind {
+    /// The configuration value of that index.
+    Config(usize),
+    /// A function; its type in the object, of kind `Func`.
+    Function(u32),
+    /// A variable; its own type in the object.
+    Variable(u32),
+    /// A variable of type `void`: an address.
+    Address,
+}
+
+impl Externs {
+    /// Collects what the types of the two sections say about symbols without a definition.
+    pub(crate) fn parse(elf: &Elf, btf: Option<&Btf>) -> Result<Self, Error> {
+        let mut externs = Self::default();
+        let Some(btf) = btf else { return Ok(externs) };
+        let sections = data_sections(btf)?;
+        let mut types = HashMap::new();
+        for section in [KCONFIG, KSYMS] {
+            let variables = sections.get(section).into_iter().flat_map(|ty| ty.variables());
+            for variable in variables {
+                types.entry(variable.var.name()?).or_insert((section, variable.var));
+            }
+        }
+        if types.is_empty() {
+            return Ok(externs);
+        }
+        let mut config = HashMap::new();
+        for (index, symbol) in (0u32..).zip(&elf.symbols) {
+            if symbol.place != Place::Undefined || !symbol.exported {
+                continue;
+            }
+            let name = elf.symbol_name(symbol)?;
+            let Some((section, ty)) = types.get(name) else { continue };
+            let kind = match (*section, ty.kind) {
+                (KCONFIG, Kind::Var) => {
+                    let index = *config.entry(name).or_insert(externs.config.len());
+                    if index == externs.config.len() {
+                        externs.config.push(Config::declared(btf, name, ty.target())?);
+                    }
+                    DeclaredKind::Config(index)
+                }
+                (KSYMS, Kind::Func) => DeclaredKind::Function(ty.id),
+                (KSYMS, Kind::Var) if btf.resolve(ty.target())?.kind == Kind::Void => DeclaredKind::Address,
+                (KSYMS, Kind::Var) => DeclaredKind::Variable(ty.target()),
+                _ => continue,
+            };
+            externs.all.insert(index, Declared { kind, weak: symbol.weak });
+        }
+        externs.config_size = config::place(&mut externs.config)?;
+        Ok(externs)
+    }
+
+    /// What the symbol of that number is declared to be.
+    pub(crate) fn declared(&self, symbol: u32) -> Option<Declared> {
+        self.all.get(&symbol).copied()
+    }
+}

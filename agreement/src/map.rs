@@ -54,15 +54,8 @@ impl MapLine {
             .ok_or_else(|| format!("no kind of map is called {kind}"))?;
         let mut count =
             |what| word(what).and_then(|word| number(word).ok_or_else(|| format!("{word} is no {what}")));
-        let def = MapDef {
-            name,
-            kind,
-            key_size: count("key size")?,
-            value_size: count("value size")?,
-            max_entries: count("number of elements")?,
-            flags: MapFlags(0),
-            inner: None,
-        };
+        let (key, value) = (count("key size")?, count("value size")?);
+        let def = MapDef::new(name, kind, key, value, count("number of elements")?);
         let mut map = Self { def, fields: Vec::new(), inner: None, extra: 0, data: None };
         words.try_for_each(|word| map.add(word))?;
         map.fields.sort_by_key(|field| field.offset);

@@ -54,7 +54,7 @@ impl Program {
                 }
             }
         }
-        let functions = starts.into_iter().map(|(start, (name, global))| Function { name, start, global });
+        let functions = starts.into_iter().map(|(start, (name, global))| Function::new(name, start, global));
         Ok(Self { functions: functions.collect(), insns, symbols })
     }
 }

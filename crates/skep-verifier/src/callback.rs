@@ -47,6 +47,8 @@ pub(crate) enum RootKind {
     Program,
     /// What happens when a timer in a value of that map expires.
     Timer { map: u32 },
+    /// A global function.
+    Global,
 }
 
 impl Root {

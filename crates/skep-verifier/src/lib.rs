@@ -44,6 +44,7 @@ mod facts;
 mod fault;
 mod flow;
 mod frames;
+mod global;
 mod guess;
 mod iterator;
 mod maps;

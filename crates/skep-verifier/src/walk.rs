@@ -141,6 +141,7 @@ impl<'a> Walker<'a> {
             match root.of {
                 RootKind::Program => self.enter(&mut state)?,
                 RootKind::Timer { map } => enter_timer(&mut state, map),
+                RootKind::Global => self.enter_global(&mut state, root.function as usize),
             }
             self.walk_root(&mut state)?;
             self.root += 1;

@@ -9,8 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use skep_abi::{Context, Entry as Given, MapDef, ProgramSource, ProgramType};
-use skep_agreement::{Entry, Program, Verdict, entries};
+use skep_abi::{Context, Entry as Given, MapDef, Param, ParamTags, ProgramSource, ProgramType, Prototype};
+use skep_agreement::{Entry, Program, Verdict, describe, entries};
+use skep_btf::Btf;
 use skep_verifier::{Config, Unverified, verify};
 
 /// Bytes that `raw` programs are given.
@@ -35,12 +36,27 @@ fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
         return Ok((Verdict::Refuse("unsupported".to_owned()), text));
     };
     let (first, target) = entry.section.split_once('/').unwrap_or((&entry.section, ""));
+    let described = describe(entry, &program.functions, false);
+    let btf = described
+        .as_ref()
+        .map(|described| Btf::parse(described.bytes.clone()).map(Arc::new))
+        .transpose()
+        .map_err(|error| error.to_string())?;
+    let mut functions = program.functions;
+    if let (Some(described), Some(btf)) = (&described, &btf) {
+        for function in &mut functions {
+            let of = described.functions.iter().find(|(start, _)| *start == function.start);
+            function.prototype = of.and_then(|(_, id)| prototype(btf, *id));
+        }
+    }
     let source = ProgramSource {
         name: entry.name.clone(),
         program_type: kind,
         insns: program.insns,
-        functions: program.functions,
+        functions,
         lines: Vec::new(),
+        btf: btf.clone(),
+        externs: Vec::new(),
         gpl_compatible: ["GPL", "GPL v2", "Dual BSD/GPL", "Dual MIT/GPL"].contains(&entry.license.as_str()),
         sleepable: first.ends_with(".s") || first == "syscall",
         target: (!target.is_empty()).then(|| target.to_owned()),
@@ -49,11 +65,37 @@ fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
         Context::Buffer => Given::Buffer { len: BUFFER },
         _ => Given::Context,
     };
-    let maps: Arc<[MapDef]> = entry.maps.iter().map(|map| definition(entry, map)).collect();
+    let maps: Arc<[MapDef]> = entry
+        .maps
+        .iter()
+        .enumerate()
+        .map(|(at, map)| {
+            let mut def = definition(entry, map);
+            if let (Some(described), Some(btf)) = (&described, &btf) {
+                def.fields = btf.special_fields(described.maps[at].1).unwrap_or_default();
+            }
+            def
+        })
+        .collect();
     Ok(match verify(Unverified { source, maps, entry: given }, &Config::default()) {
         Ok(_) => (Verdict::Accept, String::new()),
         Err(refusal) => (Verdict::Refuse(refusal.code.name().to_owned()), refusal.to_string()),
     })
+}
+
+/// The prototype of the function of that type.
+fn prototype(btf: &Btf, function: u32) -> Option<Prototype> {
+    let ty = btf.prototype(function).ok()?;
+    let param = |param: skep_btf::Param<'_>| Param { ty: param.ty, tags: ParamTags::default() };
+    let mut params: Vec<Param> = ty.params().map(param).collect();
+    for tag in btf.decl_tags(function) {
+        let param = tag.component.and_then(|index| params.get_mut(index as usize));
+        let known = ParamTags::ALL.iter().find(|(name, _)| *name == tag.name);
+        if let (Some(param), Some((_, known))) = (param, known) {
+            param.tags = param.tags.union(*known);
+        }
+    }
+    Some(Prototype { function, result: ty.target(), params })
 }
 
 fn definition(entry: &Entry, map: &skep_agreement::MapLine) -> MapDef {

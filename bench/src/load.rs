@@ -17,7 +17,7 @@ pub use install::{Crowded, Install};
 use clock::Moment;
 use generate::Generator;
 use serde::Serialize;
-use skep::abi::{MapDef, MapFlags, MapKind, XDP};
+use skep::abi::{MapDef, MapKind, XDP};
 use skep::{Object, Runtime};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -233,19 +233,7 @@ const MAP: &str = "named";
 
 impl Test {
     fn new() -> Result<Self, String> {
-        let maps: Arc<[MapDef]> = Arc::new([MapDef {
-            name: MAP.to_owned(),
-            kind: MapKind::Hash,
-            key_size: 4,
-            value_size: 4,
-            max_entries: 1,
-            flags: MapFlags::default(),
-            inner: None,
-            key_btf: None,
-            value_btf: None,
-            fields: Vec::new(),
-            frozen: None,
-        }]);
+        let maps: Arc<[MapDef]> = Arc::new([MapDef::new(MAP, MapKind::Hash, 4, 4, 1)]);
         let runtime = Runtime::new().map_err(|error| error.to_string())?;
         let mut generator = Generator::new(5);
         generator.next(3, true);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use skep_abi::{Entry, Function, MapDef, MapFlags, MapKind, ProgramSource, RAW, XDP};
+use skep_abi::{Entry, Function, MapDef, MapKind, ProgramSource, RAW, XDP};
 use skep_isa::{Imm64, Insn, Operand};
 use skep_verifier::Unverified;
 
@@ -41,18 +41,8 @@ pub(crate) const TABLE: u32 = 3;
 
 /// The maps that programs may name.
 pub fn maps() -> Vec<MapDef> {
-    let map = |name: &str, kind, key_size, value_size, max_entries| MapDef {
-        name: name.into(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
-        flags: MapFlags::default(),
-        inner: None,
-        key_btf: None,
-        value_btf: None,
-        fields: Vec::new(),
-        frozen: None,
+    let map = |name, kind, key_size, value_size, max_entries| {
+        MapDef::new(name, kind, key_size, value_size, max_entries)
     };
     vec![
         map("array", MapKind::Array, 4, 48, 5),
@@ -84,18 +74,11 @@ impl TestProgram {
             Flavour::Buffer { len } => (&RAW, Entry::Buffer { len }),
             Flavour::Xdp => (&XDP, Entry::Context),
         };
-        let function =
-            |(number, &start): (usize, &u32)| Function { name: format!("f{number}"), start, global: false };
+        let function = |(number, &start): (usize, &u32)| Function::new(format!("f{number}"), start, false);
         Unverified {
             source: ProgramSource {
-                name: "random".into(),
-                program_type,
-                insns: self.insns.clone(),
                 functions: self.functions.iter().enumerate().map(function).collect(),
-                lines: Vec::new(),
-                gpl_compatible: true,
-                sleepable: false,
-                target: None,
+                ..ProgramSource::new("random", program_type, self.insns.clone())
             },
             maps: Arc::from(maps()),
             entry,

@@ -9,6 +9,7 @@ mod context;
 mod env;
 mod helper;
 mod helpers;
+mod kfuncs;
 mod map;
 mod program;
 mod types;
@@ -17,6 +18,7 @@ pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, Str
 pub use env::{HelperFn, InlineArray, Linkage, MapLink, RunEnv};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
+pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
 pub use map::{MapDef, MapFlags, MapKind};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,

@@ -169,9 +169,8 @@ pub(crate) fn fill(
     }
     let mut known = Vec::with_capacity(variables.len());
     for variable in variables {
-        match values.get(&*variable.name) {
-            Some(value) => variable.set(value, into)?,
-            None => {}
+        if let Some(value) = values.get(&*variable.name) {
+            variable.set(value, into)?;
         }
         known.push(values.contains_key(&*variable.name));
     }

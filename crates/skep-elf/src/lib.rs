@@ -47,4 +47,4 @@ mod symbols;
 mod types;
 
 pub use error::{Error, RelocationType};
-pub use object::{EntryTarget, LinkOptions, MapEntry, Object, ObjectMap, Program, Variable};
+pub use object::{Addresses, EntryTarget, LinkOptions, MapEntry, Object, ObjectMap, Program, Variable};

@@ -47,8 +47,11 @@ pub struct LinkOptions<'a> {
     pub target: Option<&'a Btf>,
     /// The addresses of kernel symbols whose types are not known; without it they are taken to exist at an address
     /// that means nothing.
-    pub addresses: Option<&'a dyn Fn(&str) -> Option<u64>>,
+    pub addresses: Option<&'a Addresses<'a>>,
 }
+
+/// Says at which address the kernel symbol of a name is.
+pub type Addresses<'a> = dyn Fn(&str) -> Option<u64> + 'a;
 
 impl std::fmt::Debug for LinkOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

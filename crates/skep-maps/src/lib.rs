@@ -15,23 +15,11 @@
 //! # Example
 //!
 //! ```
-//! use skep_abi::{MapDef, MapFlags, MapKind};
+//! use skep_abi::{MapDef, MapKind};
 //! use skep_maps::{Map, MapError, Options, UpdateFlags};
 //!
 //! # fn main() -> Result<(), MapError> {
-//! let def = MapDef {
-//!     name: "ports".to_owned(),
-//!     kind: MapKind::Hash,
-//!     key_size: 2,
-//!     value_size: 8,
-//!     max_entries: 100,
-//!     flags: MapFlags::default(),
-//!     inner: None,
-//!     key_btf: None,
-//!     value_btf: None,
-//!     fields: Vec::new(),
-//!     frozen: None,
-//! };
+//! let def = MapDef::new("ports", MapKind::Hash, 2, 8, 100);
 //! let ports = Map::create(&def, &Options { cpus: 4, limit: 1 << 20 })?;
 //! ports.update(&80_u16.to_be_bytes(), &7_u64.to_ne_bytes(), UpdateFlags::Any)?;
 //! assert_eq!(ports.lookup(&80_u16.to_be_bytes())?, Some(7_u64.to_ne_bytes().to_vec()));

@@ -8,7 +8,7 @@ use crate::scalar::Scalar;
 use crate::stack::{Found, STACK_BYTES};
 use crate::state::State;
 use crate::tnum::Tnum;
-use crate::value::{Kind, Value};
+use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
 use skep_abi::{ContextField, FieldKind};
 use skep_isa::{AtomicOp, Insn, Operand, Reg, Size};
@@ -24,6 +24,9 @@ impl Walker<'_> {
         offset: i16,
     ) -> Step<()> {
         let pointer = self.base(state, base, offset, size)?;
+        if let Some(value) = self.load_of_host(state, base, &pointer, offset, size, signed)? {
+            return self.write(state, dst, value);
+        }
         let value = match self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Read)? {
             Region::Stack { frame, first, last } => self.load_stack(state, frame, first, last, size)?,
             Region::Field { field, inside } => {
@@ -44,16 +47,14 @@ impl Walker<'_> {
                     FieldKind::Memory { bytes, maybe_null } => {
                         self.named(Kind::Memory { bytes, read_only: false, maybe_null })
                     }
-                    FieldKind::Object { .. } => {
-                        let text =
-                            format!("the field {}, an object of the host: not supported yet", field.name);
-                        return Err(Fault::new(Code::Unsupported, text));
+                    FieldKind::Object { of, maybe_null } => {
+                        self.host_object(of, Trust::Trusted, maybe_null, field.name)?
                     }
                 }
             }
             Region::Kptr { field, .. } => {
                 self.record.place(self.slot, Place::Memory)?;
-                self.load_kptr(field.kind)
+                self.load_kptr(state, field.kind)
             }
             Region::Memory => {
                 self.record.place(self.slot, Place::Memory)?;

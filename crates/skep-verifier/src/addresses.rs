@@ -234,6 +234,15 @@ impl<'a> Addresses<'a> {
                 }
                 known[..6].fill(Abs::Other);
             }
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+                *effect = Effect::NONE;
+                for (at, memory) in crate::kfunc::memory_arguments(self.config.btf, id as u32).enumerate() {
+                    if let Some(size) = memory {
+                        effect.reads |= known[at + 1].reach(0, size).unwrap_or(0);
+                    }
+                }
+                known[..6].fill(Abs::Other);
+            }
             Insn::Call { .. } | Insn::CallReg { .. } => {
                 // The callee may read all of the stack that it is given an address in, write further
                 // addresses there, and return one.

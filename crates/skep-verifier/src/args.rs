@@ -37,6 +37,8 @@ pub(crate) struct Arguments {
     pub(crate) carried: u32,
     /// The type of the object whose pointer lies in the map's value that it is given.
     pub(crate) kptr: Option<u32>,
+    /// The type of the variable that it is given, of which each CPU has its own.
+    pub(crate) variable: Option<u32>,
 }
 
 /// The argument of what makes a dynptr over other memory.
@@ -178,10 +180,19 @@ impl<'a> Walker<'a> {
                 }
                 known.dynptr = Some(dynptr);
             }
+            ArgKind::StructOrObject { types, nullable, .. } if matches!(value.kind, Kind::Object { .. }) => {
+                self.object_argument(proto, reg, value, types, nullable)?;
+                known.carried = value.reference;
+            }
             ArgKind::Struct { kinds, nullable } | ArgKind::StructOrObject { kinds, nullable, .. } => {
                 self.struct_argument(proto, reg, value, kinds, nullable)?;
                 known.carried = value.reference;
             }
+            ArgKind::Object { types, nullable } => {
+                self.object_argument(proto, reg, value, types, nullable)?;
+                known.carried = value.reference;
+            }
+            ArgKind::PerCpuVariable => known.variable = Some(self.per_cpu_argument(proto, reg, value)?),
             ArgKind::Released { nullable } => {
                 if nullable && value.as_constant() == Some(0) {
                     return Ok(());

@@ -61,6 +61,7 @@ impl<'a> Walker<'a> {
         let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
         if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
             self.charge(state);
+            self.lose_packet_slices(state);
             state.lose_packet(slot);
         }
         lose_arguments(state, slot);
@@ -114,6 +115,17 @@ impl<'a> Walker<'a> {
                 let ty = arguments.kptr.ok_or_else(|| contradiction("an object of the host"))?;
                 acquires = true;
                 self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: true })
+            }
+            RetKind::Object { of, maybe_null } => {
+                let mut value = self.object_result(proto, of, maybe_null)?;
+                if proto.name.starts_with("skc_to_") {
+                    value.reference = arguments.carried;
+                }
+                value
+            }
+            RetKind::PerCpuVariable { maybe_null } => {
+                let ty = arguments.variable.ok_or_else(|| contradiction("a variable"))?;
+                self.per_cpu_result(ty, maybe_null)?
             }
             _ => {
                 let text = format!("{} returns something that is not supported yet", proto.name);

@@ -21,7 +21,8 @@ impl Walker<'_> {
         let range = match self.root_kind() {
             RootKind::Timer { .. } => Some(callback::results(Callback::Timer)),
             RootKind::Program | RootKind::Global => match self.program_type().results {
-                Results::Any | Results::OfAttachment => None,
+                Results::Any => None,
+                Results::OfAttachment => self.results_of_attachment(),
                 Results::Range { min, max } => Some((min, max)),
             },
         };

@@ -46,6 +46,8 @@ pub(crate) enum Place {
     Unseen,
     /// Memory at the address that the instruction names.
     Memory,
+    /// An object of the host, whose address may be wrong.
+    Probe,
     /// A field of the context: the access becomes one of this size at this offset from the same register.
     Field { size: Size, offset: i16 },
     /// A field of the context that skep's own contexts lack: no access could be put in its place.
@@ -204,6 +206,7 @@ impl Record {
             }
             match self.places.get(slot) {
                 Some(&Place::Field { size, offset }) => rewrite_access(&mut insns[slot], size, offset),
+                Some(Place::Probe) => facts[slot].probe = true,
                 Some(&Place::Foreign { field }) => facts[slot].foreign = Some(field),
                 _ => {}
             }

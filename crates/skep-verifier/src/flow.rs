@@ -243,6 +243,8 @@ impl Flow {
                 live.clobber();
                 live.regs |= ARGUMENTS;
                 live.matter |= ARGUMENTS;
+                live.stack |= effect.reads;
+                live.stack_matters |= effect.key;
             }
             Insn::Exit => {
                 *live = Live::default();

@@ -82,7 +82,7 @@ impl Walker<'_> {
         let of = Construct::Iterator { reference: found.id, frame: found.frame };
         let id = self.new_id();
         state.rounds.advance(of, id);
-        *state.reg_mut(Reg::R0) = element;
+        *state.reg_mut(Reg::R0) = Value { reference: found.id, ..element };
         Ok(())
     }
 

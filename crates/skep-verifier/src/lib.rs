@@ -47,9 +47,11 @@ mod frames;
 mod global;
 mod guess;
 mod iterator;
+mod kfunc;
 mod maps;
 mod memory;
 mod num;
+mod object;
 mod outline;
 mod packet;
 mod pointer;
@@ -79,6 +81,7 @@ use cfg::Shape;
 use fault::Fault;
 use flow::Flow;
 use skep_abi::HelperProto;
+use skep_btf::Btf;
 use std::time::Instant;
 use walk::{Turn, Walker};
 
@@ -86,6 +89,9 @@ use walk::{Turn, Walker};
 pub struct Config<'a> {
     /// Prototypes of callable helpers by number. Types restrict the numbers of Linux's own.
     pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
+    /// The types of the host: of its functions and structures that programs refer to. Programs that do are refused
+    /// without.
+    pub btf: Option<&'a Btf>,
     /// The most instructions that may be walked, over all paths.
     pub max_walked: u64,
     /// The most bytes that remembered states may take.
@@ -94,11 +100,12 @@ pub struct Config<'a> {
     pub strict_alignment: bool,
 }
 
-impl Default for Config<'static> {
+impl Default for Config<'_> {
     /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
     fn default() -> Self {
         Self {
-            helpers: &skep_abi::linux_helper,
+            helpers: &|id| skep_abi::linux_helper(id),
+            btf: None,
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,
             strict_alignment: false,
@@ -130,6 +137,10 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     stats.peak_states = walker.peak_states;
     stats.peak_bytes = walker.peak_bytes as u64;
     if let Err(fault) = outcome {
+        let mut fault = fault;
+        if let Some(btf) = config.btf {
+            fault.reason = object::with_names(btf, &fault.reason).into_owned();
+        }
         return Err(refuse(&program, *fault, walker.slot, (stats, start), &walker.history));
     }
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {

@@ -55,6 +55,7 @@ impl<'a> Walker<'a> {
                 | Kind::MapValue { .. }
                 | Kind::MapKey { .. }
                 | Kind::Memory { .. }
+                | Kind::Object { .. }
                 | Kind::Buffer { .. }
         );
         if !memory {

@@ -41,6 +41,9 @@ pub struct Fact {
     pub jump_target: bool,
     /// Whether it heads a loop: the target of a reached backward jump.
     pub loop_head: bool,
+    /// For loads: the address is that of a host's object which nobody promises to be there. Where the load faults
+    /// it must give 0, and the program goes on. On no path does the instruction access anything else.
+    pub probe: bool,
     /// For calls of helpers, what is constant in every path.
     pub call: Option<CallFact>,
     /// The field that it accesses, where skep's native structures lack it: the instruction is as it was, and must not be

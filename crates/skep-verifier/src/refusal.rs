@@ -37,6 +37,8 @@ pub enum Code {
     Loop,
     /// More work or memory than the limits allow.
     Limit,
+    /// Types of the host that are needed are missing or damaged.
+    Types,
     /// A return value that is not allowed.
     Return,
     /// Something that this version does not understand yet.
@@ -62,6 +64,7 @@ impl Code {
             Self::Resource => "resource",
             Self::Loop => "loop",
             Self::Limit => "limit",
+            Self::Types => "types",
             Self::Return => "return",
             Self::Unsupported => "unsupported",
         }

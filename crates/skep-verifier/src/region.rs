@@ -209,19 +209,6 @@ impl Walker<'_> {
         self.field_region(reg, of.layout(), at, size, intent)
     }
 
-    /// An access to an object of the host.
-    fn object_region(
-        &mut self,
-        reg: Reg,
-        pointer: &Value,
-        _at: i64,
-        _size: u32,
-        _intent: Intent,
-    ) -> Step<Region> {
-        let text = format!("accesses to objects of the host, such as {pointer} in {reg}: not supported yet");
-        Err(Fault::new(Code::Unsupported, text))
-    }
-
     fn context_region(
         &mut self,
         reg: Reg,

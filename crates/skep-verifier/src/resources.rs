@@ -330,7 +330,7 @@ impl Walker<'_> {
                 |value| matches!(value.kind, Kind::Object { trust: Trust::ReadSection, .. }),
                 |value| {
                     if let Kind::Object { trust, .. } = &mut value.kind {
-                        *trust = Trust::Walked;
+                        *trust = Trust::Untrusted;
                     }
                 },
             );

@@ -60,9 +60,12 @@ impl Walker<'_> {
     }
 
     /// What a load of a pointer to a host's object gives.
-    pub(crate) fn load_kptr(&mut self, kind: SpecialKind) -> Value {
+    pub(crate) fn load_kptr(&mut self, state: &State, kind: SpecialKind) -> Value {
         let Some(ty) = pointed_to(kind) else { return Value::UNKNOWN };
-        self.named(Kind::Object { ty, trust: Trust::Walked, maybe_null: true })
+        // Others may release it at any time; inside of a read section it stays until its end.
+        let owned = matches!(kind, SpecialKind::Kptr { .. }) && self.in_read_section(state);
+        let trust = if owned { Trust::ReadSection } else { Trust::Untrusted };
+        self.named(Kind::Object { ty, trust, maybe_null: true })
     }
 
     /// What may be stored there: null, or where nobody owns the object, a pointer to one.

@@ -63,8 +63,13 @@ pub(crate) enum Kind {
 /// How far the address of a host's object can be relied on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
-    /// It was found by following pointers: loads are probe loads, and helpers do not take it.
+    /// Nothing speaks for it: it was made from a number, or what kept it alive has ended. No call takes it.
+    Untrusted,
+    /// It was found by following pointers: helpers take it for what its type says, the host's own functions do
+    /// not.
     Walked,
+    /// It is no address yet: each CPU has its own object, whose address helpers tell.
+    PerCpu,
     /// It is alive inside of the read section that it was found in.
     ReadSection,
     /// It is alive as long as the program runs, or as the program holds a reference.
@@ -227,11 +232,13 @@ impl fmt::Display for Value {
             }
             Kind::Object { ty, trust, maybe_null } => {
                 let trust = match trust {
-                    Trust::Walked => "untrusted_",
+                    Trust::Untrusted => "untrusted_",
+                    Trust::Walked => "",
+                    Trust::PerCpu => "percpu_",
                     Trust::ReadSection => "rcu_",
                     Trust::Trusted => "trusted_",
                 };
-                write!(f, "{trust}ptr{}(type={ty},", if maybe_null { "_or_null" } else { "" })?;
+                write!(f, "{trust}ptr{}_#{ty}(", if maybe_null { "_or_null" } else { "" })?;
             }
             Kind::Opaque { of: Opaque::Dynptr { .. } } => return f.write_str("dynptr"),
             Kind::Opaque { of: Opaque::Iterator { .. } } => return f.write_str("iter"),

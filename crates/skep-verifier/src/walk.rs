@@ -18,6 +18,7 @@ use crate::facts::Record;
 use crate::fault::{Fault, Step};
 use crate::flow::Flow;
 use crate::guess::{Doubt, Guess};
+use crate::object::Types;
 use crate::prune::{Memory, NONE, Visit};
 use crate::rounds::Construct;
 use crate::scalar::Scalar;
@@ -29,11 +30,13 @@ use skep_isa::{CallTarget, Cond, Imm64, Insn, Operand, Reg, Width};
 
 /// A walk over one program.
 pub(crate) struct Walker<'a> {
-    program: &'a Unverified,
+    pub(crate) program: &'a Unverified,
     pub(crate) config: &'a Config<'a>,
     pub(crate) shape: &'a Shape,
     flow: &'a Flow,
     pub(crate) record: Record,
+    /// The host's types.
+    pub(crate) types: Types<'a>,
     pub(crate) memory: Memory,
     pub(crate) pending: Vec<Path>,
     pub(crate) pending_bytes: usize,
@@ -105,6 +108,7 @@ impl<'a> Walker<'a> {
             config,
             shape,
             flow,
+            types: Types::new(config.btf),
             record: Record::new(slots, shape.functions.len()),
             memory: Memory::new(slots, shape.joins(), config.max_state_bytes),
             pending: Vec::new(),
@@ -218,6 +222,9 @@ impl<'a> Walker<'a> {
     fn enter(&mut self, state: &mut State) -> Step<()> {
         match (self.program.entry, self.program_type().context) {
             (Entry::Context, Context::Struct(_) | Context::Bytes { .. } | Context::Arguments { .. }) => {
+                if let Context::Arguments { of } = self.program_type().context {
+                    self.attach(of)?;
+                }
                 *state.reg_mut(Reg::R1) = Value::pointer(Kind::Context, 0)
             }
             (Entry::Buffer { len }, Context::Buffer) => {
@@ -346,7 +353,9 @@ impl<'a> Walker<'a> {
                 });
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
-                return Err(unsupported(format!("calls of kernel functions (BTF id {id})")));
+                if self.call_kfunc(state, id as u32)? {
+                    return Ok(Next::End);
+                }
             }
             Insn::CallReg { reg } => return Err(unsupported(format!("calls through registers ({reg})"))),
             Insn::MayGoto { offset } => return self.may_goto(state, offset),
@@ -359,7 +368,7 @@ impl<'a> Walker<'a> {
         Ok(Next::To(next_slot(insns, self.slot)))
     }
 
-    fn immediate(&self, value: Imm64) -> Step<Value> {
+    fn immediate(&mut self, value: Imm64) -> Step<Value> {
         match value {
             Imm64::Value(number) => Ok(Value::constant(number)),
             Imm64::Map(map) => {
@@ -393,7 +402,7 @@ impl<'a> Walker<'a> {
                 Code::Unsupported,
                 format!("the map of file descriptor {fd} was not linked: maps are named by their index here"),
             )),
-            Imm64::Variable { id, .. } => Err(unsupported(format!("host variables (BTF id {id})"))),
+            Imm64::Variable { id, .. } => self.variable(id as u32),
             Imm64::Function(offset) => self.function_address(offset),
         }
     }

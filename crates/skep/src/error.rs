@@ -37,6 +37,16 @@ pub enum Error {
         /// Its number.
         id: u32,
     },
+    /// A program refers to a function or variable that only a kernel has.
+    #[error(
+        "program {program} refers to {symbol}, which only a kernel has; load it there, or only verify it here"
+    )]
+    KernelSymbol {
+        /// The program.
+        program: String,
+        /// The function or variable.
+        symbol: String,
+    },
     /// A program is of a type that can be verified, and that no runtime of skep runs.
     #[error(
         "program {program}: programs of type {program_type} can be verified, but not run; skep runs {}",

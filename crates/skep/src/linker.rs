@@ -123,10 +123,11 @@ impl<'a> Linker<'a> {
             None => self.object.programs(),
         };
         // Programs first: what the verifier refuses should not cost the creation of large maps.
+        let definitions = self.definitions(&variables);
         let mut verified = Vec::with_capacity(wanted.len());
         for name in wanted {
             let started = Instant::now();
-            let program = self.object.verify_for(&self.runtime, name, self.options)?;
+            let program = self.object.verify_for(&self.runtime, name, self.options, &definitions)?;
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
@@ -192,6 +193,31 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
+    /// The maps as the programs of this load find them: constants that are set here are what they are set to, and
+    /// what a given map holds is not known.
+    fn definitions(&self, variables: &[Variable]) -> Arc<[MapDef]> {
+        let object = self.object.shared_maps();
+        if self.variables.is_empty() && self.given.is_empty() {
+            return object;
+        }
+        let mut maps = object.to_vec();
+        for def in &mut maps {
+            if self.given.contains_key(&def.name) {
+                def.frozen = None;
+            }
+        }
+        for variable in variables {
+            let set = self.variables.get(&variable.name);
+            if let (Some(value), Some(frozen)) =
+                (set, maps.get_mut(variable.map).and_then(|def| def.frozen.as_mut()))
+            {
+                let range = variable.offset..variable.offset + variable.size;
+                Arc::make_mut(frozen)[range].copy_from_slice(value);
+            }
+        }
+        maps.into()
+    }
+
     fn variables(&self) -> Vec<Variable> {
         let Some(elf) = self.object.elf() else { return Vec::new() };
         let maps = elf.maps().iter().enumerate();
@@ -223,7 +249,8 @@ impl<'a> Linker<'a> {
             }
             let map = Map::create(&def, &options)?;
             let here: Vec<_> = variables.iter().filter(|variable| variable.map == index).collect();
-            let mut initial = self.object.elf().and_then(|elf| elf.maps()[index].initial.clone());
+            let mut initial =
+                self.object.elf().and_then(|elf| elf.maps()[index].initial.as_deref()).map(<[u8]>::to_vec);
             for variable in &here {
                 if let Some(value) = self.variables.get(&variable.name) {
                     // Sections of zeroes have no contents in the file.

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 pub struct Object {
     content: Content,
     maps: Arc<[MapDef]>,
+    /// The types of the host that programs are verified for.
+    host_types: Option<Arc<skep_btf::Btf>>,
     parse: Duration,
 }
 
@@ -52,7 +54,7 @@ impl Object {
         let started = Instant::now();
         let elf = skep_elf::Object::parse(bytes)?;
         let maps = elf.maps().iter().map(|map| map.def.clone()).collect();
-        Ok(Self { content: Content::Elf(Box::new(elf)), maps, parse: started.elapsed() })
+        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found by the calls.
@@ -98,17 +100,19 @@ impl Object {
         started: Instant,
     ) -> Self {
         let functions = functions(name, &insns);
-        let source = ProgramSource {
-            name: name.to_owned(),
-            program_type,
-            insns,
-            functions,
-            lines: Vec::new(),
-            gpl_compatible: true,
-            sleepable: false,
-            target: None,
-        };
-        Self { content: Content::Bytecode(Box::new(source)), maps, parse: started.elapsed() }
+        let source = ProgramSource { functions, ..ProgramSource::new(name, program_type, insns) };
+        Self {
+            content: Content::Bytecode(Box::new(source)),
+            maps,
+            host_types: None,
+            parse: started.elapsed(),
+        }
+    }
+
+    /// Says which types the host has: those of `/sys/kernel/btf/vmlinux`, for example. Programs are linked for them,
+    /// and what they refer to of the host's functions and structures is looked up there.
+    pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
+        self.host_types = Some(types);
     }
 
     /// The names of its programs, in the file's order.
@@ -124,6 +128,11 @@ impl Object {
         &self.maps
     }
 
+    /// The same, shared.
+    pub(crate) fn shared_maps(&self) -> Arc<[MapDef]> {
+        Arc::clone(&self.maps)
+    }
+
     /// What parsing cost.
     pub fn parse_time(&self) -> Duration {
         self.parse
@@ -137,20 +146,29 @@ impl Object {
     /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::ForeignType`],
     /// [`Error::Refused`].
     pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
-        Ok(skep_verifier::verify(self.unverified(program, options)?, &Config::default())?)
+        Ok(skep_verifier::verify(
+            self.unverified(program, options, &self.maps)?,
+            &Config { btf: self.host_types.as_deref(), ..Config::default() },
+        )?)
     }
 
-    /// Verifies a program against what a runtime provides.
+    /// Verifies a program against what a runtime provides, and the maps as this load makes them.
     pub(crate) fn verify_for(
         &self,
         runtime: &Runtime,
         program: &str,
         options: ProgramOptions,
+        maps: &Arc<[MapDef]>,
     ) -> Result<Verified, Error> {
         let shared = runtime.shared();
         let helpers = |id| shared.proto(id);
-        let config = Config { helpers: &helpers, ..Config::default() };
-        Ok(skep_verifier::verify(self.unverified(program, options)?, &config)?)
+        let config = Config { helpers: &helpers, btf: self.host_types.as_deref(), ..Config::default() };
+        let unverified = self.unverified(program, options, maps)?;
+        if let Some(symbol) = unverified.source.externs.first() {
+            let (program, symbol) = (program.to_owned(), symbol.name.to_string());
+            return Err(Error::KernelSymbol { program, symbol });
+        }
+        Ok(skep_verifier::verify(unverified, &config)?)
     }
 
     pub(crate) fn elf(&self) -> Option<&skep_elf::Object> {
@@ -169,7 +187,9 @@ impl Object {
         Ok(match &self.content {
             Content::Elf(elf) => {
                 let found = elf.programs().iter().find(|found| found.name() == program);
-                found.ok_or_else(|| self.no_program(program))?.source(options.program_type)?
+                let found = found.ok_or_else(|| self.no_program(program))?;
+                let target = self.host_types.as_deref();
+                found.link(options.program_type, &skep_elf::LinkOptions { target, ..Default::default() })?
             }
             Content::Bytecode(source) if source.name == program => {
                 let program_type = options.program_type.unwrap_or(source.program_type);
@@ -179,7 +199,12 @@ impl Object {
         })
     }
 
-    fn unverified(&self, program: &str, options: ProgramOptions) -> Result<Unverified, Error> {
+    fn unverified(
+        &self,
+        program: &str,
+        options: ProgramOptions,
+        maps: &Arc<[MapDef]>,
+    ) -> Result<Unverified, Error> {
         let source = self.linked(program, options)?;
         let program_type = source.program_type;
         // A type says where the fields of a native structure lie: one of the caller's own making could send a
@@ -191,7 +216,7 @@ impl Object {
             skep_abi::Context::Buffer => Entry::Buffer { len: options.buffer_len },
             _ => Entry::Context,
         };
-        Ok(Unverified { source, maps: Arc::clone(&self.maps), entry })
+        Ok(Unverified { source, maps: Arc::clone(maps), entry })
     }
 
     fn no_program(&self, name: &str) -> Error {
@@ -213,7 +238,7 @@ fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
     starts.sort_unstable();
     starts.dedup();
     let named = |start| if start == 0 { name.to_owned() } else { format!("function_{start}") };
-    starts.into_iter().map(|start| Function { name: named(start), start, global: false }).collect()
+    starts.into_iter().map(|start| Function::new(named(start), start, false)).collect()
 }
 
 #[cfg(test)]

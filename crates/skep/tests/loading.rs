@@ -137,19 +137,7 @@ fn a_log_may_load_and_run_other_programs() {
 
 #[test]
 fn bare_instructions_name_the_maps_that_come_with_them() {
-    let map = MapDef {
-        name: "counts".to_owned(),
-        kind: MapKind::Array,
-        key_size: 4,
-        value_size: 8,
-        max_entries: 1,
-        flags: MapFlags::default(),
-        inner: None,
-        key_btf: None,
-        value_btf: None,
-        fields: Vec::new(),
-        frozen: None,
-    };
+    let map = MapDef::new("counts", MapKind::Array, 4, 8, 1);
     let text = "r1 = map_value[0]+0 ll
                 r0 = *(u64 *)(r1 + 0)
                 r0 += 1

@@ -3,23 +3,11 @@
 use super::calls::{call, helper};
 use super::*;
 use crate::Error;
-use skep_abi::{MapDef, MapFlags, MapKind, MapLink};
+use skep_abi::{MapDef, MapKind, MapLink};
 use skep_isa::{CallTarget, PacketBase, Size};
 
 pub(crate) fn array(value_size: u32) -> MapDef {
-    MapDef {
-        name: "values".into(),
-        kind: MapKind::Array,
-        key_size: 4,
-        value_size,
-        max_entries: 1,
-        flags: MapFlags::default(),
-        inner: None,
-        key_btf: None,
-        value_btf: None,
-        fields: Vec::new(),
-        frozen: None,
-    }
+    MapDef::new("values", MapKind::Array, 4, value_size, 1)
 }
 
 fn error(parts: Parts) -> Error {

@@ -9,7 +9,7 @@ pub const CPUS: u32 = 4;
 /// A definition of a map named `m`, with the flags that its kind needs.
 pub fn def(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
     let flags = if kind == MapKind::LpmTrie { MapFlags::NO_PREALLOC } else { MapFlags::default() };
-    MapDef { name: "m".to_owned(), kind, key_size, value_size, max_entries, flags, inner: None, key_btf: None, value_btf: None, fields: Vec::new(), frozen: None }
+    MapDef { flags, ..MapDef::new("m", kind, key_size, value_size, max_entries) }
 }
 
 pub fn create(def: &MapDef) -> Result<Map, MapError> {

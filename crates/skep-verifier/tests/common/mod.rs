@@ -1,6 +1,7 @@
 //! Programs in the assembler's syntax, and what the verifier says of them.
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod host;
 pub(crate) mod world;
 
 use skep_abi::{
@@ -19,17 +20,8 @@ use std::sync::Arc;
 /// 8-byte keys and 4-byte values. More in [`world::maps`].
 pub(crate) fn maps() -> Arc<[MapDef]> {
     let map = |name: &str, kind, key_size, value_size, max_entries, flags| MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size,
-        value_size,
-        max_entries,
         flags,
-        inner: None,
-        key_btf: None,
-        value_btf: None,
-        fields: Vec::new(),
-        frozen: None,
+        ..MapDef::new(name, kind, key_size, value_size, max_entries)
     };
     let mut maps = vec![
         map("hash", MapKind::Hash, 4, 16, 128, MapFlags(0)),

@@ -1,6 +1,8 @@
 //! `map:` lines.
 
-use skep_abi::{MapDef, MapFlags, MapKind};
+use std::sync::Arc;
+
+use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
 
 use crate::entry::number;
 
@@ -54,11 +56,13 @@ impl MapLine {
             .ok_or_else(|| format!("no kind of map is called {kind}"))?;
         let mut count =
             |what| word(what).and_then(|word| number(word).ok_or_else(|| format!("{word} is no {what}")));
-        let (key, value) = (count("key size")?, count("value size")?);
-        let def = MapDef::new(name, kind, key, value, count("number of elements")?);
+        let (key_size, value_size) = (count("key size")?, count("value size")?);
+        let def = MapDef::new(name, kind, key_size, value_size, count("number of elements")?);
         let mut map = Self { def, fields: Vec::new(), inner: None, extra: 0, data: None };
         words.try_for_each(|word| map.add(word))?;
         map.fields.sort_by_key(|field| field.offset);
+        map.def.fields = map.fields.iter().map(Field::special).collect();
+        map.def.frozen = map.data.as_deref().map(bytes);
         Ok(map)
     }
 
@@ -99,10 +103,27 @@ impl MapLine {
 }
 
 impl Field {
+    /// The same for a verifier. What a `kptr` points to has no number here.
+    fn special(&self) -> SpecialField {
+        let kind = match self.what.as_str() {
+            "lock" => SpecialKind::SpinLock,
+            "timer" => SpecialKind::Timer,
+            "wq" => SpecialKind::Workqueue,
+            _ => SpecialKind::Kptr { to: 0 },
+        };
+        SpecialField { kind, offset: self.offset, size: self.size() }
+    }
+
     /// Bytes that it takes.
     pub(crate) fn size(&self) -> u32 {
         FIELDS.iter().find(|(name, _)| *name == self.what).map_or(0, |(_, size)| *size)
     }
+}
+
+/// What pairs of hexadecimal digits say.
+fn bytes(digits: &str) -> Arc<[u8]> {
+    let digit = |c: u8| (c as char).to_digit(16).unwrap_or(0) as u8;
+    digits.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, c| byte << 4 | digit(*c))).collect()
 }
 
 #[cfg(test)]

@@ -258,10 +258,6 @@ impl Walker<'_> {
             );
             return Err(Fault::new(Code::PointerLeak, text));
         };
-        if (size != Size::B8 || first != last) && self.may_leak() {
-            *value = Value::scalar(Scalar::UNKNOWN);
-            return Ok(());
-        }
         if size != Size::B8 || first != last {
             let text = format!("{value} may only be stored to the stack whole, and at a constant offset");
             return Err(Fault::new(Code::PointerLeak, text));

@@ -25,7 +25,6 @@ impl Walker<'_> {
             return Ok(self.slot + 1);
         }
         check_depth(state)?;
-        self.check_no_lock(state, "a function")?;
         let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
         let slot = self.slot as u32;
         lose_arguments(state, slot);

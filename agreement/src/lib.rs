@@ -14,6 +14,7 @@
 //!
 //! ```text
 //! # a comment
+//! # types: file inode             structures of the kernel that the programs reach beyond their arguments
 //! == a-name-that-no-other-entry-of-the-file-has
 //! type: xdp                       what libbpf calls the section: tc, kprobe, fentry.s/vfs_read, iter/task, ...
 //! map: m1 array 4 8 16            name, kind, sizes of key and value, elements; in any number, then
@@ -46,13 +47,15 @@ mod map;
 mod program;
 mod request;
 mod section;
+pub mod types;
 pub mod vm;
 
 pub use answer::{Answer, answers};
+pub use btf::{Described, describe};
 pub use entry::{Entry, Trouble, Verdict, entries};
 pub use file::with_verdicts;
 pub use function::{Argument, FunctionLine};
 pub use map::{Field, MapLine};
-pub use program::Program;
+pub use program::{Program, kernel_names};
 pub use request::request;
 pub use section::{Section, Target};

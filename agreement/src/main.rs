@@ -1,23 +1,28 @@
 //! Asks Linux for the verdicts in corpus files: `cargo xtask verdicts`.
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
-use skep_agreement::{Answer, Entry, Verdict, answers, entries, request, vm, with_verdicts};
+use skep_agreement::{
+    Answer, Entry, Verdict, answers, entries, kernel_names, request, types, vm, with_verdicts,
+};
 
 const USAGE: &str = "\
 usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.corpus...
+       verdicts --types BTF --out FILE.btf FILE.corpus...
 
 Asks a kernel for its verdict on every program of the files and writes the lines `linux:` anew.
 
   --vm VMLINUZ     asks that kernel in a virtual machine (qemu-system-x86_64, cc)
   --run COMMAND    asks what COMMAND leads to: it gets requests on its standard input and prints answers
   --print          prints the verdicts and leaves the files as they are
+  --types BTF      asks nothing, but writes those of the kernel's types (/sys/kernel/btf/vmlinux) that the programs of all
+                   these files name to --out, for tests without a kernel
   -v, -vv          prints logs too: each whole, or with the state after each instruction
 ";
 
@@ -28,6 +33,8 @@ struct Options {
     command: Option<String>,
     print: bool,
     level: u32,
+    types: Option<PathBuf>,
+    out: Option<PathBuf>,
     files: Vec<PathBuf>,
 }
 
@@ -52,6 +59,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
         match word.as_str() {
             "--vm" => options.kernel = Some(words.next()?.into()),
             "--run" => options.command = Some(words.next()?),
+            "--types" => options.types = Some(words.next()?.into()),
+            "--out" => options.out = Some(words.next()?.into()),
             "--print" => options.print = true,
             "-v" => options.level = 1,
             "-vv" => options.level = 2,
@@ -59,12 +68,17 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             _ => options.files.push(word.into()),
         }
     }
-    let asked = options.kernel.is_some() != options.command.is_some();
-    (asked && !options.files.is_empty()).then_some(options)
+    let ways = [options.kernel.is_some(), options.command.is_some(), options.types.is_some()];
+    let one_way =
+        ways.iter().filter(|way| **way).count() == 1 && options.types.is_some() == options.out.is_some();
+    (one_way && !options.files.is_empty()).then_some(options)
 }
 
 /// Whether every question was answered.
 fn run(options: &Options) -> Result<bool, String> {
+    if let (Some(from), Some(to)) = (&options.types, &options.out) {
+        return write_types(from, to, &options.files);
+    }
     let mut files = Vec::new();
     let mut requests = String::new();
     for path in &options.files {
@@ -110,6 +124,26 @@ fn run(options: &Options) -> Result<bool, String> {
         }
     }
     Ok(complete)
+}
+
+/// Names of types in a file's comments.
+const TYPES: &str = "# types:";
+
+fn write_types(from: &Path, to: &Path, files: &[PathBuf]) -> Result<bool, String> {
+    let mut names = BTreeSet::new();
+    for path in files {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| named(&error))?;
+        for entry in entries(&text).map_err(|error| named(&error))? {
+            names.extend(kernel_names(&entry).map_err(|error| named(&error))?);
+        }
+        let said = text.lines().filter_map(|line| line.strip_prefix(TYPES));
+        names.extend(said.flat_map(str::split_whitespace).map(str::to_owned));
+    }
+    let whole = fs::read(from).map_err(|error| format!("{}: {error}", from.display()))?;
+    let part = types::part(&whole, &names)?;
+    fs::write(to, part).map_err(|error| format!("{}: {error}", to.display()))?;
+    Ok(true)
 }
 
 fn verdict(entry: &Entry, answer: Option<Answer>) -> Result<(Verdict, Answer), String> {

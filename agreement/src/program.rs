@@ -6,6 +6,8 @@ use skep_abi::{Function, LINUX};
 use skep_isa::{CallTarget, Imm64, Insn, assemble};
 
 use crate::entry::{Entry, Trouble};
+use crate::function::Argument;
+use crate::section::Section;
 
 /// The instructions of an entry.
 #[derive(Clone, Debug)]
@@ -57,6 +59,28 @@ impl Program {
         let functions = starts.into_iter().map(|(start, (name, global))| Function::new(name, start, global));
         Ok(Self { functions: functions.collect(), insns, symbols })
     }
+}
+
+/// Names of the kernel's types, functions and variables that an entry needs to be understood.
+///
+/// # Errors
+///
+/// What is wrong with the entry.
+pub fn kernel_names(entry: &Entry) -> Result<Vec<String>, Trouble> {
+    let mut names = Program::of(entry)?.symbols;
+    if let Some(target) = Section::of(&entry.section).and_then(|section| section.target) {
+        if let Some(object) = target.name.strip_prefix("bpf_iter_") {
+            names.push(format!("bpf_iter__{object}"));
+        }
+        names.push(target.name);
+    }
+    names.extend(entry.maps.iter().flat_map(|map| &map.fields).filter_map(|field| field.of.clone()));
+    let arguments = entry.functions.iter().flat_map(|line| &line.arguments);
+    names.extend(arguments.filter_map(|(argument, _)| match argument {
+        Argument::Struct(name) => Some(name.clone()),
+        _ => None,
+    }));
+    Ok(names)
 }
 
 /// The text with numbers beside the names of maps, helpers and what is the kernel's.

@@ -38,7 +38,11 @@ impl<'a> Walker<'a> {
         let arguments = self.arguments(state, proto)?;
         // A map that was found at run time is not always the same.
         let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
-        self.record.call(self.slot, map, map.and(arguments.key));
+        let key = match proto.ret {
+            RetKind::TailCall => self.check_tail_call(state, proto, &arguments)?,
+            _ => arguments.key,
+        };
+        self.record.call(self.slot, map, map.and(key));
         if let Some(callback) = callback_of(proto) {
             return self.call_back(state, proto, callback, &arguments);
         }

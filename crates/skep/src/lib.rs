@@ -69,6 +69,7 @@ pub use packet::{Packet, PacketInfo};
 pub use program::{Engine, LoadTimes, Program};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use skep_abi as abi;
+pub use skep_btf::Btf;
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{Map, MapError, UpdateFlags};

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 pub struct Object {
     content: Content,
     maps: Arc<[MapDef]>,
+    /// The types of the host that programs are verified for.
+    host_types: Option<Arc<skep_btf::Btf>>,
     parse: Duration,
 }
 
@@ -52,7 +54,7 @@ impl Object {
         let started = Instant::now();
         let elf = skep_elf::Object::parse(bytes)?;
         let maps = elf.maps().iter().map(|map| map.def.clone()).collect();
-        Ok(Self { content: Content::Elf(Box::new(elf)), maps, parse: started.elapsed() })
+        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found by the calls.
@@ -99,7 +101,18 @@ impl Object {
     ) -> Self {
         let functions = functions(name, &insns);
         let source = ProgramSource { functions, ..ProgramSource::new(name, program_type, insns) };
-        Self { content: Content::Bytecode(Box::new(source)), maps, parse: started.elapsed() }
+        Self {
+            content: Content::Bytecode(Box::new(source)),
+            maps,
+            host_types: None,
+            parse: started.elapsed(),
+        }
+    }
+
+    /// Says which types the host has: those of `/sys/kernel/btf/vmlinux`, for example. Programs are linked for them,
+    /// and what they refer to of the host's functions and structures is looked up there.
+    pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
+        self.host_types = Some(types);
     }
 
     /// The names of its programs, in the file's order.
@@ -133,7 +146,10 @@ impl Object {
     /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::ForeignType`],
     /// [`Error::Refused`].
     pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
-        Ok(skep_verifier::verify(self.unverified(program, options, &self.maps)?, &Config::default())?)
+        Ok(skep_verifier::verify(
+            self.unverified(program, options, &self.maps)?,
+            &Config { btf: self.host_types.as_deref(), ..Config::default() },
+        )?)
     }
 
     /// Verifies a program against what a runtime provides, and the maps as this load makes them.
@@ -146,7 +162,7 @@ impl Object {
     ) -> Result<Verified, Error> {
         let shared = runtime.shared();
         let helpers = |id| shared.proto(id);
-        let config = Config { helpers: &helpers, ..Config::default() };
+        let config = Config { helpers: &helpers, btf: self.host_types.as_deref(), ..Config::default() };
         let unverified = self.unverified(program, options, maps)?;
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());
@@ -171,7 +187,9 @@ impl Object {
         Ok(match &self.content {
             Content::Elf(elf) => {
                 let found = elf.programs().iter().find(|found| found.name() == program);
-                found.ok_or_else(|| self.no_program(program))?.source(options.program_type)?
+                let found = found.ok_or_else(|| self.no_program(program))?;
+                let target = self.host_types.as_deref();
+                found.link(options.program_type, &skep_elf::LinkOptions { target, ..Default::default() })?
             }
             Content::Bytecode(source) if source.name == program => {
                 let program_type = options.program_type.unwrap_or(source.program_type);

@@ -18,17 +18,17 @@ const DECL_TAG: u32 = 17;
 const TYPE_TAG: u32 = 18;
 
 /// BTF, and the ids in it that a load names.
-pub(crate) struct Described {
+pub struct Described {
     /// The bytes.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// For each map, the types of its key and value, or zeroes.
-    pub(crate) maps: Vec<(u32, u32)>,
+    pub maps: Vec<(u32, u32)>,
     /// The first slot and the type of each function.
-    pub(crate) functions: Vec<(u32, u32)>,
+    pub functions: Vec<(u32, u32)>,
 }
 
 /// BTF for an entry, if it needs any.
-pub(crate) fn describe(entry: &Entry, functions: &[Function], callbacks: bool) -> Option<Described> {
+pub fn describe(entry: &Entry, functions: &[Function], callbacks: bool) -> Option<Described> {
     let of_functions = callbacks || !entry.functions.is_empty();
     if !of_functions && !entry.maps.iter().any(needs_types) {
         return None;

@@ -33,11 +33,18 @@ impl<'a> Walker<'a> {
         if proto.sleeps {
             self.check_may_sleep(state, &proto.name)?;
         }
+        if proto.ret == RetKind::TailCall {
+            self.check_nothing_held(state, "where the program may leave by a tail call")?;
+        }
         let arguments = self.arguments(state, proto)?;
         // A map that was found at run time is not always the same.
         let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
+        let key = match proto.ret {
+            RetKind::TailCall => self.check_tail_call(state, proto, &arguments)?,
+            _ => arguments.key,
+        };
         let in_bounds = map.is_some_and(|map| self.key_in_bounds(state, map));
-        self.record.call(self.slot, map, map.and(arguments.key), in_bounds);
+        self.record.call(self.slot, map, map.and(key), in_bounds);
         if let Some(callback) = callback_of(proto) {
             return self.call_back(state, proto, callback, &arguments);
         }

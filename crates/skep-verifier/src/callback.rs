@@ -47,6 +47,8 @@ pub(crate) enum RootKind {
     Program,
     /// What happens when a timer in a value of that map expires.
     Timer { map: u32 },
+    /// A global function.
+    Global,
 }
 
 impl Root {
@@ -153,6 +155,10 @@ impl Walker<'_> {
         self.put_aside(other, self.slot + 1);
         self.stay();
         check_depth(state)?;
+        let edge = (self.slot as u32, function);
+        if !self.calls_back.contains(&edge) {
+            self.calls_back.push(edge);
+        }
         let id = self.new_id();
         state.rounds.advance(of, id);
         state.push(function, self.slot as u32);

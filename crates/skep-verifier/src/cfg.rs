@@ -8,6 +8,7 @@
 
 use crate::callback::calls_back;
 use crate::fault::{Fault, Step};
+use crate::global::{Global, globals};
 use crate::{Code, Config, Unverified};
 use skep_isa::{CallTarget, Insn};
 use std::ops::Range;
@@ -23,6 +24,8 @@ pub(crate) struct Shape {
     pub(crate) functions: Vec<Range<usize>>,
     /// By function: whether it has a `may_goto`.
     pub(crate) may_goto: Vec<bool>,
+    /// By function: how it is verified by itself, if it is.
+    pub(crate) globals: Vec<Option<Global>>,
     /// Functions such that each comes after all that it calls.
     pub(crate) callees_first: Vec<usize>,
 }
@@ -125,7 +128,9 @@ impl Shape {
             }
         }
         let callees_first = callees_first(&calls, &functions)?;
-        Ok(Self { arrivals, functions, may_goto, callees_first })
+        let at = |start: usize| functions.binary_search_by_key(&start, |range| range.start).ok();
+        let globals = globals(program, config, at);
+        Ok(Self { arrivals, functions, may_goto, globals, callees_first })
     }
 
     /// In how many slots paths meet.

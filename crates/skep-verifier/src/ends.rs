@@ -15,20 +15,21 @@ impl Walker<'_> {
         let what = match self.root_kind() {
             RootKind::Program => "program",
             RootKind::Timer { .. } => "callback",
+            RootKind::Global => return self.end_global(state),
         };
         let result = self.final_result(state, what)?;
         let range = match self.root_kind() {
             RootKind::Timer { .. } => Some(callback::results(Callback::Timer)),
-            RootKind::Program => match self.program_type().results {
+            RootKind::Program | RootKind::Global => match self.program_type().results {
                 Results::Any => None,
                 Results::OfAttachment => self.results_of_attachment(),
                 Results::Range { min, max } => Some((min, max)),
             },
         };
-        match range {
-            Some(range) => check_range(&result, range, what),
-            None => Ok(()),
+        if let Some(range) = range {
+            check_range(&result, range, what)?;
         }
+        self.check_nothing_held(state, &format!("where the {what} ends"))
     }
 
     /// The number in `r0` at an end.

@@ -188,6 +188,16 @@ impl Record {
         &self.deepest
     }
 
+    /// The deepest byte below `r10` that a function touches.
+    pub(crate) fn deepest(&self, function: usize) -> u32 {
+        self.deepest[function]
+    }
+
+    /// Whether some path gets there.
+    pub(crate) fn is_reached(&self, slot: usize) -> bool {
+        self.slots[slot] & seen::REACHED != 0
+    }
+
     /// Rewrites the instructions, and hands out the facts of the rewritten program.
     ///
     /// A conditional jump that goes only one way becomes an unconditional one, so that nothing that is reached

@@ -225,7 +225,13 @@ impl Flow {
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
                 live.clobber();
-                if let Some(callee) = target(slot, offset).and_then(|to| shape.function_at(to)) {
+                let callee = target(slot, offset).and_then(|to| shape.function_at(to));
+                if let Some(global) = callee.and_then(|callee| shape.globals[callee].as_ref()) {
+                    // All that the prototype names is checked.
+                    for reg in &Reg::ALL[1..=global.params.len()] {
+                        live.read(*reg, true);
+                    }
+                } else if let Some(callee) = callee {
                     let entry = &self.before[shape.functions[callee].start];
                     live.regs |= entry.regs & ARGUMENTS;
                     live.matter |= entry.matter & ARGUMENTS;

@@ -34,6 +34,7 @@ pub(crate) struct Guess {
     pending: usize,
     history: usize,
     roots: usize,
+    calls_back: usize,
     facts: usize,
     nodes: usize,
     bytes: usize,
@@ -62,6 +63,7 @@ impl Walker<'_> {
             pending: self.pending.len(),
             history: self.history.len(),
             roots: self.roots.len(),
+            calls_back: self.calls_back.len(),
             facts: self.record.watch(),
             nodes: self.memory.watch(self.node),
             bytes,
@@ -115,6 +117,7 @@ impl Walker<'_> {
         }
         self.copied += self.history.len() as u64;
         self.roots.truncate(guess.roots);
+        self.calls_back.truncate(guess.calls_back);
         self.record.undo(guess.facts);
         self.memory.undo(guess.nodes);
         self.memory.no_guesses(guess.invocation);

@@ -11,16 +11,17 @@ use crate::scalar::Scalar;
 use crate::state::State;
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
-use skep_abi::Context;
 use skep_isa::{PacketBase, Reg, Size};
+
+/// The types of programs that have them: numbers in Linux's `enum bpf_prog_type`.
+const LEGACY: [u32; 3] = [1, 3, 4];
 
 impl Walker<'_> {
     pub(crate) fn load_packet(&mut self, state: &mut State, size: Size, base: PacketBase) -> Step<()> {
         let kind = self.program_type();
-        if !matches!(kind.context, Context::Struct(layout) if layout.name == "__sk_buff") {
+        if !kind.number.is_some_and(|number| LEGACY.contains(&number)) {
             let text = format!(
-                "expected a program over socket buffers, found one of type {}: it has no packet to load from \
-                 in this way",
+                "legacy packet loads are for socket filters and traffic control, found a program of type {}",
                 kind.name
             );
             return Err(Fault::new(Code::Context, text)
@@ -38,7 +39,17 @@ impl Walker<'_> {
                 return Err(Fault::new(Code::Argument, text));
             }
         }
+        self.check_nothing_held(state, "at a legacy packet load, which may end the program")?;
         lose_arguments(state, self.slot as u32);
+        if state.top_index() > 0 {
+            // Whether it ends the function or the program is the host's choice: callers must bear a 0.
+            let mut other = self.copy(state);
+            *other.reg_mut(Reg::R0) = Value::constant(0);
+            if let Some(slot) = self.exit(&mut other)? {
+                self.put_aside(other, slot);
+                self.stay();
+            }
+        }
         *state.reg_mut(Reg::R0) = Value::scalar(Scalar::of_size(size));
         Ok(())
     }

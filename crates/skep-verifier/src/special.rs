@@ -185,6 +185,9 @@ impl Walker<'_> {
 
     /// Whether programs of this type may use a map with such fields at all.
     pub(crate) fn check_special_map(&self, def: &MapDef) -> Step<()> {
+        if let Some(inner) = &def.inner {
+            self.check_special_map(inner)?;
+        }
         if def.fields.is_empty() {
             return Ok(());
         }

@@ -63,6 +63,8 @@ pub(crate) struct Walker<'a> {
     pub(crate) node: u32,
     /// Where walks begin: the program itself, and what the host calls by itself.
     pub(crate) roots: Vec<Root>,
+    /// Which functions helpers call back, by the slot of the call.
+    pub(crate) calls_back: Vec<(u32, u32)>,
     /// The root that is being walked.
     pub(crate) root: usize,
     /// Who is told of every step.
@@ -129,6 +131,7 @@ impl<'a> Walker<'a> {
             roots: vec![Root::PROGRAM],
             root: 0,
             watch: None,
+            calls_back: Vec::new(),
             #[cfg(test)]
             trace: Vec::new(),
         }
@@ -149,11 +152,20 @@ impl<'a> Walker<'a> {
             match root.of {
                 RootKind::Program => self.enter(&mut state)?,
                 RootKind::Timer { map } => enter_timer(&mut state, map),
+                RootKind::Global => self.enter_global(&mut state, root.function as usize),
             }
             self.walk_root(&mut state)?;
             self.root += 1;
         }
-        Ok(())
+        self.check_chains()
+    }
+
+    pub(crate) fn insn(&self, slot: usize) -> Insn {
+        self.program.source.insns[slot]
+    }
+
+    pub(crate) fn function_name(&self, function: usize) -> &str {
+        self.program.source.functions.get(function).map_or("?", |function| &function.name)
     }
 
     /// What the host calls later, to be walked by itself.

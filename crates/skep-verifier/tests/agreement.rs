@@ -9,10 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use skep_abi::{Context, Entry as Given, MapDef, ProgramSource, Section};
-use skep_agreement::{Entry, Program, Verdict, entries};
+use skep_abi::{Context, Entry as Given, MapDef, Param, ParamTags, ProgramSource, Prototype, Section};
+use skep_agreement::{Entry, Program, Verdict, describe, entries};
+use skep_btf::{Btf, Kind};
+use skep_isa::{CallTarget, Insn};
 use skep_verifier::{Config, Unverified, verify};
 
+/// The types of the host that the tests have.
+const HOST: &[u8] = include_bytes!("data/host.btf");
 /// Bytes that `raw` programs are given.
 const BUFFER: u32 = 16;
 /// `BPF_F_STRICT_ALIGNMENT`.
@@ -37,23 +41,72 @@ fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
         return Ok((Verdict::Refuse("unsupported".to_owned()), text));
     };
     let kind = section.kind;
+    let described = describe(entry, &program.functions, false);
+    let types = described.as_ref().map(|described| Btf::parse(described.bytes.clone())).transpose();
+    let types = types.map_err(|error| error.to_string())?.map(Arc::new);
+    let (mut functions, mut insns) = (program.functions, program.insns);
+    if let (Some(described), Some(types)) = (&described, &types) {
+        for function in &mut functions {
+            let of = described.functions.iter().find(|(start, _)| *start == function.start);
+            function.prototype = of.and_then(|(_, id)| prototype(types, *id));
+        }
+    }
+    let host = Btf::parse(HOST).map_err(|error| error.to_string())?;
+    for insn in &mut insns {
+        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn {
+            let name = &program.symbols[*id as usize];
+            let known = host.find(name, Kind::Func).ok_or_else(|| format!("the host has no {name}"))?;
+            *id = known as i32;
+        }
+    }
     let source = ProgramSource {
-        functions: program.functions,
+        functions,
+        btf: types.clone(),
         gpl_compatible: ["GPL", "GPL v2", "Dual BSD/GPL", "Dual MIT/GPL"].contains(&entry.license.as_str()),
         sleepable: section.sleepable,
         target: section.target.map(str::to_owned),
-        ..ProgramSource::new(entry.name.clone(), kind, program.insns)
+        ..ProgramSource::new(entry.name.clone(), kind, insns)
     };
     let given = match kind.context {
         Context::Buffer => Given::Buffer { len: BUFFER },
         _ => Given::Context,
     };
-    let maps: Arc<[MapDef]> = entry.maps.iter().map(|map| definition(entry, map)).collect();
-    let config = Config { strict_alignment: entry.flags & STRICT_ALIGNMENT != 0, ..Config::default() };
+    let maps: Arc<[MapDef]> = entry
+        .maps
+        .iter()
+        .enumerate()
+        .map(|(at, map)| {
+            let mut def = definition(entry, map);
+            if let (Some(described), Some(types)) = (&described, &types) {
+                def.fields = types.special_fields(described.maps[at].1).unwrap_or_default();
+            }
+            def
+        })
+        .collect();
+    let config = Config {
+        btf: Some(&host),
+        strict_alignment: entry.flags & STRICT_ALIGNMENT != 0,
+        ..Config::default()
+    };
     Ok(match verify(Unverified { source, maps, entry: given }, &config) {
         Ok(_) => (Verdict::Accept, String::new()),
         Err(refusal) => (Verdict::Refuse(refusal.code.name().to_owned()), refusal.to_string()),
     })
+}
+
+/// The prototype of the function of that type.
+fn prototype(types: &Btf, function: u32) -> Option<Prototype> {
+    let ty = types.prototype(function).ok()?;
+    let mut params: Vec<Param> =
+        ty.params().map(|param| Param { ty: param.ty, tags: ParamTags::default() }).collect();
+    for tag in types.decl_tags(function) {
+        let param = tag.component.and_then(|index| params.get_mut(index as usize));
+        let known = ParamTags::ALL.iter().find(|(name, _)| *name == tag.name);
+        if let (Some(param), Some((_, known))) = (param, known) {
+            param.tags = param.tags.union(*known);
+        }
+    }
+    Some(Prototype { function, result: ty.target(), params })
 }
 
 fn definition(entry: &Entry, map: &skep_agreement::MapLine) -> MapDef {

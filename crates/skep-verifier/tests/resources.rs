@@ -50,6 +50,18 @@ fn after_its_release_a_record_is_gone_everywhere() {
 }
 
 #[test]
+fn nothing_is_held_where_a_tail_call_may_leave() {
+    let text = |before: &str| {
+        format!(
+            "r6 = r1\n{RESERVE}if r0 == 0 goto out\nr7 = r0\n{before}r1 = r6\nr2 = map[4] ll\nr3 = 0\ncall 12\nr0 = 0\nexit\n\
+             out: {END}"
+        )
+    };
+    accepted("xdp", &text(&format!("r1 = r7\n{SUBMIT}")));
+    refused("xdp", &text(""), Code::Resource, "may leave by a tail call");
+}
+
+#[test]
 fn a_callee_may_acquire_for_its_caller() {
     let text = format!("call take\nif r0 == 0 goto out\nr1 = r0\n{SUBMIT}out: {END}take: {RESERVE}exit\n");
     accepted("xdp", &text);

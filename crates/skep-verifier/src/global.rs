@@ -1,0 +1,236 @@
+//! Global functions: verified once each, by their prototypes, whatever their callers know.
+//!
+//! ```text
+//!   call of f(int, struct pair *):  arguments fit the prototype?  ->  r0: any number, goes on behind the call
+//!   f itself, once:                 r1: any number, r2: 16 bytes of memory or null, ...
+//! ```
+//!
+//! So a large function that many call costs its own length, not that of all calls; but what a caller knows of
+//! its arguments does not help in it, nor what it returns the caller. A function whose prototype says something
+//! that is not understood here, or that has none, is walked in place like a static one.
+
+use crate::args::expected;
+use crate::callback::{Root, RootKind};
+use crate::cfg::target;
+use crate::fault::Step;
+use crate::frames::{ARGS, check_depth, lose_arguments};
+use crate::state::State;
+use crate::value::{Kind, Value};
+use crate::walk::Walker;
+use crate::{Config, Unverified};
+use skep_abi::{Access, ArgKind, Context, Function, HelperProto, ParamTags, RetKind};
+use skep_btf::{Btf, Kind as Type};
+use skep_isa::{CallTarget, Imm64, Insn, Reg};
+
+/// What a parameter says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Param {
+    /// Any number.
+    Number,
+    /// The context, unchanged.
+    Context,
+    /// The address of so many bytes.
+    Memory { bytes: u32, nullable: bool, read_only: bool },
+}
+
+/// A function that is verified by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Global {
+    pub(crate) params: Vec<Param>,
+    /// Whether it returns a number, else nothing.
+    returns: bool,
+    /// Whether it, or what it calls, may move the packet.
+    moves_packet: bool,
+}
+
+/// By function: how it is verified by itself; `None` for those that are walked in place.
+pub(crate) fn globals(
+    program: &Unverified,
+    config: &Config<'_>,
+    function_at: impl Fn(usize) -> Option<usize>,
+) -> Vec<Option<Global>> {
+    let mut globals: Vec<Option<Global>> =
+        program.source.functions.iter().map(|function| global(program, function)).collect();
+    if let Some(first) = globals.first_mut() {
+        *first = None; // the program itself
+    }
+    if globals.iter().any(Option::is_some) {
+        let moves = movers(program, config, function_at);
+        for (global, moves) in globals.iter_mut().zip(moves) {
+            if let Some(global) = global {
+                global.moves_packet = moves;
+            }
+        }
+    }
+    globals
+}
+
+fn global(program: &Unverified, function: &Function) -> Option<Global> {
+    let (prototype, btf) = (function.prototype.as_ref()?, program.source.btf.as_ref()?);
+    if !function.global || prototype.params.len() > ARGS.len() {
+        return None;
+    }
+    let param = |param: &skep_abi::Param| param_of(program, btf, param.ty, param.tags);
+    let params = prototype.params.iter().map(param).collect::<Option<_>>()?;
+    let returns = match btf.resolve(prototype.result).ok()?.kind {
+        Type::Void => false,
+        Type::Int | Type::Enum | Type::Enum64 => true,
+        _ => return None,
+    };
+    Some(Global { params, returns, moves_packet: false })
+}
+
+/// Remarks on parameters that ask for more than is understood here.
+const OTHERS: [ParamTags; 3] = [ParamTags::TRUSTED, ParamTags::UNTRUSTED, ParamTags::ARENA];
+
+fn param_of(program: &Unverified, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
+    if OTHERS.iter().any(|other| tags.contains(*other)) {
+        return None;
+    }
+    if tags.contains(ParamTags::CTX) {
+        return Some(Param::Context);
+    }
+    let resolved = btf.resolve(ty).ok()?;
+    match resolved.kind {
+        Type::Int | Type::Enum | Type::Enum64 => return Some(Param::Number),
+        Type::Ptr => {}
+        _ => return None,
+    }
+    let pointer = btf.pointer(ty).ok()??;
+    if !pointer.tags.is_empty() {
+        return None;
+    }
+    let to = btf.resolve(pointer.to).ok()?;
+    if to.kind.is_composite() && is_context(program, to.name().ok()?) {
+        return Some(Param::Context);
+    }
+    // These are no plain memory.
+    if to.kind.is_composite() && to.name().ok()?.starts_with("bpf_") {
+        return None;
+    }
+    let constant = btf.ty(resolved.target()).ok()?.kind == Type::Const;
+    let bytes = btf.size(pointer.to).ok().filter(|bytes| *bytes > 0)?;
+    let nullable = !tags.contains(ParamTags::NONNULL);
+    Some(Param::Memory { bytes, nullable, read_only: constant })
+}
+
+/// Whether the program's context is a structure of that name.
+fn is_context(program: &Unverified, name: &str) -> bool {
+    match program.source.program_type.context {
+        Context::Struct(layout) => layout.name == name,
+        Context::Bytes { name: known, .. } => known == name,
+        Context::Buffer | Context::Arguments { .. } => false,
+    }
+}
+
+/// By function: whether it or anything that it may call can move the packet.
+fn movers(
+    program: &Unverified,
+    config: &Config<'_>,
+    function_at: impl Fn(usize) -> Option<usize>,
+) -> Vec<bool> {
+    let count = program.source.functions.len();
+    let mut moves = vec![false; count];
+    let mut callers = vec![Vec::new(); count];
+    for (at, moves) in moves.iter_mut().enumerate() {
+        for slot in program.function_range(at).unwrap_or_default() {
+            match program.source.insns.get(slot) {
+                Some(Insn::Call { target: CallTarget::Helper(id) }) => {
+                    // Writes through a dynptr may write a packet, and lay it out anew for that.
+                    let writes = |proto: &HelperProto| proto.name == "dynptr_write";
+                    *moves |= (config.helpers)(*id).is_none_or(|proto| proto.moves_packet || writes(proto));
+                }
+                Some(Insn::Call { target: CallTarget::Kfunc { .. } } | Insn::CallReg { .. }) => *moves = true,
+                Some(
+                    Insn::Call { target: CallTarget::Local(offset) }
+                    | Insn::LoadImm64 { value: Imm64::Function(offset), .. },
+                ) => {
+                    if let Some(callee) = target(slot, *offset).and_then(&function_at) {
+                        callers[callee].push(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut found: Vec<usize> = (0..count).filter(|at| moves[*at]).collect();
+    while let Some(at) = found.pop() {
+        for caller in std::mem::take(&mut callers[at]) {
+            if !std::mem::replace(&mut moves[caller], true) {
+                found.push(caller);
+            }
+        }
+    }
+    moves
+}
+
+impl Walker<'_> {
+    /// A call of a function that is verified by itself.
+    pub(crate) fn call_global(&mut self, state: &mut State, function: usize, global: &Global) -> Step<()> {
+        check_depth(state)?;
+        self.check_no_lock(state, "a function")?;
+        let name = self.function_name(function).to_owned();
+        let proto = HelperProto {
+            name: name.into(),
+            moves_packet: false,
+            ..HelperProto::new(0, "", [ArgKind::None; 5], RetKind::Scalar)
+        };
+        let mut filled = Vec::new();
+        for (reg, param) in ARGS.into_iter().zip(&global.params) {
+            let mut value = self.read(state, reg)?;
+            match *param {
+                Param::Number if value.is_scalar() => {}
+                Param::Number => return Err(expected(&proto, reg, "a number", &value)),
+                Param::Context if value == Value::pointer(Kind::Context, 0) => {}
+                Param::Context => return Err(expected(&proto, reg, "the context, unchanged", &value)),
+                Param::Memory { nullable: true, .. } if value.as_constant() == Some(0) => {}
+                Param::Memory { bytes, nullable, read_only } => {
+                    if nullable {
+                        value.kind = value.kind.not_null();
+                    }
+                    let access = if read_only { Access::Read } else { Access::ReadWrite };
+                    filled.extend(self.memory(state, &proto, reg, &value, (bytes, bytes), access)?);
+                }
+            }
+        }
+        for filled in &filled {
+            filled.apply(state);
+        }
+        let slot = self.slot as u32;
+        if global.moves_packet {
+            self.charge(state);
+            state.lose_packet(slot);
+        }
+        lose_arguments(state, slot);
+        *state.reg_mut(Reg::R0) = if global.returns {
+            Value::UNKNOWN
+        } else {
+            Value::pointer(Kind::Lost { slot, packet: false }, 0)
+        };
+        self.add_root(Root { function: function as u32, of: RootKind::Global });
+        Ok(())
+    }
+
+    /// The registers at a global function's start.
+    pub(crate) fn enter_global(&mut self, state: &mut State, function: usize) {
+        let Some(global) = &self.shape.globals[function] else { return };
+        for (reg, param) in ARGS.into_iter().zip(&global.params) {
+            *state.reg_mut(reg) = match *param {
+                Param::Number => Value::UNKNOWN,
+                Param::Context => Value::pointer(Kind::Context, 0),
+                Param::Memory { bytes, nullable, read_only } => {
+                    self.named(Kind::Memory { bytes, read_only, maybe_null: nullable })
+                }
+            };
+        }
+    }
+
+    /// A global function ends.
+    pub(crate) fn end_global(&self, state: &State) -> Step<()> {
+        let function = state.top().function as usize;
+        if let Some(Global { returns: true, .. }) = &self.shape.globals[function] {
+            self.final_result(state, "function")?;
+        }
+        self.check_nothing_held(state, "where a global function ends")
+    }
+}

@@ -26,9 +26,8 @@ impl Walker<'_> {
                 Results::Range { min, max } => Some((min, max)),
             },
         };
-        match range {
-            Some(range) => check_range(&result, range, what)?,
-            None => {}
+        if let Some(range) = range {
+            check_range(&result, range, what)?;
         }
         self.check_nothing_held(state, &format!("where the {what} ends"))
     }

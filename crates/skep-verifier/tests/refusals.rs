@@ -17,7 +17,6 @@ fn what_is_not_understood_is_refused_by_name() {
         ("xdp", "callx r1\nexit", "through registers"),
         ("xdp", "r1 = map_fd[3] ll\nr0 = 0\nexit", "was not linked"),
         ("xdp", "r1 = map_fd_value[3]+0x4 ll\nr0 = 0\nexit", "was not linked"),
-        ("xdp", "r1 = var[7] ll\nr0 = 0\nexit", "variables"),
     ];
     for (kind, text, phrase) in unsupported {
         refused(kind, text, Code::Unsupported, phrase);

@@ -79,6 +79,14 @@ pub fn part(btf: &[u8], names: &BTreeSet<String>) -> Result<Vec<u8>, String> {
             }
         }
     }
+    let mut records = records;
+    for (id, record) in records.iter_mut().enumerate().filter(|(_, record)| record.kind() == DATASEC) {
+        // Sections hold the variables that are there. Which one it is says whether each CPU has its own.
+        let kept = |variable: &&[u32]| hops.get(variable[0] as usize).is_some_and(Option::is_some);
+        record.tail = record.tail.chunks(3).filter(kept).flatten().copied().collect();
+        record.info = (DATASEC << 24) | (record.tail.len() / 3) as u32;
+        hops[id] = (!record.tail.is_empty()).then_some(0);
+    }
     Ok(write(&records, &hops, strings))
 }
 
@@ -236,9 +244,10 @@ fn write(records: &[Record], hops: &[Option<u32>], strings: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// `struct far { int n; }; struct near { struct far *far; }; int f(struct near *); int g(void);`
+    /// `struct far { int n; }; struct near { struct far *far; }; int f(struct near *); int g(void); int v, w;`, the variables
+    /// in a section.
     fn whole() -> Vec<u8> {
-        let strings = b"\0int\0far\0near\0n\0f\0g\0";
+        let strings = b"\0int\0far\0near\0n\0f\0g\0v\0w\0.data\0";
         let kind = |kind: u32, count: u32| kind << 24 | count;
         let types = [
             vec![1, kind(INT, 0), 4, 1 << 24 | 32],
@@ -250,6 +259,9 @@ mod tests {
             vec![16, kind(FUNC, 1), 6],
             vec![0, kind(FUNC_PROTO, 0), 1],
             vec![18, kind(FUNC, 1), 8],
+            vec![20, kind(VAR, 0), 1, 1],
+            vec![22, kind(VAR, 0), 1, 1],
+            vec![24, kind(DATASEC, 2), 8, 10, 0, 4, 11, 4, 4],
         ]
         .concat();
         let size = 4 * types.len() as u32;
@@ -275,6 +287,15 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(records[4].tail[1], 3);
         assert_eq!(string(strings, records[4].tail[0]), "far");
+    }
+
+    #[test]
+    fn sections_hold_the_variables_that_are_wanted() {
+        let part = part(&whole(), &BTreeSet::from(["w".to_owned()])).unwrap();
+        let (records, strings) = read(&part).unwrap();
+        let found: Vec<_> = records[1..].iter().map(|r| (r.kind(), string(strings, r.name))).collect();
+        assert_eq!(found, [(INT, "int"), (VAR, "w"), (DATASEC, ".data")]);
+        assert_eq!(records[3].tail, [2, 4, 4]);
     }
 
     #[test]

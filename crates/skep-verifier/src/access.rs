@@ -330,6 +330,7 @@ fn stack_offset(at: u32) -> i32 {
 fn uninitialised_stack(offset: i32, size: u32) -> Box<Fault> {
     let text = format!("not all of the {size} stack bytes at r10{offset:+} were written before");
     Fault::new(Code::Uninitialised, text)
+        .of_stack(offset, size)
         .suggest("initialise the variable first, padding too: `= {}` or __builtin_memset")
 }
 

@@ -115,15 +115,15 @@ fn a_tail_call_with_constant_map_and_index_says_so() {
         verified.facts()[call.expect("a call")].call
     };
     let text = "r2 = map[4] ll\nr3 = 5\ncall 12\nr0 = 0\nexit";
-    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: Some(5) }));
+    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: Some(5), in_bounds: false }));
     let text = "r3 = *(u32 *)(r1 + 12)\nr2 = map[4] ll\ncall 12\nr0 = 0\nexit";
-    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: None }));
+    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: None, in_bounds: false }));
     let text =
         "r4 = *(u32 *)(r1 + 12)\nr3 = 5\nif r4 == 9 goto +1\nr3 = 6\nr2 = map[4] ll\ncall 12\nr0 = 0\nexit";
-    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: None }));
+    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: None, in_bounds: false }));
     let text =
         "r4 = *(u32 *)(r1 + 12)\nr3 = 5\nif r4 == 9 goto +1\nr3 = 5\nr2 = map[4] ll\ncall 12\nr0 = 0\nexit";
-    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: Some(5) }));
+    assert_eq!(fact(text), Some(CallFact { map: Some(4), key: Some(5), in_bounds: false }));
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::frames::{ARGS, check_depth};
 use crate::rounds::Construct;
 use crate::scalar::Scalar;
 use crate::state::State;
-use crate::value::{Kind, Opaque, Value};
+use crate::value::{Kind, Opaque, Trust, Value};
 use crate::walk::Walker;
 use skep_abi::{ArgKind, Callback, DynptrKind, HelperProto};
 use skep_isa::Reg;
@@ -198,12 +198,16 @@ impl Walker<'_> {
                 if def.kind.is_array() && calls >= def.max_entries {
                     return Ok(None);
                 }
-                let mut key = Value::pointer(Kind::MapKey { map }, 0);
-                key.id = 0;
+                let key = Value::pointer(Kind::MapKey { map }, 0);
                 let value = Value::pointer(Kind::MapValue { map, maybe_null: false }, 0);
                 Some([given, key, value, context, NO])
             }
-            Callback::FindArea => (calls == 0).then_some([*state.reg(Reg::R1), NO, context, NO, NO]),
+            Callback::FindArea => {
+                let area = self.config.btf.and_then(|btf| btf.find("vm_area_struct", skep_btf::Kind::Struct));
+                let object = |ty| Kind::Object { ty, trust: Trust::Walked, maybe_null: false };
+                let area = area.map_or(NO, |ty| Value::pointer(object(ty), 0));
+                (calls == 0).then_some([*state.reg(Reg::R1), area, context, NO, NO])
+            }
             Callback::Drain => {
                 let of = Opaque::Dynptr { of: DynptrKind::Local, read_only: false };
                 let mut sample = Value::pointer(Kind::Opaque { of }, 0);

@@ -42,12 +42,8 @@ struct Node {
 impl Walker<'_> {
     /// Checks all chains of calls that the walk found.
     pub(crate) fn check_chains(&self) -> Step<()> {
-        let mut nodes: Vec<Node> = (0..self.shape.functions.len())
-            .map(|at| Node {
-                bytes: self.record.deepest(at).next_multiple_of(FRAME_ALIGNMENT),
-                ..Node::default()
-            })
-            .collect();
+        let node = |bytes: &u32| Node { bytes: bytes.next_multiple_of(FRAME_ALIGNMENT), ..Node::default() };
+        let mut nodes: Vec<Node> = self.record.stacks().iter().map(node).collect();
         let mut edges = vec![Vec::new(); nodes.len()];
         for (function, range) in self.shape.functions.iter().enumerate() {
             for slot in range.clone().filter(|slot| self.record.is_reached(*slot)) {

@@ -220,3 +220,42 @@ fn the_callback_of_a_timer_is_walked_by_itself() {
     let text = format!("*(u8 *)(r10 - 400) = 0\n{}", timer("*(u8 *)(r10 - 512) = 0\nr0 = 0"));
     accepted("tc", &text);
 }
+
+#[test]
+fn a_circle_that_makes_no_progress_is_found_inside_of_a_loop_that_does() {
+    // Two places that lead to each other, and both back to the head.
+    let text = |to: &str| {
+        format!(
+            "head:\nmay_goto out\na:\ncall 7\nif r0 > 5 goto b\ngoto head\nb:\ncall 7\nif r0 > 5 goto {to}\n\
+             goto head\nout:\nr0 = 0\nexit"
+        )
+    };
+    accepted("xdp", &text("head"));
+    refused("xdp", &text("a"), Code::Loop, "never end");
+    refused("xdp", &text("b"), Code::Loop, "never end");
+    // The same where a callback is between them.
+    let text = |to: &str| {
+        format!(
+            "head:\nmay_goto out\na:\nr1 = 9\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 181\ncall 7\n\
+             if r0 > 5 goto {to}\ngoto head\nout:\nr0 = 0\nexit\nf:\nr0 = 0\nexit"
+        )
+    };
+    accepted("xdp", &text("head"));
+    refused("xdp", &text("a"), Code::Loop, "never end");
+}
+
+#[test]
+fn a_guess_that_was_wrong_leaves_nothing_behind() {
+    // In a guess r6 may be 6; in truth it never is.
+    let text = "r6 = 0\nagain:\nmay_goto out\nif r6 > 5 goto bad\nif r6 == 5 goto out\nr6 += 1\ngoto again\n\
+                bad:\nr0 = *(u8 *)(r10 - 1)\nout:\nr0 = 0\nexit";
+    let verified = accepted("xdp", text);
+    let bad = verified.insns().iter().position(|insn| matches!(insn, Insn::Load { .. })).expect("the load");
+    assert!(!verified.facts()[bad].reached);
+    assert!(!verified.facts()[bad].jump_target);
+    // If it can be, that is the reason of the refusal.
+    let text = text
+        .replace("if r6 == 5 goto out", "if r6 == 500000 goto out")
+        .replace("r6 > 5 goto", "r6 > 400000 goto");
+    refused("xdp", &text, Code::Uninitialised, "r10-1");
+}

@@ -15,10 +15,8 @@ const LOOKUP: &str = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\
 fn what_is_not_understood_is_refused_by_name() {
     let unsupported = [
         ("xdp", "callx r1\nexit", "through registers"),
-        ("xdp", "call kfunc[5]\nexit", "kernel functions"),
         ("xdp", "r1 = map_fd[3] ll\nr0 = 0\nexit", "was not linked"),
         ("xdp", "r1 = map_fd_value[3]+0x4 ll\nr0 = 0\nexit", "was not linked"),
-        ("xdp", "r1 = var[7] ll\nr0 = 0\nexit", "variables"),
     ];
     for (kind, text, phrase) in unsupported {
         refused(kind, text, Code::Unsupported, phrase);

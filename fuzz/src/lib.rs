@@ -8,6 +8,8 @@ mod programs;
 
 #[path = "../../testgen/tests/common/mod.rs"]
 mod common;
+#[path = "../../crates/skep-btf/tests/oracle/ask.rs"]
+mod ask;
 #[path = "../../crates/skep-elf/tests/oracle/load.rs"]
 mod load;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
@@ -22,7 +24,13 @@ pub fn isa_roundtrip(data: &[u8]) {
     }
 }
 
-/// Any bytes load or are refused, and every reference of a program that loads leads somewhere. Start from
+/// Any bytes are types that answer every question, or are refused. Start from real ones: objects, of which the
+/// section `.BTF` is taken, and kernel modules' types.
+pub fn btf_ask(data: &[u8]) {
+    ask::check(data);
+}
+
+/// Any bytes load or are refused, also for a target with their own types, and every reference of a program that loads leads somewhere. Start from
 /// real objects (`cargo fuzz run elf_load CORPUS examples bench/programs`): noise does not get past the header.
 pub fn elf_load(data: &[u8]) {
     load::check(data);

@@ -94,7 +94,7 @@ fn house_rules() -> Outcome {
 /// alone.
 fn architectures() -> Vec<String> {
     let mut broken = Vec::new();
-    for folder in ["crates", "bench", "testgen", "testkit"] {
+    for folder in ["agreement", "crates", "bench", "testgen", "testkit"] {
         for path in workspace::files_below(&workspace::root().join(folder), ".rs") {
             let name = workspace::relative(&path);
             if name.contains("/arch/") || name.contains("/examples/") {
@@ -120,7 +120,8 @@ fn first_lines() -> Vec<String> {
     let crates = workspace::files_below(&root.join("crates"), ".rs");
     let tools = workspace::files_below(&root.join("xtask"), ".rs");
     let benchmarks = workspace::files_below(&root.join("bench"), ".rs");
-    for path in crates.into_iter().chain(tools).chain(benchmarks) {
+    let agreement = workspace::files_below(&root.join("agreement"), ".rs");
+    for path in crates.into_iter().chain(tools).chain(benchmarks).chain(agreement) {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let name = workspace::relative(&path);
         if name.contains("/src/") && !text.starts_with("//!") {

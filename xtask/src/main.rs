@@ -10,6 +10,7 @@
 //! | `bench ARGUMENTS` | the benchmarks, in release mode |
 //! | `fuzz [TARGET] [--seconds N]` | one fuzzer or all of them |
 //! | `soak [--minutes N]` | the soak tests for so long, in release mode |
+//! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs that the verifier is compared over |
 //!
 //! Exit status: 0 done, 1 something failed, 2 wrong usage.
 
@@ -39,6 +40,8 @@ usage: cargo xtask COMMAND
   bench [ARGUMENTS]             run the benchmarks in release mode
   fuzz [TARGET] [--seconds N]   run one fuzzer or all of them, 60 seconds each unless told
   soak [--minutes N]            run the soak tests in release mode, 10 minutes in all unless told
+  verdicts --vm VMLINUZ [FILE]  ask that kernel, in a virtual machine, for its verdict on each program that skep's
+                                verifier is compared over, and write them beside the programs; --help says more
 
 With SKEP_REQUIRE_ALL=1 in the environment, whatever would be skipped is a failure.
 ";
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
             Ok(minutes @ 1..=10_000) => soak(minutes),
             _ => return wrong_usage(),
         },
+        ["verdicts", rest @ ..] => verdicts(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())
@@ -88,6 +92,18 @@ fn soak(minutes: u32) -> process::Outcome {
         let arguments = ["test", "--release", "--package", package, "--test", "soak", "--", "--nocapture"];
         process::cargo(&arguments).env("SKEP_SOAK_SECONDS", &seconds).run()
     })
+}
+
+/// Over the files that are named, or all there are.
+fn verdicts(arguments: &[&str]) -> process::Outcome {
+    let mut words = vec!["run", "--quiet", "--package", "skep-agreement", "--"];
+    words.extend(arguments);
+    let corpus = workspace::files_below(&workspace::root().join("crates/skep-verifier/corpus"), ".corpus");
+    let all: Vec<String> = corpus.iter().map(|path| path.display().to_string()).collect();
+    if !arguments.iter().any(|word| word.ends_with(".corpus")) {
+        words.extend(all.iter().map(String::as_str));
+    }
+    process::cargo(&words).run()
 }
 
 fn wrong_usage() -> ExitCode {

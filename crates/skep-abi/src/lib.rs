@@ -24,7 +24,7 @@ pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
     Prototype, UNRELOCATED,
 };
-pub use skep_btf::{SpecialField, SpecialKind};
+pub use skep_btf::{MAX_SPECIAL, SpecialField, SpecialKind};
 pub use types::{
     AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, TYPES, XDP,
 };

@@ -115,7 +115,7 @@ const KNOWN: [Known; 10] = {
 
 impl Btf {
     /// The special fields of a structure, a union or a section of variables, ascending by offset; none for other
-    /// types.
+    /// types. All lie inside a structure or union; a section's size is for its owner to compare with.
     ///
     /// # Errors
     ///
@@ -129,7 +129,10 @@ impl Btf {
                     search.thing(variable.var.target(), variable.offset, Some(variable.var.id), None, 0)?;
                 }
             }
-            _ if ty.kind.is_composite() => search.composite(&ty, 0, 0)?,
+            _ if ty.kind.is_composite() => {
+                search.composite(&ty, 0, 0)?;
+                search.check_end(ty.size().unwrap_or(0))?;
+            }
             _ => {}
         }
         search.fields.sort_by_key(|field| field.offset);
@@ -250,6 +253,15 @@ impl<'a> Search<'a> {
         }
         self.fields.push(SpecialField { kind, offset, size });
         Ok(())
+    }
+
+    /// Members must be inside their structure, which types do not promise.
+    fn check_end(&self, size: u32) -> Result<(), Error> {
+        let end = |field: &SpecialField| u64::from(field.offset) + u64::from(field.size);
+        match self.fields.iter().all(|field| end(field) <= size.into()) {
+            true => Ok(()),
+            false => Err(self.bad("has a lock, timer or kept pointer beyond its end")),
+        }
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -1,13 +1,15 @@
 //! `skep prog dump`: a program's instructions after verification, or its machine code.
 
 use crate::arch;
+use crate::facts;
 use crate::failure::Failure;
 use crate::object::{choose, program_type};
 use crate::output;
 use clap::ValueEnum;
 use skep::abi::ProgramType;
+use skep::isa::{CallTarget, Imm64, Insn};
 use skep::jit::Target;
-use skep::{Object, Program, Runtime, Verified};
+use skep::{Object, Program, ProgramOptions, Runtime, Verified};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -72,7 +74,10 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let module = linker.load()?;
     let program = &module.programs()[0];
     let lines = match args.form {
-        Form::Xlated => xlated(program.verified()),
+        Form::Xlated => {
+            let options = ProgramOptions { program_type: args.program_type, buffer_len: args.data_len };
+            xlated(program.verified(), &object.linked(&name, options)?.insns)
+        }
         Form::Jited => jited(&runtime, program, args.arch)?,
     };
     if args.json {
@@ -92,10 +97,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     output::text(&out)
 }
 
-fn xlated(program: &Verified) -> Vec<Line> {
+fn xlated(program: &Verified, before: &[Insn]) -> Vec<Line> {
+    let mut facts = facts::of(program, before).into_iter().peekable();
     let mut lines = program.lines().iter().peekable();
     let mut dump = Vec::with_capacity(program.insns().len());
-    for (slot, (insn, fact)) in program.insns().iter().zip(program.facts()).enumerate() {
+    for (slot, insn) in program.insns().iter().enumerate() {
         let mut source = program
             .functions()
             .iter()
@@ -110,19 +116,22 @@ fn xlated(program: &Verified) -> Vec<Line> {
                 });
             }
         }
-        if matches!(insn, skep::isa::Insn::LoadImm64Tail) {
+        if matches!(insn, Insn::LoadImm64Tail) {
             continue;
         }
         let text = symbolic(program, insn);
-        let text = if fact.reached { text } else { format!("{text}    ; never reached") };
+        let words = facts.next_if(|line| line.insn as usize == slot).map(|line| line.words().join(", "));
+        let text = match words {
+            Some(words) => format!("{text}    ; {words}"),
+            None => text,
+        };
         dump.push(Line { at: slot as u64, text, source });
     }
     dump
 }
 
 /// An instruction with the names of what it refers to.
-fn symbolic(program: &Verified, insn: &skep::isa::Insn) -> String {
-    use skep::isa::{CallTarget, Imm64, Insn};
+fn symbolic(program: &Verified, insn: &Insn) -> String {
     let map = |index: u32| program.maps().get(index as usize).map(|def| def.name.as_str());
     let mut text = insn.to_string();
     let note = match insn {

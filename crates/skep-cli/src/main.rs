@@ -10,6 +10,7 @@ mod bench;
 mod capture;
 mod conformance;
 mod dump;
+mod facts;
 mod failure;
 mod measure;
 mod object;

@@ -2,11 +2,25 @@
 
 use crate::failure::Failure;
 use serde::Serialize;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 /// Writes text for people. A reader that has seen enough (`| head`) is no failure.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
     write(&escaped(text))
+}
+
+/// A piece of text and the colour that terminals show it in, by its number in the standard for them.
+pub(crate) type Piece = (Option<u8>, String);
+
+/// Writes text for people, in colours where standard output is a terminal and `NO_COLOR` is not set.
+pub(crate) fn pieces(pieces: &[Piece]) -> Result<(), Failure> {
+    let colourful =
+        io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let piece = |(colour, text): &Piece| match colour.filter(|_| colourful) {
+        Some(colour) => format!("\u{1b}[{colour}m{}\u{1b}[0m", escaped(text)),
+        None => escaped(text),
+    };
+    write(&pieces.iter().map(piece).collect::<String>())
 }
 
 /// Writes text for people on standard error; what cannot be written there is lost.

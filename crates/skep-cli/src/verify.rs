@@ -1,11 +1,16 @@
 //! `skep verify`: what the verifier says of an object's programs, without loading anything.
+//!
+//! For people a program takes one line, and a refused one a few more below it: its source line and the steps that
+//! led there. `--log` prints the whole walk before that. With `--json` there is one document whatever happens to
+//! the object: a program that cannot be linked, or an object that cannot be read, is a verdict like any other.
 
+use crate::facts;
 use crate::failure::Failure;
-use crate::object::{choose, program_type};
-use crate::output;
+use crate::object::program_type;
+use crate::output::{self, Piece};
 use serde::Serialize;
 use skep::abi::ProgramType;
-use skep::{Error, Object, ProgramOptions, Refusal, Step, Verified};
+use skep::{Error, Object, ProgramOptions, Refusal, Step, Verified, VerifyOptions};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -23,18 +28,25 @@ pub(crate) struct Args {
     /// For programs of type raw: the length of the buffer they will be given.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
-    /// Prints the path that led to a refusal.
+    /// Refuses memory accesses that are not aligned to their size.
+    #[arg(long)]
+    strict_alignment: bool,
+    /// Prints every step of the verifier, in the syntax of Linux's log; with --json, on standard error.
     #[arg(long)]
     log: bool,
+    /// Prints what was learned of the instructions of accepted programs.
+    #[arg(long)]
+    facts: bool,
     /// Prints one JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints for a program.
-#[derive(Serialize)]
+/// What `--json` prints for a program, or in the place of one that there is not.
+#[derive(Default, Serialize)]
 struct Verdict {
-    program: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     tag: Option<String>,
@@ -56,6 +68,8 @@ struct Verdict {
     suggestion: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<Vec<PathStep>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facts: Option<Vec<facts::Line>>,
     walked: u64,
     peak_states: u64,
     us: f64,
@@ -65,126 +79,183 @@ struct Verdict {
 struct PathStep {
     insn: u32,
     text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    state: String,
+    why: &'static str,
 }
+
+const GREEN: Option<u8> = Some(32);
+const RED: Option<u8> = Some(31);
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let object = Object::open(&args.object)?;
-    let names: Vec<String> = match &args.prog {
-        Some(name) => vec![choose(&object, Some(name))?],
-        None => object.programs().into_iter().map(str::to_owned).collect(),
+    let (verdicts, told) = match programs(args) {
+        Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
+        Err(error) if args.json => (vec![Verdict::unread("object", None, &error)], Vec::new()),
+        Err(error) => return Err(error.into()),
     };
-    let options = ProgramOptions { program_type: args.program_type, buffer_len: args.data_len };
-    let mut verdicts = Vec::with_capacity(names.len());
-    let mut told = String::new();
-    let mut refused = false;
-    for name in &names {
-        match object.verify(name, options) {
-            Ok(verified) => {
-                if !args.json {
-                    told.push_str(&accepted(&verified));
-                }
-                verdicts.push(Verdict::accepted(&verified));
-            }
-            Err(Error::Refused(refusal)) => {
-                refused = true;
-                if !args.json {
-                    told.push_str(&refused_text(&refusal, args.log));
-                }
-                verdicts.push(Verdict::refused(&refusal));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let refused = verdicts.iter().any(|verdict: &Verdict| verdict.verdict == "refused");
     if args.json {
         match verdicts.as_slice() {
             [only] => output::json(only)?,
             all => output::json(&all)?,
         }
     } else {
-        output::text(&told)?;
+        let told: Vec<Vec<Piece>> = told;
+        output::pieces(&told.concat())?;
     }
     if refused { Err(Failure::Told) } else { Ok(()) }
 }
 
-fn accepted(program: &Verified) -> String {
+/// The object, and which of its programs are to be verified.
+fn programs(args: &Args) -> Result<(Object, Vec<String>), Error> {
+    let object = Object::open(&args.object)?;
+    let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
+    match &args.prog {
+        None => Ok((object, known)),
+        Some(name) if known.contains(name) => Ok((object, vec![name.clone()])),
+        Some(name) => Err(Error::Unknown { what: "program", name: name.clone(), known }),
+    }
+}
+
+/// What is to be said of one program, to scripts and to people.
+fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
+    let options = ProgramOptions { program_type: args.program_type, buffer_len: args.data_len };
+    // What cannot be written is lost: whoever reads the log has seen enough.
+    let mut line = |line: &str| {
+        if args.json {
+            output::complaint(&format!("{line}\n"));
+        } else {
+            let _ = output::text(&format!("{line}\n"));
+        }
+    };
+    let log: Option<&mut dyn FnMut(&str)> = if args.log { Some(&mut line) } else { None };
+    let how = VerifyOptions { strict_alignment: args.strict_alignment, log };
+    match object.verify_with(name, options, how) {
+        Ok(verified) => {
+            let facts = args.facts.then(|| {
+                let before = object.linked(name, options).map(|source| source.insns).unwrap_or_default();
+                facts::of(&verified, &before)
+            });
+            let mut text = accepted(&verified);
+            let lines = facts.iter().flatten().map(facts::Line::line);
+            text.extend(lines.map(|line| (None, line)));
+            (Verdict::accepted(&verified, facts), text)
+        }
+        Err(Error::Refused(refusal)) => (Verdict::refused(&refusal), refused_text(&refusal)),
+        Err(error) => (Verdict::unread("link", Some(name), &error), not_linked(name, &error)),
+    }
+}
+
+fn accepted(program: &Verified) -> Vec<Piece> {
     let stats = program.stats();
-    format!(
-        "{}: accepted ({}, {} instructions, {} walked, {:.0} us)\n",
-        program.name(),
+    let rest = format!(
+        " ({}, {} instructions, {} walked, {:.0} us)\n",
         program.program_type().name,
         program.insns().len(),
         stats.walked,
         stats.nanoseconds as f64 / 1e3,
-    )
+    );
+    vec![(None, format!("{}: ", program.name())), (GREEN, "accepted".to_owned()), (None, rest)]
 }
 
-fn refused_text(refusal: &Refusal, log: bool) -> String {
-    let mut text = format!("{refusal}\n");
+/// The refusal in one line; its source line and its path below.
+fn refused_text(refusal: &Refusal) -> Vec<Piece> {
+    let line = refusal.to_string();
+    let mut rest = String::new();
     // Writing to a string cannot fail.
     if let Some(source) = refusal.source.as_deref().filter(|text| !text.is_empty()) {
-        let _ = writeln!(text, "    {}", source.trim());
+        let _ = writeln!(rest, "    {}", source.trim());
     }
-    if log {
-        for (step, times) in folded(&refusal.path) {
-            let times = if times > 1 { format!("    ({times} times)") } else { String::new() };
-            let _ = writeln!(text, "  {:>4}: {}{times}", step.slot, step.text);
+    for step in &refusal.path {
+        let _ = writeln!(rest, "{}", step_text(step));
+    }
+    let word = "refused";
+    match line.split_once(word) {
+        Some((before, after)) => {
+            vec![(None, before.to_owned()), (RED, word.to_owned()), (None, format!("{after}\n{rest}"))]
         }
-        let _ = writeln!(text, "  {:>4}: {}", refusal.slot, refusal.insn);
+        None => vec![(None, format!("{line}\n{rest}"))],
+    }
+}
+
+/// A step of a path in one line.
+fn step_text(step: &Step) -> String {
+    let mut text = format!("  {:>4}: {:<36} {}", step.slot, step.text, step.why.name());
+    if !step.state.is_empty() {
+        let _ = write!(text, " {}", step.state);
+    }
+    if let (Some(file), Some(line)) = (&step.file, step.line) {
+        let _ = write!(text, " ({}:{line})", file.rsplit('/').next().unwrap_or_default());
     }
     text
 }
 
-/// Steps with how often each is repeated at once: a loop takes one line, not one a round.
-fn folded(path: &[Step]) -> Vec<(&Step, usize)> {
-    path.chunk_by(|a, b| a == b).map(|same| (&same[0], same.len())).collect()
+fn not_linked(name: &str, error: &Error) -> Vec<Piece> {
+    let rest = format!(" before it was verified: {error}\n");
+    vec![(None, format!("program {name} ")), (RED, "refused".to_owned()), (None, rest)]
 }
 
 impl Verdict {
-    fn accepted(program: &Verified) -> Self {
+    fn accepted(program: &Verified, facts: Option<Vec<facts::Line>>) -> Self {
         let stats = program.stats();
         Self {
-            program: program.name().to_owned(),
+            program: Some(program.name().to_owned()),
             verdict: "accepted",
             tag: Some(hex(&program.tag())),
-            code: None,
-            insn: None,
-            text: None,
-            file: None,
-            line: None,
-            source: None,
-            reason: None,
-            suggestion: None,
-            path: None,
+            facts,
             walked: stats.walked,
             peak_states: stats.peak_states,
             us: stats.nanoseconds as f64 / 1e3,
+            ..Self::default()
         }
     }
 
     fn refused(refusal: &Refusal) -> Self {
+        let text = |text: &std::sync::Arc<str>| text.trim().to_owned();
+        let step = |step: &Step| PathStep {
+            insn: step.slot,
+            text: step.text.clone(),
+            file: step.file.as_deref().map(str::to_owned),
+            line: step.line,
+            source: step.source.as_ref().map(text),
+            state: step.state.clone(),
+            why: step.why.name(),
+        };
         Self {
-            program: refusal.program.clone(),
+            program: Some(refusal.program.clone()),
             verdict: "refused",
-            tag: None,
             code: Some(refusal.code.name()),
             insn: Some(refusal.slot),
             text: Some(refusal.insn.clone()),
             file: refusal.file.as_deref().map(str::to_owned),
             line: refusal.line,
-            source: refusal.source.as_deref().map(|text| text.trim().to_owned()),
+            source: refusal.source.as_ref().map(text),
             reason: Some(refusal.reason.clone()),
             suggestion: refusal.suggestion.clone(),
-            path: Some(
-                refusal
-                    .path
-                    .iter()
-                    .map(|step| PathStep { insn: step.slot, text: step.text.clone() })
-                    .collect(),
-            ),
+            path: Some(refusal.path.iter().map(step).collect()),
             walked: refusal.walked,
             peak_states: refusal.peak_states,
             us: refusal.nanoseconds as f64 / 1e3,
+            ..Self::default()
+        }
+    }
+
+    /// What could not be given to the verifier at all.
+    fn unread(code: &'static str, program: Option<&str>, error: &Error) -> Self {
+        Self {
+            program: program.map(str::to_owned),
+            verdict: "refused",
+            code: Some(code),
+            reason: Some(error.to_string()),
+            path: Some(Vec::new()),
+            ..Self::default()
         }
     }
 }

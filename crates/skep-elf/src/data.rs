@@ -71,7 +71,18 @@ pub(crate) fn variables(
                 let ty = sections.get(&*section.name);
                 if let (Some(ty), Some(btf)) = (ty, btf) {
                     maps[index].def.value_btf = Some(ty.id);
-                    maps[index].def.fields = special_fields(btf, &section.name, ty.id)?;
+                    let def = &mut maps[index].def;
+                    def.fields = special_fields(btf, &section.name, ty.id)?;
+                    if def
+                        .fields
+                        .last()
+                        .is_some_and(|last| u64::from(last.offset) + u64::from(last.size) > section.size)
+                    {
+                        return Err(Error::Damaged {
+                            place: format!("section {}", section.name),
+                            reason: "its types place a lock, timer or kept pointer beyond its end".into(),
+                        });
+                    }
                 }
                 entry.insert(ty.map(types_by_name).transpose()?.unwrap_or_default())
             }

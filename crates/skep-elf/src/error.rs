@@ -171,7 +171,7 @@ pub enum Error {
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// `key_size`, `value_size` or `max_entries`.
+        /// `key_size` or `value_size`.
         attribute: &'static str,
         /// What to add.
         remedy: &'static str,
@@ -526,15 +526,20 @@ impl fmt::Display for RelocationType {
     }
 }
 
-/// Displays the section names that stand for program types.
+/// Displays the families of section names that stand for program types: `cgroup` for `cgroup/connect4` and all others.
 struct Sections;
 
 impl fmt::Display for Sections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, section) in TYPES.iter().flat_map(|kind| kind.sections).enumerate() {
-            write!(f, "{}{section}", if i == 0 { "" } else { ", " })?;
+        let mut families: Vec<String> = Vec::new();
+        for section in TYPES.iter().flat_map(|kind| kind.sections) {
+            let name = section.to_string();
+            let family = name.split(['/', '.']).next().unwrap_or_default();
+            if !families.iter().any(|known| known == family) {
+                families.push(family.to_owned());
+            }
         }
-        Ok(())
+        f.write_str(&families.join(", "))
     }
 }
 

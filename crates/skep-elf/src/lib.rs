@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   bytes --Object::parse--> Object --Program::source--> skep_abi::ProgramSource (for the verifier)
+//!                              |     --Program::link---> the same for a system whose types are known
 //!                              |
 //!                              +-- maps()       declared ones, then .data, .rodata, .bss
 //!                              +-- variable()   global variables, readable and settable before the load
@@ -9,7 +10,9 @@
 //!
 //! An object is a 64-bit little-endian relocatable ELF file for BPF. Its conventions are those of clang and
 //! libbpf: sections name program types, `.maps` declares maps by their types, `.text` and static functions
-//! are subprograms, `.data`, `.rodata` and `.bss` are maps with one element.
+//! are subprograms, `.data`, `.rodata` and `.bss` are maps with one element, and so are the values of a kernel's
+//! configuration. CO-RE relocations are applied, and kernel functions and variables found, with the types of the
+//! system that a program is for ([`LinkOptions::target`]).
 //!
 //! Bytes are not trusted. A damaged file gives an [`Error`] that says where; it never panics, and memory is
 //! bounded by a multiple of the file's size.
@@ -43,8 +46,10 @@ mod lines;
 mod link;
 mod maps;
 mod object;
+mod options;
 mod symbols;
 mod types;
 
 pub use error::{Error, RelocationType};
-pub use object::{Addresses, EntryTarget, LinkOptions, MapEntry, Object, ObjectMap, Program, Variable};
+pub use object::{EntryTarget, MapEntry, Object, ObjectMap, Program, Variable};
+pub use options::{Addresses, LinkOptions};

@@ -213,7 +213,10 @@ impl Attributes {
         let kind =
             MapKind::from_number(number).ok_or_else(|| Error::MapKindUnknown { map: map.into(), number })?;
         let key_size = one_size(btf, map, "key_size", self.key_size, self.key)?;
-        let value_size = one_size(btf, map, "value_size", self.value_size, self.value)?;
+        // The type of a ring's values says what its records are, which have sizes of their own.
+        let is_ring = matches!(kind, MapKind::Ringbuf | MapKind::UserRingbuf | MapKind::PerfEventArray);
+        let value = self.value.filter(|_| !is_ring);
+        let value_size = one_size(btf, map, "value_size", self.value_size, value)?;
         let mut def = MapDef {
             flags: MapFlags(self.flags),
             key_btf: self.key,
@@ -352,12 +355,14 @@ enum Demand {
     Any,
 }
 
-/// Checks a definition against its kind, and fills in the sizes that the kind alone decides.
+/// Checks a definition against its kind, and fills in the sizes that the kind alone decides. How many elements there
+/// are is often left to the host, which knows the number of CPUs: the map's creation asks for it.
 fn complete(def: &mut MapDef) -> Result<(), Error> {
     use MapKind as K;
     let key = match def.kind {
         K::Queue | K::Stack | K::BloomFilter | K::Ringbuf | K::UserRingbuf | K::Arena => Demand::Exactly(0),
-        K::Array | K::PercpuArray | K::ProgArray | K::PerfEventArray | K::CgroupArray => Demand::Exactly(4),
+        K::Array | K::PercpuArray | K::ProgArray | K::CgroupArray => Demand::Exactly(4),
+        K::PerfEventArray => Demand::Usually(4),
         K::ArrayOfMaps | K::Devmap | K::Cpumap | K::Xskmap | K::ReuseportSockarray => Demand::Exactly(4),
         _ => Demand::Some,
     };
@@ -366,12 +371,8 @@ fn complete(def: &mut MapDef) -> Result<(), Error> {
         K::ProgArray | K::ArrayOfMaps | K::HashOfMaps | K::PerfEventArray | K::CgroupArray => {
             Demand::Usually(4)
         }
-        _ => Demand::Some,
-    };
-    let entries = match def.kind {
-        // 0 is the number of CPUs here, and the only choice in the others, which grow with what they hang on.
-        K::PerfEventArray | K::CgroupStorage | K::PercpuCgroupStorage => Demand::Any,
-        K::SkStorage | K::InodeStorage | K::TaskStorage | K::CgrpStorage => Demand::Any,
+        // As deep as the host lets stacks be.
+        K::StackTrace => Demand::Any,
         _ => Demand::Some,
     };
     let name = def.name.clone();
@@ -389,6 +390,5 @@ fn complete(def: &mut MapDef) -> Result<(), Error> {
         _ => Ok(()),
     };
     check("key_size", &mut def.key_size, key, "__type(key, ...)")?;
-    check("value_size", &mut def.value_size, value, "__type(value, ...)")?;
-    check("max_entries", &mut def.max_entries, entries, "__uint(max_entries, ...)")
+    check("value_size", &mut def.value_size, value, "__type(value, ...)")
 }

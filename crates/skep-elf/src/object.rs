@@ -11,6 +11,7 @@ use crate::elf::{Content, Elf};
 use crate::error::Error;
 use crate::externs::{Externs, KCONFIG};
 use crate::functions::Functions;
+use crate::options::LinkOptions;
 use crate::symbols::Symbols;
 use crate::{data, lines, link, maps, types};
 
@@ -36,28 +37,6 @@ pub struct Program {
     object: Arc<Parsed>,
     /// By configuration value: whether it is known.
     config: Arc<[bool]>,
-}
-
-/// What the programs of an object are linked with.
-#[derive(Clone, Copy, Default)]
-pub struct LinkOptions<'a> {
-    /// The types of the system that programs are for: CO-RE relocations take offsets from them, and kernel functions
-    /// and variables are looked up there. Without them instructions stay as the compiler wrote them, for
-    /// the structures that the object was compiled with, and nothing of a kernel's is found.
-    pub target: Option<&'a Btf>,
-    /// The addresses of kernel symbols whose types are not known; without it they are taken to exist at an address
-    /// that means nothing.
-    pub addresses: Option<&'a Addresses<'a>>,
-}
-
-/// Says at which address the kernel symbol of a name is.
-pub type Addresses<'a> = dyn Fn(&str) -> Option<u64> + 'a;
-
-impl std::fmt::Debug for LinkOptions<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let addresses = self.addresses.is_some();
-        f.debug_struct("LinkOptions").field("target", &self.target).field("addresses", &addresses).finish()
-    }
 }
 
 /// A map of an object: declared in `.maps`, or made from a section of global variables.

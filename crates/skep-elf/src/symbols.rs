@@ -8,7 +8,8 @@ use skep_btf::{Kind, essential_name};
 use crate::co_re;
 use crate::error::Error;
 use crate::externs::{Declared, DeclaredKind};
-use crate::object::{LinkOptions, Parsed};
+use crate::object::Parsed;
+use crate::options::LinkOptions;
 
 /// What stands for an address that is not known: nothing is there in any process or kernel.
 const NOWHERE: u64 = 0xffff_0000_0000_0000;

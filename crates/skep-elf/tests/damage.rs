@@ -10,6 +10,8 @@ use proptest::test_runner::{Config, TestRunner};
 const FIREWALL: &[u8] = include_bytes!("../../../examples/firewall.bpf.o");
 const BALANCER: &[u8] = include_bytes!("../../../examples/balancer.bpf.o");
 const LINKAGE: &[u8] = include_bytes!("objects/linkage.bpf.o");
+const CORE: &[u8] = include_bytes!("objects/core.bpf.o");
+const KERNEL: &[u8] = include_bytes!("objects/kernel.bpf.o");
 const REFUSED: &[u8] = include_bytes!("objects/refused.bpf.o");
 
 #[test]
@@ -62,7 +64,7 @@ fn any_word_of_types_symbols_and_relocations_may_be_wrong() {
 
 #[test]
 fn any_bytes_anywhere_may_be_wrong() {
-    let objects = prop::sample::select(vec![FIREWALL, BALANCER, LINKAGE, REFUSED]);
+    let objects = prop::sample::select(vec![FIREWALL, BALANCER, LINKAGE, REFUSED, CORE, KERNEL]);
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12);
     runner(3000)
         .run(&(objects, changes), |(object, changes)| {
@@ -79,7 +81,7 @@ fn any_bytes_anywhere_may_be_wrong() {
 
 #[test]
 fn any_words_of_the_tables_may_be_wrong_together() {
-    let objects = prop::sample::select(vec![BALANCER, LINKAGE]);
+    let objects = prop::sample::select(vec![BALANCER, LINKAGE, CORE, KERNEL]);
     let word = prop_oneof![0u32..64, any::<u32>(), Just(u32::MAX), Just(0x8000_0000)];
     let changes = prop::collection::vec((any::<prop::sample::Index>(), word), 1..6);
     runner(3000)

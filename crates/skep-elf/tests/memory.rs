@@ -77,6 +77,40 @@ fn real_objects_take_little() {
 }
 
 #[test]
+fn objects_for_a_kernel_take_little() {
+    for bytes in [&include_bytes!("objects/core.bpf.o")[..], include_bytes!("objects/kernel.bpf.o")] {
+        assert!(load_bounded(bytes).is_some());
+    }
+}
+
+#[test]
+fn many_functions_may_have_one_large_prototype() {
+    let mut types = Types::new();
+    let params: Vec<_> = (0..20_000).map(|_| ("", 0)).collect();
+    let section = types.string("xdp");
+    let function = types.function("f", 1, 0, &params);
+    for index in 0..5 {
+        types.add("arg:nonnull", 17, 0, function, &[index]);
+    }
+    let code = RETURN_0.repeat(1000);
+    let mut ext = vec![0x9f, 0xeb, 1, 0];
+    let length = 4 + 8 + 1000 * 8;
+    for word in [24, 0, length, length, 0, 8, section, 1000] {
+        ext.extend(u32::to_le_bytes(word));
+    }
+    let mut file = ObjectFile::new();
+    let xdp = file.code("xdp", &code);
+    for index in 0..1000 {
+        file.function(&format!("f{index}"), xdp, index * 16, 16);
+        ext.extend((index as u32 * 16).to_le_bytes());
+        ext.extend(function.to_le_bytes());
+    }
+    file.info(".BTF", types.build());
+    file.info(".BTF.ext", ext);
+    assert_eq!(load_bounded(&file.build()), Some(1000));
+}
+
+#[test]
 fn a_section_of_zeroes_costs_nothing_however_large_it_says_it_is() {
     let mut file = ObjectFile::with_program();
     let zeroes = file.zeroes(".bss", u32::MAX.into());

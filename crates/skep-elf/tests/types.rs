@@ -143,6 +143,18 @@ fn kinds_without_keys_refuse_one() {
 }
 
 #[test]
+fn a_ring_may_say_what_its_records_are() {
+    for (kind, size) in [(MapKind::Ringbuf, 0), (MapKind::PerfEventArray, 4)] {
+        let mut types = Types::new();
+        let record = types.structure("record", &[("a", 0), ("b", 0)]);
+        let attributes = [Number("type", kind.number()), Type("value", record), Number("max_entries", 4096)];
+        let map = Object::parse(&object_with_map(types, &attributes)).unwrap().maps()[0].clone();
+        assert_eq!((map.def.key_size, map.def.value_size, map.def.value_btf), (size, size, Some(record)));
+        assert_eq!(map.value_type.as_deref(), Some("struct record"));
+    }
+}
+
+#[test]
 fn flags_extras_and_sharing_are_handed_on() {
     let attributes = [
         Number("type", 1),

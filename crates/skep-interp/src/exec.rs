@@ -52,8 +52,8 @@ pub(crate) trait Watch {
     fn enter(&mut self, _slot: usize, _top: u64) {}
     /// A function returns to the one below.
     fn leave(&mut self) {}
-    /// An instruction is about to be executed.
-    fn step(&mut self, _slot: usize, _insn: &Insn, _regs: &Registers) -> Result<(), Self::Stop> {
+    /// An instruction is about to be executed. What it changes in registers, the instruction finds there.
+    fn step(&mut self, _slot: usize, _insn: &Insn, _regs: &mut Registers) -> Result<(), Self::Stop> {
         Ok(())
     }
     /// A jump is about to be taken.
@@ -123,7 +123,7 @@ pub(crate) unsafe fn run<W: Watch>(
     watch.enter(slot, regs[10]);
     loop {
         let insn = &code.parts.insns[slot];
-        watch.step(slot, insn, &regs)?;
+        watch.step(slot, insn, &mut regs)?;
         let mut next = slot + 1;
         match *insn {
             Insn::Alu { width, op, dst, src } => {

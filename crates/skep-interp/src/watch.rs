@@ -9,7 +9,8 @@
 //! | helper arguments are the memory the prototype asks for | wrong sizes of arguments |
 //! | executed slots are marked as reached, taken jumps as jump targets | wrong dead code, which compilers drop |
 //! | branches that the verifier decided go that way | ranges that leave numbers out |
-//! | constant maps and keys of calls are what they are | wrong facts that compilers inline by |
+//! | constant maps and keys of calls are what they are, keys are in bounds | wrong facts that compilers inline by |
+//! | upper halves that nobody should read are spoilt | wrong facts that compilers save extensions by |
 //! | the run ends | wrong bounds of loops |
 
 use std::fmt;
@@ -91,6 +92,11 @@ pub enum Reason {
         /// The key in memory.
         found: u32,
     },
+    /// It called a helper with a key that is no index of the array, which the verifier's facts say it is.
+    WrongBoundsFact {
+        /// The key in memory.
+        found: u32,
+    },
     /// The run has executed all the instructions it was allowed.
     OutOfFuel {
         /// How many that were.
@@ -144,6 +150,9 @@ impl fmt::Display for Reason {
             Self::WrongKeyFact { fact, found } => {
                 write!(f, "calls with the key {found} instead of the verifier's {fact}")
             }
+            Self::WrongBoundsFact { found } => {
+                write!(f, "calls with the key {found}, which the verifier found to be in bounds")
+            }
             Self::OutOfFuel { executed } => write!(f, "not at its end after {executed} instructions"),
         }
     }
@@ -170,7 +179,14 @@ pub(crate) struct Checking<'a, 'r> {
     written: RegSet,
     context: u64,
     executed: u64,
+    /// By slot: whether it leaves an upper half that nobody should read.
+    spoils: Vec<bool>,
+    /// The register whose upper half is to be spoilt before the next instruction.
+    spoilt: Option<Reg>,
 }
+
+/// What is put into upper halves that nobody should read.
+const SPOIL: u64 = 0xdead_beef << 32;
 
 /// One function's stack.
 struct StackFrame {
@@ -190,7 +206,9 @@ impl<'a, 'r> Checking<'a, 'r> {
             None => RegSet::of(&[Reg::R1, Reg::R2]),
         };
         let memory = Memory::new(code, r1, context, regions);
-        Self { code, regions, memory, frames: Vec::new(), written, context, executed: 0 }
+        let spoils = skep_verifier::without_extension(&code.parts.insns);
+        let frames = Vec::new();
+        Self { code, regions, memory, frames, written, context, executed: 0, spoils, spoilt: None }
     }
 
     /// Whether the program may access that memory; writes make stack bytes readable.
@@ -293,11 +311,15 @@ impl<'a, 'r> Checking<'a, 'r> {
             return Err(Reason::WrongMapFact { map: expected });
         }
         let key = proto.args.iter().position(|kind| *kind == ArgKind::MapKey);
-        if let (Some(fact), Some(key)) = (fact.key, key) {
+        if let Some(key) = key.filter(|_| fact.key.is_some() || fact.in_bounds) {
             // SAFETY: the key was just found to be readable memory; keys that facts know have 4 bytes.
             let found = unsafe { memory::load(args[key], Size::B4, Ordering::Relaxed) } as u32;
-            if found != fact {
+            if let Some(fact) = fact.key.filter(|fact| *fact != found) {
                 return Err(Reason::WrongKeyFact { fact, found });
+            }
+            let def = map.and_then(|map| self.code.parts.maps.get(map));
+            if fact.in_bounds && def.is_none_or(|def| found >= def.max_entries) {
+                return Err(Reason::WrongBoundsFact { found });
             }
         }
         Ok(())
@@ -326,7 +348,13 @@ impl Watch for Checking<'_, '_> {
         }
     }
 
-    fn step(&mut self, slot: usize, insn: &Insn, regs: &Registers) -> Result<(), Violation> {
+    fn step(&mut self, slot: usize, insn: &Insn, regs: &mut Registers) -> Result<(), Violation> {
+        if let Some(reg) = self.spoilt.take() {
+            regs[reg.index()] |= SPOIL;
+        }
+        if self.spoils[slot] {
+            self.spoilt = insn.writes().iter().next();
+        }
         let stop = |reason| Err(Violation { slot: slot as u32, reason });
         if self.executed == self.regions.fuel {
             return stop(Reason::OutOfFuel { executed: self.executed });

@@ -258,10 +258,6 @@ impl Walker<'_> {
             );
             return Err(Fault::new(Code::PointerLeak, text));
         };
-        if (size != Size::B8 || first != last) && self.may_leak() {
-            *value = Value::scalar(Scalar::UNKNOWN);
-            return Ok(());
-        }
         if size != Size::B8 || first != last {
             let text = format!("{value} may only be stored to the stack whole, and at a constant offset");
             return Err(Fault::new(Code::PointerLeak, text));
@@ -334,6 +330,7 @@ fn stack_offset(at: u32) -> i32 {
 fn uninitialised_stack(offset: i32, size: u32) -> Box<Fault> {
     let text = format!("not all of the {size} stack bytes at r10{offset:+} were written before");
     Fault::new(Code::Uninitialised, text)
+        .of_stack(offset, size)
         .suggest("initialise the variable first, padding too: `= {}` or __builtin_memset")
 }
 

@@ -46,6 +46,15 @@ impl Walker<'_> {
                 self.write(state, dst, value)
             }
             Insn::Alu { width, op, dst, src } => self.binary(state, width, op, dst, src),
+            // Where addresses may leave the program, what is made of their bits is a number.
+            Insn::MovSx { dst, src, .. } if self.may_leak() && self.read(state, src)?.is_pointer() => {
+                self.write(state, dst, Value::UNKNOWN)
+            }
+            Insn::Neg { dst, .. } | Insn::Endian { dst, .. }
+                if self.may_leak() && self.read(state, dst)?.is_pointer() =>
+            {
+                self.write(state, dst, Value::UNKNOWN)
+            }
             Insn::Neg { width, dst } => {
                 let value = self.number(state, dst, "-")?;
                 self.write(state, dst, Value::scalar(value.neg(width)))

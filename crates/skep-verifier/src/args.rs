@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     pub(crate) variable: Option<u32>,
 }
 
+/// Helpers that know no flags yet, and demand none.
+const NO_FLAGS: [&str; 1] = ["get_local_storage"];
+
 /// The argument of what makes a dynptr over other memory.
 const LOCAL: ArgKind = ArgKind::Dynptr(DynptrArg::Make(DynptrKind::Local));
 
@@ -75,6 +78,11 @@ impl<'a> Walker<'a> {
         match proto.args[at] {
             // Sizes are checked with their memory.
             ArgKind::None | ArgKind::Printed | ArgKind::Size { .. } => {}
+            ArgKind::Anything | ArgKind::Scalar
+                if NO_FLAGS.contains(&&*proto.name) && value.as_constant() != Some(0) =>
+            {
+                return Err(expected(proto, reg, "0, since there are no flags", value));
+            }
             ArgKind::Anything => {
                 let buffer = matches!(self.program_type().context, Context::Buffer);
                 if value.is_pointer() && !buffer && !self.may_leak() {

@@ -8,11 +8,12 @@ use crate::frames::lose_arguments;
 use crate::maps::INNER;
 use crate::resources::Held;
 use crate::scalar::Scalar;
+use crate::stack::{Found, STACK_BYTES};
 use crate::state::State;
 use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
 use skep_abi::{DynptrKind, HelperProto, RetKind, linux_helper};
-use skep_isa::Reg;
+use skep_isa::{Reg, Size};
 
 /// The helpers that may be called while a lock is held, or say themselves why not.
 const LOCKING: [&str; 2] = ["spin_lock", "spin_unlock"];
@@ -35,12 +36,27 @@ impl<'a> Walker<'a> {
         let arguments = self.arguments(state, proto)?;
         // A map that was found at run time is not always the same.
         let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
-        self.record.call(self.slot, map, map.and(arguments.key));
+        let in_bounds = map.is_some_and(|map| self.key_in_bounds(state, map));
+        self.record.call(self.slot, map, map.and(arguments.key), in_bounds);
         if let Some(callback) = callback_of(proto) {
             return self.call_back(state, proto, callback, &arguments);
         }
         self.finish_helper(state, proto, &arguments)?;
         Ok(None)
+    }
+
+    /// Whether the key in `r2` is an index of the array, whatever its value.
+    fn key_in_bounds(&self, state: &State, map: u32) -> bool {
+        let key = state.reg(Reg::R2);
+        let (Kind::Stack { frame }, Ok(def)) = (key.kind, self.map(map)) else { return false };
+        if !def.kind.is_array() || def.key_size != 4 || !key.is_fixed() {
+            return false;
+        }
+        let Ok(start) = u32::try_from(key.offset + STACK_BYTES as i32) else { return false };
+        match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
+            Found::Value(value) => value.is_scalar() && value.num.umax < u64::from(def.max_entries),
+            Found::Uninit | Found::PartOfPointer => false,
+        }
     }
 
     /// Clobbers what the call clobbers and makes the result.

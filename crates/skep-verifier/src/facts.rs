@@ -14,8 +14,8 @@ pub(crate) struct Record {
     slots: Vec<u8>,
     /// By slot; empty until the first access.
     places: Vec<Place>,
-    /// By slot: map and key; empty until the first call.
-    calls: Vec<(Always, Always)>,
+    /// By slot; empty until the first call.
+    calls: Vec<Calls>,
     /// By function: the deepest byte below `r10` that was touched.
     deepest: Vec<u32>,
     /// What was there before each change since the first guess that is not confirmed yet.
@@ -27,7 +27,7 @@ pub(crate) struct Record {
 enum Before {
     Bits(u32, u8),
     Place(u32, Place),
-    Call(u32, (Always, Always)),
+    Call(u32, Calls),
 }
 
 mod seen {
@@ -61,6 +61,15 @@ enum Always {
     Unseen,
     This(u32),
     Varies,
+}
+
+/// What calls at one slot had in common.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Calls {
+    map: Always,
+    key: Always,
+    /// Whether some call's key may be no index of its array.
+    outside: bool,
 }
 
 impl Always {
@@ -151,15 +160,16 @@ impl Record {
         Ok(())
     }
 
-    /// A helper is called with that map and key on some path.
-    pub(crate) fn call(&mut self, slot: usize, map: Option<u32>, key: Option<u32>) {
+    /// A helper is called with that map and key on some path; the key is an index of the array, or may not be.
+    pub(crate) fn call(&mut self, slot: usize, map: Option<u32>, key: Option<u32>, in_bounds: bool) {
         if self.calls.is_empty() {
             self.calls.resize(self.slots.len(), Default::default());
         }
         let record = &mut self.calls[slot];
         let before = *record;
-        record.0.see(map);
-        record.1.see(key);
+        record.map.see(map);
+        record.key.see(key);
+        record.outside |= !in_bounds;
         if let Some(watched) = &mut self.watched
             && before != *record
         {
@@ -171,6 +181,11 @@ impl Record {
     pub(crate) fn stack(&mut self, function: u32, bytes: u32) {
         let deepest = &mut self.deepest[function as usize];
         *deepest = (*deepest).max(bytes);
+    }
+
+    /// How many bytes of stack each function uses.
+    pub(crate) fn stacks(&self) -> &[u32] {
+        &self.deepest
     }
 
     /// Rewrites the instructions, and hands out the facts of the rewritten program.
@@ -210,10 +225,12 @@ impl Record {
                 }
             }
             if matches!(insns[slot], Insn::Call { .. })
-                && let Some((map, key)) = self.calls.get(slot)
-                && *map != Always::Unseen
+                && let Some(calls) = self.calls.get(slot)
+                && calls.map != Always::Unseen
             {
-                facts[slot].call = Some(CallFact { map: map.value(), key: key.value() });
+                let map = calls.map.value();
+                let in_bounds = map.is_some() && !calls.outside;
+                facts[slot].call = Some(CallFact { map, key: calls.key.value(), in_bounds });
             }
             if let Some(to) = insns[slot].jump_offset().and_then(|offset| target(slot, offset)) {
                 facts[to].jump_target = true;

@@ -20,7 +20,6 @@ impl Walker<'_> {
                 || Fault::new(Code::Structure, "the call does not lead to the start of a function"),
             )?;
         check_depth(state)?;
-        self.check_no_lock(state, "a function")?;
         let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
         let slot = self.slot as u32;
         lose_arguments(state, slot);

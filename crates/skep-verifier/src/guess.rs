@@ -66,6 +66,9 @@ impl Walker<'_> {
             nodes: self.memory.watch(self.node),
             bytes,
         });
+        if let Some(watch) = &mut self.watch {
+            watch.guess(self.guesses.len());
+        }
     }
 
     /// Some path ended well: guesses of which all paths did are confirmed.
@@ -94,6 +97,9 @@ impl Walker<'_> {
             };
             self.history = doubt.history;
             return Err(doubt.fault);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.retreat(self.guesses.len(), &fault);
         }
         let Some(guess) = self.guesses.pop() else { return Err(fault) };
         let mut fault = fault;

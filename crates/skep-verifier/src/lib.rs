@@ -36,6 +36,7 @@ mod args;
 mod branch;
 mod call;
 mod callback;
+mod cause;
 mod cfg;
 mod dynptr;
 mod ends;
@@ -44,8 +45,11 @@ mod fault;
 mod flow;
 mod frames;
 mod guess;
+mod halves;
 mod iterator;
 mod kfunc;
+mod linux_text;
+mod log;
 mod maps;
 mod memory;
 mod num;
@@ -57,6 +61,7 @@ mod program;
 mod prune;
 mod refusal;
 mod region;
+mod replay;
 mod resources;
 mod rounds;
 mod scalar;
@@ -69,18 +74,24 @@ mod state;
 mod tnum;
 mod value;
 mod walk;
+mod watch;
 mod widen;
 
+pub use halves::without_extension;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
-pub use refusal::{Code, Refusal, Step};
+pub use refusal::{Code, Refusal, Step, Why};
 
 use cfg::Shape;
+use facts::Record;
 use fault::Fault;
 use flow::Flow;
-use skep_abi::HelperProto;
+use linux_text::Names;
+use log::Log;
+use replay::Recorder;
+use skep_abi::{HelperProto, LineInfo, ProgramSource};
 use skep_btf::Btf;
 use std::time::Instant;
-use walk::{Turn, Walker};
+use walk::Walker;
 
 /// What the host allows and provides.
 pub struct Config<'a> {
@@ -116,34 +127,52 @@ impl Default for Config<'_> {
 ///
 /// A [`Refusal`] where the program is unsafe, breaks a limit, or uses what this version does not understand.
 pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<Refusal>> {
+    prove(program, config, None)
+}
+
+/// Proves a program safe and says how, instruction by instruction: `line` is given each line of a log in the
+/// syntax of Linux's verifier, without its line end. Logs are long: a line and more for every instruction walked.
+///
+/// # Errors
+///
+/// As for [`verify`].
+pub fn verify_with_log(
+    program: Unverified,
+    config: &Config<'_>,
+    line: &mut dyn FnMut(&str),
+) -> Result<Verified, Box<Refusal>> {
+    prove(program, config, Some(line))
+}
+
+fn prove(
+    program: Unverified,
+    config: &Config<'_>,
+    line: Option<&mut dyn FnMut(&str)>,
+) -> Result<Verified, Box<Refusal>> {
     let start = Instant::now();
-    let mut stats = Stats::default();
     // The same, for as long as this call lasts.
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
-    let shape =
-        Shape::of(&program, config).map_err(|fault| refuse(&program, *fault, 0, (stats, start), &[]))?;
-    // What the future reads is asked where paths meet; where none do, nobody asks.
-    let flow = match shape.joins() {
-        0 => Flow::default(),
-        _ => Flow::of(&program, &shape, config),
+    let mut log = line.map(|line| Log::new(&program, config, line));
+    let outcome = walk(&program, config, log.as_mut(), start);
+    let stats = match &outcome {
+        Ok((_, _, stats)) => *stats,
+        Err(refusal) => Stats {
+            walked: refusal.walked,
+            peak_states: refusal.peak_states,
+            nanoseconds: refusal.nanoseconds,
+            ..Stats::default()
+        },
     };
-    let mut walker = Walker::new(&program, config, &shape, &flow);
-    let outcome = walker.walk();
-    stats.walked = walker.walked;
-    stats.peak_states = walker.peak_states;
-    stats.peak_bytes = walker.peak_bytes as u64;
-    if let Err(fault) = outcome {
-        let mut fault = fault;
-        if let Some(btf) = config.btf {
-            fault.reason = object::with_names(btf, &fault.reason).into_owned();
-        }
-        return Err(refuse(&program, *fault, walker.slot, (stats, start), &walker.history));
+    if let Some(log) = &mut log {
+        let stacks = outcome.as_ref().map(|(record, ..)| record.stacks().to_vec()).unwrap_or_default();
+        log.finish(outcome.as_ref().err().map(|refusal| &**refusal), &stacks, stats, config.max_walked);
     }
+    drop(log);
+    let (record, shape, stats) = outcome?;
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
-        refuse(&program, *Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), &[])
+        refuse(&program, &Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), Vec::new())
     })?;
-    let record = walker.record;
     let Unverified { source, maps, entry } = program;
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &shape);
     Ok(Verified {
@@ -160,35 +189,95 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     })
 }
 
-/// The most branches that a refusal's path shows, the last ones.
-const MAX_PATH: usize = 64;
+/// Walks every path.
+fn walk(
+    program: &Unverified,
+    config: &Config<'_>,
+    log: Option<&mut Log<'_>>,
+    start: Instant,
+) -> Result<(Record, Shape, Stats), Box<Refusal>> {
+    let helpers = |id| (config.helpers)(id);
+    let config = &Config { helpers: &helpers, ..*config };
+    let mut stats = Stats::default();
+    let shape =
+        Shape::of(program, config).map_err(|fault| refuse(program, &fault, 0, (stats, start), Vec::new()))?;
+    // What the future reads is asked where paths meet; where none do, nobody asks.
+    let flow = match shape.joins() {
+        0 => Flow::default(),
+        _ => Flow::of(program, &shape, config),
+    };
+    let mut walker = Walker::new(program, config, &shape, &flow);
+    if let Some(log) = log {
+        log.functions();
+        walker.watch = Some(log);
+    }
+    let outcome = walker.walk();
+    stats.walked = walker.walked;
+    stats.peak_states = walker.peak_states;
+    stats.peak_bytes = walker.peak_bytes as u64;
+    // The time that the search for a cause takes is not the verification's.
+    stats.nanoseconds = start.elapsed().as_nanos() as u64;
+    let mut fault = match outcome {
+        Ok(()) => {
+            let record = walker.record;
+            return Ok((record, shape, stats));
+        }
+        Err(fault) => fault,
+    };
+    let history = walker.history;
+    let slot = fault.slot.map_or(walker.slot, |slot| slot as usize);
+    let path = match fault.code {
+        Code::Loop | Code::Limit => cause::turns(program, &history),
+        _ => {
+            let mut recorder = Recorder::new(&program.source.insns, &history, &fault.reason);
+            record(program, config, &shape, &flow, &mut recorder);
+            let names = Names { maps: &program.maps, helpers: config.helpers };
+            cause::path(program, &names, &fault, slot, &recorder)
+        }
+    };
+    if let Some(btf) = config.btf {
+        fault.reason = object::with_names(btf, &fault.reason).into_owned();
+    }
+    Err(refuse(program, &fault, slot, (stats, start), path))
+}
+
+/// Walks once more, recording the path.
+fn record(
+    program: &Unverified,
+    config: &Config<'_>,
+    shape: &Shape,
+    flow: &Flow,
+    recorder: &mut Recorder<'_>,
+) {
+    let helpers = |id| (config.helpers)(id);
+    let config = &Config { helpers: &helpers, ..*config };
+    let mut walker = Walker::new(program, config, shape, flow);
+    walker.watch = Some(recorder);
+    // It ends as it did before.
+    let _ = walker.walk();
+}
 
 #[cold]
 fn refuse(
     program: &Unverified,
-    fault: Fault,
+    fault: &Fault,
     slot: usize,
     (stats, start): (Stats, Instant),
-    history: &[Turn],
+    path: Vec<Step>,
 ) -> Box<Refusal> {
     let source = &program.source;
     let slot = fault.slot.unwrap_or(slot as u32);
-    let text = |slot: u32| source.insns.get(slot as usize).map(ToString::to_string).unwrap_or_default();
-    let after = source.lines.partition_point(|line| line.slot <= slot);
-    let line = source.lines[..after].last();
-    let path = history[history.len().saturating_sub(MAX_PATH)..]
-        .iter()
-        .map(|turn| Step {
-            slot: turn.slot,
-            text: format!("{}: {}", text(turn.slot), if turn.taken { "taken" } else { "not taken" }),
-        })
-        .collect();
+    let line = line_at(source, slot);
+    let nanoseconds = match stats.nanoseconds {
+        0 => start.elapsed().as_nanos() as u64,
+        known => known,
+    };
     Box::new(Refusal {
         program: source.name.clone(),
         code: fault.code,
         slot,
-        insn: text(slot),
-        reason: fault.reason,
+        insn: source.insns.get(slot as usize).map(ToString::to_string).unwrap_or_default(),
+        reason: fault.reason.clone(),
         suggestion: fault.suggestion.map(str::to_owned),
         file: line.map(|line| line.file.clone()),
         line: line.map(|line| line.line),
@@ -196,6 +285,12 @@ fn refuse(
         path,
         walked: stats.walked,
         peak_states: stats.peak_states,
-        nanoseconds: start.elapsed().as_nanos() as u64,
+        nanoseconds,
     })
+}
+
+/// The source line of a slot.
+fn line_at(source: &ProgramSource, slot: u32) -> Option<&LineInfo> {
+    let after = source.lines.partition_point(|line| line.slot <= slot);
+    source.lines[..after].last()
 }

@@ -58,6 +58,8 @@ pub struct CallFact {
     pub map: Option<u32>,
     /// The constant key, for array maps whose 4-byte key is known.
     pub key: Option<u32>,
+    /// Whether the key of an array is always below the number of its elements, as the map's definition has it.
+    pub in_bounds: bool,
 }
 
 /// What verification learned of one function.
@@ -112,6 +114,12 @@ impl Verified {
     /// What is known of each slot; as long as [`Verified::insns`].
     pub fn facts(&self) -> &[Fact] {
         &self.facts
+    }
+
+    /// By slot: whether it is a 32-bit operation of whose result nobody reads the upper half, so that a machine
+    /// that does not clear it by itself need not. Computed anew by each call.
+    pub fn without_extension(&self) -> Vec<bool> {
+        crate::halves::without_extension(&self.insns)
     }
 
     /// Its functions in ascending order; the first is the program itself.

@@ -71,13 +71,58 @@ impl Code {
     }
 }
 
-/// One step of the path that led to a refusal.
+/// One step of the path that led to a refusal. Only steps that matter for it are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The slot.
     pub slot: u32,
-    /// What happened there: the instruction, and for branches which way.
+    /// What happened there: the instruction, and for branches of which both ways were open the way taken.
     pub text: String,
+    /// Source file.
+    pub file: Option<Arc<str>>,
+    /// Source line, from 1.
+    pub line: Option<u32>,
+    /// The source line's text.
+    pub source: Option<Arc<str>>,
+    /// What it made of what was refused later: `r2 = pkt(r=0)`; may be empty.
+    pub state: String,
+    /// Why it matters.
+    pub why: Why,
+}
+
+/// Why a step matters for a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Why {
+    /// It made the value, or what the value was made of.
+    Makes,
+    /// A comparison said more of the value.
+    Narrows,
+    /// A call passed it as an argument.
+    Passes,
+    /// A function returned it.
+    Returns,
+    /// A call did not preserve it, or made it unusable.
+    Loses,
+    /// A jump passed over an instruction that would have written it.
+    Skips,
+    /// It decided that control came to the refused instruction.
+    Leads,
+}
+
+impl Why {
+    /// Its name in machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Makes => "makes",
+            Self::Narrows => "narrows",
+            Self::Passes => "passes",
+            Self::Returns => "returns",
+            Self::Loses => "loses",
+            Self::Skips => "skips",
+            Self::Leads => "leads",
+        }
+    }
 }
 
 /// Why a program was refused.
@@ -101,7 +146,7 @@ pub struct Refusal {
     pub line: Option<u32>,
     /// The source line's text.
     pub source: Option<Arc<str>>,
-    /// The branches that led there, oldest first.
+    /// The steps that led there and matter for it, oldest first.
     pub path: Vec<Step>,
     /// Instructions walked until then.
     pub walked: u64,

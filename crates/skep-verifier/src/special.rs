@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A pointer to a host's object in a map may be loaded whole, but then says nothing of how long the object
-//! lives; only null may be stored, and a reference be exchanged for another by a call.
+//! lives. One that owns its object is changed by a call alone, which exchanges it for another; into one that
+//! does not, null or such a pointer may be stored.
 
 use crate::Code;
 use crate::fault::{Fault, Step};
@@ -71,7 +72,7 @@ impl Walker<'_> {
     /// What may be stored there: null, or where nobody owns the object, a pointer to one.
     pub(crate) fn check_kptr_store(&self, def: &MapDef, field: &SpecialField, value: &Value) -> Step<()> {
         let fits = match (field.kind, value.kind) {
-            _ if value.as_constant() == Some(0) => true,
+            (SpecialKind::KptrUntrusted { .. }, _) if value.as_constant() == Some(0) => true,
             (SpecialKind::KptrUntrusted { to }, Kind::Object { ty: found, .. }) => {
                 to == found && value.offset == 0 && value.is_fixed()
             }
@@ -81,7 +82,7 @@ impl Walker<'_> {
             return Ok(());
         }
         let text = format!(
-            "expected null to be stored as the pointer to a host's object at {} of the map {}'s values, found {value}",
+            "the pointer to a host's object at {} of the map {}'s values may not be overwritten, found a store of {value}",
             field.offset, def.name
         );
         Err(Fault::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))

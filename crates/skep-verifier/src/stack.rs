@@ -72,6 +72,11 @@ impl ByteSet {
         self.0.iter().all(|word| *word == 0)
     }
 
+    /// The eight bytes from `8 * index`, one bit each.
+    pub(crate) fn byte(&self, index: usize) -> u8 {
+        (self.0[index / 8] >> (8 * (index % 8))) as u8
+    }
+
     /// The bytes of 128 units of 4 bytes, at least those that are in `wanted`.
     pub(crate) fn from_units(units: u128, wanted: &Self) -> Self {
         // Sixteen bits spread out to every fourth of 64, then each made four.

@@ -24,6 +24,7 @@ use crate::rounds::Construct;
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::value::{Kind, Value};
+use crate::watch::Watch;
 use crate::{Code, Config, Unverified};
 use skep_abi::{Context, Entry, MapDef, ProgramType};
 use skep_isa::{CallTarget, Cond, Imm64, Insn, Operand, Reg, Width};
@@ -64,13 +65,15 @@ pub(crate) struct Walker<'a> {
     pub(crate) roots: Vec<Root>,
     /// The root that is being walked.
     pub(crate) root: usize,
+    /// Who is told of every step.
+    pub(crate) watch: Option<&'a mut (dyn Watch + 'a)>,
     /// Every state that was walked, with its slot: for tests that compare them with what really happens.
     #[cfg(test)]
     pub(crate) trace: Vec<(usize, State)>,
 }
 
 /// A branch and the way a path took.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
     pub(crate) slot: u32,
     pub(crate) taken: bool,
@@ -125,6 +128,7 @@ impl<'a> Walker<'a> {
             node: NONE,
             roots: vec![Root::PROGRAM],
             root: 0,
+            watch: None,
             #[cfg(test)]
             trace: Vec::new(),
         }
@@ -138,6 +142,9 @@ impl<'a> Walker<'a> {
             self.node = NONE;
             self.history.clear();
             state.start(root.function, self.root as u32);
+            if let Some(watch) = &mut self.watch {
+                watch.start();
+            }
             self.enter_function(&mut state);
             match root.of {
                 RootKind::Program => self.enter(&mut state)?,
@@ -178,6 +185,9 @@ impl<'a> Walker<'a> {
             self.node = path.node;
             self.history.truncate(path.history);
             self.history.push(path.turn);
+            if let Some(watch) = &mut self.watch {
+                watch.resume(path.history, path.turn, path.slot);
+            }
         }
     }
 
@@ -240,7 +250,12 @@ impl<'a> Walker<'a> {
                     self.enter_call(state);
                 }
                 match self.memory.visit(state, self.slot, self.node, self.flow) {
-                    Visit::Covered => return Ok(()),
+                    Visit::Covered => {
+                        if let Some(watch) = &mut self.watch {
+                            watch.covered(self.slot);
+                        }
+                        return Ok(());
+                    }
                     Visit::Repeats => {
                         let text = "the loop comes round to here with nothing changed that it depends on, so it may never end";
                         return Err(Fault::new(Code::Loop, text).suggest(BOUND_LOOP));
@@ -252,6 +267,9 @@ impl<'a> Walker<'a> {
                     }
                 }
                 self.note_peak();
+                if let Some(watch) = &mut self.watch {
+                    watch.remembered(self.slot);
+                }
             }
             self.check_limits()?;
             #[cfg(test)]
@@ -259,6 +277,9 @@ impl<'a> Walker<'a> {
                 let mut copy = State::default();
                 copy.copy_from(state);
                 self.trace.push((self.slot, copy));
+            }
+            if let Some(watch) = &mut self.watch {
+                watch.step(self.slot, state);
             }
             self.walked += 1;
             self.record.reached(self.slot);
@@ -461,7 +482,7 @@ impl<'a> Walker<'a> {
             return self.jump(offset.into());
         }
         if ways.0 {
-            self.history.push(Turn { slot: self.slot as u32, taken: false });
+            self.stay();
         }
         Ok(Next::To(self.slot + 1))
     }
@@ -516,7 +537,11 @@ impl<'a> Walker<'a> {
 
     /// The path goes on in the way of the instruction that was not put aside.
     pub(crate) fn stay(&mut self) {
-        self.history.push(Turn { slot: self.slot as u32, taken: false });
+        let turn = Turn { slot: self.slot as u32, taken: false };
+        self.history.push(turn);
+        if let Some(watch) = &mut self.watch {
+            watch.turn(turn);
+        }
     }
 
     /// The program may go on, as often as the host lets it, or jump.

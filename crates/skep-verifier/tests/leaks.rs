@@ -13,7 +13,6 @@ const LOOKUP: &str =
 const LEAKS: &[(&str, Code)] = &[
     ("*(u64 *)(r0 + 0) = r6", Code::PointerLeak),
     ("*(u64 *)(r0 + 0) = r10", Code::PointerLeak),
-    ("*(u32 *)(r10 - 8) = r6", Code::PointerLeak),
     ("w1 = w6", Code::PointerLeak),
     ("r1 = r10\nr1 -= r0", Code::PointerArithmetic),
     ("w0 -= w6", Code::PointerArithmetic),
@@ -34,6 +33,9 @@ const LEAKS: &[(&str, Code)] = &[
     ),
     ("r1 = *(u64 *)(r10 - 32)", Code::Uninitialised),
     ("lock *(u64 *)(r0 + 0) += r6", Code::PointerLeak),
+    ("r6 = -r6", Code::PointerArithmetic),
+    ("r6 = be64 r6", Code::PointerArithmetic),
+    ("r6 = (s32)r6", Code::PointerArithmetic),
 ];
 
 #[test]
@@ -57,17 +59,9 @@ fn a_number_that_was_an_address_is_no_address() {
 
 #[test]
 fn no_program_calculates_with_the_bits_of_an_address() {
-    for op in [
-        "r6 &= 7",
-        "r6 |= 1",
-        "r6 *= 2",
-        "r6 <<= 1",
-        "r6 ^= 1",
-        "r6 = -r6",
-        "r6 += r10",
-        "w6 += 1",
-        "r1 = 5\nr1 -= r6",
-    ] {
+    for op in
+        ["r6 &= 7", "r6 |= 1", "r6 *= 2", "r6 <<= 1", "r6 ^= 1", "r6 += r10", "w6 += 1", "r1 = 5\nr1 -= r6"]
+    {
         let text = format!("{LOOKUP}{op}\nout: r0 = 0\nexit");
         refused("tracing", &text, Code::PointerArithmetic, "");
     }

@@ -172,6 +172,9 @@ fn a_lock_is_released_on_every_path() {
     refused("xdp", &text(&format!("r1 = r6\ncall 93\n{unlock}")), Code::Resource, "only one");
     refused("xdp", &text(&format!("call 5\n{unlock}")), Code::Resource, "ktime_get_ns is called while");
     accepted("xdp", &text(&format!("*(u64 *)(r6 + 8) = 1\n{unlock}")));
+    // A function of the program may run while it is held, and may be who releases it.
+    accepted("xdp", &format!("{}f: r0 = 0\nexit", text(&format!("call f\n{unlock}"))));
+    accepted("xdp", &format!("{}f: call 94\nr0 = 0\nexit", text("r1 = r6\ncall f\n")));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //!
 //!     cargo run -p skep --example embed
 
-use skep::abi::{ArgKind, HelperProto, RAW, RetKind, RunEnv, XDP};
+use skep::abi::{RAW, XDP};
 use skep::{Error, Linker, Module, Object, Packet, PacketInfo, ProgramOptions, Runtime, UpdateFlags};
 
 const FIREWALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/firewall.bpf.o");
@@ -121,25 +121,15 @@ fn refuse() {
 // ANCHOR_END: refusal
 
 // ANCHOR: helper
-/// A function that programs may call: the tenant that an IPv4 address belongs to.
-unsafe extern "C" fn tenant_of(address: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-    address & 0xff
+/// A function that programs may call: the tenant that an IPv4 address belongs to. Its signature is its prototype:
+/// programs must pass a number, and know of the result that it is at most 255.
+fn tenant_of(address: u32) -> u8 {
+    address.to_le_bytes()[0]
 }
 
 /// Runs a program of type `raw` that calls it.
 fn with_a_helper() -> Result<u64, Error> {
-    let proto = HelperProto {
-        id: 1000,
-        name: "tenant_of".into(),
-        args: [ArgKind::Scalar, ArgKind::None, ArgKind::None, ArgKind::None, ArgKind::None],
-        ret: RetKind::Range { min: 0, max: 255 },
-        gpl_only: false,
-        moves_packet: false,
-        acquires: false,
-        sleeps: false,
-    };
-    // SAFETY: it is sound for every number, from any thread, never unwinds, and returns at most 255.
-    let runtime = unsafe { Runtime::builder().helper(proto, tenant_of) }.build()?;
+    let runtime = Runtime::builder().function(1000, "tenant_of", tenant_of).build()?;
     let insns = skep::isa::assemble(
         "r1 = *(u32 *)(r1 + 0)    // the buffer's first four bytes
          call tenant_of#1000

@@ -70,6 +70,20 @@ pub enum Error {
         /// The field.
         field: &'static str,
     },
+    /// A program was verified and needs something that this runtime does not have.
+    #[error(
+        "program {program}: instruction {slot} is {what}, which skep verifies but does not run; it runs {provided}"
+    )]
+    NotProvided {
+        /// The program.
+        program: String,
+        /// The instruction.
+        slot: usize,
+        /// What it needs.
+        what: String,
+        /// What there is.
+        provided: &'static str,
+    },
     /// A host's helper has the number of one that exists.
     #[error("helper number {id} is taken by {taken}; choose another")]
     HelperTaken {

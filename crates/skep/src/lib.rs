@@ -55,16 +55,18 @@
 //! the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many there are.
 
 mod error;
+pub mod function;
 mod helpers;
 mod linker;
 mod object;
 mod packet;
 mod program;
+mod provides;
 mod runtime;
 
 pub use error::Error;
 pub use linker::{Linker, Module, Variable};
-pub use object::{Object, ProgramOptions};
+pub use object::{Object, ProgramOptions, VerifyOptions};
 pub use packet::{Packet, PacketInfo};
 pub use program::{Engine, LoadTimes, Program};
 pub use runtime::{Runtime, RuntimeBuilder};
@@ -74,4 +76,4 @@ pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{Map, MapError, UpdateFlags};
 pub use skep_text::{self as text, Occupancy};
-pub use skep_verifier::{Refusal, Step, Verified};
+pub use skep_verifier::{Refusal, Step, Verified, Why};

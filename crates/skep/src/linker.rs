@@ -113,7 +113,7 @@ impl<'a> Linker<'a> {
     ///
     /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] where a program cannot be linked;
     /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::TypeNotProvided`], [`Error::FieldNotProvided`];
-    /// [`Error::HelperMissing`]; [`Error::Map`],
+    /// [`Error::HelperMissing`], [`Error::NotProvided`]; [`Error::Map`],
     /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::VariableSize`]; [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(self) -> Result<Module, Error> {
         let variables = self.variables();
@@ -133,6 +133,7 @@ impl<'a> Linker<'a> {
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
             check_context(&program)?;
             self.check_helpers(&program)?;
+            crate::provides::check(&program)?;
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
         let maps = self.create_maps(&variables)?;

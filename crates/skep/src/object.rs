@@ -33,6 +33,15 @@ pub struct ProgramOptions {
     pub buffer_len: u32,
 }
 
+/// How a program is verified that is not loaded.
+#[derive(Default)]
+pub struct VerifyOptions<'a> {
+    /// Whether every memory access must be aligned to its size.
+    pub strict_alignment: bool,
+    /// Who takes the lines of a log of everything that the verifier did, in the syntax of Linux's verifier.
+    pub log: Option<&'a mut dyn FnMut(&str)>,
+}
+
 impl Object {
     /// Reads and parses an object file.
     ///
@@ -146,10 +155,30 @@ impl Object {
     /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::ForeignType`],
     /// [`Error::Refused`].
     pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
-        Ok(skep_verifier::verify(
-            self.unverified(program, options, &self.maps)?,
-            &Config { btf: self.host_types.as_deref(), ..Config::default() },
-        )?)
+        self.verify_with(program, options, VerifyOptions::default())
+    }
+
+    /// As [`Object::verify`], with choices.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Object::verify`].
+    pub fn verify_with(
+        &self,
+        program: &str,
+        options: ProgramOptions,
+        how: VerifyOptions<'_>,
+    ) -> Result<Verified, Error> {
+        let config = Config {
+            strict_alignment: how.strict_alignment,
+            btf: self.host_types.as_deref(),
+            ..Config::default()
+        };
+        let unverified = self.unverified(program, options, &self.maps)?;
+        Ok(match how.log {
+            Some(log) => skep_verifier::verify_with_log(unverified, &config, log)?,
+            None => skep_verifier::verify(unverified, &config)?,
+        })
     }
 
     /// Verifies a program against what a runtime provides, and the maps as this load makes them.

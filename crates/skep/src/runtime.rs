@@ -1,5 +1,6 @@
 //! The runtime: code memory, virtual CPUs, helpers, limits and the log, shared by everything loaded into it.
 
+use crate::function::{self, HostFunction};
 use crate::helpers;
 use crate::linker::{Linker, Module};
 use crate::{Error, Object};
@@ -170,7 +171,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Adds a helper of the host's own, callable from programs of every type.
+    /// Adds a helper of the host's own by its machine-level address and a prototype that the host answers for.
+    /// Callable from programs of every type. [`RuntimeBuilder::function`] does the same for a Rust function, safely.
     ///
     /// # Safety
     ///
@@ -178,6 +180,11 @@ impl RuntimeBuilder {
     /// says; it must not unwind.
     #[must_use]
     pub unsafe fn helper(mut self, proto: HelperProto, call: HelperFn) -> Self {
+        self.add(proto, call);
+        self
+    }
+
+    fn add(&mut self, proto: HelperProto, call: HelperFn) {
         let id = proto.id;
         if let Some(taken) = self.helpers.get(&id) {
             let taken = taken.proto.name.clone().into_owned();
@@ -185,6 +192,36 @@ impl RuntimeBuilder {
         } else {
             self.helpers.insert(id, Helper { proto, call: Some(call) });
         }
+    }
+
+    /// Gives programs of every type a function of the host's own, as a helper of that number and name. Its
+    /// prototype is that of the Rust function: see [`HostFunction`] for what that may take and give.
+    ///
+    /// ```
+    /// use skep::{Object, Runtime, function::Caller};
+    ///
+    /// /// How many bytes of a buffer are this one.
+    /// fn count(caller: Caller<'_>, bytes: &[u8], wanted: u8) -> u32 {
+    ///     assert_eq!(caller.program(), "counting");
+    ///     bytes.iter().filter(|byte| **byte == wanted).count() as u32
+    /// }
+    ///
+    /// let runtime = Runtime::builder().function(1000, "count", count).build()?;
+    /// let insns = skep::isa::assemble(
+    ///     "r3 = 7              // r1 and r2 are the buffer and its length already
+    ///      call count#1000
+    ///      exit",
+    /// )
+    /// .expect("the text is right");
+    /// let object = Object::from_insns("counting", &skep::abi::RAW, insns);
+    /// let module = runtime.linker(&object).buffer_len(4).load()?;
+    /// assert_eq!(module.programs()[0].run_raw(&mut [7, 1, 7, 7])?, 3);
+    /// # Ok::<(), skep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn function<F: HostFunction<S>, S>(mut self, id: u32, name: &str, _function: F) -> Self {
+        let (proto, call) = function::helper::<F, S>(id, name.to_owned());
+        self.add(proto, call);
         self
     }
 

@@ -196,3 +196,16 @@ fn a_buffer_is_accessed_atomically_wherever_it_begins() {
         }
     }
 }
+
+#[test]
+fn strict_alignment_is_a_choice_of_who_verifies() {
+    let insns = skep::isa::assemble("r0 = *(u32 *)(r1 + 2)\nexit").unwrap();
+    let object = Object::from_insns("unaligned", &skep::abi::RAW, insns);
+    let options = skep::ProgramOptions { buffer_len: 16, ..Default::default() };
+    assert!(object.verify("unaligned", options).is_ok());
+    let strict = skep::VerifyOptions { strict_alignment: true, ..Default::default() };
+    match object.verify_with("unaligned", options, strict) {
+        Err(skep::Error::Refused(refusal)) => assert_eq!(refusal.code.name(), "misaligned"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -32,6 +32,7 @@ pub(crate) fn verified(program: &TestProgram) -> Result<Verified, Box<Refusal>> 
         max_walked: 100_000,
         max_state_bytes: 64 << 20,
         strict_alignment: false,
+        ..Config::default()
     };
     let run = std::panic::AssertUnwindSafe(|| verify(program.unverified(), &config));
     std::panic::catch_unwind(run).unwrap_or_else(|cause| {

@@ -41,6 +41,9 @@ pub fn check(bytes: &[u8]) -> bool {
             }
         }
         let _ = (btf.type_name(id), btf.prototype(id), btf.pointer(id), ty.linkage(), format!("{ty:?}"));
+        if let Ok(fields) = btf.special_fields(id) {
+            assert!(fields.len() <= skep_btf::MAX_SPECIAL && fields.is_sorted_by_key(|field| field.offset));
+        }
         let _ = (ty.params().count(), ty.enumerators().count(), ty.variables().count());
         assert!(btf.decl_tags(id).all(|tag| tag.name.len() <= skep_btf::MAX_NAME));
     }

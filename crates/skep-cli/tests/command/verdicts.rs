@@ -41,11 +41,84 @@ fn a_refusal_of_an_object_with_line_information_has_every_field() {
 }
 
 #[test]
-fn a_refusal_without_a_branch_before_it_has_an_empty_path() {
+fn a_path_says_what_each_step_made_where_and_why_it_matters() {
     let verdict = document(&skep(&["verify", &object("missing_null_check"), "--json"]), 1);
     has_what_all_have(&verdict);
     assert_eq!(verdict["code"], "maybe-null");
-    assert_eq!(verdict["path"], serde_json::json!([]));
+    let path = verdict["path"].as_array().unwrap();
+    assert_eq!(path.len(), 1, "the look-up alone made the pointer: {verdict}");
+    let step = &path[0];
+    assert_eq!(step["why"], "makes");
+    let state = step["state"].as_str().unwrap();
+    assert!(
+        state.starts_with("r0 = map_value_or_null(") && state.contains("map=counters,ks=4,vs=8"),
+        "{step}"
+    );
+    assert!(step["file"].as_str().unwrap().ends_with("missing_null_check.bpf.c"), "{step}");
+    assert!(step["line"].as_u64().unwrap() < verdict["line"].as_u64().unwrap(), "{verdict}");
+    assert!(step["source"].as_str().unwrap().contains("bpf_map_lookup_elem"), "{step}");
+}
+
+#[test]
+fn what_cannot_be_read_or_linked_is_one_document_too() {
+    for (object, code, word) in [
+        ("no/such/file.bpf.o".to_owned(), "object", "no/such/file.bpf.o"),
+        (env!("CARGO_BIN_EXE_skep").to_owned(), "object", "BPF"),
+        (object("unknown_map_kind"), "object", "9999"),
+        (object("unresolved_symbol"), "link", "defined_elsewhere"),
+        (object("unknown_section"), "link", "no_such_hook"),
+    ] {
+        let verdict = document(&skep(&["verify", &object, "--json"]), 1);
+        assert_eq!((&verdict["verdict"], &verdict["code"]), (&"refused".into(), &code.into()), "{verdict}");
+        assert!(verdict["reason"].as_str().unwrap().contains(word), "{verdict}");
+        assert_eq!(verdict["path"], serde_json::json!([]));
+        assert_eq!((&verdict["walked"], &verdict["peak_states"]), (&0.into(), &0.into()));
+    }
+    let said = skep(&["verify", "examples/firewall.bpf.o", "--prog", "nobody", "--json"]);
+    assert!(document(&said, 1)["reason"].as_str().unwrap().contains("nobody"));
+}
+
+#[test]
+fn facts_are_listed_where_they_are_asked_for() {
+    let verdict = document(&skep(&["verify", "examples/firewall.bpf.o", "--json", "--facts"]), 0);
+    let facts = verdict["facts"].as_array().unwrap();
+    let some = |name: &str| facts.iter().any(|fact| !fact[name].is_null());
+    assert!(some("rewritten") && some("map") && some("without_extension"), "{verdict}");
+    let said = skep(&["verify", "examples/firewall.bpf.o", "--facts"]);
+    assert_eq!(said.status, Some(0));
+    assert!(said.out.contains("; was r") && said.out.contains("always map"), "{}", said.out);
+    let without = document(&skep(&["verify", "examples/firewall.bpf.o", "--json"]), 0);
+    assert!(without.get("facts").is_none(), "{without}");
+}
+
+#[test]
+fn the_log_goes_with_the_verdict_and_never_into_the_document() {
+    let said = skep(&["verify", &object("missing_null_check"), "--log"]);
+    said.refused(
+        1,
+        &["0: R1=ctx() R10=fp0", "(85) call bpf_map_lookup_elem#1", "processed ", "refused at instruction"],
+    );
+    let json = skep(&["verify", "examples/hello.bpf.o", "--log", "--json"]);
+    document(&json, 0);
+    assert!(json.err.contains("processed "), "{}", json.err);
+}
+
+#[test]
+fn for_people_a_verdict_is_one_line_without_colours_in_files() {
+    let said = skep(&["verify", "examples/firewall.bpf.o"]);
+    assert_eq!(said.status, Some(0));
+    assert_eq!(said.out.lines().count(), 1, "{}", said.out);
+    assert!(said.out.starts_with("firewall: accepted (xdp, "), "{}", said.out);
+    let refused = skep(&["verify", &object("unchecked_packet"), "--prog", "hasty"]);
+    assert_eq!(refused.status, Some(1));
+    assert!(refused.out.starts_with("program hasty refused at instruction "), "{}", refused.out);
+    assert!(!said.out.contains('\u{1b}') && !refused.out.contains('\u{1b}'));
+}
+
+#[test]
+fn aligned_programs_pass_strict_alignment() {
+    let verdict = document(&skep(&["verify", "examples/firewall.bpf.o", "--strict-alignment", "--json"]), 0);
+    assert_eq!(verdict["verdict"], "accepted");
 }
 
 #[test]

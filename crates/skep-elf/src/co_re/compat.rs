@@ -7,7 +7,7 @@
 
 use skep_btf::{Btf, Kind, Type, essential_name};
 
-use super::{Budget, Fault, is_composite};
+use super::{Budget, Fault};
 
 /// The most types inside each other that are compared.
 const MAX_DEPTH: u32 = 32;
@@ -31,7 +31,7 @@ pub(super) fn fields(local: Of<'_>, target: Of<'_>, budget: &mut Budget) -> Resu
     for _ in 0..MAX_DEPTH {
         budget.spend(1)?;
         let (x, y) = (local.resolve(a)?, target.resolve(b)?);
-        if is_composite(x.kind) && is_composite(y.kind) {
+        if x.kind.is_composite() && y.kind.is_composite() {
             return Ok(true);
         }
         if !is_same_kind(x.kind, y.kind) {
@@ -56,20 +56,35 @@ pub(super) fn fields(local: Of<'_>, target: Of<'_>, budget: &mut Budget) -> Resu
 
 /// Whether a type can be the other as far as its kind goes. The names of the outermost are the caller's affair.
 pub(super) fn types(local: Of<'_>, target: Of<'_>, budget: &mut Budget) -> Result<bool, Fault> {
-    types_at(local, target, 0, budget)
+    types_at(local, target, false, 0, budget)
 }
 
-fn types_at(local: Of<'_>, target: Of<'_>, depth: u32, budget: &mut Budget) -> Result<bool, Fault> {
+/// The same, where a structure that the object only declares can be the one that the target defines: whoever passes
+/// pointers around need not know what they point to.
+pub(super) fn declarations(local: Of<'_>, target: Of<'_>, budget: &mut Budget) -> Result<bool, Fault> {
+    types_at(local, target, true, 0, budget)
+}
+
+fn types_at(
+    local: Of<'_>,
+    target: Of<'_>,
+    declared: bool,
+    depth: u32,
+    budget: &mut Budget,
+) -> Result<bool, Fault> {
     let ((local, a), (target, b)) = (local, target);
     budget.spend(1)?;
     let (x, y) = (local.resolve(a)?, target.resolve(b)?);
+    if declared && x.kind == Kind::Fwd && y.kind.is_composite() {
+        return Ok(x.is_union_declaration() == (y.kind == Kind::Union));
+    }
     if !is_same_kind(x.kind, y.kind) {
         return Ok(false);
     }
     if depth == MAX_DEPTH {
         return Err("is about a type that is too deep to compare".into());
     }
-    let mut inner = |a, b| types_at((local, a), (target, b), depth + 1, budget);
+    let mut inner = |a, b| types_at((local, a), (target, b), declared, depth + 1, budget);
     if let (Some(x), Some(y)) = (x.array(), y.array()) {
         return inner(x.element, y.element);
     }
@@ -115,7 +130,7 @@ fn matches_at(
     if !are_named_alike(&x, &y)? || x.is_anonymous() != y.is_anonymous() {
         return Ok(false);
     }
-    let is_named = |kind| is_composite(kind) || kind == Kind::Fwd;
+    let is_named = |kind: Kind| kind.is_composite() || kind == Kind::Fwd;
     if behind && is_named(x.kind) && is_named(y.kind) {
         let is_union = |ty: &Type<'_>| ty.kind == Kind::Union || ty.is_union_declaration();
         return Ok(is_union(&x) == is_union(&y));

@@ -27,7 +27,7 @@ mod value;
 use std::collections::HashMap;
 
 use skep_abi::UNRELOCATED;
-use skep_btf::{Btf, Kind, Type};
+use skep_btf::{Btf, Type};
 use skep_isa::{CallTarget, Insn};
 
 use crate::error::Error;
@@ -209,7 +209,7 @@ pub(crate) fn question_name(number: u32) -> &'static str {
 
 /// Whether a kernel's function or variable is what the object declares it to be.
 pub(crate) fn is_compatible(local: (&Btf, u32), target: (&Btf, u32)) -> Result<bool, Fault> {
-    compat::types(local, target, &mut Budget(BUDGET))
+    compat::declarations(local, target, &mut Budget(BUDGET))
 }
 
 fn may_be(local: &Type<'_>, target: &Type<'_>) -> bool {
@@ -233,11 +233,6 @@ impl From<skep_btf::Error> for Fault {
     fn from(error: skep_btf::Error) -> Self {
         Self::Types(error)
     }
-}
-
-/// Whether types of that kind have members of which some may be found by name.
-fn is_composite(kind: Kind) -> bool {
-    kind.is_composite()
 }
 
 /// What a fault is to those who load the program.

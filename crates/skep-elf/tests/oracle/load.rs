@@ -1,8 +1,8 @@
 //! The promise about bytes that nobody vouches for: loading them ends, without a panic, in an error or in
 //! programs whose every reference leads somewhere.
 
-use skep_abi::{Extern, ExternKind, MapKind, ProgramSource, RAW};
-use skep_elf::{EntryTarget, Object};
+use skep_abi::{Extern, ExternKind, MAX_SPECIAL, MapKind, ProgramSource, RAW, SpecialField};
+use skep_elf::{EntryTarget, LinkOptions, Object};
 use skep_isa::{CallTarget, Imm64, Insn};
 
 /// Loads `bytes` and everything in them. Says how many programs could be linked.
@@ -12,7 +12,7 @@ use skep_isa::{CallTarget, Imm64, Insn};
 /// Where the promise is broken.
 #[allow(unreachable_pub)] // the fuzzer and the tests include this file, each its own way
 pub fn check(bytes: &[u8]) -> usize {
-    let object = match Object::parse(bytes) {
+    let mut object = match Object::parse(bytes) {
         Ok(object) => object,
         Err(error) => {
             assert!(!error.to_string().is_empty());
@@ -20,6 +20,11 @@ pub fn check(bytes: &[u8]) -> usize {
         }
     };
     check_maps(&object);
+    if let Err(error) = object.set_config("CONFIG_BPF=y\nCONFIG_HZ=100\n", Some("6.1")) {
+        assert!(!error.to_string().is_empty());
+    }
+    // A target that is as little to be trusted as the object: its own types.
+    let own = object.btf().cloned();
     // All programs of a hostile file may share one large function: a few are enough.
     let mut linked = 0;
     for program in object.programs().iter().take(16) {
@@ -30,6 +35,11 @@ pub fn check(bytes: &[u8]) -> usize {
             check_source(&object, &source);
             linked += 1;
         }
+        let options = LinkOptions { target: own.as_deref(), ..LinkOptions::default() };
+        match program.link(Some(&RAW), &options) {
+            Ok(source) => check_source(&object, &source),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
     }
     linked
 }
@@ -37,6 +47,13 @@ pub fn check(bytes: &[u8]) -> usize {
 fn check_maps(object: &Object) {
     for map in object.maps() {
         let def = &map.def;
+        let in_value =
+            |field: &SpecialField| u64::from(field.offset) + u64::from(field.size) <= def.value_size.into();
+        assert!(def.fields.len() <= MAX_SPECIAL, "{}", def.name);
+        assert!(def.fields.iter().all(in_value), "{}", def.name);
+        if let Some(frozen) = &def.frozen {
+            assert_eq!(Some(frozen), map.initial.as_ref(), "{}", def.name);
+        }
         if let Some(initial) = &map.initial {
             assert_eq!(initial.len(), def.value_size as usize, "{}", def.name);
         }
@@ -85,6 +102,9 @@ fn check_source(object: &Object, source: &ProgramSource) {
             Insn::LoadImm64 { value, .. } => assert!(matches!(value, Imm64::Value(_)), "slot {slot}"),
             _ => {}
         }
+    }
+    for function in source.functions.iter().filter_map(|function| function.prototype.as_ref()) {
+        assert!(function.params.len() <= 5 && source.btf.is_some());
     }
     assert!(skep_isa::encode(&source.insns).is_ok());
     assert!(source.lines.is_sorted_by_key(|line| line.slot));

@@ -310,13 +310,38 @@ fn maps_may_be_read_only_or_write_only() {
 #[test]
 fn facts_of_calls_are_compared_with_the_call() {
     let program = look_up_and(&[mov_imm(R::R0, 0)]);
-    let fact = |map, key| Some(CallFact { map: Some(map), key });
+    let fact = |map, key| Some(CallFact { map: Some(map), key, in_bounds: false });
     assert_eq!(over_map(array(8), &program, false, fact(0, None)), Ok(0));
     assert_eq!(over_map(array(8), &program, false, fact(0, Some(7))), Ok(0));
     let wrong = over_map(array(8), &program, false, fact(1, None));
     assert_eq!(wrong, Err(Reason::WrongMapFact { map: 1 }));
     let wrong = over_map(array(8), &program, false, fact(0, Some(8)));
     assert_eq!(wrong, Err(Reason::WrongKeyFact { fact: 8, found: 7 }));
+    let bounded = Some(CallFact { map: Some(0), key: None, in_bounds: true });
+    let mut def = array(8);
+    def.max_entries = 8;
+    assert_eq!(over_map(def.clone(), &program, false, bounded), Ok(0));
+    def.max_entries = 7;
+    assert_eq!(over_map(def, &program, false, bounded), Err(Reason::WrongBoundsFact { found: 7 }));
+}
+
+#[test]
+fn upper_halves_that_nobody_should_read_are_spoilt() {
+    // The addition's upper half is not read by the 32-bit move; that of the move is the result.
+    let insns = [
+        mov_imm(R::R1, 7),
+        alu(Width::W32, AluOp::Add, R::R1, Operand::Imm(1)),
+        alu(Width::W32, AluOp::Mov, R::R0, Operand::Reg(R::R1)),
+        Insn::Exit,
+    ];
+    assert_eq!(passes(&insns), 8);
+    let wide = [
+        mov_imm(R::R1, 7),
+        alu(Width::W32, AluOp::Add, R::R1, Operand::Imm(1)),
+        alu(Width::W64, AluOp::Mov, R::R0, Operand::Reg(R::R1)),
+        Insn::Exit,
+    ];
+    assert_eq!(passes(&wide), 8, "all of it is read, so nothing is spoilt");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn lookup(text: &str, array: InlineArray, fact: CallFact) -> Program {
     program
 }
 
-const UNKNOWN_KEY: CallFact = CallFact { map: Some(0), key: None };
+const UNKNOWN_KEY: CallFact = CallFact { map: Some(0), key: None, in_bounds: false };
 
 #[test]
 fn look_ups_in_arrays_find_the_elements_that_are_there() {
@@ -66,18 +66,18 @@ fn look_ups_in_arrays_find_the_elements_that_are_there() {
 #[test]
 fn look_ups_with_a_known_key_are_an_address() {
     let array = InlineArray { base: 0x10_0000, stride: 24, cpu_stride: 0, max_entries: 10 };
-    let program = lookup(LOOKUP, array, CallFact { map: Some(0), key: Some(9) });
+    let program = lookup(LOOKUP, array, CallFact { map: Some(0), key: Some(9), in_bounds: false });
     // The key in memory is not looked at: the verifier knows it.
     assert_eq!(program.run(77, 0), 0x10_0000 + 9 * 24);
     let per_cpu = InlineArray { cpu_stride: 240, ..array };
-    let program = lookup(LOOKUP, per_cpu, CallFact { map: Some(0), key: Some(9) });
+    let program = lookup(LOOKUP, per_cpu, CallFact { map: Some(0), key: Some(9), in_bounds: false });
     assert_eq!(program.run_in(77, 0, &mut RunEnv { cpu: 2, ..RunEnv::default() }), 0x10_0000 + 9 * 24 + 480);
 }
 
 #[test]
 fn a_known_key_that_is_out_of_range_is_not_trusted() {
     let array = InlineArray { base: 0x10_0000, stride: 24, cpu_stride: 0, max_entries: 10 };
-    let program = lookup(LOOKUP, array, CallFact { map: Some(0), key: Some(10) });
+    let program = lookup(LOOKUP, array, CallFact { map: Some(0), key: Some(10), in_bounds: false });
     assert_eq!(program.run(10, 0), 0);
 }
 
@@ -94,7 +94,7 @@ fn the_test_for_null_after_a_look_up_sees_what_was_found() {
         let text = LOOKUP.replace("exit", test);
         let program = lookup(&text, array, UNKNOWN_KEY);
         assert_eq!((program.run(10, 0), program.run(2, 0)), (null, found), "{test}");
-        let known = lookup(&text, array, CallFact { map: Some(0), key: Some(2) });
+        let known = lookup(&text, array, CallFact { map: Some(0), key: Some(2), in_bounds: false });
         assert_eq!(known.run(0, 0), found, "{test}");
     }
 }

@@ -378,7 +378,8 @@ fn arguments_of_an_inlined_look_up_that_it_does_not_read_are_not_computed() {
         exit";
     let array = InlineArray { base: 0x1000, stride: 8, cpu_stride: 0, max_entries: 10 };
     let link = MapLink { handle: 0x7fff_1234_5678, value_base: None, inline: Some(array) };
-    let mut program = Program::new(text).call_fact(6, CallFact { map: Some(0), key: Some(5) });
+    let mut program =
+        Program::new(text).call_fact(6, CallFact { map: Some(0), key: Some(5), in_bounds: false });
     program.linkage = Linkage { maps: vec![link], helpers: Vec::new(), inline_linux_helpers: true };
     assert_eq!(program.run(0, 0), 0x1028);
     let with = program.compile().code_bytes();

@@ -174,7 +174,7 @@ impl Parts {
         }
         let look_ups = insns.iter().enumerate().filter(|(_, insn)| **insn == LOOK_UP).map(|(slot, _)| slot);
         let look_ups: Vec<usize> = look_ups.collect();
-        let fact = CallFact { map: Some(0), key: None };
+        let fact = CallFact { map: Some(0), key: None, in_bounds: false };
         let mut program =
             look_ups.into_iter().fold(Program::of(insns), |program, slot| program.call_fact(slot, fact));
         let link = MapLink { handle: 0x1234, value_base: None, inline: Some(ARRAY) };

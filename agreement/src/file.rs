@@ -1,0 +1,51 @@
+//! Writing verdicts back into a file, all else left as it is.
+
+use std::collections::HashMap;
+
+use crate::entry::Verdict;
+
+/// The text with the line `linux:` of each entry named in `verdicts` made anew; where there is none, it is put before
+/// `skep:`, `why:` or `insns:`.
+pub fn with_verdicts(text: &str, verdicts: &HashMap<String, Verdict>) -> String {
+    let mut out = String::new();
+    let mut waiting: Option<&Verdict> = None;
+    let mut in_program = false;
+    for line in text.split_inclusive('\n') {
+        if let Some(name) = line.strip_prefix("== ") {
+            waiting = verdicts.get(name.trim());
+            in_program = false;
+        }
+        let key = line.split(':').next().unwrap_or("");
+        if in_program || !matches!(key, "linux" | "skep" | "why" | "insns") {
+            out.push_str(line);
+            continue;
+        }
+        in_program = key == "insns";
+        let replaced = waiting.take();
+        if let Some(verdict) = replaced {
+            out.push_str(&format!("linux: {verdict}\n"));
+        }
+        if key != "linux" || replaced.is_none() {
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_made_anew_or_put_in_and_nothing_else_changes() {
+        let text = "# c\n== a\ntype: xdp\nlinux: accept\nskep: accept\ninsns:\n  linux:\n  exit\n\n== b\ntype: tc\nwhy: so\ninsns:\n  exit\n\
+                    == c\ninsns:\n exit";
+        let refuse = Verdict::Refuse("R1".to_owned());
+        let verdicts = HashMap::from([("a".to_owned(), refuse), ("b".to_owned(), Verdict::Accept)]);
+        let expected = text
+            .replace("linux: accept\nskep", "linux: refuse: R1\nskep")
+            .replace("why", "linux: accept\nwhy");
+        assert_eq!(with_verdicts(text, &verdicts), expected);
+        assert_eq!(with_verdicts(text, &HashMap::new()), text);
+    }
+}

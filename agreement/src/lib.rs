@@ -1,0 +1,60 @@
+//! Small programs with the verdict of Linux's verifier beside each, as data: what skep's verifier is compared with.
+//!
+//! ```text
+//!   *.corpus --parse--> Entry --Program--> instructions, functions --> skep's verifier, in its tests
+//!      ^                  |
+//!      |                  +--request--> a kernel in a virtual machine --answer--> Answer
+//!      +------------------------------- linux: accept | refuse: why <-------------'
+//! ```
+//!
+//! The tests need no kernel: the verdicts are in the files. Whoever adds programs asks a kernel once, by
+//! `cargo xtask verdicts`.
+//!
+//! # The files
+//!
+//! ```text
+//! # a comment
+//! # types: file inode             structures of the kernel that the programs reach beyond their arguments
+//! == a-name-that-no-other-entry-of-the-file-has
+//! type: xdp                       what libbpf calls the section: tc, kprobe, fentry.s/vfs_read, iter/task, ...
+//! map: m1 array 4 8 16            name, kind, sizes of key and value, elements; in any number, then
+//!                                   flags (0x80, rdonly_prog, wronly_prog, no_prealloc, mmapable),
+//!                                   inner=m2, extra=N, data=HEX (the value at key 0, and the map is frozen),
+//!                                   lock@0, timer@16, wq@16, kptr@8=task_struct (fields of the value)
+//! func: sum static int(int, u64)  a function's prototype, for callbacks and global functions; main's is made up.
+//!                                   Types: int, u32, s64, ..., void, `u64 *`, `mem16 *` (a structure of 16 bytes),
+//!                                   `struct task_struct *`, `ctx`; before an argument: nonnull, nullable, trusted
+//! license: GPL                    GPL unless said otherwise
+//! flags: strict_alignment         of the load: a number or names
+//! attach: 24                      expected attach type, where the section does not say it
+//! caps: bpf                       loaded without the capabilities CAP_PERFMON and CAP_SYS_ADMIN
+//! linux: accept                   or `refuse: ` and what the log says, or `none` for types that Linux does not have
+//! skep: refuse: pointer-leak      accept, or refuse with its class, where skep differs or the class is to be checked
+//! why: One sentence.              where skep and Linux differ
+//! insns:
+//!   r1 = map[m1] ll               skep-isa's assembler; maps by name in map[..] and map_value[..]+4, functions of
+//!   call bpf_ktime_get_ns         the kernel in kfunc[..], its variables in var[..], helpers by name or number
+//!   exit
+//! ```
+#![forbid(unsafe_code)]
+
+mod answer;
+mod btf;
+mod entry;
+mod file;
+mod function;
+mod map;
+mod program;
+mod request;
+mod section;
+pub mod types;
+pub mod vm;
+
+pub use answer::{Answer, answers};
+pub use entry::{Entry, Trouble, Verdict, entries};
+pub use file::with_verdicts;
+pub use function::{Argument, FunctionLine};
+pub use map::{Field, MapLine};
+pub use program::{Program, kernel_names};
+pub use request::request;
+pub use section::{Section, Target};

@@ -1,0 +1,188 @@
+//! Asks Linux for the verdicts in corpus files: `cargo xtask verdicts`.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+
+use skep_agreement::{
+    Answer, Entry, Verdict, answers, entries, kernel_names, request, types, vm, with_verdicts,
+};
+
+const USAGE: &str = "\
+usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.corpus...
+       verdicts --types BTF --out FILE.btf FILE.corpus...
+
+Asks a kernel for its verdict on every program of the files and writes the lines `linux:` anew.
+
+  --vm VMLINUZ     asks that kernel in a virtual machine (qemu-system-x86_64, cc)
+  --run COMMAND    asks what COMMAND leads to: it gets requests on its standard input and prints answers
+  --print          prints the verdicts and leaves the files as they are
+  --types BTF      asks nothing, but writes those of the kernel's types (/sys/kernel/btf/vmlinux) that the programs of all
+                   these files name to --out, for tests without a kernel
+  -v, -vv          prints logs too: each whole, or with the state after each instruction
+";
+
+/// What to do.
+#[derive(Default)]
+struct Options {
+    kernel: Option<PathBuf>,
+    command: Option<String>,
+    print: bool,
+    level: u32,
+    types: Option<PathBuf>,
+    out: Option<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let Some(options) = parse(std::env::args().skip(1)) else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("verdicts: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
+    let mut options = Options::default();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--vm" => options.kernel = Some(words.next()?.into()),
+            "--run" => options.command = Some(words.next()?),
+            "--types" => options.types = Some(words.next()?.into()),
+            "--out" => options.out = Some(words.next()?.into()),
+            "--print" => options.print = true,
+            "-v" => options.level = 1,
+            "-vv" => options.level = 2,
+            _ if word.starts_with('-') => return None,
+            _ => options.files.push(word.into()),
+        }
+    }
+    let ways = [options.kernel.is_some(), options.command.is_some(), options.types.is_some()];
+    let one_way =
+        ways.iter().filter(|way| **way).count() == 1 && options.types.is_some() == options.out.is_some();
+    (one_way && !options.files.is_empty()).then_some(options)
+}
+
+/// Whether every question was answered.
+fn run(options: &Options) -> Result<bool, String> {
+    if let (Some(from), Some(to)) = (&options.types, &options.out) {
+        return write_types(from, to, &options.files);
+    }
+    let mut files = Vec::new();
+    let mut requests = String::new();
+    for path in &options.files {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| named(&error))?;
+        let entries = entries(&text).map_err(|error| named(&error))?;
+        let mut asked = Vec::new();
+        for entry in entries {
+            let lines = if options.level == 0 { 6 } else { 0 };
+            if let Some(request) =
+                request(&entry, lines, options.level.max(1)).map_err(|error| named(&error))?
+            {
+                requests.push_str(&request);
+                asked.push(entry);
+            }
+        }
+        files.push((path, text, asked));
+    }
+    let output = match (&options.kernel, &options.command) {
+        (Some(kernel), _) => vm::ask(kernel, &requests)?,
+        (None, Some(command)) => piped(command, &requests)?,
+        (None, None) => return Err("no kernel to ask".to_owned()),
+    };
+    let mut answers = answers(&output).into_iter();
+    let mut complete = true;
+    for (path, text, asked) in files {
+        let mut verdicts = HashMap::new();
+        for entry in &asked {
+            match verdict(entry, answers.next()) {
+                Ok((verdict, answer)) => {
+                    show(options, entry, &verdict, &answer);
+                    verdicts.insert(entry.name.clone(), verdict);
+                }
+                Err(reason) => {
+                    eprintln!("{}:{}: {}: {reason}", path.display(), entry.line, entry.name);
+                    complete = false;
+                }
+            }
+        }
+        let anew = with_verdicts(&text, &verdicts);
+        if !options.print && anew != text {
+            fs::write(path, anew).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+    }
+    Ok(complete)
+}
+
+/// Names of types in a file's comments.
+const TYPES: &str = "# types:";
+
+fn write_types(from: &Path, to: &Path, files: &[PathBuf]) -> Result<bool, String> {
+    let mut names = BTreeSet::new();
+    for path in files {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| named(&error))?;
+        for entry in entries(&text).map_err(|error| named(&error))? {
+            names.extend(kernel_names(&entry).map_err(|error| named(&error))?);
+        }
+        let said = text.lines().filter_map(|line| line.strip_prefix(TYPES));
+        names.extend(said.flat_map(str::split_whitespace).map(str::to_owned));
+    }
+    let whole = fs::read(from).map_err(|error| format!("{}: {error}", from.display()))?;
+    let part = types::part(&whole, &names)?;
+    fs::write(to, part).map_err(|error| format!("{}: {error}", to.display()))?;
+    Ok(true)
+}
+
+fn verdict(entry: &Entry, answer: Option<Answer>) -> Result<(Verdict, Answer), String> {
+    let answer = answer.ok_or("no answer")?;
+    match answer.name == entry.name.replace(' ', "_") {
+        true => Ok((answer.verdict()?, answer)),
+        false => Err(format!("the answer is for {}", answer.name)),
+    }
+}
+
+fn show(options: &Options, entry: &Entry, verdict: &Verdict, answer: &Answer) {
+    if options.print || options.level > 0 {
+        let walked = answer.walked().map_or(String::new(), |walked| format!("  ({walked} walked)"));
+        let changed = match &entry.linux {
+            Some(old) if old.agrees_with(verdict) => "",
+            Some(_) => "  (not as the file says)",
+            None => "  (new)",
+        };
+        println!("{}: {verdict}{walked}{changed}", entry.name);
+    }
+    if options.level > 0 {
+        answer.log.iter().for_each(|line| println!("    {line}"));
+    }
+}
+
+/// What a command prints when it is given the text.
+fn piped(command: &str, text: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| format!("{command}: {error}");
+    let mut child = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let input = child.stdin.take();
+    let text = text.to_owned();
+    let writer = thread::spawn(move || input.map_or(Ok(()), |mut input| input.write_all(text.as_bytes())));
+    let output = child.wait_with_output().map_err(failed)?;
+    // A command that ended before it read everything shows by the answers that are missing.
+    let _ = writer.join();
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,156 @@
+//! `map:` lines.
+
+use std::sync::Arc;
+
+use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
+
+use crate::entry::number;
+
+/// A field of a map's value that only helpers may touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// What it is: `lock`, `timer`, `wq` or `kptr`.
+    pub what: String,
+    /// Where it is in the value.
+    pub offset: u32,
+    /// What a `kptr` points to.
+    pub of: Option<String>,
+}
+
+/// A map that a program may name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapLine {
+    /// What it is, but for what its values contain and what its inner maps are.
+    pub def: MapDef,
+    /// Fields of its values.
+    pub fields: Vec<Field>,
+    /// The name of the map that its inner ones look like.
+    pub inner: Option<String>,
+    /// `map_extra`.
+    pub extra: u64,
+    /// The value at key 0 of a map that is frozen, in hexadecimal digits.
+    pub data: Option<String>,
+}
+
+/// Names of flags.
+const FLAGS: [(&str, MapFlags); 4] = [
+    ("no_prealloc", MapFlags::NO_PREALLOC),
+    ("rdonly_prog", MapFlags::RDONLY_PROG),
+    ("wronly_prog", MapFlags::WRONLY_PROG),
+    ("mmapable", MapFlags::MMAPABLE),
+];
+
+/// What values may contain, and its size.
+const FIELDS: [(&str, u32); 4] = [("lock", 4), ("timer", 16), ("wq", 16), ("kptr", 8)];
+
+impl MapLine {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let mut word = |what: &str| words.next().ok_or_else(|| format!("the map has no {what}"));
+        let name = word("name")?.to_owned();
+        let kind = word("kind")?;
+        let kind = MapKind::ALL
+            .iter()
+            .copied()
+            .find(|known| known.name() == kind)
+            .ok_or_else(|| format!("no kind of map is called {kind}"))?;
+        let mut count =
+            |what| word(what).and_then(|word| number(word).ok_or_else(|| format!("{word} is no {what}")));
+        let (key_size, value_size) = (count("key size")?, count("value size")?);
+        let def = MapDef::new(name, kind, key_size, value_size, count("number of elements")?);
+        let mut map = Self { def, fields: Vec::new(), inner: None, extra: 0, data: None };
+        words.try_for_each(|word| map.add(word))?;
+        map.fields.sort_by_key(|field| field.offset);
+        map.def.fields = map.fields.iter().map(Field::special).collect();
+        map.def.frozen = map.data.as_deref().map(bytes);
+        Ok(map)
+    }
+
+    /// One word of those after the sizes.
+    fn add(&mut self, word: &str) -> Result<(), String> {
+        let unknown = || format!("{word} says nothing about a map");
+        let flag = FLAGS.iter().find(|(name, _)| *name == word).map(|(_, flag)| *flag);
+        if let Some(flag) = flag.or_else(|| number(word).map(MapFlags)) {
+            self.def.flags = self.def.flags.union(flag);
+        } else if let Some(name) = word.strip_prefix("inner=") {
+            self.inner = Some(name.to_owned());
+        } else if let Some(extra) = word.strip_prefix("extra=") {
+            self.extra = extra.parse().map_err(|_| unknown())?;
+        } else if let Some(data) = word.strip_prefix("data=") {
+            let digits = data.len() == 2 * self.def.value_size as usize;
+            if !digits || !data.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) {
+                return Err(format!("data must be {} digits in lower case", 2 * self.def.value_size));
+            }
+            self.data = Some(data.to_owned());
+        } else {
+            let (what, place) = word.split_once('@').ok_or_else(unknown)?;
+            let (offset, of) = match place.split_once('=') {
+                Some((offset, of)) => (offset, Some(of.to_owned())),
+                None => (place, None),
+            };
+            let offset = number(offset).ok_or_else(unknown)?;
+            let size = FIELDS.iter().find(|(name, _)| *name == what).ok_or_else(unknown)?.1;
+            if offset.checked_add(size).is_none_or(|end| end > self.def.value_size) {
+                return Err(format!("{what} lies outside of the value"));
+            }
+            if (what == "kptr") != of.is_some() {
+                return Err("kptr@OFFSET=TYPE says what it points to, and no other field does".to_owned());
+            }
+            self.fields.push(Field { what: what.to_owned(), offset, of });
+        }
+        Ok(())
+    }
+}
+
+impl Field {
+    /// The same for a verifier. What a `kptr` points to has no number here.
+    fn special(&self) -> SpecialField {
+        let kind = match self.what.as_str() {
+            "lock" => SpecialKind::SpinLock,
+            "timer" => SpecialKind::Timer,
+            "wq" => SpecialKind::Workqueue,
+            _ => SpecialKind::Kptr { to: 0 },
+        };
+        SpecialField { kind, offset: self.offset, size: self.size() }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn size(&self) -> u32 {
+        FIELDS.iter().find(|(name, _)| *name == self.what).map_or(0, |(_, size)| *size)
+    }
+}
+
+/// What pairs of hexadecimal digits say.
+fn bytes(digits: &str) -> Arc<[u8]> {
+    let digit = |c: u8| (c as char).to_digit(16).unwrap_or(0) as u8;
+    digits.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, c| byte << 4 | digit(*c))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_a_map_is_and_what_its_values_contain() {
+        let map =
+            MapLine::parse("m hash 4 64 8 no_prealloc 0x80 timer@16 lock@0 kptr@8=task_struct").unwrap();
+        assert_eq!((map.def.kind, map.def.value_size, map.def.flags), (MapKind::Hash, 64, MapFlags(0x81)));
+        let places: Vec<_> = map.fields.iter().map(|field| (field.what.as_str(), field.offset)).collect();
+        assert_eq!(places, [("lock", 0), ("kptr", 8), ("timer", 16)]);
+        assert_eq!(MapLine::parse("o array_of_maps 4 4 2 inner=m").unwrap().inner.as_deref(), Some("m"));
+    }
+
+    #[test]
+    fn words_that_say_nothing_are_refused() {
+        for line in [
+            "m",
+            "m hush 4 4 4",
+            "m hash 4 4",
+            "m hash 4 8 8 lock@6",
+            "m hash 4 8 8 kptr@0",
+            "m hash 4 8 8 x",
+        ] {
+            assert!(MapLine::parse(line).is_err(), "{line}");
+        }
+    }
+}

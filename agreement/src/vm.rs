@@ -1,0 +1,142 @@
+//! A virtual machine that answers questions: a kernel, and as its only program the guest of this crate.
+//!
+//! ```text
+//!   initrd: /init = guest, /requests        kernel --> guest: reads, asks, prints --> second serial line --> answers
+//! ```
+//!
+//! The machine needs neither disks nor modules. It may hang on what it is asked, and is given up then.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The guest's source.
+const GUEST: &str = include_str!("../guest/guest.c");
+
+/// What the machine is given up after.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The last line of the guest.
+const DONE: &str = "DONE";
+
+/// Asks the kernel in that file (a `vmlinuz`); the text holds the answers, among other lines.
+///
+/// # Errors
+///
+/// What could not be started, or that the machine came to no end.
+pub fn ask(kernel: &Path, requests: &str) -> Result<String, String> {
+    let folder = std::env::temp_dir().join(format!("skep-agreement-{}", std::process::id()));
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let answer = ask_in(&folder, kernel, requests);
+    // What is left behind harms nobody.
+    let _ = fs::remove_dir_all(&folder);
+    answer
+}
+
+fn ask_in(folder: &Path, kernel: &Path, requests: &str) -> Result<String, String> {
+    let initrd = folder.join("initrd");
+    let guest = fs::read(compiled(folder)?).map_err(|error| format!("the guest: {error}"))?;
+    let archive = archive(&[
+        ("sys", 0o40755, &[]),
+        ("dev", 0o40755, &[]),
+        ("init", 0o100755, &guest),
+        ("requests", 0o100644, requests.as_bytes()),
+    ]);
+    fs::write(&initrd, archive).map_err(|error| format!("{}: {error}", initrd.display()))?;
+    let machine = Command::new("qemu-system-x86_64")
+        .args([
+            "-accel",
+            "tcg",
+            "-cpu",
+            "max",
+            "-m",
+            "1024",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-net",
+            "none",
+        ])
+        .args(["-serial", "null", "-serial", "stdio"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(&initrd)
+        .args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|error| format!("qemu-system-x86_64: {error}"))?;
+    finished(machine)
+}
+
+/// The guest as a static program.
+fn compiled(folder: &Path) -> Result<PathBuf, String> {
+    let (source, program) = (folder.join("guest.c"), folder.join("guest"));
+    fs::write(&source, GUEST).map_err(|error| format!("{}: {error}", source.display()))?;
+    let status = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&program).arg(&source).status();
+    match status {
+        Ok(status) if status.success() => Ok(program),
+        Ok(status) => Err(format!("cc ended with {status}")),
+        Err(error) => Err(format!("cc: {error}")),
+    }
+}
+
+/// What the machine printed until its end.
+fn finished(mut machine: Child) -> Result<String, String> {
+    let Some(mut output) = machine.stdout.take() else { return Err("the machine has no output".to_owned()) };
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error counts.
+        let _ = output.read_to_end(&mut bytes);
+        bytes
+    });
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE && matches!(machine.try_wait(), Ok(None)) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    // It may have ended by itself.
+    let _ = machine.kill();
+    let _ = machine.wait();
+    let text = reader.join().map_err(|_| "the machine's output was lost".to_owned())?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match text.lines().any(|line| line.trim() == DONE) {
+        true => Ok(text),
+        false => Err(format!("the machine came to no end; it printed\n{text}")),
+    }
+}
+
+/// Files as the kernel unpacks them: each a header of hexadecimal numbers, its name and its bytes, all aligned to 4.
+fn archive(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (index, (name, mode, bytes)) in files.iter().chain(&[("TRAILER!!!", 0, &[][..])]).enumerate() {
+        let numbers =
+            [index as u32 + 1, *mode, 0, 0, 1, 0, bytes.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        archive.extend(b"070701");
+        archive.extend(numbers.iter().flat_map(|number| format!("{number:08x}").into_bytes()));
+        archive.extend(name.as_bytes());
+        archive.push(0);
+        archive.resize(archive.len().next_multiple_of(4), 0);
+        archive.extend(*bytes);
+        archive.resize(archive.len().next_multiple_of(4), 0);
+    }
+    archive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_hold_names_and_bytes_at_multiples_of_four() {
+        let archive = archive(&[("ab", 0o100644, b"xyz")]);
+        assert_eq!(&archive[..14], b"07070100000001");
+        assert_eq!(&archive[54..62], b"00000003");
+        assert_eq!(&archive[110..126], b"ab\0\0\0\0xyz\x00070701");
+        assert_eq!(archive.len() % 4, 0);
+    }
+}

@@ -1,0 +1,27 @@
+//! What the loader is told of the system that programs are for.
+
+use std::fmt;
+
+use skep_btf::Btf;
+
+/// What the programs of an object are linked with.
+#[derive(Clone, Copy, Default)]
+pub struct LinkOptions<'a> {
+    /// The types of the system that programs are for: CO-RE relocations take offsets from them, and kernel functions
+    /// and variables are looked up there. Without them instructions stay as the compiler wrote them, for
+    /// the structures that the object was compiled with, and nothing of a kernel's is found.
+    pub target: Option<&'a Btf>,
+    /// The addresses of kernel symbols whose types are not known; without it they are taken to exist at an address
+    /// that means nothing.
+    pub addresses: Option<&'a Addresses<'a>>,
+}
+
+/// Says at which address the kernel symbol of a name is.
+pub type Addresses<'a> = dyn Fn(&str) -> Option<u64> + 'a;
+
+impl fmt::Debug for LinkOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = self.addresses.is_some();
+        f.debug_struct("LinkOptions").field("target", &self.target).field("addresses", &addresses).finish()
+    }
+}

@@ -1,0 +1,392 @@
+//! What a host's function can take and give, and how it comes out of registers.
+
+use super::memory::{self, Plain};
+use crate::program::Inner;
+use skep_abi::{Access, ArgKind, RetKind, RunEnv, XdpContext};
+use skep_maps::Map;
+
+/// The arguments of one call, taken one after another.
+#[derive(Debug)]
+pub struct Registers {
+    values: [u64; 5],
+    next: usize,
+    env: *mut RunEnv,
+}
+
+impl Registers {
+    pub(super) fn new(values: [u64; 5], env: *mut RunEnv) -> Self {
+        Self { values, next: 0, env }
+    }
+
+    fn take(&mut self) -> u64 {
+        let value = self.values.get(self.next).copied().unwrap_or_default();
+        self.next += 1;
+        value
+    }
+}
+
+/// What a [`HostFunction`](super::HostFunction) can take. Implemented by this crate alone.
+///
+/// # Safety
+///
+/// `hold` and `give_back` touch no memory but what `KINDS` makes the verifier prove.
+pub unsafe trait Argument {
+    /// What the function gets for the time of a call.
+    type Lent<'a>;
+    #[doc(hidden)]
+    type Held;
+    #[doc(hidden)]
+    const KINDS: &'static [ArgKind];
+    /// # Safety
+    ///
+    /// The next registers hold what `KINDS` say, in a run whose environment `registers` has.
+    #[doc(hidden)]
+    unsafe fn hold(registers: &mut Registers) -> Self::Held;
+    #[doc(hidden)]
+    fn lend(held: &mut Self::Held) -> Self::Lent<'_>;
+    /// # Safety
+    ///
+    /// As for `hold`, in the same call.
+    #[doc(hidden)]
+    unsafe fn give_back(_held: Self::Held) {}
+}
+
+/// What a [`HostFunction`](super::HostFunction) can give. Implemented by this crate alone.
+///
+/// # Safety
+///
+/// `into_register` gives nothing but what `KIND` says.
+pub unsafe trait Returned: 'static {
+    #[doc(hidden)]
+    const KIND: RetKind;
+    #[doc(hidden)]
+    fn into_register(self) -> u64;
+}
+
+macro_rules! integers {
+    ($($integer:ident $wide:ident $kind:expr;)*) => {
+        $(
+            // SAFETY: no memory.
+            unsafe impl Argument for $integer {
+                type Lent<'a> = Self;
+                type Held = Self;
+                const KINDS: &'static [ArgKind] = &[ArgKind::Scalar];
+                unsafe fn hold(registers: &mut Registers) -> Self {
+                    registers.take() as Self
+                }
+                fn lend(held: &mut Self) -> Self {
+                    *held
+                }
+            }
+
+            // SAFETY: an integer lies in its own range.
+            unsafe impl Returned for $integer {
+                const KIND: RetKind = $kind;
+                fn into_register(self) -> u64 {
+                    // Signed results are extended with their sign.
+                    $wide::from(self) as u64
+                }
+            }
+        )*
+    };
+}
+
+integers! {
+    u8 u64 RetKind::Range { min: 0, max: u8::MAX as i64 };
+    u16 u64 RetKind::Range { min: 0, max: u16::MAX as i64 };
+    u32 u64 RetKind::Range { min: 0, max: u32::MAX as i64 };
+    u64 u64 RetKind::Scalar;
+    i8 i64 RetKind::Range { min: i8::MIN as i64, max: i8::MAX as i64 };
+    i16 i64 RetKind::Range { min: i16::MIN as i64, max: i16::MAX as i64 };
+    i32 i64 RetKind::Range { min: i32::MIN as i64, max: i32::MAX as i64 };
+    i64 i64 RetKind::Scalar;
+}
+
+// SAFETY: no memory.
+unsafe impl Argument for bool {
+    type Lent<'a> = Self;
+    type Held = Self;
+    const KINDS: &'static [ArgKind] = &[ArgKind::Scalar];
+    unsafe fn hold(registers: &mut Registers) -> Self {
+        registers.take() != 0
+    }
+    fn lend(held: &mut Self) -> Self {
+        *held
+    }
+}
+
+// SAFETY: 0 or 1.
+unsafe impl Returned for bool {
+    const KIND: RetKind = RetKind::Range { min: 0, max: 1 };
+    fn into_register(self) -> u64 {
+        self.into()
+    }
+}
+
+// SAFETY: programs cannot read the register.
+unsafe impl Returned for () {
+    const KIND: RetKind = RetKind::Void;
+    fn into_register(self) -> u64 {
+        0
+    }
+}
+
+const fn fixed<T>(access: Access) -> ArgKind {
+    ArgKind::FixedMemory { access, bytes: size_of::<T>() as u32 }
+}
+
+// SAFETY: reads the bytes of one `T`.
+unsafe impl<T: Plain> Argument for &T {
+    type Lent<'a> = &'a T;
+    type Held = T;
+    const KINDS: &'static [ArgKind] = &[fixed::<T>(Access::Read)];
+    unsafe fn hold(registers: &mut Registers) -> T {
+        // SAFETY: the verifier proved it readable for the size of `T`.
+        unsafe { memory::read_value(registers.take()) }
+    }
+    fn lend(held: &mut T) -> &T {
+        held
+    }
+}
+
+/// A copy, and where it goes back to.
+#[derive(Debug)]
+pub struct Borrowed<T> {
+    value: T,
+    home: u64,
+}
+
+// SAFETY: reads and writes the bytes of one `T`.
+unsafe impl<T: Plain> Argument for &mut T {
+    type Lent<'a> = &'a mut T;
+    type Held = Borrowed<T>;
+    const KINDS: &'static [ArgKind] = &[fixed::<T>(Access::ReadWrite)];
+    unsafe fn hold(registers: &mut Registers) -> Borrowed<T> {
+        let home = registers.take();
+        // SAFETY: the verifier proved it readable for the size of `T`.
+        Borrowed { value: unsafe { memory::read_value(home) }, home }
+    }
+    fn lend(held: &mut Borrowed<T>) -> &mut T {
+        &mut held.value
+    }
+    unsafe fn give_back(held: Borrowed<T>) {
+        // SAFETY: the verifier proved it writable for the size of `T`.
+        unsafe { memory::write(memory::bytes(&held.value), held.home) };
+    }
+}
+
+/// Memory that the function fills: what the program had there is not seen. It is all zeroes unless
+/// [set](Out::set).
+#[derive(Debug)]
+pub struct Out<'a, T>(&'a mut T);
+
+impl<T: Plain> Out<'_, T> {
+    /// Fills it.
+    pub fn set(&mut self, value: T) {
+        *self.0 = value;
+    }
+}
+
+// SAFETY: writes the bytes of one `T`.
+unsafe impl<T: Plain> Argument for Out<'_, T> {
+    type Lent<'a> = Out<'a, T>;
+    type Held = Borrowed<T>;
+    const KINDS: &'static [ArgKind] = &[fixed::<T>(Access::Write)];
+    unsafe fn hold(registers: &mut Registers) -> Borrowed<T> {
+        Borrowed { value: memory::zeroed(), home: registers.take() }
+    }
+    fn lend(held: &mut Borrowed<T>) -> Out<'_, T> {
+        Out(&mut held.value)
+    }
+    unsafe fn give_back(held: Borrowed<T>) {
+        // SAFETY: the verifier proved it writable for the size of `T`.
+        unsafe { memory::write(memory::bytes(&held.value), held.home) };
+    }
+}
+
+const fn slice(access: Access, nullable: bool) -> [ArgKind; 2] {
+    [ArgKind::Memory { access, nullable }, ArgKind::Size { zero: true }]
+}
+
+/// The bytes of a memory argument and of the size behind it.
+///
+/// # Safety
+///
+/// The verifier proved the first readable for as many bytes as the second says, or it is null with none.
+unsafe fn bytes(registers: &mut Registers) -> Borrowed<Vec<u8>> {
+    let home = registers.take();
+    let mut value = vec![0; registers.take() as usize];
+    // SAFETY: by contract.
+    unsafe { memory::read(home, &mut value) };
+    Borrowed { value, home }
+}
+
+// SAFETY: reads the bytes that the two registers name.
+unsafe impl Argument for &[u8] {
+    type Lent<'a> = &'a [u8];
+    type Held = Borrowed<Vec<u8>>;
+    const KINDS: &'static [ArgKind] = &slice(Access::Read, false);
+    unsafe fn hold(registers: &mut Registers) -> Self::Held {
+        // SAFETY: by contract.
+        unsafe { bytes(registers) }
+    }
+    fn lend(held: &mut Self::Held) -> &[u8] {
+        &held.value
+    }
+}
+
+// SAFETY: reads and writes the bytes that the two registers name.
+unsafe impl Argument for &mut [u8] {
+    type Lent<'a> = &'a mut [u8];
+    type Held = Borrowed<Vec<u8>>;
+    const KINDS: &'static [ArgKind] = &slice(Access::ReadWrite, false);
+    unsafe fn hold(registers: &mut Registers) -> Self::Held {
+        // SAFETY: by contract.
+        unsafe { bytes(registers) }
+    }
+    fn lend(held: &mut Self::Held) -> &mut [u8] {
+        &mut held.value
+    }
+    unsafe fn give_back(held: Self::Held) {
+        // SAFETY: the verifier proved it writable for its size.
+        unsafe { memory::write(&held.value, held.home) };
+    }
+}
+
+// SAFETY: as for `&[u8]`.
+unsafe impl Argument for Option<&[u8]> {
+    type Lent<'a> = Option<&'a [u8]>;
+    type Held = Borrowed<Vec<u8>>;
+    const KINDS: &'static [ArgKind] = &slice(Access::Read, true);
+    unsafe fn hold(registers: &mut Registers) -> Self::Held {
+        // SAFETY: by contract.
+        unsafe { bytes(registers) }
+    }
+    fn lend(held: &mut Self::Held) -> Option<&[u8]> {
+        (held.home != 0).then_some(&held.value)
+    }
+}
+
+// SAFETY: as for `&mut [u8]`.
+unsafe impl Argument for Option<&mut [u8]> {
+    type Lent<'a> = Option<&'a mut [u8]>;
+    type Held = Borrowed<Vec<u8>>;
+    const KINDS: &'static [ArgKind] = &slice(Access::ReadWrite, true);
+    unsafe fn hold(registers: &mut Registers) -> Self::Held {
+        // SAFETY: by contract.
+        unsafe { bytes(registers) }
+    }
+    fn lend(held: &mut Self::Held) -> Option<&mut [u8]> {
+        (held.home != 0).then_some(&mut held.value)
+    }
+    unsafe fn give_back(held: Self::Held) {
+        // SAFETY: the verifier proved it writable for its size, which is 0 where it is null.
+        unsafe { memory::write(&held.value, held.home) };
+    }
+}
+
+// SAFETY: lends the map that the handle is.
+unsafe impl Argument for &Map {
+    type Lent<'a> = &'a Map;
+    type Held = *const Map;
+    const KINDS: &'static [ArgKind] = &[ArgKind::Map];
+    unsafe fn hold(registers: &mut Registers) -> *const Map {
+        registers.take() as *const Map
+    }
+    fn lend(held: &mut *const Map) -> &Map {
+        // SAFETY: the verifier proved it a map's handle, and the running program holds its maps.
+        unsafe { &**held }
+    }
+}
+
+/// The packet that the calling program runs on.
+#[derive(Debug)]
+pub struct PacketView<'a> {
+    context: &'a u64,
+}
+
+impl PacketView<'_> {
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        let (start, end) = self.range();
+        (end - start) as usize
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes of it, from `offset` on; `false`, and nothing is copied, where it has not so many.
+    #[must_use]
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
+        let (start, end) = self.range();
+        let inside = (offset as u64).checked_add(out.len() as u64).is_some_and(|last| last <= end - start);
+        if inside {
+            // SAFETY: these bytes lie in the packet, which is the run's.
+            unsafe { memory::read(start + offset as u64, out) };
+        }
+        inside
+    }
+
+    fn range(&self) -> (u64, u64) {
+        // SAFETY: the verifier proved it the run's context; every native context starts with the two fields that
+        // this one starts with, and has `data <= data_end`.
+        let start = unsafe { (*self.context as *const u64).read() };
+        // SAFETY: as above.
+        let end = unsafe { (*self.context as *const u64).add(1).read() };
+        (start, end.max(start))
+    }
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(offset_of!(XdpContext, data) == 0 && offset_of!(XdpContext, data_end) == 8);
+    assert!(offset_of!(skep_abi::SkbContext, data) == 0 && offset_of!(skep_abi::SkbContext, data_end) == 8);
+};
+
+// SAFETY: reads the context and the packet that it names.
+unsafe impl Argument for PacketView<'_> {
+    type Lent<'a> = PacketView<'a>;
+    type Held = u64;
+    const KINDS: &'static [ArgKind] = &[ArgKind::Context];
+    unsafe fn hold(registers: &mut Registers) -> u64 {
+        registers.take()
+    }
+    fn lend(held: &mut u64) -> PacketView<'_> {
+        PacketView { context: held }
+    }
+}
+
+/// Who calls. It takes no register.
+#[derive(Debug)]
+pub struct Caller<'a> {
+    env: &'a *mut RunEnv,
+}
+
+impl Caller<'_> {
+    /// The name of the program that runs.
+    pub fn program(&self) -> &str {
+        // SAFETY: the run's environment names the program that runs, which outlives the call.
+        unsafe { &*((**self.env).program as *const Inner) }.name()
+    }
+
+    /// The virtual CPU that it runs on.
+    pub fn cpu(&self) -> u32 {
+        // SAFETY: the environment is that of the run in progress.
+        unsafe { (**self.env).cpu }
+    }
+}
+
+// SAFETY: reads the run's environment.
+unsafe impl Argument for Caller<'_> {
+    type Lent<'a> = Caller<'a>;
+    type Held = *mut RunEnv;
+    const KINDS: &'static [ArgKind] = &[];
+    unsafe fn hold(registers: &mut Registers) -> *mut RunEnv {
+        registers.env
+    }
+    fn lend(held: &mut *mut RunEnv) -> Caller<'_> {
+        Caller { env: held }
+    }
+}

@@ -188,11 +188,6 @@ impl Record {
         &self.deepest
     }
 
-    /// The deepest byte below `r10` that a function touches.
-    pub(crate) fn deepest(&self, function: usize) -> u32 {
-        self.deepest[function]
-    }
-
     /// Whether some path gets there.
     pub(crate) fn is_reached(&self, slot: usize) -> bool {
         self.slots[slot] & seen::REACHED != 0

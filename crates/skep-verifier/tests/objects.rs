@@ -66,6 +66,7 @@ fn tracepoints_hooks_and_iterators_are_found_by_their_names() {
     refused("tp_btf/no_such", "r0 = 0\nexit", Code::Types, "btf_trace_no_such");
     refused("fentry/no_such", "r0 = 0\nexit", Code::Types, "the function no_such");
     refused("lsm/no_such", "r0 = 0\nexit", Code::Types, "bpf_lsm_no_such");
+    refused("lsm/vm_enough_memory", "r0 = 0\nexit", Code::Context, "may not be attached");
     refused("fentry", "r0 = 0\nexit", Code::Types, "its name is not said");
 }
 

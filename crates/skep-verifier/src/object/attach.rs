@@ -34,7 +34,22 @@ const UNTRUSTED_HOOKS: &[&str] = &[
 ];
 
 /// Hooks that answer a question with yes (1) or no (0).
-const BOOL_HOOKS: &[&str] = &["audit_rule_known", "inode_xattr_skipcap"];
+const BOOL_HOOKS: &[&str] = &["audit_rule_known", "inode_xattr_skipcap", "xfrm_state_pol_flow_match"];
+
+/// Hooks to which Linux attaches no programs, since their results mean something else.
+const CLOSED_HOOKS: &[&str] = &[
+    "audit_rule_match",
+    "getprocattr",
+    "getselfattr",
+    "inode_copy_up_xattr",
+    "inode_getsecurity",
+    "inode_listsecurity",
+    "inode_need_killpriv",
+    "ismaclabel",
+    "key_getsecurity",
+    "setprocattr",
+    "vm_enough_memory",
+];
 
 /// The smallest negated error number.
 const MIN_ERROR: i32 = -4095;
@@ -89,6 +104,10 @@ impl Walker<'_> {
             return Err(Fault::new(Code::Types, text)
                 .suggest("name it in the section's name, for example SEC(\"fentry/vfs_read\")"));
         };
+        if of == AttachTo::SecurityHook && CLOSED_HOOKS.contains(&target) {
+            let text = format!("programs may not be attached to the security hook {target}");
+            return Err(Fault::new(Code::Context, text));
+        }
         let btf = self.btf(&format!("the program is attached to {target}, which"))?;
         let (what, prototype, function) = find(btf, of, target)?;
         let mut args = Vec::new();

@@ -93,7 +93,7 @@ pub(crate) const FUNCTION_MODIFY: HelperSet = OBJECTS.with(&[147, 173, 174, 183,
 /// Functions. `d_path` (147) only where Linux knows that it is safe.
 pub(crate) const FUNCTION: HelperSet = FUNCTION_MODIFY.with(&[107, 108]);
 /// Tracepoints with the types of their arguments.
-pub(crate) const TYPED_TRACEPOINT: HelperSet = OBJECTS.with(&[107, 108, 147, 174]);
+pub(crate) const TYPED_TRACEPOINT: HelperSet = OBJECTS.with(&[107, 108, 174]);
 /// Iterators. Socket options (49, 57) only in those over TCP sockets.
 pub(crate) const ITERATOR: HelperSet = OBJECTS.with(&[49, 57, 107, 108, 126, 127, 147, 150]);
 /// Security hooks. Some of these only in some hooks.

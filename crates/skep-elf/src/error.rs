@@ -245,7 +245,7 @@ pub enum Error {
     },
     /// The section of a program stands for no type.
     #[error(
-        "program {program}: section {section} stands for no known program type; use {}, or say the type",
+        "program {program}: section {section} stands for no known program type; use {}, another of libbpf's names, or say the type",
         Sections
     )]
     UnknownSection {
@@ -526,12 +526,13 @@ impl fmt::Display for RelocationType {
     }
 }
 
-/// Displays the section names that stand for program types.
+/// Displays the section names that stand for program types which skep can run, without those of attachments.
 struct Sections;
 
 impl fmt::Display for Sections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, section) in TYPES.iter().flat_map(|kind| kind.sections).enumerate() {
+        let runs = TYPES.iter().filter(|kind| kind.native.is_some()).flat_map(|kind| kind.sections);
+        for (i, section) in runs.filter(|section| !section.contains('/')).enumerate() {
             write!(f, "{}{section}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())

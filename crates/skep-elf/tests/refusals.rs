@@ -164,7 +164,7 @@ fn a_section_that_stands_for_no_type_is_refused_unless_the_type_is_said() {
     assert_eq!(
         unlinkable(bytes, "mystery"),
         "program mystery: section mystery/thing stands for no known program type; use xdp, tc, classifier, \
-         action, tcx, socket, raw, or say the type"
+         tcx, netkit, action, socket, raw, another of libbpf's names, or say the type"
     );
     let object = Object::parse(bytes).unwrap();
     let source = object.program("mystery").unwrap().source(Some(&RAW)).unwrap();

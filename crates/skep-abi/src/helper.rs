@@ -1,7 +1,7 @@
 //! Helper prototypes: what the verifier demands of a call's arguments and learns of its result.
 
 use crate::context::StructKind;
-use crate::helpers::{linux_helper, map_helpers};
+use crate::helpers::{PACKET_MEMORY, linux_helper, map_helpers};
 use crate::map::MapKind;
 use std::borrow::Cow;
 
@@ -241,8 +241,18 @@ impl HelperProto {
 
     /// Whether it works on maps of that kind: what Linux says for its own helpers, yes for a host's.
     pub fn works_on(&self, kind: MapKind) -> bool {
-        let of_linux = linux_helper(self.id).is_some_and(|linux| linux.name == self.name);
-        !of_linux || map_helpers(kind).contains(self.id) || !self.args.contains(&ArgKind::Map)
+        !self.is_of_linux() || map_helpers(kind).contains(self.id) || !self.args.contains(&ArgKind::Map)
+    }
+
+    /// Whether memory arguments may point into the packet: what Linux says for its own helpers, for a host's whatever
+    /// does not move the packet.
+    pub fn takes_packet(&self) -> bool {
+        if self.is_of_linux() { PACKET_MEMORY.contains(self.id) } else { !self.moves_packet }
+    }
+
+    /// Whether it is Linux's, by number and name.
+    pub fn is_of_linux(&self) -> bool {
+        linux_helper(self.id).is_some_and(|linux| linux.name == self.name)
     }
 
     /// Only for programs under a GPL-compatible licence.

@@ -21,10 +21,28 @@ pub(crate) fn choose(object: &Object, asked: Option<&str>) -> Result<String, Fai
     }
 }
 
-/// Parses a program type's name, for clap.
+/// Parses the name of a program type, for clap.
 pub(crate) fn program_type(name: &str) -> Result<&'static ProgramType, String> {
-    ProgramType::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = TYPES.iter().map(|known| known.name).collect();
-        format!("there is no program type {name:?}; there are {}", known.join(", "))
-    })
+    ProgramType::from_name(name)
+        .ok_or_else(|| format!("there is no program type {name:?}; there are {}", names(|_| true)))
+}
+
+/// Parses the name of a program type that can be run, for clap.
+pub(crate) fn runnable_type(name: &str) -> Result<&'static ProgramType, String> {
+    let runs = |kind: &ProgramType| kind.native.is_some();
+    match program_type(name)? {
+        kind if runs(kind) => Ok(kind),
+        kind => Err(format!(
+            "programs of type {} can be verified, but not run; skep runs {}",
+            kind.name,
+            names(runs)
+        )),
+    }
+}
+
+/// The names of the types for which that holds, each once.
+fn names(holds: impl Fn(&ProgramType) -> bool) -> String {
+    let mut names: Vec<&str> = TYPES.iter().filter(|kind| holds(kind)).map(|kind| kind.name).collect();
+    names.dedup();
+    names.join(", ")
 }

@@ -3,7 +3,7 @@
 use crate::capture::{Frame, Reader, Writer};
 use crate::failure::Failure;
 use crate::measure::{Batches, Timing};
-use crate::object::{choose, program_type};
+use crate::object::{choose, runnable_type};
 use crate::report::{self, Loaded};
 use indicatif::{ProgressBar, ProgressStyle};
 use skep::abi::{Context, ProgramType};
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
     /// The program's type, in place of what its section says.
-    #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
+    #[arg(long = "type", value_name = "TYPE", value_parser = runnable_type)]
     program_type: Option<&'static ProgramType>,
     /// Runs over the packets of this capture (pcap or pcapng, Ethernet).
     #[arg(long, value_name = "IN", required_unless_present = "data_in", conflicts_with = "data_in")]

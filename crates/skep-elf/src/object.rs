@@ -343,8 +343,9 @@ impl Program {
             functions: linked.functions,
             lines,
             gpl_compatible: object.gpl_compatible,
-            sleepable: Section::parse(&self.section)
-                .map_or(program_type.always_sleeps, |found| found.sleepable),
+            sleepable: program_type.always_sleeps
+                || (program_type.may_sleep
+                    && Section::parse(&self.section).is_some_and(|found| found.sleepable)),
             target: Section::parse(&self.section).and_then(|found| found.target).map(str::to_owned),
             btf: object.btf.clone(),
             externs: linked.externs,

@@ -176,8 +176,13 @@ impl<'a> Walker<'a> {
         // The types restrict Linux's own helpers; a host's are open to all.
         let kind = self.program_type();
         let linux = linux_helper(id).filter(|linux| linux.name == proto.name);
-        if linux.is_some() && !kind.helpers.contains(id) {
-            let text = format!("programs of type {} may not call {} ({id})", kind.name, proto.name);
+        let target = self.target();
+        if linux.is_some() && !kind.may_call(id, target) {
+            let attached = match target {
+                Some(target) if kind.helpers.contains(id) => format!(" on {target}"),
+                _ => String::new(),
+            };
+            let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
             return Err(Fault::new(Code::Helper, text));
         }
         // What a host wrote itself under Linux's name keeps the prototype that the host gave it.

@@ -207,6 +207,11 @@ impl<'a> Walker<'a> {
         self.program.source.program_type
     }
 
+    /// What the program is attached to, where that is known.
+    pub(crate) fn target(&self) -> Option<&'a str> {
+        self.program.source.target.as_deref()
+    }
+
     pub(crate) fn gpl_compatible(&self) -> bool {
         self.program.source.gpl_compatible
     }

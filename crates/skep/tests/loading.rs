@@ -1,7 +1,7 @@
 //! What the linker does with maps, variables and program types that a host gives it.
 
 use skep::abi::{Context, ContextField, ContextLayout, FieldKind, Parts, ProgramType, RAW, XDP};
-use skep::abi::{MapDef, MapFlags, MapKind};
+use skep::abi::{MapDef, MapKind};
 use skep::isa::{Size, assemble, encode_bytes};
 use skep::{Engine, Error, MapError, Object, Packet, Runtime, UpdateFlags};
 
@@ -87,6 +87,33 @@ fn a_program_type_of_the_hosts_own_making_is_refused() {
     let error = runtime.linker(&object).program_type(&LYING).load().unwrap_err();
     assert!(matches!(error, Error::ForeignType { .. }), "{error}");
     runtime.load(&object).unwrap();
+}
+
+#[test]
+fn what_can_be_verified_and_not_run_is_refused_at_load_by_name() {
+    let load = |kind: &str, text: &str| {
+        let kind = ProgramType::from_name(kind).unwrap();
+        let object = Object::from_insns("program", kind, assemble(text).unwrap());
+        object.verify("program", Default::default()).unwrap();
+        Runtime::new().unwrap().load(&object).unwrap_err()
+    };
+    let error = load("cgroup_device", "r0 = *(u32 *)(r1 + 0)\nr0 = 1\nexit");
+    assert!(matches!(error, Error::TypeNotProvided { program_type: "cgroup_device", .. }), "{error}");
+    assert!(error.to_string().contains("xdp"), "{error} says what can be run");
+    let error = load("tc", "r0 = *(u64 *)(r1 + 184)\nr0 = 0\nexit");
+    assert!(matches!(error, Error::FieldNotProvided { field: "hwtstamp", .. }), "{error}");
+    let error = load("tc", "call 17\nr0 = 0\nexit");
+    assert!(error.to_string().contains("get_cgroup_classid (17) is not provided"), "{error}");
+}
+
+#[test]
+fn types_that_share_a_context_run_like_the_first_of_them() {
+    for name in ["xdp/devmap", "xdp/cpumap", "tcx/egress", "netkit/peer", "action"] {
+        let kind = ProgramType::from_name(name).unwrap();
+        let object = Object::from_insns("program", kind, assemble("r0 = 2\nexit").unwrap());
+        let module = Runtime::new().unwrap().load(&object).unwrap();
+        assert_eq!(module.programs()[0].run(&mut Packet::new(&[0; 14])).unwrap(), 2, "{name}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) mod variants;
 
 use crate::helper::{Access, HelperProto};
 use kinds::{Anything, Number, SIZE0, STRING, Scalar, f};
+pub(crate) use maps::PACKET_MEMORY;
 pub use maps::map_helpers;
 pub use set::HelperSet;
 

@@ -90,11 +90,11 @@ pub(crate) const PERF_EVENT: HelperSet = TRACEPOINT.with(&[56, 119]);
 const OBJECTS: HelperSet = TRACE.union(SOCKET_CASTS).with(&[46, 111, 121, 162, 188]);
 /// Functions whose result is replaced.
 pub(crate) const FUNCTION_MODIFY: HelperSet = OBJECTS.with(&[147, 173, 174, 183, 184, 185]);
-/// Functions. `d_path` (147) only where Linux knows that it is safe.
+/// Functions.
 pub(crate) const FUNCTION: HelperSet = FUNCTION_MODIFY.with(&[107, 108]);
 /// Tracepoints with the types of their arguments.
-pub(crate) const TYPED_TRACEPOINT: HelperSet = OBJECTS.with(&[107, 108, 147, 174]);
-/// Iterators. Socket options (49, 57) only in those over TCP sockets.
+pub(crate) const TYPED_TRACEPOINT: HelperSet = OBJECTS.with(&[107, 108, 174]);
+/// Iterators.
 pub(crate) const ITERATOR: HelperSet = OBJECTS.with(&[49, 57, 107, 108, 126, 127, 147, 150]);
 /// Security hooks. Some of these only in some hooks.
 const SECURITY: HelperSet = OBJECTS.with(&[107, 108, 145, 146, 147, 159, 161, 193]);

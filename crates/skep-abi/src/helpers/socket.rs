@@ -11,9 +11,9 @@ const FOUND: RetKind = found(StructKind::Sock);
 /// The helpers.
 pub(super) static HELPERS: &[HelperProto] = &[
     // Looking for sockets.
-    f(84, "sk_lookup_tcp", [Context, READ, SIZE, Anything, Anything], FOUND).acquiring(),
-    f(85, "sk_lookup_udp", [Context, READ, SIZE, Anything, Anything], FOUND).acquiring(),
-    f(99, "skc_lookup_tcp", [Context, READ, SIZE, Anything, Anything], found(StructKind::SockCommon))
+    f(84, "sk_lookup_tcp", [Context, READ, SIZE0, Anything, Anything], FOUND).acquiring(),
+    f(85, "sk_lookup_udp", [Context, READ, SIZE0, Anything, Anything], FOUND).acquiring(),
+    f(99, "skc_lookup_tcp", [Context, READ, SIZE0, Anything, Anything], found(StructKind::SockCommon))
         .acquiring(),
     f(86, "sk_release", [RELEASED], Number),
     f(95, "sk_fullsock", [SOCKET], FOUND),
@@ -38,8 +38,8 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(128, "sk_cgroup_id", [ANY_SOCKET], Number),
     f(129, "sk_ancestor_cgroup_id", [ANY_SOCKET, Anything], Number),
     // TCP.
-    f(100, "tcp_check_syncookie", [ANY_SOCKET, READ, SIZE0, READ, SIZE0], Number),
-    f(110, "tcp_gen_syncookie", [ANY_SOCKET, READ, SIZE0, READ, SIZE0], Number),
+    f(100, "tcp_check_syncookie", [ANY_SOCKET, READ, SIZE, READ, SIZE], Number).gpl(),
+    f(110, "tcp_gen_syncookie", [ANY_SOCKET, READ, SIZE, READ, SIZE], Number).gpl(),
     f(116, "tcp_send_ack", [object(&["tcp_sock"]), Anything], Number),
     f(142, "load_hdr_opt", [Context, UPDATE, SIZE, Anything], Number),
     f(143, "store_hdr_opt", [Context, READ, SIZE, Anything], Number),
@@ -68,7 +68,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(210, "cgrp_storage_get", [Map, CGROUP, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull),
     f(211, "cgrp_storage_delete", [Map, CGROUP], Number),
     // Control groups' programs.
-    f(101, "sysctl_get_name", [Context, WRITE, SIZE, Anything], Number),
+    f(101, "sysctl_get_name", [Context, UPDATE, SIZE, Anything], Number),
     f(102, "sysctl_get_current_value", [Context, WRITE, SIZE], Number),
     f(103, "sysctl_get_new_value", [Context, WRITE, SIZE], Number),
     f(104, "sysctl_set_new_value", [Context, READ, SIZE], Number),

@@ -44,7 +44,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(119, "read_branch_records", [Context, WRITE_OR_NULL, SIZE0, Anything], Number).gpl(),
     f(121, "xdp_output", [object(&["xdp_buff"]), Map, Anything, READ, SIZE0], Number).gpl(),
     f(141, "get_task_stack", [TASK, WRITE, SIZE0, Anything], SizeOrError),
-    f(176, "get_branch_snapshot", [WRITE, SIZE0, Anything], Number).gpl(),
+    f(176, "get_branch_snapshot", [WRITE, SIZE0], Number).gpl(),
     // The traced function.
     f(58, "override_return", [Context, Anything], Number).gpl(),
     f(173, "get_func_ip", [Context], Number).gpl(),

@@ -136,6 +136,8 @@ pub struct ProgramType {
     pub may_leak: bool,
     /// Helpers it may call; a host's own are open to all.
     pub helpers: HelperSet,
+    /// Of these, those that it may call only when attached to one of some functions, hooks or iterators.
+    pub limited: &'static [(u32, &'static [&'static str])],
     /// The prototypes of those that are others to it than to most types.
     pub variants: &'static [HelperProto],
     /// What it may return.
@@ -160,6 +162,7 @@ impl ProgramType {
         writes_packet: false,
         may_leak: false,
         helpers: HelperSet::EMPTY,
+        limited: &[],
         variants: &[],
         results: Results::Any,
         verdicts: &[],
@@ -174,6 +177,13 @@ impl ProgramType {
     pub fn from_name(name: &str) -> Option<&'static Self> {
         let named = TYPES.iter().copied().find(|kind| kind.name == name);
         named.or_else(|| TYPES.iter().copied().find(|kind| kind.sections.contains(&name)))
+    }
+
+    /// Whether programs of this type may call Linux's helper of that number when attached to `target`, if that is known.
+    pub fn may_call(&self, id: u32, target: Option<&str>) -> bool {
+        let places = self.limited.iter().find(|(limited, _)| *limited == id).map(|(_, places)| *places);
+        let here = |places: &[&str]| target.is_none_or(|target| places.contains(&target));
+        self.helpers.contains(id) && places.is_none_or(here)
     }
 
     /// The prototype of Linux's helper of that number as programs of this type see it; `None` if they may not call it.
@@ -299,6 +309,17 @@ mod tests {
         assert!(skb.field(136, 4).is_none());
         assert_eq!(skb.field(48, 8).map(|f| f.name), Some("cb[0]"));
         assert!(skb.field(52, 8).is_none(), "cb[1] does not begin at a multiple of 8");
+    }
+
+    #[test]
+    fn limited_helpers_are_open_at_their_places_alone() {
+        let entry = ProgramType::from_name("fentry").unwrap();
+        assert!(entry.may_call(147, Some("vfs_getattr")) && entry.may_call(147, None));
+        assert!(!entry.may_call(147, Some("vfs_read")));
+        assert!(entry.may_call(5, Some("vfs_read")) && !entry.may_call(9, Some("vfs_getattr")));
+        for kind in TYPES {
+            assert!(kind.limited.iter().all(|(id, _)| kind.helpers.contains(*id)), "{}", kind.name);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::FunctionEntry },
         helpers: sets::FUNCTION,
+        limited: PATHS,
         results: ZERO,
         ..TRACING
     },
@@ -20,6 +21,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::FunctionExit },
         helpers: sets::FUNCTION,
+        limited: PATHS,
         results: ZERO,
         ..TRACING
     },
@@ -29,6 +31,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::FunctionModify },
         helpers: sets::FUNCTION_MODIFY,
+        limited: PATHS,
         ..TRACING
     },
     &ProgramType {
@@ -44,6 +47,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::Iterator },
         helpers: sets::ITERATOR,
+        limited: &[(49, SOCKET_ITERATORS), (57, SOCKET_ITERATORS)],
         variants: variants::TRACING_SOCKETS,
         results: FLAG,
         ..TRACING
@@ -66,6 +70,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         sections: &["lsm_cgroup"],
         context: Context::Arguments { of: AttachTo::SecurityHook },
         helpers: sets::CGROUP_SECURITY_HOOK,
+        limited: &[(49, SOCKET_HOOKS), (57, SOCKET_HOOKS)],
         variants: variants::TRACING_SOCKETS,
         results: FLAG,
         ..TRACING
@@ -92,6 +97,26 @@ pub(super) static TYPES: &[&ProgramType] = &[
         ..TRACING
     },
 ];
+
+/// Where a path may be written out.
+const PATHS: &[(u32, &[&str])] = &[(
+    147,
+    &[
+        "security_file_permission",
+        "security_inode_getattr",
+        "security_file_open",
+        "security_path_truncate",
+        "vfs_truncate",
+        "vfs_fallocate",
+        "dentry_open",
+        "vfs_getattr",
+        "filp_close",
+    ],
+)];
+/// Where there is a socket whose options may be got and set.
+const SOCKET_ITERATORS: &[&str] = &["tcp", "unix"];
+const SOCKET_HOOKS: &[&str] =
+    &["inet_conn_established", "inet_csk_clone", "sock_graft", "socket_post_create", "socket_socketpair"];
 
 const ZERO: Results = Results::Range { min: 0, max: 0 };
 const FLAG: Results = Results::Range { min: 0, max: 1 };

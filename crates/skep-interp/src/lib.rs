@@ -114,7 +114,8 @@ impl Interpreter {
         result
     }
 
-    /// Runs the program and watches it. Slow: for tests, and for hunting down a verifier's mistake.
+    /// Runs the program and watches it. If its verification kept its states ([`Verified::recorded`]), the machine
+    /// is compared with them before every instruction. Slow: for tests, and for hunting down a verifier's mistake.
     ///
     /// # Errors
     ///

@@ -53,6 +53,7 @@ mod packet;
 mod pointer;
 mod program;
 mod prune;
+mod recorded;
 mod refusal;
 mod region;
 mod resources;
@@ -70,12 +71,14 @@ mod walk;
 mod widen;
 
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
+pub use recorded::{Machine, MachineFrame, Mismatch, Object, Outside, Packet, Place, Recorded};
 pub use refusal::{Code, Refusal, Step};
 
 use cfg::Shape;
 use fault::Fault;
 use flow::Flow;
 use skep_abi::HelperProto;
+use std::sync::Arc;
 use std::time::Instant;
 use walk::{Turn, Walker};
 
@@ -89,6 +92,8 @@ pub struct Config<'a> {
     pub max_state_bytes: usize,
     /// Whether memory accesses must be aligned to their size.
     pub strict_alignment: bool,
+    /// The most states to keep for [`Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
+    pub max_recorded: usize,
 }
 
 impl Default for Config<'static> {
@@ -99,6 +104,7 @@ impl Default for Config<'static> {
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,
             strict_alignment: false,
+            max_recorded: 0,
         }
     }
 }
@@ -132,7 +138,7 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
         refuse(&program, *Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), &[])
     })?;
-    let record = walker.record;
+    let (record, recorded) = (walker.record, walker.recorded.map(Arc::new));
     let Unverified { source, maps, entry } = program;
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &shape);
     Ok(Verified {
@@ -145,6 +151,7 @@ pub fn verify(program: Unverified, config: &Config<'_>) -> Result<Verified, Box<
         maps,
         lines: source.lines,
         tag: tag.0,
+        recorded,
         stats: Stats { nanoseconds: start.elapsed().as_nanos() as u64, ..stats },
     })
 }

@@ -19,6 +19,7 @@ use crate::fault::{Fault, Step};
 use crate::flow::Flow;
 use crate::guess::{Doubt, Guess};
 use crate::prune::{Memory, NONE, Visit};
+use crate::recorded::Recorded;
 use crate::rounds::Construct;
 use crate::scalar::Scalar;
 use crate::state::State;
@@ -61,9 +62,8 @@ pub(crate) struct Walker<'a> {
     pub(crate) roots: Vec<Root>,
     /// The root that is being walked.
     pub(crate) root: usize,
-    /// Every state that was walked, with its slot: for tests that compare them with what really happens.
-    #[cfg(test)]
-    pub(crate) trace: Vec<(usize, State)>,
+    /// Every state that was walked, for tests that compare them with what really happens.
+    pub(crate) recorded: Option<Recorded>,
 }
 
 /// A branch and the way a path took.
@@ -121,8 +121,7 @@ impl<'a> Walker<'a> {
             node: NONE,
             roots: vec![Root::PROGRAM],
             root: 0,
-            #[cfg(test)]
-            trace: Vec::new(),
+            recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),
         }
     }
 
@@ -247,11 +246,8 @@ impl<'a> Walker<'a> {
                 self.note_peak();
             }
             self.check_limits()?;
-            #[cfg(test)]
-            {
-                let mut copy = State::default();
-                copy.copy_from(state);
-                self.trace.push((self.slot, copy));
+            if let Some(recorded) = &mut self.recorded {
+                recorded.take(self.slot, state);
             }
             self.walked += 1;
             self.record.reached(self.slot);

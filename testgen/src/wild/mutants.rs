@@ -2,7 +2,7 @@
 
 use skep_isa::{AluOp, AtomicOp, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 
-use crate::host::{FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
+use crate::helpers::{FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
 use crate::program::TestProgram;
 use crate::source::Source;
 use crate::structured::{Options, structured};

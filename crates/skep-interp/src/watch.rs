@@ -221,6 +221,7 @@ struct StackFrame {
 /// A call of a helper in progress.
 #[derive(Clone, Copy)]
 struct Calling {
+    slot: u32,
     helper: u32,
     args: [u64; 5],
 }
@@ -428,8 +429,11 @@ impl Watch for Checking<'_, '_> {
     }
 
     fn call_back(&mut self, slot: usize, top: u64, args: &[u64; 5]) {
+        let Some(Calling { slot: call_slot, helper, args: passed }) = self.calling.last().copied() else {
+            return;
+        };
+        self.slot = call_slot;
         self.enter(slot, top);
-        let Some(Calling { helper, args: passed }) = self.calling.last().copied() else { return };
         let Some(proto) = (self.regions.helpers)(helper) else { return };
         let kind = proto.args.iter().find_map(|kind| match kind {
             ArgKind::Callback(kind) => Some(*kind),
@@ -528,7 +532,7 @@ impl Watch for Checking<'_, '_> {
 
     fn call(&mut self, slot: usize, helper: u32, args: [u64; 5]) -> Result<(), Violation> {
         self.check_call(slot, helper, args).map_err(|reason| Violation { slot: slot as u32, reason })?;
-        self.calling.push(Calling { helper, args });
+        self.calling.push(Calling { slot: slot as u32, helper, args });
         Ok(())
     }
 

@@ -3,32 +3,37 @@
 use std::cell::RefCell;
 
 use skep_isa::decode_bytes;
-use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured, wild};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, mutated, structured, wild};
 
 use crate::common::{Lab, verified};
 
-const FLAVOURS: [Flavour; 3] = [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp];
+const FLAVOURS: [Flavour; 4] =
+    [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
 
 /// Contents that accepted programs are run over.
 const INPUTS: u64 = 4;
 
 thread_local! {
-    static LABS: RefCell<[Lab; 3]> = RefCell::new(FLAVOURS.map(|flavour| Lab::new(Host::new(flavour))));
+    static LABS: RefCell<[Lab; FLAVOURS.len()]> = RefCell::new(FLAVOURS.map(|flavour| Lab::new(Host::new(flavour))));
 }
 
 /// The first byte chooses what the program is given, the rest is up to the generator.
 pub(crate) fn compare(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
-    let options = Options::all(FLAVOURS[usize::from(*first) % FLAVOURS.len()]);
+    let options = Options::with_control(FLAVOURS[usize::from(*first) % FLAVOURS.len()]);
     run(&structured(&mut Source::from_bytes(rest), &options));
 }
 
-/// The first byte chooses what the program is given, and whether the rest is its instructions.
+/// The first byte chooses what the program is given, and whether the rest is its instructions, or what a
+/// generator decides by: of programs that attack, or of accepted ones of which one instruction is then changed.
 pub(crate) fn attack(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let flavour = FLAVOURS[usize::from(*first) % FLAVOURS.len()];
-    if *first < 128 {
-        return run(&wild(&mut Source::from_bytes(rest), &Options::all(flavour)));
+    let options = Options::with_control(flavour);
+    match first / 4 % 8 {
+        0..=2 => return run(&wild(&mut Source::from_bytes(rest), &options)),
+        3..=6 => return run(&mutated(&mut Source::from_bytes(rest), &options)),
+        _ => {}
     }
     let whole = rest.len() / 8 * 8;
     if let Ok(insns) = decode_bytes(&rest[..whole]) {

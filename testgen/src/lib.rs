@@ -30,4 +30,4 @@ pub use host::{Host, State};
 pub use program::{Flavour, TestProgram, maps};
 pub use source::{EDGES, Source};
 pub use structured::{Options, structured};
-pub use wild::{Question, wild};
+pub use wild::{Question, mutated, wild};

@@ -25,7 +25,8 @@ fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
     for seed in first_seed()..first_seed() + programs {
         let mut source = Source::from_seed(seed);
         let flavour = source.below(FLAVOURS.len() as u32) as usize;
-        let options = Options { statements: 2 + source.below(40), ..Options::with_control(FLAVOURS[flavour]) };
+        let options =
+            Options { statements: 2 + source.below(40), ..Options::with_control(FLAVOURS[flavour]) };
         let program = structured(&mut source, &options);
         let lab = &mut labs[flavour];
         (lab.options.landing_pads, lab.options.signed_returns) = (seed % 4 == 0, seed % 4 == 0);
@@ -47,7 +48,9 @@ fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
             }
         }
     }
-    println!("{accepted} of {programs} accepted; refused: {refusals:?}; callbacks, may_goto, loads: {seen:?}");
+    println!(
+        "{accepted} of {programs} accepted; refused: {refusals:?}; callbacks, may_goto, loads: {seen:?}"
+    );
     assert!(accepted * 10 >= programs * 8, "only {accepted} of {programs}: {refusals:?}");
     assert!(programs < 1000 || seen.iter().all(|count| count * 40 > programs), "{seen:?}");
 }

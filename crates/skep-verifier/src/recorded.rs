@@ -232,15 +232,11 @@ impl<'a> View<'a> {
                 }
                 passed += 1;
             }
-            if !frame.stack.zero.is_empty() {
-                let wrong = (0..512u32).find(|byte| {
-                    frame.stack.zero.has_all(*byte, byte + 1) && real.stack.get(*byte as usize) != Some(&0)
-                });
-                if let Some(byte) = wrong {
-                    let number = real.stack.get(byte as usize).copied().unwrap_or_default();
-                    let found = Found { place: place(byte), frame: index, real: number.into(), value: &ZERO };
-                    return Err((passed, found));
-                }
+            let wrong = frame.stack.zero.iter().find(|byte| real.stack.get(*byte as usize) != Some(&0));
+            if let Some(byte) = wrong {
+                let number = real.stack.get(byte as usize).copied().unwrap_or_default();
+                let found = Found { place: place(byte), frame: index, real: number.into(), value: &ZERO };
+                return Err((passed, found));
             }
         }
         Ok(())

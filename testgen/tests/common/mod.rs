@@ -117,6 +117,38 @@ impl Lab {
         self.host.run(|r1, r2, env| unsafe { entry.call(r1, r2, env) })
     }
 
+    /// Runs an accepted program in checking mode alone over that many inputs.
+    pub(crate) fn is_sound(
+        &mut self,
+        program: &TestProgram,
+        accepted: &Verified,
+        inputs: u64,
+    ) -> Result<(), String> {
+        self.set_hints(program);
+        let interpreter = self.interpreter(accepted)?;
+        for input in 0..inputs {
+            if self.checked(&interpreter, program, input)?.is_none() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a run in checking mode leaves behind; `None` where it would take too long.
+    fn checked(
+        &mut self,
+        interpreter: &Interpreter,
+        program: &TestProgram,
+        input: u64,
+    ) -> Result<Option<Outcome>, String> {
+        match self.check(interpreter, program, input) {
+            Ok(expected) => Ok(Some(expected)),
+            // Verifiers bound these loops, by eight million rounds each, and nobody waits for that.
+            Err(Violation { reason: Reason::OutOfFuel { .. }, .. }) if has_long_loops(program) => Ok(None),
+            Err(violation) => Err(format!("accepted, but in checking mode: {violation}")),
+        }
+    }
+
     /// Runs an accepted program in every way over that many inputs.
     pub(crate) fn agree(
         &mut self,
@@ -130,14 +162,7 @@ impl Lab {
         let interpreter = self.interpreter(accepted)?;
         let compiled = self.compiled(accepted)?;
         for input in 0..inputs {
-            let expected = match self.check(&interpreter, program, input) {
-                Ok(expected) => expected,
-                // Verifiers bound these loops, by eight million rounds each, and nobody waits for that.
-                Err(Violation { reason: Reason::OutOfFuel { .. }, .. }) if has_long_loops(program) => {
-                    return Ok(());
-                }
-                Err(violation) => return Err(format!("accepted, but in checking mode: {violation}")),
-            };
+            let Some(expected) = self.checked(&interpreter, program, input)? else { return Ok(()) };
             let interpreted = self.interpret(&interpreter, input);
             difference("checking mode", &expected, "the interpreter", &interpreted)?;
             let _guard = Running::new(program);

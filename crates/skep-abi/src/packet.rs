@@ -1,6 +1,6 @@
 //! Where legacy packet loads (`BPF_ABS`, `BPF_IND`) find their bytes in a socket buffer.
 
-use crate::{ProgramType, SkbContext};
+use crate::{Native, ProgramType, SkbContext};
 use skep_isa::Size;
 
 /// `SKF_NET_OFF` of `linux/filter.h`: offsets from here on count from the network header.
@@ -32,9 +32,7 @@ impl SkbContext {
 impl ProgramType {
     /// Whether programs of this type run on a [`SkbContext`]: socket filters and classifiers.
     pub const fn is_socket_buffer(&self) -> bool {
-        const SOCKET_FILTER: u32 = 1;
-        const SCHED_CLS: u32 = 3;
-        matches!(self.number, Some(SOCKET_FILTER | SCHED_CLS))
+        matches!(self.native, Some(Native::Skb))
     }
 }
 

@@ -123,14 +123,11 @@ fn program(bytes: &mut Bytes<'_>) -> Unverified {
     }
     Unverified {
         source: ProgramSource {
-            name: "hostile".to_owned(),
-            program_type,
             functions: functions(&insns, flags),
-            insns,
-            lines: Vec::new(),
             gpl_compatible: flags & 8 == 0,
             sleepable: flags & 16 == 0 && program_type.may_sleep,
             target: (flags & 32 == 0).then(|| "function".to_owned()),
+            ..ProgramSource::new("hostile", program_type, insns)
         },
         maps: maps.into(),
         entry,
@@ -138,15 +135,10 @@ fn program(bytes: &mut Bytes<'_>) -> Unverified {
 }
 
 fn map(bytes: &mut Bytes<'_>, outer: bool) -> MapDef {
-    MapDef {
-        name: "map".to_owned(),
-        kind: bytes.pick(MapKind::ALL),
-        key_size: bytes.size(),
-        value_size: bytes.size(),
-        max_entries: bytes.size(),
-        flags: MapFlags(bytes.size()),
-        inner: (outer && bytes.below(4) == 0).then(|| Box::new(map(bytes, false))),
-    }
+    let kind = bytes.pick(MapKind::ALL);
+    let flags = MapFlags(bytes.size());
+    let inner = (outer && bytes.below(4) == 0).then(|| Box::new(map(bytes, false)));
+    MapDef { flags, inner, ..MapDef::new("map", kind, bytes.size(), bytes.size(), bytes.size()) }
 }
 
 /// Functions where calls lead, most of the time.
@@ -161,11 +153,8 @@ fn functions(insns: &[Insn], flags: u8) -> Vec<Function> {
         starts.sort_unstable();
         starts.dedup();
     }
-    let function = |(number, start): (usize, usize)| Function {
-        name: format!("f{number}"),
-        start: start as u32,
-        global: flags & 2 == 0,
-    };
+    let function =
+        |(number, start): (usize, usize)| Function::new(format!("f{number}"), start as u32, flags & 2 == 0);
     starts.into_iter().enumerate().map(function).collect()
 }
 

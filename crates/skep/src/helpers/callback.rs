@@ -97,7 +97,7 @@ unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skep_abi::{MapDef, MapFlags, MapKind};
+    use skep_abi::{MapDef, MapKind};
     use skep_maps::{Map, Options, UpdateFlags};
 
     /// Adds up its second argument's rounds, or stops at the fourth.
@@ -141,15 +141,7 @@ mod tests {
     #[test]
     fn every_element_is_seen_once() {
         for (kind, keys) in [(MapKind::Array, 4), (MapKind::Hash, 3), (MapKind::PercpuArray, 4)] {
-            let def = MapDef {
-                name: "m".into(),
-                kind,
-                key_size: 4,
-                value_size: 4,
-                max_entries: 4,
-                flags: MapFlags::default(),
-                inner: None,
-            };
+            let def = MapDef::new("m", kind, 4, 4, 4);
             let map = Map::create(&def, &Options { cpus: 1, limit: 1 << 20 }).expect("a map");
             let mut expected = 0;
             for key in 0..keys as u32 {

@@ -23,11 +23,12 @@ mod regions;
 mod registers;
 #[cfg(test)]
 mod tests;
+mod violation;
 mod watch;
 
 pub use exec::AccessKind;
 pub use regions::{Regions, Rights};
-pub use watch::{MemoryAccess, Reason, Violation};
+pub use violation::{MemoryAccess, Reason, Violation};
 
 use skep_abi::{Linkage, RunEnv};
 use skep_verifier::Verified;

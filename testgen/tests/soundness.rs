@@ -11,7 +11,7 @@ const FLAVOURS: [Flavour; 4] =
     [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
 
 /// Contents that each program is run over: a range that is wrong by one needs the right number to show.
-const INPUTS: u64 = 48;
+const INPUTS: u64 = 32;
 /// Contents that larger programs are run over.
 const FEW_INPUTS: u64 = 6;
 
@@ -19,7 +19,7 @@ const FEW_INPUTS: u64 = 6;
 fn accepted_programs_never_touch_memory_outside_their_regions() {
     let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
     let mut accepted = 0;
-    let programs = cases(20_000);
+    let programs = cases(12_000);
     for seed in first_seed()..first_seed() + programs {
         let mut source = Source::from_seed(seed);
         let flavour = source.pick(&FLAVOURS);
@@ -43,7 +43,7 @@ fn accepted_programs_never_touch_memory_outside_their_regions() {
 fn of_programs_with_one_instruction_changed_the_accepted_are_what_is_said_of_them() {
     let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
     let mut accepted = 0;
-    let programs = cases(8000);
+    let programs = cases(5000);
     for seed in first_seed()..first_seed() + programs {
         let mut source = Source::from_seed(seed);
         let flavour = source.below(FLAVOURS.len() as u32) as usize;

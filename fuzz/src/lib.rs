@@ -10,6 +10,8 @@ mod programs;
 mod common;
 #[path = "../../crates/skep-btf/tests/oracle/ask.rs"]
 mod ask;
+#[path = "../../crates/skep-verifier/tests/oracle/hostile.rs"]
+mod hostile;
 #[path = "../../crates/skep-elf/tests/oracle/load.rs"]
 mod load;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
@@ -43,7 +45,14 @@ pub fn jit_vs_interp(data: &[u8]) {
 }
 
 /// Programs that the verifier accepts keep to their memory, end, and agree with what the verifier says of
-/// them. `data` is a program, or what a generator of hostile programs decides by.
+/// them: before every instruction, every register and stack slot is within some state of its walk. `data` is a
+/// program, or what a generator of hostile or changed programs decides by.
 pub fn verifier_soundness(data: &[u8]) {
     programs::attack(data);
+}
+
+/// Whatever program of whatever type is verified, with whatever maps, the verifier comes to an end within its
+/// limits and does not panic.
+pub fn verify_hostile(data: &[u8]) {
+    hostile::check(data);
 }

@@ -3,44 +3,54 @@
 use std::cell::RefCell;
 
 use skep_isa::decode_bytes;
-use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured, wild};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, mutated, structured, wild};
+
+use skep_verifier::Verified;
 
 use crate::common::{Lab, verified};
 
-const FLAVOURS: [Flavour; 3] = [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp];
+const FLAVOURS: [Flavour; 4] =
+    [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
 
 /// Contents that accepted programs are run over.
 const INPUTS: u64 = 4;
 
 thread_local! {
-    static LABS: RefCell<[Lab; 3]> = RefCell::new(FLAVOURS.map(|flavour| Lab::new(Host::new(flavour))));
+    static LABS: RefCell<[Lab; FLAVOURS.len()]> = RefCell::new(FLAVOURS.map(|flavour| Lab::new(Host::new(flavour))));
 }
 
 /// The first byte chooses what the program is given, the rest is up to the generator.
 pub(crate) fn compare(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
-    let options = Options::all(FLAVOURS[usize::from(*first) % FLAVOURS.len()]);
-    run(&structured(&mut Source::from_bytes(rest), &options));
+    let options = Options::with_control(FLAVOURS[usize::from(*first) % FLAVOURS.len()]);
+    run(&structured(&mut Source::from_bytes(rest), &options), Lab::agree);
 }
 
-/// The first byte chooses what the program is given, and whether the rest is its instructions.
+/// The first byte chooses what the program is given, and whether the rest is its instructions, or what a
+/// generator decides by: of programs that attack, or of accepted ones of which one instruction is then changed.
 pub(crate) fn attack(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let flavour = FLAVOURS[usize::from(*first) % FLAVOURS.len()];
-    if *first < 128 {
-        return run(&wild(&mut Source::from_bytes(rest), &Options::all(flavour)));
+    let options = Options::with_control(flavour);
+    match first / 4 % 8 {
+        0..=2 => return run(&wild(&mut Source::from_bytes(rest), &options), Lab::is_sound),
+        3..=6 => return run(&mutated(&mut Source::from_bytes(rest), &options), Lab::is_sound),
+        _ => {}
     }
     let whole = rest.len() / 8 * 8;
     if let Ok(insns) = decode_bytes(&rest[..whole]) {
-        run(&TestProgram { insns, functions: vec![0], flavour });
+        run(&TestProgram { insns, functions: vec![0], flavour }, Lab::is_sound);
     }
 }
 
-fn run(program: &TestProgram) {
+/// What an oracle says of an accepted program over so many inputs.
+type Oracle = fn(&mut Lab, &TestProgram, &Verified, u64) -> Result<(), String>;
+
+fn run(program: &TestProgram, oracle: Oracle) {
     let Some(at) = FLAVOURS.iter().position(|flavour| *flavour == program.flavour) else { return };
     let Ok(accepted) = verified(program) else { return };
     LABS.with_borrow_mut(|labs| {
-        if let Err(reason) = labs[at].agree(program, &accepted, INPUTS) {
+        if let Err(reason) = oracle(&mut labs[at], program, &accepted, INPUTS) {
             panic!("{reason}\n{program}");
         }
     });

@@ -68,6 +68,12 @@ impl Builder {
         Open(self.here() - 1)
     }
 
+    /// A `may_goto` forward.
+    pub(crate) fn may_goto(&mut self) -> Open {
+        self.push(Insn::MayGoto { offset: 0 });
+        Open(self.here() - 1)
+    }
+
     /// A jump backward, conditional where `test` says how.
     pub(crate) fn jump_back(&mut self, target: usize, test: Option<(Width, Cond, Reg, Operand)>) {
         let distance = target as i32 - self.here() as i32 - 1;
@@ -86,7 +92,7 @@ impl Builder {
     pub(crate) fn land_at(&mut self, open: Open, slot: usize) {
         let distance = (slot - open.0 - 1) as i32;
         match &mut self.insns[open.0] {
-            Insn::JumpIf { offset, .. } => *offset = distance as i16,
+            Insn::JumpIf { offset, .. } | Insn::MayGoto { offset } => *offset = distance as i16,
             Insn::Jump { offset, .. } => *offset = distance,
             other => unreachable!("{other:?} is not a jump"),
         }

@@ -18,14 +18,16 @@
 //! nothing of the kind.
 
 mod builder;
+mod helpers;
 mod host;
 mod program;
 mod source;
 mod structured;
 mod wild;
 
-pub use host::{Host, State, helpers};
+pub use helpers::helpers;
+pub use host::{Host, State};
 pub use program::{Flavour, TestProgram, maps};
 pub use source::{EDGES, Source};
 pub use structured::{Options, structured};
-pub use wild::{Question, wild};
+pub use wild::{Question, mutated, wild};

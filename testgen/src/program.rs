@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use skep_abi::{Entry, Function, MapDef, MapKind, ProgramSource, RAW, XDP};
+use skep_abi::{Entry, Function, MapDef, MapKind, ProgramSource, RAW, SCHED_CLS, XDP};
 use skep_isa::{Imm64, Insn, Operand};
 use skep_verifier::Unverified;
 
@@ -17,6 +17,15 @@ pub enum Flavour {
     },
     /// A packet, as XDP programs see it.
     Xdp,
+    /// A packet in a socket buffer, as classifiers see it.
+    Skb,
+}
+
+impl Flavour {
+    /// Whether programs are given a packet.
+    pub const fn has_packet(self) -> bool {
+        matches!(self, Self::Xdp | Self::Skb)
+    }
 }
 
 /// A generated program.
@@ -73,6 +82,7 @@ impl TestProgram {
         let (program_type, entry) = match self.flavour {
             Flavour::Buffer { len } => (&RAW, Entry::Buffer { len }),
             Flavour::Xdp => (&XDP, Entry::Context),
+            Flavour::Skb => (&SCHED_CLS, Entry::Context),
         };
         let function = |(number, &start): (usize, &u32)| Function::new(format!("f{number}"), start, false);
         Unverified {

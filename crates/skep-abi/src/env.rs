@@ -2,11 +2,23 @@
 //!
 //! A run has one [`RunEnv`]. Compiled code keeps its address in a callee-saved register and passes it to
 //! every helper as a hidden sixth argument; nothing is looked up in thread-local storage on the way.
+//!
+//! # Callbacks
+//!
+//! A program may hand a helper one of its own functions. What the helper receives is a number that means
+//! something to the engine that runs the program alone, and it calls the function through [`RunEnv::callback`]:
+//!
+//! ```text
+//!   program --call bpf_loop(f)--> helper --callback(f, args, env)--> function f --r0--> helper --r0--> program
+//! ```
+//!
+//! Compiled code passes the address of an entry with the signature of [`HelperFn`]: where there is no
+//! [`RunEnv::callback`], that is called directly.
 
-/// The environment block of one run. Compiled code knows these offsets.
+/// The environment block of one run. Compiled code knows the first two offsets.
 ///
 /// ```text
-///   0  tail_calls u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64
+///   0  tail_calls u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
 /// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +33,10 @@ pub struct RunEnv {
     pub host: u64,
     /// Address of whatever identifies the running program to the helpers' owner.
     pub program: u64,
+    /// How helpers call functions of the program; `None` where their numbers are addresses of [`HelperFn`]s.
+    pub callback: Option<CallbackFn>,
+    /// Address of whatever `callback` works on; the engine's own.
+    pub engine: u64,
 }
 
 impl RunEnv {
@@ -37,6 +53,20 @@ impl RunEnv {
 /// Callers guarantee that the arguments satisfy the helper's [`crate::HelperProto`], which the verifier has
 /// proved for programs, and that `env` is the environment of the run in progress.
 pub type HelperFn = unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut RunEnv) -> u64;
+
+/// Calls a function of the running program: its number as the helper received it, its arguments, and the run's
+/// environment.
+///
+/// # Safety
+///
+/// Callers guarantee that the function is one that the program passed to the helper in progress as an
+/// [`crate::ArgKind::Callback`], that the arguments are what that says, and that `env` is the environment of
+/// the run in progress, to which nobody holds a reference.
+pub type CallbackFn = unsafe extern "C" fn(u64, &[u64; 5], *mut RunEnv) -> u64;
+
+/// How many times `may_goto` lets a function go on in one call of it, before it leaves the loop: Linux's
+/// `BPF_MAX_LOOPS`, and the most rounds that `bpf_loop` makes.
+pub const MAX_LOOPS: u32 = 8 << 20;
 
 /// How compiled code reaches one map.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,8 @@
 
 use skep_abi::{Context, Entry, Linkage, MapDef, ProgramType};
 use skep_isa::{CallTarget, Imm64, Insn};
-use skep_verifier::{Fact, FunctionFacts, Verified};
+use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
+use std::sync::Arc;
 
 use crate::Error;
 
@@ -19,6 +20,7 @@ pub(crate) struct Parts {
     pub(crate) maps: Vec<MapDef>,
     pub(crate) program_type: &'static ProgramType,
     pub(crate) entry: Entry,
+    pub(crate) recorded: Option<Arc<Recorded>>,
 }
 
 /// A program ready to run.
@@ -38,6 +40,7 @@ impl From<&Verified> for Parts {
             maps: program.maps().to_vec(),
             program_type: program.program_type(),
             entry: program.entry(),
+            recorded: program.recorded().cloned(),
         }
     }
 }
@@ -70,8 +73,12 @@ impl Code {
 
     /// The function that a slot belongs to.
     pub(crate) fn function(&self, slot: usize) -> &FunctionFacts {
-        let after = self.parts.functions.partition_point(|function| function.start as usize <= slot);
-        &self.parts.functions[after - 1]
+        &self.parts.functions[self.function_index(slot)]
+    }
+
+    /// The index of that function.
+    pub(crate) fn function_index(&self, slot: usize) -> usize {
+        self.parts.functions.partition_point(|function| function.start as usize <= slot) - 1
     }
 
     /// What the context looks like, for programs that are given one.
@@ -152,7 +159,14 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
                     return unsupported("a map named by its file descriptor");
                 }
                 Imm64::Variable { .. } => return unsupported("the address of a variable"),
-                Imm64::Function(_) => return unsupported("the address of a function"),
+                // Helpers are given the slot that it starts at.
+                Imm64::Function(offset) => {
+                    let target = target(offset);
+                    if !parts.functions.iter().any(|function| i64::from(function.start) == target) {
+                        return malformed("the address is that of no function");
+                    }
+                    target as u64
+                }
             };
             parts.insns[slot as usize] = Insn::LoadImm64 { dst, value: Imm64::Value(value) };
         }
@@ -167,8 +181,9 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
         }
         Insn::Call { target: CallTarget::Kfunc { .. } } => return unsupported("a call of a kernel function"),
         Insn::CallReg { .. } => return unsupported("a call through a register"),
-        Insn::LoadPacket { .. } => return unsupported("a legacy packet load"),
-        Insn::MayGoto { .. } => return unsupported("may_goto"),
+        Insn::LoadPacket { .. } if !parts.program_type.is_socket_buffer() => {
+            return unsupported("a legacy packet load without a socket buffer");
+        }
         Insn::LoadImm64Tail => {
             let before = parts.insns[function.start as usize..slot as usize].last();
             if !matches!(before, Some(Insn::LoadImm64 { .. })) {

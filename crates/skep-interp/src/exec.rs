@@ -8,14 +8,23 @@
 //!                        ^ r10                               ^ r10
 //! ```
 //!
+//! A helper may call functions of the program ([`RunEnv::callback`]). Such a function runs in the next frame, in
+//! a loop of its own that ends with it; the helper knows it by the slot that it starts at.
+//!
+//! ```text
+//!   run -> execute(main) -> helper -> call_back -> execute(function) -> helper -> ...
+//! ```
+//!
 //! A [`Watch`] sees every step before it happens and may stop the run; [`Unwatched`] sees nothing and costs
-//! nothing.
+//! nothing. A run that is stopped in a callback goes back to the helper, which is told to stop (1), and ends
+//! behind it.
 
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::Ordering;
 
-use skep_abi::RunEnv;
-use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, Reg, Size};
+use skep_abi::{MAX_LOOPS, RunEnv, SkbContext};
+use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size};
 
 use crate::alu;
 use crate::code::{Code, MAX_FRAMES};
@@ -70,6 +79,8 @@ pub(crate) trait Watch {
     }
     /// The helper returned.
     fn returned(&mut self, _helper: u32, _args: [u64; 5], _result: u64) {}
+    /// The helper in progress calls the function that starts at `slot`, in a frame whose `r10` is `top`.
+    fn call_back(&mut self, _slot: usize, _top: u64, _args: &[u64; 5]) {}
 }
 
 /// Looks away.
@@ -85,6 +96,26 @@ struct Caller {
     slot: usize,
     /// `r6` to `r10`.
     kept: [u64; 5],
+}
+
+impl Caller {
+    /// Gives its registers back; the slot it goes on at.
+    fn resume(&self, regs: &mut Registers) -> usize {
+        regs[6..].copy_from_slice(&self.kept);
+        self.slot
+    }
+}
+
+/// A run in progress. It is reached by its address alone: a helper may come back to it ([`call_back`]).
+struct Machine<'a, W: Watch> {
+    code: &'a Code,
+    env: *mut RunEnv,
+    watch: &'a mut W,
+    frames: *mut Frame,
+    /// Index of the innermost frame while a helper runs.
+    depth: usize,
+    /// Why a callback was stopped.
+    stop: Option<W::Stop>,
 }
 
 /// Runs a program to its end and returns its `r0`.
@@ -103,26 +134,100 @@ pub(crate) unsafe fn run<W: Watch>(
 ) -> Result<u64, W::Stop> {
     let mut frames = MaybeUninit::<[Frame; MAX_FRAMES]>::uninit();
     let frames = frames.as_mut_ptr().cast::<Frame>();
-    let open_frame = |depth: usize| -> u64 {
-        // SAFETY: chains are at most MAX_FRAMES deep (`Code::new`), so `depth` is inside the array.
-        let frame = unsafe {
-            let frame = frames.add(depth);
-            frame.write(Frame([0; (FRAME_BYTES + GAP_BYTES) / 8]));
-            frame
-        };
-        frame.expose_provenance() as u64 + FRAME_BYTES as u64
-    };
-
-    let mut callers = [Caller::default(); MAX_FRAMES];
-    let mut depth = 0;
+    let mut machine = Machine { code, env, watch, frames, depth: 0, stop: None };
+    let machine: *mut Machine<'_, W> = &raw mut machine;
+    // SAFETY: `env` is exclusive to this run by the caller's promise.
+    let before = unsafe { ((*env).callback, (*env).engine) };
+    // SAFETY: as above. The machine outlives every helper that can ask for it.
+    unsafe {
+        (*env).callback = Some(call_back::<W>);
+        (*env).engine = machine.expose_provenance() as u64;
+    }
     let mut regs: Registers = [0; 11];
     regs[1] = r1;
     regs[2] = r2;
-    regs[10] = open_frame(0);
-    let mut slot = 0;
-    watch.enter(slot, regs[10]);
+    // SAFETY: this function's contract; the machine is alive and nobody else knows it.
+    let result = unsafe {
+        regs[10] = open_frame(frames, 0);
+        (*machine).watch.enter(0, regs[10]);
+        execute(machine, 0, 0, regs)
+    };
+    // SAFETY: as above.
+    unsafe { ((*env).callback, (*env).engine) = before };
+    result
+}
+
+/// Calls the function that starts at slot `function`, for the helper in progress.
+///
+/// # Safety
+///
+/// As [`skep_abi::CallbackFn`] demands; `env` is that of a run watched by a `W`.
+unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *mut RunEnv) -> u64 {
+    // SAFETY: `run` put the machine's address there, and no reference to it is alive while a helper runs.
+    unsafe {
+        let machine = ptr::with_exposed_provenance_mut::<Machine<'_, W>>((*env).engine as usize);
+        if (*machine).stop.is_some() {
+            return 1;
+        }
+        let (below, slot) = ((*machine).depth, function as usize);
+        let starts = (*machine).code.parts.functions.iter().any(|function| function.start as usize == slot);
+        // What a verifier proves of every program. Where it was wrong, the process ends here.
+        assert!(starts && below + 1 < MAX_FRAMES, "a callback of no function, or in too deep a frame");
+        let mut regs: Registers = [0; 11];
+        regs[1..6].copy_from_slice(args);
+        regs[10] = open_frame((*machine).frames, below + 1);
+        (*machine).watch.call_back(slot, regs[10], args);
+        let result = execute(machine, below + 1, slot, regs);
+        (*machine).depth = below;
+        match result {
+            Ok(result) => {
+                (*machine).watch.leave();
+                result
+            }
+            Err(stop) => {
+                (*machine).stop = Some(stop);
+                1
+            }
+        }
+    }
+}
+
+/// Clears a frame; its `r10`.
+///
+/// # Safety
+///
+/// `frames` is an array of [`MAX_FRAMES`], and `depth` below that.
+unsafe fn open_frame(frames: *mut Frame, depth: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    let frame = unsafe {
+        let frame = frames.add(depth);
+        frame.write(Frame([0; (FRAME_BYTES + GAP_BYTES) / 8]));
+        frame
+    };
+    frame.expose_provenance() as u64 + FRAME_BYTES as u64
+}
+
+/// Executes a function in an open frame, and all that it calls, until it returns.
+///
+/// # Safety
+///
+/// As for [`run`]; the machine is alive and no reference to it is in use.
+unsafe fn execute<W: Watch>(
+    machine: *mut Machine<'_, W>,
+    base: usize,
+    mut slot: usize,
+    mut regs: Registers,
+) -> Result<u64, W::Stop> {
+    // SAFETY: the caller's promise. The code is shared, and outlives the machine.
+    let (code, env, frames) = unsafe { ((*machine).code, (*machine).env, (*machine).frames) };
+    // What is left to each frame of `may_goto`.
+    let mut rounds = [MAX_LOOPS; MAX_FRAMES];
+    let mut callers = [Caller::default(); MAX_FRAMES];
+    let mut depth = base;
     loop {
         let insn = &code.parts.insns[slot];
+        // SAFETY: the caller's promise; this reference is gone before a helper runs.
+        let watch = unsafe { &mut *(*machine).watch };
         watch.step(slot, insn, &mut regs)?;
         let mut next = slot + 1;
         match *insn {
@@ -188,28 +293,67 @@ pub(crate) unsafe fn run<W: Watch>(
                 let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
                 watch.call(slot, id, args)?;
                 let Some(helper) = code.linkage.helper(id) else { unreachable!("Code::new found it") };
-                // SAFETY: the linkage's helpers are what they say, and the verifier proved the arguments.
-                regs[0] = unsafe { helper(args[0], args[1], args[2], args[3], args[4], env) };
-                watch.returned(id, args, regs[0]);
+                // SAFETY: the linkage's helpers are what they say, and the verifier proved the arguments. The machine
+                // is the helper's as long as it runs, and this function's again behind it.
+                unsafe {
+                    (*machine).depth = depth;
+                    regs[0] = helper(args[0], args[1], args[2], args[3], args[4], env);
+                    if let Some(stop) = (*machine).stop.take() {
+                        return Err(stop);
+                    }
+                    (*machine).watch.returned(id, args, regs[0]);
+                }
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
                 callers[depth] = Caller { slot: next, kept: [regs[6], regs[7], regs[8], regs[9], regs[10]] };
                 depth += 1;
-                regs[10] = open_frame(depth);
+                assert!(depth < MAX_FRAMES, "calls nest too deep");
+                rounds[depth] = MAX_LOOPS;
+                // SAFETY: `depth` was just looked at.
+                regs[10] = unsafe { open_frame(frames, depth) };
                 next = target(slot, offset);
                 watch.enter(next, regs[10]);
             }
-            Insn::Exit if depth == 0 => return Ok(regs[0]),
+            Insn::MayGoto { offset } => match rounds[depth] {
+                0 => {
+                    next = target(slot, offset.into());
+                    watch.jump(slot, next)?;
+                }
+                left => rounds[depth] = left - 1,
+            },
+            Insn::LoadPacket { size, base: from, imm } => {
+                let start = match from {
+                    PacketBase::Absolute => 0,
+                    PacketBase::Indirect(reg) => regs[reg.index()] as i32,
+                };
+                // SAFETY: the verifier proved `r6` the context, which is native and alive; `Code::new` saw that
+                // this type's is a socket buffer.
+                let skb = unsafe { *ptr::with_exposed_provenance::<SkbContext>(regs[6] as usize) };
+                match skb.legacy_load(start.wrapping_add(imm), size) {
+                    Some(at) => {
+                        // SAFETY: inside of the packet.
+                        let value = unsafe { memory::load(at, size, Ordering::Relaxed) };
+                        regs[0] = value.swap_bytes() >> (64 - size.bits());
+                    }
+                    None => {
+                        regs[0] = 0;
+                        if depth == base {
+                            return Ok(0);
+                        }
+                        depth -= 1;
+                        next = callers[depth].resume(&mut regs);
+                        watch.leave();
+                    }
+                }
+            }
+            Insn::Exit if depth == base => return Ok(regs[0]),
             Insn::Exit => {
                 depth -= 1;
-                next = callers[depth].slot;
-                regs[6..].copy_from_slice(&callers[depth].kept);
+                next = callers[depth].resume(&mut regs);
                 watch.leave();
             }
             Insn::LoadImm64 { .. }
             | Insn::LoadImm64Tail
-            | Insn::LoadPacket { .. }
-            | Insn::MayGoto { .. }
             | Insn::Call { target: CallTarget::Kfunc { .. } }
             | Insn::CallReg { .. } => unreachable!("refused by Code::new"),
         }

@@ -23,11 +23,12 @@ mod regions;
 mod registers;
 #[cfg(test)]
 mod tests;
+mod violation;
 mod watch;
 
 pub use exec::AccessKind;
 pub use regions::{Regions, Rights};
-pub use watch::{MemoryAccess, Reason, Violation};
+pub use violation::{MemoryAccess, Reason, Violation};
 
 use skep_abi::{Linkage, RunEnv};
 use skep_verifier::Verified;
@@ -114,7 +115,8 @@ impl Interpreter {
         result
     }
 
-    /// Runs the program and watches it. Slow: for tests, and for hunting down a verifier's mistake.
+    /// Runs the program and watches it. If its verification kept its states ([`Verified::recorded`]), the machine
+    /// is compared with them before every instruction. Slow: for tests, and for hunting down a verifier's mistake.
     ///
     /// # Errors
     ///

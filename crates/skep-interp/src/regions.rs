@@ -7,6 +7,8 @@
 //!   buffer    [r1, r1 + length)                              as the program was verified to be given
 //!   values    of arrays, directly addressed                  from the linkage
 //!             returned by look-ups                           learned on the way
+//!   records   returned by helpers that allocate              learned on the way
+//!   keys      of the elements that callbacks are given       as long as the callback runs
 //!   others    what the host allows                           Regions::allow
 //! ```
 
@@ -15,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use skep_abi::{ContextField, ContextLayout, Entry, FieldKind, HelperProto, MapDef, MapFlags};
 use skep_isa::{Insn, Size};
+use skep_verifier::{Object, Packet};
 
 use crate::code::Code;
 use crate::memory;
@@ -46,10 +49,10 @@ pub struct Regions<'a> {
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Region {
-    start: u64,
-    bytes: u64,
-    rights: Rights,
+pub(crate) struct Region {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) rights: Rights,
 }
 
 impl<'a> Regions<'a> {
@@ -99,6 +102,8 @@ pub(crate) struct Memory {
     packet: Option<Rights>,
     /// Buffer, values, and what the host allows.
     regions: Vec<Region>,
+    /// Where objects begin.
+    objects: Vec<(Object, u64)>,
 }
 
 /// What memory is at an address.
@@ -125,28 +130,78 @@ impl Memory {
                 .reads_packet
                 .then_some(Rights { read: true, write: code.parts.program_type.writes_packet }),
             regions: regions.allowed.clone(),
+            objects: Vec::new(),
         };
         if let Entry::Buffer { len } = code.parts.entry {
             memory.regions.push(Region { start: r1, bytes: len.into(), rights: Rights::ALL });
         }
-        for (map, link) in code.parts.maps.iter().zip(&code.linkage.maps) {
+        for (map, (def, link)) in code.parts.maps.iter().zip(&code.linkage.maps).enumerate() {
             if let Some(base) = link.value_base {
-                memory.learn_value(map, base);
+                memory.learn_value(map, def, base);
             }
         }
         memory
     }
 
-    /// A value of that map lies at `start`.
-    pub(crate) fn learn_value(&mut self, map: &MapDef, start: u64) {
+    /// A value of the map of that index lies at `start`.
+    pub(crate) fn learn_value(&mut self, map: usize, def: &MapDef, start: u64) {
         let rights = Rights {
-            read: !map.flags.contains(MapFlags::WRONLY_PROG),
-            write: !map.flags.contains(MapFlags::RDONLY_PROG),
+            read: !def.flags.contains(MapFlags::WRONLY_PROG),
+            write: !def.flags.contains(MapFlags::RDONLY_PROG),
         };
-        let region = Region { start, bytes: map.value_size.into(), rights };
+        self.learn(Object::Value(map as u32), Region { start, bytes: def.value_size.into(), rights });
+    }
+
+    /// Memory of that many bytes that a helper returned.
+    pub(crate) fn learn_memory(&mut self, start: u64, bytes: u64) {
+        self.learn(Object::Memory, Region { start, bytes, rights: Rights::ALL });
+    }
+
+    fn learn(&mut self, object: Object, region: Region) {
         if !self.regions.contains(&region) {
             self.regions.push(region);
         }
+        if !self.objects.contains(&(object, region.start)) {
+            self.objects.push((object, region.start));
+        }
+    }
+
+    /// The key of an element of a map, until it is taken back.
+    pub(crate) fn lend(&mut self, key: Option<(u32, Region)>) {
+        if let Some((map, region)) = key {
+            self.regions.push(region);
+            self.objects.push((Object::Key(map), region.start));
+        }
+    }
+
+    /// Undoes [`Memory::lend`].
+    pub(crate) fn take_back(&mut self, key: Option<(u32, Region)>) {
+        let Some((map, region)) = key else { return };
+        if let Some(at) = self.regions.iter().rposition(|known| *known == region) {
+            self.regions.remove(at);
+        }
+        if let Some(at) = self.objects.iter().rposition(|known| *known == (Object::Key(map), region.start)) {
+            self.objects.remove(at);
+        }
+    }
+
+    /// Where objects begin, as far as the run has met them.
+    pub(crate) fn objects(&self) -> &[(Object, u64)] {
+        &self.objects
+    }
+
+    /// The start of the packet's metadata, its start and its end, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The context that the memory was made with must be valid.
+    pub(crate) unsafe fn packet(&self) -> Option<Packet> {
+        let (context, layout) = self.context?;
+        self.packet?;
+        // SAFETY: this function's contract.
+        let field = |kind| unsafe { pointer(context, layout, kind) };
+        let (data, end) = (field(FieldKind::PacketData)?, field(FieldKind::PacketEnd)?);
+        Some(Packet { meta: field(FieldKind::PacketMeta).unwrap_or(data), data, end })
     }
 
     /// What the `bytes` bytes at `at` belong to. `bytes` is at least 1.
@@ -169,13 +224,10 @@ impl Memory {
                 None => Found::NoField,
             };
         }
-        let Some(rights) = self.packet else { return Found::Unknown };
         // SAFETY: this function's contract.
-        let field = |kind| unsafe { pointer(context, layout, kind) };
-        let (Some(data), Some(end)) = (field(FieldKind::PacketData), field(FieldKind::PacketEnd)) else {
+        let (Some(rights), Some(Packet { meta, data, end })) = (self.packet, unsafe { self.packet() }) else {
             return Found::Unknown;
         };
-        let meta = field(FieldKind::PacketMeta).unwrap_or(data);
         let contains = |start: u64, end: u64| {
             Region { start, bytes: end.saturating_sub(start), rights }.contains(at, bytes)
         };

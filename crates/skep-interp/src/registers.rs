@@ -1,7 +1,7 @@
 //! Which registers an instruction reads and writes, and a set of registers.
 
 use skep_abi::{ArgKind, HelperProto};
-use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, Reg};
+use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
 
 use crate::exec::receives_old;
 
@@ -63,6 +63,8 @@ pub(crate) fn reads(insn: &Insn) -> RegSet {
         Insn::StoreRelease { base, src, .. } => none.with(base).with(src),
         Insn::Atomic { op: AtomicOp::CmpXchg, base, src, .. } => none.with(base).with(src).with(Reg::R0),
         Insn::Atomic { base, src, .. } => none.with(base).with(src),
+        Insn::LoadPacket { base: PacketBase::Absolute, .. } => none.with(Reg::R6),
+        Insn::LoadPacket { base: PacketBase::Indirect(reg), .. } => none.with(reg).with(Reg::R6),
         _ => none,
     }
 }
@@ -79,7 +81,7 @@ pub(crate) fn writes(insn: &Insn) -> RegSet {
         | Insn::Load { dst, .. }
         | Insn::LoadAcquire { dst, .. } => none.with(dst),
         Insn::Atomic { op, src, .. } => receives_old(op, src).map_or(none, |reg| none.with(reg)),
-        Insn::Call { target: CallTarget::Helper(_) } => none.with(Reg::R0),
+        Insn::Call { target: CallTarget::Helper(_) } | Insn::LoadPacket { .. } => none.with(Reg::R0),
         _ => none,
     }
 }

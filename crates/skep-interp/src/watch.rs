@@ -11,163 +11,27 @@
 //! | branches that the verifier decided go that way | ranges that leave numbers out |
 //! | constant maps and keys of calls are what they are, keys are in bounds | wrong facts that compilers inline by |
 //! | upper halves that nobody should read are spoilt | wrong facts that compilers save extensions by |
+//! | registers and stacks are what some state of the walk says | whatever is wrong, before any harm comes of it |
 //! | the run ends | wrong bounds of loops |
+//!
+//! The states of the walk are there where verification was asked to keep them ([`Verified::recorded`]).
+//!
+//! [`Verified::recorded`]: skep_verifier::Verified::recorded
 
-use std::fmt;
 use std::sync::atomic::Ordering;
+use std::{ptr, slice};
 
-use skep_abi::{Access, ArgKind, RetKind};
+use skep_abi::{Access, ArgKind, Callback, HelperProto, RetKind};
 use skep_isa::{CallTarget, Insn, Reg, Size};
+use skep_verifier::{Machine, MachineFrame};
 
 use crate::alu;
-use crate::code::Code;
+use crate::code::{Code, MAX_FRAMES};
 use crate::exec::{self, AccessKind, FRAME_BYTES, Registers, Watch};
 use crate::memory;
-use crate::regions::{Found, Memory, Regions};
+use crate::regions::{Found, Memory, Region, Regions, Rights};
 use crate::registers::{self, RegSet};
-
-/// What a program did and may not do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The slot of the instruction, from 0.
-    pub slot: u32,
-    /// What it did.
-    pub reason: Reason,
-}
-
-/// In what way an instruction broke the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
-    /// It accessed memory through a null pointer, perhaps with an offset.
-    Null(MemoryAccess),
-    /// It accessed memory that is not the program's.
-    Unknown(MemoryAccess),
-    /// It accessed the context where no field is.
-    NoField(MemoryAccess),
-    /// It read memory that may only be written.
-    NotReadable(MemoryAccess),
-    /// It wrote memory that may only be read.
-    NotWritable(MemoryAccess),
-    /// It read bytes of the stack that were never written.
-    UninitialisedStack(MemoryAccess),
-    /// It made an atomic access that is not aligned to its size.
-    MisalignedAtomic(MemoryAccess),
-    /// It read a register that was never written, or not since a call lost it.
-    UninitialisedRegister(Reg),
-    /// It called a helper that has no prototype.
-    UnknownHelper {
-        /// The helper's number.
-        id: u32,
-    },
-    /// It passed a helper an argument that the prototype does not allow.
-    Argument {
-        /// Which, from 1.
-        number: u8,
-        /// Its value.
-        value: u64,
-    },
-    /// It was executed, but the verifier's facts call it unreachable.
-    Unreached,
-    /// It jumped to a slot that the verifier's facts do not call a jump target, or back to one that they do
-    /// not call a loop's head.
-    UnmarkedTarget {
-        /// The slot it jumped to.
-        target: u32,
-    },
-    /// It goes another way than the conditional jump that the verifier took for decided.
-    WrongBranch {
-        /// Whether the conditional jump would be taken.
-        taken: bool,
-    },
-    /// It called a helper with another map than the verifier's facts say.
-    WrongMapFact {
-        /// The map in the facts.
-        map: u32,
-    },
-    /// It called a helper with another key than the verifier's facts say.
-    WrongKeyFact {
-        /// The key in the facts.
-        fact: u32,
-        /// The key in memory.
-        found: u32,
-    },
-    /// It called a helper with a key that is no index of the array, which the verifier's facts say it is.
-    WrongBoundsFact {
-        /// The key in memory.
-        found: u32,
-    },
-    /// The run has executed all the instructions it was allowed.
-    OutOfFuel {
-        /// How many that were.
-        executed: u64,
-    },
-}
-
-/// An access to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryAccess {
-    /// Where.
-    pub address: u64,
-    /// How many bytes.
-    pub bytes: u64,
-    /// Which way.
-    pub kind: AccessKind,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "instruction {}: {}", self.slot, self.reason)
-    }
-}
-
-impl std::error::Error for Violation {}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Null(access) => write!(f, "{access} through a null pointer"),
-            Self::Unknown(access) => write!(f, "{access} that is not the program's memory"),
-            Self::NoField(access) => write!(f, "{access} in the context where no field is"),
-            Self::NotReadable(access) => write!(f, "{access} that may only be written"),
-            Self::NotWritable(access) => write!(f, "{access} that may only be read"),
-            Self::UninitialisedStack(access) => write!(f, "{access} of stack that was never written"),
-            Self::MisalignedAtomic(access) => write!(f, "{access}, atomic but not aligned"),
-            Self::UninitialisedRegister(reg) => write!(f, "reads {reg}, which was never written"),
-            Self::UnknownHelper { id } => write!(f, "calls helper {id}, which has no prototype"),
-            Self::Argument { number, value } => {
-                write!(f, "argument {number} is {value:#x}, which the helper's prototype does not allow")
-            }
-            Self::Unreached => f.write_str("executed, but the verifier found it unreachable"),
-            Self::UnmarkedTarget { target } => {
-                write!(f, "jumps to {target}, which the verifier did not find to be such a target")
-            }
-            Self::WrongBranch { taken } => {
-                let verb = if taken { "is" } else { "is not" };
-                write!(f, "the jump that was here {verb} taken, which the verifier thought impossible")
-            }
-            Self::WrongMapFact { map } => write!(f, "calls with another map than the verifier's {map}"),
-            Self::WrongKeyFact { fact, found } => {
-                write!(f, "calls with the key {found} instead of the verifier's {fact}")
-            }
-            Self::WrongBoundsFact { found } => {
-                write!(f, "calls with the key {found}, which the verifier found to be in bounds")
-            }
-            Self::OutOfFuel { executed } => write!(f, "not at its end after {executed} instructions"),
-        }
-    }
-}
-
-impl fmt::Display for MemoryAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = match self.kind {
-            AccessKind::Read => "reads",
-            AccessKind::Write => "writes",
-            AccessKind::Modify => "modifies",
-        };
-        write!(f, "{verb} {} bytes at {:#x}", self.bytes, self.address)
-    }
-}
+use crate::violation::{MemoryAccess, Reason, Violation};
 
 /// The watch of a run in checking mode.
 pub(crate) struct Checking<'a, 'r> {
@@ -178,11 +42,19 @@ pub(crate) struct Checking<'a, 'r> {
     /// Registers of the current function that hold something.
     written: RegSet,
     context: u64,
+    /// The buffer's address.
+    buffer: u64,
     executed: u64,
     /// By slot: whether it leaves an upper half that nobody should read.
     spoils: Vec<bool>,
     /// The register whose upper half is to be spoilt before the next instruction.
     spoilt: Option<Reg>,
+    /// The calls of helpers in progress, of which each but the last has called back.
+    calling: Vec<Calling>,
+    /// The last slot.
+    slot: u32,
+    /// What stands for each map, and for each function.
+    handles: (Vec<u64>, Vec<u64>),
 }
 
 /// What is put into upper halves that nobody should read.
@@ -191,12 +63,30 @@ const SPOIL: u64 = 0xdead_beef << 32;
 /// One function's stack.
 struct StackFrame {
     top: u64,
+    /// Index of the function.
+    function: u32,
+    /// Slot of the call.
+    call_slot: u32,
+    /// Its registers before its last instruction.
+    regs: Registers,
     /// Bytes below `top` that the verifier says the function uses.
     bytes: usize,
     /// By distance from `top - 512`.
     written: [bool; FRAME_BYTES],
     /// The caller's registers that hold something.
     caller_written: RegSet,
+    /// Whether a helper called it, which looks at its result.
+    callback: bool,
+    /// Memory that is the program's for this call alone: the key of an element.
+    lent: Option<(u32, Region)>,
+}
+
+/// A call of a helper in progress.
+#[derive(Clone, Copy)]
+struct Calling {
+    slot: u32,
+    helper: u32,
+    args: [u64; 5],
 }
 
 impl<'a, 'r> Checking<'a, 'r> {
@@ -206,9 +96,28 @@ impl<'a, 'r> Checking<'a, 'r> {
             None => RegSet::of(&[Reg::R1, Reg::R2]),
         };
         let memory = Memory::new(code, r1, context, regions);
-        let spoils = skep_verifier::without_extension(&code.parts.insns);
-        let frames = Vec::new();
-        Self { code, regions, memory, frames, written, context, executed: 0, spoils, spoilt: None }
+        let maps = code.linkage.maps.iter().map(|link| link.handle).collect();
+        let functions = code.parts.functions.iter().map(|function| function.start.into()).collect();
+        // A spoilt register would not be what the states of the walk say.
+        let spoils = match code.parts.recorded.is_some() {
+            true => vec![false; code.parts.insns.len()],
+            false => skep_verifier::without_extension(&code.parts.insns),
+        };
+        Self {
+            code,
+            regions,
+            memory,
+            frames: Vec::new(),
+            written,
+            context,
+            buffer: r1,
+            executed: 0,
+            calling: Vec::new(),
+            slot: 0,
+            handles: (maps, functions),
+            spoils,
+            spoilt: None,
+        }
     }
 
     /// Whether the program may access that memory; writes make stack bytes readable.
@@ -261,6 +170,51 @@ impl<'a, 'r> Checking<'a, 'r> {
         })
     }
 
+    /// Whether some state of the verifier's walk stands for the machine.
+    fn check_states(&mut self, slot: usize, regs: &Registers) -> Result<(), Reason> {
+        self.slot = slot as u32;
+        let Some(recorded) = &self.code.parts.recorded else { return Ok(()) };
+        if let Some(frame) = self.frames.last_mut() {
+            frame.regs = *regs;
+        }
+        let mut frames = [MachineFrame { regs, stack: &[], function: 0, call_slot: 0 }; MAX_FRAMES];
+        for (shown, frame) in frames.iter_mut().zip(&self.frames) {
+            let bottom = ptr::with_exposed_provenance::<u8>(frame.top as usize - FRAME_BYTES);
+            // SAFETY: the interpreter's frames have that many bytes below their `r10`, all written when they were
+            // opened, and nothing writes to them before this function returns.
+            let stack = unsafe { slice::from_raw_parts(bottom, FRAME_BYTES) };
+            *shown = MachineFrame {
+                regs: &frame.regs,
+                stack,
+                function: frame.function,
+                call_slot: frame.call_slot,
+            };
+        }
+        let machine = Machine {
+            slot: slot as u32,
+            frames: &frames[..self.frames.len().min(MAX_FRAMES)],
+            context: self.context,
+            // SAFETY: the context is valid by the contract of `Interpreter::run_checked`.
+            packet: unsafe { self.memory.packet() },
+            buffer: self.buffer,
+            maps: &self.handles.0,
+            objects: self.memory.objects(),
+            functions: &self.handles.1,
+        };
+        recorded.check(&machine).map_err(|mismatch| Reason::OutsideOfStates(Box::new(mismatch)))
+    }
+
+    /// Whether that is what stands for a function.
+    fn is_function(&self, value: u64) -> bool {
+        self.code.parts.functions.iter().any(|function| u64::from(function.start) == value)
+    }
+
+    /// The map that a helper is passed.
+    fn map_argument(&self, proto: &HelperProto, args: &[u64; 5]) -> Option<usize> {
+        let argument = proto.args.iter().position(|kind| *kind == ArgKind::Map)?;
+        self.code.linkage.maps.iter().position(|link| link.handle == args[argument])
+    }
+
     /// Checks the arguments of a helper against its prototype and the verifier's facts.
     fn check_call(&mut self, slot: usize, id: u32, args: [u64; 5]) -> Result<(), Reason> {
         let Some(proto) = (self.regions.helpers)(id) else { return Err(Reason::UnknownHelper { id }) };
@@ -280,6 +234,7 @@ impl<'a, 'r> Checking<'a, 'r> {
                     None
                 }
                 ArgKind::Context if value != self.context => return bad,
+                ArgKind::Callback(_) if !self.is_function(value) => return bad,
                 ArgKind::Size { zero: false } if value == 0 => return bad,
                 ArgKind::MapKey | ArgKind::MapValue(_) => {
                     let Some(def) = map.and_then(|map: usize| self.code.parts.maps.get(map)) else {
@@ -332,14 +287,59 @@ impl Watch for Checking<'_, '_> {
     fn enter(&mut self, slot: usize, top: u64) {
         let bytes = (self.code.function(slot).stack_bytes as usize).min(FRAME_BYTES);
         let caller_written = self.written;
-        self.frames.push(StackFrame { top, bytes, written: [false; FRAME_BYTES], caller_written });
+        self.frames.push(StackFrame {
+            top,
+            function: self.code.function_index(slot) as u32,
+            call_slot: self.slot,
+            regs: [0; 11],
+            bytes,
+            written: [false; FRAME_BYTES],
+            caller_written,
+            callback: false,
+            lent: None,
+        });
         // A function finds its arguments, and nothing of its caller's other registers.
         self.written = self.written.intersection(registers::arguments()).with(Reg::R10);
+    }
+
+    fn call_back(&mut self, slot: usize, top: u64, args: &[u64; 5]) {
+        let Some(Calling { slot: call_slot, helper, args: passed }) = self.calling.last().copied() else {
+            return;
+        };
+        self.slot = call_slot;
+        self.enter(slot, top);
+        let Some(proto) = (self.regions.helpers)(helper) else { return };
+        let kind = proto.args.iter().find_map(|kind| match kind {
+            ArgKind::Callback(kind) => Some(*kind),
+            _ => None,
+        });
+        let map = self.map_argument(proto, &passed);
+        let mut lent = None;
+        let count = match kind {
+            Some(Callback::ForEach | Callback::Timer) => {
+                if let Some(map) = map {
+                    let def = &self.code.parts.maps[map];
+                    let key = Region { start: args[1], bytes: def.key_size.into(), rights: Rights::READ };
+                    lent = Some((map as u32, key));
+                    self.memory.learn_value(map, def, args[2]);
+                }
+                if kind == Some(Callback::Timer) { 3 } else { 4 }
+            }
+            Some(Callback::FindArea) => 3,
+            Some(Callback::Loop | Callback::Drain) => 2,
+            None => 0,
+        };
+        self.written = RegSet::of(&Reg::ALL[1..1 + count]).with(Reg::R10);
+        self.memory.lend(lent);
+        if let Some(frame) = self.frames.last_mut() {
+            (frame.callback, frame.lent) = (true, lent);
+        }
     }
 
     fn leave(&mut self) {
         let result = self.written.contains(Reg::R0);
         if let Some(frame) = self.frames.pop() {
+            self.memory.take_back(frame.lent);
             let lost = registers::arguments().with(Reg::R0);
             self.written = frame.caller_written.without(lost);
         }
@@ -363,9 +363,12 @@ impl Watch for Checking<'_, '_> {
         if !self.code.parts.facts[slot].reached {
             return stop(Reason::Unreached);
         }
-        let outermost = self.frames.len() == 1;
+        if let Err(reason) = self.check_states(slot, regs) {
+            return stop(reason);
+        }
+        let looked_at = self.frames.last().is_none_or(|frame| frame.callback) || self.frames.len() == 1;
         let mut reads = registers::reads(insn);
-        if outermost && *insn == Insn::Exit {
+        if looked_at && *insn == Insn::Exit {
             reads = reads.with(Reg::R0);
         }
         if let Some(reg) = reads.without(self.written).first() {
@@ -373,6 +376,12 @@ impl Watch for Checking<'_, '_> {
         }
         if let Some(taken) = self.decided_wrongly(slot, insn, regs) {
             return stop(Reason::WrongBranch { taken });
+        }
+        if let Insn::LoadPacket { .. } = insn {
+            if regs[6] != self.context {
+                return stop(Reason::NotTheContext { value: regs[6] });
+            }
+            self.written = self.written.without(registers::arguments());
         }
         if !matches!(insn, Insn::Call { target: CallTarget::Helper(_) }) {
             self.written = self.written.union(registers::writes(insn));
@@ -402,22 +411,31 @@ impl Watch for Checking<'_, '_> {
     }
 
     fn call(&mut self, slot: usize, helper: u32, args: [u64; 5]) -> Result<(), Violation> {
-        self.check_call(slot, helper, args).map_err(|reason| Violation { slot: slot as u32, reason })
+        self.check_call(slot, helper, args).map_err(|reason| Violation { slot: slot as u32, reason })?;
+        self.calling.push(Calling { slot: slot as u32, helper, args });
+        Ok(())
     }
 
     fn returned(&mut self, helper: u32, args: [u64; 5], result: u64) {
+        self.calling.pop();
         self.written = self.written.without(registers::arguments().with(Reg::R0));
         let Some(proto) = (self.regions.helpers)(helper) else { return };
         if !matches!(proto.ret, RetKind::Void | RetKind::TailCall) {
             self.written = self.written.with(Reg::R0);
         }
-        if proto.ret == RetKind::MapValueOrNull && result != 0 {
-            let argument = proto.args.iter().position(|kind| *kind == ArgKind::Map);
-            let handle = argument.map(|argument| args[argument]);
-            let map = self.code.linkage.maps.iter().position(|link| Some(link.handle) == handle);
-            if let Some(def) = map.and_then(|map| self.code.parts.maps.get(map)) {
-                self.memory.learn_value(def, result);
+        match proto.ret {
+            RetKind::MapValueOrNull | RetKind::MapValue if result != 0 => {
+                if let Some(map) = self.map_argument(proto, &args) {
+                    self.memory.learn_value(map, &self.code.parts.maps[map], result);
+                }
             }
+            RetKind::MemoryOrNull if result != 0 => {
+                let size = proto.args.iter().position(|kind| *kind == ArgKind::AllocationSize);
+                if let Some(size) = size {
+                    self.memory.learn_memory(result, args[size]);
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -38,6 +38,7 @@ mod magic;
 #[cfg(test)]
 mod model;
 mod operands;
+mod packet;
 mod plan;
 mod reduce;
 

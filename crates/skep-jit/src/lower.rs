@@ -5,7 +5,7 @@
 //! ([`Plan::continues`]), and then their joint effect on every register is that of the instructions one by one.
 
 use skep_abi::InlineArray;
-use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
+use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, PacketBase, Reg, RegSet, Size, Width};
 
 use crate::Error;
 use crate::Options;
@@ -14,7 +14,8 @@ use crate::arch::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames, Memo
 use crate::known::Known;
 use crate::layout::{Assembly, Gap, Label, Layout};
 use crate::live::Live;
-use crate::plan::{HelperCall, Parts, Plan};
+use crate::packet;
+use crate::plan::{HelperCall, Loaded, Parts, Plan};
 use crate::reduce::{Reduced, reduce};
 
 /// Compiles a program up to its address. The labels below the number of instructions are their slots, the next
@@ -29,7 +30,8 @@ pub(crate) fn lower<A: Arch>(
 ) -> Result<Layout<A>, Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
-    let labels = Labels { slots: parts.insns.len(), functions: plan.functions.len() };
+    let labels =
+        Labels { slots: parts.insns.len(), functions: plan.functions.len(), callbacks: plan.callbacks.len() };
     let code = Assembly::new(labels.count(), labels.slots);
     let mut lowering = Lowering::<A> {
         parts,
@@ -46,10 +48,18 @@ pub(crate) fn lower<A: Arch>(
         lowering.function(index)?;
     }
     let Lowering { mut emit, trap_used, .. } = lowering;
+    let trap_used =
+        trap_used || plan.callbacks.iter().any(|&at| !plan.reached(plan.functions[at].start as usize));
     emit.code().bind(labels.end());
     emit.code().bind(labels.trap());
     if trap_used {
         emit.trap();
+    }
+    for (number, &function) in plan.callbacks.iter().enumerate() {
+        emit.code().bind(labels.callback(number));
+        let start = plan.functions[function].start as usize;
+        let entry = if plan.reached(start) { labels.entry(function) } else { labels.trap() };
+        emit.enter_callback(entry);
     }
     Ok(emit.finish().relax())
 }
@@ -59,6 +69,7 @@ pub(crate) fn lower<A: Arch>(
 struct Labels {
     slots: usize,
     functions: usize,
+    callbacks: usize,
 }
 
 impl Labels {
@@ -86,8 +97,13 @@ impl Labels {
         (self.slots + 1 + 2 * self.functions) as Label
     }
 
+    /// Where helpers enter the function whose address is taken, by its number among those.
+    fn callback(self, number: usize) -> Label {
+        self.trap() + 1 + number as Label
+    }
+
     fn count(self) -> usize {
-        self.trap() as usize + 1
+        self.callback(self.callbacks) as usize
     }
 }
 
@@ -189,8 +205,12 @@ impl<A: Arch> Lowering<'_, A> {
             Insn::MovSx { width, from, dst, src } => self.emit.sign_extend(width, from, dst, src),
             Insn::Endian { order, size, dst } => self.endian(order, size, dst),
             Insn::LoadImm64 { dst, value } => match self.parts.imm64(slot, value)? {
-                (value, false) => self.emit.mov_imm(dst, value),
-                (address, true) => self.emit.mov_address(dst, address),
+                Loaded::Number(value) => self.emit.mov_imm(dst, value),
+                Loaded::Address(address) => self.emit.mov_address(dst, address),
+                Loaded::Callback(function) => {
+                    let number = self.plan.callbacks.partition_point(|&at| at < function);
+                    self.emit.mov_label(dst, self.labels.callback(number));
+                }
             },
             Insn::LoadImm64Tail => {
                 return Err(Error::Malformed { slot, what: "the second slot of a load without the first" });
@@ -250,10 +270,14 @@ impl<A: Arch> Lowering<'_, A> {
                 self.emit.exit(self.labels.exit(self.function));
                 return Ok(Done::end(1));
             }
-            Insn::LoadPacket { .. }
-            | Insn::MayGoto { .. }
-            | Insn::CallReg { .. }
-            | Insn::Call { target: CallTarget::Kfunc { .. } } => {
+            Insn::MayGoto { offset } => {
+                let target = self.target(slot, offset.into());
+                if let Some(rounds) = self.plan.functions[self.function].rounds {
+                    self.emit.may_goto(rounds, target);
+                }
+            }
+            Insn::LoadPacket { size, base, imm } => self.load_packet(slot, size, base, imm),
+            Insn::CallReg { .. } | Insn::Call { target: CallTarget::Kfunc { .. } } => {
                 return Err(Error::Unsupported { slot, what: "an instruction that the plan refuses" });
             }
         }
@@ -383,6 +407,29 @@ impl<A: Arch> Lowering<'_, A> {
                 Done { slots: 2, falls_through: key.is_none() }
             }
         }
+    }
+
+    /// A legacy packet load: a call, behind which the function ends where there are no such bytes.
+    fn load_packet(&mut self, slot: usize, size: Size, base: PacketBase, imm: i32) {
+        // No hints for what is several operations.
+        self.emit.next(Reg::ALL.into_iter().collect(), false);
+        match base {
+            PacketBase::Absolute => self.emit.mov_imm(Reg::R2, i64::from(imm) as u64),
+            PacketBase::Indirect(reg) => {
+                self.emit.mov_reg(Width::W64, Reg::R2, reg);
+                self.emit.mov_imm(Reg::R3, i64::from(imm) as u64);
+                let needed = RegSet::EMPTY.with(Reg::R2).with(Reg::R6);
+                self.emit.alu(AluOp::Add, Width::W32, Reg::R2, Operand::Reg(Reg::R3), needed);
+            }
+        }
+        self.emit.mov_reg(Width::W64, Reg::R1, Reg::R6);
+        self.emit.mov_imm(Reg::R3, size.bytes().into());
+        self.emit.call_helper(packet::load as *const () as usize as u64);
+        let behind = self.labels.slot(slot + 1);
+        let missing = Operand::Imm(packet::MISSING as i32);
+        self.emit.jump_if(Width::W64, (Reg::R0, Cond::Ne, missing), false, behind);
+        self.emit.mov_imm(Reg::R0, 0);
+        self.emit.exit(self.labels.exit(self.function));
     }
 
     fn mov(&mut self, width: Width, dst: Reg, src: Reg) {

@@ -17,6 +17,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) facts: &'a [Fact],
     pub(crate) functions: &'a [FunctionFacts],
     pub(crate) linkage: &'a Linkage,
+    /// Whether the context is a [`skep_abi::SkbContext`].
+    pub(crate) socket_buffer: bool,
 }
 
 /// What is known of a program before emission.
@@ -28,6 +30,8 @@ pub(crate) struct Plan {
     loops: Vec<(u32, u32)>,
     /// Whether any function needs the environment.
     pub(crate) environment: bool,
+    /// The functions whose addresses are taken, ascending.
+    pub(crate) callbacks: Vec<usize>,
 }
 
 /// What is known of a slot before emission.
@@ -56,6 +60,20 @@ pub(crate) struct FunctionPlan {
     pub(crate) calls: bool,
     /// The registers that are written.
     pub(crate) written: RegSet,
+    /// Where the rounds that are left to `may_goto` are counted, in bytes from `r10`; these are not among the
+    /// BPF stack's own, but above `-stack_bytes`.
+    pub(crate) rounds: Option<i32>,
+}
+
+/// What a 64-bit immediate load loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loaded {
+    /// A number.
+    Number(u64),
+    /// An address of this process.
+    Address(u64),
+    /// The address at which helpers call the function of that index.
+    Callback(usize),
 }
 
 /// What a call of a helper becomes.
@@ -139,6 +157,7 @@ impl Plan {
             functions: Vec::with_capacity(functions.len()),
             loops: Vec::new(),
             environment: false,
+            callbacks: Vec::new(),
         };
         let mut end = 0;
         for function in functions {
@@ -156,6 +175,8 @@ impl Plan {
             return Err(Error::Malformed { slot, what: "instructions outside of all functions" });
         }
         plan.keep_innermost();
+        plan.callbacks.sort_unstable();
+        plan.callbacks.dedup();
         Ok(plan)
     }
 
@@ -246,7 +267,9 @@ impl Plan {
                         what: "a 64-bit immediate load without its second slot",
                     });
                 }
-                parts.imm64(slot, value)?;
+                if let Loaded::Callback(function) = parts.imm64(slot, value)? {
+                    self.callbacks.push(function);
+                }
                 self.slots[slot].flags |= flag::PURE;
                 // Whatever is said of the second slot: control passes over it.
                 self.slots[slot + 1].flags |= flag::FALLS;
@@ -278,10 +301,25 @@ impl Plan {
             Insn::CallReg { .. } => {
                 return Err(Error::Unsupported { slot, what: "a call of the function in a register" });
             }
-            Insn::LoadPacket { .. } => {
-                return Err(Error::Unsupported { slot, what: "a legacy packet load" });
+            Insn::LoadPacket { .. } if !parts.socket_buffer => {
+                return Err(Error::Unsupported {
+                    slot,
+                    what: "a legacy packet load without a socket buffer",
+                });
             }
-            Insn::MayGoto { .. } => return Err(Error::Unsupported { slot, what: "may_goto" }),
+            Insn::LoadPacket { .. } => {
+                if slot + 1 >= plan.end as usize {
+                    return Err(Error::Malformed { slot, what: "control runs out of the function" });
+                }
+                plan.calls = true;
+                // What is emitted jumps over the end of the function.
+                self.slots[slot + 1].flags |= flag::TARGET;
+            }
+            Insn::MayGoto { .. } if plan.rounds.is_none() => {
+                plan.stack_bytes += 8;
+                plan.uses_stack = true;
+                plan.rounds = Some(-(plan.stack_bytes as i32));
+            }
             _ => {}
         }
         Ok(())
@@ -313,20 +351,26 @@ impl Plan {
 impl<'a> Parts<'a> {
     /// The parts of a verified program.
     pub(crate) fn of(program: &'a Verified, linkage: &'a Linkage) -> Self {
-        Self { insns: program.insns(), facts: program.facts(), functions: program.functions(), linkage }
+        Self {
+            insns: program.insns(),
+            facts: program.facts(),
+            functions: program.functions(),
+            linkage,
+            socket_buffer: program.program_type().is_socket_buffer(),
+        }
     }
 
-    /// The number or address that a 64-bit immediate load stands for, and whether it is an address.
-    pub(crate) fn imm64(&self, slot: usize, value: Imm64) -> Result<(u64, bool), Error> {
+    /// What a 64-bit immediate load stands for.
+    pub(crate) fn imm64(&self, slot: usize, value: Imm64) -> Result<Loaded, Error> {
         let link = |map: u32| {
             let maps = self.linkage.maps.len();
             self.linkage.maps.get(map as usize).ok_or(Error::MissingMap { slot, map, maps })
         };
         match value {
-            Imm64::Value(value) => Ok((value, false)),
-            Imm64::Map(map) => Ok((link(map)?.handle, true)),
+            Imm64::Value(value) => Ok(Loaded::Number(value)),
+            Imm64::Map(map) => Ok(Loaded::Address(link(map)?.handle)),
             Imm64::MapValue { map, offset } => match link(map)?.value_base {
-                Some(base) => Ok((base.wrapping_add(offset.into()), true)),
+                Some(base) => Ok(Loaded::Address(base.wrapping_add(offset.into()))),
                 None => Err(Error::NoDirectValue { slot, map }),
             },
             Imm64::MapFd(_) | Imm64::MapFdValue { .. } => {
@@ -335,7 +379,7 @@ impl<'a> Parts<'a> {
             Imm64::Variable { .. } => {
                 Err(Error::Unsupported { slot, what: "the address of a kernel variable" })
             }
-            Imm64::Function(_) => Err(Error::Unsupported { slot, what: "the address of a function" }),
+            Imm64::Function(_) => Ok(Loaded::Callback(self.callee(slot)?)),
         }
     }
 
@@ -344,7 +388,10 @@ impl<'a> Parts<'a> {
         self.insns[slot]
             .function_target(slot)
             .and_then(|at| self.functions.binary_search_by_key(&at, |function| function.start as usize).ok())
-            .ok_or(Error::Malformed { slot, what: "a call of something that is not a function" })
+            .ok_or(Error::Malformed {
+                slot,
+                what: "a call or the address of something that is not a function",
+            })
     }
 
     /// What a call of that helper becomes here.
@@ -395,7 +442,13 @@ mod tests {
         let name = String::from("main");
         let functions = [FunctionFacts { name, start: 0, end: insns.len() as u32, stack_bytes: 0 }];
         let linkage = Linkage::default();
-        let parts = Parts { insns: &insns, facts: &facts, functions: &functions, linkage: &linkage };
+        let parts = Parts {
+            insns: &insns,
+            facts: &facts,
+            functions: &functions,
+            linkage: &linkage,
+            socket_buffer: false,
+        };
         let plan = Plan::new(parts).expect("a plan");
         let loops: Vec<_> = (0..insns.len()).map(|slot| plan.loop_end(slot)).collect();
         assert_eq!(loops, [None, None, Some(5), None, None, Some(7), None, None, None]);

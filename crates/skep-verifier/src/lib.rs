@@ -61,6 +61,7 @@ mod packet;
 mod pointer;
 mod program;
 mod prune;
+mod recorded;
 mod refusal;
 mod region;
 mod replay;
@@ -82,6 +83,7 @@ mod widen;
 
 pub use halves::without_extension;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
+pub use recorded::{Machine, MachineFrame, Mismatch, Object, Outside, Packet, Place, Recorded};
 pub use refusal::{Code, Refusal, Step, Why};
 
 use cfg::Shape;
@@ -93,6 +95,7 @@ use log::Log;
 use replay::Recorder;
 use skep_abi::{HelperProto, LineInfo, ProgramSource};
 use skep_btf::Btf;
+use std::sync::Arc;
 use std::time::Instant;
 use walk::Walker;
 
@@ -109,6 +112,8 @@ pub struct Config<'a> {
     pub max_state_bytes: usize,
     /// Whether memory accesses must be aligned to their size.
     pub strict_alignment: bool,
+    /// The most states to keep for [`Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
+    pub max_recorded: usize,
 }
 
 impl Default for Config<'_> {
@@ -120,6 +125,7 @@ impl Default for Config<'_> {
             max_walked: 1_000_000,
             max_state_bytes: 64 << 20,
             strict_alignment: false,
+            max_recorded: 0,
         }
     }
 }
@@ -159,7 +165,7 @@ fn prove(
     let mut log = line.map(|line| Log::new(&program, config, line));
     let outcome = walk(&program, config, log.as_mut(), start);
     let stats = match &outcome {
-        Ok((_, _, stats)) => *stats,
+        Ok(walked) => walked.stats,
         Err(refusal) => Stats {
             walked: refusal.walked,
             peak_states: refusal.peak_states,
@@ -168,11 +174,11 @@ fn prove(
         },
     };
     if let Some(log) = &mut log {
-        let stacks = outcome.as_ref().map(|(record, ..)| record.stacks().to_vec()).unwrap_or_default();
+        let stacks = outcome.as_ref().map(|walked| walked.record.stacks().to_vec()).unwrap_or_default();
         log.finish(outcome.as_ref().err().map(|refusal| &**refusal), &stacks, stats, config.max_walked);
     }
     drop(log);
-    let (record, shape, stats) = outcome?;
+    let Walked { record, recorded, shape, stats } = outcome?;
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
         refuse(&program, &Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), Vec::new())
     })?;
@@ -188,8 +194,17 @@ fn prove(
         maps,
         lines: source.lines,
         tag: tag.0,
+        recorded,
         stats: Stats { nanoseconds: start.elapsed().as_nanos() as u64, ..stats },
     })
+}
+
+/// What a walk that found nothing wrong leaves behind.
+struct Walked {
+    record: Record,
+    recorded: Option<Arc<Recorded>>,
+    shape: Shape,
+    stats: Stats,
 }
 
 /// Walks every path.
@@ -198,7 +213,7 @@ fn walk(
     config: &Config<'_>,
     log: Option<&mut Log<'_>>,
     start: Instant,
-) -> Result<(Record, Shape, Stats), Box<Refusal>> {
+) -> Result<Walked, Box<Refusal>> {
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
     let mut stats = Stats::default();
@@ -222,8 +237,8 @@ fn walk(
     stats.nanoseconds = start.elapsed().as_nanos() as u64;
     let mut fault = match outcome {
         Ok(()) => {
-            let record = walker.record;
-            return Ok((record, shape, stats));
+            let (record, recorded) = (walker.record, walker.recorded.map(Arc::new));
+            return Ok(Walked { record, recorded, shape, stats });
         }
         Err(fault) => fault,
     };
@@ -253,7 +268,7 @@ fn record(
     recorder: &mut Recorder<'_>,
 ) {
     let helpers = |id| (config.helpers)(id);
-    let config = &Config { helpers: &helpers, ..*config };
+    let config = &Config { helpers: &helpers, max_recorded: 0, ..*config };
     let mut walker = Walker::new(program, config, shape, flow);
     walker.watch = Some(recorder);
     // It ends as it did before.

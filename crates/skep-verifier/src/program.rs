@@ -1,5 +1,6 @@
 //! Programs before and after verification.
 
+use crate::recorded::Recorded;
 use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, ProgramSource, ProgramType};
 use skep_isa::Insn;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub struct Verified {
     pub(crate) lines: Vec<LineInfo>,
     pub(crate) tag: [u8; 8],
     pub(crate) stats: Stats,
+    pub(crate) recorded: Option<Arc<Recorded>>,
 }
 
 /// What verification learned of one slot.
@@ -141,6 +143,11 @@ impl Verified {
     /// libbpf loads the same object.
     pub fn tag(&self) -> [u8; 8] {
         self.tag
+    }
+
+    /// Every state of the walk, where [`crate::Config::max_recorded`] asked for them.
+    pub fn recorded(&self) -> Option<&Arc<Recorded>> {
+        self.recorded.as_ref()
     }
 
     /// What the verification cost.

@@ -131,7 +131,6 @@ impl Scalar {
     }
 
     /// Whether it stands for `value` among others.
-    #[cfg(test)]
     pub(crate) fn contains(&self, value: u64) -> bool {
         self.bits.contains(value)
             && (self.umin..=self.umax).contains(&value)

@@ -1,15 +1,11 @@
 //! What the walk says of a program against what the program does: random programs are walked, then run on
-//! numbers, and before every instruction some walked state must hold of every register and stack cell that
-//! the future reads. That includes what pruning, liveness and ties between values leave out.
+//! numbers, and before every instruction some walked state must stand for every register and stack cell. That
+//! includes what pruning, liveness and ties between values leave out.
 
-use crate::cfg::{Shape, next_slot, target};
-use crate::flow::{Flow, Live};
+use crate::cfg::{next_slot, target};
 use crate::scalar::concrete;
-use crate::stack::{ByteSet, STACK_BYTES};
-use crate::state::State;
-use crate::value::{Kind, Value};
-use crate::walk::Walker;
-use crate::{Config, Unverified, branch};
+use crate::stack::STACK_BYTES;
+use crate::{Config, Machine, MachineFrame, Mismatch, Recorded, Unverified, branch, verify};
 use skep_abi::{Entry, Function, ProgramSource, RAW};
 use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 use std::sync::Arc;
@@ -275,36 +271,28 @@ impl Real {
         Some(next_slot(insns, slot))
     }
 
-    /// Whether that state holds of this machine, as far as the future reads it.
-    fn is_in(&mut self, state: &State, slot: usize, flow: &Flow) -> bool {
-        if state.frames().len() != self.frames.len() {
-            return false;
-        }
-        (0..self.frames.len()).all(|at| {
-            let live: Live = match state.frames().get(at + 1) {
-                Some(callee) => flow.during_call(callee.call_slot as usize),
-                None => *flow.before(slot),
-            };
-            let frame = &state.frames()[at];
-            let known = |value: &Value, real: u64| match value.kind {
-                Kind::Scalar => value.num.contains(real),
-                Kind::Buffer { .. } => real == BUFFER.wrapping_add(value.offset as u64),
-                _ => false,
-            };
-            let regs = (0..10).filter(|reg| live.regs & 1 << reg != 0).all(|reg| {
-                let value = &frame.regs.0[reg];
-                let matters = live.matter & 1 << reg != 0 || value.is_pointer();
-                value.is_readable() && (!matters || known(value, self.frames[at].regs[reg]))
-            });
-            let matter = ByteSet::from_units(live.stack_matters, &ByteSet::ALL);
-            regs && frame.stack.cells.iter().all(|cell| {
-                if !matter.has_any(cell.start.into(), cell.end()) {
-                    return true;
-                }
-                let size = Size::from_bytes(cell.size.into()).expect("cells have such sizes");
-                let address = STACKS + ((at as u64) << 16) + u64::from(cell.start);
-                known(&cell.value, self.load(address, size, false))
+    /// Whether some walked state stands for this machine.
+    fn check(&self, recorded: &Recorded, slot: usize) -> Result<(), Mismatch> {
+        let frames: Vec<MachineFrame<'_>> = self
+            .frames
+            .iter()
+            .enumerate()
+            .map(|(at, frame)| MachineFrame {
+                regs: &frame.regs,
+                stack: &frame.stack,
+                function: u32::from(at > 0),
+                call_slot: frame.back.saturating_sub(1) as u32,
             })
+            .collect();
+        recorded.check(&Machine {
+            slot: slot as u32,
+            frames: &frames,
+            context: 0,
+            packet: None,
+            buffer: BUFFER,
+            maps: &[],
+            objects: &[],
+            functions: &[],
         })
     }
 }
@@ -334,19 +322,15 @@ fn every_step_of_every_run_is_in_a_walked_state() {
             entry: Entry::Buffer { len: LEN },
         };
         let helpers = |_| None;
-        let config = Config { helpers: &helpers, max_walked: 3_000, ..Config::default() };
-        let insns = &program.source.insns;
-        let shape = Shape::of(&program, &config).expect("generated programs are whole");
-        let flow = Flow::of(&program, &shape, &config);
-        let mut walker = Walker::new(&program, &config, &shape, &flow);
-        if walker.walk().is_err() {
-            continue; // too many paths
-        }
+        let config =
+            Config { helpers: &helpers, max_walked: 3_000, max_recorded: 3_000, ..Config::default() };
+        let insns = program.source.insns.clone();
+        let insns = &insns[..];
+        // Some have too many paths.
+        let Ok(verified) = verify(program, &config) else { continue };
+        let recorded = verified.recorded().expect("states were asked for");
+        assert!(recorded.is_complete());
         walked += 1;
-        let mut by_slot: Vec<Vec<&State>> = vec![Vec::new(); insns.len()];
-        for (slot, state) in &walker.trace {
-            by_slot[*slot].push(state);
-        }
         for _ in 0..12 {
             let mut real = Real { frames: Vec::new(), buffer: [0; LEN as usize] };
             for byte in &mut real.buffer {
@@ -360,12 +344,9 @@ fn every_step_of_every_run_is_in_a_walked_state() {
             let mut slot = 0;
             loop {
                 steps += 1;
-                assert!(
-                    by_slot[slot].iter().any(|state| real.is_in(state, slot, &flow)),
-                    "seed {seed}: no walked state holds before slot {slot} with {:x?}\n{:?}",
-                    real.frames.last().map(|frame| frame.regs),
-                    skep_isa::disassemble(insns),
-                );
+                if let Err(mismatch) = real.check(recorded, slot) {
+                    panic!("seed {seed}: {mismatch}\n{}", skep_isa::disassemble(insns));
+                }
                 match real.step(insns, slot) {
                     Some(next) => slot = next,
                     None => break,

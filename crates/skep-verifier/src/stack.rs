@@ -77,6 +77,18 @@ impl ByteSet {
         (self.0[index / 8] >> (8 * (index % 8))) as u8
     }
 
+    /// Its bytes in ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.wrapping_sub(1);
+                (bit < 64).then_some(at as u32 * 64 + bit)
+            })
+        })
+    }
+
     /// The bytes of 128 units of 4 bytes, at least those that are in `wanted`.
     pub(crate) fn from_units(units: u128, wanted: &Self) -> Self {
         // Sixteen bits spread out to every fourth of 64, then each made four.
@@ -340,6 +352,7 @@ mod tests {
                 for at in 0..512 {
                     assert_eq!(set.has_all(at, at + 1), (start..end).contains(&at), "{start}..{end} at {at}");
                 }
+                assert!(set.iter().eq(start..end));
                 assert!(set.has_all(start, end) && !set.has_any(0, start) && !set.has_any(end, 512));
                 set.remove(start, end);
                 assert!(set.is_empty());

@@ -44,7 +44,6 @@ impl Tnum {
     }
 
     /// Whether it stands for `number` among others.
-    #[cfg(test)]
     pub(crate) const fn contains(self, number: u64) -> bool {
         number & !self.mask == self.value
     }

@@ -20,6 +20,7 @@ use crate::flow::Flow;
 use crate::guess::{Doubt, Guess};
 use crate::object::Types;
 use crate::prune::{Memory, NONE, Visit};
+use crate::recorded::Recorded;
 use crate::rounds::Construct;
 use crate::scalar::Scalar;
 use crate::state::State;
@@ -69,9 +70,8 @@ pub(crate) struct Walker<'a> {
     pub(crate) root: usize,
     /// Who is told of every step.
     pub(crate) watch: Option<&'a mut (dyn Watch + 'a)>,
-    /// Every state that was walked, with its slot: for tests that compare them with what really happens.
-    #[cfg(test)]
-    pub(crate) trace: Vec<(usize, State)>,
+    /// Every state that was walked, for tests that compare them with what really happens.
+    pub(crate) recorded: Option<Recorded>,
 }
 
 /// A branch and the way a path took.
@@ -132,8 +132,7 @@ impl<'a> Walker<'a> {
             root: 0,
             watch: None,
             calls_back: Vec::new(),
-            #[cfg(test)]
-            trace: Vec::new(),
+            recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),
         }
     }
 
@@ -289,11 +288,8 @@ impl<'a> Walker<'a> {
                 }
             }
             self.check_limits()?;
-            #[cfg(test)]
-            {
-                let mut copy = State::default();
-                copy.copy_from(state);
-                self.trace.push((self.slot, copy));
+            if let Some(recorded) = &mut self.recorded {
+                recorded.take(self.slot, state);
             }
             if let Some(watch) = &mut self.watch {
                 watch.step(self.slot, state);

@@ -132,7 +132,7 @@ impl Packet {
         }
     }
 
-    /// Takes over what the program may have set.
+    /// Takes over what the program may have set, and where it left the packet's ends.
     pub(crate) fn take_skb(&mut self, context: &SkbContext) {
         self.info.tstamp = context.tstamp;
         self.info.mark = context.mark;
@@ -142,6 +142,9 @@ impl Packet {
         self.info.tc_classid = context.tc_classid;
         self.info.hash = context.hash;
         self.info.cb = context.cb;
+        let base = self.buffer.as_ptr() as u64;
+        self.start = (context.data - base) as usize;
+        self.end = (context.data_end - base) as usize;
     }
 }
 

@@ -304,6 +304,7 @@ impl Inner {
             context,
             host: &raw const *self.shared as u64,
             program: &raw const *self as u64,
+            ..RunEnv::default()
         };
         // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
         Ok(unsafe {

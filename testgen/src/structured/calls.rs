@@ -5,7 +5,7 @@ use skep_isa::{Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
 use super::Generator;
 use super::state::{Address, Area, Kind, Slot, State};
-use crate::host::{ADJUST_HEAD, CPU_NUMBER, FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
+use crate::helpers::{ADJUST_HEAD, CPU_NUMBER, FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
 use crate::program::{ARRAY, GLOBALS, PERCPU, TABLE, maps};
 use crate::source::Source;
 
@@ -60,7 +60,7 @@ impl Generator<'_> {
 
     /// One more call of a later function, seldom: a verifier walks it anew each time.
     pub(super) fn extra_call(&mut self, state: &mut State, number: usize) {
-        let later = self.signatures.len() - 1 - number;
+        let later = (self.signatures.len() - 1).saturating_sub(number);
         if later == 0 || self.extra_calls == 0 || state.loops > 1 {
             return self.arithmetic(state);
         }
@@ -180,12 +180,12 @@ impl Generator<'_> {
         self.packet(state);
     }
 
-    fn after_call(&mut self, state: &mut State, result: Kind) {
+    pub(super) fn after_call(&mut self, state: &mut State, result: Kind) {
         state.lose_arguments();
         state.set(Reg::R0, result);
     }
 
-    fn pass_number(&mut self, state: &mut State, reg: Reg) {
+    pub(super) fn pass_number(&mut self, state: &mut State, reg: Reg) {
         match self.operand(state) {
             Operand::Reg(src) => self.code.mov(reg, src),
             Operand::Imm(imm) => self.code.mov_imm(reg, imm),
@@ -210,6 +210,11 @@ impl Generator<'_> {
             self.code.add_imm(reg, target - address.offset);
             return state.set(reg, Kind::Address(Address { offset: target, ..address }));
         }
+        self.pass_stack(state, reg, bytes, read);
+    }
+
+    /// The same of the own frame.
+    pub(super) fn pass_stack(&mut self, state: &mut State, reg: Reg, bytes: i32, read: bool) {
         // A window of slots without addresses; the deepest have none.
         let slots = bytes as usize / 8;
         let spilled = |slot: &Slot| matches!(slot, Slot::Spilled(_));

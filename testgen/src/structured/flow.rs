@@ -4,11 +4,12 @@ use skep_isa::{AluOp, Cond, Insn, Operand, Reg, Width};
 
 use super::Generator;
 use super::state::{Area, Kind, Slot, State};
+use crate::program::Flavour;
 
 /// Blocks open inside each other at most.
-const MAX_DEPTH: u32 = 3;
+pub(super) const MAX_DEPTH: u32 = 3;
 /// Loops open inside each other at most: a verifier may walk every round.
-const MAX_LOOPS: u32 = 2;
+pub(super) const MAX_LOOPS: u32 = 2;
 
 impl Generator<'_> {
     /// `if` with one or two sides.
@@ -93,7 +94,10 @@ impl Generator<'_> {
         let (width, cond) = (self.width(), self.cond());
         let operand = self.operand(state);
         let over = self.code.jump_if(width, cond, test, operand);
-        let src = self.operand(state);
+        let src = match self.in_callback {
+            true => Operand::Imm(self.source.below(2) as i32),
+            false => self.operand(state),
+        };
         self.code.alu(Width::W64, AluOp::Mov, Reg::R0, src);
         self.code.push(Insn::Exit);
         self.code.land(over);
@@ -112,7 +116,7 @@ impl Generator<'_> {
     }
 
     /// Registers that held numbers at a loop's head do so at its end.
-    fn restore_numbers(&mut self, head: &State, body: &mut State) {
+    pub(super) fn restore_numbers(&mut self, head: &State, body: &mut State) {
         for reg in head.numbers() {
             if body.kind(reg) != Kind::Number {
                 self.number_into(body, reg);
@@ -147,14 +151,23 @@ impl Generator<'_> {
         }
     }
 
+    /// Where the context holds the packet's start and end.
+    pub(super) fn packet_fields(&self) -> (i16, i16) {
+        match self.options.flavour {
+            Flavour::Skb => (76, 80),
+            _ => (0, 4),
+        }
+    }
+
     /// Derives addresses of the packet's first bytes from the context in `r6`, and ends the program where the
     /// packet is shorter.
     pub(super) fn packet(&mut self, state: &mut State) {
         let bytes = self.source.pick(&[14, 32, 40, 64]);
         let data = self.source.pick(&[Reg::R7, Reg::R8, Reg::R9]);
         let [end, limit] = self.source.pick(&[[Reg::R1, Reg::R2], [Reg::R0, Reg::R3], [Reg::R5, Reg::R4]]);
-        self.code.load(skep_isa::Size::B4, data, Reg::R6, 0);
-        self.code.load(skep_isa::Size::B4, end, Reg::R6, 4);
+        let (at, end_at) = self.packet_fields();
+        self.code.load(skep_isa::Size::B4, data, Reg::R6, at);
+        self.code.load(skep_isa::Size::B4, end, Reg::R6, end_at);
         self.code.mov(limit, data);
         self.code.add_imm(limit, bytes);
         let enough = match self.source.below(2) {

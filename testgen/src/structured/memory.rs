@@ -157,7 +157,8 @@ impl Generator<'_> {
         self.code.alu(Width::W64, AluOp::Add, at, Operand::Reg(base));
         self.code.mov(limit, at);
         self.code.add_imm(limit, size.bytes() as i32);
-        self.code.load(Size::B4, end, Reg::R6, 4);
+        let (_, end_at) = self.packet_fields();
+        self.code.load(Size::B4, end, Reg::R6, end_at);
         let over = self.code.jump_if(Width::W64, skep_isa::Cond::Gt, limit, Operand::Reg(end));
         let src = self.operand(state);
         self.code.store(size, at, 0, src);

@@ -10,18 +10,20 @@
 //! Results are made of everything that is alive at the end, so that a wrong value anywhere is likely to show.
 
 mod calls;
+mod control;
 mod flow;
 mod idioms;
 mod memory;
 mod numbers;
 mod state;
 
-use skep_isa::{AluOp, Insn, Operand, Reg, Size, Width};
+use skep_isa::{AluOp, Imm64, Insn, Operand, Reg, Size, Width};
 
 use crate::builder::Builder;
 use crate::program::{Flavour, TestProgram};
 use crate::source::Source;
 use calls::Signature;
+use control::Callback;
 use state::{Address, Area, Kind, State};
 
 /// What a generated program is made of.
@@ -44,10 +46,13 @@ pub struct Options {
     pub calls: bool,
     /// Whether it has atomics, load-acquire and store-release.
     pub atomics: bool,
+    /// Whether it has functions that helpers call, `may_goto`, and legacy packet loads where there is a socket
+    /// buffer.
+    pub control: bool,
 }
 
 impl Options {
-    /// Everything, for programs of that flavour.
+    /// Everything but [`Options::control`], for programs of that flavour.
     pub fn all(flavour: Flavour) -> Self {
         Self {
             flavour,
@@ -58,7 +63,13 @@ impl Options {
             maps: true,
             calls: true,
             atomics: true,
+            control: false,
         }
+    }
+
+    /// Everything, for programs of that flavour.
+    pub fn with_control(flavour: Flavour) -> Self {
+        Self { control: true, ..Self::all(flavour) }
     }
 }
 
@@ -69,6 +80,11 @@ pub fn structured(source: &mut Source, options: &Options) -> TestProgram {
         false => 1,
     };
     let signatures: Vec<Signature> = (0..count).map(|_| Signature::random(source)).collect();
+    let callbacks = match options.control {
+        true => (0..source.below(3)).map(|_| Callback::random(source)).collect(),
+        false => Vec::new(),
+    };
+    let callback_count = callbacks.len();
     let mut generator = Generator {
         source,
         options,
@@ -76,11 +92,17 @@ pub fn structured(source: &mut Source, options: &Options) -> TestProgram {
         signatures,
         functions: Vec::new(),
         calls: Vec::new(),
+        callbacks,
+        addresses: Vec::new(),
+        in_callback: false,
         statements: options.statements,
         extra_calls: 2,
     };
     for number in 0..count {
         generator.function(number);
+    }
+    for number in 0..callback_count {
+        generator.callback(number);
     }
     generator.finish()
 }
@@ -95,6 +117,12 @@ struct Generator<'a> {
     functions: Vec<u32>,
     /// Slots of local calls with the number of the function they call.
     calls: Vec<(usize, usize)>,
+    /// Who calls the functions behind those.
+    callbacks: Vec<Callback>,
+    /// Slots that load the address of one of them, with its number.
+    addresses: Vec<(usize, usize)>,
+    /// Whether the function at hand is one of them.
+    in_callback: bool,
     /// Statements that may still be made.
     statements: u32,
     /// Local calls that may be made besides the one from each function to the next.
@@ -140,7 +168,7 @@ impl Generator<'_> {
                 state.set(Reg::R1, Kind::Address(Address { area: Area::Buffer(len as i32), offset: 0 }));
                 state.set(Reg::R2, Kind::Number);
             }
-            Flavour::Xdp => {
+            Flavour::Xdp | Flavour::Skb => {
                 // r6 keeps the context for the whole program.
                 self.code.mov(Reg::R6, Reg::R1);
                 state.pinned.push(Reg::R6);
@@ -168,13 +196,16 @@ impl Generator<'_> {
     }
 
     fn statement(&mut self, state: &mut State, number: usize) {
+        if self.options.control && self.source.chance(8) {
+            return self.control(state, number);
+        }
         match self.source.below(100) {
             0..=17 => self.arithmetic(state),
             18..=29 => self.idiom(state),
             30..=36 => self.conversion(state),
             37..=48 => self.load(state),
             49..=60 => self.store(state),
-            61..=65 if number == 0 && self.options.flavour == Flavour::Xdp => {
+            61..=65 if number == 0 && self.options.flavour.has_packet() => {
                 self.variable_packet_access(state);
             }
             61..=65 => self.variable_access(state),
@@ -216,6 +247,11 @@ impl Generator<'_> {
                 self.code.alu(Width::W64, AluOp::Xor, result, Operand::Reg(Reg::R1));
             }
         }
+        if self.in_callback {
+            // Most go on.
+            let mask = if self.source.chance(30) { 1 } else { 0 };
+            self.code.alu(Width::W64, AluOp::And, result, Operand::Imm(mask));
+        }
         self.code.push(Insn::Exit);
     }
 
@@ -224,6 +260,12 @@ impl Generator<'_> {
             let distance = self.functions[callee] as i32 - slot as i32 - 1;
             let target = skep_isa::CallTarget::Local(distance);
             self.code.insns[slot] = Insn::Call { target };
+        }
+        for (slot, callback) in self.addresses {
+            let distance = self.functions[self.signatures.len() + callback] as i32 - slot as i32 - 1;
+            if let Insn::LoadImm64 { value, .. } = &mut self.code.insns[slot] {
+                *value = Imm64::Function(distance);
+            }
         }
         TestProgram { insns: self.code.insns, functions: self.functions, flavour: self.options.flavour }
     }

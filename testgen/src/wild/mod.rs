@@ -17,6 +17,7 @@ mod numbers;
 mod objects;
 mod paths;
 
+pub use mutants::mutated;
 pub use numbers::Question;
 
 use crate::program::TestProgram;

@@ -2,7 +2,7 @@
 
 use skep_isa::{AluOp, AtomicOp, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 
-use crate::host::{FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
+use crate::helpers::{FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
 use crate::program::TestProgram;
 use crate::source::Source;
 use crate::structured::{Options, structured};
@@ -10,7 +10,23 @@ use crate::structured::{Options, structured};
 /// A structured program with a few instructions changed.
 pub(super) fn mutant(source: &mut Source, options: &Options) -> TestProgram {
     let mut program = structured(source, options);
-    for _ in 0..source.between(1, 3) {
+    let count = source.between(1, 3);
+    change(source, &mut program, count);
+    program
+}
+
+/// A program that a verifier should accept, but for one instruction that was changed.
+///
+/// What is changed is decided first, so that a fuzzer's few bytes are not all used up by then.
+pub fn mutated(source: &mut Source, options: &Options) -> TestProgram {
+    let mut change_by = Source::from_seed(source.word());
+    let mut program = structured(source, options);
+    change(&mut change_by, &mut program, 1);
+    program
+}
+
+fn change(source: &mut Source, program: &mut TestProgram, count: u32) {
+    for _ in 0..count {
         let slot = source.below(program.insns.len() as u32) as usize;
         let insn = program.insns[slot];
         if matches!(insn, Insn::LoadImm64 { .. } | Insn::LoadImm64Tail) {
@@ -22,7 +38,6 @@ pub(super) fn mutant(source: &mut Source, options: &Options) -> TestProgram {
             _ => changed(source, insn),
         };
     }
-    program
 }
 
 /// The same kind of instruction with another register, offset, size or immediate.

@@ -3,7 +3,7 @@
 use skep_isa::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
 use crate::builder::{Builder, Open};
-use crate::host::{ADJUST_HEAD, FILL, LOOKUP, SUM};
+use crate::helpers::{ADJUST_HEAD, FILL, LOOKUP, SUM};
 use crate::program::{ARRAY, Flavour, TABLE, TestProgram, maps};
 use crate::source::Source;
 

@@ -13,7 +13,7 @@ use skep_isa::{AluOp, Cond, Imm64, Operand, Reg, Size, Width};
 
 use super::objects::{BUFFER, access, finish, near};
 use crate::builder::{Builder, Open};
-use crate::host::LOOKUP;
+use crate::helpers::LOOKUP;
 use crate::program::{Flavour, TABLE, TestProgram, maps};
 use crate::source::Source;
 

@@ -2,10 +2,12 @@
 //! must find. Programs are made of plain parts here: no verifier has a say.
 
 mod arithmetic;
+mod callbacks;
 mod calls;
 mod checking;
 mod jumps;
 mod memory;
+mod packet;
 mod preparing;
 
 use skep_abi::{Entry, Linkage, RAW, RunEnv};
@@ -27,6 +29,7 @@ pub(crate) fn parts(insns: &[Insn]) -> Parts {
         maps: Vec::new(),
         program_type: &RAW,
         entry: Entry::Buffer { len: 0 },
+        recorded: None,
     }
 }
 

@@ -46,10 +46,8 @@ fn what_the_host_did_not_link_is_named() {
 fn what_is_not_supported_is_named() {
     let unsupported: Vec<Vec<Insn>> = vec![
         vec![Insn::LoadPacket { size: Size::B1, base: PacketBase::Absolute, imm: 0 }, Insn::Exit],
-        vec![Insn::MayGoto { offset: 0 }, Insn::Exit],
         vec![Insn::CallReg { reg: R::R1 }, Insn::Exit],
         vec![Insn::Call { target: CallTarget::Kfunc { id: 1, object: 0 } }, Insn::Exit],
-        load_imm64(Imm64::Function(0)).to_vec(),
         load_imm64(Imm64::MapFd(3)).to_vec(),
         load_imm64(Imm64::MapFdValue { fd: 3, offset: 0 }).to_vec(),
         load_imm64(Imm64::Variable { id: 3, object: 0 }).to_vec(),

@@ -185,6 +185,9 @@ pub(crate) trait Branches {
 
     /// `if dst cond src goto target`, or where `inverted`, if not.
     fn jump_if(&mut self, width: Width, what: (Reg, Cond, Operand), inverted: bool, target: Label);
+
+    /// `if the 8 bytes at r10 + rounds are 0 goto target`, else they are counted down.
+    fn may_goto(&mut self, rounds: i32, target: Label);
 }
 
 /// Calls.
@@ -194,6 +197,9 @@ pub(crate) trait Calls {
 
     /// Calls a helper, the environment in the sixth argument register.
     fn call_helper(&mut self, address: u64);
+
+    /// `dst` = the address of a label.
+    fn mov_label(&mut self, dst: Reg, label: Label);
 
     /// `r0` = the number of the CPU.
     fn cpu_number(&mut self);
@@ -213,6 +219,10 @@ pub(crate) trait Calls {
 pub(crate) trait Frames {
     /// The entry of a function. `first` for the entry of the program, `environment` where that needs it.
     fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool);
+
+    /// The entry at which helpers call the function at `target`: a function of its own, with five arguments and
+    /// the environment as the sixth.
+    fn enter_callback(&mut self, target: Label);
 
     /// The exit of a function. `label` is free for its use, the same one for all exits of a function.
     fn exit(&mut self, label: Label);

@@ -3,10 +3,12 @@
 
 mod alu;
 mod atomics;
+mod callbacks;
 mod calls;
 mod jumps;
 mod lookups;
 mod memory;
+mod packet;
 mod random;
 mod refusals;
 mod sequences;
@@ -92,6 +94,7 @@ pub(super) struct Program {
     facts: Vec<Fact>,
     functions: Vec<FunctionFacts>,
     linkage: Linkage,
+    socket_buffer: bool,
 }
 
 impl Program {
@@ -118,7 +121,8 @@ impl Program {
                 stack_bytes: 512,
             })
             .collect();
-        let mut program = Self { facts: Vec::new(), insns, functions, linkage: Linkage::default() };
+        let mut program =
+            Self { facts: Vec::new(), insns, functions, linkage: Linkage::default(), socket_buffer: false };
         program.facts = program.reached();
         program
     }
@@ -144,7 +148,13 @@ impl Program {
     }
 
     fn parts(&self) -> Parts<'_> {
-        Parts { insns: &self.insns, facts: &self.facts, functions: &self.functions, linkage: &self.linkage }
+        Parts {
+            insns: &self.insns,
+            facts: &self.facts,
+            functions: &self.functions,
+            linkage: &self.linkage,
+            socket_buffer: self.socket_buffer,
+        }
     }
 
     fn compile_for(&self, features: Features, arena: &Arena) -> Result<Compiled, Error> {

@@ -14,8 +14,10 @@ fn what_cannot_be_compiled_is_named_with_its_place() {
         ("r0 = 0\ncall 77\nexit", "slot 1: nothing implements helper 77; add it to the linkage"),
         ("r1 = map[0] ll\nexit", "slot 0: the linkage has 0 maps and none at index 0"),
         ("r0 = 0\ncallx r1\nexit", "slot 1: a call of the function in a register cannot be compiled"),
-        ("r0 = 0\nmay_goto +0\nexit", "slot 1: may_goto cannot be compiled"),
-        ("r0 = *(u8 *)skb[4]\nexit", "slot 0: a legacy packet load cannot be compiled"),
+        (
+            "r0 = *(u8 *)skb[4]\nexit",
+            "slot 0: a legacy packet load without a socket buffer cannot be compiled",
+        ),
         ("r1 = map_fd[3] ll\nexit", "slot 0: a map named by file descriptor cannot be compiled"),
     ] {
         assert_eq!(message(text), expected, "{text}");
@@ -47,7 +49,21 @@ fn parts_that_contradict_each_other_are_refused_without_a_panic() {
     let mut program = Program::new("r0 = 0\ncall f\nexit\nf: exit");
     program.functions[0].end = 4;
     program.functions.pop();
-    assert_eq!(program.refusal().to_string(), "slot 1: a call of something that is not a function");
+    assert_eq!(
+        program.refusal().to_string(),
+        "slot 1: a call or the address of something that is not a function"
+    );
+}
+
+#[test]
+fn an_address_of_no_function_is_refused() {
+    let mut program = Program::new("r1 = func[f] ll\nr0 = 0\nexit\nf: exit");
+    program.functions[0].end = 5;
+    program.functions.pop();
+    assert_eq!(
+        program.refusal().to_string(),
+        "slot 0: a call or the address of something that is not a function"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use skep_maps::Map;
 /// # Safety
 ///
 /// `handle` is what [`Map::link`] gave for a map that outlives the run: programs hold their maps.
-unsafe fn map<'a>(handle: u64) -> &'a Map {
+pub(super) unsafe fn map<'a>(handle: u64) -> &'a Map {
     // SAFETY: the caller's promise.
     unsafe { &*(handle as *const Map) }
 }

@@ -6,12 +6,16 @@
 //!
 //! Helpers report failure as Linux does, by a negated error number in `r0`.
 
+mod callback;
 mod checksum;
 pub(crate) mod conformance;
 mod map;
 mod packet;
 mod print;
+mod skb;
 mod system;
+mod text;
+mod xdp;
 
 use skep_abi::HelperFn;
 
@@ -29,17 +33,40 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (11, checksum::l4_csum_replace),
     (26, packet::skb_load_bytes),
     (28, checksum::csum_diff),
-    (44, packet::xdp_adjust_head),
-    (54, packet::xdp_adjust_meta),
-    (65, packet::xdp_adjust_tail),
+    (34, skb::get_hash_recalc),
+    (38, skb::change_tail),
+    (39, skb::pull_data),
+    (40, skb::csum_update),
+    (41, skb::set_hash_invalid),
+    (42, system::get_numa_node_id),
+    (43, skb::change_head),
+    (44, xdp::adjust_head),
+    (48, skb::set_hash),
+    (54, xdp::adjust_meta),
+    (65, xdp::adjust_tail),
+    (68, skb::load_bytes_relative),
+    (105, text::strtol),
+    (106, text::strtoul),
+    (118, system::jiffies64),
     (125, system::ktime_get_boot_ns),
+    (160, system::ktime_get_coarse_ns),
+    (164, callback::for_each_map_elem),
+    (165, text::snprintf),
     (177, print::trace_vprintk),
+    (181, callback::bpf_loop),
+    (182, text::strncmp),
+    (188, xdp::get_buff_len),
+    (189, xdp::load_bytes),
+    (190, xdp::store_bytes),
 ];
 
 /// Linux's error numbers, negated as helpers return them.
 pub(crate) mod errno {
+    pub(crate) const E2BIG: u64 = -7i64 as u64;
     pub(crate) const EFAULT: u64 = -14i64 as u64;
     pub(crate) const EINVAL: u64 = -22i64 as u64;
+    pub(crate) const ERANGE: u64 = -34i64 as u64;
+    pub(crate) const ENOTSUPP: u64 = -524i64 as u64;
 }
 
 #[cfg(test)]

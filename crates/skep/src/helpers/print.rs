@@ -57,7 +57,7 @@ unsafe fn print(format: u64, size: u64, arguments: &[u64], env: *mut RunEnv) -> 
 /// Formats as `printf` does, with the conversions that Linux allows programs: `%d %i %u %x %X %p %c %%` and
 /// `%s`, which prints its argument as an address since no string was proved readable; length modifiers and
 /// widths are taken, unknown conversions and missing arguments are shown as they stand.
-fn render(format: &[u8], arguments: &[u64]) -> String {
+pub(super) fn render(format: &[u8], arguments: &[u64]) -> String {
     let format = String::from_utf8_lossy(format);
     let mut arguments = arguments.iter().copied();
     let mut out = String::with_capacity(format.len() + 32);

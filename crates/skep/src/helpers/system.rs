@@ -20,6 +20,34 @@ pub(super) unsafe extern "C" fn ktime_get_boot_ns(
     nanoseconds(ClockId::Boottime)
 }
 
+pub(super) unsafe extern "C" fn ktime_get_coarse_ns(
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    nanoseconds(ClockId::MonotonicCoarse)
+}
+
+/// Time in units of 4 ms, as kernels count it that are configured as most are (`CONFIG_HZ=250`).
+pub(super) unsafe extern "C" fn jiffies64(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    nanoseconds(ClockId::MonotonicCoarse) / 4_000_000
+}
+
+/// There is one node, as far as programs are concerned.
+pub(super) unsafe extern "C" fn get_numa_node_id(
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    0
+}
+
 pub(super) unsafe extern "C" fn get_smp_processor_id(
     _: u64,
     _: u64,

@@ -1,10 +1,10 @@
 //! Comparisons, jumps, their lengths, and padding before loops.
 
-use skep_isa::{Cond, Operand, Reg, Width};
+use skep_isa::{Cond, Operand, Reg, Size, Width};
 
 use super::Emitter;
 use super::alu::operand;
-use super::encode::{self, Bitmask, Cc, Imm12, Shifted, Sum, Word};
+use super::encode::{self, Bitmask, Cc, Imm12, Mem, Shifted, Sum, Word};
 use super::regs::{Gpr, SCRATCH};
 use crate::arch::port::Branches;
 use crate::layout::{Gap, Label};
@@ -88,6 +88,16 @@ impl Branches for Emitter<'_> {
         self.settle();
         let jump = if inverted { jump.inverted().unwrap_or(jump) } else { jump };
         self.code.gap(Gap::Jump { jump, target });
+    }
+
+    fn may_goto(&mut self, rounds: i32, target: Label) {
+        self.settle();
+        let place = Mem::At(Gpr::SP, self.frame.top() as i32 + rounds);
+        self.put(encode::load(Size::B8, None, SCRATCH, place));
+        let jump = Jump::Zero { nonzero: false, width: Width::W64, reg: SCRATCH };
+        self.code.gap(Gap::Jump { jump, target });
+        self.add_imm(Width::W64, SCRATCH, SCRATCH, -1);
+        self.put(encode::store(Size::B8, SCRATCH, place));
     }
 }
 

@@ -34,6 +34,14 @@ impl Calls for Emitter<'_> {
         self.result = true;
     }
 
+    fn mov_label(&mut self, dst: Reg, label: Label) {
+        let dst = self.write(dst);
+        self.put(encode::adrp(dst, 0));
+        self.code.patch_last(Target::Label(label));
+        self.put(encode::mov_sp(dst, dst));
+        self.code.patch_last(Target::Label(label));
+    }
+
     fn cpu_number(&mut self) {
         let to = self.write(Reg::R0);
         self.put(encode::load(Size::B4, None, to, Mem::At(ENV, RunEnv::CPU)));

@@ -10,14 +10,17 @@
 //! ```
 //!
 //! The entry function of a program that needs its environment takes it from its third argument into `x23`; the
-//! functions it calls find it there.
+//! functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
+//! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
+//! are there for that.
 
-use skep_isa::Width;
+use skep_abi::MAX_LOOPS;
+use skep_isa::{Size, Width};
 
 use super::Emitter;
-use super::encode::{self, Imm12, Pair, Sum};
-use super::regs::{self, ENV, FP, Gpr, LR, PRESERVED, RESULT};
-use crate::arch::port::{Branches, Frames};
+use super::encode::{self, Imm12, Mem, Pair, Sum};
+use super::regs::{self, ENV, FP, Gpr, LR, PRESERVED, RESULT, SCRATCH, SIXTH};
+use crate::arch::port::{Branches, Calls, Frames};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
 
@@ -95,7 +98,7 @@ impl Frames for Emitter<'_> {
                 (0, Some(b)) if in_one => encode::store_pair(Width::W64, a, b, Gpr::SP, down, Pair::Pre),
                 (0, None) if in_one => encode::store_indexed(a, Gpr::SP, down, Pair::Pre),
                 (_, Some(b)) => encode::store_pair(Width::W64, a, b, Gpr::SP, 16 * at as i32, Pair::Offset),
-                (_, None) => encode::store(skep_isa::Size::B8, a, encode::Mem::At(Gpr::SP, 16 * at as i32)),
+                (_, None) => encode::store(Size::B8, a, encode::Mem::At(Gpr::SP, 16 * at as i32)),
             });
         }
         if frame.calls {
@@ -104,6 +107,31 @@ impl Frames for Emitter<'_> {
         if environment {
             self.copy(ENV, Gpr::X2);
         }
+        if let Some(rounds) = plan.rounds {
+            self.constant(SCRATCH, MAX_LOOPS.into());
+            let place = Mem::At(Gpr::SP, frame.top as i32 + rounds);
+            self.put(encode::store(Size::B8, SCRATCH, place));
+        }
+    }
+
+    fn enter_callback(&mut self, target: Label) {
+        if self.options.signed_returns {
+            self.put(encode::paciasp());
+        } else if self.options.landing_pads {
+            self.put(encode::bti_c());
+        }
+        self.put(encode::store_pair(Width::W64, FP, LR, Gpr::SP, -32, Pair::Pre));
+        self.put(encode::store(Size::B8, ENV, Mem::At(Gpr::SP, 16)));
+        self.put(encode::mov_sp(FP, Gpr::SP));
+        self.copy(ENV, SIXTH);
+        self.call_local(target);
+        self.result = false;
+        self.put(encode::load(Size::B8, None, ENV, Mem::At(Gpr::SP, 16)));
+        self.put(encode::load_pair(Width::W64, FP, LR, Gpr::SP, 32, Pair::Post));
+        if self.options.signed_returns {
+            self.put(encode::autiasp());
+        }
+        self.put(encode::ret());
     }
 
     fn exit(&mut self, label: Label) {
@@ -125,9 +153,7 @@ impl Frames for Emitter<'_> {
                 (0, Some(b)) if in_one => encode::load_pair(Width::W64, a, b, Gpr::SP, up, Pair::Post),
                 (0, None) if in_one => encode::load_indexed(a, Gpr::SP, up, Pair::Post),
                 (_, Some(b)) => encode::load_pair(Width::W64, a, b, Gpr::SP, 16 * at as i32, Pair::Offset),
-                (_, None) => {
-                    encode::load(skep_isa::Size::B8, None, a, encode::Mem::At(Gpr::SP, 16 * at as i32))
-                }
+                (_, None) => encode::load(Size::B8, None, a, encode::Mem::At(Gpr::SP, 16 * at as i32)),
             });
         }
         if !in_one && frame.top > 0 {

@@ -1,9 +1,9 @@
 //! Comparisons, jumps, their lengths, and padding before loops.
 
-use skep_isa::{Cond, Operand, Reg, Width};
+use skep_isa::{Cond, Operand, Reg, Size, Width};
 
-use super::encode::{self, Cc, Group1};
-use super::regs::Gpr;
+use super::encode::{self, Cc, Group1, Mem};
+use super::regs::{Gpr, SCRATCH};
 use super::{Emitter, gpr};
 use crate::arch::port::Branches;
 use crate::layout::{Gap, Label};
@@ -36,6 +36,15 @@ impl Branches for Emitter<'_> {
         let condition = condition(cond);
         let condition = Some(if inverted { condition.inverted() } else { condition });
         self.code.gap(Gap::Jump { jump: condition, target });
+    }
+
+    fn may_goto(&mut self, rounds: i32, target: Label) {
+        let place = Mem::at(Gpr::RBP, rounds);
+        self.put(encode::load(Size::B8, false, SCRATCH, place));
+        self.put(encode::test_rr(Width::W64, SCRATCH, SCRATCH));
+        self.code.gap(Gap::Jump { jump: Some(Cc::Equal), target });
+        self.put(encode::alu_ri(Group1::Sub, Width::W64, SCRATCH, 1));
+        self.put(encode::store_r(Size::B8, place, SCRATCH));
     }
 }
 

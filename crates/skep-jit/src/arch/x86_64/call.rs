@@ -26,6 +26,11 @@ impl Calls for Emitter<'_> {
         }
     }
 
+    fn mov_label(&mut self, dst: Reg, label: Label) {
+        self.put(encode::lea_rip(gpr(dst)));
+        self.code.patch_last(Target::Label(label));
+    }
+
     fn cpu_number(&mut self) {
         self.put(encode::load(Size::B4, false, Gpr::RAX, Mem::at(ENV, RunEnv::CPU)));
     }

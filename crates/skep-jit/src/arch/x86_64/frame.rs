@@ -13,14 +13,17 @@
 //! ```
 //!
 //! The entry function of a program that needs its environment takes it from its third argument into `r12`;
-//! the functions it calls find it there.
+//! the functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
+//! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
+//! are there for that.
 
-use skep_isa::Width;
+use skep_abi::MAX_LOOPS;
+use skep_isa::{Size, Width};
 
-use super::encode::{self, Group1};
-use super::regs::{ENV, Gpr, PRESERVED};
+use super::encode::{self, Group1, Mem};
+use super::regs::{ENV, Gpr, PRESERVED, SIXTH};
 use super::{Emitter, gpr};
-use crate::arch::port::{Branches, Frames};
+use crate::arch::port::{Branches, Calls, Frames};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
 
@@ -89,6 +92,21 @@ impl Frames for Emitter<'_> {
         if environment {
             self.copy(ENV, Gpr::RDX);
         }
+        if let Some(rounds) = plan.rounds {
+            self.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, rounds), MAX_LOOPS as i32));
+        }
+    }
+
+    fn enter_callback(&mut self, target: Label) {
+        if self.options.landing_pads {
+            self.put(encode::endbr64());
+        }
+        // With the return address that makes 16 bytes.
+        self.put(encode::push(ENV));
+        self.copy(ENV, SIXTH);
+        self.call_local(target);
+        self.put(encode::pop(ENV));
+        self.put(encode::ret());
     }
 
     fn exit(&mut self, label: Label) {

@@ -1,0 +1,161 @@
+//! Helpers that call functions of the program.
+
+use super::errno::{E2BIG, EINVAL};
+use super::map::map;
+use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
+
+/// `bpf_loop`: calls `function(round, context)` until it returns something else than 0; how often it was called.
+pub(super) unsafe extern "C" fn bpf_loop(
+    rounds: u64,
+    function: u64,
+    context: u64,
+    flags: u64,
+    _: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    let rounds = rounds as u32;
+    if flags != 0 {
+        return EINVAL;
+    }
+    if rounds > MAX_LOOPS {
+        return E2BIG;
+    }
+    for round in 0..u64::from(rounds) {
+        // SAFETY: the verifier proved `function` one of the program's, which takes these; `env` is this run's.
+        if unsafe { call_back(function, [round, context, 0, 0, 0], env) } != 0 {
+            return round + 1;
+        }
+    }
+    rounds.into()
+}
+
+/// `bpf_for_each_map_elem`: calls `function(map, key, value, context)` for each element until it returns
+/// something else than 0; how many elements that were.
+///
+/// An element that is in the map from the first call to the last is seen exactly once, whatever the function does
+/// to the map.
+pub(super) unsafe extern "C" fn for_each_map_elem(
+    handle: u64,
+    function: u64,
+    context: u64,
+    flags: u64,
+    _: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    if flags != 0 {
+        return EINVAL;
+    }
+    // SAFETY: the verifier proved `handle` a map; `env` is this run's.
+    let (map, cpu) = unsafe { (map(handle), (*env).cpu) };
+    let mut seen = 0;
+    let mut visit = |key: *const u8| {
+        // SAFETY: keys have the map's key size.
+        let value = unsafe { map.lookup_ptr(key, cpu) };
+        if value.is_null() {
+            return true; // deleted meanwhile
+        }
+        seen += 1;
+        // SAFETY: as in `bpf_loop`; the key and the value are the map's.
+        unsafe { call_back(function, [handle, key as u64, value as u64, context, 0], env) == 0 }
+    };
+    if map.kind().is_array() {
+        for index in 0..map.def().max_entries {
+            if !visit((&raw const index).cast()) {
+                break;
+            }
+        }
+    } else {
+        for (key, _) in map.entries() {
+            if !visit(key.as_ptr()) {
+                break;
+            }
+        }
+    }
+    seen
+}
+
+/// Calls a function of the running program.
+///
+/// # Safety
+///
+/// The program passed `function` to the helper in progress, `args` are what it takes, and `env` is the
+/// environment of the run.
+unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
+    // SAFETY: the caller's promise. Without a way of its own, an engine passes addresses of functions with the
+    // signature of helpers.
+    unsafe {
+        match (*env).callback {
+            Some(call) => call(function, &args, env),
+            None => {
+                let [a, b, c, d, e] = args;
+                std::mem::transmute::<usize, HelperFn>(function as usize)(a, b, c, d, e, env)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skep_abi::{MapDef, MapKind};
+    use skep_maps::{Map, Options, UpdateFlags};
+
+    /// Adds up its second argument's rounds, or stops at the fourth.
+    unsafe extern "C" fn add(round: u64, context: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+        // SAFETY: the test passes the address of a number.
+        unsafe { *(context as *mut u64) += round };
+        u64::from(round == 3)
+    }
+
+    /// Adds up the first four bytes of all values.
+    unsafe extern "C" fn values(_: u64, key: u64, value: u64, sum: u64, _: u64, _: *mut RunEnv) -> u64 {
+        // SAFETY: the tests' maps have such keys and values, and `sum` is the address of a number.
+        unsafe {
+            *(sum as *mut u64) += u64::from(*(value as *const u32)) + 1000 * u64::from(*(key as *const u32));
+        }
+        0
+    }
+
+    fn address(function: HelperFn) -> u64 {
+        function as usize as u64
+    }
+
+    #[test]
+    fn a_loop_ends_with_its_rounds_or_when_it_is_told_to() {
+        let mut env = RunEnv::default();
+        let mut run = |rounds: u64, flags: u64| {
+            let mut sum = 0u64;
+            // SAFETY: `add` gets the address of a number.
+            let calls =
+                unsafe { bpf_loop(rounds, address(add), &raw mut sum as u64, flags, 0, &raw mut env) };
+            (calls as i64, sum)
+        };
+        assert_eq!(run(0, 0), (0, 0));
+        assert_eq!(run(3, 0), (3, 3));
+        assert_eq!(run(10, 0), (4, 6));
+        assert_eq!(run(1 << 32, 0), (0, 0), "32 bits count");
+        assert_eq!(run(10, 1).0, -22);
+        assert_eq!(run((8 << 20) + 1, 0).0, -7);
+    }
+
+    #[test]
+    fn every_element_is_seen_once() {
+        for (kind, keys) in [(MapKind::Array, 4), (MapKind::Hash, 3), (MapKind::PercpuArray, 4)] {
+            let def = MapDef::new("m", kind, 4, 4, 4);
+            let map = Map::create(&def, &Options { cpus: 1, limit: 1 << 20 }).expect("a map");
+            let mut expected = 0;
+            for key in 0..keys as u32 {
+                let value = vec![key as u8 + 1; map.host_value_size()];
+                map.update(&key.to_ne_bytes(), &value, UpdateFlags::Any).expect("an update");
+                expected += u64::from(u32::from_ne_bytes([key as u8 + 1; 4])) + 1000 * u64::from(key);
+            }
+            let (mut env, mut sum) = (RunEnv::default(), 0u64);
+            // SAFETY: the handle is that of a live map, and `values` gets the address of a number.
+            let seen = unsafe {
+                let sum = &raw mut sum as u64;
+                for_each_map_elem(map.link().handle, address(values), sum, 0, 0, &raw mut env)
+            };
+            assert_eq!((seen, sum), (keys, expected), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Helpers over strings: comparison, numbers out of text, text out of numbers.
+
+use super::errno::{EINVAL, ERANGE};
+use super::print::render;
+use skep_abi::RunEnv;
+
+/// What of the flags is the base of a number.
+const BASE: u64 = 0x1f;
+/// The longest format that is looked at, in bytes.
+const FORMAT_MAX: usize = 1024;
+/// The most values that a format may take.
+const VALUES_MAX: usize = 12;
+
+pub(super) unsafe extern "C" fn strncmp(a: u64, size: u64, b: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    for at in 0..u64::from(size as u32) {
+        // SAFETY: the verifier proved `a` readable for `size` bytes, and `b` a string with an end, behind which
+        // this does not go.
+        let (x, y) = unsafe { (*((a + at) as *const u8), *((b + at) as *const u8)) };
+        if x != y {
+            return (i64::from(x) - i64::from(y)) as u64;
+        }
+        if x == 0 {
+            break;
+        }
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn strtol(
+    text: u64,
+    size: u64,
+    flags: u64,
+    result: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the verifier proved `text` readable for `size` bytes.
+    let text = unsafe { bytes(text, size) };
+    match parse(&text, flags, true) {
+        Ok((negative, number, used)) => {
+            let limit = i64::MAX as u64 + u64::from(negative);
+            if number > limit {
+                return ERANGE;
+            }
+            let number = if negative { number.wrapping_neg() } else { number };
+            // SAFETY: the verifier proved `result` writable for 8 bytes.
+            unsafe { (result as *mut u64).write_unaligned(number) };
+            used
+        }
+        Err(error) => error,
+    }
+}
+
+pub(super) unsafe extern "C" fn strtoul(
+    text: u64,
+    size: u64,
+    flags: u64,
+    result: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    let text = unsafe { bytes(text, size) };
+    match parse(&text, flags, false) {
+        Ok((_, number, used)) => {
+            // SAFETY: as above.
+            unsafe { (result as *mut u64).write_unaligned(number) };
+            used
+        }
+        Err(error) => error,
+    }
+}
+
+/// Formats as [`super::print`] does; the length with its final zero byte, which may be more than was written.
+pub(super) unsafe extern "C" fn snprintf(
+    out: u64,
+    size: u64,
+    format: u64,
+    values: u64,
+    bytes: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    let (size, bytes) = (size as u32 as usize, bytes as u32 as usize);
+    if bytes % 8 != 0 || bytes / 8 > VALUES_MAX {
+        return EINVAL;
+    }
+    let mut arguments = [0u64; VALUES_MAX];
+    for (at, argument) in arguments[..bytes / 8].iter_mut().enumerate() {
+        // SAFETY: the verifier proved `values` readable for `bytes`, or null with 0 bytes.
+        *argument = unsafe { (values as *const u64).add(at).read_unaligned() };
+    }
+    // SAFETY: the verifier proved `format` a string with an end, behind which this does not go.
+    let byte = |at: usize| unsafe { *(format as *const u8).add(at) };
+    let format: Vec<u8> = (0..FORMAT_MAX).map(byte).take_while(|byte| *byte != 0).collect();
+    let text = render(&format, &arguments[..bytes / 8]);
+    if size > 0 {
+        let len = text.len().min(size - 1);
+        // SAFETY: the verifier proved `out` writable for `size` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), out as *mut u8, len);
+            *(out as *mut u8).add(len) = 0;
+        }
+    }
+    text.len() as u64 + 1
+}
+
+/// A copy of memory that others may write to.
+///
+/// # Safety
+///
+/// `address` is readable for `size` bytes.
+unsafe fn bytes(address: u64, size: u64) -> Vec<u8> {
+    // More than any number needs is not looked at.
+    let size = u64::from(size as u32).min(512);
+    // SAFETY: the caller's promise.
+    (0..size).map(|at| unsafe { ((address + at) as *const u8).read_volatile() }).collect()
+}
+
+/// The number at the start of a text: whether it is negative, its size, and how many bytes were used.
+fn parse(text: &[u8], flags: u64, signed: bool) -> Result<(bool, u64, u64), u64> {
+    let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let mut at = text.iter().take_while(|byte| space(byte)).count();
+    let negative = signed && text.get(at) == Some(&b'-');
+    at += usize::from(negative);
+    let is_hex = |at: usize| {
+        matches!(text.get(at..at + 2), Some([b'0', b'x' | b'X']))
+            && text.get(at + 2).is_some_and(u8::is_ascii_hexdigit)
+    };
+    let base = match flags {
+        0 if is_hex(at) => 16,
+        0 if text.get(at) == Some(&b'0') => 8,
+        0 => 10,
+        8 | 10 | 16 => flags & BASE,
+        _ => return Err(EINVAL),
+    };
+    if base == 16 && is_hex(at) {
+        at += 2;
+    }
+    let first = at;
+    let mut number = Some(0u64);
+    while let Some(digit) = text.get(at).and_then(|byte| char::from(*byte).to_digit(base as u32)) {
+        number = number
+            .and_then(|number| number.checked_mul(base))
+            .and_then(|number| number.checked_add(digit.into()));
+        at += 1;
+    }
+    match number {
+        _ if at == first => Err(EINVAL),
+        None => Err(ERANGE),
+        Some(number) => Ok((negative, number, at as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null_mut;
+
+    fn number(signed: bool, text: &str, base: u64) -> (i64, i64) {
+        let mut result = -1i64;
+        let (from, to) = (text.as_ptr() as u64, &raw mut result as u64);
+        let function = if signed { strtol } else { strtoul };
+        // SAFETY: the text is readable, the result writable.
+        let used = unsafe { function(from, text.len() as u64, base, to, 0, null_mut()) };
+        (used as i64, result)
+    }
+
+    #[test]
+    fn numbers_are_read_in_the_base_that_is_asked_for() {
+        assert_eq!(number(true, "42", 0), (2, 42));
+        assert_eq!(number(true, " \t-42 more", 10), (5, -42));
+        assert_eq!(number(true, "0x1F", 0), (4, 31));
+        assert_eq!(number(true, "0x1f", 16), (4, 31));
+        assert_eq!(number(true, "1f", 16), (2, 31));
+        assert_eq!(number(true, "017", 0), (3, 15));
+        assert_eq!(number(true, "0", 0), (1, 0));
+        assert_eq!(number(true, "0x", 0), (1, 0));
+        assert_eq!(number(true, "019", 8), (2, 1));
+        assert_eq!(number(false, "18446744073709551615", 10), (20, -1));
+    }
+
+    #[test]
+    fn what_is_no_number_or_too_great_is_refused() {
+        for text in ["", "x", "-", " ", "--1"] {
+            assert_eq!(number(true, text, 0), (-22, -1), "{text}");
+        }
+        assert_eq!(number(false, "-1", 0).0, -22);
+        assert_eq!(number(true, "1", 7).0, -22);
+        assert_eq!(number(true, "1", 1 << 8).0, -22);
+        assert_eq!(number(true, "9223372036854775808", 10).0, -34);
+        assert_eq!(number(true, "-9223372036854775808", 10), (20, i64::MIN));
+        assert_eq!(number(true, "-9223372036854775809", 10).0, -34);
+        assert_eq!(number(false, "18446744073709551616", 10).0, -34);
+    }
+
+    #[test]
+    fn strings_compare_to_their_first_difference_the_size_or_their_end() {
+        let compare = |a: &[u8], b: &std::ffi::CStr| {
+            // SAFETY: `a` is readable for its length, `b` has an end.
+            unsafe { strncmp(a.as_ptr() as u64, a.len() as u64, b.as_ptr() as u64, 0, 0, null_mut()) as i64 }
+        };
+        assert_eq!(compare(b"skep", c"skep"), 0);
+        assert_eq!(compare(b"skepxx", c"skep"), i64::from(b'x'));
+        assert_eq!(compare(b"ske", c"skep"), 0, "only so many bytes are compared");
+        assert_eq!(compare(b"ske\0x", c"skep"), -i64::from(b'p'));
+        assert_eq!(compare(b"", c"skep"), 0);
+        assert_eq!(compare(b"a\0b", c"a"), 0, "nothing behind the end counts");
+    }
+
+    #[test]
+    fn text_is_cut_where_it_does_not_fit_and_its_length_is_told() {
+        let print = |out: &mut [u8], values: &[u64]| {
+            let (to, len) = (out.as_mut_ptr() as u64, out.len() as u64);
+            let format = c"%d-%x".as_ptr() as u64;
+            // SAFETY: `out` is writable and `values` readable for their lengths.
+            unsafe {
+                let bytes = size_of_val(values) as u64;
+                snprintf(to, len, format, values.as_ptr() as u64, bytes, null_mut()) as i64
+            }
+        };
+        let mut out = [0xff; 8];
+        assert_eq!((print(&mut out, &[7, 255]), &out[..5]), (5, &b"7-ff\0"[..]));
+        let mut out = [0xff; 3];
+        assert_eq!((print(&mut out, &[7, 255]), &out), (5, b"7-\0"));
+        assert_eq!(print(&mut [], &[7, 255]), 5);
+        assert_eq!(print(&mut [0; 8], &[0; 13]), -22);
+    }
+}

@@ -1,0 +1,215 @@
+//! Helpers that resize, read and write the packets of XDP programs.
+
+use super::errno::EINVAL;
+use super::packet::ETHERNET;
+use skep_abi::{RunEnv, XdpContext};
+
+/// The most metadata before a packet, and what its size is a multiple of.
+const META_MAX: u64 = 252;
+const META_STEP: u64 = 4;
+
+pub(super) unsafe extern "C" fn adjust_head(
+    context: u64,
+    delta: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the verifier proved `context` the run's own, and only XDP programs may call this.
+    let xdp = unsafe { &mut *(context as *mut XdpContext) };
+    let delta = i64::from(delta as u32 as i32);
+    let meta = xdp.data - xdp.data_meta;
+    let data = xdp.data.wrapping_add_signed(delta);
+    let moved = xdp.data_meta.wrapping_add_signed(delta);
+    if moved < xdp.buffer_start || data.saturating_add(ETHERNET) > xdp.data_end {
+        return EINVAL;
+    }
+    // SAFETY: both ranges lie between `buffer_start` and `data_end`, one buffer of the host; `copy` allows overlap.
+    unsafe { std::ptr::copy(xdp.data_meta as *const u8, moved as *mut u8, meta as usize) };
+    xdp.data_meta = moved;
+    xdp.data = data;
+    0
+}
+
+pub(super) unsafe extern "C" fn adjust_tail(
+    context: u64,
+    delta: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    let xdp = unsafe { &mut *(context as *mut XdpContext) };
+    let delta = i64::from(delta as u32 as i32);
+    let end = xdp.data_end.wrapping_add_signed(delta);
+    if end > xdp.buffer_end || end < xdp.data.saturating_add(ETHERNET) {
+        return EINVAL;
+    }
+    if end > xdp.data_end {
+        let grown = (end - xdp.data_end) as usize;
+        // SAFETY: the bytes from `data_end` to `end` lie below `buffer_end`.
+        unsafe { std::ptr::write_bytes(xdp.data_end as *mut u8, 0, grown) };
+    }
+    xdp.data_end = end;
+    0
+}
+
+pub(super) unsafe extern "C" fn adjust_meta(
+    context: u64,
+    delta: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    let xdp = unsafe { &mut *(context as *mut XdpContext) };
+    let meta = xdp.data_meta.wrapping_add_signed(i64::from(delta as u32 as i32));
+    if meta < xdp.buffer_start || meta > xdp.data {
+        return EINVAL;
+    }
+    let size = xdp.data - meta;
+    if size > META_MAX || size % META_STEP != 0 {
+        return EINVAL;
+    }
+    xdp.data_meta = meta;
+    0
+}
+
+/// The number of bytes in the packet.
+pub(super) unsafe extern "C" fn get_buff_len(
+    context: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    let xdp = unsafe { &*(context as *const XdpContext) };
+    xdp.data_end - xdp.data
+}
+
+pub(super) unsafe extern "C" fn load_bytes(
+    context: u64,
+    offset: u64,
+    to: u64,
+    len: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    let xdp = unsafe { &*(context as *const XdpContext) };
+    let len = u64::from(len as u32);
+    let Some(from) = range(xdp, offset, len) else { return EINVAL };
+    // SAFETY: `from` has `len` bytes in the packet, `to` is writable for `len` (proved).
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+    0
+}
+
+pub(super) unsafe extern "C" fn store_bytes(
+    context: u64,
+    offset: u64,
+    from: u64,
+    len: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    let xdp = unsafe { &*(context as *const XdpContext) };
+    let len = u64::from(len as u32);
+    let Some(to) = range(xdp, offset, len) else { return EINVAL };
+    // SAFETY: `to` has `len` bytes in the packet, `from` is readable for `len` (proved).
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+    0
+}
+
+/// The address of `len` bytes at `offset` in the packet, where they all lie in it.
+fn range(xdp: &XdpContext, offset: u64, len: u64) -> Option<u64> {
+    let offset = u64::from(offset as u32);
+    (offset + len <= xdp.data_end - xdp.data).then_some(xdp.data + offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A 64-byte packet in the middle of a 128-byte buffer.
+    fn xdp(buffer: &mut [u8; 128]) -> XdpContext {
+        let start = buffer.as_mut_ptr() as u64;
+        XdpContext {
+            data: start + 32,
+            data_end: start + 96,
+            data_meta: start + 32,
+            buffer_start: start,
+            buffer_end: start + 128,
+            ..XdpContext::default()
+        }
+    }
+
+    fn call(f: skep_abi::HelperFn, context: &mut XdpContext, delta: i32) -> i64 {
+        let context: *mut XdpContext = context;
+        // SAFETY: the context describes a live buffer; these helpers ignore the environment.
+        unsafe { f(context as u64, delta as u32 as u64, 0, 0, 0, std::ptr::null_mut()) as i64 }
+    }
+
+    #[test]
+    fn the_head_moves_within_the_buffer_and_leaves_an_ethernet_header() {
+        let mut buffer = [0; 128];
+        let mut context = xdp(&mut buffer);
+        assert_eq!(call(adjust_head, &mut context, -33), -22);
+        assert_eq!(call(adjust_head, &mut context, 51), -22);
+        assert_eq!(call(adjust_head, &mut context, i32::MIN), -22);
+        assert_eq!(call(adjust_head, &mut context, i32::MAX), -22);
+        assert_eq!(call(adjust_head, &mut context, 50), 0);
+        assert_eq!(context.data_end - context.data, 14);
+        assert_eq!(call(adjust_head, &mut context, -82), 0);
+        assert_eq!(context.data, context.buffer_start);
+    }
+
+    #[test]
+    fn metadata_travels_with_the_head() {
+        let mut buffer = [0; 128];
+        buffer[24..32].copy_from_slice(b"metadata");
+        let mut context = xdp(&mut buffer);
+        assert_eq!(call(adjust_meta, &mut context, -6), -22, "not a multiple of 4");
+        assert_eq!(call(adjust_meta, &mut context, -8), 0);
+        assert_eq!(call(adjust_head, &mut context, -25), -22, "the metadata would leave the buffer");
+        assert_eq!(call(adjust_head, &mut context, 4), 0);
+        assert_eq!(context.data - context.data_meta, 8);
+        assert_eq!(&buffer[28..36], b"metadata");
+    }
+
+    #[test]
+    fn a_grown_tail_is_zeroed_and_a_shrunk_one_keeps_a_header() {
+        let mut buffer = [0xff; 128];
+        let mut context = xdp(&mut buffer);
+        assert_eq!(call(adjust_tail, &mut context, 33), -22);
+        assert_eq!(call(adjust_tail, &mut context, -51), -22);
+        assert_eq!(call(adjust_tail, &mut context, 32), 0);
+        assert_eq!(buffer[96..], [0; 32]);
+        assert_eq!(buffer[..96], [0xff; 96]);
+    }
+
+    #[test]
+    fn bytes_are_copied_from_and_to_the_packet_and_nothing_beyond() {
+        let mut buffer: [u8; 128] = std::array::from_fn(|at| at as u8);
+        let context = xdp(&mut buffer);
+        let context = &raw const context as u64;
+        let mut bytes = [0u8; 4];
+        let at = bytes.as_mut_ptr() as u64;
+        // SAFETY: the context describes a live buffer, `bytes` is readable and writable.
+        unsafe {
+            let env = std::ptr::null_mut();
+            assert_eq!(get_buff_len(context, 0, 0, 0, 0, env), 64);
+            assert_eq!(load_bytes(context, 60, at, 4, 0, env), 0);
+            assert_eq!(load_bytes(context, 61, at, 4, 0, env), EINVAL);
+            assert_eq!(load_bytes(context, u64::from(u32::MAX), at, 4, 0, env), EINVAL);
+            assert_eq!(store_bytes(context, 0, at, 4, 0, env), 0);
+            assert_eq!(store_bytes(context, 61, at, 4, 0, env), EINVAL);
+        }
+        assert_eq!((bytes, &buffer[30..38]), ([92, 93, 94, 95], &[30, 31, 92, 93, 94, 95, 36, 37][..]));
+    }
+}

@@ -1,0 +1,290 @@
+//! The helpers of generated programs, with their prototypes: a few of Linux's, and some that do as little as can
+//! be while they use every kind of argument.
+
+use std::borrow::Cow;
+
+use skep_abi::{
+    Access, ArgKind, Callback, HelperFn, HelperProto, MAX_LOOPS, RetKind, RunEnv, XdpContext, linux_helper,
+};
+
+use crate::host::Table;
+
+pub(crate) const LOOKUP: u32 = 1;
+pub(crate) const CPU_NUMBER: u32 = 8;
+pub(crate) const ADJUST_HEAD: u32 = 44;
+/// Mixes five numbers, and the run's CPU number.
+pub(crate) const MIX: u32 = 1000;
+/// Sums the bytes of memory.
+pub(crate) const SUM: u32 = 1001;
+/// Fills memory; returns nothing.
+pub(crate) const FILL: u32 = 1002;
+/// A number from 0 to 15.
+pub(crate) const SMALL: u32 = 1003;
+/// Turns the bytes of memory round.
+pub(crate) const REVERSE: u32 = 1004;
+/// Calls a function a number of times, as Linux's `bpf_loop` does.
+pub(crate) const REPEAT: u32 = 1005;
+/// Calls a function for each element of a map, as Linux's `bpf_for_each_map_elem` does.
+pub(crate) const FOR_EACH: u32 = 1006;
+
+/// The prototype of a helper that hosts of this crate have.
+pub fn helpers(id: u32) -> Option<&'static HelperProto> {
+    match id {
+        LOOKUP | CPU_NUMBER | ADJUST_HEAD => linux_helper(id),
+        _ => OWN.iter().find(|proto| proto.id == id),
+    }
+}
+
+const fn own(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
+    HelperProto {
+        id,
+        name: Cow::Borrowed(name),
+        args,
+        ret,
+        gpl_only: false,
+        moves_packet: false,
+        acquires: false,
+        sleeps: false,
+    }
+}
+
+const fn memory(access: Access) -> ArgKind {
+    ArgKind::Memory { access, nullable: false }
+}
+
+static OWN: [HelperProto; 7] = [
+    own(MIX, "mix", [ArgKind::Scalar; 5], RetKind::Scalar),
+    own(
+        SUM,
+        "sum",
+        [memory(Access::Read), ArgKind::Size { zero: true }, ArgKind::Scalar, ArgKind::None, ArgKind::None],
+        RetKind::Scalar,
+    ),
+    own(
+        FILL,
+        "fill",
+        [memory(Access::Write), ArgKind::Size { zero: false }, ArgKind::Scalar, ArgKind::None, ArgKind::None],
+        RetKind::Void,
+    ),
+    own(
+        SMALL,
+        "small",
+        [ArgKind::Scalar, ArgKind::None, ArgKind::None, ArgKind::None, ArgKind::None],
+        RetKind::Range { min: 0, max: 15 },
+    ),
+    own(
+        REVERSE,
+        "reverse",
+        [
+            ArgKind::FixedMemory { access: Access::ReadWrite, bytes: 16 },
+            ArgKind::None,
+            ArgKind::None,
+            ArgKind::None,
+            ArgKind::None,
+        ],
+        RetKind::Scalar,
+    ),
+    own(
+        REPEAT,
+        "repeat",
+        [
+            ArgKind::Scalar,
+            ArgKind::Callback(Callback::Loop),
+            ArgKind::CallbackContext,
+            ArgKind::Scalar,
+            ArgKind::None,
+        ],
+        RetKind::Scalar,
+    ),
+    own(
+        FOR_EACH,
+        "for_each",
+        [
+            ArgKind::Map,
+            ArgKind::Callback(Callback::ForEach),
+            ArgKind::CallbackContext,
+            ArgKind::Scalar,
+            ArgKind::None,
+        ],
+        RetKind::Scalar,
+    ),
+];
+
+/// The implementations, ascending.
+pub(crate) fn implementations() -> Vec<(u32, HelperFn)> {
+    vec![
+        (LOOKUP, look_up),
+        (CPU_NUMBER, cpu_number),
+        (ADJUST_HEAD, adjust_head),
+        (MIX, mix),
+        (SUM, sum),
+        (FILL, fill),
+        (SMALL, small),
+        (REVERSE, reverse),
+        (REPEAT, repeat),
+        (FOR_EACH, for_each),
+    ]
+}
+
+unsafe extern "C" fn look_up(map: u64, key: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: the prototype asks for a map and a key of its size; handles are addresses of tables of the host,
+    // which lives as long as the run, and whose values nobody else holds a reference to.
+    unsafe {
+        let table = std::ptr::with_exposed_provenance_mut::<Table>(map as usize);
+        let base = (*table).values.as_mut_ptr();
+        let key = std::ptr::with_exposed_provenance::<u8>(key as usize);
+        let index = if (*table).kind.is_array() {
+            key.cast::<u32>().read_unaligned()
+        } else {
+            // A table finds every key whose lowest byte is small.
+            (key.cast::<u64>().read_unaligned() & 0xff) as u32
+        };
+        if index >= (*table).entries {
+            return 0;
+        }
+        let copy = if (*table).kind.is_per_cpu() { (*env).cpu } else { 0 };
+        let cell = index as usize + (*table).entries as usize * copy as usize;
+        base.add(cell * (*table).stride / 8).expose_provenance() as u64
+    }
+}
+
+unsafe extern "C" fn cpu_number(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: the caller passes the environment of the run.
+    unsafe { (*env).cpu.into() }
+}
+
+unsafe extern "C" fn adjust_head(context: u64, delta: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    let context = std::ptr::with_exposed_provenance_mut::<XdpContext>(context as usize);
+    // SAFETY: the prototype asks for the context of the run, which is the host's.
+    let context = unsafe { &mut *context };
+    let data = context.data.wrapping_add(i64::from(delta as i32) as u64);
+    if data < context.buffer_start || data + 14 > context.data_end {
+        return -22i64 as u64;
+    }
+    context.data = data;
+    context.data_meta = data;
+    0
+}
+
+unsafe extern "C" fn mix(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: the caller passes the environment of the run.
+    let cpu = unsafe { (*env).cpu };
+    [a, b, c, d, e].iter().fold(cpu.into(), |sum: u64, x| sum.rotate_left(7).wrapping_mul(31) ^ x)
+}
+
+unsafe extern "C" fn sum(at: u64, bytes: u64, seed: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    let at = std::ptr::with_exposed_provenance::<u8>(at as usize);
+    // SAFETY: the prototype asks for that much readable memory.
+    (0..bytes as usize).fold(seed, |sum, i| sum.wrapping_mul(257).wrapping_add(unsafe { *at.add(i) }.into()))
+}
+
+unsafe extern "C" fn fill(at: u64, bytes: u64, value: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
+    for i in 0..bytes as usize {
+        // SAFETY: the prototype asks for that much writable memory.
+        unsafe { at.add(i).write((value as u8).wrapping_add(i as u8)) };
+    }
+    0xdead
+}
+
+unsafe extern "C" fn small(a: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    (a ^ a >> 32) & 15
+}
+
+unsafe extern "C" fn reverse(at: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    let at = std::ptr::with_exposed_provenance_mut::<[u8; 16]>(at as usize);
+    // SAFETY: the prototype asks for 16 bytes of readable and writable memory; bytes need no alignment.
+    unsafe {
+        let mut bytes = at.read();
+        bytes.reverse();
+        at.write(bytes);
+        u64::from(bytes[0])
+    }
+}
+
+unsafe extern "C" fn repeat(
+    rounds: u64,
+    function: u64,
+    context: u64,
+    _: u64,
+    _: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    if rounds as u32 > MAX_LOOPS {
+        return -7i64 as u64;
+    }
+    for round in 0..rounds as u32 {
+        // SAFETY: the prototype asks for a function of the program.
+        if unsafe { call_back(function, [round.into(), context, 0, 0, 0], env) } != 0 {
+            return u64::from(round) + 1;
+        }
+    }
+    u64::from(rounds as u32)
+}
+
+unsafe extern "C" fn for_each(
+    map: u64,
+    function: u64,
+    context: u64,
+    _: u64,
+    _: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the prototype asks for a map: handles are addresses of tables of the host. No reference to one is
+    // held while the program runs.
+    let (kind, entries, stride, values, cpu, wide) = unsafe {
+        let table = std::ptr::with_exposed_provenance_mut::<Table>(map as usize);
+        let kind = (*table).kind;
+        let copy = if kind.is_per_cpu() { (*env).cpu } else { 0 };
+        (kind, (*table).entries, (*table).stride, (*table).values.as_mut_ptr(), copy, (*table).key_size == 8)
+    };
+    debug_assert!(kind.is_array() != wide, "keys of tables alone have 8 bytes");
+    for index in 0..entries {
+        let mut key = u64::from(index);
+        let cell = index as usize + entries as usize * cpu as usize;
+        // SAFETY: the cell is one of the table's.
+        let value = unsafe { values.add(cell * stride / 8) }.expose_provenance() as u64;
+        let key = (&raw mut key).expose_provenance() as u64;
+        // SAFETY: as above; the key has 8 bytes.
+        if unsafe { call_back(function, [map, key, value, context, 0], env) } != 0 {
+            return u64::from(index) + 1;
+        }
+    }
+    entries.into()
+}
+
+/// Calls a function of the running program.
+///
+/// # Safety
+///
+/// The program passed the function to the helper in progress, and `env` is the environment of the run.
+unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
+    let [a, b, c, d, e] = args;
+    // SAFETY: the caller's promise; what the number means is for the engine to say, and compiled code's are
+    // addresses of functions with the signature of helpers.
+    unsafe {
+        match (*env).callback {
+            Some(call) => call(function, &args, env),
+            None => std::mem::transmute::<usize, HelperFn>(function as usize)(a, b, c, d, e, env),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skep_abi::XDP;
+
+    #[test]
+    fn every_implementation_has_a_prototype_and_the_other_way_round() {
+        let implemented = implementations();
+        assert!(implemented.is_sorted_by_key(|(id, _)| *id));
+        for (id, _) in &implemented {
+            assert_eq!(helpers(*id).map(|proto| proto.id), Some(*id));
+        }
+        for proto in &OWN {
+            assert!(implemented.iter().any(|(id, _)| *id == proto.id), "{}", proto.name);
+        }
+        assert!(XDP.helpers.contains(LOOKUP) && XDP.helpers.contains(ADJUST_HEAD));
+    }
+}

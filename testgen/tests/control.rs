@@ -1,0 +1,73 @@
+//! Random programs with functions that helpers call, `may_goto`, and legacy packet loads: accepted, as the verifier
+//! says in every state, and the same by every engine. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of
+//! programs.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Lab, cases, fail, first_seed, verified};
+use skep_isa::{CallTarget, Imm64, Insn};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured};
+
+const FLAVOURS: [Flavour; 4] =
+    [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
+
+/// Contents that each program is run over.
+const INPUTS: u64 = 4;
+
+#[test]
+fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
+    let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
+    let (mut accepted, mut refusals) = (0, BTreeMap::<String, u64>::new());
+    let mut seen = [0u64; 3];
+    let programs = cases(3000);
+    for seed in first_seed()..first_seed() + programs {
+        let mut source = Source::from_seed(seed);
+        let flavour = source.below(FLAVOURS.len() as u32) as usize;
+        let options =
+            Options { statements: 2 + source.below(40), ..Options::with_control(FLAVOURS[flavour]) };
+        let program = structured(&mut source, &options);
+        let lab = &mut labs[flavour];
+        (lab.options.landing_pads, lab.options.signed_returns) = (seed % 4 == 0, seed % 4 == 0);
+        match verified(&program) {
+            Err(refusal) => {
+                *refusals.entry(refusal.code.name().into()).or_default() += 1;
+                if std::env::var_os("SKEP_SHOW_REFUSED").is_some() {
+                    println!("seed {seed}: {refusal}");
+                }
+            }
+            Ok(verified) => {
+                accepted += 1;
+                for (count, kind) in seen.iter_mut().zip(kinds(&program)) {
+                    *count += u64::from(kind);
+                }
+                if lab.agree(&program, &verified, INPUTS).is_err() {
+                    fail(seed, &program, |program| disagreement(lab, program));
+                }
+            }
+        }
+    }
+    println!(
+        "{accepted} of {programs} accepted; refused: {refusals:?}; callbacks, may_goto, loads: {seen:?}"
+    );
+    assert!(accepted * 10 >= programs * 8, "only {accepted} of {programs}: {refusals:?}");
+    assert!(programs < 1000 || seen.iter().all(|count| count * 40 > programs), "{seen:?}");
+}
+
+/// Whether it has callbacks, `may_goto`, legacy packet loads.
+fn kinds(program: &TestProgram) -> [bool; 3] {
+    let has = |wanted: fn(&Insn) -> bool| program.insns.iter().any(wanted);
+    [
+        has(|insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. }))
+            && has(|insn| matches!(insn, Insn::Call { target: CallTarget::Helper(_) })),
+        has(|insn| matches!(insn, Insn::MayGoto { .. })),
+        has(|insn| matches!(insn, Insn::LoadPacket { .. })),
+    ]
+}
+
+/// What goes wrong with a program that is accepted.
+fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
+    let verified = verified(program).ok()?;
+    lab.agree(program, &verified, INPUTS).err()
+}

@@ -51,6 +51,7 @@ pub mod types;
 pub mod vm;
 
 pub use answer::{Answer, answers};
+pub use btf::{Described, describe};
 pub use entry::{Entry, Trouble, Verdict, entries};
 pub use file::with_verdicts;
 pub use function::{Argument, FunctionLine};

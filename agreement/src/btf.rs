@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use skep_abi::{Function, MapKind};
+use skep_isa::{Imm64, Insn};
 
 use crate::entry::Entry;
 use crate::function::Argument;
 use crate::map::{Field, MapLine};
+use crate::program::Program;
 
 const INT: u32 = 1;
 const PTR: u32 = 2;
@@ -18,6 +20,7 @@ const DECL_TAG: u32 = 17;
 const TYPE_TAG: u32 = 18;
 
 /// BTF, and the ids in it that a load names.
+#[derive(Clone, Debug)]
 pub struct Described {
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -28,7 +31,9 @@ pub struct Described {
 }
 
 /// BTF for an entry, if it needs any.
-pub fn describe(entry: &Entry, functions: &[Function], callbacks: bool) -> Option<Described> {
+pub fn describe(entry: &Entry, program: &Program) -> Option<Described> {
+    let callback = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
+    let callbacks = program.insns.iter().any(callback);
     let of_functions = callbacks || !entry.functions.is_empty();
     if !of_functions && !entry.maps.iter().any(needs_types) {
         return None;
@@ -37,7 +42,7 @@ pub fn describe(entry: &Entry, functions: &[Function], callbacks: bool) -> Optio
     let maps = entry.maps.iter().map(|map| if needs_types(map) { types.map(map) } else { (0, 0) }).collect();
     let mut described = Vec::new();
     if of_functions {
-        for function in functions {
+        for function in &program.functions {
             described.push((function.start, types.function(entry, function)));
         }
     }
@@ -207,14 +212,14 @@ impl Types {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Program, entries};
+    use crate::entries;
 
     #[test]
     fn what_needs_no_types_gets_none_and_the_rest_says_its_sizes() {
         let text = "== x\ntype: xdp\nmap: m array 4 64 1 lock@0 timer@16\nmap: n array 4 8 1\ninsns:\nr0 = 0\nexit\n";
         let described = |text: &str| {
             let entry = &entries(text).unwrap()[0];
-            describe(entry, &Program::of(entry).unwrap().functions, false)
+            describe(entry, &Program::of(entry).unwrap())
         };
         assert!(described(&text.replace("lock@0 timer@16", "")).is_none());
         let described = described(text).unwrap();

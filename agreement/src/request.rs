@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use skep_abi::MapFlags;
-use skep_isa::{Imm64, Insn, encode_bytes};
+use skep_isa::encode_bytes;
 
 use crate::btf::describe;
 use crate::entry::{Entry, Trouble};
@@ -25,8 +25,7 @@ pub fn request(entry: &Entry, lines: usize, level: u32) -> Result<Option<String>
     let program = Program::of(entry)?;
     let Some(section) = Section::of(&entry.section) else { return Ok(None) };
     let trouble = |problem: String| Trouble::new(entry.line, problem);
-    let callback = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
-    let btf = describe(entry, &program.functions, program.insns.iter().any(callback));
+    let btf = describe(entry, &program);
     let mut flags = entry.flags | if section.sleepable { SLEEPABLE } else { 0 };
     if entry.section.contains(".frags") {
         flags |= FRAGS;

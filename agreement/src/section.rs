@@ -152,6 +152,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn skep_makes_the_same_of_them() {
+        for row in ROWS {
+            let name = if row.3.is_some() { format!("{}/x", row.0) } else { row.0.to_owned() };
+            let known = skep_abi::Section::parse(&name).unwrap_or_else(|| panic!("skep knows no {name}"));
+            let numbers = (known.kind.number, known.kind.attach.unwrap_or(0));
+            assert_eq!(numbers, (Some(row.1), row.2), "{name}");
+        }
+    }
+
+    #[test]
     fn sections_stand_for_numbers_and_targets() {
         let numbers = |name| Section::of(name).map(|s| (s.kind, s.attach, s.sleepable));
         assert_eq!(numbers("xdp"), Some((6, 37, false)));

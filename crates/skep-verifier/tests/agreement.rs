@@ -7,20 +7,20 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use skep_abi::{Context, Entry as Given, MapDef, Param, ParamTags, ProgramSource, Prototype, Section};
-use skep_agreement::{Entry, Program, Verdict, describe, entries};
+use skep_agreement::{Described, Entry, Program, Verdict, describe, entries};
 use skep_btf::{Btf, Kind};
-use skep_isa::{CallTarget, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::{Config, Unverified, verify};
 
-/// The types of the host that the tests have.
-const HOST: &[u8] = include_bytes!("data/host.btf");
+/// Flags of a load, as Linux numbers them.
+const STRICT_ALIGNMENT: u32 = 1;
+const SLEEPABLE: u32 = 16;
+
 /// Bytes that `raw` programs are given.
 const BUFFER: u32 = 16;
-/// `BPF_F_STRICT_ALIGNMENT`.
-const STRICT_ALIGNMENT: u32 = 1;
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
@@ -33,6 +33,15 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
+/// Linux's types, as far as the programs name them: made by `cargo xtask verdicts --types BTF --out corpus/linux.btf`.
+fn linux_types() -> &'static Btf {
+    static TYPES: LazyLock<Btf> = LazyLock::new(|| {
+        let bytes: &[u8] = include_bytes!("../corpus/linux.btf");
+        Btf::parse(bytes).expect("the committed types are sound")
+    });
+    &TYPES
+}
+
 /// What skep says, and its log on a refusal.
 fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
     let program = Program::of(entry).map_err(|error| error.to_string())?;
@@ -40,66 +49,93 @@ fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
         let text = format!("skep knows no type for {}", entry.section);
         return Ok((Verdict::Refuse("unsupported".to_owned()), text));
     };
-    let kind = section.kind;
-    let described = describe(entry, &program.functions, false);
-    let types = described.as_ref().map(|described| Btf::parse(described.bytes.clone())).transpose();
-    let types = types.map_err(|error| error.to_string())?.map(Arc::new);
-    let (mut functions, mut insns) = (program.functions, program.insns);
-    if let (Some(described), Some(types)) = (&described, &types) {
-        for function in &mut functions {
-            let of = described.functions.iter().find(|(start, _)| *start == function.start);
-            function.prototype = of.and_then(|(_, id)| prototype(types, *id));
-        }
-    }
-    let host = Btf::parse(HOST).map_err(|error| error.to_string())?;
-    for insn in &mut insns {
-        if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = insn {
-            let name = &program.symbols[*id as usize];
-            let known = host.find(name, Kind::Func).ok_or_else(|| format!("the host has no {name}"))?;
-            *id = known as i32;
-        }
-    }
-    let source = ProgramSource {
-        functions,
-        btf: types.clone(),
-        gpl_compatible: ["GPL", "GPL v2", "Dual BSD/GPL", "Dual MIT/GPL"].contains(&entry.license.as_str()),
-        sleepable: section.sleepable,
-        target: section.target.map(str::to_owned),
-        ..ProgramSource::new(entry.name.clone(), kind, insns)
+    let described = describe(entry, &program);
+    let own = match &described {
+        Some(described) => Some(Btf::parse(described.bytes.clone()).map_err(|error| error.to_string())?),
+        None => None,
     };
-    let given = match kind.context {
+    let maps: Result<Vec<MapDef>, String> = (0..entry.maps.len())
+        .map(|index| definition(entry, index, described.as_ref(), own.as_ref()))
+        .collect();
+    let mut source = ProgramSource::new(entry.name.clone(), section.kind, linked(&program)?);
+    source.functions = program.functions;
+    for (slot, id) in described.iter().flat_map(|described| &described.functions) {
+        for function in source.functions.iter_mut().filter(|function| function.start == *slot) {
+            function.prototype = own.as_ref().and_then(|btf| prototype(btf, *id));
+        }
+    }
+    source.gpl_compatible =
+        ["GPL", "GPL v2", "Dual BSD/GPL", "Dual MIT/GPL"].contains(&entry.license.as_str());
+    source.sleepable = section.sleepable || entry.flags & SLEEPABLE != 0;
+    source.target = section.target.map(str::to_owned);
+    source.btf = own.map(Arc::new);
+    let given = match section.kind.context {
         Context::Buffer => Given::Buffer { len: BUFFER },
         _ => Given::Context,
     };
-    let maps: Arc<[MapDef]> = entry
-        .maps
-        .iter()
-        .enumerate()
-        .map(|(at, map)| {
-            let mut def = definition(entry, map);
-            if let (Some(described), Some(types)) = (&described, &types) {
-                def.fields = types.special_fields(described.maps[at].1).unwrap_or_default();
-            }
-            def
-        })
-        .collect();
     let config = Config {
-        btf: Some(&host),
+        btf: Some(linux_types()),
         strict_alignment: entry.flags & STRICT_ALIGNMENT != 0,
         ..Config::default()
     };
-    Ok(match verify(Unverified { source, maps, entry: given }, &config) {
+    Ok(match verify(Unverified { source, maps: maps?.into(), entry: given }, &config) {
         Ok(_) => (Verdict::Accept, String::new()),
         Err(refusal) => (Verdict::Refuse(refusal.code.name().to_owned()), refusal.to_string()),
     })
 }
 
-/// The prototype of the function of that type.
-fn prototype(types: &Btf, function: u32) -> Option<Prototype> {
-    let ty = types.prototype(function).ok()?;
+/// The instructions with the numbers that Linux's functions and variables have among its types.
+fn linked(program: &Program) -> Result<Vec<Insn>, String> {
+    let number = |index: i32, kind| {
+        let name = usize::try_from(index).ok().and_then(|index| program.symbols.get(index));
+        let name = name.map_or("", String::as_str);
+        let id = linux_types().find(name, kind).and_then(|id| i32::try_from(id).ok());
+        id.ok_or_else(|| format!("corpus/linux.btf has no {name}: cargo xtask verdicts --types"))
+    };
+    let mut insns = program.insns.clone();
+    for insn in &mut insns {
+        match insn {
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => *id = number(*id, Kind::Func)?,
+            Insn::LoadImm64 { value: Imm64::Variable { id, .. }, .. } => *id = number(*id, Kind::Var)?,
+            _ => {}
+        }
+    }
+    Ok(insns)
+}
+
+fn definition(
+    entry: &Entry,
+    index: usize,
+    described: Option<&Described>,
+    own: Option<&Btf>,
+) -> Result<MapDef, String> {
+    let map = &entry.maps[index];
+    let mut def = map.def.clone();
+    if let Some(name) = &map.inner {
+        let inner = entry.maps[..index].iter().position(|map| map.def.name == *name);
+        let inner = inner.ok_or_else(|| format!("no map before {} is called {name}", def.name))?;
+        def.inner = Some(Box::new(definition(entry, inner, described, own)?));
+    }
+    if let (Some(described), Some(own)) = (described, own) {
+        let (key, value) = described.maps[index];
+        if value != 0 {
+            (def.key_btf, def.value_btf) = (Some(key), Some(value));
+            def.fields = own.special_fields(value).map_err(|error| error.to_string())?;
+        }
+    }
+    if let Some(data) = &map.data {
+        let bytes =
+            (0..data.len()).step_by(2).filter_map(|at| u8::from_str_radix(data.get(at..at + 2)?, 16).ok());
+        def.frozen = Some(bytes.collect());
+    }
+    Ok(def)
+}
+
+fn prototype(btf: &Btf, function: u32) -> Option<Prototype> {
+    let ty = btf.prototype(function).ok()?;
     let mut params: Vec<Param> =
         ty.params().map(|param| Param { ty: param.ty, tags: ParamTags::default() }).collect();
-    for tag in types.decl_tags(function) {
+    for tag in btf.decl_tags(function) {
         let param = tag.component.and_then(|index| params.get_mut(index as usize));
         let known = ParamTags::ALL.iter().find(|(name, _)| *name == tag.name);
         if let (Some(param), Some((_, known))) = (param, known) {
@@ -107,11 +143,6 @@ fn prototype(types: &Btf, function: u32) -> Option<Prototype> {
         }
     }
     Some(Prototype { function, result: ty.target(), params })
-}
-
-fn definition(entry: &Entry, map: &skep_agreement::MapLine) -> MapDef {
-    let inner = map.inner.as_ref().and_then(|name| entry.maps.iter().find(|map| map.def.name == *name));
-    MapDef { inner: inner.map(|map| Box::new(map.def.clone())), ..map.def.clone() }
 }
 
 /// What is wrong with skep's verdict, if anything.

@@ -18,6 +18,7 @@ mod output;
 mod pack;
 mod report;
 mod run;
+mod target;
 mod verify;
 
 use clap::{Parser, Subcommand};

@@ -8,6 +8,7 @@ use crate::facts;
 use crate::failure::Failure;
 use crate::object::program_type;
 use crate::output::{self, Piece};
+use crate::target;
 use serde::Serialize;
 use skep::abi::ProgramType;
 use skep::{Error, Object, ProgramOptions, Refusal, Step, Verified, VerifyOptions};
@@ -28,6 +29,16 @@ pub(crate) struct Args {
     /// For programs of type raw: the length of the buffer they will be given.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
+    /// The types of the kernel or host that the programs are for: raw BTF, or an ELF file that has it. The running
+    /// system's where programs need them and nothing else is said.
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
+    /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250); unknown values otherwise.
+    #[arg(long, value_name = "FILE")]
+    kconfig: Option<PathBuf>,
+    /// The release of the kernel that the programs are for (6.12.0); the running system's where its types are taken.
+    #[arg(long, value_name = "RELEASE")]
+    kernel: Option<String>,
     /// Refuses memory accesses that are not aligned to their size.
     #[arg(long)]
     strict_alignment: bool,
@@ -115,7 +126,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 
 /// The object, and which of its programs are to be verified.
 fn programs(args: &Args) -> Result<(Object, Vec<String>), Error> {
-    let object = Object::open(&args.object)?;
+    let mut object = Object::open(&args.object)?;
+    target::set(&mut object, args.btf.as_deref(), args.kconfig.as_deref(), args.kernel.as_deref())?;
     let known: Vec<String> = object.programs().into_iter().map(str::to_owned).collect();
     match &args.prog {
         None => Ok((object, known)),

@@ -58,6 +58,11 @@ pub(crate) enum DeclaredKind {
 }
 
 impl Externs {
+    /// Whether functions or variables of the host are among them.
+    pub(crate) fn names_host(&self) -> bool {
+        self.all.values().any(|declared| !matches!(declared.kind, DeclaredKind::Config(_)))
+    }
+
     /// Collects what the types of the two sections say about symbols without a definition.
     pub(crate) fn parse(elf: &Elf, btf: Option<&Btf>) -> Result<Self, Error> {
         let mut externs = Self::default();

@@ -234,6 +234,14 @@ impl Object {
         Ok(())
     }
 
+    /// Whether anything in it depends on the types of the host that it is for: relocations of fields, names of its
+    /// functions and variables, or programs of types that are given the host's own structures.
+    pub fn refers_to_host(&self) -> bool {
+        let relocated = self.parsed.ext.as_ref().is_some_and(|ext| !ext.core.is_empty());
+        let given = |program: &Program| program.program_type().is_ok_and(|kind| kind.native.is_none());
+        relocated || self.parsed.externs.names_host() || self.programs.iter().any(given)
+    }
+
     /// Gives the variables that are declared with `__kconfig` their values, from the text of a configuration
     /// (`CONFIG_HZ=250`) and the release of the kernel that programs are for (`6.18.1`), which the text's heading
     /// says otherwise. Until then all of them are unknown.

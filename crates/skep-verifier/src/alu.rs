@@ -136,6 +136,12 @@ impl Walker<'_> {
             let text = format!("the shift count {imm} is not in 0..{}", width.bits());
             return Err(Fault::new(Code::Structure, text));
         }
+        if let (AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod, Operand::Imm(0)) = (op, src)
+            && self.program_type().number.is_some()
+        {
+            // Defined as well, and as surely a mistake.
+            return Err(Fault::new(Code::Structure, "division by the constant 0"));
+        }
         let num = if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
             Scalar::constant(0)
         } else {
@@ -222,6 +228,9 @@ impl Walker<'_> {
             return Ok(result);
         }
         if pointer.kind == Kind::Context {
+            if self.may_leak() {
+                return Ok(Value::UNKNOWN); // good for helpers that read any address, and for nothing else
+            }
             let text = format!("expected a constant offset into the context, found {}", number.num);
             return Err(Fault::new(Code::PointerArithmetic, text));
         }

@@ -84,6 +84,16 @@ pub enum Error {
         /// What there is.
         provided: &'static str,
     },
+    /// A file is no BTF.
+    #[error(
+        "{path}: {source}; give raw BTF, as /sys/kernel/btf/vmlinux is, or an ELF file with a section .BTF"
+    )]
+    Types {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: skep_btf::Error,
+    },
     /// A host's helper has the number of one that exists.
     #[error("helper number {id} is taken by {taken}; choose another")]
     HelperTaken {

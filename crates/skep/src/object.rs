@@ -124,6 +124,28 @@ impl Object {
         self.host_types = Some(types);
     }
 
+    /// Whether anything in it depends on the types of the host that it is for: see [`Object::set_host_types`].
+    pub fn refers_to_host(&self) -> bool {
+        match &self.content {
+            Content::Elf(elf) => elf.refers_to_host(),
+            Content::Bytecode(source) => source.program_type.native.is_none(),
+        }
+    }
+
+    /// Gives the variables that are declared with `__kconfig` their values: from the text of a kernel's
+    /// configuration, and the release of the kernel that programs are for (`6.18.1`). Without, all of them are
+    /// unknown, and what is accepted is accepted for any.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Object`] where a variable cannot take its value, or has none.
+    pub fn set_config(&mut self, text: &str, release: Option<&str>) -> Result<(), Error> {
+        let Content::Elf(elf) = &mut self.content else { return Ok(()) };
+        elf.set_config(text, release)?;
+        self.maps = elf.maps().iter().map(|map| map.def.clone()).collect();
+        Ok(())
+    }
+
     /// The names of its programs, in the file's order.
     pub fn programs(&self) -> Vec<&str> {
         match &self.content {

@@ -1,0 +1,40 @@
+//! What kernel or host a verified object is for: its types, configuration and release.
+
+use skep::{Btf, Error, Object};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where a Linux kernel shows its types.
+const SYSTEM: &str = "/sys/kernel/btf/vmlinux";
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// Tells the object what it is for. What nothing is said of, and is needed, is taken from the running system.
+pub(crate) fn set(
+    object: &mut Object,
+    btf: Option<&Path>,
+    kconfig: Option<&Path>,
+    kernel: Option<&str>,
+) -> Result<(), Error> {
+    let mut release = kernel.map(str::to_owned);
+    match btf {
+        Some(path) => object.set_host_types(Arc::new(types(path)?)),
+        None if object.refers_to_host() && Path::new(SYSTEM).exists() => {
+            object.set_host_types(Arc::new(types(Path::new(SYSTEM))?));
+            release = release.or_else(|| Some(std::fs::read_to_string(RELEASE).ok()?.trim().to_owned()));
+        }
+        None => {}
+    }
+    if kconfig.is_some() || release.is_some() {
+        let text = kconfig.map(read).transpose()?.unwrap_or_default();
+        object.set_config(&String::from_utf8_lossy(&text), release.as_deref())?;
+    }
+    Ok(())
+}
+
+fn types(path: &Path) -> Result<Btf, Error> {
+    Btf::parse(read(path)?).map_err(|source| Error::Types { path: path.to_owned(), source })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+}

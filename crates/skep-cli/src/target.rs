@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 /// Where a Linux kernel shows its types.
 const SYSTEM: &str = "/sys/kernel/btf/vmlinux";
+/// Where it says its release.
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// The release that programs are taken to be for where nothing says another: the one that the tables of program types
+/// and helpers were compared with.
+const DEFAULT_RELEASE: &str = "6.12.0";
 
 /// Tells the object what it is for. What nothing is said of, and is needed, is taken from the running system.
 pub(crate) fn set(
@@ -24,11 +29,12 @@ pub(crate) fn set(
         }
         None => {}
     }
-    if kconfig.is_some() || release.is_some() {
-        let text = kconfig.map(read).transpose()?.unwrap_or_default();
-        object.set_config(&String::from_utf8_lossy(&text), release.as_deref())?;
+    let text = kconfig.map(read).transpose()?;
+    // The heading of a configuration names its release.
+    if release.is_none() && text.is_none() {
+        release = Some(DEFAULT_RELEASE.to_owned());
     }
-    Ok(())
+    object.set_config(&String::from_utf8_lossy(&text.unwrap_or_default()), release.as_deref())
 }
 
 fn types(path: &Path) -> Result<Btf, Error> {

@@ -33,10 +33,11 @@ pub(crate) struct Args {
     /// system's where programs need them and nothing else is said.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250); unknown values otherwise.
+    /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250).
     #[arg(long, value_name = "FILE")]
     kconfig: Option<PathBuf>,
-    /// The release of the kernel that the programs are for (6.12.0); the running system's where its types are taken.
+    /// The release of the kernel that the programs are for; without, the configuration's, the running system's where its
+    /// types are taken, or 6.12.0.
     #[arg(long, value_name = "RELEASE")]
     kernel: Option<String>,
     /// Refuses memory accesses that are not aligned to their size.

@@ -476,11 +476,11 @@ mod tests {
         assert!(matches!(stack.read(504, Size::B4), Found::PartOfPointer));
         assert!(matches!(stack.read(508, Size::B4), Found::PartOfPointer));
         stack.write(504, Size::B4, &Value::constant(1));
-        assert!(matches!(stack.read(508, Size::B4), Found::Uninit));
+        assert!(matches!(stack.read(508, Size::B4), Found::Remains));
         assert_eq!(read(&stack, 504, Size::B4), Some(Value::constant(1)));
         stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
         stack.smear(506, 507, true);
-        assert!(matches!(stack.read(504, Size::B8), Found::Uninit));
+        assert!(matches!(stack.read(504, Size::B8), Found::Remains));
     }
 
     #[test]
@@ -488,7 +488,24 @@ mod tests {
         let mut stack = Stack::default();
         stack.write(504, Size::B8, &Value::constant(0));
         stack.smear(496, 512, false);
-        assert!(matches!(stack.read(496, Size::B8), Found::Uninit));
+        assert!(matches!(stack.read(496, Size::B8), Found::Unwritten));
         assert_eq!(read(&stack, 504, Size::B8), Some(Value::UNKNOWN));
+    }
+
+    #[test]
+    fn what_nobody_reads_is_withheld_and_not_compared() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.write(496, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.lose(|_| true);
+        stack.write(488, Size::B8, &Value::UNKNOWN);
+        let units = |start: u32, end: u32| u128::MAX >> (128 - (end - start) / 4) << (start / 4);
+        stack.forget_dead(units(496, 504), u128::MAX);
+        let mut remains = ByteSet::EMPTY;
+        remains.insert(496, 504);
+        assert!(stack.remains() == remains);
+        assert!(stack.is_withheld(504, 512) && stack.is_withheld(488, 496) && !stack.is_withheld(480, 488));
+        stack.write(496, Size::B8, &Value::UNKNOWN);
+        assert!(stack.remains().is_empty() && !stack.is_withheld(496, 504));
     }
 }

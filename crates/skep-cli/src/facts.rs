@@ -35,11 +35,18 @@ pub(crate) struct Line {
     /// A loop starts here.
     #[serde(skip_serializing_if = "is_false")]
     loop_head: bool,
+    /// A function starts here, and so many bytes of its stack are zeroed first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zeroed: Option<u32>,
 }
 
 /// The facts of a program that had these instructions before it was verified.
 pub(crate) fn of(program: &Verified, before: &[Insn]) -> Vec<Line> {
     let narrow = program.without_extension();
+    let zeroed = |slot: usize| {
+        let mut functions = program.functions().iter().filter(|function| function.zeroed);
+        functions.find(|function| function.start as usize == slot).map(|function| function.stack_bytes)
+    };
     let slots = program.insns().iter().zip(program.facts()).enumerate();
     slots
         .filter(|(_, (insn, _))| !matches!(insn, Insn::LoadImm64Tail))
@@ -64,6 +71,7 @@ pub(crate) fn of(program: &Verified, before: &[Insn]) -> Vec<Line> {
                 in_bounds: call.in_bounds,
                 without_extension: fact.reached && narrow.get(slot).copied().unwrap_or_default(),
                 loop_head: fact.loop_head,
+                zeroed: zeroed(slot),
             };
             (!line.words().is_empty()).then_some(line)
         })
@@ -83,6 +91,7 @@ impl Line {
             when(self.in_bounds, "key in bounds"),
             when(self.without_extension, "needs no extension"),
             when(self.loop_head, "loop head"),
+            self.zeroed.map(|bytes| format!("starts with {bytes} bytes of stack zeroed")),
         ]
         .into_iter()
         .flatten()

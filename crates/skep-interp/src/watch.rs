@@ -5,7 +5,7 @@
 //! | check | mistake of a verifier that it finds |
 //! |---|---|
 //! | accesses stay inside regions, with their rights | wrong ranges, missing null checks, stale packet ranges |
-//! | stack bytes and registers are written before they are read | wrong liveness, wrong merges of states |
+//! | registers are written before they are read, and stack bytes but where frames are zeroed | wrong liveness, wrong merges of states |
 //! | helper arguments are the memory the prototype asks for | wrong sizes of arguments |
 //! | executed slots are marked as reached, taken jumps as jump targets | wrong dead code, which compilers drop |
 //! | branches that the verifier decided go that way | ranges that leave numbers out |
@@ -71,7 +71,7 @@ struct StackFrame {
     regs: Registers,
     /// Bytes below `top` that the verifier says the function uses.
     bytes: usize,
-    /// By distance from `top - 512`.
+    /// By distance from `top - 512`: what may be read.
     written: [bool; FRAME_BYTES],
     /// The caller's registers that hold something.
     caller_written: RegSet,
@@ -285,7 +285,8 @@ impl Watch for Checking<'_, '_> {
     type Stop = Violation;
 
     fn enter(&mut self, slot: usize, top: u64) {
-        let bytes = (self.code.function(slot).stack_bytes as usize).min(FRAME_BYTES);
+        let facts = self.code.function(slot);
+        let bytes = (facts.stack_bytes as usize).min(FRAME_BYTES);
         let caller_written = self.written;
         self.frames.push(StackFrame {
             top,
@@ -293,7 +294,8 @@ impl Watch for Checking<'_, '_> {
             call_slot: self.slot,
             regs: [0; 11],
             bytes,
-            written: [false; FRAME_BYTES],
+            // Frames are cleared when they are opened.
+            written: [facts.zeroed; FRAME_BYTES],
             caller_written,
             callback: false,
             lent: None,

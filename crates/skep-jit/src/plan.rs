@@ -54,6 +54,8 @@ pub(crate) struct FunctionPlan {
     pub(crate) end: u32,
     /// Bytes of BPF stack.
     pub(crate) stack_bytes: u32,
+    /// So many of them, from `r10` down, are zeroed on entry.
+    pub(crate) zeroed: u32,
     /// Whether `r10` is named.
     pub(crate) uses_stack: bool,
     /// Whether there are calls that leave the function's code.
@@ -210,6 +212,7 @@ impl Plan {
             start: facts.start,
             end: facts.end,
             stack_bytes: facts.stack_bytes,
+            zeroed: if facts.zeroed { facts.stack_bytes } else { 0 },
             ..FunctionPlan::default()
         };
         for slot in facts.start as usize..facts.end as usize {
@@ -440,7 +443,8 @@ mod tests {
         let insns = assemble(text).expect("assembles");
         let facts = vec![Fact { reached: true, ..Fact::default() }; insns.len()];
         let name = String::from("main");
-        let functions = [FunctionFacts { name, start: 0, end: insns.len() as u32, stack_bytes: 0 }];
+        let end = insns.len() as u32;
+        let functions = [FunctionFacts { name, start: 0, end, stack_bytes: 0, zeroed: false }];
         let linkage = Linkage::default();
         let parts = Parts {
             insns: &insns,

@@ -6,7 +6,7 @@ use crate::fault::{Fault, Step};
 use crate::region::{Intent, Region};
 use crate::scalar::Scalar;
 use crate::stack::{Found, STACK_BYTES};
-use crate::state::State;
+use crate::state::{Frame, State};
 use crate::tnum::Tnum;
 use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
@@ -199,48 +199,48 @@ impl Walker<'_> {
 
     fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Step<Value> {
         self.record.place(self.slot, Place::Memory)?;
-        let stack = &state.frames()[usize::from(frame)].stack;
         if first == last {
+            let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
             return match stack.read(first, size) {
                 Found::Value(Value { kind: Kind::Opaque { .. }, .. }) => Err(part_of_object(first)),
                 Found::Value(value) => Ok(value),
-                Found::Uninit
-                    if self.may_leak() && stack.opaque_in(first, first + size.bytes()).is_none() =>
+                Found::Remains
+                    if !self.may_leak() || stack.opaque_in(first, first + size.bytes()).is_some() =>
                 {
+                    Err(remains_of_pointer(stack_offset(first), size.bytes()))
+                }
+                Found::Unwritten | Found::Remains => {
+                    self.record.unwritten(*function);
                     Ok(Value::scalar(Scalar::of_size(size)))
                 }
-                Found::Uninit => Err(uninitialised_stack(stack_offset(first), size.bytes())),
                 Found::PartOfPointer => Err(part_of_pointer()),
             };
         }
         let end = last + size.bytes();
         self.check_readable(state, frame, first, end)?;
-        if stack.zero.has_all(first, end) {
+        if state.frames()[usize::from(frame)].stack.zero.has_all(first, end) {
             return Ok(Value::constant(0));
         }
         Ok(Value::scalar(Scalar::of_size(size)))
     }
 
-    /// All of those stack bytes must hold numbers.
-    pub(crate) fn check_initialised(&self, state: &State, frame: u8, first: u32, end: u32) -> Step<()> {
-        let stack = &state.frames()[usize::from(frame)].stack;
-        if !stack.init.has_all(first, end) {
-            return Err(uninitialised_stack(stack_offset(first), end - first));
-        }
-        if stack.pointers.has_any(first, end) {
-            return Err(part_of_pointer());
-        }
-        Ok(())
-    }
-
-    /// A call may read those stack bytes: they hold numbers, or addresses may leave the program, and so what
-    /// happens to lie in its stack may as well.
-    pub(crate) fn check_readable(&self, state: &State, frame: u8, first: u32, end: u32) -> Step<()> {
-        let stack = &state.frames()[usize::from(frame)].stack;
+    /// Any of those stack bytes may be read: they hold numbers, or addresses may leave the program.
+    pub(crate) fn check_readable(&mut self, state: &State, frame: u8, first: u32, end: u32) -> Step<()> {
+        let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
+        let written = stack.init.has_all(first, end);
         if let Some(cell) = stack.opaque_in(first, end) {
             return Err(part_of_object(cell.start.into()));
         }
-        if self.may_leak() { Ok(()) } else { self.check_initialised(state, frame, first, end) }
+        if !self.may_leak() && stack.is_withheld(first, end) {
+            return Err(match written {
+                true => part_of_pointer(),
+                false => remains_of_pointer(stack_offset(first), end - first),
+            });
+        }
+        if !written {
+            self.record.unwritten(*function);
+        }
+        Ok(())
     }
 
     /// Storing this pointer there must not leak it or outlive what it points to.
@@ -327,8 +327,10 @@ fn stack_offset(at: u32) -> i32 {
 }
 
 #[cold]
-fn uninitialised_stack(offset: i32, size: u32) -> Box<Fault> {
-    let text = format!("not all of the {size} stack bytes at r10{offset:+} were written before");
+fn remains_of_pointer(offset: i32, size: u32) -> Box<Fault> {
+    let text = format!(
+        "the {size} stack bytes at r10{offset:+} were not all written since a pointer lay there, and what is left of it would leak"
+    );
     Fault::new(Code::Uninitialised, text)
         .of_stack(offset, size)
         .suggest("initialise the variable first, padding too: `= {}` or __builtin_memset")

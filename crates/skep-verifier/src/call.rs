@@ -62,7 +62,7 @@ impl<'a> Walker<'a> {
         let Ok(start) = u32::try_from(key.offset + STACK_BYTES as i32) else { return false };
         match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
             Found::Value(value) => value.is_scalar() && value.num.umax < u64::from(def.max_entries),
-            Found::Uninit | Found::PartOfPointer => false,
+            Found::Unwritten | Found::Remains | Found::PartOfPointer => false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the walk takes down for the compilers: which slots and branches are reached, how context accesses
-//! are to be rewritten, what is constant at calls, how much stack each function uses.
+//! are to be rewritten, what is constant at calls, how much stack each function uses and whether it must be
+//! zeroed.
 
 use crate::Code;
 use crate::cfg::{Shape, target};
@@ -18,6 +19,8 @@ pub(crate) struct Record {
     calls: Vec<Calls>,
     /// By function: the deepest byte below `r10` that was touched.
     deepest: Vec<u32>,
+    /// By function: whether bytes of its stack are read that may not have been written.
+    unwritten: Vec<bool>,
     /// What was there before each change since the first guess that is not confirmed yet.
     watched: Option<Vec<Before>>,
 }
@@ -93,6 +96,7 @@ impl Record {
             places: Vec::new(),
             calls: Vec::new(),
             deepest: vec![0; functions],
+            unwritten: vec![false; functions],
             watched: None,
         }
     }
@@ -119,7 +123,8 @@ impl Record {
         self.watched = None;
     }
 
-    /// Takes all changes back that were made since. How deep stacks are stays: more is harmless.
+    /// Takes all changes back that were made since. How deep stacks are stays, and which are zeroed: more is
+    /// harmless.
     pub(crate) fn undo(&mut self, mark: usize) {
         let Some(watched) = &mut self.watched else { return };
         for before in watched.drain(mark..).rev() {
@@ -181,6 +186,11 @@ impl Record {
     pub(crate) fn stack(&mut self, function: u32, bytes: u32) {
         let deepest = &mut self.deepest[function as usize];
         *deepest = (*deepest).max(bytes);
+    }
+
+    /// Bytes of the stack of that function are read that may not have been written.
+    pub(crate) fn unwritten(&mut self, function: u32) {
+        self.unwritten[function as usize] = true;
     }
 
     /// How many bytes of stack each function uses.
@@ -245,12 +255,13 @@ impl Record {
         let functions = functions
             .into_iter()
             .zip(&shape.functions)
-            .zip(&self.deepest)
-            .map(|((function, range), deepest)| FunctionFacts {
+            .zip(self.deepest.iter().zip(&self.unwritten))
+            .map(|((function, range), (deepest, unwritten))| FunctionFacts {
                 name: function.name,
                 start: range.start as u32,
                 end: range.end as u32,
                 stack_bytes: deepest.next_multiple_of(8),
+                zeroed: *unwritten,
             })
             .collect();
         (insns, facts, functions)

@@ -124,7 +124,7 @@ impl<'a> Walker<'a> {
         let start = u32::try_from(key.offset + crate::stack::STACK_BYTES as i32).ok()?;
         match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
             Found::Value(value) => value.as_constant().map(|key| key as u32),
-            Found::Uninit | Found::PartOfPointer => None,
+            Found::Unwritten | Found::Remains | Found::PartOfPointer => None,
         }
     }
 

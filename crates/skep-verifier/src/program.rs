@@ -75,6 +75,9 @@ pub struct FunctionFacts {
     pub end: u32,
     /// Bytes of stack below `r10` that it uses, a multiple of 8, at most 512.
     pub stack_bytes: u32,
+    /// Whether some path reads bytes of this stack that it may not have written: whoever runs the function zeroes
+    /// its stack on entry.
+    pub zeroed: bool,
 }
 
 /// What a verification cost.

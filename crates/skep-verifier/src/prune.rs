@@ -36,7 +36,6 @@
 use crate::flow::Flow;
 use crate::outline::{AsIs, Outline};
 use crate::snapshot::{Ids, Shots, Snapshot, bits};
-use crate::stack::ByteSet;
 use crate::state::State;
 use crate::value::Value;
 use std::cmp::Ordering;
@@ -467,13 +466,7 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
             }
         }
         work += frame.stack.cells.len() as u64 + 1;
-        if !frame.stack.init.is_empty() {
-            // Cells hold initialised bytes only, so nothing else needs to be found out.
-            let init = &frame.stack.init;
-            let alive = ByteSet::from_units(live.stack, init);
-            let matters = ByteSet::from_units(live.stack_matters, init);
-            frame.stack.keep_only(alive, &matters);
-        }
+        frame.stack.forget_dead(live.stack, live.stack_matters);
     }
     work
 }

@@ -98,6 +98,8 @@ pub(crate) struct StackShot {
     init: ByteSet,
     pub(crate) zero: ByteSet,
     pointers: ByteSet,
+    /// What may be left of pointers.
+    remains: ByteSet,
 }
 
 impl Shots {
@@ -125,13 +127,14 @@ impl Shots {
         }
         self.rounds.extend_from_slice(state.rounds.as_slice());
         for frame in state.frames() {
+            let remains = frame.stack.remains();
             let mut shot = FrameShot {
                 call_slot: frame.call_slot,
                 numbers: 0,
                 constants: 0,
                 pointers: 0,
                 values: 0,
-                stack: !frame.stack.init.is_empty(),
+                stack: !frame.stack.init.is_empty() || !remains.is_empty(),
             };
             for (reg, value) in frame.regs.0[..10].iter().enumerate() {
                 let bit = 1 << reg;
@@ -154,8 +157,9 @@ impl Shots {
                 }
             }
             if shot.stack {
-                let Stack { init, zero, pointers, ref cells } = frame.stack;
-                self.stacks.push(StackShot { cells: cells.len() as u32, init, zero, pointers });
+                let Stack { init, zero, pointers, ref cells, .. } = frame.stack;
+                let cells_here = cells.len() as u32;
+                self.stacks.push(StackShot { cells: cells_here, init, zero, pointers, remains });
                 self.cells.extend_from_slice(cells);
             }
             self.frames.push(shot);
@@ -261,6 +265,10 @@ impl Shots {
                     return None;
                 }
             } else {
+                // A path from there may read any of it as a number.
+                if !frame.stack.pointers.is_empty() || !frame.stack.remains().is_empty() {
+                    return None;
+                }
                 ids.equal &= frame.stack.init.is_empty();
             }
         }
@@ -284,14 +292,19 @@ pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
 
 impl StackShot {
     fn covers<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
+        let remains = stack.remains();
+        // What can be read as a number, written or not, may not hold a pointer or what is left of one.
+        let guarded = self.pointers.or(&self.remains);
         if !self.init.and_not(&stack.init).is_empty()
             || !self.zero.and_not(&stack.zero).is_empty()
-            || !self.init.and_not(&self.pointers).and(&stack.pointers).is_empty()
+            || !stack.pointers.or(&remains).and_not(&guarded).is_empty()
         {
             return false;
         }
-        ids.equal &=
-            self.cells as usize == stack.cells.len() && self.init == stack.init && self.zero == stack.zero;
+        ids.equal &= self.cells as usize == stack.cells.len()
+            && self.init == stack.init
+            && self.zero == stack.zero
+            && self.remains == remains;
         for at in 0..self.cells as usize {
             let Some(cell) = cells.next() else { return false };
             // Most often the cells are still in the order they had.

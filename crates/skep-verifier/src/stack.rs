@@ -9,8 +9,12 @@
 //! A *cell* remembers the value of the last store to its bytes; cells never overlap, and a store over a part
 //! of one removes it. Bytes that are initialised but in no cell hold some number. Invariants: pointers lie in
 //! cells of 8 bytes, whose bytes are all marked as pointer bytes; zero and pointer bytes are initialised.
-//! Overwriting a part of a pointer leaves the rest uninitialised, so that no half of an address can be read
-//! as a number.
+//!
+//! Bytes that were never written hold nothing that the program may not see: the engines zero a frame in which
+//! some are read ([`crate::FunctionFacts::zeroed`]), so a read of them gives a number. That is not so where a
+//! pointer lay, or an object of calls, that was overwritten in part or lost. Such bytes are no longer
+//! initialised and *withheld*, so that no half of an address can be read as a number. What was forgotten
+//! because nobody reads it is withheld too.
 
 use crate::scalar::Scalar;
 use crate::value::{Kind, Value};
@@ -58,6 +62,10 @@ impl ByteSet {
         let mut any = false;
         Self::each(start, end, |word, mask| any |= self.0[word] & mask != 0);
         any
+    }
+
+    pub(crate) fn or(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 
     pub(crate) fn and(&self, other: &Self) -> Self {
@@ -123,24 +131,43 @@ impl Cell {
 }
 
 /// The stack of one frame.
-#[derive(Default)]
 pub(crate) struct Stack {
     pub(crate) init: ByteSet,
     pub(crate) zero: ByteSet,
     pub(crate) pointers: ByteSet,
+    /// Not initialised, and perhaps what is left of a pointer.
+    withheld: ByteSet,
+    /// The units that were live where the state last forgot what is dead.
+    live: u128,
     /// In no particular order.
     pub(crate) cells: Vec<Cell>,
 }
 
+impl Default for Stack {
+    fn default() -> Self {
+        let empty = ByteSet::EMPTY;
+        Self {
+            init: empty,
+            zero: empty,
+            pointers: empty,
+            withheld: empty,
+            live: u128::MAX,
+            cells: Vec::new(),
+        }
+    }
+}
+
 impl Clone for Stack {
     fn clone(&self) -> Self {
-        Self { init: self.init, zero: self.zero, pointers: self.pointers, cells: self.cells.clone() }
+        Self { cells: self.cells.clone(), ..*self }
     }
 
     fn clone_from(&mut self, source: &Self) {
         self.init = source.init;
         self.zero = source.zero;
         self.pointers = source.pointers;
+        self.withheld = source.withheld;
+        self.live = source.live;
         self.cells.clone_from(&source.cells);
     }
 }
@@ -149,8 +176,10 @@ impl Clone for Stack {
 pub(crate) enum Found {
     /// This value.
     Value(Value),
-    /// At least one byte that was never written.
-    Uninit,
+    /// Some number: at least one byte was never written.
+    Unwritten,
+    /// At least one byte of what may be left of a pointer.
+    Remains,
     /// A part of a pointer.
     PartOfPointer,
 }
@@ -160,6 +189,8 @@ impl Stack {
         self.init = ByteSet::EMPTY;
         self.zero = ByteSet::EMPTY;
         self.pointers = ByteSet::EMPTY;
+        self.withheld = ByteSet::EMPTY;
+        self.live = u128::MAX;
         self.cells.clear();
     }
 
@@ -167,7 +198,7 @@ impl Stack {
     pub(crate) fn read(&self, start: u32, size: Size) -> Found {
         let end = start + size.bytes();
         if !self.init.has_all(start, end) {
-            return Found::Uninit;
+            return if self.is_withheld(start, end) { Found::Remains } else { Found::Unwritten };
         }
         if let Some(cell) = self.cells.iter().find(|cell| u32::from(cell.start) <= start && end <= cell.end())
         {
@@ -219,6 +250,7 @@ impl Stack {
         let end = start + size.bytes();
         self.forget(start, end);
         self.init.insert(start, end);
+        self.withheld.remove(start, end);
         let (start16, size8) = (start as u16, size.bytes() as u8);
         if value.is_pointer() {
             self.pointers.insert(start, end);
@@ -243,8 +275,7 @@ impl Stack {
         self.cells.retain(|cell| {
             let touched = u32::from(cell.start) < end && start < cell.end();
             if touched && cell.value.is_pointer() {
-                self.init.remove(cell.start.into(), cell.end());
-                self.pointers.remove(cell.start.into(), cell.end());
+                withhold(&mut self.init, &mut self.pointers, &mut self.withheld, cell);
             }
             !touched
         });
@@ -257,6 +288,7 @@ impl Stack {
     pub(crate) fn fill(&mut self, start: u32, end: u32) {
         self.forget(start, end);
         self.init.insert(start, end);
+        self.withheld.remove(start, end);
     }
 
     /// A part of an object that only calls may touch, in `start..end`.
@@ -275,8 +307,7 @@ impl Stack {
             let cell = self.cells[at];
             if u32::from(cell.start) < end && start < cell.end() {
                 if cell.value.is_pointer() {
-                    self.init.remove(cell.start.into(), cell.end());
-                    self.pointers.remove(cell.start.into(), cell.end());
+                    withhold(&mut self.init, &mut self.pointers, &mut self.withheld, &cell);
                 }
                 self.cells.swap_remove(at);
             } else {
@@ -286,8 +317,18 @@ impl Stack {
         self.zero.remove(start, end);
     }
 
-    /// Forgets the bytes that are not in `live`, and numbers that are not in `matter`.
-    pub(crate) fn keep_only(&mut self, mut live: ByteSet, matter: &ByteSet) {
+    /// Forgets the units that are not in `live`, and numbers of those that are not in `matter`.
+    pub(crate) fn forget_dead(&mut self, live: u128, matter: u128) {
+        self.live = live;
+        if !self.init.is_empty() {
+            // Cells hold initialised bytes only, so nothing else needs to be found out.
+            let alive = ByteSet::from_units(live, &self.init);
+            let matters = ByteSet::from_units(matter, &self.init);
+            self.keep_only(alive, &matters);
+        }
+    }
+
+    fn keep_only(&mut self, mut live: ByteSet, matter: &ByteSet) {
         let mut at = 0;
         while let Some(cell) = self.cells.get(at) {
             let (start, end) = (cell.start.into(), cell.end());
@@ -301,19 +342,29 @@ impl Stack {
                 self.cells.swap_remove(at);
             }
         }
+        self.withheld = self.withheld.or(&self.init.and_not(&live));
         self.init = self.init.and(&live);
         self.pointers = self.pointers.and(&live);
         self.zero = self.zero.and(matter).and(&live);
     }
 
-    /// Makes the bytes of pointer cells that `lost` names uninitialised.
+    /// Whether a part of `start..end` is a pointer, or may be what is left of one.
+    pub(crate) fn is_withheld(&self, start: u32, end: u32) -> bool {
+        self.withheld.has_any(start, end) || self.pointers.has_any(start, end)
+    }
+
+    /// What may be left of pointers, where anything reads it.
+    pub(crate) fn remains(&self) -> ByteSet {
+        self.withheld.and(&ByteSet::from_units(self.live, &self.withheld))
+    }
+
+    /// Withholds the bytes of pointer cells that `lost` names.
     pub(crate) fn lose(&mut self, lost: impl Fn(&Value) -> bool) {
         let mut at = 0;
         while at < self.cells.len() {
             let cell = self.cells[at];
             if lost(&cell.value) {
-                self.init.remove(cell.start.into(), cell.end());
-                self.pointers.remove(cell.start.into(), cell.end());
+                withhold(&mut self.init, &mut self.pointers, &mut self.withheld, &cell);
                 self.cells.swap_remove(at);
             } else {
                 at += 1;
@@ -331,6 +382,14 @@ impl Stack {
     }
 }
 
+/// Withholds the bytes of a pointer cell, which is about to be removed.
+fn withhold(init: &mut ByteSet, pointers: &mut ByteSet, withheld: &mut ByteSet, cell: &Cell) {
+    let (start, end) = (cell.start.into(), cell.end());
+    init.remove(start, end);
+    pointers.remove(start, end);
+    withheld.insert(start, end);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,7 +397,7 @@ mod tests {
     fn read(stack: &Stack, start: u32, size: Size) -> Option<Value> {
         match stack.read(start, size) {
             Found::Value(value) => Some(value),
-            Found::Uninit | Found::PartOfPointer => None,
+            Found::Unwritten | Found::Remains | Found::PartOfPointer => None,
         }
     }
 
@@ -417,11 +476,11 @@ mod tests {
         assert!(matches!(stack.read(504, Size::B4), Found::PartOfPointer));
         assert!(matches!(stack.read(508, Size::B4), Found::PartOfPointer));
         stack.write(504, Size::B4, &Value::constant(1));
-        assert!(matches!(stack.read(508, Size::B4), Found::Uninit));
+        assert!(matches!(stack.read(508, Size::B4), Found::Remains));
         assert_eq!(read(&stack, 504, Size::B4), Some(Value::constant(1)));
         stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
         stack.smear(506, 507, true);
-        assert!(matches!(stack.read(504, Size::B8), Found::Uninit));
+        assert!(matches!(stack.read(504, Size::B8), Found::Remains));
     }
 
     #[test]
@@ -429,7 +488,24 @@ mod tests {
         let mut stack = Stack::default();
         stack.write(504, Size::B8, &Value::constant(0));
         stack.smear(496, 512, false);
-        assert!(matches!(stack.read(496, Size::B8), Found::Uninit));
+        assert!(matches!(stack.read(496, Size::B8), Found::Unwritten));
         assert_eq!(read(&stack, 504, Size::B8), Some(Value::UNKNOWN));
+    }
+
+    #[test]
+    fn what_nobody_reads_is_withheld_and_not_compared() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.write(496, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.lose(|_| true);
+        stack.write(488, Size::B8, &Value::UNKNOWN);
+        let units = |start: u32, end: u32| u128::MAX >> (128 - (end - start) / 4) << (start / 4);
+        stack.forget_dead(units(496, 504), u128::MAX);
+        let mut remains = ByteSet::EMPTY;
+        remains.insert(496, 504);
+        assert!(stack.remains() == remains);
+        assert!(stack.is_withheld(504, 512) && stack.is_withheld(488, 496) && !stack.is_withheld(480, 488));
+        stack.write(496, Size::B8, &Value::UNKNOWN);
+        assert!(stack.remains().is_empty() && !stack.is_withheld(496, 504));
     }
 }

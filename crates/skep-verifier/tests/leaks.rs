@@ -26,12 +26,12 @@ const LEAKS: &[(&str, Code)] = &[
         "*(u64 *)(r10 - 24) = r6\n*(u64 *)(r10 - 16) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -24\nr4 = 0\ncall 2",
         Code::PointerLeak,
     ),
-    // Half of the value is not initialised.
+    // Half of a context is left in the value.
     (
-        "*(u64 *)(r10 - 24) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -24\nr4 = 0\ncall 2",
+        "*(u64 *)(r10 - 24) = r6\n*(u32 *)(r10 - 24) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -24\nr4 = 0\ncall 2",
         Code::Uninitialised,
     ),
-    ("r1 = *(u64 *)(r10 - 32)", Code::Uninitialised),
+    ("*(u64 *)(r10 - 32) = r6\n*(u8 *)(r10 - 32) = 0\nr1 = *(u64 *)(r10 - 32)", Code::Uninitialised),
     ("lock *(u64 *)(r0 + 0) += r6", Code::PointerLeak),
     ("r6 = -r6", Code::PointerArithmetic),
     ("r6 = be64 r6", Code::PointerArithmetic),

@@ -18,18 +18,36 @@ fn the_stack_has_512_bytes() {
 }
 
 #[test]
-fn stack_bytes_are_written_before_they_are_read() {
-    refused("xdp", "r0 = *(u64 *)(r10 - 8)\nexit", Code::Uninitialised, "stack bytes at r10-8");
-    refused("xdp", "*(u32 *)(r10 - 8) = 0\nr0 = *(u64 *)(r10 - 8)\nexit", Code::Uninitialised, "= {}");
-    accepted("xdp", "*(u32 *)(r10 - 8) = 0\n*(u32 *)(r10 - 4) = 0\nr0 = *(u64 *)(r10 - 8)\nexit");
+fn a_stack_is_zeroed_where_bytes_that_were_never_written_are_read() {
+    let zeroed = |ty: &str, text: &str| -> Vec<bool> {
+        accepted(ty, text).functions().iter().map(|function| function.zeroed).collect()
+    };
+    for ty in ["xdp", "raw", "tracing"] {
+        assert_eq!(zeroed(ty, "r0 = *(u64 *)(r10 - 8)\nr0 = 0\nexit"), [true]);
+        assert_eq!(zeroed(ty, "*(u32 *)(r10 - 8) = 0\nr0 = *(u64 *)(r10 - 8)\nr0 = 0\nexit"), [true]);
+    }
+    let written = "*(u32 *)(r10 - 8) = 0\n*(u32 *)(r10 - 4) = 0\nr0 = *(u64 *)(r10 - 8)\nexit";
+    assert_eq!(zeroed("xdp", written), [false]);
+    // The number is not known to be zero.
+    refused(
+        "raw",
+        "r0 = *(u32 *)(r10 - 4)\nr1 = r10\nr1 += r0\nr0 = *(u8 *)(r1 - 1)\nexit",
+        Code::PointerArithmetic,
+        "",
+    );
+    // The frame that is read is the one that is zeroed.
+    let callee = "r1 = r10\nr1 += -8\ncall f\nexit\nf: r0 = *(u64 *)(r1 + 0)\nexit";
+    assert_eq!(zeroed("xdp", callee), [true, false]);
+    let own = "call f\nexit\nf: r0 = *(u64 *)(r10 - 8)\nexit";
+    assert_eq!(zeroed("xdp", own), [false, true]);
     // One byte of padding in a key.
     let key = |last: &str| {
         format!(
             "*(u16 *)(r10 - 4) = 1\n*(u8 *)(r10 - 2) = 1\n{last}\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\nr0 = 0\nexit"
         )
     };
-    refused("xdp", &key("r3 = 0"), Code::Uninitialised, "4 stack bytes at r10-4");
-    accepted("xdp", &key("*(u8 *)(r10 - 1) = 0"));
+    assert_eq!(zeroed("xdp", &key("r3 = 0")), [true]);
+    assert_eq!(zeroed("xdp", &key("*(u8 *)(r10 - 1) = 0")), [false]);
 }
 
 #[test]
@@ -97,7 +115,9 @@ fn spilled_pointers_are_whole_or_nothing() {
     );
     // The place may be used again for something smaller.
     accepted("xdp", "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = 0\nr0 = *(u32 *)(r10 - 8)\nexit");
-    refused("xdp", "r1 = *(u64 *)(r10 - 8)\nr0 = 0\nexit", Code::Uninitialised, "");
+    let again = "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = 0\nr0 = *(u64 *)(r10 - 8)\nexit";
+    refused("xdp", again, Code::Uninitialised, "stack bytes at r10-8");
+    accepted("xdp", &again.replace("r0 =", "*(u32 *)(r10 - 4) = 0\nr0 ="));
 }
 
 #[test]
@@ -106,7 +126,11 @@ fn stack_accesses_at_unknown_places_stay_inside_and_touch_all() {
                     r2 = r10\nr2 += -16\nr2 += r3\n";
     accepted("raw", &format!("{prologue}r0 = *(u64 *)(r2 + 0)\nexit"));
     refused("raw", &format!("{prologue}r0 = *(u64 *)(r2 + 8)\nexit"), Code::OutOfBounds, "below r10");
-    refused("raw", &format!("{prologue}r0 = *(u64 *)(r2 - 8)\nexit"), Code::Uninitialised, "r10-24");
+    let below = accepted("raw", &format!("{prologue}r0 = *(u64 *)(r2 - 8)\nexit"));
+    assert!(below.functions()[0].zeroed && below.functions()[0].stack_bytes == 24);
+    let left =
+        format!("*(u64 *)(r10 - 24) = r1\n*(u8 *)(r10 - 24) = 0\n{prologue}r0 = *(u64 *)(r2 - 8)\nexit");
+    refused("raw", &left, Code::Uninitialised, "r10-24");
     // After a store at an unknown place, no constant there is known any more.
     let text = format!(
         "{prologue}*(u8 *)(r2 + 0) = 9\nr4 = *(u64 *)(r10 - 16)\nr1 += r4\nr0 = *(u8 *)(r1 + 0)\nexit"

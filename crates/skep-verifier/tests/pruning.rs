@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{accepted, refused};
+use common::{accepted, check, refused};
 use skep_verifier::Code;
 
 /// Goes one way or the other: r3 is unknown, r1 is the buffer of 16 bytes.
@@ -56,16 +56,44 @@ fn stack_bytes_that_are_read_matter() {
 }
 
 #[test]
-fn stack_bytes_that_only_one_path_wrote_are_not_there() {
+fn stack_bytes_that_only_one_path_wrote_are_any_number() {
     let text = format!("{FORK}*(u64 *)(r10 - 8) = 3\nr0 = *(u64 *)(r10 - 8)\nexit");
-    refused("raw", &text, Code::Uninitialised, "r10-8");
-    let text = "r3 = *(u32 *)(r1 + 12)\nif r3 == 7 goto +1\n*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\nr0 = 0\nexit";
-    refused("xdp", text, Code::Uninitialised, "r10-4");
-    // Nor does it matter that they are not, where nobody reads them.
-    accepted(
+    assert!(accepted("raw", &text).functions()[0].zeroed);
+    refused(
         "raw",
-        &format!("{FORK}*(u64 *)(r10 - 8) = 3\n*(u64 *)(r10 - 8) = 4\nr0 = *(u64 *)(r10 - 8)\nexit"),
+        &text.replace("exit", INDEX).replace("r0 = *(u64", "r4 = *(u64"),
+        Code::PointerArithmetic,
+        "",
     );
+    let text = "r3 = *(u32 *)(r1 + 12)\nif r3 == 7 goto +1\n*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\nr0 = 0\nexit";
+    assert!(accepted("xdp", text).functions()[0].zeroed);
+    // Where nobody reads them it does not matter.
+    let text = format!("{FORK}*(u64 *)(r10 - 8) = 3\n*(u64 *)(r10 - 8) = 4\nr0 = *(u64 *)(r10 - 8)\nexit");
+    assert!(!accepted("raw", &text).functions()[0].zeroed);
+}
+
+#[test]
+fn a_stack_without_pointers_covers_none_with_pointers_or_what_is_left_of_them() {
+    // Each path meets the others where the bytes are live: whole pointers, halves, and what a call has lost.
+    for leaves in [
+        "*(u64 *)(r10 - 8) = r1",
+        "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = 0",
+        "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 4) = 0",
+        "*(u64 *)(r10 - 8) = r1\nr2 = r10\nr4 = r3\nr4 &= 7\nr2 -= r4\n*(u8 *)(r2 - 1) = 0",
+    ] {
+        for other in ["r4 = 0", "*(u64 *)(r10 - 16) = 0", "*(u64 *)(r10 - 8) = 0", "*(u32 *)(r10 - 8) = 0"] {
+            for (first, second) in [(leaves, other), (other, leaves)] {
+                for load in ["r0 = *(u64 *)(r10 - 8)", "r5 = r10\nr5 += -8\nr0 = *(u64 *)(r5 + 0)\nr0 += 0"] {
+                    let text = format!(
+                        "r3 = *(u64 *)(r1 + 0)\nif r3 == 7 goto second\n{first}\ngoto meet\nsecond: {second}\n\
+                         meet: r3 = 0\nr4 = 0\nr2 = 0\nr1 = 0\n{load}\nif r0 > 1 goto +0\nr0 = 0\nexit"
+                    );
+                    let code = check("raw", &text).map(|_| ()).map_err(|refusal| refusal.code);
+                    assert!(matches!(code, Err(Code::Uninitialised | Code::PointerLeak)), "{code:?}\n{text}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -188,6 +188,42 @@ fn eight_nested_calls_keep_400_live_bytes_each_and_share_pointers_into_them() {
 }
 
 #[test]
+fn a_zeroed_frame_holds_nothing_of_the_calls_before() {
+    for bytes in (8..=512).step_by(8) {
+        let places = || (8..=bytes).step_by(8);
+        let fill: String = places().map(|at| format!("*(u64 *)(r10 - {at}) = -1\n")).collect();
+        let sum: String = places().map(|at| format!("r9 = *(u64 *)(r10 - {at})\nr0 |= r9\n")).collect();
+        // With calls and without, with registers to save and without, with rounds behind the stack.
+        for (before, after) in [
+            ("", ""),
+            ("r6 = 0\nr8 = 0\n", ""),
+            ("", "may_goto +0\n"),
+            ("", "r6 = r0\ncall leaf\nr0 = r6\n"),
+            ("r6 = 5\nr7 = 6\n", "r6 = r0\nr7 = 1\nr8 = 1\ncall leaf\nr0 = r6\n"),
+        ] {
+            let text = format!(
+                "   r6 = 1\nr7 = 2\nr8 = 3\nr9 = 4
+                    r1 = 10\nr2 = 20\nr3 = 30\nr4 = 40\nr5 = 50
+                    call dirty
+                    r1 = 10\nr2 = 20\nr3 = 30\nr4 = 40\nr5 = 50
+                    call clean
+                    r0 *= 1000
+                    r0 += r6\nr0 += r7\nr0 += r8\nr0 += r9
+                    exit
+             leaf:  r0 = 1
+                    exit
+             dirty: {before}{fill}{after}r0 = 0
+                    exit
+             clean: {before}r0 = r1\nr0 += r2\nr0 += r3\nr0 += r4\nr0 += r5\nr0 -= 150
+                    {sum}{after}exit"
+            );
+            let program = Program::new(&text).stack(bytes).zeroed();
+            assert_eq!(program.run(0, 0), 10, "{bytes} bytes, {before:?}, {after:?}");
+        }
+    }
+}
+
+#[test]
 fn calls_pass_five_arguments_and_one_result() {
     let text = "r1 = 1\nr2 = 2\nr3 = 3\nr4 = 4\nr5 = 5
                 call weigh

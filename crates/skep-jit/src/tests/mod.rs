@@ -119,6 +119,7 @@ impl Program {
                 start: start as u32,
                 end: end as u32,
                 stack_bytes: 512,
+                zeroed: false,
             })
             .collect();
         let mut program =
@@ -129,6 +130,12 @@ impl Program {
 
     pub(super) fn stack(mut self, bytes: u32) -> Self {
         self.functions.iter_mut().for_each(|function| function.stack_bytes = bytes);
+        self
+    }
+
+    /// All its functions read stack that they may not have written.
+    pub(super) fn zeroed(mut self) -> Self {
+        self.functions.iter_mut().for_each(|function| function.zeroed = true);
         self
     }
 

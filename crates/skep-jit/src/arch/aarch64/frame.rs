@@ -12,14 +12,14 @@
 //! The entry function of a program that needs its environment takes it from its third argument into `x23`; the
 //! functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
 //! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
-//! are there for that.
+//! are there for that. Where the program may read what it never wrote, the rest of the BPF stack is zeroed.
 
 use skep_abi::MAX_LOOPS;
 use skep_isa::{Size, Width};
 
 use super::Emitter;
-use super::encode::{self, Imm12, Mem, Pair, Sum};
-use super::regs::{self, ENV, FP, Gpr, LR, PRESERVED, RESULT, SCRATCH, SIXTH};
+use super::encode::{self, Cc, Imm12, Mem, Pair, Shifted, Sum};
+use super::regs::{self, ENV, FP, Gpr, LR, PRESERVED, RESULT, SCRATCH, SCRATCH2, SIXTH};
 use crate::arch::port::{Branches, Calls, Frames};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
@@ -27,6 +27,8 @@ use crate::plan::FunctionPlan;
 /// The most that an instruction which loads a pair, or one register, gives back to the stack.
 const MOST_PAIR: u32 = 504;
 const MOST_SINGLE: u32 = 255;
+/// The most bytes that are zeroed without a loop.
+const MOST_STORES: u32 = 128;
 
 /// How the current function saves what it must preserve.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,6 +109,9 @@ impl Frames for Emitter<'_> {
         if environment {
             self.copy(ENV, Gpr::X2);
         }
+        if plan.uses_stack {
+            self.zero_stack(plan.zeroed);
+        }
         if let Some(rounds) = plan.rounds {
             self.constant(SCRATCH, MAX_LOOPS.into());
             let place = Mem::At(Gpr::SP, frame.top as i32 + rounds);
@@ -167,6 +172,37 @@ impl Frames for Emitter<'_> {
 }
 
 impl Emitter<'_> {
+    /// Zeroes so many bytes below `r10`, a multiple of 8.
+    ///
+    /// ```text
+    ///          add x16, sp, #top - bytes
+    ///          add x17, sp, #top
+    ///   again: stp xzr, xzr, [x16], #16
+    ///          cmp x16, x17
+    ///          b.ne again
+    /// ```
+    fn zero_stack(&mut self, bytes: u32) {
+        let mut start = self.frame.top.saturating_sub(bytes);
+        if bytes % 16 != 0 {
+            self.put(encode::store(Size::B8, Gpr::ZR, Mem::At(Gpr::SP, start as i32)));
+            start += 8;
+        }
+        if bytes <= MOST_STORES {
+            for at in (start..self.frame.top).step_by(16) {
+                self.put(encode::store_pair(Width::W64, Gpr::ZR, Gpr::ZR, Gpr::SP, at as i32, Pair::Offset));
+            }
+            return;
+        }
+        for (reg, at) in [(SCRATCH, start), (SCRATCH2, self.frame.top)] {
+            if let Some(at) = Imm12::new(at.into()) {
+                self.put(encode::sum_imm(Sum::Add, Width::W64, reg, Gpr::SP, at));
+            }
+        }
+        self.put(encode::store_pair(Width::W64, Gpr::ZR, Gpr::ZR, SCRATCH, 16, Pair::Post));
+        self.put(encode::sum_reg_flags(Sum::Sub, Width::W64, Gpr::ZR, SCRATCH, Shifted::plain(SCRATCH2)));
+        self.put(encode::b_cond(Cc::Ne, -8));
+    }
+
     /// `sp` down or up by the whole frame.
     fn move_stack(&mut self, op: Sum) {
         let parts = [self.frame.top & 0xfff, self.frame.top & !0xfff];

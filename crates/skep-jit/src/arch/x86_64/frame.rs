@@ -15,13 +15,13 @@
 //! The entry function of a program that needs its environment takes it from its third argument into `r12`;
 //! the functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
 //! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
-//! are there for that.
+//! are there for that. Where the program may read what it never wrote, the rest of the BPF stack is zeroed.
 
 use skep_abi::MAX_LOOPS;
 use skep_isa::{Size, Width};
 
-use super::encode::{self, Group1, Mem};
-use super::regs::{ENV, Gpr, PRESERVED, SIXTH};
+use super::encode::{self, Cc, Group1, Mem, Scale};
+use super::regs::{ENV, Gpr, PRESERVED, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, gpr};
 use crate::arch::port::{Branches, Calls, Frames};
 use crate::layout::Label;
@@ -29,6 +29,8 @@ use crate::plan::FunctionPlan;
 
 /// Bytes below `rsp` that nobody else writes (System V ABI, 3.2.2).
 const RED_ZONE: u32 = 128;
+/// The most bytes that are zeroed without a loop: as far as short displacements reach.
+const MOST_STORES: u32 = 128;
 
 /// How the current function saves what it must preserve.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +94,9 @@ impl Frames for Emitter<'_> {
         if environment {
             self.copy(ENV, Gpr::RDX);
         }
+        if frame.pointer {
+            self.zero_stack(plan.zeroed);
+        }
         if let Some(rounds) = plan.rounds {
             self.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, rounds), MAX_LOOPS as i32));
         }
@@ -136,6 +141,35 @@ impl Emitter<'_> {
             self.put(encode::push(Gpr::RBP));
             self.copy(Gpr::RBP, Gpr::RSP);
         }
+    }
+
+    /// Zeroes so many bytes below `rbp`, a multiple of 8.
+    ///
+    /// ```text
+    ///          xor r11d, r11d
+    ///          mov r10, -bytes
+    ///   again: mov [rbp + r10], r11
+    ///          add r10, 8
+    ///          jne again
+    /// ```
+    fn zero_stack(&mut self, bytes: u32) {
+        if bytes == 0 {
+            return;
+        }
+        self.put(encode::zero(SCRATCH));
+        if bytes <= MOST_STORES {
+            for down in (8..=bytes as i32).step_by(8) {
+                self.put(encode::store_r(Size::B8, Mem::at(Gpr::RBP, -down), SCRATCH));
+            }
+            return;
+        }
+        self.put(encode::mov_ri(SCRATCH2, i64::from(bytes).wrapping_neg() as u64));
+        let again = self.code.here();
+        let place = Mem::indexed(Gpr::RBP, SCRATCH2, Scale::X1, 0);
+        self.put(encode::store_r(Size::B8, place, SCRATCH));
+        self.put(encode::alu_ri(Group1::Add, Width::W64, SCRATCH2, 8));
+        let back = again as i64 - (self.code.here() as i64 + 2);
+        self.put(encode::jcc8(Cc::NotEqual.number(), back as i8));
     }
 
     fn reserve(&mut self) {

@@ -1,0 +1,110 @@
+//! Programs whose functions helpers call, that count rounds by `may_goto`, and that load packets as classic filters
+//! did: from their instructions to a result, in both engines.
+
+use skep::abi::{MapDef, MapKind, ProgramType, RAW};
+use skep::isa::{assemble, encode_bytes};
+use skep::{Engine, Module, Object, Packet, Runtime, UpdateFlags};
+
+const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
+
+fn load(kind: &'static ProgramType, text: &str, maps: impl IntoIterator<Item = MapDef>) -> Module {
+    let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
+    let object = Object::from_bytecode_and_maps("program", kind, &bytes, maps).unwrap();
+    Runtime::new().unwrap().load(&object).unwrap()
+}
+
+#[test]
+fn a_function_is_called_for_each_round_until_it_says_that_it_is_enough() {
+    let text = "
+        *(u64 *)(r10 - 8) = 0
+        r1 = 100
+        r2 = func[add] ll
+        r3 = r10
+        r3 += -8
+        r4 = 0
+        call 181
+        r0 *= 10000
+        r1 = *(u64 *)(r10 - 8)
+        r0 += r1
+        exit
+   add: r3 = *(u64 *)(r2 + 0)
+        r3 += r1
+        *(u64 *)(r2 + 0) = r3
+        r0 = 0
+        if r1 != 40 goto +1
+        r0 = 1
+        exit";
+    let module = load(&RAW, text, []);
+    for engine in ENGINES {
+        // 41 rounds, and the sum of 0 to 40.
+        assert_eq!(module.programs()[0].run_raw_with(engine, &mut []).unwrap(), 410_820, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_function_sees_each_element_of_a_map() {
+    let text = "
+        *(u64 *)(r10 - 8) = 0
+        r1 = map[0] ll
+        r2 = func[add] ll
+        r3 = r10
+        r3 += -8
+        r4 = 0
+        call 164
+        r0 *= 10000
+        r1 = *(u64 *)(r10 - 8)
+        r0 += r1
+        exit
+   add: r1 = *(u32 *)(r2 + 0)
+        r5 = *(u64 *)(r3 + 0)
+        r1 *= r5
+        r5 = *(u64 *)(r4 + 0)
+        r5 += r1
+        *(u64 *)(r4 + 0) = r5
+        r0 = 0
+        exit";
+    let module = load(&RAW, text, [MapDef::new("weights", MapKind::Hash, 4, 8, 8)]);
+    let weights = module.map("weights").unwrap();
+    for key in 1..=5u32 {
+        weights.update(&key.to_ne_bytes(), &u64::from(10 * key).to_ne_bytes(), UpdateFlags::Any).unwrap();
+    }
+    for engine in ENGINES {
+        // 5 elements, and ten times the squares of 1 to 5.
+        assert_eq!(module.programs()[0].run_raw_with(engine, &mut []).unwrap(), 50_550, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_loop_that_the_host_counts_ends_by_itself() {
+    let text = "
+        r0 = 0
+  next: may_goto done
+        r0 += 1
+        goto next
+  done: exit";
+    let module = load(&RAW, text, []);
+    let rounds = ENGINES.map(|engine| module.programs()[0].run_raw_with(engine, &mut []).unwrap());
+    assert!(rounds[0] > 1000 && rounds[0] == rounds[1], "{rounds:?}");
+}
+
+#[test]
+fn packets_are_loaded_as_classic_filters_did() {
+    let text = "
+        r6 = r1
+        r0 = *(u16 *)skb[12]
+        if r0 == 0x800 goto +2
+        r0 = 7
+        exit
+        r0 = *(u8 *)skb[23]
+        exit";
+    let module = load(ProgramType::from_name("socket").unwrap(), text, []);
+    for engine in ENGINES {
+        let run = |frame: &[u8]| module.programs()[0].run_with(engine, &mut Packet::new(frame)).unwrap();
+        let mut frame = [0; 34];
+        assert_eq!(run(&frame), 7, "{engine:?}: another protocol");
+        (frame[12], frame[23]) = (8, 17);
+        assert_eq!(run(&frame), 17, "{engine:?}: UDP");
+        // A byte that the packet does not have ends the program with 0.
+        assert_eq!(run(&frame[..20]), 0, "{engine:?}: cut short");
+    }
+}

@@ -47,6 +47,7 @@ mod link;
 mod maps;
 mod object;
 mod options;
+mod struct_ops;
 mod symbols;
 mod types;
 

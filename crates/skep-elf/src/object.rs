@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use skep_abi::{MapDef, MapFlags, MapKind, ProgramSource, ProgramType, Section};
+use skep_abi::{AttachTo, Context, MapDef, MapFlags, MapKind, ProgramSource, ProgramType, Section};
 use skep_btf::{Btf, Ext};
 
 use crate::config;
@@ -13,7 +13,7 @@ use crate::externs::{Externs, KCONFIG};
 use crate::functions::Functions;
 use crate::options::LinkOptions;
 use crate::symbols::Symbols;
-use crate::{data, lines, link, maps, types};
+use crate::{data, lines, link, maps, struct_ops, types};
 
 /// A BPF object file, taken apart and checked.
 ///
@@ -354,10 +354,25 @@ impl Program {
             sleepable: program_type.always_sleeps
                 || (program_type.may_sleep
                     && Section::parse(&self.section).is_some_and(|found| found.sleepable)),
-            target: Section::parse(&self.section).and_then(|found| found.target).map(str::to_owned),
+            target: self.target(program_type)?,
             btf: object.btf.clone(),
             externs: linked.externs,
         })
+    }
+}
+
+impl Program {
+    /// What it is attached to: the member of a structure that it was written into, or what its section says.
+    fn target(&self, program_type: &ProgramType) -> Result<Option<String>, Error> {
+        let object = &*self.object;
+        let member = matches!(program_type.context, Context::Arguments { of: AttachTo::StructOps });
+        if let Some(btf) = object.btf.as_deref().filter(|_| member) {
+            let function = object.functions.function(self.function);
+            if let Some(member) = struct_ops::member(&object.elf, btf, function)? {
+                return Ok(Some(member));
+            }
+        }
+        Ok(Section::parse(&self.section).and_then(|found| found.target).map(str::to_owned))
     }
 }
 

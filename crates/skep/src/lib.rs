@@ -57,6 +57,7 @@
 mod error;
 pub mod function;
 mod helpers;
+mod host;
 mod linker;
 mod object;
 mod packet;

@@ -1,6 +1,6 @@
 //! Objects: files and byte strings that programs come from, parsed but not loaded.
 
-use crate::{Error, Runtime};
+use crate::{Error, Runtime, host};
 use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
 use skep_isa::Insn;
 use skep_verifier::{Config, Unverified, Verified};
@@ -267,7 +267,11 @@ impl Object {
             skep_abi::Context::Buffer => Entry::Buffer { len: options.buffer_len },
             _ => Entry::Context,
         };
-        Ok(Unverified { source, maps: Arc::clone(maps), entry })
+        let maps = match (&source.btf, &self.host_types) {
+            (Some(own), Some(host)) if host::keep_objects(maps) => host::maps(maps, own, host).into(),
+            _ => Arc::clone(maps),
+        };
+        Ok(Unverified { source, maps, entry })
     }
 
     fn no_program(&self, name: &str) -> Error {

@@ -23,11 +23,23 @@ impl Walker<'_> {
         base: Reg,
         offset: i16,
     ) -> Step<()> {
-        let pointer = self.base(state, base, offset, size)?;
+        let pointer = *self.base(state, base, offset, size)?;
         if let Some(value) = self.load_of_host(state, base, &pointer, offset, size, signed)? {
             return self.write(state, dst, value);
         }
-        let value = match self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Read)? {
+        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Read)?;
+        if let Region::Stack { frame, first, last } = region
+            && !signed
+            && first == last
+            && let Some(cell) = state.frames()[usize::from(frame)].stack.whole_cell(first, size)
+            && !matches!(cell.value.kind, Kind::Opaque { .. })
+        {
+            // What was stored is loaded again.
+            let value = cell.value;
+            self.record.memory(self.slot)?;
+            return self.write(state, dst, value);
+        }
+        let value = match region {
             Region::Stack { frame, first, last } => self.load_stack(state, frame, first, last, size)?,
             Region::Field { field, inside } => {
                 self.rewrite(&pointer, field, inside, size)?;
@@ -53,11 +65,11 @@ impl Walker<'_> {
                 }
             }
             Region::Kptr { field, .. } => {
-                self.record.place(self.slot, Place::Memory)?;
+                self.record.memory(self.slot)?;
                 self.load_kptr(state, field.kind)
             }
             Region::Memory => {
-                self.record.place(self.slot, Place::Memory)?;
+                self.record.memory(self.slot)?;
                 match pointer.kind {
                     Kind::MapValue { .. } => self.constant_load(&pointer, offset, size),
                     _ => None,
@@ -92,7 +104,10 @@ impl Walker<'_> {
         offset: i16,
         src: Operand,
     ) -> Step<()> {
-        let mut value = self.operand(state, src)?;
+        let mut value = match src {
+            Operand::Reg(src) => *self.peek(state, src)?,
+            Operand::Imm(imm) => Value::constant(i64::from(imm) as u64),
+        };
         if let Operand::Reg(src) = src
             && value.is_scalar()
             && value.id == 0
@@ -105,14 +120,14 @@ impl Walker<'_> {
                 state.reg_mut(src).id = value.id;
             }
         }
-        let pointer = self.base(state, base, offset, size)?;
+        let pointer = *self.base(state, base, offset, size)?;
         let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Write)?;
         if value.is_pointer() {
             self.check_spill(&mut value, size, &region)?;
         }
         match region {
             Region::Stack { frame, first, last } => {
-                self.record.place(self.slot, Place::Memory)?;
+                self.record.memory(self.slot)?;
                 self.overwrite(state, frame, first, last + size.bytes())?;
                 let stack = &mut state.frames_mut()[usize::from(frame)].stack;
                 if first == last {
@@ -124,9 +139,9 @@ impl Walker<'_> {
             Region::Field { field, inside } => self.rewrite(&pointer, field, inside, size)?,
             Region::Kptr { map, field } => {
                 self.check_kptr_store(self.map(map)?, &field, &value)?;
-                self.record.place(self.slot, Place::Memory)?;
+                self.record.memory(self.slot)?;
             }
-            Region::Memory => self.record.place(self.slot, Place::Memory)?,
+            Region::Memory => self.record.memory(self.slot)?,
         }
         Ok(())
     }
@@ -143,7 +158,7 @@ impl Walker<'_> {
         let pointer = self.read(state, base)?;
         self.check_atomic_place(base, &pointer, offset, size)?;
         let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Atomic)?;
-        self.record.place(self.slot, Place::Memory)?;
+        self.record.memory(self.slot)?;
         if let Region::Stack { frame, first, last } = region {
             self.overwrite(state, frame, first, last + size.bytes())?;
             if !self.load_stack(state, frame, first, last, size)?.is_scalar() {
@@ -189,16 +204,17 @@ impl Walker<'_> {
     }
 
     /// The base address of a load or store.
-    fn base(&self, state: &State, reg: Reg, offset: i16, size: Size) -> Step<Value> {
-        let pointer = self.read(state, reg)?;
+    #[inline]
+    fn base<'s>(&self, state: &'s State, reg: Reg, offset: i16, size: Size) -> Step<&'s Value> {
+        let pointer = self.peek(state, reg)?;
         if self.config.strict_alignment {
-            self.check_alignment(reg, &pointer, offset, size)?;
+            self.check_alignment(reg, pointer, offset, size)?;
         }
         Ok(pointer)
     }
 
     fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Step<Value> {
-        self.record.place(self.slot, Place::Memory)?;
+        self.record.memory(self.slot)?;
         if first == last {
             let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
             return match stack.read(first, size) {

@@ -11,8 +11,15 @@ use skep_isa::{AluOp, Insn, Operand, Reg, Width};
 impl Walker<'_> {
     /// The value in `reg`, which must be readable.
     pub(crate) fn read(&self, state: &State, reg: Reg) -> Step<Value> {
-        let value = *state.reg(reg);
-        if value.is_readable() { Ok(value) } else { Err(unreadable(reg, &value)) }
+        Ok(*self.peek(state, reg)?)
+    }
+
+    /// The same in its place: a value is large, and whole copies of one in memory are cheap where copies of what a
+    /// function gave back piece by piece are not.
+    #[inline]
+    pub(crate) fn peek<'s>(&self, state: &'s State, reg: Reg) -> Step<&'s Value> {
+        let value = state.reg(reg);
+        if value.is_readable() { Ok(value) } else { Err(unreadable(reg, value)) }
     }
 
     pub(crate) fn operand(&self, state: &State, operand: Operand) -> Step<Value> {

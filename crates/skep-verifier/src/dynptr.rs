@@ -137,7 +137,7 @@ impl Walker<'_> {
         let stack = &state.frames()[usize::from(frame)].stack;
         let part = |offset: i32| {
             let at = start + offset as u32;
-            stack.cells.iter().find(|cell| u32::from(cell.start) == at && cell.value.offset == offset)
+            stack.cell_at(at).filter(|cell| cell.value.offset == offset)
         };
         if let (Some(first), Some(second)) = (part(0), part(8))
             && let Kind::Opaque { of: Opaque::Dynptr { of: kind, read_only } } = first.value.kind

@@ -144,6 +144,19 @@ impl Record {
         }
     }
 
+    /// An access to memory as it is, as most are, goes there on some path.
+    #[inline]
+    pub(crate) fn memory(&mut self, slot: usize) -> Step<()> {
+        match self.places.get_mut(slot) {
+            Some(before) if *before == Place::Memory => Ok(()),
+            Some(before) if *before == Place::Unseen && self.watched.is_none() => {
+                *before = Place::Memory;
+                Ok(())
+            }
+            _ => self.place(slot, Place::Memory),
+        }
+    }
+
     /// An access goes there on some path.
     pub(crate) fn place(&mut self, slot: usize, place: Place) -> Step<()> {
         if self.places.is_empty() {

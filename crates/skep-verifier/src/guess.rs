@@ -52,7 +52,7 @@ impl Walker<'_> {
     /// The path goes on with a guess in place of `exact`, which is below `node`.
     pub(crate) fn guess(&mut self, exact: State, node: u32, invocation: u32) {
         let bytes = exact.bytes() + size_of::<Guess>();
-        self.pending_bytes += bytes;
+        self.memory.pending_bytes += bytes;
         self.charge(&exact);
         self.guesses.push(Guess {
             exact,
@@ -81,7 +81,7 @@ impl Walker<'_> {
         while let Some(guess) = self.guesses.last()
             && self.memory.is_closed(guess.guessed)
         {
-            self.pending_bytes -= guess.bytes;
+            self.memory.pending_bytes -= guess.bytes;
             self.guesses.pop();
         }
         if self.guesses.is_empty() {
@@ -107,9 +107,9 @@ impl Walker<'_> {
         let mut fault = fault;
         fault.slot = fault.slot.or(Some(self.slot as u32));
         self.doubt = Some(Doubt { fault, history: std::mem::take(&mut self.history), node: guess.node });
-        self.pending_bytes -= guess.bytes;
+        self.memory.pending_bytes -= guess.bytes;
         for path in self.pending.drain(guess.pending..) {
-            self.pending_bytes -= path.bytes;
+            self.memory.pending_bytes -= path.bytes;
         }
         // The history before the guess is the beginning of the one after it.
         if let Some(doubt) = &self.doubt {

@@ -109,7 +109,7 @@ impl Walker<'_> {
         let stack = &state.frames()[usize::from(frame)].stack;
         let mut found = None;
         for slot in 0..slots {
-            let cell = stack.cells.iter().find(|cell| u32::from(cell.start) == start + 8 * slot);
+            let cell = stack.cell_at(start + 8 * slot);
             let part = cell.and_then(|cell| match cell.value.kind {
                 Kind::Opaque { of: Opaque::Iterator { ty: of, ended } }
                     if of == ty && cell.value.offset == 8 * slot as i32 =>

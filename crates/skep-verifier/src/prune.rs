@@ -83,6 +83,8 @@ pub(crate) struct Memory {
     shots: Shots,
     ids: Ids,
     max_bytes: usize,
+    /// So many bytes are taken by paths that were put aside, out of `max_bytes`.
+    pub(crate) pending_bytes: usize,
     remembered: u64,
     /// The nodes since the first guess that is not confirmed yet.
     watched: Option<Vec<u32>>,
@@ -129,6 +131,7 @@ impl Memory {
             shots: Shots::with_capacity(states),
             ids: Ids::default(),
             max_bytes,
+            pending_bytes: 0,
             remembered: 0,
             watched: None,
             exact: Vec::new(),
@@ -359,7 +362,7 @@ impl Memory {
         let key = outline.key(mask);
         let before = std::mem::replace(&mut point.latest, NONE);
         let point = at;
-        if self.shots.bytes() > self.max_bytes {
+        if self.bytes() + self.pending_bytes > self.max_bytes {
             self.forget_all();
         }
         let shot = self.shots.take(state);
@@ -417,7 +420,7 @@ impl Memory {
 
     fn forget_all(&mut self) {
         // Where open paths alone fill the memory this comes with every step: it must count against the limit.
-        self.ids.work += self.nodes.len() as u64;
+        self.ids.work += (self.nodes.len() + self.filed.len()) as u64;
         self.filed.clear();
         for point in &mut self.points {
             point.count = 0;
@@ -435,8 +438,13 @@ impl Memory {
     }
 
     /// About how many bytes the tree of open states takes, which cannot be forgotten.
-    pub(crate) fn tree_bytes(&self) -> usize {
+    fn tree_bytes(&self) -> usize {
         self.nodes.len() * size_of::<Node>()
+    }
+
+    /// About how many bytes it takes to go on where each path was left, which cannot be forgotten.
+    pub(crate) fn bytes_of_paths(&self) -> usize {
+        self.pending_bytes + self.tree_bytes()
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Shots {
     pub(crate) cells: Vec<Cell>,
     rounds: Vec<Round>,
     resources: Vec<Resources>,
+    /// How many bytes the elements of `resources` have elsewhere.
+    held_bytes: usize,
 }
 
 /// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
@@ -114,6 +116,7 @@ impl Shots {
             cells: Vec::with_capacity(2 * states),
             rounds: Vec::new(),
             resources: Vec::new(),
+            held_bytes: 0,
         }
     }
 
@@ -123,6 +126,7 @@ impl Shots {
         let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
         let (rounds, resources) = (self.rounds.len(), self.resources.len());
         if !state.resources.is_empty() {
+            self.held_bytes += state.resources.bytes();
             self.resources.push(state.resources.clone());
         }
         self.rounds.extend_from_slice(state.rounds.as_slice());
@@ -185,6 +189,7 @@ impl Shots {
         self.cells.clear();
         self.rounds.clear();
         self.resources.clear();
+        self.held_bytes = 0;
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -195,7 +200,8 @@ impl Shots {
             + size_of_val(&*self.stacks)
             + size_of_val(&*self.cells)
             + size_of_val(&*self.rounds)
-            + self.resources.iter().map(|held| size_of::<Resources>() + held.bytes()).sum::<usize>()
+            + size_of_val(&*self.resources)
+            + self.held_bytes
     }
 
     /// How far `state` has come since `shot`.
@@ -312,7 +318,6 @@ impl StackShot {
             let value = match stack.cells.get(at).filter(same) {
                 Some(other) => other.value,
                 None => {
-                    ids.work += stack.cells.len() as u64 / 8; // it is looked for among all
                     let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
                     let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
                     value

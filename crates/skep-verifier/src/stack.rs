@@ -22,6 +22,8 @@ use skep_isa::{AluOp, Size, Width};
 
 /// Bytes in a frame's stack.
 pub(crate) const STACK_BYTES: u32 = 512;
+/// Cells are found by the eight bytes that they begin in.
+const SLOTS: usize = STACK_BYTES as usize / 8;
 
 /// A set of stack bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -121,10 +123,25 @@ pub(crate) struct Cell {
     pub(crate) start: u16,
     /// Bytes: 1, 2, 4 or 8.
     pub(crate) size: u8,
+    /// 1 + index of the next cell that begins in the same eight bytes, 0 for none; of no meaning outside of a stack.
+    next: u16,
     pub(crate) value: Value,
 }
 
 impl Cell {
+    fn new(start: u32, size: Size, value: Value) -> Self {
+        Self { start: start as u16, size: size.bytes() as u8, next: 0, value }
+    }
+
+    /// The eight bytes that it begins in.
+    fn slot(&self) -> usize {
+        usize::from(self.start / 8)
+    }
+
+    fn overlaps(&self, start: u32, end: u32) -> bool {
+        u32::from(self.start) < end && start < self.end()
+    }
+
     pub(crate) fn end(&self) -> u32 {
         u32::from(self.start) + u32::from(self.size)
     }
@@ -141,6 +158,10 @@ pub(crate) struct Stack {
     live: u128,
     /// In no particular order.
     pub(crate) cells: Vec<Cell>,
+    /// By eight bytes: 1 + index of a cell that begins there, 0 for none.
+    heads: [u16; SLOTS],
+    /// Whether there ever was a cell that ends in other eight bytes than it begins in.
+    crossing: bool,
 }
 
 impl Default for Stack {
@@ -153,13 +174,17 @@ impl Default for Stack {
             withheld: empty,
             live: u128::MAX,
             cells: Vec::new(),
+            heads: [0; SLOTS],
+            crossing: false,
         }
     }
 }
 
 impl Clone for Stack {
     fn clone(&self) -> Self {
-        Self { cells: self.cells.clone(), ..*self }
+        let mut made = Self::default();
+        made.clone_from(self);
+        made
     }
 
     fn clone_from(&mut self, source: &Self) {
@@ -169,6 +194,8 @@ impl Clone for Stack {
         self.withheld = source.withheld;
         self.live = source.live;
         self.cells.clone_from(&source.cells);
+        self.heads = source.heads;
+        self.crossing = source.crossing;
     }
 }
 
@@ -192,6 +219,83 @@ impl Stack {
         self.withheld = ByteSet::EMPTY;
         self.live = u128::MAX;
         self.cells.clear();
+        self.heads = [0; SLOTS];
+        self.crossing = false;
+    }
+
+    /// The indices of the cells that may overlap `start..end`: those of all eight bytes that it touches.
+    fn near(&self, start: u32, end: u32) -> impl Iterator<Item = usize> {
+        let first = if self.crossing { start.saturating_sub(7) } else { start } / 8;
+        let behind = (end.div_ceil(8) as usize).min(SLOTS);
+        let slots = self.heads.get(first as usize..behind).unwrap_or_default();
+        slots.iter().flat_map(move |head| {
+            let mut next = usize::from(*head);
+            std::iter::from_fn(move || {
+                let at = next.checked_sub(1)?;
+                next = self.cells[at].next.into();
+                Some(at)
+            })
+        })
+    }
+
+    /// The cells that overlap `start..end`.
+    pub(crate) fn overlapping(&self, start: u32, end: u32) -> impl Iterator<Item = &Cell> {
+        let cells = self.near(start, end).map(|at| &self.cells[at]);
+        cells.filter(move |cell| cell.overlaps(start, end))
+    }
+
+    /// The cell that begins there.
+    pub(crate) fn cell_at(&self, start: u32) -> Option<&Cell> {
+        self.overlapping(start, start + 1).find(|cell| u32::from(cell.start) == start)
+    }
+
+    /// The cell of exactly those bytes.
+    #[inline]
+    pub(crate) fn whole_cell(&self, start: u32, size: Size) -> Option<&Cell> {
+        let mut at = usize::from(*self.heads.get(start as usize / 8)?);
+        while let Some(cell) = self.cells.get(at.wrapping_sub(1)) {
+            if u32::from(cell.start) == start && u32::from(cell.size) == size.bytes() {
+                return Some(cell);
+            }
+            at = cell.next.into();
+        }
+        None
+    }
+
+    fn add_cell(&mut self, mut cell: Cell) {
+        let slot = cell.slot();
+        self.crossing |= cell.end() as usize > 8 * (slot + 1);
+        cell.next = self.heads[slot];
+        self.cells.push(cell);
+        self.heads[slot] = self.cells.len() as u16;
+    }
+
+    /// The link that leads to a cell.
+    fn link_to(&mut self, index: usize) -> &mut u16 {
+        let slot = self.cells[index].slot();
+        let link = index as u16 + 1;
+        let mut at = usize::from(self.heads[slot]);
+        if at == index + 1 {
+            return &mut self.heads[slot];
+        }
+        while at != 0 && self.cells[at - 1].next != link {
+            at = self.cells[at - 1].next.into();
+        }
+        match at.checked_sub(1) {
+            Some(before) => &mut self.cells[before].next,
+            None => &mut self.heads[slot],
+        }
+    }
+
+    /// Removes a cell; the last one takes its index.
+    pub(crate) fn remove_cell(&mut self, index: usize) -> Cell {
+        let next = self.cells[index].next;
+        *self.link_to(index) = next;
+        let last = self.cells.len() - 1;
+        if last != index {
+            *self.link_to(last) = index as u16 + 1;
+        }
+        self.cells.swap_remove(index)
     }
 
     /// The value of the `size` bytes from `start`.
@@ -200,7 +304,8 @@ impl Stack {
         if !self.init.has_all(start, end) {
             return if self.is_withheld(start, end) { Found::Remains } else { Found::Unwritten };
         }
-        if let Some(cell) = self.cells.iter().find(|cell| u32::from(cell.start) <= start && end <= cell.end())
+        if let Some(cell) =
+            self.overlapping(start, end).find(|cell| u32::from(cell.start) <= start && end <= cell.end())
         {
             let skipped = start - u32::from(cell.start);
             if skipped == 0 && u32::from(cell.size) == size.bytes() {
@@ -232,7 +337,10 @@ impl Stack {
     fn assembled(&self, start: u32, size: Size) -> Value {
         let end = start + size.bytes();
         let (mut number, mut known) = (0u64, 0);
-        for cell in self.cells.iter().filter(|cell| u32::from(cell.start) >= start && cell.end() <= end) {
+        for cell in self.overlapping(start, end) {
+            if u32::from(cell.start) < start || end < cell.end() {
+                continue;
+            }
             let Some(part) = cell.value.as_constant() else { return Value::scalar(Scalar::of_size(size)) };
             number |= part << (8 * (u32::from(cell.start) - start));
             known += u32::from(cell.size);
@@ -251,10 +359,9 @@ impl Stack {
         self.forget(start, end);
         self.init.insert(start, end);
         self.withheld.remove(start, end);
-        let (start16, size8) = (start as u16, size.bytes() as u8);
         if value.is_pointer() {
             self.pointers.insert(start, end);
-            self.cells.push(Cell { start: start16, size: size8, value: *value });
+            self.add_cell(Cell::new(start, size, *value));
             return;
         }
         let num = value.num.low_bytes(size);
@@ -263,22 +370,17 @@ impl Stack {
             return;
         }
         // The tie holds only where the whole number is kept.
-        let mut kept = if num == value.num { *value } else { Value::scalar(num) };
-        kept.range = 0;
-        if kept.id != 0 || kept.num != Scalar::of_size(size) {
-            self.cells.push(Cell { start: start16, size: size8, value: kept });
+        let tied = num == value.num;
+        if tied && value.id != 0 || num != Scalar::of_size(size) {
+            let (id, offset) = if tied { (value.id, value.offset) } else { (0, 0) };
+            let reference = if tied { value.reference } else { 0 };
+            self.add_cell(Cell::new(start, size, Value { id, offset, reference, ..Value::scalar(num) }));
         }
     }
 
     /// Some bytes of `start..end`, it is not known which, are overwritten with numbers.
     pub(crate) fn smear(&mut self, start: u32, end: u32, zeroes: bool) {
-        self.cells.retain(|cell| {
-            let touched = u32::from(cell.start) < end && start < cell.end();
-            if touched && cell.value.is_pointer() {
-                withhold(&mut self.init, &mut self.pointers, &mut self.withheld, cell);
-            }
-            !touched
-        });
+        self.remove_cells(start, end);
         if !zeroes {
             self.zero.remove(start, end);
         }
@@ -293,28 +395,28 @@ impl Stack {
 
     /// A part of an object that only calls may touch, in `start..end`.
     pub(crate) fn opaque_in(&self, start: u32, end: u32) -> Option<&Cell> {
-        self.cells.iter().find(|cell| {
-            u32::from(cell.start) < end
-                && start < cell.end()
-                && matches!(cell.value.kind, Kind::Opaque { .. })
-        })
+        self.overlapping(start, end).find(|cell| matches!(cell.value.kind, Kind::Opaque { .. }))
     }
 
     /// Removes what is known of `start..end`, which is about to be written.
     fn forget(&mut self, start: u32, end: u32) {
-        let mut at = 0;
-        while at < self.cells.len() {
-            let cell = self.cells[at];
-            if u32::from(cell.start) < end && start < cell.end() {
-                if cell.value.is_pointer() {
-                    withhold(&mut self.init, &mut self.pointers, &mut self.withheld, &cell);
-                }
-                self.cells.swap_remove(at);
-            } else {
-                at += 1;
+        self.remove_cells(start, end);
+        self.zero.remove(start, end);
+    }
+
+    /// Removes the cells that overlap `start..end`; the bytes of pointers among them are remains.
+    fn remove_cells(&mut self, start: u32, end: u32) {
+        if !self.init.has_any(start, end) {
+            return;
+        }
+        loop {
+            let found = self.near(start, end).find(|at| self.cells[*at].overlaps(start, end));
+            let Some(at) = found else { return };
+            let cell = self.remove_cell(at);
+            if cell.value.is_pointer() {
+                self.withhold(&cell);
             }
         }
-        self.zero.remove(start, end);
     }
 
     /// Forgets the units that are not in `live`, and numbers of those that are not in `matter`.
@@ -329,6 +431,9 @@ impl Stack {
     }
 
     fn keep_only(&mut self, mut live: ByteSet, matter: &ByteSet) {
+        if self.init.and_not(&live).is_empty() && self.init.and_not(matter).is_empty() {
+            return;
+        }
         let mut at = 0;
         while let Some(cell) = self.cells.get(at) {
             let (start, end) = (cell.start.into(), cell.end());
@@ -339,7 +444,7 @@ impl Stack {
                 }
                 at += 1;
             } else {
-                self.cells.swap_remove(at);
+                self.remove_cell(at);
             }
         }
         self.withheld = self.withheld.or(&self.init.and_not(&live));
@@ -364,8 +469,8 @@ impl Stack {
         while at < self.cells.len() {
             let cell = self.cells[at];
             if lost(&cell.value) {
-                withhold(&mut self.init, &mut self.pointers, &mut self.withheld, &cell);
-                self.cells.swap_remove(at);
+                self.withhold(&cell);
+                self.remove_cell(at);
             } else {
                 at += 1;
             }
@@ -380,14 +485,14 @@ impl Stack {
         }
         cell.value = value;
     }
-}
 
-/// Withholds the bytes of a pointer cell, which is about to be removed.
-fn withhold(init: &mut ByteSet, pointers: &mut ByteSet, withheld: &mut ByteSet, cell: &Cell) {
-    let (start, end) = (cell.start.into(), cell.end());
-    init.remove(start, end);
-    pointers.remove(start, end);
-    withheld.insert(start, end);
+    /// Withholds the bytes of a pointer cell.
+    fn withhold(&mut self, cell: &Cell) {
+        let (start, end) = (cell.start.into(), cell.end());
+        self.init.remove(start, end);
+        self.pointers.remove(start, end);
+        self.withheld.insert(start, end);
+    }
 }
 
 #[cfg(test)]

@@ -41,7 +41,6 @@ pub(crate) struct Walker<'a> {
     pub(crate) types: Types<'a>,
     pub(crate) memory: Memory,
     pub(crate) pending: Vec<Path>,
-    pub(crate) pending_bytes: usize,
     /// Guesses that are not confirmed yet.
     pub(crate) guesses: Vec<Guess>,
     /// Why the last one was wrong.
@@ -115,7 +114,6 @@ impl<'a> Walker<'a> {
             record: Record::new(slots, shape.functions.len()),
             memory: Memory::new(slots, shape.joins(), config.max_state_bytes),
             pending: Vec::new(),
-            pending_bytes: 0,
             guesses: Vec::new(),
             doubt: None,
             copied: 0,
@@ -187,7 +185,7 @@ impl<'a> Walker<'a> {
             self.memory.close(self.node);
             self.confirm_guesses();
             let Some(path) = self.pending.pop() else { return Ok(()) };
-            self.pending_bytes -= path.bytes;
+            self.memory.pending_bytes -= path.bytes;
             let done = std::mem::replace(state, path.state);
             if self.spare.len() < MAX_SPARE {
                 self.spare.push(done);
@@ -314,7 +312,7 @@ impl<'a> Walker<'a> {
         // Asked before every instruction, answered with no most of the time.
         let limit = self.walked >= self.config.max_walked
             || self.last_id > u32::MAX - MAX_IDS
-            || self.pending_bytes + self.memory.tree_bytes() > self.config.max_state_bytes
+            || self.memory.bytes_of_paths() > self.config.max_state_bytes
             || self.memory.work() + self.copied > self.max_work;
         if limit { Err(self.limit()) } else { Ok(()) }
     }
@@ -326,7 +324,7 @@ impl<'a> Walker<'a> {
             let text = format!("more than {} instructions were walked over all paths", self.walked);
             return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
-        if self.pending_bytes + self.memory.tree_bytes() > self.config.max_state_bytes {
+        if self.memory.bytes_of_paths() > self.config.max_state_bytes {
             let text = format!(
                 "paths that are still to be walked take more than {} bytes of memory",
                 self.config.max_state_bytes
@@ -455,8 +453,11 @@ impl<'a> Walker<'a> {
             let taken = holds(cond, width, a, b);
             return self.turn((taken, !taken), offset);
         }
-        let a = self.read(state, dst)?;
-        let b = self.operand(state, src)?;
+        let a = *self.peek(state, dst)?;
+        let b = match src {
+            Operand::Reg(src) => *self.peek(state, src)?,
+            Operand::Imm(imm) => Value::constant(i64::from(imm) as u64),
+        };
         if !a.is_scalar() || !b.is_scalar() {
             let test = self.compare_pointers(width, cond, dst, src, &a, &b)?;
             if test.ways.0 && test.ways.1 {
@@ -535,7 +536,7 @@ impl<'a> Walker<'a> {
     /// Puts a path aside that goes on at `slot`: the other way of the instruction that is being walked.
     pub(crate) fn put_aside(&mut self, other: State, slot: usize) {
         let bytes = other.bytes() + size_of::<Path>();
-        self.pending_bytes += bytes;
+        self.memory.pending_bytes += bytes;
         self.memory.open(self.node);
         self.pending.push(Path {
             state: other,
@@ -569,7 +570,7 @@ impl<'a> Walker<'a> {
     /// Another state came into being.
     fn note_peak(&mut self) {
         self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
-        self.peak_bytes = self.peak_bytes.max(self.memory.bytes() + self.pending_bytes);
+        self.peak_bytes = self.peak_bytes.max(self.memory.bytes() + self.memory.pending_bytes);
     }
 }
 
@@ -577,7 +578,7 @@ impl<'a> Walker<'a> {
 const MAX_WORK: u64 = 64;
 
 /// The most states that are kept for reuse: each may be as large as any that it ever was.
-const MAX_SPARE: usize = 64;
+const MAX_SPARE: usize = 16;
 
 /// More ids than one instruction makes.
 const MAX_IDS: u32 = 16;

@@ -101,7 +101,7 @@ fn widen_stack(stack: &mut Stack, old: &[Cell], old_zero: impl Fn(u32) -> bool) 
                     at += 1;
                 } else {
                     changed = true;
-                    stack.cells.swap_remove(at);
+                    stack.remove_cell(at);
                 }
             }
             _ => at += 1,

@@ -66,6 +66,8 @@ pub(crate) struct Shots {
     pub(crate) cells: Vec<Cell>,
     rounds: Vec<Round>,
     resources: Vec<Resources>,
+    /// About how many bytes the resources take: summing them up would cost more with every state.
+    resource_bytes: usize,
 }
 
 /// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
@@ -112,6 +114,7 @@ impl Shots {
             cells: Vec::with_capacity(2 * states),
             rounds: Vec::new(),
             resources: Vec::new(),
+            resource_bytes: 0,
         }
     }
 
@@ -121,6 +124,7 @@ impl Shots {
         let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
         let (rounds, resources) = (self.rounds.len(), self.resources.len());
         if !state.resources.is_empty() {
+            self.resource_bytes += size_of::<Resources>() + state.resources.bytes();
             self.resources.push(state.resources.clone());
         }
         self.rounds.extend_from_slice(state.rounds.as_slice());
@@ -181,6 +185,7 @@ impl Shots {
         self.cells.clear();
         self.rounds.clear();
         self.resources.clear();
+        self.resource_bytes = 0;
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -191,7 +196,7 @@ impl Shots {
             + size_of_val(&*self.stacks)
             + size_of_val(&*self.cells)
             + size_of_val(&*self.rounds)
-            + self.resources.iter().map(|held| size_of::<Resources>() + held.bytes()).sum::<usize>()
+            + self.resource_bytes
     }
 
     /// How far `state` has come since `shot`.
@@ -385,6 +390,7 @@ impl Ids {
     }
 
     fn pair(&mut self, old: u32, new: u32, shift: i64) -> bool {
+        self.work += self.pairs.len() as u64 / 8; // it is looked for among all
         for pair in &self.pairs {
             if pair.old == old {
                 return pair.new == new && pair.shift == shift;

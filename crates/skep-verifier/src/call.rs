@@ -49,6 +49,9 @@ impl<'a> Walker<'a> {
             return self.call_back(state, proto, callback, &arguments);
         }
         self.finish_helper(state, proto, &arguments)?;
+        if proto.ret == RetKind::TailCall {
+            self.return_by_tail_call(state);
+        }
         Ok(None)
     }
 
@@ -121,7 +124,7 @@ impl<'a> Walker<'a> {
             RetKind::DynptrDataOrNull => {
                 let bytes = arguments.allocation.ok_or_else(|| contradiction("memory"))?;
                 let dynptr = arguments.dynptr.ok_or_else(|| contradiction("a dynptr's memory"))?;
-                self.slice(&dynptr, bytes, dynptr.read_only)
+                self.slice(&dynptr, bytes, dynptr.read_only, None)
             }
             RetKind::Struct { kind, maybe_null } => {
                 let mut value = self.named(Kind::Struct { of: kind, maybe_null });

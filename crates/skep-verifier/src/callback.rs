@@ -23,6 +23,7 @@ use crate::fault::{Fault, Step};
 use crate::frames::{ARGS, check_depth};
 use crate::rounds::Construct;
 use crate::scalar::Scalar;
+use crate::stack::STACK_BYTES;
 use crate::state::State;
 use crate::value::{Kind, Opaque, Trust, Value};
 use crate::walk::Walker;
@@ -224,6 +225,7 @@ impl Walker<'_> {
         let result = self.final_result(state, "callback")?;
         check_range(&result, results(callback), "callback")?;
         self.check_callback_end(state)?;
+        self.end_copies(state, state.top_index(), 0, STACK_BYTES);
         let call = state.top().call_slot as usize;
         state.pop();
         Ok(call)

@@ -16,7 +16,7 @@ use crate::fault::{Fault, Step};
 use crate::resources::Held;
 use crate::stack::STACK_BYTES;
 use crate::state::State;
-use crate::value::{Kind, Opaque, Value};
+use crate::value::{Kind, Opaque, StackBytes, Value, range_of_slice};
 use crate::walk::Walker;
 use skep_abi::{DynptrArg, DynptrKind};
 use skep_isa::{Reg, Size};
@@ -108,12 +108,33 @@ impl Walker<'_> {
         Ok(copy)
     }
 
-    /// Memory that a dynptr shows, or null.
-    pub(crate) fn slice(&mut self, dynptr: &Dynptr, bytes: u32, read_only: bool) -> Value {
+    /// Memory that a dynptr shows, or a copy of it in the stack, or null.
+    pub(crate) fn slice(
+        &mut self,
+        dynptr: &Dynptr,
+        bytes: u32,
+        read_only: bool,
+        copy: Option<StackBytes>,
+    ) -> Value {
+        self.copies_in_stack |= copy.is_some();
         let mut slice = self.named(Kind::Memory { bytes, read_only, maybe_null: true });
         slice.reference = dynptr.tie();
-        slice.range = u32::from(matches!(dynptr.kind, DynptrKind::Skb | DynptrKind::Xdp));
+        slice.range = range_of_slice(matches!(dynptr.kind, DynptrKind::Skb | DynptrKind::Xdp), copy);
         slice
+    }
+
+    /// Those bytes of a stack are written, or go away with their frame: a slice that may be a copy there ends. Else it
+    /// would be a second way to write what the stack is known to hold.
+    pub(crate) fn end_copies(&mut self, state: &mut State, frame: u8, start: u32, end: u32) {
+        if !self.copies_in_stack {
+            return;
+        }
+        self.charge(state);
+        self.end_values(state, |value| {
+            value
+                .copy_in_stack()
+                .is_some_and(|copy| copy.frame == frame && copy.start < end && start < copy.end)
+        });
     }
 
     fn put_dynptr(&self, state: &mut State, (frame, start): (u8, u32), dynptr: Dynptr) {
@@ -182,6 +203,7 @@ impl Walker<'_> {
     /// Bytes of a stack are about to be overwritten by something else: the objects of calls that lie there
     /// end, or may not be overwritten.
     pub(crate) fn overwrite(&mut self, state: &mut State, frame: u8, start: u32, end: u32) -> Step<()> {
+        self.end_copies(state, frame, start, end);
         let at = usize::from(frame);
         // Most stores meet no pointers, and so nothing of this kind either.
         if !state.frames()[at].stack.pointers.has_any(start, end) {

@@ -4,6 +4,7 @@ use crate::Code;
 use crate::cfg::target;
 use crate::fault::{Fault, Step};
 use crate::rounds::Construct;
+use crate::stack::STACK_BYTES;
 use crate::state::{MAX_FRAMES, State};
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
@@ -54,6 +55,7 @@ impl Walker<'_> {
         if let Some(callback) = state.top().callback {
             return Ok(Some(self.end_callback(state, callback)?));
         }
+        self.end_copies(state, state.top_index(), 0, STACK_BYTES);
         let result = *state.reg(Reg::R0);
         if let Kind::Stack { frame } = result.kind
             && frame == state.top_index()

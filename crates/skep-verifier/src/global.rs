@@ -18,7 +18,10 @@ use crate::state::State;
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
 use crate::{Config, Unverified};
-use skep_abi::{Access, ArgKind, Context, Function, HelperProto, ParamTags, RetKind};
+use skep_abi::{
+    Access, ArgKind, Context, Function, HelperProto, KfuncFlags, ParamTags, RetKind, SpecialKfunc,
+    kfunc_named,
+};
 use skep_btf::{Btf, Kind as Type};
 use skep_isa::{CallTarget, Imm64, Insn, Reg};
 
@@ -39,8 +42,29 @@ pub(crate) struct Global {
     pub(crate) params: Vec<Param>,
     /// Whether it returns a number, else nothing.
     returns: bool,
-    /// Whether it, or what it calls, may move the packet.
+    /// What it, or what it calls, may do.
+    effects: Effects,
+}
+
+/// What a function may do that its callers must know.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Effects {
+    /// It may move the packet.
     moves_packet: bool,
+    /// It may sleep.
+    sleeps: bool,
+    /// It may end the program.
+    throws: bool,
+}
+
+impl Effects {
+    fn or(self, other: Self) -> Self {
+        Self {
+            moves_packet: self.moves_packet || other.moves_packet,
+            sleeps: self.sleeps || other.sleeps,
+            throws: self.throws || other.throws,
+        }
+    }
 }
 
 /// By function: how it is verified by itself; `None` for those that are walked in place.
@@ -55,10 +79,10 @@ pub(crate) fn globals(
         *first = None; // the program itself
     }
     if globals.iter().any(Option::is_some) {
-        let moves = movers(program, config, function_at);
-        for (global, moves) in globals.iter_mut().zip(moves) {
+        let effects = effects(program, config, function_at);
+        for (global, effects) in globals.iter_mut().zip(effects) {
             if let Some(global) = global {
-                global.moves_packet = moves;
+                global.effects = effects;
             }
         }
     }
@@ -77,7 +101,7 @@ fn global(program: &Unverified, function: &Function) -> Option<Global> {
         Type::Int | Type::Enum | Type::Enum64 => true,
         _ => return None,
     };
-    Some(Global { params, returns, moves_packet: false })
+    Some(Global { params, returns, effects: Effects::default() })
 }
 
 /// Remarks on parameters that ask for more than is understood here.
@@ -123,24 +147,27 @@ fn is_context(program: &Unverified, name: &str) -> bool {
     }
 }
 
-/// By function: whether it or anything that it may call can move the packet.
-fn movers(
+/// By function: what it or anything that it may call can do.
+fn effects(
     program: &Unverified,
     config: &Config<'_>,
     function_at: impl Fn(usize) -> Option<usize>,
-) -> Vec<bool> {
+) -> Vec<Effects> {
     let count = program.source.functions.len();
-    let mut moves = vec![false; count];
+    let mut effects = vec![Effects::default(); count];
     let mut callers = vec![Vec::new(); count];
-    for (at, moves) in moves.iter_mut().enumerate() {
+    for (at, effects) in effects.iter_mut().enumerate() {
         for slot in program.function_range(at).unwrap_or_default() {
             match program.source.insns.get(slot) {
                 Some(Insn::Call { target: CallTarget::Helper(id) }) => {
-                    // Writes through a dynptr may write a packet, and lay it out anew for that.
-                    let writes = |proto: &HelperProto| proto.name == "dynptr_write";
-                    *moves |= (config.helpers)(*id).is_none_or(|proto| proto.moves_packet || writes(proto));
+                    *effects = effects.or(of_helper((config.helpers)(*id)));
                 }
-                Some(Insn::Call { target: CallTarget::Kfunc { .. } } | Insn::CallReg { .. }) => *moves = true,
+                Some(Insn::Call { target: CallTarget::Kfunc { id, .. } }) => {
+                    *effects = effects.or(of_kfunc(config.btf, *id as u32));
+                }
+                Some(Insn::CallReg { .. }) => {
+                    *effects = Effects { moves_packet: true, sleeps: true, throws: true };
+                }
                 Some(
                     Insn::Call { target: CallTarget::Local(offset) }
                     | Insn::LoadImm64 { value: Imm64::Function(offset), .. },
@@ -153,15 +180,35 @@ fn movers(
             }
         }
     }
-    let mut found: Vec<usize> = (0..count).filter(|at| moves[*at]).collect();
-    while let Some(at) = found.pop() {
-        for caller in std::mem::take(&mut callers[at]) {
-            if !std::mem::replace(&mut moves[caller], true) {
-                found.push(caller);
+    let mut changed: Vec<usize> = (0..count).filter(|at| effects[*at] != Effects::default()).collect();
+    while let Some(at) = changed.pop() {
+        for caller in &callers[at] {
+            let both = effects[*caller].or(effects[at]);
+            if both != effects[*caller] {
+                effects[*caller] = both;
+                changed.push(*caller);
             }
         }
     }
-    moves
+    effects
+}
+
+fn of_helper(proto: Option<&HelperProto>) -> Effects {
+    let Some(proto) = proto else {
+        return Effects { moves_packet: true, sleeps: true, throws: false };
+    };
+    // Writes through a dynptr may write a packet, and lay it out anew for that.
+    let moves_packet = proto.moves_packet || proto.name == "dynptr_write";
+    Effects { moves_packet, sleeps: proto.sleeps, throws: false }
+}
+
+fn of_kfunc(btf: Option<&Btf>, id: u32) -> Effects {
+    let known = btf.and_then(|btf| kfunc_named(btf.ty(id).ok()?.name().ok()?));
+    Effects {
+        moves_packet: true,
+        sleeps: known.is_none_or(|known| known.flags.has(KfuncFlags::SLEEPABLE)),
+        throws: known.is_none_or(|known| known.special == SpecialKfunc::Throw),
+    }
 }
 
 impl Walker<'_> {
@@ -170,9 +217,15 @@ impl Walker<'_> {
         check_depth(state)?;
         self.check_no_lock(state, "a function")?;
         let name = self.function_name(function).to_owned();
+        if global.effects.sleeps {
+            self.check_may_sleep(state, &name)?;
+        }
+        if global.effects.throws {
+            self.check_nothing_held(state, &format!("where {name} is called, which may end the program"))?;
+        }
         let proto = HelperProto {
             name: name.into(),
-            moves_packet: false,
+            moves_packet: global.effects.moves_packet,
             ..HelperProto::new(0, "", [ArgKind::None; 5], RetKind::Scalar)
         };
         let mut filled = Vec::new();
@@ -197,8 +250,9 @@ impl Walker<'_> {
             filled.apply(state);
         }
         let slot = self.slot as u32;
-        if global.moves_packet {
+        if global.effects.moves_packet {
             self.charge(state);
+            self.lose_packet_slices(state);
             state.lose_packet(slot);
         }
         lose_arguments(state, slot);

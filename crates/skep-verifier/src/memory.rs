@@ -7,7 +7,7 @@ use crate::fault::{Fault, Step};
 use crate::region::{Intent, Region};
 use crate::stack::Found;
 use crate::state::State;
-use crate::value::{Kind, Value};
+use crate::value::{Kind, StackBytes, Value};
 use crate::walk::Walker;
 use skep_abi::{Access, HelperProto, MapDef, MapFlags};
 use skep_isa::{Reg, Size};
@@ -28,6 +28,12 @@ impl Filled {
         let stack = &mut state.frames_mut()[usize::from(self.frame)].stack;
         stack.smear(self.start, self.end, false);
         stack.fill(self.start, self.start + self.sure);
+    }
+
+    /// Which they are, if there are any.
+    pub(crate) fn bytes(&self) -> Option<StackBytes> {
+        let &Self { frame, start, end, .. } = self;
+        (start < end).then_some(StackBytes { frame, start, end })
     }
 }
 
@@ -61,7 +67,7 @@ impl<'a> Walker<'a> {
         if !memory {
             return Err(expected(proto, reg, "memory", value));
         }
-        if value.is_packet() && proto.moves_packet {
+        if value.dies_with_packet() && proto.moves_packet {
             let text = format!("{} may move the packet, so {reg} may not point into it", proto.name);
             return Err(Fault::new(Code::Argument, text));
         }
@@ -88,6 +94,7 @@ impl<'a> Walker<'a> {
             return Ok(None);
         }
         self.overwrite_by_call(state, proto, frame, first, end)?;
+        self.end_copies(state, frame, first, end);
         let sure = if first == last { least } else { 0 };
         Ok(Some(Filled { frame, start: first, end, sure }))
     }

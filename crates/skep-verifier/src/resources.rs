@@ -12,10 +12,12 @@
 //! A value owns a reference if its `id` or its object is that of the reference; others were only made from it.
 
 use crate::Code;
+use crate::callback::RootKind;
 use crate::fault::{Fault, Step};
-use crate::state::State;
+use crate::state::{Frame, State};
 use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
+use skep_abi::Callback;
 use skep_isa::Reg;
 
 /// The most references that may be held at once.
@@ -344,6 +346,13 @@ impl Walker<'_> {
             let text = format!("{who} may sleep, but the program may not");
             return Err(Fault::new(Code::Helper, text)
                 .suggest("make the program sleepable, with `.s` in its section's name"));
+        }
+        // The host holds something while it calls back.
+        let timer = matches!(self.root_kind(), RootKind::Timer { .. });
+        let held = |frame: &Frame| matches!(frame.callback, Some(Callback::ForEach | Callback::FindArea));
+        if timer || state.frames().iter().any(held) {
+            let text = format!("{who} may sleep, but is called in a callback in which nothing may");
+            return Err(Fault::new(Code::Resource, text));
         }
         if let Some(section) = Section::ALL.into_iter().find(|section| state.resources.depth(*section) > 0) {
             let text = format!(

@@ -403,6 +403,7 @@ impl Ids {
     }
 
     fn pair(&mut self, old: u32, new: u32, shift: i64) -> bool {
+        self.work += self.pairs.len() as u64 / 8; // it is looked for among all
         for pair in &self.pairs {
             if pair.old == old {
                 return pair.new == new && pair.shift == shift;

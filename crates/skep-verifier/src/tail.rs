@@ -2,11 +2,15 @@
 
 use crate::Code;
 use crate::args::{Arguments, expected};
+use crate::branch::assume;
 use crate::fault::{Fault, Step};
+use crate::scalar::Scalar;
+use crate::stack::STACK_BYTES;
 use crate::state::State;
+use crate::value::Value;
 use crate::walk::Walker;
-use skep_abi::HelperProto;
-use skep_isa::Reg;
+use skep_abi::{HelperProto, Results};
+use skep_isa::{Cond, Reg, Width};
 
 impl Walker<'_> {
     /// Checks a tail call; returns the index that is known. What follows is walked as after other calls, with
@@ -32,5 +36,30 @@ impl Walker<'_> {
             return Err(Fault::new(Code::Helper, text));
         }
         Ok(index.as_constant().and_then(|index| u32::try_from(index).ok()))
+    }
+
+    /// Where a function makes a tail call, the other program returns to its caller: with a result of its own, and
+    /// without anything that the function would have done behind the call.
+    pub(crate) fn return_by_tail_call(&mut self, state: &State) {
+        if state.top_index() == 0 {
+            return;
+        }
+        let mut other = self.copy(state);
+        let frame = other.top_index();
+        self.end_copies(&mut other, frame, 0, STACK_BYTES);
+        let back = other.top().call_slot as usize + 1;
+        other.pop();
+        *other.reg_mut(Reg::R0) = Value::scalar(self.result_of_tail_call());
+        self.put_aside(other, back);
+        self.stay();
+    }
+
+    /// What a program of this type may return: a type that restricts it does so for all.
+    fn result_of_tail_call(&self) -> Scalar {
+        let Results::Range { min, max } = self.program_type().results else { return Scalar::UNKNOWN };
+        let bound = |number: i32| Scalar::constant(i64::from(number) as u64);
+        [(Cond::Sge, min), (Cond::Sle, max)].into_iter().fold(Scalar::UNKNOWN, |result, (cond, number)| {
+            assume(cond, Width::W32, &result, &bound(number)).map_or(result, |(result, _)| result)
+        })
     }
 }

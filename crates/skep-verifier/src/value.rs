@@ -182,12 +182,40 @@ impl Value {
 
     /// Whether it is lost when the packet moves: made of its address, or memory found in it.
     pub(crate) const fn dies_with_packet(&self) -> bool {
-        self.is_of_packet() || (matches!(self.kind, Kind::Memory { .. }) && self.range != 0)
+        self.is_of_packet() || (matches!(self.kind, Kind::Memory { .. }) && self.range & OF_PACKET != 0)
+    }
+
+    /// Of memory that may be a copy in the program's own stack: where that lies.
+    pub(crate) fn copy_in_stack(&self) -> Option<StackBytes> {
+        if !matches!(self.kind, Kind::Memory { .. }) || self.range <= OF_PACKET {
+            return None;
+        }
+        let part = |shift: u32| self.range >> shift & 0x3ff;
+        Some(StackBytes { frame: (part(21) & 0xff) as u8, start: part(1), end: part(11) })
     }
 
     pub(crate) const fn is_maybe_null(&self) -> bool {
         self.kind.is_maybe_null()
     }
+}
+
+/// Bytes of a frame's stack, counted from its bottom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StackBytes {
+    pub(crate) frame: u8,
+    pub(crate) start: u32,
+    /// The one after the last.
+    pub(crate) end: u32,
+}
+
+/// In the `range` of memory: it is lost when the packet moves.
+const OF_PACKET: u32 = 1;
+
+/// The `range` of memory that a dynptr shows: whether it is a packet's, and where the stack may hold a copy of it.
+pub(crate) fn range_of_slice(of_packet: bool, copy: Option<StackBytes>) -> u32 {
+    let packet = if of_packet { OF_PACKET } else { 0 };
+    // The end is above 0, so that there always is something to see.
+    copy.map_or(packet, |copy| packet | copy.start << 1 | copy.end << 11 | u32::from(copy.frame) << 21)
 }
 
 impl fmt::Display for Value {

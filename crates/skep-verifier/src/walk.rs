@@ -67,6 +67,8 @@ pub(crate) struct Walker<'a> {
     pub(crate) calls_back: Vec<(u32, u32)>,
     /// The root that is being walked.
     pub(crate) root: usize,
+    /// Whether some slice of a dynptr may be a copy in the stack.
+    pub(crate) copies_in_stack: bool,
     /// Who is told of every step.
     pub(crate) watch: Option<&'a mut (dyn Watch + 'a)>,
     /// Every state that was walked, for tests that compare them with what really happens.
@@ -128,6 +130,7 @@ impl<'a> Walker<'a> {
             node: NONE,
             roots: vec![Root::PROGRAM],
             root: 0,
+            copies_in_stack: false,
             watch: None,
             calls_back: Vec::new(),
             recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),

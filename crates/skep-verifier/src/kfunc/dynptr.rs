@@ -58,15 +58,21 @@ impl Walker<'_> {
         self.check_number(state, prototype, 1)?;
         let (bytes, _) = self.kfunc_size(state, prototype, 3, true)?;
         let buffer = self.read(state, Reg::R3)?;
+        let mut copy = None;
         if buffer.as_constant() != Some(0) {
+            if buffer.reference != 0 || buffer.dies_with_packet() {
+                let text = format!("{who} expects a buffer in r3 that outlives the slice, found {buffer}");
+                return Err(Fault::new(Code::Argument, text).suggest("use a variable in the stack"));
+            }
             let filled =
                 self.memory(state, &prototype.proto, Reg::R3, &buffer, (bytes, bytes), Access::Write)?;
             if let Some(filled) = filled {
                 filled.apply(state);
+                copy = filled.bytes();
             }
         }
         // The copy lies in memory that may be written, but the caller cannot tell.
-        Ok(self.slice(&dynptr, bytes, !writable))
+        Ok(self.slice(&dynptr, bytes, !writable, copy))
     }
 
     /// `int f(struct bpf_dynptr *, struct bpf_dynptr *made)`.

@@ -1,43 +1,41 @@
-//! The types of the running system: found quickly, and what everybody knows of them.
+//! The types of a whole system, and what everybody knows of them: the committed part of a Linux kernel's, and the running
+//! system's as well where it shows them.
 
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
 use skep_btf::{Btf, Kind, What};
 
-const PATH: &str = "/sys/kernel/btf/vmlinux";
+const RUNNING: &str = "/sys/kernel/btf/vmlinux";
 
-fn system() -> Option<Vec<u8>> {
-    match std::fs::read(PATH) {
-        Ok(bytes) => Some(bytes),
-        Err(error) => {
-            eprintln!("SKIPPED: types of the running system: {PATH}: {error}");
-            None
-        }
-    }
+fn systems() -> Vec<Vec<u8>> {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../skep-verifier/corpus/linux.btf");
+    let running = std::fs::read(RUNNING).inspect_err(|error| eprintln!("{RUNNING}: {error}")).ok();
+    std::iter::once(std::fs::read(committed).unwrap()).chain(running).collect()
 }
 
 #[test]
-fn a_systems_types_are_found_in_milliseconds() {
-    let Some(bytes) = system() else { return };
-    let mut best = Duration::MAX;
-    for _ in 0..5 {
-        let bytes: std::sync::Arc<[u8]> = bytes.as_slice().into();
+fn a_systems_types_are_found_by_name() {
+    for bytes in systems() {
         let started = Instant::now();
         let btf = Btf::parse(bytes).unwrap();
         let parsed = started.elapsed();
         let task = btf.find("task_struct", Kind::Struct);
-        let found = started.elapsed();
-        best = best.min(found);
-        assert!(task.is_some() && btf.len() > 10_000);
-        eprintln!("{} types: parsed in {parsed:?}, first name in {found:?}", btf.len());
+        eprintln!("{} types: parsed in {parsed:?}, first name in {:?}", btf.len(), started.elapsed());
+        assert!(task.is_some() && btf.len() > 1000);
+        assert_eq!(btf.find("task_struct", Kind::Func), None);
+        assert_eq!(btf.find("a_structure_of_no_system", Kind::Struct), None);
     }
-    assert!(best < Duration::from_millis(200), "{best:?}");
 }
 
 #[test]
-fn every_type_of_the_system_has_a_name_and_every_member_a_place() {
-    let Some(bytes) = system() else { return };
-    let btf = Btf::parse(bytes).unwrap();
+fn every_type_of_a_system_has_a_name_and_every_member_a_place() {
+    for bytes in systems() {
+        every_member_is_found(&Btf::parse(bytes).unwrap());
+    }
+}
+
+fn every_member_is_found(btf: &Btf) {
     let mut members = 0;
     for ty in btf.own_types() {
         assert!(!btf.type_name(ty.id).unwrap().is_empty());
@@ -62,19 +60,18 @@ fn every_type_of_the_system_has_a_name_and_every_member_a_place() {
             }
         }
     }
-    assert!(members > 10_000, "{members}");
+    assert!(members > 500, "{members}");
 }
 
 #[test]
-fn functions_and_trace_points_of_the_system_have_prototypes() {
-    let Some(bytes) = system() else { return };
-    let btf = Btf::parse(bytes).unwrap();
-    let function = btf.find("vfs_read", Kind::Func).unwrap();
-    let params: Vec<_> = btf.prototype(function).unwrap().params().map(|p| p.name().unwrap()).collect();
-    assert_eq!(params, ["file", "buf", "count", "pos"]);
-    let point = btf.find("btf_trace_sched_switch", Kind::Typedef).unwrap();
-    assert!(btf.prototype(point).unwrap().params().len() >= 4);
-    let kfuncs = btf.own_types().filter(|ty| ty.kind == Kind::Func);
-    let kfuncs = kfuncs.filter(|ty| btf.decl_tags(ty.id).any(|tag| tag.name == "bpf_kfunc")).count();
-    eprintln!("{kfuncs} kfuncs");
+fn functions_and_trace_points_of_a_system_have_prototypes() {
+    for bytes in systems() {
+        let btf = Btf::parse(bytes).unwrap();
+        let function = btf.find("vfs_read", Kind::Func).unwrap();
+        let params: Vec<_> =
+            btf.prototype(function).unwrap().params().map(|param| param.name().unwrap()).collect();
+        assert_eq!(params, ["file", "buf", "count", "pos"]);
+        let point = btf.find("btf_trace_sched_switch", Kind::Typedef).unwrap();
+        assert!(btf.prototype(point).unwrap().params().len() >= 4);
+    }
 }

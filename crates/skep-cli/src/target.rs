@@ -13,6 +13,17 @@ const RELEASE: &str = "/proc/sys/kernel/osrelease";
 /// and helpers were compared with.
 const DEFAULT_RELEASE: &str = "6.12.0";
 
+/// What may stand behind `--kernel`: a release as `uname -r` prints it.
+pub(crate) fn release(text: &str) -> Result<String, String> {
+    let numbers = text.split(['-', '+', '~']).next().unwrap_or_default();
+    let mut parts = numbers.split('.').map(|part| part.parse::<u16>().is_ok());
+    if parts.next() == Some(true) && parts.next() == Some(true) && parts.all(|is_number| is_number) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected a release such as 6.12.0 or 6.12-rc1".to_owned())
+    }
+}
+
 /// Tells the object what it is for. What nothing is said of, and is needed, is taken from the running system.
 pub(crate) fn set(
     object: &mut Object,

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     kconfig: Option<PathBuf>,
     /// The release of the kernel that the programs are for; without, the configuration's, the running system's where its
     /// types are taken, or 6.12.0.
-    #[arg(long, value_name = "RELEASE")]
+    #[arg(long, value_name = "RELEASE", value_parser = target::release)]
     kernel: Option<String>,
     /// Refuses memory accesses that are not aligned to their size.
     #[arg(long)]
@@ -110,6 +110,9 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let (verdicts, told) = match programs(args) {
         Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
         Err(error) if args.json => (vec![Verdict::unread("object", None, &error)], Vec::new()),
+        Err(Error::Object(error)) => {
+            return Err(Failure::Refused(format!("{}: {error}", args.object.display())));
+        }
         Err(error) => return Err(error.into()),
     };
     let refused = verdicts.iter().any(|verdict: &Verdict| verdict.verdict == "refused");

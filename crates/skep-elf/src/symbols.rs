@@ -135,10 +135,14 @@ impl<'a> Symbols<'a> {
             DeclaredKind::Config(_) => return Err(Missing::Symbol("it is a configuration value")),
         };
         let (Some(local), Some(target)) = (&self.object.btf, self.options.target) else {
-            return Err(Missing::Symbol("the types of no kernel are given to find it in"));
+            return Err(Missing::Symbol(
+                "the types of no kernel are given to find it in; give some (--btf), or declare it __weak",
+            ));
         };
         let id = target.find(name, kind).or_else(|| target.find(essential_name(name), kind));
-        let id = id.ok_or(Missing::Symbol("the target has none of that name"))?;
+        let id = id.ok_or(Missing::Symbol(
+            "the target has none of that name; give the types of one that does, or declare it __weak",
+        ))?;
         let own = if kind == Kind::Var { target.ty(id)?.target() } else { id };
         let compatible = co_re::is_compatible((local, ty), (target, own));
         match compatible.map_err(|fault| fault.missing())? {

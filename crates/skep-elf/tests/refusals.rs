@@ -213,7 +213,7 @@ fn bytes_that_are_no_instruction_are_named() {
 fn symbols_of_the_kernel_need_its_types_or_configuration() {
     assert_eq!(
         unlinkable(REFUSED, "ksym"),
-        "section xdp, byte 32: missing is declared with __ksym, but the types of no kernel are given to find it in"
+        "section xdp, byte 32: missing is declared with __ksym, but the types of no kernel are given to find it in; give some (--btf), or declare it __weak"
     );
     assert_eq!(
         unlinkable(REFUSED, "kconfig"),

@@ -12,7 +12,7 @@ use crate::stack::{Found, STACK_BYTES};
 use crate::state::State;
 use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
-use skep_abi::{DynptrKind, HelperProto, RetKind, linux_helper};
+use skep_abi::{DynptrKind, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
 use skep_isa::{Reg, Size};
 
 /// The helpers that may be called while a lock is held, or say themselves why not.
@@ -171,6 +171,16 @@ impl<'a> Walker<'a> {
     fn callable(&self, id: u32) -> Step<&'a HelperProto> {
         let Some(proto) = (self.config.helpers)(id) else {
             let text = match linux_helper(id) {
+                None if id == UNRELOCATED => {
+                    let text = "this stands for a CO-RE relocation that the host's types do not resolve";
+                    let remedy =
+                        "ask whether the field, type or value exists (bpf_core_*_exists) before it is used";
+                    return Err(Fault::new(Code::Types, text).suggest(remedy));
+                }
+                None if id == MISSING_FUNCTION => {
+                    let text = "this calls a __weak function that the host does not have";
+                    return Err(Fault::new(Code::Types, text).suggest("compare its address with null first"));
+                }
                 Some(proto) => format!("the helper {} ({id}) is not provided by this host", proto.name),
                 None => format!("there is no helper {id}"),
             };

@@ -189,3 +189,12 @@ fn fetched_values_are_unknown_and_of_their_size() {
     let text = "*(u64 *)(r10 - 8) = 0\nr2 = 3\nlock *(u64 *)(r10 - 8) += r2\nr3 = *(u64 *)(r10 - 8)\nr1 += r2\nr1 += r3\nr0 = 0\nexit";
     refused("raw", text, Code::PointerArithmetic, "r1");
 }
+
+#[test]
+fn what_the_hosts_types_do_not_have_is_told_apart_from_helpers() {
+    refused("xdp", "call 195896080\nr0 = 0\nexit", Code::Types, "CO-RE");
+    refused("xdp", "call 2002000000\nr0 = 0\nexit", Code::Types, "weak");
+    refused("xdp", "call 195896081\nr0 = 0\nexit", Code::Helper, "no helper 195896081");
+    // Behind a question that was answered, neither is reached.
+    accepted("xdp", "r0 = 0\nif r0 == 0 goto +1\ncall 195896080\nexit");
+}

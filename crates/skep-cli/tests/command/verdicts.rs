@@ -146,3 +146,46 @@ fn several_programs_are_a_list_refused_ones_among_accepted() {
     let of = |name: &str| verdicts.iter().find(|verdict| verdict["program"] == name).unwrap();
     assert_eq!((&of("hasty")["verdict"], &of("patient")["verdict"]), (&"refused".into(), &"accepted".into()));
 }
+
+/// The committed part of a kernel's types.
+const TYPES: &str = "crates/skep-verifier/corpus/linux.btf";
+/// Programs that refer to a kernel's structures, values and symbols.
+const FOR_A_KERNEL: &str = "crates/skep-elf/tests/objects/system.bpf.o";
+
+#[test]
+fn a_program_for_a_kernel_is_verified_with_the_types_that_are_given() {
+    let verify =
+        |name: &str, types: &str| skep(&["verify", FOR_A_KERNEL, "--prog", name, "--btf", types, "--json"]);
+    for name in ["chooses", "execve", "values"] {
+        let found = document(&verify(name, TYPES), 0);
+        assert_eq!(found["verdict"], "accepted", "{name}: {found}");
+    }
+    let refused = document(&verify("symbols", TYPES), 1);
+    assert!(refused["reason"].as_str().unwrap().contains("percpu_ptr_rq"), "{refused}");
+    // Another host's types have no such value.
+    let lacking = document(&verify("values", "crates/skep-verifier/tests/data/host.btf"), 1);
+    let reason = lacking["reason"].as_str().unwrap();
+    assert!(reason.contains("CO-RE"), "{reason}");
+}
+
+#[test]
+fn files_beside_the_object_that_cannot_be_used_are_named() {
+    let verify = |option, file| skep(&["verify", FOR_A_KERNEL, option, file]);
+    verify("--btf", "README.md").refused(1, &["README.md", "raw BTF"]);
+    verify("--btf", "no/such/file.btf").refused(1, &["no/such/file.btf"]);
+    verify("--kconfig", "no/such/config").refused(1, &["no/such/config"]);
+    let found = document(&skep(&["verify", FOR_A_KERNEL, "--btf", "README.md", "--json"]), 1);
+    assert_eq!((&found["code"], &found["program"]), (&Value::from("object"), &Value::Null));
+    skep(&["verify", "README.md"]).refused(1, &["README.md", "ELF"]);
+}
+
+#[test]
+fn a_release_is_numbers() {
+    let verify = |release| skep(&["verify", "examples/hello.bpf.o", "--kernel", release]);
+    for release in ["6.12", "6.12.95", "6.18.0-rc3+deb14-amd64"] {
+        assert_eq!(verify(release).status, Some(0), "{release}");
+    }
+    for release in ["new", "6", "6.x", ""] {
+        verify(release).refused(2, &["--kernel", "6.12.0"]);
+    }
+}

@@ -7,7 +7,7 @@ use skep::{Engine, Module, Object, Packet, Runtime, UpdateFlags};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
-fn load(kind: &'static ProgramType, text: &str, maps: impl IntoIterator<Item = MapDef>) -> Module {
+fn load(kind: &'static ProgramType, text: &str, maps: impl Into<std::sync::Arc<[MapDef]>>) -> Module {
     let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
     let object = Object::from_bytecode_and_maps("program", kind, &bytes, maps).unwrap();
     Runtime::new().unwrap().load(&object).unwrap()

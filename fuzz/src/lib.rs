@@ -6,10 +6,10 @@
 
 mod programs;
 
-#[path = "../../testgen/tests/common/mod.rs"]
-mod common;
 #[path = "../../crates/skep-btf/tests/oracle/ask.rs"]
 mod ask;
+#[path = "../../testgen/tests/common/mod.rs"]
+mod common;
 #[path = "../../crates/skep-verifier/tests/oracle/hostile.rs"]
 mod hostile;
 #[path = "../../crates/skep-elf/tests/oracle/load.rs"]

@@ -280,9 +280,16 @@ fn frames_end_with_their_functions() {
             "a callee's stack is as deep as its caller makes it, and the other way round",
             BUFFER,
             Safe,
-            "r1 = r10\nr1 += -512\ncall f\nr0 = *(u64 *)(r10 - 512)\nexit\n\
+            "r1 = r10\nr1 += -192\ncall f\nr0 = *(u64 *)(r10 - 192)\nexit\n\
              f: r6 = r1\n*(u64 *)(r6 + 0) = 7\nr1 = r10\nr1 += -8\n*(u64 *)(r10 - 8) = 3\ncall g\nexit\n\
-             g: r0 = 1\n*(u64 *)(r1 - 504) = r0\nexit",
+             g: r0 = 1\n*(u64 *)(r1 - 184) = r0\nexit",
+        ),
+        attack(
+            "a callee's stack is deeper than what its caller leaves of it",
+            BUFFER,
+            Refused(Code::Stack),
+            "r1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nexit\n\
+             f: r6 = r1\n*(u64 *)(r6 + 0) = 7\n*(u64 *)(r10 - 512) = 3\nr0 = 0\nexit",
         ),
         attack(
             "a helper writes deeper than any instruction",

@@ -5,6 +5,7 @@
 //! so that what one promises another cannot forget. Nothing here runs.
 #![forbid(unsafe_code)]
 
+mod arch;
 mod context;
 mod env;
 mod helper;

@@ -406,9 +406,7 @@ impl Stack {
 
     /// Removes the cells that overlap `start..end`; the bytes of pointers among them are remains.
     fn remove_cells(&mut self, start: u32, end: u32) {
-        if !self.init.has_any(start, end) {
-            return;
-        }
+        // A number's cell may reach over bytes that are not initialised any more, because nothing reads them.
         loop {
             let found = self.near(start, end).find(|at| self.cells[*at].overlaps(start, end));
             let Some(at) = found else { return };

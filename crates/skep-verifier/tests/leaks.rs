@@ -54,7 +54,7 @@ fn a_number_that_was_an_address_is_no_address() {
     );
     refused("tracing", &text, Code::OutOfBounds, "pointer to memory");
     let text = format!("{LOOKUP}r1 = r0\nr1 -= r6\nr6 += r1\nr2 = *(u64 *)(r6 + 0)\nout: r0 = 0\nexit");
-    refused("tracing", &text, Code::PointerArithmetic, "");
+    refused("tracing", &text, Code::OutOfBounds, "pointer to memory");
 }
 
 #[test]

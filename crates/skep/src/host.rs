@@ -19,9 +19,9 @@ fn map(def: &MapDef, own: &Btf, host: &Btf) -> MapDef {
     let mut def = def.clone();
     for field in &mut def.fields {
         match &mut field.kind {
-            SpecialKind::Kptr { to }
-            | SpecialKind::KptrUntrusted { to }
-            | SpecialKind::KptrPercpu { to } => *to = same(*to, own, host),
+            SpecialKind::Kptr { to } | SpecialKind::KptrUntrusted { to } | SpecialKind::KptrPercpu { to } => {
+                *to = same(*to, own, host)
+            }
             _ => {}
         }
     }

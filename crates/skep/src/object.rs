@@ -66,7 +66,8 @@ impl Object {
         Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
     }
 
-    /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found by the calls.
+    /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found by what calls
+    /// them or takes their addresses.
     ///
     /// # Errors
     ///
@@ -80,7 +81,7 @@ impl Object {
     }
 
     /// Takes bare instructions, eight bytes each, as a program that names these maps by their index (`src` 5 and 6
-    /// in 64-bit immediate loads). Functions are found by the calls.
+    /// in 64-bit immediate loads). Functions are found by what calls them or takes their addresses.
     ///
     /// # Errors
     ///
@@ -96,7 +97,8 @@ impl Object {
         Ok(Self::assemble(name, program_type, insns, maps.into(), started))
     }
 
-    /// Takes decoded instructions as a program without maps. Functions are found by the calls.
+    /// Takes decoded instructions as a program without maps. Functions are found by what calls them or takes their
+    /// addresses.
     pub fn from_insns(name: &str, program_type: &'static ProgramType, insns: Vec<Insn>) -> Self {
         Self::assemble(name, program_type, insns, Arc::new([]), Instant::now())
     }
@@ -285,7 +287,6 @@ fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
     let mut starts: Vec<u32> = insns
         .iter()
         .enumerate()
-        .filter(|(_, insn)| matches!(insn, Insn::Call { .. }))
         .filter_map(|(slot, insn)| insn.function_target(slot).filter(|target| *target < insns.len()))
         .filter_map(|target| u32::try_from(target).ok())
         .chain([0])
@@ -301,17 +302,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_are_found_by_the_calls() {
+    fn functions_are_found_by_the_calls_and_their_addresses() {
         let insns = skep_isa::assemble(
             "call inner
              call inner
+             r2 = func[round] ll
              exit
              inner:
+             r0 = 0
+             exit
+             round:
              r0 = 0
              exit",
         )
         .unwrap();
         let found: Vec<_> = functions("main", &insns).into_iter().map(|f| (f.name, f.start)).collect();
-        assert_eq!(found, [("main".into(), 0), ("function_3".into(), 3)]);
+        assert_eq!(found, [("main".into(), 0), ("function_5".into(), 5), ("function_7".into(), 7)]);
     }
 }

@@ -97,6 +97,7 @@ pub fn structured(source: &mut Source, options: &Options) -> TestProgram {
         in_callback: false,
         statements: options.statements,
         extra_calls: 2,
+        stack_left: if callback_count == 0 { 512 } else { 512 - CALLBACK_FRAME },
     };
     for number in 0..count {
         generator.function(number);
@@ -127,18 +128,27 @@ struct Generator<'a> {
     statements: u32,
     /// Local calls that may be made besides the one from each function to the next.
     extra_calls: u32,
+    /// Bytes of stack that are left for the functions to come: each calls the next, and all of a chain share 512.
+    stack_left: u32,
 }
+
+/// The stack that the smallest frame counts for, in bytes.
+const LEAST_FRAME: u32 = 32;
+/// The stack that functions called by helpers may count for.
+const CALLBACK_FRAME: u32 = 64;
 
 impl Generator<'_> {
     fn function(&mut self, number: usize) {
         self.functions.push(self.code.here() as u32);
         let count = self.signatures.len();
-        let most = (self.options.max_frame / 8).clamp(4, 64);
+        let others = LEAST_FRAME * (count - 1 - number) as u32;
+        let most = (self.options.max_frame.min(self.stack_left - others) / 8).clamp(4, 64);
         let frame = 8 * match self.source.below(4) {
             0 => 4,
             1 => most,
             _ => self.source.between(4, most),
         };
+        self.stack_left -= frame.next_multiple_of(LEAST_FRAME);
         let mut state = State::new(frame, number == 0);
         match number {
             0 => self.enter_program(&mut state),

@@ -33,7 +33,7 @@ impl Generator<'_> {
         let Operand::Imm(imm) = operand else { return operand };
         Operand::Imm(match op {
             AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => imm & (width.bits() as i32 - 1),
-            AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod if imm == 0 && self.options.linux => 1,
+            AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod if imm == 0 => 1,
             _ => imm,
         })
     }

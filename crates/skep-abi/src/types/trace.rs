@@ -2,6 +2,7 @@
 
 use super::fields::{double, layout, number, pointer};
 use super::{Context, ProgramType, Results};
+use crate::arch::PROBE_REGISTERS;
 use crate::context::{ContextField, ContextLayout, FieldKind, Parts};
 use crate::helpers::{sets, variants};
 use skep_isa::Size;
@@ -78,7 +79,7 @@ const PROBE: ProgramType = ProgramType {
     context: Context::Bytes {
         name: "pt_regs",
         first: 0,
-        bytes: 8 * REGISTERS as u32,
+        bytes: 8 * PROBE_REGISTERS as u32,
         writable: false,
         words: false,
     },
@@ -88,27 +89,23 @@ const PROBE: ProgramType = ProgramType {
 
 const MULTI: ProgramType = ProgramType { variants: variants::MULTI, ..PROBE };
 
-/// Words in the registers that a probe is given: those of the machine that runs this, as the host and the programs
-/// for it are of one architecture.
-const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 34 } else { 21 };
-
 /// The most arguments of a tracepoint.
 const RAW_ARGUMENTS: u32 = 12;
 
 /// `struct bpf_perf_event_data`: the registers, then the period of the sample and the address that was accessed.
 static PERF_EVENT_DATA: ContextLayout =
-    layout("bpf_perf_event_data", 8 * (REGISTERS as u32 + 2), &PERF_EVENT_FIELDS);
+    layout("bpf_perf_event_data", 8 * (PROBE_REGISTERS as u32 + 2), &PERF_EVENT_FIELDS);
 
-static PERF_EVENT_FIELDS: [ContextField; REGISTERS + 2] = {
-    let mut fields = [double("regs", 0); REGISTERS + 2];
+static PERF_EVENT_FIELDS: [ContextField; PROBE_REGISTERS + 2] = {
+    let mut fields = [double("regs", 0); PROBE_REGISTERS + 2];
     let mut at = 0;
-    while at < REGISTERS {
+    while at < PROBE_REGISTERS {
         fields[at].offset = 8 * at as u32;
         at += 1;
     }
-    let behind = 8 * REGISTERS as u32;
-    fields[REGISTERS] = number("sample_period", behind, Size::B8, Parts::any(Size::B8));
-    fields[REGISTERS + 1] = number("addr", behind + 8, Size::B8, Parts::any(Size::B8));
+    let behind = 8 * PROBE_REGISTERS as u32;
+    fields[PROBE_REGISTERS] = number("sample_period", behind, Size::B8, Parts::any(Size::B8));
+    fields[PROBE_REGISTERS + 1] = number("addr", behind + 8, Size::B8, Parts::any(Size::B8));
     fields
 };
 

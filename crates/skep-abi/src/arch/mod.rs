@@ -1,0 +1,11 @@
+//! What the contexts of programs have from the machine: host and programs are of one architecture.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use self::aarch64::*;
+
+#[cfg(not(target_arch = "aarch64"))]
+mod x86_64;
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) use self::x86_64::*;

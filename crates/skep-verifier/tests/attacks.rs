@@ -19,12 +19,10 @@ fn a_function_that_makes_a_tail_call_returns_what_the_other_program_returns() {
     refused("xdp", &with_tail_call(index, "r0 = 0"), Code::PointerArithmetic, "bound the number");
     accepted("xdp", &with_tail_call(&index.replace("r1 += r0", "r0 &= 63\nr1 += r0"), "r0 = 0"));
     // Nor is anything done that would have been done behind it.
-    let filled = "r2 = r10\nr2 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)";
-    refused("xdp", &with_tail_call(filled, "*(u64 *)(r7 + 0) = 0\nr0 = 0"), Code::Uninitialised, "r10-8");
-    accepted(
-        "xdp",
-        &with_tail_call(&format!("*(u64 *)(r10 - 8) = 1\n{filled}"), "*(u64 *)(r7 + 0) = 0\nr0 = 0"),
-    );
+    let filled = "r2 = r10\nr2 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nr1 = map_value[1]+0x0 ll\nr1 += r0\nr0 = *(u8 *)(r1 + 0)";
+    let rest = "*(u64 *)(r7 + 0) = 5\nr0 = 0";
+    refused("xdp", &with_tail_call(filled, rest), Code::PointerArithmetic, "bound the number");
+    accepted("xdp", &with_tail_call(&format!("*(u64 *)(r10 - 8) = 1\n{filled}"), rest));
     // The program itself is left for good.
     accepted(
         "xdp",

@@ -9,6 +9,7 @@ mod arch;
 mod engines;
 pub mod exec;
 pub mod itlb;
+mod kernel;
 pub mod load;
 pub mod pack;
 pub mod poke;

@@ -6,10 +6,13 @@
 //! hits all of them.
 
 mod generate;
+mod linux;
 mod resident;
 
 use crate::load::Target;
 use crate::programs::{EXAMPLES, PROGRAMS};
+pub use linux::{Linux, report as report_linux};
+
 use generate::Generated;
 use resident::Growth;
 use serde::Serialize;
@@ -17,6 +20,7 @@ use skep::abi::{Context, Entry, RAW};
 use skep::isa::Insn;
 use skep::{Object, ProgramOptions};
 use skep_verifier::{Config, Refusal, Unverified, Verified, verify};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// After so much time a program has no more turns, if it had [`LEAST`].
@@ -25,14 +29,18 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const LEAST: usize = 5;
 /// A program that is walked so far counts as one of a million instructions.
 const MILLION: u64 = 900_000;
+/// Where the running kernel says which it is.
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
 /// The buffer of examples that are given one.
 const BUFFER: u32 = 64;
 
 /// What is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Options {
     /// How often each program has its turn; those that take long have fewer.
     pub rounds: u32,
+    /// A command that calls [`report_linux`] with its output, where the running kernel is to be asked as well.
+    pub linux: Option<Command>,
 }
 
 /// The whole report.
@@ -50,6 +58,10 @@ pub struct Report {
     pub sums: Vec<Sum>,
     /// What was to be reached.
     pub targets: Vec<Target>,
+    /// The release of the running kernel, if it was asked as well.
+    pub linux_release: Option<String>,
+    /// Why it was not, although it was to be.
+    pub linux_unavailable: Option<String>,
 }
 
 /// A program.
@@ -80,6 +92,8 @@ pub struct Row {
     pub ns_per_walked: f64,
     /// How many turns it had.
     pub turns: usize,
+    /// What the running kernel took; `None` where it was not asked.
+    pub linux: Option<Linux>,
 }
 
 /// Programs in sum.
@@ -220,6 +234,7 @@ impl Runner {
             us_best: us(self.times[0]),
             ns_per_walked: median * 1e3 / stats.walked as f64,
             turns: self.times.len(),
+            linux: None,
         }
     }
 }
@@ -247,7 +262,19 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
             runner.turn()?;
         }
     }
-    let rows: Vec<Row> = runners.into_iter().map(Runner::row).collect();
+    let mut rows: Vec<Row> = runners.into_iter().map(Runner::row).collect();
+    let (mut linux_release, mut linux_unavailable) = (None, None);
+    if let Some(command) = options.linux {
+        progress("the running kernel");
+        match linux::ask(command) {
+            Ok(mut answers) => {
+                rows.iter_mut().for_each(|row| row.linux = answers.remove(&row.program));
+                let release = std::fs::read_to_string(RELEASE).unwrap_or_default();
+                linux_release = Some(release.trim().to_owned());
+            }
+            Err(reason) => linux_unavailable = Some(reason),
+        }
+    }
     let sums = vec![
         sum("own", &rows, |row| row.group != "generated"),
         sum("generated", &rows, |row| row.group == "generated"),
@@ -261,6 +288,8 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         rows,
         sums,
         targets,
+        linux_release,
+        linux_unavailable,
     })
 }
 

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output;
 use skep_bench::verify::{self, Report};
 use std::fmt::{self, Write};
+use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Verify {
@@ -13,6 +14,12 @@ pub(crate) struct Verify {
     /// Two rounds, to see that it works; its figures mean little.
     #[arg(long)]
     quick: bool,
+    /// Has the running kernel verify those that it can as well: needs root or CAP_BPF, and loads some sixty programs.
+    #[arg(long)]
+    linux: bool,
+    /// Prints what the running kernel takes, and nothing else.
+    #[arg(long, hide = true, conflicts_with_all = ["linux", "json", "quick"])]
+    only_linux: bool,
     /// Prints one JSON document.
     #[arg(long)]
     json: bool,
@@ -20,13 +27,29 @@ pub(crate) struct Verify {
 
 /// Runs the command.
 pub(crate) fn main(args: &Verify) -> Result<(), Failure> {
+    if args.only_linux {
+        return verify::report_linux(&mut std::io::stdout().lock()).map_err(Failure::Refused);
+    }
+    let linux = match args.linux {
+        true => {
+            Some(itself().map_err(|error| Failure::Refused(format!("this program's own path: {error}")))?)
+        }
+        false => None,
+    };
     let rounds = if args.quick { args.rounds.min(2) } else { args.rounds };
-    let report = verify::run(verify::Options { rounds }, |what| eprintln!("measuring {what}"))
+    let report = verify::run(verify::Options { rounds, linux }, |what| eprintln!("measuring {what}"))
         .map_err(Failure::Refused)?;
     if args.json {
         return output::json(&report);
     }
     output::text(&told(&report).map_err(|error| Failure::Refused(error.to_string()))?)
+}
+
+/// This program, to ask the kernel in a process of its own.
+fn itself() -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["bench", "verify", "--only-linux"]);
+    Ok(command)
 }
 
 fn told(report: &Report) -> Result<String, fmt::Error> {
@@ -70,6 +93,7 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
             )?;
         }
     }
+    linux(&mut out, report)?;
     writeln!(out, "\ntargets")?;
     for target in &report.targets {
         writeln!(
@@ -83,4 +107,32 @@ fn told(report: &Report) -> Result<String, fmt::Error> {
         )?;
     }
     Ok(out)
+}
+
+/// What the running kernel took, beside what skep did.
+fn linux(out: &mut String, report: &Report) -> fmt::Result {
+    if let Some(reason) = &report.linux_unavailable {
+        writeln!(out, "\nLinux was not asked: {reason}")?;
+    }
+    let Some(release) = &report.linux_release else { return Ok(()) };
+    writeln!(out, "\nLinux {release}, best of two; what it walks may be more or less than what skep does")?;
+    writeln!(
+        out,
+        "{:<22}{:>10}{:>12}{:>11}{:>14}",
+        "program", "walked", "us", "ns/walked", "times skep's us"
+    )?;
+    for row in &report.rows {
+        let Some(linux) = &row.linux else { continue };
+        match (linux.us, linux.walked, linux.ns_per_walked) {
+            (Some(us), Some(walked), Some(each)) => {
+                let times = us / row.us_best;
+                writeln!(out, "{:<22}{walked:>10}{us:>12.1}{each:>11.1}{times:>14.1}", row.program)?;
+            }
+            _ => {
+                let reason = linux.refused.as_deref().unwrap_or_default();
+                writeln!(out, "{:<22} refused: {reason}", row.program)?;
+            }
+        }
+    }
+    Ok(())
 }

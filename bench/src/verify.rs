@@ -377,6 +377,7 @@ mod tests {
             us_best: us / 2.0,
             ns_per_walked: us * 1e3 / walked as f64,
             turns: 1,
+            linux: None,
         };
         let rows = [row("exec", 100, 10.0), row("examples", 300, 10.0), row("generated", 9, 9.0)];
         let own = sum("own", &rows, |row| row.group != "generated");

@@ -118,7 +118,7 @@ fn linux(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "\nLinux {release}, best of two; what it walks may be more or less than what skep does")?;
     writeln!(
         out,
-        "{:<22}{:>10}{:>12}{:>11}{:>14}",
+        "{:<22}{:>10}{:>12}{:>11}{:>16}",
         "program", "walked", "us", "ns/walked", "times skep's us"
     )?;
     for row in &report.rows {
@@ -126,7 +126,7 @@ fn linux(out: &mut String, report: &Report) -> fmt::Result {
         match (linux.us, linux.walked, linux.ns_per_walked) {
             (Some(us), Some(walked), Some(each)) => {
                 let times = us / row.us_best;
-                writeln!(out, "{:<22}{walked:>10}{us:>12.1}{each:>11.1}{times:>14.1}", row.program)?;
+                writeln!(out, "{:<22}{walked:>10}{us:>12.1}{each:>11.1}{times:>16.1}", row.program)?;
             }
             _ => {
                 let reason = linux.refused.as_deref().unwrap_or_default();

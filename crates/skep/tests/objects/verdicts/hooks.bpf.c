@@ -20,6 +20,7 @@ int dissected(struct __sk_buff *skb)
 	struct {
 		__be16 source, target;
 	} *ports;
+	__u32 transport;
 
 	if (keys->nhoff > 64)
 		return BPF_DROP;
@@ -36,10 +37,11 @@ int dissected(struct __sk_buff *skb)
 	keys->ipv4_dst = ip->daddr;
 	keys->ip_proto = ip->protocol;
 	keys->is_frag = (ip->frag_off & bpf_htons(0x3fff)) != 0;
-	keys->thoff = keys->nhoff + ip->ihl * 4;
-	if (keys->is_frag || keys->thoff > 512)
+	transport = keys->nhoff + ip->ihl * 4;
+	keys->thoff = transport;
+	if (keys->is_frag || transport > 512)
 		return BPF_OK;
-	ports = at + keys->thoff;
+	ports = at + transport;
 	if ((void *)(ports + 1) > end)
 		return BPF_DROP;
 	keys->sport = ports->source;

@@ -99,6 +99,7 @@ int numbers(struct __sk_buff *skb)
 	return sum & 3;
 }
 
+/* Linux gives up what it knew of the upper half of a number that two rounds see differently. */
 SEC("tc")
 int numbers_of_numbers(struct __sk_buff *skb)
 {

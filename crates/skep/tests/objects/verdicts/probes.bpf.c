@@ -125,6 +125,21 @@ int line(struct registers *ctx)
 	char text[80];
 	long length = bpf_probe_read_user_str(text, sizeof(text), (void *)ctx->ax);
 
+	if (length <= 0)
+		return 0;
+	barrier_var(length);
+	if (length <= (long)sizeof(text))
+		bpf_perf_event_output(ctx, &reports, BPF_F_CURRENT_CPU, text, length);
+	return 0;
+}
+
+/* The compiler makes one comparison of the two, less one, of which Linux learns nothing for the number itself. */
+SEC("uprobe")
+int line_by_one_comparison(struct registers *ctx)
+{
+	char text[80];
+	long length = bpf_probe_read_user_str(text, sizeof(text), (void *)ctx->ax);
+
 	if (length > 0 && length <= (long)sizeof(text))
 		bpf_perf_event_output(ctx, &reports, BPF_F_CURRENT_CPU, text, length);
 	return 0;
@@ -142,7 +157,7 @@ int profile(struct bpf_perf_event_data *ctx)
 	key.user = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
 	count = bpf_map_lookup_elem(&counts, &key);
 	if (count)
-		__sync_fetch_and_add(count, ctx->sample_period);
+		__sync_fetch_and_add(count, 1);
 	else
 		bpf_map_update_elem(&counts, &key, &one, BPF_NOEXIST);
 	return 0;
@@ -230,15 +245,22 @@ int bad_helper(struct registers *ctx)
 	return bpf_skb_load_bytes(ctx, 0, &byte, 1);
 }
 
-/* Too large for the stack. */
+/* The compiler counts what one function needs, and verifiers what all of a chain do. */
+static __noinline int copied(const void *from)
+{
+	volatile char path[448];
+
+	bpf_probe_read_user_str((void *)path, sizeof(path), from);
+	return path[3];
+}
+
 SEC("kprobe/vfs_write")
 int bad_path_in_the_stack(struct registers *ctx)
 {
-	volatile char path[504];
-	__u64 id = bpf_get_current_pid_tgid();
+	volatile char command[96];
 
-	bpf_probe_read_user_str((void *)path, sizeof(path), (void *)ctx->si);
-	return bpf_map_lookup_elem(&starts, &id) ? path[0] : 0;
+	bpf_get_current_comm((void *)command, sizeof(command));
+	return copied((void *)ctx->si) + command[2];
 }
 
 /* The table of a map of stacks is for the helper that takes them. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * What the programs here share. None of them is meant to be run: each is there for what Linux's verifier and skep's
- * say of it, and those whose name begins with `bad_` are wrong on purpose, in the way that the comment above says.
+ * say of it (verdicts.tsv), and those whose name begins with `bad_` are wrong on purpose, in the way that the comment
+ * above says. A line `clang:` at the head of a file has what it is compiled with besides the common options.
  */
 #ifndef SKEP_VERDICTS_H
 #define SKEP_VERDICTS_H

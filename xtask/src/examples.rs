@@ -11,15 +11,19 @@ use std::path::{Path, PathBuf};
 use crate::process::{Outcome, Process};
 use crate::{capture, memory, tools, workspace};
 
+/// What begins a line in a source's heading that has more flags, so that objects can be made in several ways.
+const OWN_FLAGS: &str = " * clang: ";
+
 /// Where the objects are and how their sources are compiled besides the common way.
 struct Place {
     directory: &'static str,
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 3] = [
+const PLACES: [Place; 4] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/verdicts", flags: &[] },
     // A loop that copies bytes is to be compiled as one, not as a call of a function that BPF has not.
     Place { directory: "bench/programs", flags: &["-fno-builtin"] },
 ];
@@ -104,7 +108,13 @@ fn compile(source: &Path, flags: &[&str], scratch: &Scratch) -> Result<Made, Str
     let object_text = object.to_string_lossy();
     // Debian keeps <asm/types.h> in a directory of the host's architecture; it is the same for all of them.
     let headers = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let arguments = [&FLAGS[..], flags, &["-idirafter", &headers, "-c", &name, "-o", &object_text]].concat();
+    let text = fs::read_to_string(source).map_err(|error| format!("{name} cannot be read: {error}"))?;
+    let own: Vec<&str> = text
+        .lines()
+        .find_map(|line| line.strip_prefix(OWN_FLAGS))
+        .map_or(Vec::new(), |flags| flags.split_whitespace().collect());
+    let files = ["-idirafter", &headers, "-c", &name, "-o", &object_text];
+    let arguments = [&FLAGS[..], flags, &own, &files].concat();
     Process::new("clang-19", &arguments).at(directory).output()?;
     Process::new("llvm-strip-19", &["--strip-debug", &object_text]).output()?;
     let bytes = fs::read(&object).map_err(|error| format!("{object_text} cannot be read: {error}"))?;

@@ -70,6 +70,25 @@ fn a_slice_that_may_be_a_copy_in_the_stack_ends_when_the_stack_is_written() {
 }
 
 #[test]
+fn a_buffer_for_a_copy_may_still_hold_what_it_held() {
+    let made = "r6 = r1\nr2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_xdp\n";
+    let slice = "r1 = r10\nr1 += -16\nr2 = 0\nr3 = r10\nr3 += -24\nr4 = 8\ncall @bpf_dynptr_slice\n";
+    let read = "r0 = *(u64 *)(r10 - 24)\nr0 &= 1\nexit";
+    // An address, where the packet itself was returned.
+    host_refused(
+        "xdp",
+        &format!("{made}*(u64 *)(r10 - 24) = r6\n{slice}{read}"),
+        Code::Uninitialised,
+        "what is left of it would leak",
+    );
+    // Nothing at all: the frame is zeroed for that.
+    let accepted = host_accepted("xdp", &format!("{made}{slice}{read}"));
+    assert!(accepted.functions()[0].zeroed);
+    let written = host_accepted("xdp", &format!("{made}*(u64 *)(r10 - 24) = 1\n{slice}{read}"));
+    assert!(!written.functions()[0].zeroed);
+}
+
+#[test]
 fn a_slice_that_may_be_a_copy_in_the_stack_ends_with_the_frame() {
     let text = "r2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_xdp\nr1 = r10\nr1 += -16\ncall f\nif r0 == 0 goto end\n\
                 r1 = *(u64 *)(r0 + 0)\nend:\nr0 = 0\nexit\n\

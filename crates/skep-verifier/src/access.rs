@@ -23,15 +23,10 @@ impl Walker<'_> {
         base: Reg,
         offset: i16,
     ) -> Step<()> {
-        let pointer = *self.base(state, base, offset, size)?;
-        if let Some(value) = self.load_of_host(state, base, &pointer, offset, size, signed)? {
-            return self.write(state, dst, value);
-        }
-        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Read)?;
-        if let Region::Stack { frame, first, last } = region
+        let pointer = self.base(state, base, offset, size)?;
+        if let Some((frame, start)) = self.fixed_stack(state, pointer, offset, size)
             && !signed
-            && first == last
-            && let Some(cell) = state.frames()[usize::from(frame)].stack.whole_cell(first, size)
+            && let Some(cell) = state.frames()[usize::from(frame)].stack.whole_cell(start, size)
             && !matches!(cell.value.kind, Kind::Opaque { .. })
         {
             // What was stored is loaded again.
@@ -39,6 +34,11 @@ impl Walker<'_> {
             self.record.memory(self.slot)?;
             return self.write(state, dst, value);
         }
+        let pointer = *pointer;
+        if let Some(value) = self.load_of_host(state, base, &pointer, offset, size, signed)? {
+            return self.write(state, dst, value);
+        }
+        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Read)?;
         let value = match region {
             Region::Stack { frame, first, last } => self.load_stack(state, frame, first, last, size)?,
             Region::Field { field, inside } => {
@@ -120,21 +120,20 @@ impl Walker<'_> {
                 state.reg_mut(src).id = value.id;
             }
         }
-        let pointer = *self.base(state, base, offset, size)?;
+        let pointer = self.base(state, base, offset, size)?;
+        if value.is_scalar()
+            && let Some((frame, start)) = self.fixed_stack(state, pointer, offset, size)
+        {
+            return self.store_to_stack(state, frame, (start, start), size, &value);
+        }
+        let pointer = *pointer;
         let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Write)?;
         if value.is_pointer() {
             self.check_spill(&mut value, size, &region)?;
         }
         match region {
             Region::Stack { frame, first, last } => {
-                self.record.memory(self.slot)?;
-                self.overwrite(state, frame, first, last + size.bytes())?;
-                let stack = &mut state.frames_mut()[usize::from(frame)].stack;
-                if first == last {
-                    stack.write(first, size, &value);
-                } else {
-                    stack.smear(first, last + size.bytes(), value.as_constant() == Some(0));
-                }
+                self.store_to_stack(state, frame, (first, last), size, &value)?;
             }
             Region::Field { field, inside } => self.rewrite(&pointer, field, inside, size)?,
             Region::Kptr { map, field } => {
@@ -142,6 +141,25 @@ impl Walker<'_> {
                 self.record.memory(self.slot)?;
             }
             Region::Memory => self.record.memory(self.slot)?,
+        }
+        Ok(())
+    }
+
+    fn store_to_stack(
+        &mut self,
+        state: &mut State,
+        frame: u8,
+        (first, last): (u32, u32),
+        size: Size,
+        value: &Value,
+    ) -> Step<()> {
+        self.record.memory(self.slot)?;
+        self.overwrite(state, frame, first, last + size.bytes())?;
+        let stack = &mut state.frames_mut()[usize::from(frame)].stack;
+        if first == last {
+            stack.write(first, size, value);
+        } else {
+            stack.smear(first, last + size.bytes(), value.as_constant() == Some(0));
         }
         Ok(())
     }

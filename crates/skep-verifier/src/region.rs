@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
 use skep_abi::{Context, ContextField, ContextLayout, MapFlags, MapKind, SpecialField, StructKind};
-use skep_isa::Reg;
+use skep_isa::{Reg, Size};
 
 /// What an access does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,26 @@ struct Span {
 }
 
 impl Walker<'_> {
+    /// The frame and first byte of an access to the stack at a known place, which is what most accesses to it are.
+    /// For all else, [`Self::region`] says whether it is allowed.
+    #[inline]
+    pub(crate) fn fixed_stack(
+        &mut self,
+        state: &State,
+        pointer: &Value,
+        offset: i16,
+        size: Size,
+    ) -> Option<(u8, u32)> {
+        let Kind::Stack { frame } = pointer.kind else { return None };
+        let at = pointer.offset + i32::from(offset);
+        let stack = STACK_BYTES as i32;
+        if !pointer.is_fixed() || at < -stack || at + size.bytes() as i32 > 0 {
+            return None;
+        }
+        self.record.stack(state.frames()[usize::from(frame)].function, at.unsigned_abs());
+        Some((frame, (at + stack) as u32))
+    }
+
     /// The region that `size` bytes at `pointer + offset` lie in, if `intent` is allowed there.
     pub(crate) fn region(
         &mut self,

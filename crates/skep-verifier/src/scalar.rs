@@ -285,6 +285,10 @@ impl Scalar {
                 let mask = (1u64 << size.bits()) - 1;
                 if self.umax <= mask {
                     *self
+                } else if let Some(value) = self.as_constant() {
+                    Self::constant(value & mask)
+                } else if self.is_unknown() {
+                    Self::of_size(size)
                 } else {
                     self.alu(AluOp::And, Width::W64, &Self::constant(mask))
                 }

@@ -320,15 +320,15 @@ impl StackShot {
             let Some(cell) = cells.next() else { return false };
             // Most often the cells are still in the order they had.
             let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
-            let value = match stack.cells.get(at).filter(same) {
-                Some(other) => other.value,
+            let covers = match stack.cells.get(at).filter(same) {
+                Some(other) => ids.cover(&cell.value, &other.value),
                 None => {
                     let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
                     let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
-                    value
+                    ids.cover(&cell.value, &value)
                 }
             };
-            if !ids.cover(&cell.value, &value) {
+            if !covers {
                 return false;
             }
         }

@@ -458,6 +458,10 @@ impl Stack {
 
     /// What may be left of pointers, where anything reads it.
     pub(crate) fn remains(&self) -> ByteSet {
+        // Most stacks hold none.
+        if self.withheld.is_empty() {
+            return ByteSet::EMPTY;
+        }
         self.withheld.and(&ByteSet::from_units(self.live, &self.withheld))
     }
 

@@ -29,6 +29,9 @@
 //! smaller at its first difference; some stop lowers it; so walked steps raise it, each of which is a round
 //! of that one invocation at run time. Of those there are only so many: the host ends it.
 //!
+//! A call with a callback ends for good after a known number of rounds. What was walked from a state behind so
+//! many rounds says nothing of a state with fewer behind it, which may call once more: it is not covered.
+//!
 //! What the future does not read is not remembered, and the state itself forgets it there: a walk may not know
 //! more than the state that stands for it. Forgetting is always sound, and happens also when the limit on
 //! memory is reached.
@@ -251,6 +254,7 @@ impl Memory {
                 let next = candidate.next;
                 if candidate.slot == slot as u32
                     && let Some(shot) = &candidate.shot
+                    && !self.shots.goes_on_longer(shot, state)
                     && let Some(equal) = self.shots.covers(shot, state, &mut self.ids)
                 {
                     let (open, shot) = (candidate.open > 0, *shot);

@@ -111,6 +111,16 @@ pub(crate) fn progress(new: &[Round], old: &[Round]) -> Option<Ordering> {
     (new.len() == old.len()).then_some(Ordering::Equal)
 }
 
+/// Whether some call with a callback has further rounds to go in `new` than in `old`. Such a call ends after a known
+/// number of rounds, and the walk of the old state may have been at that end: it says nothing of the rounds before.
+pub(crate) fn goes_on_longer(new: &[Round], old: &[Round]) -> bool {
+    old.iter().any(|old| {
+        // What an outer round dropped is counted from 0 again.
+        let count = || new.iter().find(|new| new.of == old.of).map_or(0, |new| new.count);
+        matches!(old.of, Construct::Callback { .. }) && old.count > 0 && count() < old.count
+    })
+}
+
 /// The invocation of the outermost construct in which two lists differ, if it is the same one.
 pub(crate) fn differs_in(new: &[Round], old: &[Round]) -> Option<u32> {
     let (new, _) = new.iter().zip(old).find(|(new, old)| new.count != old.count || new.id != old.id)?;
@@ -159,6 +169,26 @@ mod tests {
         // Nor is it to be inside of something, or not to be any more.
         assert_eq!(progress(&[], old.as_slice()), None);
         assert_eq!(progress(old.as_slice(), &[]), None);
+    }
+
+    #[test]
+    fn fewer_rounds_of_a_call_leave_more_to_go() {
+        let mut rounds = Rounds::default();
+        rounds.enter(LOOP, 1);
+        let none = rounds.clone();
+        rounds.advance(LOOP, 2);
+        let one = rounds.clone();
+        rounds.advance(JUMP, 3);
+        let jumped = rounds.clone();
+        let longer = |new: &Rounds, old: &Rounds| goes_on_longer(new.as_slice(), old.as_slice());
+        assert!(longer(&none, &one) && longer(&Rounds::default(), &one));
+        assert!(!longer(&one, &none) && !longer(&one, &one));
+        // Nobody counts what may jump or go on.
+        assert!(!longer(&one, &jumped) && !longer(&jumped, &one));
+        // In another invocation as well.
+        let mut other = Rounds::default();
+        other.enter(LOOP, 7);
+        assert!(longer(&other, &one) && !longer(&one, &other));
     }
 
     #[test]

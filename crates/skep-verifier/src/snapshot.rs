@@ -7,7 +7,7 @@
 //! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
 
 use crate::resources::Resources;
-use crate::rounds::{Round, differs_in, progress};
+use crate::rounds::{Round, differs_in, goes_on_longer, progress};
 use crate::scalar::Scalar;
 use crate::stack::{ByteSet, Cell, Found, Stack};
 use crate::state::State;
@@ -207,6 +207,11 @@ impl Shots {
     /// How far `state` has come since `shot`.
     pub(crate) fn progress(&self, shot: &Snapshot, state: &State) -> Option<Ordering> {
         progress(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    }
+
+    /// Whether some call with a callback has further rounds to go in `state` than in `shot`.
+    pub(crate) fn goes_on_longer(&self, shot: &Snapshot, state: &State) -> bool {
+        goes_on_longer(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
     }
 
     /// The invocation by which `state` has come on since `shot`.

@@ -215,7 +215,13 @@ impl Object {
     ) -> Result<Verified, Error> {
         let shared = runtime.shared();
         let helpers = |id| shared.proto(id);
-        let config = Config { helpers: &helpers, btf: self.host_types.as_deref(), ..Config::default() };
+        let config = Config {
+            helpers: &helpers,
+            btf: self.host_types.as_deref(),
+            // Tests run programs in checking mode.
+            max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
+            ..Config::default()
+        };
         let unverified = self.unverified(program, options, maps)?;
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());

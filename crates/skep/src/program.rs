@@ -3,6 +3,9 @@
 //! A run is: a virtual CPU for this thread, an environment block and a context on this thread's stack, one
 //! call. The program's handle keeps code, maps and runtime alive for as long as it takes.
 
+#[cfg(test)]
+mod checking;
+
 use crate::packet::Packet;
 use crate::runtime::Shared;
 use crate::{Error, Runtime};

@@ -64,8 +64,8 @@ impl Walker<'_> {
                 let text = format!("{who} expects a buffer in r3 that outlives the slice, found {buffer}");
                 return Err(Fault::new(Code::Argument, text).suggest("use a variable in the stack"));
             }
-            let filled =
-                self.memory(state, &prototype.proto, Reg::R3, &buffer, (bytes, bytes), Access::Write)?;
+            // It is not written at all where the memory itself is returned, or null.
+            let filled = self.memory(state, &prototype.proto, Reg::R3, &buffer, (0, bytes), Access::Write)?;
             if let Some(filled) = filled {
                 filled.apply(state);
                 copy = filled.bytes();

@@ -72,12 +72,66 @@ pub(crate) mod errno {
 #[cfg(test)]
 mod tests {
     use super::PROVIDED;
+    use skep_abi::{Access, ArgKind, RunEnv, SkbContext, XdpContext};
 
     #[test]
     fn provided_helpers_ascend_and_have_prototypes() {
         assert!(PROVIDED.is_sorted_by_key(|(id, _)| *id));
         for (id, _) in PROVIDED {
             assert!(skep_abi::linux_helper(*id).is_some(), "helper {id} has no prototype");
+        }
+    }
+
+    /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
+    /// without a packet, `TEXT` by a string that is no number.
+    const FAILING: [(u32, [u64; 5]); 7] = [
+        (26, [CONTEXT, 0, OUT, BYTES, 0]),
+        (68, [CONTEXT, 0, OUT, BYTES, 0]),
+        (105, [TEXT, 2, 0, OUT, 0]),
+        (106, [TEXT, 2, 0, OUT, 0]),
+        (165, [OUT, BYTES, TEXT, 0, 0]), // shorter than the memory
+        (165, [OUT, BYTES, TEXT, 0, 4]),
+        (189, [CONTEXT, 0, OUT, BYTES, 0]),
+    ];
+    const OUT: u64 = 1 << 40;
+    const CONTEXT: u64 = 2 << 40;
+    const TEXT: u64 = 3 << 40;
+    const BYTES: u64 = 8;
+
+    #[test]
+    fn memory_that_a_helper_only_writes_is_written_also_where_it_fails() {
+        let writes = |id: u32| {
+            let only = |kind: &ArgKind| {
+                matches!(
+                    kind,
+                    ArgKind::MapValue(Access::Write)
+                        | ArgKind::Memory { access: Access::Write, .. }
+                        | ArgKind::FixedMemory { access: Access::Write, .. }
+                )
+            };
+            skep_abi::linux_helper(id).is_some_and(|proto| proto.args.iter().any(only))
+        };
+        for (id, function) in PROVIDED.iter().filter(|(id, _)| writes(*id)) {
+            let calls = FAILING.iter().filter(|(of, _)| of == id);
+            assert!(calls.clone().count() > 0, "no call that fails is known of helper {id}");
+            for (_, args) in calls {
+                let mut out = [0xa5u8; 2 * BYTES as usize];
+                let (mut xdp, mut skb) = (XdpContext::default(), SkbContext::default());
+                let context = if *id == 189 { &raw mut xdp as u64 } else { &raw mut skb as u64 };
+                let text = c"no".as_ptr() as u64;
+                let [a, b, c, d, e] = args.map(|arg| match arg {
+                    OUT => out.as_mut_ptr() as u64,
+                    CONTEXT => context,
+                    TEXT => text,
+                    number => number,
+                });
+                let mut env = RunEnv::default();
+                // SAFETY: all of it is what the prototype asks for.
+                unsafe { function(a, b, c, d, e, &raw mut env) };
+                let (within, behind) = out.split_at(BYTES as usize);
+                assert!(!within.contains(&0xa5), "helper {id} left {within:x?} with {args:x?}");
+                assert!(behind.iter().all(|byte| *byte == 0xa5), "helper {id} wrote {behind:x?} behind it");
+            }
         }
     }
 }

@@ -36,19 +36,14 @@ pub(super) unsafe extern "C" fn strtol(
 ) -> u64 {
     // SAFETY: the verifier proved `text` readable for `size` bytes.
     let text = unsafe { bytes(text, size) };
-    match parse(&text, flags, true) {
-        Ok((negative, number, used)) => {
-            let limit = i64::MAX as u64 + u64::from(negative);
-            if number > limit {
-                return ERANGE;
-            }
-            let number = if negative { number.wrapping_neg() } else { number };
-            // SAFETY: the verifier proved `result` writable for 8 bytes.
-            unsafe { (result as *mut u64).write_unaligned(number) };
-            used
+    let parsed = parse(&text, flags, true).and_then(|(negative, number, used)| {
+        if number > i64::MAX as u64 + u64::from(negative) {
+            return Err(ERANGE);
         }
-        Err(error) => error,
-    }
+        Ok((if negative { number.wrapping_neg() } else { number }, used))
+    });
+    // SAFETY: the verifier proved `result` writable for 8 bytes.
+    unsafe { tell(parsed, result) }
 }
 
 pub(super) unsafe extern "C" fn strtoul(
@@ -61,17 +56,29 @@ pub(super) unsafe extern "C" fn strtoul(
 ) -> u64 {
     // SAFETY: as above.
     let text = unsafe { bytes(text, size) };
-    match parse(&text, flags, false) {
-        Ok((_, number, used)) => {
-            // SAFETY: as above.
-            unsafe { (result as *mut u64).write_unaligned(number) };
-            used
-        }
-        Err(error) => error,
-    }
+    let parsed = parse(&text, flags, false).map(|(_, number, used)| (number, used));
+    // SAFETY: as above.
+    unsafe { tell(parsed, result) }
 }
 
-/// Formats as [`super::print`] does; the length with its final zero byte, which may be more than was written.
+/// Writes the number, 0 where there is none: the program takes `result` for written. Returns how many bytes of text
+/// were used, or the error.
+///
+/// # Safety
+///
+/// `result` is writable for 8 bytes.
+unsafe fn tell(parsed: Result<(u64, u64), u64>, result: u64) -> u64 {
+    let (number, answer) = match parsed {
+        Ok((number, used)) => (number, used),
+        Err(error) => (0, error),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { (result as *mut u64).write_unaligned(number) };
+    answer
+}
+
+/// Formats as [`super::print`] does; the length with its final zero byte, which may be more than was written. What
+/// of `out` the text does not fill is zero: the program takes all of it for written.
 pub(super) unsafe extern "C" fn snprintf(
     out: u64,
     size: u64,
@@ -82,6 +89,8 @@ pub(super) unsafe extern "C" fn snprintf(
 ) -> u64 {
     let (size, bytes) = (size as u32 as usize, bytes as u32 as usize);
     if bytes % 8 != 0 || bytes / 8 > VALUES_MAX {
+        // SAFETY: the verifier proved `out` writable for `size` bytes, or null with 0 bytes.
+        unsafe { clear(out, size) };
         return EINVAL;
     }
     let mut arguments = [0u64; VALUES_MAX];
@@ -98,10 +107,22 @@ pub(super) unsafe extern "C" fn snprintf(
         // SAFETY: the verifier proved `out` writable for `size` bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), out as *mut u8, len);
-            *(out as *mut u8).add(len) = 0;
+            clear(out + len as u64, size - len);
         }
     }
     text.len() as u64 + 1
+}
+
+/// Makes memory zero.
+///
+/// # Safety
+///
+/// `address` is writable for `size` bytes where there are any.
+unsafe fn clear(address: u64, size: usize) {
+    if size > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::write_bytes(address as *mut u8, 0, size) };
+    }
 }
 
 /// A copy of memory that others may write to.
@@ -182,7 +203,7 @@ mod tests {
     #[test]
     fn what_is_no_number_or_too_great_is_refused() {
         for text in ["", "x", "-", " ", "--1"] {
-            assert_eq!(number(true, text, 0), (-22, -1), "{text}");
+            assert_eq!(number(true, text, 0), (-22, 0), "{text}");
         }
         assert_eq!(number(false, "-1", 0).0, -22);
         assert_eq!(number(true, "1", 7).0, -22);

@@ -103,7 +103,11 @@ pub(super) unsafe extern "C" fn load_bytes(
     // SAFETY: as above.
     let xdp = unsafe { &*(context as *const XdpContext) };
     let len = u64::from(len as u32);
-    let Some(from) = range(xdp, offset, len) else { return EINVAL };
+    let Some(from) = range(xdp, offset, len) else {
+        // SAFETY: `to` is writable for `len`, and the program takes all of it for written.
+        unsafe { std::ptr::write_bytes(to as *mut u8, 0, len as usize) };
+        return EINVAL;
+    };
     // SAFETY: `from` has `len` bytes in the packet, `to` is writable for `len` (proved).
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
     0
@@ -204,9 +208,9 @@ mod tests {
         unsafe {
             let env = std::ptr::null_mut();
             assert_eq!(get_buff_len(context, 0, 0, 0, 0, env), 64);
-            assert_eq!(load_bytes(context, 60, at, 4, 0, env), 0);
             assert_eq!(load_bytes(context, 61, at, 4, 0, env), EINVAL);
             assert_eq!(load_bytes(context, u64::from(u32::MAX), at, 4, 0, env), EINVAL);
+            assert_eq!(load_bytes(context, 60, at, 4, 0, env), 0);
             assert_eq!(store_bytes(context, 0, at, 4, 0, env), 0);
             assert_eq!(store_bytes(context, 61, at, 4, 0, env), EINVAL);
         }

@@ -1,0 +1,105 @@
+//! The examples in the interpreter's checking mode: every register and stack slot is compared with the states of the
+//! verifier's walk before every instruction, over the packets of the capture beside them.
+
+use super::{Kind, Program};
+use crate::{Engine, Object, Packet, Runtime};
+use skep_abi::{RunEnv, SkbContext, XdpContext};
+use skep_interp::Regions;
+use std::path::{Path, PathBuf};
+
+/// Packets of the capture that each program runs on: every so many.
+const EVERY: usize = 8;
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// The packets of a capture in the classic format, little-endian.
+fn packets(capture: &[u8]) -> Vec<&[u8]> {
+    let mut packets = Vec::new();
+    let mut rest = &capture[24..];
+    while let Some((head, behind)) = rest.split_first_chunk::<16>() {
+        let len = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        let (packet, after) = behind.split_at(len);
+        packets.push(packet);
+        rest = after;
+    }
+    packets
+}
+
+/// Runs a program in checking mode, as [`Program::run_with`] and [`Program::run_raw`] run it.
+fn check(program: &Program, bytes: &[u8]) {
+    let inner = &program.inner;
+    let name = program.name();
+    let recorded = program.verified().recorded().expect("tests keep the states");
+    assert!(recorded.is_complete(), "{name}: {} states", recorded.states());
+    let helpers = |id| inner.shared.proto(id);
+    let regions = Regions::new(&helpers);
+    let interpreter = inner.interpreter().expect("the examples can be interpreted");
+    let section = inner.shared.domain.enter().expect("a virtual CPU");
+    let mut env = RunEnv {
+        cpu: section.number(),
+        host: &raw const *inner.shared as u64,
+        program: &raw const **inner as u64,
+        ..RunEnv::default()
+    };
+    let mut packet = Packet::new(bytes);
+    let result = match inner.kind {
+        Kind::Xdp => {
+            let mut context: XdpContext = packet.xdp();
+            env.context = &raw mut context as u64;
+            // SAFETY: as in `Program::run_with`.
+            let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };
+            packet.take_xdp(&context);
+            result
+        }
+        Kind::Skb => {
+            let mut context: SkbContext = packet.skb();
+            env.context = &raw mut context as u64;
+            // SAFETY: as above.
+            let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };
+            packet.take_skb(&context);
+            result
+        }
+        Kind::Buffer(buffer) => {
+            let mut bytes = vec![0x5a; buffer.len as usize + 8];
+            let start = bytes.as_ptr().align_offset(8);
+            let bytes = &mut bytes[start..start + buffer.len as usize];
+            // SAFETY: the buffer has the length that the program was verified for, and is aligned.
+            unsafe {
+                interpreter.run_checked(bytes.as_mut_ptr() as u64, buffer.len.into(), &mut env, &regions)
+            }
+        }
+    };
+    if let Err(violation) = result {
+        panic!("{name} over {bytes:02x?}: {violation}");
+    }
+}
+
+#[test]
+fn the_examples_are_in_every_state_what_the_verifier_says() {
+    let capture = std::fs::read(examples().join("traffic.pcap")).expect("the capture is committed");
+    let packets = packets(&capture);
+    assert!(packets.len() > 5_000, "{}", packets.len());
+    let mut programs = 0;
+    for entry in std::fs::read_dir(examples()).expect("the folder is there") {
+        let path = entry.expect("an entry").path();
+        if !path.extension().is_some_and(|extension| extension == "o") {
+            continue;
+        }
+        let object = Object::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let runtime = Runtime::builder().log(|_, _| ()).build().expect("a runtime");
+        let module = runtime.load(&object).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for program in module.programs() {
+            programs += 1;
+            for packet in packets.iter().step_by(EVERY) {
+                // What compiled code left in the maps is what the next run finds.
+                if program.verified().entry() == skep_abi::Entry::Context {
+                    program.run_with(Engine::Jit, &mut Packet::new(packet)).expect("a run");
+                }
+                check(program, packet);
+            }
+        }
+    }
+    assert!(programs >= 9, "{programs}");
+}

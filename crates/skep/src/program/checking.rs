@@ -84,7 +84,7 @@ fn the_examples_are_in_every_state_what_the_verifier_says() {
     let mut programs = 0;
     for entry in std::fs::read_dir(examples()).expect("the folder is there") {
         let path = entry.expect("an entry").path();
-        if !path.extension().is_some_and(|extension| extension == "o") {
+        if path.extension().is_none_or(|extension| extension != "o") {
             continue;
         }
         let object = Object::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -183,7 +183,7 @@ impl Emitter<'_> {
     /// ```
     fn zero_stack(&mut self, bytes: u32) {
         let mut start = self.frame.top.saturating_sub(bytes);
-        if bytes % 16 != 0 {
+        if !bytes.is_multiple_of(16) {
             self.put(encode::store(Size::B8, Gpr::ZR, Mem::At(Gpr::SP, start as i32)));
             start += 8;
         }

@@ -155,7 +155,7 @@ fn comparing_states_full_of_tied_numbers_is_paid_for() {
             let _ = write!(text, "call 7\nr0 &= 255\n*(u8 *)(r10 - {at}) = r0\n");
         }
         if depth < 7 {
-            let _ = write!(text, "call f{}\n", depth + 1);
+            let _ = writeln!(text, "call f{}", depth + 1);
         } else {
             text += "r9 = 0\nagain:\nmay_goto out\ncall 7\nif r0 > 1 goto +0\nr9 += 1\nif r9 > 2000 goto out\ngoto again\nout:\n";
         }

@@ -258,7 +258,7 @@ impl Walker<'_> {
 }
 
 /// What to do about a pointer that may be null.
-pub(crate) const CHECK_NULL: &str = "check the result of map_lookup_elem against NULL first";
+pub(crate) const CHECK_NULL: &str = "compare it with NULL first";
 
 /// The range of a packet pointer with `range`, once a number was added or subtracted: the bytes before the end
 /// that are left from the furthest place it may point to now.

@@ -96,7 +96,7 @@ impl Walker<'_> {
         }
         if let Some((pointer, cond)) = against_end(a, b, cond) {
             return Ok(PointerTest {
-                ways: (true, true),
+                ways: decided(pointer, cond),
                 taken: found_range(pointer, cond),
                 not_taken: negated(cond).map_or(Lesson::Nothing, |cond| found_range(pointer, cond)),
             });
@@ -208,6 +208,21 @@ fn against_end<'a>(a: &'a Value, b: &'a Value, cond: Cond) -> Option<(&'a Value,
         Some((b, mirrored(cond)))
     } else {
         None
+    }
+}
+
+/// Which ways are possible behind `pointer cond end`, by what was found out before.
+fn decided(pointer: &Value, cond: Cond) -> (bool, bool) {
+    let (range, offset) = (i64::from(pointer.range), i64::from(pointer.offset));
+    // Nothing is known where the range is 0.
+    let within = range > 0 && (0..=range).contains(&offset);
+    let before = within && offset < range;
+    match cond {
+        Cond::Gt => (!within, true),
+        Cond::Le => (true, !within),
+        Cond::Ge | Cond::Eq => (!before, true),
+        Cond::Lt | Cond::Ne => (true, !before),
+        _ => (true, true),
     }
 }
 

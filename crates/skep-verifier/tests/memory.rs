@@ -206,7 +206,7 @@ fn a_looked_up_value_is_checked_against_null() {
         "xdp",
         &format!("{LOOKUP}r0 = *(u64 *)(r0 + 0)\nexit"),
         Code::MaybeNull,
-        "against NULL first",
+        "compare it with NULL first",
     );
     assert_eq!((refusal.slot, &*refusal.insn), (6, "r0 = *(u64 *)(r0 + 0x0)"));
     accepted("xdp", &format!("{LOOKUP}if r0 == 0 goto +1\nr0 = *(u64 *)(r0 + 0)\nr0 = 0\nexit"));

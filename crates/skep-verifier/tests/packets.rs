@@ -186,3 +186,25 @@ fn metadata_ends_where_the_packet_starts() {
     refused("xdp", &text("if r4 > r5 goto out"), Code::OutOfBounds, "pkt_meta");
     refused("xdp", &text("r3 += 8\nif r4 > r3 goto out"), Code::OutOfBounds, "pkt_meta");
 }
+
+#[test]
+fn a_check_that_was_decided_before_is_not_walked_both_ways() {
+    // What stands behind the way that cannot be taken would be refused.
+    let again = |first: &str, second: &str| {
+        format!(
+            "{PACKET}r4 = r2\nr4 += 8\n{first}\nr4 = r2\nr4 += 8\n{second}\nr0 = 0\nexit\n\
+             wrong: r0 = *(u64 *)(r2 + 8)\nexit\nout: r0 = 0\nexit"
+        )
+    };
+    for second in ["if r4 > r3 goto wrong", "if r3 < r4 goto wrong", "if r4 <= r3 goto out\ngoto wrong"] {
+        accepted("xdp", &again("if r4 > r3 goto out", second));
+        accepted("xdp", &again("if r4 >= r3 goto out", second));
+    }
+    for second in ["if r4 >= r3 goto wrong", "if r4 == r3 goto wrong", "if r4 != r3 goto out\ngoto wrong"] {
+        refused("xdp", &again("if r4 > r3 goto out", second), Code::OutOfBounds, "data_end");
+        accepted("xdp", &again("if r4 >= r3 goto out", second));
+    }
+    // One byte further nothing is known.
+    let further = again("if r4 > r3 goto out", "r4 += 1\nif r4 > r3 goto wrong");
+    refused("xdp", &further, Code::OutOfBounds, "data_end");
+}

@@ -87,7 +87,7 @@ fn a_refusal_names_the_line_and_the_path() {
     assert_eq!(
         refusal.to_string(),
         "program test refused at instruction 8 `r0 = *(u64 *)(r0 + 0x0)` (a.bpf.c:9): r0 may be null: \
-         map_value_or_null(map=0,id=1,off=0); check the result of map_lookup_elem against NULL first"
+         map_value_or_null(map=0,id=1,off=0); compare it with NULL first"
     );
     let refusal = refused(
         "tc",

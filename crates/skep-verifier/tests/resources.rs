@@ -124,7 +124,7 @@ fn sockets_are_released_and_their_other_views_end_with_them() {
         |middle: &str| format!("{SOCKET}if r0 == 0 goto out\nr6 = r0\n{middle}r1 = r6\ncall 86\nout: {END}");
     accepted("tc", &text(""));
     refused("tc", &format!("{SOCKET}{END}"), Code::Resource, "the object acquired by the call in 7");
-    refused("tc", &format!("{SOCKET}r1 = r0\ncall 86\n{END}"), Code::MaybeNull, "check");
+    refused("tc", &format!("{SOCKET}r1 = r0\ncall 86\n{END}"), Code::MaybeNull, "compare it with NULL first");
     // Another view needs no release of its own, but ends with the socket.
     let view = "r1 = r0\ncall 96\nr7 = r0\n";
     accepted("tc", &text(view));

@@ -117,7 +117,8 @@ impl Walker<'_> {
             let name = param.name().unwrap_or_default();
             let nullable = reliance.maybe_null || name.ends_with("__nullable");
             let reliance = Reliance { maybe_null: nullable, ..reliance };
-            args.push(argument(btf, param.ty, reliance, of, name).map_err(damaged)?);
+            let found = argument(btf, param.ty, reliance, of, name).map_err(damaged)?;
+            args.push(if of == AttachTo::StructOps { narrowed(btf, found, target) } else { found });
             let words = btf.size(param.ty).unwrap_or(8).div_ceil(8);
             for _ in 1..words.min(MAX_WORDS) {
                 args.push(Argument::Number);
@@ -264,6 +265,16 @@ fn argument(
         Kind::Void | Kind::Int => Argument::Number,
         _ => Argument::Other(to.id),
     })
+}
+
+/// The socket that an algorithm of congestion control is given is one of TCP, whatever the prototype calls it.
+fn narrowed(btf: &Btf, argument: Argument, target: &str) -> Argument {
+    let Argument::Object { ty, trust, maybe_null } = argument else { return argument };
+    if !target.starts_with("tcp_congestion_ops") || btf.find("sock", Kind::Struct) != Some(ty) {
+        return argument;
+    }
+    let ty = btf.find("tcp_sock", Kind::Struct).unwrap_or(ty);
+    Argument::Object { ty, trust, maybe_null }
 }
 
 fn results(of: AttachTo, target: &str, result: &Type<'_>) -> Option<(i32, i32)> {

@@ -11,14 +11,15 @@
 //!
 //! Everything else on the path could be different, and the program would be refused all the same.
 
+use crate::bytes::ByteSet;
 use crate::fault::{About, Fault};
 use crate::linux_text::{Names, stack_offset};
+use crate::paths::Turn;
 use crate::refusal::{Step, Why};
 use crate::replay::{Recorded, Recorder, Touch, stack_bytes};
-use crate::stack::{ByteSet, STACK_BYTES};
+use crate::stack::STACK_BYTES;
 use crate::state::{MAX_FRAMES, State};
 use crate::value::{Kind, Value};
-use crate::walk::Turn;
 use crate::watch::Change;
 use crate::{Code, Unverified};
 use skep_isa::{AluOp, CallTarget, Insn, Reg, RegSet, Size};

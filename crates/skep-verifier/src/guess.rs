@@ -17,8 +17,9 @@
 
 use crate::Code;
 use crate::fault::Fault;
+use crate::paths::Turn;
 use crate::state::State;
-use crate::walk::{Turn, Walker};
+use crate::walk::Walker;
 
 /// A guess that is not confirmed yet.
 pub(crate) struct Guess {

@@ -13,9 +13,9 @@
 
 use crate::fault::Fault;
 use crate::linux_text::{Names, frame_prefix, stack_offset};
+use crate::paths::Turn;
 use crate::program::Stats;
 use crate::state::State;
-use crate::walk::Turn;
 use crate::watch::{Change, Watch, changes};
 use crate::{Config, Refusal, Unverified};
 use skep_abi::LineInfo;

@@ -12,10 +12,10 @@
 //! Where the walk takes a guess back, what was recorded since is forgotten, unless it is the path that was looked for.
 
 use crate::fault::Fault;
+use crate::paths::Turn;
 use crate::stack::STACK_BYTES;
 use crate::state::State;
 use crate::value::{Kind, Value};
-use crate::walk::Turn;
 use crate::watch::{Change, Watch, changes};
 use skep_isa::{Insn, Reg};
 use std::collections::VecDeque;

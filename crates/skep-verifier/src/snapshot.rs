@@ -6,10 +6,11 @@
 //!
 //! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
 
+use crate::bytes::ByteSet;
 use crate::resources::Resources;
 use crate::rounds::{Round, differs_in, goes_on_longer, progress};
 use crate::scalar::Scalar;
-use crate::stack::{ByteSet, Cell, Found, Stack};
+use crate::stack::{Cell, Found, Stack};
 use crate::state::State;
 use crate::value::{Kind, Value};
 use skep_isa::Size;

@@ -16,6 +16,7 @@
 //! initialised and *withheld*, so that no half of an address can be read as a number. What was forgotten
 //! because nobody reads it is withheld too.
 
+use crate::bytes::ByteSet;
 use crate::scalar::Scalar;
 use crate::value::{Kind, Value};
 use skep_isa::{AluOp, Size, Width};
@@ -24,97 +25,6 @@ use skep_isa::{AluOp, Size, Width};
 pub(crate) const STACK_BYTES: u32 = 512;
 /// Cells are found by the eight bytes that they begin in.
 const SLOTS: usize = STACK_BYTES as usize / 8;
-
-/// A set of stack bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ByteSet([u64; 8]);
-
-impl ByteSet {
-    pub(crate) const EMPTY: Self = Self([0; 8]);
-    #[cfg(test)]
-    pub(crate) const ALL: Self = Self([u64::MAX; 8]);
-
-    /// The words and masks that `start..end` covers.
-    fn each(start: u32, end: u32, mut visit: impl FnMut(usize, u64)) {
-        let mut at = start;
-        while at < end {
-            let word = (at / 64) as usize;
-            let stop = end.min((at / 64 + 1) * 64);
-            let mask = (u64::MAX >> (64 - (stop - at))) << (at % 64);
-            visit(word, mask);
-            at = stop;
-        }
-    }
-
-    pub(crate) fn insert(&mut self, start: u32, end: u32) {
-        Self::each(start, end, |word, mask| self.0[word] |= mask);
-    }
-
-    pub(crate) fn remove(&mut self, start: u32, end: u32) {
-        Self::each(start, end, |word, mask| self.0[word] &= !mask);
-    }
-
-    pub(crate) fn has_all(&self, start: u32, end: u32) -> bool {
-        let mut all = true;
-        Self::each(start, end, |word, mask| all &= self.0[word] & mask == mask);
-        all
-    }
-
-    pub(crate) fn has_any(&self, start: u32, end: u32) -> bool {
-        let mut any = false;
-        Self::each(start, end, |word, mask| any |= self.0[word] & mask != 0);
-        any
-    }
-
-    pub(crate) fn or(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
-    }
-
-    pub(crate) fn and(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
-    }
-
-    pub(crate) fn and_not(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
-    }
-
-    /// The eight bytes from `8 * index`, one bit each.
-    pub(crate) fn byte(&self, index: usize) -> u8 {
-        (self.0[index / 8] >> (8 * (index % 8))) as u8
-    }
-
-    /// Its bytes in ascending order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.0.iter().enumerate().flat_map(|(at, word)| {
-            let mut left = *word;
-            std::iter::from_fn(move || {
-                let bit = left.trailing_zeros();
-                left &= left.wrapping_sub(1);
-                (bit < 64).then_some(at as u32 * 64 + bit)
-            })
-        })
-    }
-
-    /// The bytes of 128 units of 4 bytes, at least those that are in `wanted`.
-    pub(crate) fn from_units(units: u128, wanted: &Self) -> Self {
-        // Sixteen bits spread out to every fourth of 64, then each made four.
-        let spread = |units: u64| {
-            let units = (units | units << 24) & 0x0000_00ff_0000_00ff;
-            let units = (units | units << 12) & 0x000f_000f_000f_000f;
-            let units = (units | units << 6) & 0x0303_0303_0303_0303;
-            ((units | units << 3) & 0x1111_1111_1111_1111) * 0xf
-        };
-        // Most frames use little of their stack.
-        Self(std::array::from_fn(|i| match wanted.0[i] {
-            0 => 0,
-            _ => spread((units >> (16 * i)) as u64 & 0xffff),
-        }))
-    }
-}
 
 /// A value in the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -505,28 +415,6 @@ mod tests {
         match stack.read(start, size) {
             Found::Value(value) => Some(value),
             Found::Unwritten | Found::Remains | Found::PartOfPointer => None,
-        }
-    }
-
-    #[test]
-    fn byte_sets_cover_exactly_what_was_inserted() {
-        for start in [0, 1, 60, 63, 64, 100, 448, 511] {
-            for end in [start + 1, start + 8, start + 64, start + 65, start + 200] {
-                let end = end.min(512);
-                let mut set = ByteSet::EMPTY;
-                set.insert(start, end);
-                for at in 0..512 {
-                    assert_eq!(set.has_all(at, at + 1), (start..end).contains(&at), "{start}..{end} at {at}");
-                }
-                assert!(set.iter().eq(start..end));
-                assert!(set.has_all(start, end) && !set.has_any(0, start) && !set.has_any(end, 512));
-                set.remove(start, end);
-                assert!(set.is_empty());
-            }
-        }
-        let units = ByteSet::from_units(1 << 127 | 0b10, &ByteSet::ALL);
-        for at in 0..512 {
-            assert_eq!(units.has_all(at, at + 1), (4..8).contains(&at) || at >= 508);
         }
     }
 

@@ -19,6 +19,7 @@ use crate::fault::{Fault, Step};
 use crate::flow::Flow;
 use crate::guess::{Doubt, Guess};
 use crate::object::Types;
+use crate::paths::{BOUND_LOOP, MAX_SPARE, MAX_WORK, Path, Turn};
 use crate::prune::{Memory, NONE, Visit};
 use crate::recorded::Recorded;
 use crate::rounds::Construct;
@@ -48,12 +49,12 @@ pub(crate) struct Walker<'a> {
     /// How many values were copied for paths put aside.
     pub(crate) copied: u64,
     /// How many values may be compared and copied in all.
-    max_work: u64,
+    pub(crate) max_work: u64,
     /// States for reuse.
-    spare: Vec<State>,
+    pub(crate) spare: Vec<State>,
     /// The branches of the current path on which both ways were open.
     pub(crate) history: Vec<Turn>,
-    last_id: u32,
+    pub(crate) last_id: u32,
     pub(crate) walked: u64,
     pub(crate) peak_states: u64,
     pub(crate) peak_bytes: usize,
@@ -73,24 +74,6 @@ pub(crate) struct Walker<'a> {
     pub(crate) watch: Option<&'a mut (dyn Watch + 'a)>,
     /// Every state that was walked, for tests that compare them with what really happens.
     pub(crate) recorded: Option<Recorded>,
-}
-
-/// A branch and the way a path took.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Turn {
-    pub(crate) slot: u32,
-    pub(crate) taken: bool,
-}
-
-/// The other way of a branch, to be walked later.
-pub(crate) struct Path {
-    state: State,
-    slot: usize,
-    node: u32,
-    /// How much of the history it shares with the path that left it.
-    history: usize,
-    turn: Turn,
-    pub(crate) bytes: usize,
 }
 
 /// Where a path goes after a step.
@@ -310,36 +293,6 @@ impl<'a> Walker<'a> {
         }
     }
 
-    #[inline]
-    fn check_limits(&self) -> Step<()> {
-        // Asked before every instruction, answered with no most of the time.
-        let limit = self.walked >= self.config.max_walked
-            || self.last_id > u32::MAX - MAX_IDS
-            || self.memory.bytes_of_paths() > self.config.max_state_bytes
-            || self.memory.work() + self.copied > self.max_work;
-        if limit { Err(self.limit()) } else { Ok(()) }
-    }
-
-    /// The limit that is reached.
-    #[cold]
-    fn limit(&self) -> Box<Fault> {
-        if self.walked >= self.config.max_walked || self.last_id > u32::MAX - MAX_IDS {
-            let text = format!("more than {} instructions were walked over all paths", self.walked);
-            return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
-        }
-        if self.memory.bytes_of_paths() > self.config.max_state_bytes {
-            let text = format!(
-                "paths that are still to be walked take more than {} bytes of memory",
-                self.config.max_state_bytes
-            );
-            return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
-        }
-        // A program with deep frames full of values makes every step dear: the price is limited as well.
-        let text =
-            format!("comparing and copying states is too much work after {} instructions", self.walked);
-        Fault::new(Code::Limit, text).suggest(BOUND_LOOP)
-    }
-
     fn step(&mut self, state: &mut State) -> Step<Next> {
         let insns = &self.program.source.insns[..];
         let insn = &insns[self.slot];
@@ -504,63 +457,6 @@ impl<'a> Walker<'a> {
         Ok(Next::To(self.slot + 1))
     }
 
-    /// Counts the work of going through a whole state; returns its size in bytes.
-    pub(crate) fn charge(&mut self, state: &State) -> usize {
-        let bytes = state.bytes();
-        self.copied += (bytes / size_of::<Value>()) as u64;
-        bytes
-    }
-
-    /// Puts the taken way of a branch aside, after `prepare` has told its state what that means; not if that
-    /// turns out to be impossible.
-    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
-        let mut other = self.copy(state);
-        if !prepare(&mut other) {
-            self.spare.push(other);
-            return Ok(());
-        }
-        let Some(slot) = target(self.slot, offset.into()) else {
-            return Err(Fault::new(Code::Structure, "the jump leads out of the program"));
-        };
-        self.record.branch(self.slot, true);
-        self.put_aside(other, slot);
-        Ok(())
-    }
-
-    /// A copy of a state, for another path.
-    pub(crate) fn copy(&mut self, state: &State) -> State {
-        let mut other = self.spare.pop().unwrap_or_default();
-        other.copy_from(state);
-        // Copies count whether or not they are kept: they take the time all the same.
-        self.charge(&other);
-        other
-    }
-
-    /// Puts a path aside that goes on at `slot`: the other way of the instruction that is being walked.
-    pub(crate) fn put_aside(&mut self, other: State, slot: usize) {
-        let bytes = other.bytes() + size_of::<Path>();
-        self.memory.pending_bytes += bytes;
-        self.memory.open(self.node);
-        self.pending.push(Path {
-            state: other,
-            slot,
-            node: self.node,
-            history: self.history.len(),
-            turn: Turn { slot: self.slot as u32, taken: true },
-            bytes,
-        });
-        self.note_peak();
-    }
-
-    /// The path goes on in the way of the instruction that was not put aside.
-    pub(crate) fn stay(&mut self) {
-        let turn = Turn { slot: self.slot as u32, taken: false };
-        self.history.push(turn);
-        if let Some(watch) = &mut self.watch {
-            watch.turn(turn);
-        }
-    }
-
     /// The program may go on, as often as the host lets it, or jump.
     fn may_goto(&mut self, state: &mut State, offset: i16) -> Step<Next> {
         self.fork(state, offset, |_| true)?;
@@ -569,25 +465,7 @@ impl<'a> Walker<'a> {
         state.rounds.advance(of, id);
         self.turn((true, true), offset)
     }
-
-    /// Another state came into being.
-    fn note_peak(&mut self) {
-        self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
-        self.peak_bytes = self.peak_bytes.max(self.memory.bytes() + self.memory.pending_bytes);
-    }
 }
-
-/// The most values that may be compared and copied for each instruction that may be walked.
-const MAX_WORK: u64 = 64;
-
-/// The most states that are kept for reuse: each may be as large as any that it ever was.
-const MAX_SPARE: usize = 16;
-
-/// More ids than one instruction makes.
-const MAX_IDS: u32 = 16;
-
-const BOUND_LOOP: &str =
-    "give the loop a constant bound that the compiler keeps, for example `for (i = 0; i < 64; i++)`";
 
 /// Tells the compared registers, and all that is tied to them, what the comparison says. False if that is
 /// impossible.

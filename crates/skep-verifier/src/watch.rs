@@ -4,10 +4,10 @@
 //! ([`crate::log`]) and the recorder of one path ([`crate::replay`]).
 
 use crate::fault::Fault;
+use crate::paths::Turn;
 use crate::stack::Stack;
 use crate::state::State;
 use crate::value::Value;
-use crate::walk::Turn;
 use skep_isa::Reg;
 
 /// What is told of a walk.
@@ -65,7 +65,7 @@ pub(crate) fn changes(before: &State, after: &State, stacks: bool, found: &mut V
 fn same(one: &Stack, other: &Stack, start: u32) -> bool {
     let end = start + 8;
     let bytes = |stack: &Stack| {
-        let word = |set: &crate::stack::ByteSet| set.byte((start / 8) as usize);
+        let word = |set: &crate::bytes::ByteSet| set.byte((start / 8) as usize);
         (word(&stack.init), word(&stack.zero), word(&stack.pointers))
     };
     if bytes(one) != bytes(other) {

@@ -5,6 +5,7 @@ use crate::alu::CHECK_NULL;
 use crate::dynptr::Dynptr;
 use crate::fault::{Fault, Step};
 use crate::frames::ARGS;
+use crate::maps::is_of_sockets;
 use crate::memory::Filled;
 use crate::resources::Held;
 use crate::special::pointed_to;
@@ -117,6 +118,9 @@ impl<'a> Walker<'a> {
                     Access::Read,
                 )?);
                 known.key = self.constant_key(state, def, value);
+            }
+            ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind) => {
+                self.object_argument(proto, reg, value, &["sock_common"], false)?;
             }
             ArgKind::MapValue(access) => {
                 let size = self.argument_map(proto, known)?.value_size;

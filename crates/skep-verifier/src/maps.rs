@@ -17,6 +17,12 @@ pub(crate) const INNER: u32 = 1 << 31;
 const WRITERS: [&str; 5] =
     ["map_update_elem", "map_delete_elem", "map_push_elem", "map_pop_elem", "sock_map_update"];
 
+/// The types of programs that may change maps of sockets as they do others.
+const SOCKET_MOVERS: [&str; 7] =
+    ["flow_dissector", "sched_act", "sched_cls", "sk_lookup", "sk_reuseport", "socket_filter", "xdp"];
+/// `BPF_TRACE_ITER`
+const ITERATOR: u32 = 28;
+
 impl<'a> Walker<'a> {
     /// The definition of the map of that number.
     pub(crate) fn map(&self, number: u32) -> Step<&'a MapDef> {
@@ -55,7 +61,16 @@ impl<'a> Walker<'a> {
             return Err(Fault::new(Code::Argument, text));
         }
         let writes = WRITERS.contains(&&*proto.name);
-        let reads = matches!(&*proto.name, "map_lookup_elem" | "map_peek_elem" | "map_pop_elem");
+        let reads = matches!(&*proto.name, "map_peek_elem" | "map_pop_elem");
+        if is_of_sockets(def.kind) && !self.may_change_sockets(proto) {
+            let text = format!(
+                "programs of type {} may not change the map {}, which holds sockets, by {}",
+                self.program_type().name,
+                def.name,
+                proto.name
+            );
+            return Err(Fault::new(Code::Helper, text));
+        }
         let denied = (writes && def.flags.contains(MapFlags::RDONLY_PROG))
             || (reads && def.flags.contains(MapFlags::WRONLY_PROG));
         if denied {
@@ -63,6 +78,19 @@ impl<'a> Walker<'a> {
             return Err(Fault::new(Code::ReadOnly, text));
         }
         Ok(())
+    }
+
+    /// Whether the program may call that helper on a map of sockets. Linux keeps out those that may hold a socket's lock.
+    fn may_change_sockets(&self, proto: &HelperProto) -> bool {
+        let kind = self.program_type();
+        match &*proto.name {
+            "map_update_elem" | "map_delete_elem" => {
+                SOCKET_MOVERS.contains(&kind.name)
+                    || kind.attach == Some(ITERATOR)
+                    || kind.name == "sock_ops" && proto.name == "map_delete_elem"
+            }
+            _ => true,
+        }
     }
 
     /// What a look-up in the map of that number finds; `found_in` is the map argument.
@@ -92,6 +120,11 @@ impl<'a> Walker<'a> {
         }
         Ok((value, acquires))
     }
+}
+
+/// Whether the values of a map are sockets, which programs put there and find there as such.
+pub(crate) fn is_of_sockets(kind: MapKind) -> bool {
+    matches!(kind, MapKind::Sockmap | MapKind::Sockhash)
 }
 
 /// Whether a helper works on maps of that kind.

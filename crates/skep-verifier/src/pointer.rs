@@ -101,8 +101,16 @@ impl Walker<'_> {
                 not_taken: negated(cond).map_or(Lesson::Nothing, |cond| found_range(pointer, cond)),
             });
         }
-        let alike = a.kind.not_null() == b.kind.not_null() || (a.is_packet() && b.is_packet());
-        if alike || self.may_leak() {
+        if let Some(test) = with_an_object(cond, a, b, |kind| self.keeps_identity(kind)) {
+            return Ok(test);
+        }
+        // Whether two objects are the same, and how one lies to the packet, is told: compilers compare what is in a
+        // copy of a header with the packet's end.
+        let alike = a.kind.not_null() == b.kind.not_null();
+        let whole = a.kind != Kind::PacketHalf && b.kind != Kind::PacketHalf;
+        let packet = |value: &Value| matches!(value.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd);
+        let told = matches!(cond, Cond::Eq | Cond::Ne) || packet(a) || packet(b);
+        if alike || (whole && told) || self.may_leak() {
             Ok(nothing)
         } else {
             refused("pointers of different kinds may not be compared")
@@ -168,9 +176,33 @@ fn null_test(cond: Cond, pointer: &Value, keep: bool) -> PointerTest {
             not_taken: Lesson::Null { id: pointer.id, null: !equal, keep },
         };
     }
-    // No object lies in the lowest pages, so what is close to one is not null either. A pointer that was moved
-    // far, or by an unknown number, is left undecided.
-    let known = pointer.is_fixed()
+    let known = is_never_null(pointer);
+    PointerTest {
+        ways: if known { (!equal, equal) } else { (true, true) },
+        taken: Lesson::Nothing,
+        not_taken: Lesson::Nothing,
+    }
+}
+
+/// What is equal to an object is not null.
+fn with_an_object(cond: Cond, a: &Value, b: &Value, keep: impl Fn(Kind) -> bool) -> Option<PointerTest> {
+    let (pointer, object) = if a.is_maybe_null() { (a, b) } else { (b, a) };
+    if !pointer.is_maybe_null() || pointer.id == 0 || !is_never_null(object) {
+        return None;
+    }
+    let lesson = Lesson::Null { id: pointer.id, null: false, keep: keep(pointer.kind) };
+    match cond {
+        Cond::Eq => Some(PointerTest { ways: (true, true), taken: lesson, not_taken: Lesson::Nothing }),
+        Cond::Ne => Some(PointerTest { ways: (true, true), taken: Lesson::Nothing, not_taken: lesson }),
+        _ => None,
+    }
+}
+
+/// No object lies in the lowest pages, so what is close to one is not null either. A pointer that was moved far, or by
+/// an unknown number, may be.
+fn is_never_null(pointer: &Value) -> bool {
+    !pointer.is_maybe_null()
+        && pointer.is_fixed()
         && pointer.offset.abs() < LOWEST_ADDRESS
         && matches!(
             pointer.kind,
@@ -184,12 +216,7 @@ fn null_test(cond: Cond, pointer: &Value, keep: bool) -> PointerTest {
                 | Kind::Struct { .. }
                 | Kind::Function { .. }
                 | Kind::Object { trust: Trust::Trusted, .. }
-        );
-    PointerTest {
-        ways: if known { (!equal, equal) } else { (true, true) },
-        taken: Lesson::Nothing,
-        not_taken: Lesson::Nothing,
-    }
+        )
 }
 
 /// A packet pointer that is compared with what ends its region, on the left of the condition.

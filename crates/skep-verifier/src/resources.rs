@@ -245,11 +245,15 @@ impl Walker<'_> {
 
     /// Makes the values that `dead` names unusable.
     pub(crate) fn end_values(&self, state: &mut State, dead: impl Fn(&Value) -> bool) {
-        let slot = self.slot as u32;
+        // Where addresses may leave the program as numbers, this is one from here on.
+        let ended = match self.may_leak() {
+            true => Value::UNKNOWN,
+            false => Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0),
+        };
         for frame in state.frames_mut() {
             for value in &mut frame.regs.0 {
                 if value.is_pointer() && dead(value) {
-                    *value = Value::pointer(Kind::Lost { slot, packet: false }, 0);
+                    *value = ended;
                 }
             }
             frame.stack.lose(|value| value.is_pointer() && dead(value));

@@ -11,10 +11,31 @@ const OBJECT_GETSOCKOPT: HelperProto =
     f(57, "getsockopt", [ANY_SOCKET, Anything, Anything, WRITE, SIZE], Number);
 const OBJECT_BUFF_LEN: HelperProto = f(188, "xdp_get_buff_len", [object(&["xdp_buff"])], Number);
 
-/// To programs that trace functions of the host.
+/// What they found of a socket may be none.
+const STORAGE_OR_NONE: HelperProto = f(
+    107,
+    "sk_storage_get",
+    [Map, ANY_SOCKET_OR_NULL, VALUE_OR_NULL, Anything],
+    crate::RetKind::MapValueOrNull,
+);
+const DELETED_STORAGE_OR_NONE: HelperProto = f(108, "sk_storage_delete", [Map, ANY_SOCKET_OR_NULL], Number);
+
+/// To programs that change what functions of the host return.
 pub(crate) static TRACING: &[HelperProto] = &[OBJECT_COOKIE, OBJECT_BUFF_LEN];
-/// To iterators and security hooks that see sockets.
-pub(crate) static TRACING_SOCKETS: &[HelperProto] =
+/// To programs that trace functions of the host, and its tracepoints.
+pub(crate) static TRACING_STORAGE: &[HelperProto] =
+    &[OBJECT_COOKIE, OBJECT_BUFF_LEN, STORAGE_OR_NONE, DELETED_STORAGE_OR_NONE];
+/// To iterators that see sockets.
+pub(crate) static ITERATOR: &[HelperProto] = &[
+    OBJECT_COOKIE,
+    OBJECT_SETSOCKOPT,
+    OBJECT_GETSOCKOPT,
+    OBJECT_BUFF_LEN,
+    STORAGE_OR_NONE,
+    DELETED_STORAGE_OR_NONE,
+];
+/// To security hooks that see sockets.
+pub(crate) static SOCKET_HOOKS: &[HelperProto] =
     &[OBJECT_COOKIE, OBJECT_SETSOCKOPT, OBJECT_GETSOCKOPT, OBJECT_BUFF_LEN];
 /// To programs whose context is not the socket they are about.
 pub(crate) static SOCKET_OPTIONS: &[HelperProto] = &[OBJECT_SETSOCKOPT, OBJECT_GETSOCKOPT];
@@ -36,7 +57,9 @@ pub(crate) static MULTI: &[HelperProto] = &[f(173, "get_func_ip", [Context], Num
 pub(super) fn all() -> impl Iterator<Item = &'static HelperProto> {
     let sets = [
         TRACING,
-        TRACING_SOCKETS,
+        TRACING_STORAGE,
+        ITERATOR,
+        SOCKET_HOOKS,
         SOCKET_OPTIONS,
         REUSEPORT,
         SOCKET_CONTEXT,

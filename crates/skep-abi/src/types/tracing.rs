@@ -11,6 +11,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::FunctionEntry },
         helpers: sets::FUNCTION,
+        variants: variants::TRACING_STORAGE,
         limited: PATHS,
         results: ZERO,
         ..TRACING
@@ -21,6 +22,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::FunctionExit },
         helpers: sets::FUNCTION,
+        variants: variants::TRACING_STORAGE,
         limited: PATHS,
         results: ZERO,
         ..TRACING
@@ -39,6 +41,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         sections: &["tp_btf"],
         context: Context::Arguments { of: AttachTo::Tracepoint },
         helpers: sets::TYPED_TRACEPOINT,
+        variants: variants::TRACING_STORAGE,
         ..TRACING
     },
     &ProgramType {
@@ -48,7 +51,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         context: Context::Arguments { of: AttachTo::Iterator },
         helpers: sets::ITERATOR,
         limited: &[(49, SOCKET_ITERATORS), (57, SOCKET_ITERATORS)],
-        variants: variants::TRACING_SOCKETS,
+        variants: variants::ITERATOR,
         results: FLAG,
         ..TRACING
     },
@@ -71,7 +74,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         context: Context::Arguments { of: AttachTo::SecurityHook },
         helpers: sets::CGROUP_SECURITY_HOOK,
         limited: &[(49, SOCKET_HOOKS), (57, SOCKET_HOOKS)],
-        variants: variants::TRACING_SOCKETS,
+        variants: variants::SOCKET_HOOKS,
         results: FLAG,
         ..TRACING
     },

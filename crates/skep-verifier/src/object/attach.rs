@@ -63,6 +63,8 @@ pub(crate) struct Attached {
     pub(super) args: Vec<Argument>,
     /// Smallest and greatest result, if not all are allowed.
     results: Option<(i32, i32)>,
+    /// Nobody looks at the result.
+    returns_nothing: bool,
 }
 
 /// What lies in eight bytes of the context.
@@ -143,7 +145,9 @@ impl Walker<'_> {
             let text = format!("{function} cannot be overridden: it returns no number");
             return Err(Fault::new(Code::Types, text));
         }
-        self.types.attached = Attached { what, args, results };
+        let hook = matches!(of, AttachTo::SecurityHook | AttachTo::StructOps);
+        let returns_nothing = hook && result.kind == Kind::Void;
+        self.types.attached = Attached { what, args, results, returns_nothing };
         Ok(())
     }
 
@@ -156,8 +160,14 @@ impl Walker<'_> {
         let members = btf.members(id).map_err(damaged)?;
         let args = members.map(|member| argument(btf, member.ty, reliance, AttachTo::Netfilter, ""));
         let args = args.collect::<Result<_, _>>().map_err(damaged)?;
-        self.types.attached = Attached { what: what.to_owned(), args, results: Some((0, 1)) };
+        self.types.attached =
+            Attached { what: what.to_owned(), args, results: Some((0, 1)), returns_nothing: false };
         Ok(())
+    }
+
+    /// Whether what the program is attached to returns nothing, so that its result may be anything.
+    pub(crate) fn attachment_returns_nothing(&self) -> bool {
+        self.types.attached.returns_nothing
     }
 
     /// The smallest and the greatest result that what the program is attached to allows; `None` for any.

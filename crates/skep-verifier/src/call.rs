@@ -201,11 +201,18 @@ impl<'a> Walker<'a> {
         // What a host wrote itself under Linux's name keeps the prototype that the host gave it.
         let variant = kind.variants.iter().find(|variant| variant.id == id);
         let proto = variant.filter(|_| linux == Some(proto)).unwrap_or(proto);
-        if proto.gpl_only && !self.gpl_compatible() {
-            let text = format!("{} ({id}) is for programs under a GPL-compatible licence", proto.name);
-            return Err(Fault::new(Code::Helper, text)
-                .suggest("declare one: char LICENSE[] SEC(\"license\") = \"Dual MIT/GPL\""));
+        if proto.gpl_only {
+            self.check_licence(format_args!("{} ({id})", proto.name))?;
         }
         Ok(proto)
+    }
+
+    /// What some of a kernel's functions and objects are only for.
+    pub(crate) fn check_licence(&self, what: impl std::fmt::Display) -> Step<()> {
+        if self.gpl_compatible() {
+            return Ok(());
+        }
+        Err(Fault::new(Code::Helper, format!("{what} is for programs under a GPL-compatible licence"))
+            .suggest("declare one: char LICENSE[] SEC(\"license\") = \"Dual MIT/GPL\""))
     }
 }

@@ -25,6 +25,10 @@ impl Walker<'_> {
         let range = match self.root_kind() {
             RootKind::Timer { .. } => Some(callback::results(Callback::Timer)),
             RootKind::Program | RootKind::Global => match self.program_type().results {
+                // What nobody asks for may not seem to be changed.
+                Results::Range { max, .. } if at_program && self.attachment_returns_nothing() => {
+                    Some((max, max))
+                }
                 Results::Any => None,
                 Results::OfAttachment => self.results_of_attachment(),
                 Results::Range { min, max } => Some((min, max)),

@@ -21,7 +21,7 @@ const WRITERS: [&str; 5] =
 const SOCKET_MOVERS: [&str; 7] =
     ["flow_dissector", "sched_act", "sched_cls", "sk_lookup", "sk_reuseport", "socket_filter", "xdp"];
 /// `BPF_TRACE_ITER`
-const ITERATOR: u32 = 28;
+pub(crate) const ITERATOR: u32 = 28;
 
 impl<'a> Walker<'a> {
     /// The definition of the map of that number.

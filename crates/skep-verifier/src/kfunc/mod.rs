@@ -23,6 +23,7 @@ mod result;
 pub(crate) use prototype::{Prototype, memory_arguments};
 
 use crate::Code;
+use crate::callback::RootKind;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
 use crate::memory::Filled;
@@ -68,6 +69,12 @@ impl Walker<'_> {
             }
             SpecialKfunc::Throw => {
                 self.check_number(state, &prototype, 0)?;
+                let called_back = state.frames().iter().any(|frame| frame.callback.is_some());
+                if called_back || matches!(self.root_kind(), RootKind::Timer { .. }) {
+                    let text = "bpf_throw may not end a program from a function that the host calls";
+                    return Err(Fault::new(Code::Resource, text)
+                        .suggest("return a result that ends the rounds, and throw behind the call"));
+                }
                 self.check_nothing_held(state, "where the program ends with bpf_throw")?;
                 return Ok(true);
             }
@@ -123,10 +130,9 @@ impl Walker<'_> {
             let text = format!("{name} is for programs that are bound to a device, which this one is not");
             return Err(Fault::new(Code::Helper, text));
         }
-        if !self.gpl_compatible() {
-            let text = format!("{name} is for programs under a GPL-compatible licence");
-            return Err(Fault::new(Code::Helper, text)
-                .suggest("declare one: char LICENSE[] SEC(\"license\") = \"Dual MIT/GPL\""));
+        self.check_licence(name)?;
+        if name == "bpf_sock_destroy" && kind.attach != Some(crate::maps::ITERATOR) {
+            return Err(Fault::new(Code::Helper, "bpf_sock_destroy is for iterators over sockets"));
         }
         self.check_no_lock(state, name)?;
         if flags.has(KfuncFlags::SLEEPABLE) {

@@ -110,6 +110,9 @@ impl Walker<'_> {
             let text = format!("programs may not be attached to the security hook {target}");
             return Err(Fault::new(Code::Context, text));
         }
+        if matches!(of, AttachTo::StructOps | AttachTo::SecurityHook) {
+            self.check_licence(format_args!("attaching to {}", description(of)))?;
+        }
         let btf = self.btf(&format!("the program is attached to {target}, which"))?;
         let (what, prototype, function) = find(btf, of, target)?;
         let mut args = Vec::new();
@@ -117,7 +120,9 @@ impl Walker<'_> {
         for (at, param) in prototype.params().enumerate().skip(skipped) {
             let reliance = reliance(of, target, at);
             let name = param.name().unwrap_or_default();
-            let nullable = reliance.maybe_null || name.ends_with("__nullable");
+            // The map whose elements are gone through is there in the last call as well.
+            let there = of == AttachTo::Iterator && name == "map" && target != "bpf_map";
+            let nullable = (reliance.maybe_null && !there) || name.ends_with("__nullable");
             let reliance = Reliance { maybe_null: nullable, ..reliance };
             let found = argument(btf, param.ty, reliance, of, name).map_err(damaged)?;
             args.push(if of == AttachTo::StructOps { narrowed(btf, found, target) } else { found });

@@ -3,7 +3,7 @@
 use crate::{Scratch, command, from_output, root, skep};
 use serde_json::Value;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TRAFFIC: &str = "examples/traffic.pcap";
 
@@ -136,7 +136,15 @@ fn an_interrupt_ends_the_run_and_what_was_counted_is_printed() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Long enough to install the handler, and the run has years to go.
+    // Until it has installed the handler, which waits in a thread of that name; then the run has years to go.
+    let tasks = format!("/proc/{}/task", child.id());
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    let names = || std::fs::read_dir(&tasks).unwrap().flatten().map(name);
+    let started = Instant::now();
+    while !names().any(|name| name.trim_end() == "ctrl-c") {
+        assert!(started.elapsed() < Duration::from_secs(120), "{:?}", names().collect::<Vec<_>>());
+        std::thread::sleep(Duration::from_millis(10));
+    }
     std::thread::sleep(Duration::from_secs(2));
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let report = from_output(&child.wait_with_output().unwrap()).json();

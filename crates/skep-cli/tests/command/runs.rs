@@ -138,7 +138,8 @@ fn an_interrupt_ends_the_run_and_what_was_counted_is_printed() {
         .unwrap();
     // Until it has installed the handler, which waits in a thread of that name; then the run has years to go.
     let tasks = format!("/proc/{}/task", child.id());
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    let name =
+        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
     let names = || std::fs::read_dir(&tasks).unwrap().flatten().map(name);
     let started = Instant::now();
     while !names().any(|name| name.trim_end() == "ctrl-c") {

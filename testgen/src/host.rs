@@ -51,7 +51,7 @@ pub struct State {
     pub packet: (u64, u64),
     /// The maps' values.
     pub maps: Vec<Vec<u64>>,
-    /// The environment's count of tail calls.
+    /// How many tail calls the run made.
     pub tail_calls: u32,
 }
 
@@ -199,7 +199,7 @@ impl Host {
             }
         };
         let maps = self.tables.iter().map(|table| table.values.clone()).collect();
-        State { memory, packet, maps, tail_calls: env.tail_calls }
+        State { memory, packet, maps, tail_calls: skep_abi::MAX_TAIL_CALLS - env.tail_calls_left }
     }
 
     fn links(&mut self) -> Vec<MapLink> {
@@ -219,6 +219,7 @@ impl Host {
                         cpu_stride,
                         max_entries: table.entries,
                     }),
+                    programs: None,
                 }
             })
             .collect()

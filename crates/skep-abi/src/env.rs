@@ -15,16 +15,19 @@
 //! Compiled code passes the address of an entry with the signature of [`HelperFn`]: where there is no
 //! [`RunEnv::callback`], that is called directly.
 
-/// The environment block of one run. Compiled code knows the first two offsets.
+/// The environment block of one run. Compiled code knows the offset of the second.
 ///
 /// ```text
-///   0  tail_calls u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
+///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
 /// ```
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+/// It begins at a multiple of [`RunEnv::ALIGN`], so that compiled code can count tail calls in the lowest bits of the
+/// register that holds its address: one count for all frames, which none of them can reset.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug)]
 pub struct RunEnv {
-    /// Tail calls taken so far in this run, over all frames.
-    pub tail_calls: u32,
+    /// Tail calls that this run may still make, over all frames and programs: [`MAX_TAIL_CALLS`] at its beginning. The
+    /// interpreter's; compiled code does not look at it.
+    pub tail_calls_left: u32,
     /// The virtual CPU number of this run: no two runs have the same at the same time.
     pub cpu: u32,
     /// Address of the native context ([`crate::XdpContext`], [`crate::SkbContext`]), 0 for raw programs.
@@ -40,11 +43,28 @@ pub struct RunEnv {
 }
 
 impl RunEnv {
-    /// Offset of `tail_calls` in bytes.
-    pub const TAIL_CALLS: i32 = 0;
+    /// What its address is a multiple of.
+    pub const ALIGN: usize = align_of::<Self>();
     /// Offset of `cpu` in bytes.
     pub const CPU: i32 = 4;
 }
+
+impl Default for RunEnv {
+    fn default() -> Self {
+        Self {
+            tail_calls_left: MAX_TAIL_CALLS,
+            cpu: 0,
+            context: 0,
+            host: 0,
+            program: 0,
+            callback: None,
+            engine: 0,
+        }
+    }
+}
+
+/// How many tail calls one run makes at most (Linux's `MAX_TAIL_CALL_CNT`). The one after that falls through.
+pub const MAX_TAIL_CALLS: u32 = 33;
 
 /// The implementation of a helper: five arguments as the program passed them, then the run's environment.
 ///
@@ -68,6 +88,30 @@ pub type CallbackFn = unsafe extern "C" fn(u64, &[u64; 5], *mut RunEnv) -> u64;
 /// `BPF_MAX_LOOPS`, and the most rounds that `bpf_loop` makes.
 pub const MAX_LOOPS: u32 = 8 << 20;
 
+/// What compiled code knows of an array of programs. The handle of such a map is the address of one.
+///
+/// ```text
+///   0  entries u64 | 8  len u32
+/// ```
+///
+/// Entries are addresses at which tail calls enter programs, or 0 where there is none. They are read by single loads, and
+/// change while programs run.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramTable {
+    /// Address of the first entry, of eight bytes each.
+    pub entries: u64,
+    /// How many there are.
+    pub len: u32,
+}
+
+impl ProgramTable {
+    /// Offset of `entries` in bytes.
+    pub const ENTRIES: i32 = 0;
+    /// Offset of `len` in bytes.
+    pub const LEN: i32 = 8;
+}
+
 /// How compiled code reaches one map.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapLink {
@@ -77,6 +121,8 @@ pub struct MapLink {
     pub value_base: Option<u64>,
     /// How a look-up may be inlined.
     pub inline: Option<InlineArray>,
+    /// The entries of an array of programs.
+    pub programs: Option<ProgramTable>,
 }
 
 /// An array whose look-ups may be inlined: the value of index `i` lies at
@@ -101,7 +147,7 @@ pub struct Linkage {
     /// Implementations by helper number, sorted by it.
     pub helpers: Vec<(u32, HelperFn)>,
     /// Whether helper 1 is Linux's `map_lookup_elem` and helper 8 its `get_smp_processor_id`, so that they may
-    /// be inlined ([`MapLink::inline`], [`RunEnv::cpu`]).
+    /// be inlined ([`MapLink::inline`], [`RunEnv::cpu`]), and helper 12 its `tail_call`, which is never called.
     pub inline_linux_helpers: bool,
 }
 
@@ -115,12 +161,14 @@ impl Linkage {
 
 #[cfg(test)]
 mod tests {
-    use super::RunEnv;
+    use super::{ProgramTable, RunEnv};
     use std::mem::offset_of;
 
     #[test]
     fn offsets_that_compiled_code_knows() {
-        assert_eq!(offset_of!(RunEnv, tail_calls) as i32, RunEnv::TAIL_CALLS);
+        assert_eq!(RunEnv::ALIGN, 128);
         assert_eq!(offset_of!(RunEnv, cpu) as i32, RunEnv::CPU);
+        assert_eq!(offset_of!(ProgramTable, entries) as i32, ProgramTable::ENTRIES);
+        assert_eq!(offset_of!(ProgramTable, len) as i32, ProgramTable::LEN);
     }
 }

@@ -17,7 +17,9 @@ mod program;
 mod types;
 
 pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind, XdpContext};
-pub use env::{CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MapLink, RunEnv};
+pub use env::{
+    CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MAX_TAIL_CALLS, MapLink, ProgramTable, RunEnv,
+};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};

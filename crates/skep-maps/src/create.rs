@@ -8,11 +8,19 @@ use crate::error::MapError;
 use crate::hash::{self, Hash};
 use crate::map::{Options, Table};
 use crate::prefix;
+use crate::references::References;
 use crate::trie::{self, Trie};
 
 /// The kinds that this version provides.
-pub(crate) const PROVIDED: &[MapKind] =
-    &[MapKind::Hash, MapKind::Array, MapKind::PercpuHash, MapKind::PercpuArray, MapKind::LpmTrie];
+pub(crate) const PROVIDED: &[MapKind] = &[
+    MapKind::Hash,
+    MapKind::Array,
+    MapKind::ProgArray,
+    MapKind::ArrayOfMaps,
+    MapKind::PercpuHash,
+    MapKind::PercpuArray,
+    MapKind::LpmTrie,
+];
 
 pub(crate) fn table(def: &MapDef, options: &Options) -> Result<Table, MapError> {
     if !PROVIDED.contains(&def.kind) {
@@ -53,6 +61,10 @@ pub(crate) fn table(def: &MapDef, options: &Options) -> Result<Table, MapError> 
             fits(plan.bytes().map(|(least, most)| if on_demand { least } else { most }))?;
             Hash::new(&plan, limit).map(Table::Hash).map_err(failed)
         }
+        MapKind::ProgArray | MapKind::ArrayOfMaps => {
+            fits(References::bytes(def.max_entries))?;
+            References::new(def.max_entries, def.value_size).map(Table::References).map_err(failed)
+        }
         _ => {
             let cpus = def.kind.is_per_cpu().then_some(options.cpus);
             fits(Array::bytes(def.max_entries, def.value_size, cpus))?;
@@ -76,8 +88,12 @@ fn check(def: &MapDef, options: &Options) -> Result<(), MapError> {
     if !(least..=most).contains(&def.key_size) {
         return Err(MapError::KeySize { map: map(), kind, key_size: def.key_size, wanted });
     }
-    if def.value_size == 0 {
-        return Err(MapError::ValueSize { map: map(), kind });
+    let (fits, wanted) = match kind {
+        MapKind::ProgArray | MapKind::ArrayOfMaps => (def.value_size == 4, "4"),
+        _ => (def.value_size > 0, "at least 1"),
+    };
+    if !fits {
+        return Err(MapError::ValueSize { map: map(), kind, value_size: def.value_size, wanted });
     }
     if def.max_entries == 0 {
         return Err(MapError::NoEntries { map: map() });

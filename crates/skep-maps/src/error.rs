@@ -34,13 +34,17 @@ pub enum MapError {
         wanted: &'static str,
     },
 
-    /// Values without bytes.
-    #[error("map `{map}`: values of 0 bytes, but those of kind {kind} have at least 1")]
+    /// A value size that the kind does not allow.
+    #[error("map `{map}`: values of {value_size} bytes, but those of kind {kind} have {wanted}")]
     ValueSize {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
+        /// The value size in bytes.
+        value_size: u32,
+        /// What it may be.
+        wanted: &'static str,
     },
 
     /// A map without room.
@@ -207,6 +211,15 @@ pub enum MapError {
         map: String,
     },
 
+    /// Bytes for, or of, an element of a map that holds programs or maps.
+    #[error("map `{map}` holds {what}, not bytes: put them in as what they are")]
+    HoldsReferences {
+        /// The map's name.
+        map: String,
+        /// `programs` or `maps`.
+        what: &'static str,
+    },
+
     /// A change by the host of a map that it froze.
     #[error("map `{map}` is frozen: its host may not change it any more")]
     Frozen {
@@ -243,7 +256,8 @@ impl MapError {
             | Self::KeyLength { .. }
             | Self::ValueLength { .. }
             | Self::PrefixTooLong { .. }
-            | Self::CannotDelete { .. } => errno::EINVAL,
+            | Self::CannotDelete { .. }
+            | Self::HoldsReferences { .. } => errno::EINVAL,
         }
     }
 }

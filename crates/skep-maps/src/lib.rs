@@ -11,6 +11,8 @@
 //! | `hash` | 1 to 512 bytes | full at `max_entries`; an update replaces the element as a whole |
 //! | `percpu_hash` | 1 to 512 bytes | one value for each virtual CPU, updated in place |
 //! | `lpm_trie` | `u32` prefix length and 1 to 256 bytes | look-ups find the longest prefix; needs `BPF_F_NO_PREALLOC` |
+//! | `prog_array` | `u32` index | holds programs, as addresses that whoever installs them keeps alive ([`Map::programs`]) |
+//! | `array_of_maps` | `u32` index | holds maps of one shape, likewise ([`Map::references`]) |
 //!
 //! # Example
 //!
@@ -59,6 +61,7 @@ mod hash;
 mod map;
 mod prefix;
 mod racy;
+mod references;
 mod seed;
 mod table;
 mod trie;
@@ -68,4 +71,5 @@ mod version;
 
 pub use error::{Key, MapError};
 pub use map::{Entries, Map, Options};
+pub use references::References;
 pub use update::UpdateFlags;

@@ -3,12 +3,13 @@
 use std::ptr;
 use std::sync::{PoisonError, RwLock};
 
-use skep_abi::{MapDef, MapKind, MapLink};
+use skep_abi::{MapDef, MapKind, MapLink, ProgramTable};
 
 use crate::array::Array;
 use crate::create;
 use crate::error::{Key, MapError};
 use crate::hash::Hash;
+use crate::references::References;
 use crate::table::{Batch, Cursor, Fault, errno};
 use crate::trie::Trie;
 use crate::update::UpdateFlags;
@@ -32,8 +33,13 @@ pub struct Options {
 /// unsafe ones, whose names end in `_ptr`, are for helpers that a verified program calls.
 ///
 /// See the [crate's documentation](crate) for what is promised when several change the same element.
+///
+/// [`Map::link`]'s handle is its address, where compiled code expects the table of an array of programs.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Map {
+    /// Of an array of programs; else without entries.
+    table_of_programs: ProgramTable,
     def: MapDef,
     table: Table,
     /// Whether the host has given up its right to change it. Writers of the host's side hold it for reading.
@@ -46,6 +52,7 @@ pub(crate) enum Table {
     Array(Array),
     Hash(Hash),
     Trie(Trie),
+    References(References),
 }
 
 /// Calls a method that all tables have.
@@ -55,6 +62,19 @@ macro_rules! each {
             Table::Array($table) => $body,
             Table::Hash($table) => $body,
             Table::Trie($table) => $body,
+            Table::References($table) => $body,
+        }
+    };
+}
+
+/// As `each`, for what is done with keys and values: of programs and maps there are none.
+macro_rules! each_valued {
+    ($map:expr, $table:ident => $body:expr) => {
+        match &$map.table {
+            Table::Array($table) => $body,
+            Table::Hash($table) => $body,
+            Table::Trie($table) => $body,
+            Table::References(_) => Err(Fault::HoldsReferences),
         }
     };
 }
@@ -72,7 +92,11 @@ impl Map {
     /// unless they have the flag `BPF_F_NO_PREALLOC`; with it, and in tries, elements meet the limit as they come.
     pub fn create(def: &MapDef, options: &Options) -> Result<Self, MapError> {
         let table = create::table(def, options)?;
-        Ok(Self { def: def.clone(), table, frozen: RwLock::new(false) })
+        let table_of_programs = match &table {
+            Table::References(programs) if def.kind == MapKind::ProgArray => programs.table(),
+            _ => ProgramTable::default(),
+        };
+        Ok(Self { table_of_programs, def: def.clone(), table, frozen: RwLock::new(false) })
     }
 
     /// What the map was made from.
@@ -96,13 +120,18 @@ impl Map {
         self.values().host_size()
     }
 
-    /// How many elements it has: always all in an array. Others may change it at any moment.
+    /// How many elements it has: always all in an array, and in one of programs or maps those that are there. Others may change it at any moment.
     #[expect(
         clippy::len_without_is_empty,
         reason = "a count of elements; nobody asks a map whether it is empty"
     )]
     pub fn len(&self) -> u32 {
-        each!(self, table => table.len())
+        match &self.table {
+            Table::Array(array) => array.len(),
+            Table::Hash(hash) => hash.len(),
+            Table::Trie(trie) => trie.len(),
+            Table::References(programs) => programs.filled(),
+        }
     }
 
     /// Bytes of memory that the map holds: what it took from the system, whether touched or not.
@@ -115,7 +144,7 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`].
+    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`]; [`MapError::HoldsReferences`] from arrays of programs and of maps.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
         let mut value = vec![0; self.host_value_size()];
         Ok(self.lookup_into(key, &mut value)?.then_some(value))
@@ -137,6 +166,7 @@ impl Map {
                 Table::Array(array) => Ok(array.read(from, to)),
                 Table::Hash(hash) => Ok(hash.read(from, to)),
                 Table::Trie(trie) => trie.read(from, to).map_err(|fault| self.explain(fault, key)),
+                Table::References(_) => Err(self.explain(Fault::HoldsReferences, key)),
             }
         }
     }
@@ -147,14 +177,15 @@ impl Map {
     ///
     /// [`MapError::KeyLength`], [`MapError::ValueLength`], [`MapError::PrefixTooLong`], [`MapError::OutOfRange`],
     /// [`MapError::Exists`] and [`MapError::Missing`] where the flags demand otherwise (all elements of an array
-    /// exist), [`MapError::Full`], [`MapError::NoMemory`], [`MapError::Frozen`].
+    /// exist), [`MapError::Full`], [`MapError::NoMemory`], [`MapError::Frozen`],
+    /// [`MapError::HoldsReferences`].
     pub fn update(&self, key: &[u8], value: &[u8], flags: UpdateFlags) -> Result<(), MapError> {
         self.check_key(key)?;
         self.check_value(value)?;
         self.change(|| {
             let source = Source::All(value.as_ptr());
             // SAFETY: both lengths were checked.
-            let result = unsafe { each!(self, table => table.update(key.as_ptr(), source, flags)) };
+            let result = unsafe { each_valued!(self, table => table.update(key.as_ptr(), source, flags)) };
             result.map_err(|fault| self.explain(fault, key))
         })
     }
@@ -202,6 +233,7 @@ impl Map {
                 }
                 Table::Hash(hash) => hash.next_key(after, key.as_mut_ptr()),
                 Table::Trie(trie) => trie.next_key(after, key.as_mut_ptr()),
+                Table::References(_) => false,
             }
         };
         Ok(found.then_some(key))
@@ -238,9 +270,23 @@ impl Map {
     pub fn link(&self) -> MapLink {
         let (value_base, inline) = match &self.table {
             Table::Array(array) => (Some(array.base()).filter(|_| !self.kind().is_per_cpu()), array.inline()),
-            Table::Hash(_) | Table::Trie(_) => (None, None),
+            Table::Hash(_) | Table::Trie(_) | Table::References(_) => (None, None),
         };
-        MapLink { handle: ptr::from_ref(self).expose_provenance() as u64, value_base, inline }
+        let programs = self.programs().map(|_| self.table_of_programs);
+        MapLink { handle: ptr::from_ref(self).expose_provenance() as u64, value_base, inline, programs }
+    }
+
+    /// The table of an array of programs.
+    pub fn programs(&self) -> Option<&References> {
+        self.references().filter(|_| self.kind() == MapKind::ProgArray)
+    }
+
+    /// The table of an array of programs or of maps.
+    pub fn references(&self) -> Option<&References> {
+        match &self.table {
+            Table::References(references) => Some(references),
+            _ => None,
+        }
     }
 
     /// The address of a key's value, for a per-CPU kind of that CPU's value; null if there is none.
@@ -262,6 +308,10 @@ impl Map {
                 Table::Array(array) => array.lookup(key, cpu),
                 Table::Hash(hash) => hash.lookup(key, cpu),
                 Table::Trie(trie) => trie.lookup(key),
+                // Programs cannot look up programs; of an array of maps this is a handle.
+                Table::References(maps) => {
+                    ptr::with_exposed_provenance_mut(maps.entry(crate::racy::load4(key)) as usize)
+                }
             }
         }
     }
@@ -281,7 +331,7 @@ impl Map {
         let source = Source::Cpu(value, cpu);
         let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
         // SAFETY: the caller's promises are passed on.
-        status(unsafe { each!(self, table => table.update(key, source, flags)) })
+        status(unsafe { each_valued!(self, table => table.update(key, source, flags)) })
     }
 
     /// Removes a key.
@@ -309,6 +359,7 @@ impl Map {
                 Table::Array(_) => Err(Fault::CannotDelete),
                 Table::Hash(hash) => hash.delete(key),
                 Table::Trie(trie) => trie.delete(key),
+                Table::References(_) => Err(Fault::HoldsReferences),
             }
         }
     }
@@ -363,6 +414,10 @@ impl Map {
                 MapError::PrefixTooLong { map, len: first, max: (self.def.key_size - 4) * 8 }
             }
             Fault::CannotDelete => MapError::CannotDelete { map },
+            Fault::HoldsReferences => MapError::HoldsReferences {
+                map,
+                what: if kind == MapKind::ProgArray { "programs" } else { "maps" },
+            },
             Fault::NoMemory(source) => MapError::NoMemory { map, source },
         }
     }
@@ -382,7 +437,12 @@ impl Iterator for Entries<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.batch.is_empty() {
-            each!(self.map, table => table.batch(&mut self.cursor, &mut self.batch));
+            match &self.map.table {
+                Table::Array(array) => array.batch(&mut self.cursor, &mut self.batch),
+                Table::Hash(hash) => hash.batch(&mut self.cursor, &mut self.batch),
+                Table::Trie(trie) => trie.batch(&mut self.cursor, &mut self.batch),
+                Table::References(_) => {}
+            }
         }
         self.batch.pop_front()
     }

@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     PrefixTooLong,
     /// Elements of an array cannot be deleted.
     CannotDelete,
+    /// The map holds programs or maps, which are not given as bytes.
+    HoldsReferences,
     /// No memory within the limit, or none at all.
     NoMemory(skep_mem::Error),
 }
@@ -31,7 +33,7 @@ impl Fault {
             Self::Full | Self::OutOfRange => errno::E2BIG,
             Self::NoMemory(_) => errno::ENOMEM,
             Self::Exists => errno::EEXIST,
-            Self::PrefixTooLong | Self::CannotDelete => errno::EINVAL,
+            Self::PrefixTooLong | Self::CannotDelete | Self::HoldsReferences => errno::EINVAL,
             Self::TrieFull => errno::ENOSPC,
         }
     }

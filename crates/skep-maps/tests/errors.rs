@@ -20,10 +20,19 @@ fn with_flags(kind: MapKind, flags: u32) -> MapDef {
 
 #[test]
 fn kinds_that_are_not_provided_are_named_with_those_that_are() {
-    let provided =
-        [MapKind::Hash, MapKind::Array, MapKind::PercpuHash, MapKind::PercpuArray, MapKind::LpmTrie];
+    let provided = [
+        MapKind::Hash,
+        MapKind::Array,
+        MapKind::ProgArray,
+        MapKind::ArrayOfMaps,
+        MapKind::PercpuHash,
+        MapKind::PercpuArray,
+        MapKind::LpmTrie,
+    ];
     for &kind in MapKind::ALL {
-        let result = create(&def(kind, if kind.is_array() { 4 } else { 8 }, 8, 1));
+        let refers = matches!(kind, MapKind::ProgArray | MapKind::ArrayOfMaps);
+        let (key_size, value_size) = (if kind.is_array() { 4 } else { 8 }, if refers { 4 } else { 8 });
+        let result = create(&def(kind, key_size, value_size, 1));
         if provided.contains(&kind) {
             assert_eq!(result.unwrap().kind(), kind);
         } else {
@@ -32,7 +41,7 @@ fn kinds_that_are_not_provided_are_named_with_those_that_are() {
                 22,
                 &format!(
                     "map `m`: maps of kind {kind} are not provided yet; \
-                     hash, array, percpu_hash, percpu_array and lpm_trie are"
+                     hash, array, prog_array, array_of_maps, percpu_hash, percpu_array and lpm_trie are"
                 ),
             );
         }
@@ -337,5 +346,25 @@ fn a_frozen_map_is_read_only_for_the_host_alone() {
         assert_eq!(map.lookup(&key).unwrap(), Some(vec![1; 8]));
         assert_eq!(program_update(&map, &key, &[3; 8], 0, 0), 0);
         assert_eq!(map.lookup(&key).unwrap(), Some(vec![3; 8]));
+    }
+}
+
+#[test]
+fn what_refers_to_programs_and_maps_takes_and_gives_no_bytes() {
+    for (kind, what) in [(MapKind::ProgArray, "programs"), (MapKind::ArrayOfMaps, "maps")] {
+        refused(
+            create(&def(kind, 4, 8, 1)),
+            22,
+            &format!("map `m`: values of 8 bytes, but those of kind {kind} have 4"),
+        );
+        let map = create(&def(kind, 4, 4, 3)).unwrap();
+        let message = format!("map `m` holds {what}, not bytes: put them in as what they are");
+        refused(map.update(&[0; 4], &[0; 4], UpdateFlags::Any), 22, &message);
+        refused(map.delete(&[0; 4]), 22, &message);
+        refused(map.lookup(&[0; 4]), 22, &message);
+        assert_eq!((map.len(), map.entries().count(), map.next_key(None).unwrap()), (0, 0, None));
+        let table = map.references().unwrap();
+        assert_eq!((table.len(), table.entry(2), table.entry(3)), (3, 0, 0));
+        assert_eq!(map.programs().is_some(), kind == MapKind::ProgArray);
     }
 }

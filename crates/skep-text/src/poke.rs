@@ -99,24 +99,40 @@ impl Arena {
         Ok(Pokes { arena: self, last: None, dirty: Vec::new(), texts: PhantomData })
     }
 
+    /// Has every CPU that runs this process drop what it fetched ahead: when it returns, no CPU runs what was replaced by
+    /// any batch that was finished before, but where a thread already is in the middle of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] where the system cannot make CPUs synchronise, or does not any more.
+    pub fn sync_cores(&self) -> Result<(), Error> {
+        let sync_core = &self.shared().sync_core;
+        sync_core.require()?;
+        sync_core.sync()
+    }
+
     /// A small text that a poked branch jumps to: `code`, which must not depend on where it lies, and then a jump to
-    /// `target`. It is never changed; to go elsewhere make another one, poke the branch to it, finish, and drop this
+    /// each of `targets`, of [`BRANCH_BYTES`] each: the first is reached by falling out of the code, others by
+    /// branches in it. It is never changed; to go elsewhere make another one, poke the branch to it, finish, and drop this
     /// one: whoever is in it may leave in peace. It begins with a landing pad where the arena has them
     /// ([`Config::landing_pads`](crate::Config::landing_pads)).
     ///
     /// # Errors
     ///
     /// As [`draft`](Self::draft) and [`Draft::finalize`]; [`Error::OutOfReach`].
-    pub fn stub(&self, code: &[u8], target: usize) -> Result<Text, Error> {
+    pub fn stub(&self, code: &[u8], targets: &[usize]) -> Result<Text, Error> {
         let pad: &[u8] = if self.shared().landing_pads { &arch::LANDING_PAD } else { &[] };
         let before = pad.len() + code.len();
-        let mut draft: Draft = self.draft(before + BRANCH_BYTES)?;
-        let from = draft.address() + before;
-        let jump = arch::branch(from, target).ok_or(Error::OutOfReach { address: from, target })?;
+        let mut draft: Draft = self.draft(before + targets.len() * BRANCH_BYTES)?;
+        let start = draft.address();
         let bytes = draft.bytes_mut();
         bytes[..pad.len()].copy_from_slice(pad);
         bytes[pad.len()..before].copy_from_slice(code);
-        bytes[before..].copy_from_slice(&jump);
+        for (at, &target) in (before..).step_by(BRANCH_BYTES).zip(targets) {
+            let address = start + at;
+            let jump = arch::branch(address, target).ok_or(Error::OutOfReach { address, target })?;
+            bytes[at..at + BRANCH_BYTES].copy_from_slice(&jump);
+        }
         draft.finalize()
     }
 }
@@ -191,6 +207,16 @@ impl<'a> Pokes<'a> {
         // SAFETY: aligned, and within the chunks of the text, which the caller borrows; that it may be run is the
         // caller's.
         unsafe { self.replace(writer, word, |word| word[BRANCH_OFFSET..].copy_from_slice(&bytes)) }
+    }
+
+    /// Leaves it to [`Arena::sync_cores`] to make the changes certain: caches are made right, and CPUs go over to the
+    /// new code when they do. For many batches whose old targets are dropped together.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn finish_later(mut self) -> Result<(), Error> {
+        self.publish().map(drop)
     }
 
     /// Makes all changes certain: when it returns, no CPU runs what was replaced, except where a thread already is in
@@ -281,7 +307,12 @@ impl<'a> Pokes<'a> {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        let Some(last) = self.last.take() else { return Ok(()) };
+        if self.publish()? { self.arena.shared().sync_core.sync() } else { Ok(()) }
+    }
+
+    /// Makes the caches right; whether there was anything.
+    fn publish(&mut self) -> Result<bool, Error> {
+        let Some(last) = self.last.take() else { return Ok(false) };
         if !self.arena.domain().is_original() {
             // What was stored was stored by the parent, and is for the parent to finish.
             return Err(Error::Forked);
@@ -289,7 +320,7 @@ impl<'a> Pokes<'a> {
         let dirty = mem::take(&mut self.dirty);
         let places = dirty.iter().chain([&last]);
         arch::publish(places.map(|(writer, range)| view(*writer, range.start, range.len())));
-        self.arena.shared().sync_core.sync()
+        Ok(true)
     }
 }
 

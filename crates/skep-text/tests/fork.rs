@@ -132,7 +132,7 @@ fn every_operation_after_a_fork(backing: Backing) {
             drop(pokes);
             assert!(matches!(arena.pokes().map(drop), Err(Error::Forked)));
             assert!(matches!(arena.draft(10).map(drop), Err(Error::Forked)));
-            assert!(matches!(arena.stub(&[], text.address()).map(drop), Err(Error::Forked)));
+            assert!(matches!(arena.stub(&[], &[text.address()]).map(drop), Err(Error::Forked)));
             assert!(matches!(arena.promote(), Err(Error::Forked)));
             assert!(arena.map().is_empty());
             assert!(arena.flush().is_err());

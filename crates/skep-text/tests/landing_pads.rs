@@ -74,7 +74,7 @@ fn an_indirect_call_to_code_without_a_landing_pad_dies_where_they_are_checked_an
 fn direct_branches_and_returns_need_no_landing_pad_and_a_stub_has_its_own() {
     let arena = Arena::new(Config::new().landing_pads(true)).unwrap();
     let plain = place_returns(&arena, 5);
-    let stub = arena.stub(NOP, plain.address()).unwrap();
+    let stub = arena.stub(NOP, &[plain.address()]).unwrap();
     assert_eq!(call(&stub), 5, "called indirectly");
 
     // A function that begins with a landing pad and a branch to be poked.

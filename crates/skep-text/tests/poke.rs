@@ -62,7 +62,7 @@ fn a_stub_runs_its_code_and_goes_on_to_its_target() {
     let target = place_returns(&arena, 40);
     // What shows is that the stub's code was passed through.
     let code = NOP.repeat(2);
-    let stub = arena.stub(&code, target.address()).unwrap();
+    let stub = arena.stub(&code, &[target.address()]).unwrap();
     assert_eq!(stub.len(), code.len() + BRANCH_BYTES);
     assert_eq!(stub.bytes()[..code.len()], code);
     assert_eq!(call(&stub), 40);
@@ -135,7 +135,7 @@ fn what_one_store_cannot_replace_is_refused_and_changes_nothing() {
     // SAFETY: refused.
     assert!(matches!(unsafe { pokes.branch(&text, BRANCH_OFFSET, Branch::Nop) }, Err(Error::WrongArena)));
     drop(pokes);
-    assert!(matches!(arena.stub(&[], arena.range().start ^ 1 << 46), Err(Error::OutOfReach { .. })));
+    assert!(matches!(arena.stub(&[], &[arena.range().start ^ 1 << 46]), Err(Error::OutOfReach { .. })));
     assert_eq!(arena.occupancy().drafts, 0, "a stub that was refused leaves nothing");
     assert_eq!(text.bytes(), bytes);
     assert_eq!(call(&text), 3);

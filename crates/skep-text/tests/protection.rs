@@ -245,7 +245,7 @@ fn live_a_whole_life(config: Config, backing: Backing, what: &str) {
     let code = [&NOP.repeat(BRANCH_OFFSET / NOP.len())[..], &site].concat();
     draft.bytes_mut().copy_from_slice(&code);
     let switch = draft.finalize().unwrap();
-    let stub = arena.stub(NOP, text.address()).unwrap();
+    let stub = arena.stub(NOP, &[text.address()]).unwrap();
     audit("a stub");
     let mut pokes = arena.pokes().unwrap();
     // SAFETY: a patchable branch was put there, and the stub leads to a function of the same type.

@@ -188,7 +188,7 @@ fn poker(arena: &Arena, places: &[Place], first: usize, mine: usize, counts: &Co
             if value.is_multiple_of(2) {
                 // By way of a stub.
                 let target = made[0].address();
-                made.push(patiently(&|| arena.stub(&[], target)));
+                made.push(patiently(&|| arena.stub(&[], &[target])));
             }
             old.push(std::mem::replace(targets, made));
             places[*index].begun.store(versions[*index], Ordering::SeqCst);

@@ -204,7 +204,7 @@ const OPERATIONS: [Operation; 11] = [
         prepare: full_pack,
         run: |arena, setup| {
             let target = setup.texts[0].address();
-            setup.texts.push(arena.stub(&[], target)?);
+            setup.texts.push(arena.stub(&[], &[target])?);
             Ok(())
         },
     },

@@ -40,6 +40,8 @@ pub(crate) enum Gap<J> {
         /// The slot behind it.
         end: Label,
     },
+    /// A branch that will be replaced while the code runs, where that can be done by one store; it does nothing yet.
+    Site,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +115,12 @@ impl<A: Arch> Assembly<A> {
         self.raw.truncate(end);
     }
 
+    /// The code, where it has neither gaps nor distances.
+    pub(crate) fn plain(self) -> Vec<u8> {
+        debug_assert!(self.gaps.is_empty() && self.patches.is_empty());
+        self.raw
+    }
+
     /// Raw bytes so far.
     pub(crate) fn here(&self) -> usize {
         self.raw.len()
@@ -136,6 +144,7 @@ impl<A: Arch> Assembly<A> {
         let len = match gap {
             Gap::Jump { jump, .. } => A::jump_start(jump),
             Gap::Head { .. } => 0,
+            Gap::Site => A::SITE,
         };
         self.gaps.push(Sized { gap, at, len, shift: 0 });
     }
@@ -167,11 +176,15 @@ impl<A: Arch> Assembly<A> {
         let mut shift = 0;
         for i in 0..self.gaps.len() {
             self.gaps[i].shift = shift;
-            if let Gap::Head { end } = self.gaps[i].gap {
-                let start = self.gaps[i].at + shift;
-                // Gaps inside the loop still have the last round's shifts, which is near enough.
-                let size = self.head_size(i, end);
-                self.gaps[i].len = A::head_padding(start, size);
+            let start = self.gaps[i].at + shift;
+            match self.gaps[i].gap {
+                Gap::Head { end } => {
+                    // Gaps inside the loop still have the last round's shifts, which is near enough.
+                    let size = self.head_size(i, end);
+                    self.gaps[i].len = A::head_padding(start, size);
+                }
+                Gap::Site => self.gaps[i].len = A::site_padding(start) + A::SITE,
+                Gap::Jump { .. } => {}
             }
             shift += self.gaps[i].len;
         }
@@ -235,8 +248,18 @@ impl<A: Arch> Layout<A> {
 
     /// How many instructions it has, padding not counted.
     pub(crate) fn instructions(&self) -> u32 {
-        let jumps = self.0.gaps.iter().filter(|sized| matches!(sized.gap, Gap::Jump { .. }));
-        self.0.count + jumps.map(|sized| A::jump_count(sized.len)).sum::<u32>()
+        let count = |sized: &Sized<A::Jump>| match sized.gap {
+            Gap::Jump { .. } => A::jump_count(sized.len),
+            Gap::Head { .. } => 0,
+            Gap::Site => 1,
+        };
+        self.0.count + self.0.gaps.iter().map(count).sum::<u32>()
+    }
+
+    /// Where each [`Gap::Site`] has its branch, in their order.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = u32> {
+        let sites = self.0.gaps.iter().filter(|sized| sized.gap == Gap::Site);
+        sites.map(|sized| sized.at + sized.shift + sized.len - A::SITE)
     }
 
     /// The offset of a label in bytes.
@@ -261,6 +284,11 @@ impl<A: Arch> Layout<A> {
                     A::write_jump(jump, distance, gap)?;
                 }
                 Gap::Head { .. } => A::write_padding(gap),
+                Gap::Site => {
+                    let (padding, site) = gap.split_at_mut(gap.len() - A::SITE as usize);
+                    A::write_padding(padding);
+                    A::write_padding(site);
+                }
             }
         }
         let rest = self.len() - (code.raw.len() - done);

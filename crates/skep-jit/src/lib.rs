@@ -41,6 +41,7 @@ mod operands;
 mod packet;
 mod plan;
 mod reduce;
+mod site;
 
 use skep_abi::{Linkage, RunEnv};
 use skep_text::{Arena, Text};
@@ -48,19 +49,21 @@ use skep_verifier::Verified;
 use std::time::{Duration, Instant};
 
 pub use error::Error;
+pub use site::{Site, TailEntry};
 
 use address::Home;
 use arch::aarch64::Aarch64;
 use arch::port::Arch;
 use arch::x86_64::X86_64;
 use plan::Parts;
+use site::TailCalls;
 
 /// Whether programs can be compiled on this architecture. Where they cannot, they can be interpreted.
 pub const SUPPORTED: bool = arch::SUPPORTED;
 
 /// What code does beyond computing: hardening that costs time, and that a host may want all the same.
 ///
-/// Both are against an attacker who found another bug in the process, and would use this code for what it was
+/// All are against an attacker who found another bug in the process, and would use this code for what it was
 /// not meant for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -73,6 +76,9 @@ pub struct Options {
     /// `AUTIASP`, which do nothing on processors without pointer authentication). There is nothing like it on
     /// x86-64.
     pub signed_returns: bool,
+    /// Code is never changed once it is installed: tail calls whose target is known look it up in the map's table in
+    /// place of being branches that the host replaces ([`Site`]).
+    pub fixed_code: bool,
 }
 
 /// A program as machine code. Dropping it gives its memory back: it must not be running then.
@@ -80,6 +86,7 @@ pub struct Options {
 pub struct Compiled {
     text: Text,
     offsets: Box<[u32]>,
+    tail_calls: TailCalls,
     instructions: u32,
     install: Duration,
 }
@@ -104,7 +111,7 @@ pub fn compile(
     options: Options,
     arena: &Arena,
 ) -> Result<Compiled, Error> {
-    compile_parts(Parts::of(program, linkage), arch::detect(), options, arena, || {
+    compile_parts(Parts::of(program, linkage, !options.fixed_code), arch::detect(), options, arena, || {
         format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name())
     })
 }
@@ -223,7 +230,7 @@ pub fn emit(
     target: Target,
     home: std::ops::Range<usize>,
 ) -> Result<Emitted, Error> {
-    let parts = Parts::of(program, linkage);
+    let parts = Parts::of(program, linkage, !options.fixed_code);
     match target {
         Target::X86_64 => emit_parts::<X86_64>(parts, options, home),
         Target::Aarch64 => emit_parts::<Aarch64>(parts, options, home),
@@ -236,7 +243,7 @@ fn emit_parts<A: Arch>(
     home: std::ops::Range<usize>,
 ) -> Result<Emitted, Error> {
     let address = home.start as u64;
-    let layout = lower::lower::<A>(parts, A::NEWEST, options, &Home::within(address..home.end as u64))?;
+    let (layout, ..) = lower::lower::<A>(parts, A::NEWEST, options, &Home::within(address..home.end as u64))?;
     let mut bytes = vec![0; layout.len()];
     layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
     Ok(Emitted { bytes, offsets: offsets(parts, &layout), instructions: layout.instructions() })
@@ -259,7 +266,7 @@ fn compile_parts(
     }
     let range = arena.range();
     let home = Home::within(range.start as u64..range.end as u64);
-    let layout = lower::lower::<arch::Native>(parts, features, options, &home)?;
+    let (layout, tail_calls) = lower::lower::<arch::Native>(parts, features, options, &home)?;
     let len = layout.len();
     let started = Instant::now();
     let mut draft = arena.draft_aligned(len, layout.align())?;
@@ -270,5 +277,6 @@ fn compile_parts(
     layout.write(address, draft.bytes_mut()).ok_or(Error::OutOfReach)?;
     let text = draft.finalize()?;
     let install = started.elapsed();
-    Ok(Compiled { text, offsets: offsets(parts, &layout), instructions: layout.instructions(), install })
+    let (offsets, instructions) = (offsets(parts, &layout), layout.instructions());
+    Ok(Compiled { text, offsets, tail_calls, instructions, install })
 }

@@ -15,19 +15,20 @@ use crate::known::Known;
 use crate::layout::{Assembly, Gap, Label, Layout};
 use crate::live::Live;
 use crate::packet;
-use crate::plan::{HelperCall, Loaded, Parts, Plan};
+use crate::plan::{HelperCall, Loaded, Parts, Plan, TailCall};
 use crate::reduce::{Reduced, reduce};
+use crate::site::{Site, TailCalls};
 
 /// Compiles a program up to its address. The labels below the number of instructions are their slots, the next
 /// is the end.
 ///
-/// `home` is where the code will be placed.
+/// `home` is where the code will be placed. With the layout comes what it has to do with tail calls.
 pub(crate) fn lower<A: Arch>(
     parts: Parts<'_>,
     features: A::Features,
     options: Options,
     home: &Home,
-) -> Result<Layout<A>, Error> {
+) -> Result<(Layout<A>, TailCalls), Error> {
     let plan = Plan::new(parts)?;
     let live = Live::new(&plan);
     let labels =
@@ -43,11 +44,16 @@ pub(crate) fn lower<A: Arch>(
         alias: None,
         function: 0,
         trap_used: false,
+        sites: Vec::new(),
     };
+    if plan.tail_calls {
+        lowering.emit.count_tail_calls();
+        lowering.emit.enter_run(labels.entry(0));
+    }
     for index in 0..plan.functions.len() {
         lowering.function(index)?;
     }
-    let Lowering { mut emit, trap_used, .. } = lowering;
+    let Lowering { mut emit, trap_used, mut sites, .. } = lowering;
     let trap_used =
         trap_used || plan.callbacks.iter().any(|&at| !plan.reached(plan.functions[at].start as usize));
     emit.code().bind(labels.end());
@@ -61,7 +67,17 @@ pub(crate) fn lower<A: Arch>(
         let entry = if plan.reached(start) { labels.entry(function) } else { labels.trap() };
         emit.enter_callback(entry);
     }
-    Ok(emit.finish().relax())
+    let layout = emit.finish().relax();
+    for (site, offset) in sites.iter_mut().zip(layout.sites()) {
+        site.offset = offset;
+    }
+    let tail_calls = TailCalls {
+        sites: sites.into(),
+        entry: layout.offset(labels.entry(0)),
+        environment: plan.environment && !plan.tail_calls,
+        length: parts.buffer_len.filter(|_| !plan.tail_calls && live.before(0).contains(Reg::R2)),
+    };
+    Ok((layout, tail_calls))
 }
 
 /// What labels mean.
@@ -121,6 +137,8 @@ pub(crate) struct Lowering<'a, A: Arch> {
     /// Index of the current function.
     function: usize,
     trap_used: bool,
+    /// Tail calls by branches that are replaced while the code runs, in the order of the branches.
+    sites: Vec<Site>,
 }
 
 /// How many slots were compiled together, and whether control goes on behind them.
@@ -151,7 +169,10 @@ impl<A: Arch> Lowering<'_, A> {
         }
         self.emit.code().bind(self.labels.entry(index));
         if self.plan.reached(slot) {
-            self.emit.enter(&function, index == 0, self.plan.environment);
+            self.emit.enter(&function, index == 0, self.plan.environment && !self.plan.tail_calls);
+            if let Some(length) = self.length_for_tail_calls(index) {
+                self.emit.mov_imm(Reg::R2, length.into());
+            }
         }
         while slot < end {
             let what = &self.plan.slots()[slot];
@@ -188,6 +209,12 @@ impl<A: Arch> Lowering<'_, A> {
             }
         }
         Ok(())
+    }
+
+    /// Who enters a program with a count by a tail call passes the buffer, and not its length.
+    fn length_for_tail_calls(&self, function: usize) -> Option<u32> {
+        let wanted = self.plan.tail_calls && function == 0 && self.live.before(0).contains(Reg::R2);
+        self.parts.buffer_len.filter(|_| wanted)
     }
 
     /// Compiles the instruction in a slot, with those behind it that belong to it.
@@ -264,6 +291,7 @@ impl<A: Arch> Lowering<'_, A> {
                     HelperCall::Call(address) => self.emit.call_helper(address),
                     HelperCall::CpuNumber => self.emit.cpu_number(),
                     HelperCall::Lookup(array, key) => return Ok(self.lookup(slot, &array, key)),
+                    HelperCall::TailCall(call) => self.tail_call(slot, call),
                 };
             }
             Insn::Exit => {
@@ -405,6 +433,21 @@ impl<A: Arch> Lowering<'_, A> {
                 self.emit.jump(found);
                 // Control goes on behind it where nothing was found.
                 Done { slots: 2, falls_through: key.is_none() }
+            }
+        }
+    }
+
+    /// A tail call: behind it control goes on where it is not made.
+    fn tail_call(&mut self, slot: usize, call: TailCall) {
+        match call {
+            TailCall::Never => {}
+            TailCall::To(target) => {
+                let extended = self.known.is_extended(Size::B4, Reg::R3);
+                self.emit.tail_call(target, extended);
+            }
+            TailCall::Site { map, index } => {
+                let code = self.emit.tail_call_site(self.labels.slot(slot + 1));
+                self.sites.push(Site { map, index, offset: 0, code: code.map(Into::into) });
             }
         }
     }

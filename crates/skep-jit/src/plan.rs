@@ -4,11 +4,12 @@
 //! The verifier has proved all of this program; it is looked at again here, once and cheaply, because a
 //! mistake in these structures would become a wild jump. What this pass accepts, emission cannot trip over.
 
-use skep_abi::{InlineArray, Linkage};
+use skep_abi::{Entry, InlineArray, Linkage};
 use skep_isa::{CallTarget, Imm64, Insn, Reg, RegSet};
 use skep_verifier::{Fact, FunctionFacts, Verified};
 
 use crate::Error;
+use crate::arch::port::Target;
 
 /// The parts of a verified program that become code. Tests make them up.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,10 @@ pub(crate) struct Parts<'a> {
     pub(crate) linkage: &'a Linkage,
     /// Whether the context is a [`skep_abi::SkbContext`].
     pub(crate) socket_buffer: bool,
+    /// The length of the buffer that programs of this type are given, with it as their second argument.
+    pub(crate) buffer_len: Option<u32>,
+    /// Whether branches may be replaced while the code runs.
+    pub(crate) patched: bool,
 }
 
 /// What is known of a program before emission.
@@ -30,6 +35,8 @@ pub(crate) struct Plan {
     loops: Vec<(u32, u32)>,
     /// Whether any function needs the environment.
     pub(crate) environment: bool,
+    /// Whether any function makes tail calls.
+    pub(crate) tail_calls: bool,
     /// The functions whose addresses are taken, ascending.
     pub(crate) callbacks: Vec<usize>,
 }
@@ -87,6 +94,19 @@ pub(crate) enum HelperCall {
     CpuNumber,
     /// A look-up in an array; where the index is known, it is in range.
     Lookup(InlineArray, Option<u32>),
+    /// A tail call.
+    TailCall(TailCall),
+}
+
+/// What a tail call becomes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TailCall {
+    /// A branch that the host replaces when it changes that element of that map.
+    Site { map: u32, index: u32 },
+    /// A jump to what the map's table says.
+    To(Target),
+    /// Nothing: there is no such element.
+    Never,
 }
 
 mod flag {
@@ -159,6 +179,7 @@ impl Plan {
             functions: Vec::with_capacity(functions.len()),
             loops: Vec::new(),
             environment: false,
+            tail_calls: false,
             callbacks: Vec::new(),
         };
         let mut end = 0;
@@ -293,6 +314,22 @@ impl Plan {
                     self.environment = true;
                     self.slots[slot].reads = RegSet::EMPTY;
                 }
+                HelperCall::TailCall(call) => {
+                    let (table, index) = (RegSet::from(Reg::R2), RegSet::from(Reg::R3));
+                    self.slots[slot].reads = match call {
+                        TailCall::Never => RegSet::EMPTY,
+                        TailCall::Site { .. } | TailCall::To(Target::At(_)) => Reg::R1.into(),
+                        TailCall::To(Target::Table(_)) => index.with(Reg::R1),
+                        TailCall::To(Target::Found) => table.union(index).with(Reg::R1),
+                    };
+                    self.tail_calls |= !matches!(call, TailCall::Never);
+                    if let TailCall::Site { .. } = call
+                        && slot + 1 < plan.end as usize
+                    {
+                        // What is emitted jumps there.
+                        self.slots[slot + 1].flags |= flag::TARGET;
+                    }
+                }
                 HelperCall::Lookup(array, key) => {
                     self.environment |= array.cpu_stride > 0;
                     self.slots[slot].reads = if key.is_some() { RegSet::EMPTY } else { Reg::R2.into() };
@@ -353,13 +390,18 @@ impl Plan {
 
 impl<'a> Parts<'a> {
     /// The parts of a verified program.
-    pub(crate) fn of(program: &'a Verified, linkage: &'a Linkage) -> Self {
+    pub(crate) fn of(program: &'a Verified, linkage: &'a Linkage, patched: bool) -> Self {
         Self {
             insns: program.insns(),
             facts: program.facts(),
             functions: program.functions(),
             linkage,
             socket_buffer: program.program_type().is_socket_buffer(),
+            buffer_len: match program.entry() {
+                Entry::Buffer { len } => Some(len),
+                Entry::Context => None,
+            },
+            patched,
         }
     }
 
@@ -401,6 +443,7 @@ impl<'a> Parts<'a> {
     pub(crate) fn helper_call(&self, slot: usize, id: u32) -> Result<HelperCall, Error> {
         const MAP_LOOKUP_ELEM: u32 = 1;
         const GET_SMP_PROCESSOR_ID: u32 = 8;
+        const TAIL_CALL: u32 = 12;
         if self.linkage.inline_linux_helpers {
             match id {
                 MAP_LOOKUP_ELEM => {
@@ -409,11 +452,29 @@ impl<'a> Parts<'a> {
                     }
                 }
                 GET_SMP_PROCESSOR_ID => return Ok(HelperCall::CpuNumber),
+                TAIL_CALL => return self.tail_call(slot).map(HelperCall::TailCall),
                 _ => {}
             }
         }
         let helper = self.linkage.helper(id).ok_or(Error::MissingHelper { slot, id })?;
         Ok(HelperCall::Call(helper as usize as u64))
+    }
+
+    /// The tail call that is made here.
+    fn tail_call(&self, slot: usize) -> Result<TailCall, Error> {
+        let fact = self.facts[slot].call.unwrap_or_default();
+        let Some(map) = fact.map else { return Ok(TailCall::To(Target::Found)) };
+        let maps = self.linkage.maps.len();
+        let link = self.linkage.maps.get(map as usize).ok_or(Error::MissingMap { slot, map, maps })?;
+        let Some(table) = link.programs else {
+            return Err(Error::Malformed { slot, what: "a tail call through a map that holds no programs" });
+        };
+        Ok(match fact.key {
+            None => TailCall::To(Target::Table(table)),
+            Some(index) if index >= table.len => TailCall::Never,
+            Some(index) if self.patched => TailCall::Site { map, index },
+            Some(index) => TailCall::To(Target::At(table.entries + u64::from(index) * 8)),
+        })
     }
 
     /// The look-up that is called here, if it needs no call.
@@ -452,6 +513,8 @@ mod tests {
             functions: &functions,
             linkage: &linkage,
             socket_buffer: false,
+            buffer_len: None,
+            patched: false,
         };
         let plan = Plan::new(parts).expect("a plan");
         let loops: Vec<_> = (0..insns.len()).map(|slot| plan.loop_end(slot)).collect();

@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 
-use skep_abi::InlineArray;
+use skep_abi::{InlineArray, MAX_TAIL_CALLS, ProgramTable, RunEnv};
 use skep_isa::{AluOp, AtomicOp, Cond, Operand, Reg, RegSet, Size, Width};
 
 use crate::Options;
@@ -71,6 +71,16 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     /// together lies together.
     fn head_padding(start: u32, size: u32) -> u32;
 
+    /// Bytes of a branch that can be replaced while it runs.
+    const SITE: u32;
+
+    /// Padding before such a branch that would otherwise be at offset `start` of a text.
+    fn site_padding(start: u32) -> u32;
+
+    /// Code in front of the entry of a program that makes no tail calls, by which tail calls enter it: it is given the
+    /// environment as its third argument, where it needs that, and a length as its second.
+    fn adapter(environment: bool, length: Option<u32>) -> Vec<u8>;
+
     /// Fills with as few instructions as possible that do nothing.
     fn write_padding(out: &mut [u8]);
 }
@@ -82,6 +92,10 @@ pub(crate) trait Emitter<'a, A: Arch>: Arithmetic + Memory + Branches + Calls + 
 
     /// The code so far.
     fn code(&mut self) -> &mut Assembly<A>;
+
+    /// Says that functions count tail calls in the lowest bits of the environment's address ([`LEFT`]): the register is no
+    /// address then, but one and the count.
+    fn count_tail_calls(&mut self);
 
     /// The code.
     fn finish(self) -> Assembly<A>;
@@ -190,7 +204,30 @@ pub(crate) trait Branches {
     fn may_goto(&mut self, rounds: i32, target: Label);
 }
 
+/// Of the lowest bits of the environment's address, which are zero in it, the one that says that no tail call is left.
+pub(crate) const NONE_LEFT: u32 = 6;
+
+/// What they are at the beginning of a run: each tail call adds one, and the last sets [`NONE_LEFT`].
+pub(crate) const LEFT: u32 = (1 << NONE_LEFT) - MAX_TAIL_CALLS;
+
+const _: () = assert!(RunEnv::ALIGN == 2 << NONE_LEFT);
+
+/// Where the entry of a tail call's target is found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// At this address.
+    At(u64),
+    /// In this table, at the index in `r3`.
+    Table(ProgramTable),
+    /// In the table whose address is in `r2`, at the index in `r3`.
+    Found,
+}
+
 /// Calls.
+///
+/// A tail call leaves the function as an exit does, and jumps to the target's tail entry with `r1` as it is and the
+/// environment with the count in its register. What comes behind it is reached where there is no target, or no tail call
+/// left.
 pub(crate) trait Calls {
     /// Calls a function of the program. Arguments are in place already.
     fn call_local(&mut self, target: Label);
@@ -207,6 +244,15 @@ pub(crate) trait Calls {
     /// `dst` = an address of this process, in the shortest form.
     fn mov_address(&mut self, dst: Reg, address: u64);
 
+    /// A tail call through a branch that is replaced while the code runs ([`Gap::Site`](crate::layout::Gap::Site)). Where
+    /// nothing must be undone it leads to the target; else to the code that is returned, which ends with two branches of
+    /// [`Arch::SITE`] bytes still to be written: to the target, and back behind the site. `behind` is bound behind all
+    /// that is emitted.
+    fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>>;
+
+    /// A tail call to what is found when it is made. `extended` says that nothing lies above the 32 bits of the index.
+    fn tail_call(&mut self, target: Target, extended: bool);
+
     /// `r0` = the address of the element whose index is known and in range.
     fn lookup_known(&mut self, array: &InlineArray, index: u32);
 
@@ -217,8 +263,14 @@ pub(crate) trait Calls {
 
 /// Entry and exit of functions.
 pub(crate) trait Frames {
-    /// The entry of a function. `first` for the entry of the program, `environment` where that needs it.
+    /// The entry of a function. `first` for the entry of the program, `environment` where that is to fetch it from its third
+    /// argument.
     fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool);
+
+    /// The entry at which hosts call the program whose first function is at `target`, where tail calls are counted: that one,
+    /// and all that are left for by tail calls, preserve the register that they are counted in as it is then, for whoever
+    /// comes back.
+    fn enter_run(&mut self, target: Label);
 
     /// The entry at which helpers call the function at `target`: a function of its own, with five arguments and
     /// the environment as the sixth.

@@ -15,8 +15,8 @@ mod sequences;
 
 use std::sync::LazyLock;
 
-use skep_abi::{HelperFn, Linkage, RunEnv};
-use skep_isa::{Insn, assemble};
+use skep_abi::{HelperFn, Linkage, MapLink, ProgramTable, RunEnv};
+use skep_isa::{CallTarget, Insn, assemble};
 use skep_text::{Arena, Config};
 use skep_verifier::{CallFact, Fact, FunctionFacts};
 
@@ -31,7 +31,7 @@ use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 type Features = <Native as Arch>::Features;
 
 /// Everything that code can do beyond computing.
-pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true };
+pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true, fixed_code: false };
 
 /// An arena from which the helpers of these tests can be called directly.
 pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {
@@ -95,6 +95,7 @@ pub(super) struct Program {
     functions: Vec<FunctionFacts>,
     linkage: Linkage,
     socket_buffer: bool,
+    fixed: bool,
 }
 
 impl Program {
@@ -122,8 +123,14 @@ impl Program {
                 zeroed: false,
             })
             .collect();
-        let mut program =
-            Self { facts: Vec::new(), insns, functions, linkage: Linkage::default(), socket_buffer: false };
+        let mut program = Self {
+            facts: Vec::new(),
+            insns,
+            functions,
+            linkage: Linkage::default(),
+            socket_buffer: false,
+            fixed: false,
+        };
         program.facts = program.reached();
         program
     }
@@ -149,6 +156,24 @@ impl Program {
         self
     }
 
+    /// With tail calls to the element of that index of the program's only map, or to that in `r3`.
+    pub(super) fn with_tail_calls(self, key: Option<u32>) -> Self {
+        let programs = Some(ProgramTable { entries: 0x6000_0000_0000, len: 8 });
+        let maps = vec![MapLink { handle: 0x1234, value_base: None, inline: None, programs }];
+        let calls: Vec<usize> = (0..self.insns.len())
+            .filter(|&slot| self.insns[slot] == Insn::Call { target: CallTarget::Helper(12) })
+            .collect();
+        let linked = self.linked(Linkage { maps, inline_linux_helpers: true, ..Linkage::default() });
+        let fact = CallFact { map: Some(0), key, in_bounds: false };
+        calls.into_iter().fold(linked, |program, slot| program.call_fact(slot, fact))
+    }
+
+    /// Compiled so that its code is never changed.
+    pub(super) fn fixed(mut self) -> Self {
+        self.fixed = true;
+        self
+    }
+
     pub(super) fn call_fact(mut self, slot: usize, fact: CallFact) -> Self {
         self.facts[slot].call = Some(fact);
         self
@@ -161,6 +186,8 @@ impl Program {
             functions: &self.functions,
             linkage: &self.linkage,
             socket_buffer: self.socket_buffer,
+            buffer_len: None,
+            patched: !self.fixed,
         }
     }
 
@@ -226,7 +253,7 @@ impl Program {
         home: &Home,
         address: u64,
     ) -> Result<Emitted, Error> {
-        let layout = lower::<A>(self.parts(), A::NEWEST, options, home)?;
+        let (layout, ..) = lower::<A>(self.parts(), A::NEWEST, options, home)?;
         let mut bytes = vec![0; layout.len()];
         layout.write(address, &mut bytes).ok_or(Error::OutOfReach)?;
         let offsets = crate::offsets(self.parts(), &layout);

@@ -377,7 +377,7 @@ fn arguments_of_an_inlined_look_up_that_it_does_not_read_are_not_computed() {
         call 1
         exit";
     let array = InlineArray { base: 0x1000, stride: 8, cpu_stride: 0, max_entries: 10 };
-    let link = MapLink { handle: 0x7fff_1234_5678, value_base: None, inline: Some(array) };
+    let link = MapLink { handle: 0x7fff_1234_5678, value_base: None, inline: Some(array), programs: None };
     let mut program =
         Program::new(text).call_fact(6, CallFact { map: Some(0), key: Some(5), in_bounds: false });
     program.linkage = Linkage { maps: vec![link], helpers: Vec::new(), inline_linux_helpers: true };

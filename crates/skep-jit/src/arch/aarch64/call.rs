@@ -1,14 +1,15 @@
 //! Calls, and helpers that need none.
 
-use skep_abi::{InlineArray, RunEnv};
+use skep_abi::{InlineArray, ProgramTable, RunEnv};
 use skep_isa::{Reg, Size, Width};
 
-use super::Emitter;
 use super::branch::Jump;
-use super::encode::{self, Cc, Imm12, Mem, ShiftKind, Shifted, Sum};
-use super::regs::{ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
-use crate::arch::port::Calls;
-use crate::layout::{Gap, Label, Target};
+use super::encode::{self, Cc, Imm12, Mem, ShiftKind, Shifted, Sum, Word};
+use super::regs::{self, ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
+use super::{Aarch64, Emitter};
+use crate::address::Part;
+use crate::arch::port::{Arch, Calls, NONE_LEFT, Target};
+use crate::layout::{self, Assembly, Gap, Label};
 
 /// How far `BL` reaches to each side, and how far `ADR` and `ADRP` do (Arm ARM, C6.2).
 const BL_REACH: u64 = (1 << 27) - 4;
@@ -18,15 +19,15 @@ const ADRP_REACH: u64 = (1 << 32) - (1 << 13);
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {
         self.put(encode::bl(0));
-        self.code.patch_last(Target::Label(target));
+        self.code.patch_last(layout::Target::Label(target));
         self.result = true;
     }
 
     fn call_helper(&mut self, address: u64) {
-        self.copy(SIXTH, ENV);
+        self.environment(SIXTH);
         if self.home.farthest(address) <= BL_REACH {
             self.put(encode::bl(0));
-            self.code.patch_last(Target::Address(address));
+            self.code.patch_last(layout::Target::Address(address));
         } else {
             self.address(SCRATCH, address);
             self.put(encode::blr(SCRATCH));
@@ -37,19 +38,73 @@ impl Calls for Emitter<'_> {
     fn mov_label(&mut self, dst: Reg, label: Label) {
         let dst = self.write(dst);
         self.put(encode::adrp(dst, 0));
-        self.code.patch_last(Target::Label(label));
+        self.code.patch_last(layout::Target::Label(label));
         self.put(encode::mov_sp(dst, dst));
-        self.code.patch_last(Target::Label(label));
+        self.code.patch_last(layout::Target::Label(label));
     }
 
     fn cpu_number(&mut self) {
         let to = self.write(Reg::R0);
-        self.put(encode::load(Size::B4, None, to, Mem::At(ENV, RunEnv::CPU)));
+        self.load_cpu(to);
     }
 
     fn mov_address(&mut self, dst: Reg, address: u64) {
         let dst = self.write(dst);
         self.address(dst, address);
+    }
+
+    fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>> {
+        self.result = false;
+        if self.frame.is_empty() {
+            let jump = Jump::Bit { set: true, reg: ENV, bit: NONE_LEFT as u8 };
+            self.code.gap(Gap::Jump { jump, target: behind });
+            self.add_imm(Width::W64, ENV, ENV, 1);
+            self.code.gap(Gap::Site);
+            self.add_imm(Width::W64, ENV, ENV, -1);
+            return None;
+        }
+        self.code.gap(Gap::Site);
+        let code = std::mem::replace(&mut self.code, Assembly::new(0, 8));
+        let exhausted = self.count();
+        self.unwind();
+        self.land(exhausted, Aarch64::SITE);
+        Some(std::mem::replace(&mut self.code, code).plain())
+    }
+
+    fn tail_call(&mut self, target: Target, _: bool) {
+        self.result = false;
+        let index = regs::gpr(Reg::R3);
+        let outside = |emit: &mut Self| Some(emit.hole(|distance| encode::b_cond(Cc::Hs, distance)));
+        let entry = Mem::Index { base: SCRATCH2, index, part: Part::Unsigned, scaled: true };
+        let (outside, entry) = match target {
+            Target::At(address) => {
+                self.address(SCRATCH, address);
+                (None, Mem::At(SCRATCH, 0))
+            }
+            Target::Table(table) => {
+                self.compare_index(index, table.len);
+                let outside = outside(self);
+                self.address(SCRATCH2, table.entries);
+                (outside, entry)
+            }
+            Target::Found => {
+                let table = regs::gpr(Reg::R2);
+                self.put(encode::load(Size::B4, None, SCRATCH, Mem::At(table, ProgramTable::LEN)));
+                let len = Shifted::plain(SCRATCH);
+                self.put(encode::sum_reg_flags(Sum::Sub, Width::W32, Gpr::ZR, index, len));
+                let outside = outside(self);
+                self.put(encode::load(Size::B8, None, SCRATCH2, Mem::At(table, ProgramTable::ENTRIES)));
+                (outside, entry)
+            }
+        };
+        self.put(encode::load(Size::B8, None, SCRATCH, entry));
+        let empty = self.hole(|distance| encode::cbz(false, Width::W64, SCRATCH, distance));
+        let exhausted = self.count();
+        self.unwind();
+        self.put(encode::br(SCRATCH));
+        for hole in [outside, Some(empty), Some(exhausted)].into_iter().flatten() {
+            self.land(hole, 0);
+        }
     }
 
     fn lookup_known(&mut self, array: &InlineArray, index: u32) {
@@ -88,11 +143,60 @@ impl Calls for Emitter<'_> {
     }
 }
 
+/// A branch without its distance.
+struct Hole {
+    at: usize,
+    branch: fn(i64) -> Word,
+}
+
 impl Emitter<'_> {
+    /// Compares the lower half of a register with the length of a table.
+    fn compare_index(&mut self, index: Gpr, len: u32) {
+        match Imm12::new(len.into()) {
+            Some(len) => self.put(encode::sum_imm_flags(Sum::Sub, Width::W32, Gpr::ZR, index, len)),
+            None => {
+                self.constant(SCRATCH, len.into());
+                let len = Shifted::plain(SCRATCH);
+                self.put(encode::sum_reg_flags(Sum::Sub, Width::W32, Gpr::ZR, index, len));
+            }
+        }
+    }
+
+    /// Counts a tail call; the branch that is taken where none is left.
+    fn count(&mut self) -> Hole {
+        let exhausted = self.hole(|distance| encode::tbz(true, ENV, NONE_LEFT as u8, distance));
+        self.add_imm(Width::W64, ENV, ENV, 1);
+        exhausted
+    }
+
+    /// `dst` = the number of the CPU.
+    fn load_cpu(&mut self, dst: Gpr) {
+        let environment = if self.counts { dst } else { ENV };
+        if self.counts {
+            self.environment(dst);
+        }
+        self.put(encode::load(Size::B4, None, dst, Mem::At(environment, RunEnv::CPU)));
+    }
+
+    /// A forward branch over what is emitted before [`Emitter::land`]; no gap may lie between.
+    fn hole(&mut self, branch: fn(i64) -> Word) -> Hole {
+        let at = self.code.here();
+        self.put(branch(0));
+        Hole { at, branch }
+    }
+
+    /// A branch leads behind so many bytes that are not there yet.
+    fn land(&mut self, hole: Hole, bytes: u32) {
+        let distance = (self.code.here() - hole.at) as i64 + i64::from(bytes);
+        for (at, byte) in (hole.at..).zip((hole.branch)(distance).0.to_le_bytes()) {
+            *self.code.byte_mut(at) = byte;
+        }
+    }
+
     /// Moves an address of a value to this CPU's.
     fn add_cpu(&mut self, array: &InlineArray, to: Gpr) {
         if array.cpu_stride > 0 {
-            self.put(encode::load(Size::B4, None, SCRATCH, Mem::At(ENV, RunEnv::CPU)));
+            self.load_cpu(SCRATCH);
             self.add_product(to, SCRATCH, array.cpu_stride);
         }
     }
@@ -114,12 +218,12 @@ impl Emitter<'_> {
         let farthest = self.home.farthest(address);
         if constant > 1 && farthest <= ADR_REACH {
             self.put(encode::adr(dst, 0));
-            self.code.patch_last(Target::Address(address));
+            self.code.patch_last(layout::Target::Address(address));
         } else if constant > 2 && farthest <= ADRP_REACH {
             self.put(encode::adrp(dst, 0));
-            self.code.patch_last(Target::Address(address));
+            self.code.patch_last(layout::Target::Address(address));
             self.put(encode::mov_sp(dst, dst));
-            self.code.patch_last(Target::Address(address));
+            self.code.patch_last(layout::Target::Address(address));
         } else {
             self.constant(dst, address);
         }

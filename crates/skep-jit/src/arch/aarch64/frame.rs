@@ -13,6 +13,9 @@
 //! functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
 //! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
 //! are there for that. Where the program may read what it never wrote, the rest of the BPF stack is zeroed.
+//!
+//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `x23`, makes it the
+//! environment and a count, and restores it: within, nobody does.
 
 use skep_abi::MAX_LOOPS;
 use skep_isa::{Size, Width};
@@ -20,7 +23,7 @@ use skep_isa::{Size, Width};
 use super::Emitter;
 use super::encode::{self, Cc, Imm12, Mem, Pair, Shifted, Sum};
 use super::regs::{self, ENV, FP, Gpr, LR, PRESERVED, RESULT, SCRATCH, SCRATCH2, SIXTH};
-use crate::arch::port::{Branches, Calls, Frames};
+use crate::arch::port::{Branches, Calls, Frames, LEFT};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
 
@@ -61,6 +64,11 @@ impl Frame {
             signed: sign && plan.calls,
             exit: None,
         }
+    }
+
+    /// Whether nothing must be undone at an exit.
+    pub(super) fn is_empty(&self) -> bool {
+        self.top == 0 && !self.signed
     }
 
     /// Bytes from `sp` to `r10`.
@@ -119,24 +127,14 @@ impl Frames for Emitter<'_> {
         }
     }
 
+    fn enter_run(&mut self, target: Label) {
+        self.call_from_outside(target, |emit| {
+            emit.add_imm(Width::W64, ENV, Gpr::X2, LEFT.into());
+        });
+    }
+
     fn enter_callback(&mut self, target: Label) {
-        if self.options.signed_returns {
-            self.put(encode::paciasp());
-        } else if self.options.landing_pads {
-            self.put(encode::bti_c());
-        }
-        self.put(encode::store_pair(Width::W64, FP, LR, Gpr::SP, -32, Pair::Pre));
-        self.put(encode::store(Size::B8, ENV, Mem::At(Gpr::SP, 16)));
-        self.put(encode::mov_sp(FP, Gpr::SP));
-        self.copy(ENV, SIXTH);
-        self.call_local(target);
-        self.result = false;
-        self.put(encode::load(Size::B8, None, ENV, Mem::At(Gpr::SP, 16)));
-        self.put(encode::load_pair(Width::W64, FP, LR, Gpr::SP, 32, Pair::Post));
-        if self.options.signed_returns {
-            self.put(encode::autiasp());
-        }
-        self.put(encode::ret());
+        self.call_from_outside(target, |emit| emit.copy(ENV, SIXTH));
     }
 
     fn exit(&mut self, label: Label) {
@@ -151,6 +149,36 @@ impl Frames for Emitter<'_> {
             self.code.bind(label);
             self.frame.exit = Some(label);
         }
+        self.unwind();
+        self.put(encode::ret());
+    }
+}
+
+impl Emitter<'_> {
+    /// A function of its own around a call of another one, in which `environment` says what [`ENV`] is.
+    fn call_from_outside(&mut self, target: Label, environment: impl FnOnce(&mut Self)) {
+        if self.options.signed_returns {
+            self.put(encode::paciasp());
+        } else if self.options.landing_pads {
+            self.put(encode::bti_c());
+        }
+        self.put(encode::store_pair(Width::W64, FP, LR, Gpr::SP, -32, Pair::Pre));
+        self.put(encode::store(Size::B8, ENV, Mem::At(Gpr::SP, 16)));
+        self.put(encode::mov_sp(FP, Gpr::SP));
+        environment(self);
+        self.call_local(target);
+        self.result = false;
+        self.put(encode::load(Size::B8, None, ENV, Mem::At(Gpr::SP, 16)));
+        self.put(encode::load_pair(Width::W64, FP, LR, Gpr::SP, 32, Pair::Post));
+        if self.options.signed_returns {
+            self.put(encode::autiasp());
+        }
+        self.put(encode::ret());
+    }
+
+    /// Undoes the function's entry. Only callee-saved registers change.
+    pub(super) fn unwind(&mut self) {
+        let frame = self.frame;
         let in_one = frame.in_one();
         for (at, (a, b)) in frame.saved.into_iter().enumerate().rev().filter_map(|(at, it)| Some((at, it?))) {
             let up = frame.top as i32;
@@ -167,11 +195,8 @@ impl Frames for Emitter<'_> {
         if frame.signed {
             self.put(encode::autiasp());
         }
-        self.put(encode::ret());
     }
-}
 
-impl Emitter<'_> {
     /// Zeroes so many bytes below `r10`, a multiple of 8.
     ///
     /// ```text

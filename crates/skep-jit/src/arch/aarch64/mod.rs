@@ -31,6 +31,7 @@ mod regs;
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod shape_tests;
 
+use skep_abi::RunEnv;
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
 use crate::Options;
@@ -38,9 +39,9 @@ use crate::address::{Address, Home, Index};
 use crate::arch::port::{self, Arch};
 use crate::layout::Assembly;
 use crate::operands::Twist;
-use encode::{Constant, Extend, Imm12, Mem, Sum, Word};
+use encode::{Bitmask, Constant, Extend, Imm12, Logic, Mem, Sum, Word};
 use frame::Frame;
-use regs::{Gpr, RESULT, SCRATCH3};
+use regs::{ENV, Gpr, RESULT, SCRATCH3};
 
 pub(crate) use branch::Jump;
 
@@ -125,6 +126,23 @@ impl Arch for Aarch64 {
         branch::head_padding(start, size)
     }
 
+    const SITE: u32 = 4;
+
+    fn site_padding(_: u32) -> u32 {
+        0
+    }
+
+    fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {
+        let mut code: Vec<Word> = Vec::new();
+        if environment {
+            code.extend(address_of_environment(Gpr::X2));
+        }
+        if let Some(length) = length {
+            code.extend_from_slice(encode::constant(regs::gpr(Reg::R2), length.into()).as_slice());
+        }
+        code.into_iter().flat_map(|word| word.0.to_le_bytes()).collect()
+    }
+
     fn write_padding(out: &mut [u8]) {
         branch::write_padding(out);
     }
@@ -140,6 +158,8 @@ pub(crate) struct Emitter<'a> {
     options: Options,
     home: &'a Home,
     frame: Frame,
+    /// Whether [`regs::ENV`] holds a count as well.
+    counts: bool,
     /// Whether `r0` is in [`RESULT`], and not in its own register.
     result: bool,
     /// What is needed behind the current operation.
@@ -151,11 +171,16 @@ pub(crate) struct Emitter<'a> {
 impl<'a> port::Emitter<'a, Aarch64> for Emitter<'a> {
     fn new(code: Assembly<Aarch64>, features: Features, options: Options, home: &'a Home) -> Self {
         let frame = Frame::default();
-        Self { code, features, options, home, frame, result: false, needed: RegSet::EMPTY, exits: false }
+        let needed = RegSet::EMPTY;
+        Self { code, features, options, home, frame, counts: false, result: false, needed, exits: false }
     }
 
     fn code(&mut self) -> &mut Assembly<Aarch64> {
         &mut self.code
+    }
+
+    fn count_tail_calls(&mut self) {
+        self.counts = true;
     }
 
     fn finish(self) -> Assembly<Aarch64> {
@@ -175,6 +200,12 @@ impl<'a> port::Emitter<'a, Aarch64> for Emitter<'a> {
         self.put(encode::brk(0));
         self.result = false;
     }
+}
+
+/// `dst` = [`ENV`] without its count.
+fn address_of_environment(dst: Gpr) -> Option<Word> {
+    let mask = Bitmask::new(Width::W64, (RunEnv::ALIGN as u64).wrapping_neg())?;
+    Some(encode::logic_imm(Logic::And, Width::W64, dst, ENV, mask))
 }
 
 impl Emitter<'_> {
@@ -228,6 +259,14 @@ impl Emitter<'_> {
     fn settle(&mut self) {
         if std::mem::take(&mut self.result) && self.needed.contains(Reg::R0) {
             self.copy(regs::gpr(Reg::R0), RESULT);
+        }
+    }
+
+    /// `dst` = the address of the environment.
+    fn environment(&mut self, dst: Gpr) {
+        match address_of_environment(dst) {
+            Some(word) if self.counts => self.put(word),
+            _ => self.copy(dst, ENV),
         }
     }
 

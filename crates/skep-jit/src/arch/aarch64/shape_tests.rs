@@ -456,7 +456,7 @@ fn results_of_calls_are_moved_once() {
 #[test]
 fn addresses_of_maps_take_the_shortest_form() {
     let address = |distance: u64| {
-        let map = MapLink { handle: ADDRESS ^ distance, value_base: None, inline: None };
+        let map = MapLink { handle: ADDRESS ^ distance, value_base: None, inline: None, programs: None };
         let linkage = Linkage { maps: vec![map], ..Linkage::default() };
         let program = Program::new("r0 = map[0] ll\nexit").linked(linkage);
         let (code, _) = program.code::<Aarch64>(&Home::within(ADDRESS..ADDRESS + 4096), ADDRESS);
@@ -532,4 +532,34 @@ fn instructions_are_counted_as_they_are_decoded() {
         padded |= !nops.is_empty();
     }
     assert!(padded, "no program had padding");
+}
+
+/// Of a program with a tail call, behind the entry for hosts.
+fn tail_call(text: &str, key: Option<u32>, fixed: bool) -> Vec<String> {
+    let program = Program::new(text).with_tail_calls(key);
+    let lines = disassemble(&code(&if fixed { program.fixed() } else { program }));
+    let entry = ["stp x29, x30, [sp, #-32]!", "str x23, [sp, #16]", "mov x29, sp", "add x23, x2, #31"];
+    assert_eq!(lines[..4], canonical(&entry), "{lines:?}");
+    lines[8..].to_vec()
+}
+
+#[test]
+fn a_direct_tail_call_is_a_branch_that_does_nothing_yet() {
+    let text = "r2 = map[0] ll\nr3 = 5\ncall 12\nr0 = 7\nexit";
+    let lines = ["tbnz w23, #6, #16", "add x23, x23, #1", "nop", "sub x23, x23, #1", "mov w0, #7", "ret"];
+    assert_eq!(tail_call(text, Some(5), false), canonical(&lines));
+    let text = "r6 = r1\nr2 = map[0] ll\nr3 = 5\ncall 12\nr0 = r6\nexit";
+    let lines = ["str x19, [sp, #-16]!", "mov x19, x0", "nop", "mov x0, x19", "ldr x19, [sp], #16", "ret"];
+    assert_eq!(tail_call(text, Some(5), false), canonical(&lines));
+}
+
+#[test]
+fn tail_calls_through_the_table_test_count_and_leave() {
+    let text = "r2 = map[0] ll\nr3 = 5\ncall 12\nr0 = 7\nexit";
+    let known = tail_call(text, Some(5), true);
+    let lines = ["ldr x16, [x16]", "cbz x16, #16", "tbnz w23, #6, #12", "add x23, x23, #1", "br x16"];
+    assert_eq!(known[known.len() - 7..known.len() - 2], canonical(&lines), "{known:?}");
+    let found = tail_call("r2 = map[0] ll\nr3 = r4\ncall 12\nr0 = 7\nexit", None, false);
+    assert_eq!(found[1..2], canonical(&["cmp w2, #8"]), "{found:?}");
+    assert!(found.iter().any(|line| *line == foreign::canonical("ldr x16, [x17, w2, uxtw #3]")), "{found:?}");
 }

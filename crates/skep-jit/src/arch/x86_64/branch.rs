@@ -131,6 +131,12 @@ pub(super) fn head_padding(start: u32, size: u32) -> u32 {
         .unwrap_or(0)
 }
 
+/// Bytes of padding before a branch that is to be replaced while it runs, and would start at offset `start`: its
+/// displacement must be the upper half of an aligned word of eight bytes.
+pub(super) fn site_padding(start: u32) -> u32 {
+    3u32.wrapping_sub(start) % 8
+}
+
 /// Fills with as few instructions as possible that do nothing.
 pub(super) fn write_padding(out: &mut [u8]) {
     for chunk in out.chunks_mut(9) {

@@ -1,25 +1,25 @@
 //! Calls, and helpers that need none.
 
-use skep_abi::{InlineArray, RunEnv};
+use skep_abi::{InlineArray, ProgramTable, RunEnv};
 use skep_isa::{Reg, Size, Width};
 
 use super::encode::{self, Cc, Group1, Mem, Scale, Shift};
-use super::regs::{ENV, Gpr, SCRATCH, SIXTH};
-use super::{Emitter, gpr};
-use crate::arch::port::Calls;
-use crate::layout::{Gap, Label, Target};
+use super::regs::{ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
+use super::{Emitter, Hole, X86_64, gpr};
+use crate::arch::port::{Arch, Calls, NONE_LEFT, Target};
+use crate::layout::{self, Assembly, Gap, Label};
 
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {
         self.put(encode::call_rel());
-        self.code.patch_last(Target::Label(target));
+        self.code.patch_last(layout::Target::Label(target));
     }
 
     fn call_helper(&mut self, address: u64) {
-        self.copy(SIXTH, ENV);
+        self.environment(SIXTH);
         if self.reaches(address) {
             self.put(encode::call_rel());
-            self.code.patch_last(Target::Address(address));
+            self.code.patch_last(layout::Target::Address(address));
         } else {
             self.put(encode::mov_ri(Gpr::RAX, address));
             self.put(encode::call_r(Gpr::RAX));
@@ -28,15 +28,68 @@ impl Calls for Emitter<'_> {
 
     fn mov_label(&mut self, dst: Reg, label: Label) {
         self.put(encode::lea_rip(gpr(dst)));
-        self.code.patch_last(Target::Label(label));
+        self.code.patch_last(layout::Target::Label(label));
     }
 
     fn cpu_number(&mut self) {
-        self.put(encode::load(Size::B4, false, Gpr::RAX, Mem::at(ENV, RunEnv::CPU)));
+        self.load_cpu(Gpr::RAX);
     }
 
     fn mov_address(&mut self, dst: Reg, address: u64) {
         self.address(gpr(dst), address);
+    }
+
+    fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>> {
+        if self.frame.is_empty() {
+            self.put(encode::test_ri(Width::W32, ENV, 1 << NONE_LEFT));
+            self.code.gap(Gap::Jump { jump: Some(Cc::NotEqual), target: behind });
+            self.put(encode::alu_ri(Group1::Add, Width::W64, ENV, 1));
+            self.code.gap(Gap::Site);
+            self.put(encode::alu_ri(Group1::Sub, Width::W64, ENV, 1));
+            return None;
+        }
+        self.code.gap(Gap::Site);
+        let code = std::mem::replace(&mut self.code, Assembly::new(0, 8));
+        let exhausted = self.count();
+        self.unwind();
+        self.land_behind(exhausted, X86_64::SITE);
+        Some(std::mem::replace(&mut self.code, code).plain())
+    }
+
+    fn tail_call(&mut self, target: Target, extended: bool) {
+        let index = if extended { gpr(Reg::R3) } else { SCRATCH };
+        if !matches!(target, Target::At(_)) && !extended {
+            self.put(encode::mov_rr(Width::W32, index, gpr(Reg::R3)));
+        }
+        // Comparisons and their jumps stand together: then they are one operation.
+        let (outside, entry) = match target {
+            Target::At(address) => {
+                self.address(SCRATCH, address);
+                (None, Mem::at(SCRATCH, 0))
+            }
+            Target::Table(table) => {
+                self.put(encode::alu_ri(Group1::Cmp, Width::W32, index, table.len as i32));
+                let outside = self.skip(Some(Cc::AboveOrEqual));
+                self.address(SCRATCH2, table.entries);
+                (Some(outside), Mem::indexed(SCRATCH2, index, Scale::X8, 0))
+            }
+            Target::Found => {
+                let table = gpr(Reg::R2);
+                self.put(encode::alu_rm(Group1::Cmp, Width::W32, index, Mem::at(table, ProgramTable::LEN)));
+                let outside = self.skip(Some(Cc::AboveOrEqual));
+                self.put(encode::load(Size::B8, false, SCRATCH2, Mem::at(table, ProgramTable::ENTRIES)));
+                (Some(outside), Mem::indexed(SCRATCH2, index, Scale::X8, 0))
+            }
+        };
+        self.put(encode::load(Size::B8, false, SCRATCH, entry));
+        self.put(encode::test_rr(Width::W64, SCRATCH, SCRATCH));
+        let empty = self.skip(Some(Cc::Equal));
+        let exhausted = self.count();
+        self.unwind();
+        self.put(encode::jmp_r(SCRATCH));
+        for hole in [outside, Some(empty), Some(exhausted)].into_iter().flatten() {
+            self.land(hole);
+        }
     }
 
     fn lookup_known(&mut self, array: &InlineArray, index: u32) {
@@ -87,10 +140,27 @@ impl Calls for Emitter<'_> {
 }
 
 impl Emitter<'_> {
+    /// Counts a tail call; the jump that is taken where none is left.
+    fn count(&mut self) -> Hole {
+        self.put(encode::test_ri(Width::W32, ENV, 1 << NONE_LEFT));
+        let exhausted = self.skip(Some(Cc::NotEqual));
+        self.put(encode::alu_ri(Group1::Add, Width::W64, ENV, 1));
+        exhausted
+    }
+
+    /// `dst` = the number of the CPU.
+    fn load_cpu(&mut self, dst: Gpr) {
+        let environment = if self.counts { dst } else { ENV };
+        if self.counts {
+            self.environment(dst);
+        }
+        self.put(encode::load(Size::B4, false, dst, Mem::at(environment, RunEnv::CPU)));
+    }
+
     /// Moves `r0` to this CPU's values.
     fn add_cpu(&mut self, array: &InlineArray) {
         if array.cpu_stride > 0 {
-            self.put(encode::load(Size::B4, false, SCRATCH, Mem::at(ENV, RunEnv::CPU)));
+            self.load_cpu(SCRATCH);
             self.scale(SCRATCH, array.cpu_stride);
             self.put(encode::alu_rr(Group1::Add, Width::W64, Gpr::RAX, SCRATCH));
         }
@@ -115,7 +185,7 @@ impl Emitter<'_> {
         let relative = encode::lea_rip(dst);
         if relative.len() < immediate.len() && self.reaches(address) {
             self.put(relative);
-            self.code.patch_last(Target::Address(address));
+            self.code.patch_last(layout::Target::Address(address));
         } else {
             self.put(immediate);
         }

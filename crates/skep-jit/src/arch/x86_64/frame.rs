@@ -16,6 +16,9 @@
 //! the functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
 //! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
 //! are there for that. Where the program may read what it never wrote, the rest of the BPF stack is zeroed.
+//!
+//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `r12`, makes it the
+//! environment and a count, and restores it: within, nobody does.
 
 use skep_abi::MAX_LOOPS;
 use skep_isa::{Size, Width};
@@ -23,7 +26,7 @@ use skep_isa::{Size, Width};
 use super::encode::{self, Cc, Group1, Mem, Scale};
 use super::regs::{ENV, Gpr, PRESERVED, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, gpr};
-use crate::arch::port::{Branches, Calls, Frames};
+use crate::arch::port::{Branches, Calls, Frames, LEFT};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
 
@@ -65,6 +68,11 @@ impl Frame {
         Self { saved, pointer: plan.uses_stack, calls: plan.calls, reserve, exit: None }
     }
 
+    /// Whether nothing must be undone at an exit.
+    pub(super) fn is_empty(&self) -> bool {
+        self.exit_len() == 1
+    }
+
     /// Bytes of an exit.
     fn exit_len(&self) -> usize {
         self.saved.iter().flatten().map(|reg| 1 + usize::from(reg.high())).sum::<usize>()
@@ -102,6 +110,18 @@ impl Frames for Emitter<'_> {
         }
     }
 
+    fn enter_run(&mut self, target: Label) {
+        if self.options.landing_pads {
+            self.put(encode::endbr64());
+        }
+        // With the return address that makes 16 bytes.
+        self.put(encode::push(ENV));
+        self.put(encode::lea(Width::W64, ENV, Mem::at(Gpr::RDX, LEFT as i32)));
+        self.call_local(target);
+        self.put(encode::pop(ENV));
+        self.put(encode::ret());
+    }
+
     fn enter_callback(&mut self, target: Label) {
         if self.options.landing_pads {
             self.put(encode::endbr64());
@@ -124,18 +144,23 @@ impl Frames for Emitter<'_> {
             self.code.bind(label);
             self.frame.exit = Some(label);
         }
-        if frame.calls {
+        self.unwind();
+        self.put(encode::ret());
+    }
+}
+
+impl Emitter<'_> {
+    /// Undoes the function's entry. Only callee-saved registers and `rcx` change.
+    pub(super) fn unwind(&mut self) {
+        if self.frame.calls {
             self.pop_saved();
             self.leave();
         } else {
             self.leave();
             self.pop_saved();
         }
-        self.put(encode::ret());
     }
-}
 
-impl Emitter<'_> {
     fn enter_pointer(&mut self) {
         if self.frame.pointer {
             self.put(encode::push(Gpr::RBP));

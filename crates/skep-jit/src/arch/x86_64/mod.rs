@@ -19,6 +19,7 @@ mod regs;
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod shape_tests;
 
+use skep_abi::RunEnv;
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
 use crate::Options;
@@ -26,9 +27,9 @@ use crate::address::{Address, Home};
 use crate::arch::port::{self, Arch};
 use crate::layout::Assembly;
 use crate::operands::Twist;
-use encode::{Bytes, Cc};
+use encode::{Bytes, Cc, Group1};
 use frame::Frame;
-use regs::Gpr;
+use regs::{ENV, Gpr};
 
 /// The architecture.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +98,25 @@ impl Arch for X86_64 {
         branch::head_padding(start, size)
     }
 
+    const SITE: u32 = 5;
+
+    fn site_padding(start: u32) -> u32 {
+        branch::site_padding(start)
+    }
+
+    fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {
+        let mut code = Vec::new();
+        let mut put = |bytes: Bytes| code.extend_from_slice(&bytes.padded()[..bytes.len()]);
+        if environment {
+            put(encode::mov_rr(Width::W64, Gpr::RDX, ENV));
+            put(encode::alu_ri(Group1::And, Width::W64, Gpr::RDX, -(RunEnv::ALIGN as i32)));
+        }
+        if let Some(length) = length {
+            put(encode::mov_ri(gpr(Reg::R2), length.into()));
+        }
+        code
+    }
+
     fn write_padding(out: &mut [u8]) {
         branch::write_padding(out);
     }
@@ -109,6 +129,8 @@ pub(crate) struct Emitter<'a> {
     options: Options,
     home: &'a Home,
     frame: Frame,
+    /// Whether [`regs::ENV`] holds a count as well.
+    counts: bool,
     /// The register and width of which the zero flag says whether it is zero. Any instruction ends this but
     /// those of [`Emitter::put_plain`] and [`Emitter::put_result`]; so does a place that jumps lead to.
     zero: Option<(Gpr, Width)>,
@@ -116,11 +138,15 @@ pub(crate) struct Emitter<'a> {
 
 impl<'a> port::Emitter<'a, X86_64> for Emitter<'a> {
     fn new(code: Assembly<X86_64>, features: Features, options: Options, home: &'a Home) -> Self {
-        Self { code, features, options, home, frame: Frame::default(), zero: None }
+        Self { code, features, options, home, frame: Frame::default(), counts: false, zero: None }
     }
 
     fn code(&mut self) -> &mut Assembly<X86_64> {
         &mut self.code
+    }
+
+    fn count_tail_calls(&mut self) {
+        self.counts = true;
     }
 
     fn finish(self) -> Assembly<X86_64> {
@@ -163,6 +189,14 @@ impl Emitter<'_> {
         self.zero = Some((result, width));
     }
 
+    /// `dst` = the address of the environment.
+    fn environment(&mut self, dst: Gpr) {
+        self.copy(dst, ENV);
+        if self.counts {
+            self.put(encode::alu_ri(Group1::And, Width::W64, dst, -(RunEnv::ALIGN as i32)));
+        }
+    }
+
     /// `mov` between machine registers, or nothing.
     fn copy(&mut self, dst: Gpr, src: Gpr) {
         if dst != src {
@@ -182,7 +216,12 @@ impl Emitter<'_> {
 
     /// Where a short jump leads.
     fn land(&mut self, hole: Hole) {
-        let distance = self.code.here() - hole.0;
+        self.land_behind(hole, 0);
+    }
+
+    /// A short jump leads behind so many bytes that are not there yet.
+    fn land_behind(&mut self, hole: Hole, bytes: u32) {
+        let distance = self.code.here() + bytes as usize - hole.0;
         debug_assert!(distance < 128);
         *self.code.byte_mut(hole.0 - 1) = distance as u8;
         self.zero = None;

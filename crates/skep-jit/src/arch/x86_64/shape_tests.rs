@@ -232,3 +232,44 @@ fn instructions_are_counted_as_they_are_decoded() {
     }
     assert!(padded, "no program had padding");
 }
+
+/// Of a program with a tail call, behind the entry for hosts.
+fn tail_call(text: &str, key: Option<u32>, fixed: bool) -> Vec<String> {
+    let program = Program::new(text).with_tail_calls(key);
+    let lines = disassemble(&code(&if fixed { program.fixed() } else { program }));
+    assert_eq!(lines[..2], ["push r12", "lea r12, [rdx+0x1F]"]);
+    assert_eq!(lines[3..5], ["pop r12", "ret"]);
+    lines[5..].to_vec()
+}
+
+#[test]
+fn a_direct_tail_call_is_a_branch_that_does_nothing_yet() {
+    let text = "r2 = map[0] ll\nr3 = 5\ncall 12\nr0 = 7\nexit";
+    let nothing_to_undo = tail_call(text, Some(5), false);
+    let lines = ["test r12b, 0x40", "jne short 0x24", "add r12, 1", "nop [rax+rax]", "sub r12, 1"];
+    let without_padding: Vec<_> = nothing_to_undo.iter().filter(|line| *line != "nop [rax]").collect();
+    assert_eq!(without_padding[..5], lines.each_ref(), "{nothing_to_undo:?}");
+
+    let framed = tail_call("r6 = r1\nr2 = map[0] ll\nr3 = 5\ncall 12\nr0 = r6\nexit", Some(5), false);
+    assert_eq!(framed[..2], ["push rbx", "mov rbx, rdi"], "{framed:?}");
+    let site = framed.iter().position(|line| line == "nop [rax+rax]").expect("a site");
+    assert_eq!(framed[site + 1..], ["mov rax, rbx", "pop rbx", "ret"]);
+}
+
+#[test]
+fn tail_calls_through_the_table_test_count_and_leave() {
+    let text = "r2 = map[0] ll\nr3 = 5\ncall 12\nr0 = 7\nexit";
+    let count = ["test r12b, 0x40", "jne short", "add r12, 1", "jmp r11", "mov eax, 7", "ret"];
+    let known = tail_call(text, Some(5), true);
+    let lines = ["mov r11, 0x600000000028", "mov r11, [r11]", "test r11, r11", "je short"];
+    let starts = |lines: &[String], with: &[&str]| {
+        lines.len() == with.len() && lines.iter().zip(with).all(|(line, with)| line.starts_with(with))
+    };
+    assert!(starts(&known, &[&lines[..], &count[..]].concat()), "{known:?}");
+
+    let found = tail_call("r2 = map[0] ll\nw3 = w4\ncall 12\nr0 = 7\nexit", None, false);
+    let lines =
+        ["mov edx, ecx", "cmp edx, 8", "jae short", "mov r10, 0x600000000000", "mov r11, [r10+rdx*8]"];
+    let lines = [&lines[..], &["test r11, r11", "je short"], &count[..]].concat();
+    assert!(starts(&found, &lines), "{found:?}");
+}

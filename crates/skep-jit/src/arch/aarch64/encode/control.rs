@@ -60,6 +60,11 @@ pub(crate) const fn blr(rn: Gpr) -> Word {
     Word(0xd63f_0000).n(rn)
 }
 
+/// `br rn`. Where landing pads are checked, one for calls will do if the register is `x16` or `x17`.
+pub(crate) const fn br(rn: Gpr) -> Word {
+    Word(0xd61f_0000).n(rn)
+}
+
 /// `ret`: to where the link register says.
 pub(crate) const fn ret() -> Word {
     Word(0xd65f_0000).n(Gpr::X30)

@@ -76,6 +76,11 @@ pub(crate) const fn call_r(reg: Gpr) -> Bytes {
     rr(Opcode::one(0xff), 2, reg)
 }
 
+/// `jmp reg`
+pub(crate) const fn jmp_r(reg: Gpr) -> Bytes {
+    rr(Opcode::one(0xff), 4, reg)
+}
+
 /// `call rel32`; the displacement is the last four bytes and still zero.
 pub(crate) const fn call_rel() -> Bytes {
     Bytes::new().byte(0xe8).dword(0)

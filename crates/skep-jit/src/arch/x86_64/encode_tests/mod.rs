@@ -363,6 +363,7 @@ fn pushes_pops_and_calls() {
         expect(push(a), Mnemonic::Push, &[r(Size::B8, a)]);
         expect(pop(a), Mnemonic::Pop, &[r(Size::B8, a)]);
         expect(call_r(a), Mnemonic::Call, &[r(Size::B8, a)]);
+        expect(jmp_r(a), Mnemonic::Jmp, &[r(Size::B8, a)]);
     }
     expect(leave(), Mnemonic::Leave, &[]);
     expect(ret(), Mnemonic::Ret, &[]);

@@ -29,6 +29,7 @@ impl Cases {
                 }
             }
             self.is(blr(t), format!("blr {}", x(t)));
+            self.is(br(t), format!("br {}", x(t)));
         }
         self.is(ret(), "ret".into());
         for (word, meant) in

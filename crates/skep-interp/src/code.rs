@@ -6,7 +6,7 @@ use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
 use std::sync::Arc;
 
-use crate::Error;
+use crate::{Error, FindProgram};
 
 /// The most frames that a run may have at once, the program's own included.
 pub(crate) const MAX_FRAMES: usize = 8;
@@ -29,7 +29,11 @@ pub(crate) struct Code {
     /// Its parts. Map addresses in its instructions are numbers by now.
     pub(crate) parts: Parts,
     pub(crate) linkage: Linkage,
+    pub(crate) find: Option<FindProgram>,
 }
+
+/// Linux's number of `tail_call`, which no linkage has: engines do it themselves.
+const TAIL_CALL: u32 = 12;
 
 impl From<&Verified> for Parts {
     fn from(program: &Verified) -> Self {
@@ -66,7 +70,7 @@ impl Code {
                 }
             }
         }
-        let code = Self { parts, linkage: linkage.clone() };
+        let code = Self { parts, linkage: linkage.clone(), find: None };
         code.check_depth()?;
         Ok(code)
     }
@@ -79,6 +83,11 @@ impl Code {
     /// The index of that function.
     pub(crate) fn function_index(&self, slot: usize) -> usize {
         self.parts.functions.partition_point(|function| function.start as usize <= slot) - 1
+    }
+
+    /// Whether that helper is a tail call.
+    pub(crate) fn is_tail_call(&self, helper: u32) -> bool {
+        is_tail_call(&self.linkage, helper)
     }
 
     /// What the context looks like, for programs that are given one.
@@ -122,6 +131,10 @@ impl Code {
             _ => None,
         }
     }
+}
+
+fn is_tail_call(linkage: &Linkage, helper: u32) -> bool {
+    linkage.inline_linux_helpers && helper == TAIL_CALL
 }
 
 /// Makes one reached instruction runnable.
@@ -170,6 +183,7 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
             };
             parts.insns[slot as usize] = Insn::LoadImm64 { dst, value: Imm64::Value(value) };
         }
+        Insn::Call { target: CallTarget::Helper(id) } if is_tail_call(linkage, id) => {}
         Insn::Call { target: CallTarget::Helper(id) } if linkage.helper(id).is_none() => {
             return Err(Error::UnknownHelper { slot, id });
         }

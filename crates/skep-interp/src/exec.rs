@@ -15,6 +15,8 @@
 //!   run -> execute(main) -> helper -> call_back -> execute(function) -> helper -> ...
 //! ```
 //!
+//! A tail call is the other program's run, in a machine of its own, whose result is the function's that made it.
+//!
 //! A [`Watch`] sees every step before it happens and may stop the run; [`Unwatched`] sees nothing and costs
 //! nothing. A run that is stopped in a callback goes back to the helper, which is told to stop (1), and ends
 //! behind it.
@@ -23,7 +25,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use skep_abi::{MAX_LOOPS, RunEnv, SkbContext};
+use skep_abi::{Entry, MAX_LOOPS, RunEnv, SkbContext};
 use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size};
 
 use crate::alu;
@@ -77,6 +79,8 @@ pub(crate) trait Watch {
     fn call(&mut self, _slot: usize, _helper: u32, _args: [u64; 5]) -> Result<(), Self::Stop> {
         Ok(())
     }
+    /// The helper, a tail call, led to another program, whose result the current function returns.
+    fn tail_called(&mut self) {}
     /// The helper returned.
     fn returned(&mut self, _helper: u32, _args: [u64; 5], _result: u64) {}
     /// The helper in progress calls the function that starts at `slot`, in a frame whose `r10` is `top`.
@@ -155,6 +159,28 @@ pub(crate) unsafe fn run<W: Watch>(
     // SAFETY: as above.
     unsafe { ((*env).callback, (*env).engine) = before };
     result
+}
+
+/// Runs the program that a tail call leads to; `None` where there is none, or no tail call left.
+///
+/// # Safety
+///
+/// As for [`run`]; the arguments are those of a tail call that the verifier accepted.
+unsafe fn tail_call(code: &Code, args: &[u64; 5], env: *mut RunEnv) -> Option<u64> {
+    let &[context, map, index, ..] = args;
+    let find = code.find?;
+    // SAFETY: the caller's promise.
+    let found = unsafe { find(map, index as u32, env) }?;
+    // SAFETY: `env` is exclusive to this run; what was found lives until the run ends.
+    let (left, target) = unsafe { (&mut (*env).tail_calls_left, &found.as_ref().code) };
+    *left = left.checked_sub(1)?;
+    let length = match target.parts.entry {
+        Entry::Buffer { len } => len.into(),
+        Entry::Context => 0,
+    };
+    // SAFETY: maps hold programs that are given what the program at hand was given.
+    let Ok(result) = unsafe { run(target, context, length, env, &mut Unwatched) };
+    Some(result)
 }
 
 /// Calls the function that starts at slot `function`, for the helper in progress.
@@ -287,6 +313,25 @@ unsafe fn execute<W: Watch>(
                 if alu::holds(width, cond, regs[dst.index()], value(&regs, src)) {
                     next = target(slot, offset.into());
                     watch.jump(slot, next)?;
+                }
+            }
+            Insn::Call { target: CallTarget::Helper(id) } if code.is_tail_call(id) => {
+                let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
+                watch.call(slot, id, args)?;
+                // SAFETY: this function's contract; the arguments are a context and a map of programs, which the verifier
+                // proved.
+                match unsafe { tail_call(code, &args, env) } {
+                    None => watch.returned(id, args, 0),
+                    Some(result) => {
+                        watch.tail_called();
+                        regs[0] = result;
+                        if depth == base {
+                            return Ok(result);
+                        }
+                        depth -= 1;
+                        next = callers[depth].resume(&mut regs);
+                        watch.leave();
+                    }
                 }
             }
             Insn::Call { target: CallTarget::Helper(id) } => {

@@ -32,6 +32,7 @@ pub use violation::{MemoryAccess, Reason, Violation};
 
 use skep_abi::{Linkage, RunEnv};
 use skep_verifier::Verified;
+use std::ptr::NonNull;
 use thiserror::Error;
 
 use code::{Code, Parts};
@@ -88,6 +89,15 @@ pub struct Interpreter {
     code: Code,
 }
 
+/// Finds the program that a tail call leads to: the handle of the map, the index, and the environment of the run.
+/// `None` where there is none.
+///
+/// # Safety
+///
+/// Callers guarantee that the handle is that of a map of programs of the linkage, or was found in one of its maps, and
+/// that the environment is that of the run in progress. What is returned lives until that run has ended.
+pub type FindProgram = unsafe fn(map: u64, index: u32, env: *mut RunEnv) -> Option<NonNull<Interpreter>>;
+
 impl Interpreter {
     /// Prepares a verified program: maps and helpers are looked up once.
     ///
@@ -96,6 +106,13 @@ impl Interpreter {
     /// Where a map or a helper is not linked, or the program uses what the interpreter does not support.
     pub fn new(program: &Verified, linkage: &Linkage) -> Result<Self, Error> {
         Ok(Self { code: Code::new(Parts::from(program), linkage)? })
+    }
+
+    /// Says where tail calls lead. Without it they lead nowhere, as where every map of programs is empty.
+    #[must_use]
+    pub fn find_programs(mut self, find: FindProgram) -> Self {
+        self.code.find = Some(find);
+        self
     }
 
     /// Runs the program and returns its result, `r0`. It takes as long as the program does.
@@ -116,7 +133,7 @@ impl Interpreter {
     }
 
     /// Runs the program and watches it. If its verification kept its states ([`Verified::recorded`]), the machine
-    /// is compared with them before every instruction. Slow: for tests, and for hunting down a verifier's mistake.
+    /// is compared with them before every instruction. Programs that it goes over to by tail calls are not watched. Slow: for tests, and for hunting down a verifier's mistake.
     ///
     /// # Errors
     ///

@@ -233,6 +233,8 @@ impl<'a, 'r> Checking<'a, 'r> {
                     }
                     None
                 }
+                // Tail calls pass on what programs over a buffer have in its place.
+                ArgKind::Context if proto.ret == RetKind::TailCall && value == self.buffer => None,
                 ArgKind::Context if value != self.context => return bad,
                 ArgKind::Callback(_) if !self.is_function(value) => return bad,
                 ArgKind::Size { zero: false } if value == 0 => return bad,
@@ -416,6 +418,11 @@ impl Watch for Checking<'_, '_> {
         self.check_call(slot, helper, args).map_err(|reason| Violation { slot: slot as u32, reason })?;
         self.calling.push(Calling { slot: slot as u32, helper, args });
         Ok(())
+    }
+
+    fn tail_called(&mut self) {
+        self.calling.pop();
+        self.written = self.written.with(Reg::R0);
     }
 
     fn returned(&mut self, helper: u32, args: [u64; 5], result: u64) {

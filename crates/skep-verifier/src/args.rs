@@ -13,7 +13,8 @@ use crate::state::State;
 use crate::value::{Kind, MAX_OFFSET, Value};
 use crate::walk::Walker;
 use skep_abi::{
-    Access, ArgKind, Context, DynptrArg, DynptrKind, HelperProto, MapDef, SpecialKind, StructKind,
+    Access, ArgKind, Context, DynptrArg, DynptrKind, Entry, HelperProto, MapDef, RetKind, SpecialKind,
+    StructKind,
 };
 use skep_isa::Reg;
 
@@ -96,7 +97,12 @@ impl<'a> Walker<'a> {
                 }
             }
             ArgKind::Context => {
-                if *value != Value::pointer(Kind::Context, 0) {
+                // Tail calls pass on what programs over a buffer have in its place; nobody else may take it for one.
+                let context = match self.program.entry {
+                    Entry::Buffer { len } if proto.ret == RetKind::TailCall => Kind::Buffer { bytes: len },
+                    _ => Kind::Context,
+                };
+                if *value != Value::pointer(context, 0) {
                     return Err(expected(proto, reg, "the context, unchanged", value));
                 }
             }

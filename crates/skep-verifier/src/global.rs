@@ -12,12 +12,12 @@
 use crate::args::expected;
 use crate::callback::{Root, RootKind};
 use crate::cfg::target;
-use crate::fault::Step;
+use crate::fault::{Fault, Step};
 use crate::frames::{ARGS, check_depth, lose_arguments};
 use crate::state::State;
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
-use crate::{Config, Unverified};
+use crate::{Code, Config, Unverified};
 use skep_abi::{
     Access, ArgKind, Context, Function, HelperProto, KfuncFlags, ParamTags, RetKind, SpecialKfunc,
     kfunc_named,
@@ -55,6 +55,8 @@ struct Effects {
     sleeps: bool,
     /// It may end the program.
     throws: bool,
+    /// It may return what another program does, by a tail call.
+    leaves: bool,
 }
 
 impl Effects {
@@ -63,6 +65,7 @@ impl Effects {
             moves_packet: self.moves_packet || other.moves_packet,
             sleeps: self.sleeps || other.sleeps,
             throws: self.throws || other.throws,
+            leaves: self.leaves || other.leaves,
         }
     }
 }
@@ -166,7 +169,7 @@ fn effects(
                     *effects = effects.or(of_kfunc(config.btf, *id as u32));
                 }
                 Some(Insn::CallReg { .. }) => {
-                    *effects = Effects { moves_packet: true, sleeps: true, throws: true };
+                    *effects = Effects { moves_packet: true, sleeps: true, throws: true, leaves: false };
                 }
                 Some(
                     Insn::Call { target: CallTarget::Local(offset) }
@@ -195,11 +198,12 @@ fn effects(
 
 fn of_helper(proto: Option<&HelperProto>) -> Effects {
     let Some(proto) = proto else {
-        return Effects { moves_packet: true, sleeps: true, throws: false };
+        return Effects { moves_packet: true, sleeps: true, throws: false, leaves: false };
     };
     // Writes through a dynptr may write a packet, and lay it out anew for that.
     let moves_packet = proto.moves_packet || proto.name == "dynptr_write";
-    Effects { moves_packet, sleeps: proto.sleeps, throws: false }
+    let leaves = proto.ret == RetKind::TailCall;
+    Effects { moves_packet, sleeps: proto.sleeps, throws: false, leaves }
 }
 
 fn of_kfunc(btf: Option<&Btf>, id: u32) -> Effects {
@@ -208,6 +212,7 @@ fn of_kfunc(btf: Option<&Btf>, id: u32) -> Effects {
         moves_packet: true,
         sleeps: known.is_none_or(|known| known.flags.has(KfuncFlags::SLEEPABLE)),
         throws: known.is_none_or(|known| known.special == SpecialKfunc::Throw),
+        leaves: false,
     }
 }
 
@@ -220,7 +225,18 @@ impl Walker<'_> {
         if global.effects.sleeps {
             self.check_may_sleep(state, &name)?;
         }
-        if global.effects.throws {
+        // What a static function may not do in a callback, a global one may not be called for.
+        let Effects { throws, leaves, .. } = global.effects;
+        let called_back = state.frames().iter().any(|frame| frame.callback.is_some());
+        if (throws || leaves) && (called_back || matches!(self.root_kind(), RootKind::Timer { .. })) {
+            let what = if leaves { "make a tail call" } else { "end the program" };
+            let text = format!("a callback may not call {name}, which may {what}");
+            return Err(Fault::new(Code::Helper, text));
+        }
+        if leaves {
+            self.check_nothing_held(state, &format!("where {name} is called, which may make a tail call"))?;
+        }
+        if throws {
             self.check_nothing_held(state, &format!("where {name} is called, which may end the program"))?;
         }
         let proto = HelperProto {

@@ -1,11 +1,12 @@
 //! A host that embeds skep: loads the firewall of `examples/`, feeds it packets from two threads, changes its
-//! rules while it runs, reads what it counted, and gives a program a function of its own. The book's guide shows
+//! rules while it runs, reads what it counted, gives a program a function of its own, and replaces programs while they run. The book's guide shows
 //! this file piece by piece.
 //!
 //!     cargo run -p skep --example embed
 
-use skep::abi::{RAW, XDP};
+use skep::abi::{MapDef, MapKind, RAW, XDP};
 use skep::{Error, Linker, Module, Object, Packet, PacketInfo, ProgramOptions, Runtime, UpdateFlags};
+use std::ops::ControlFlow;
 
 const FIREWALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/firewall.bpf.o");
 
@@ -18,6 +19,7 @@ fn main() -> Result<(), Error> {
     report(&module)?;
     refuse();
     println!("tenant {}", with_a_helper()?);
+    replace()?;
     Ok(())
 }
 
@@ -154,3 +156,39 @@ fn udp(source: [u8; 4], port: u16) -> [u8; 42] {
     frame[38..40].copy_from_slice(&8u16.to_be_bytes());
     frame
 }
+
+// ANCHOR: replace
+/// Replaces the target of a tail call and an attached program. Other threads may run both meanwhile.
+fn replace() -> Result<(), Error> {
+    let runtime = Runtime::new()?;
+    let stages = MapDef::new("stages", MapKind::ProgArray, 4, 4, 8);
+    let object = |name: &str, text: &str| {
+        let insns = skep::isa::assemble(text).expect("the text is right");
+        let bytes = skep::isa::encode_bytes(&insns).expect("it has a form in bytes");
+        Object::from_bytecode_and_maps(name, &RAW, &bytes, vec![stages.clone()])
+    };
+    let first = runtime.load(&object("first", "r2 = map[0] ll\nr3 = 1\ncall 12\nr0 = 0\nexit")?)?;
+    let array = first.program_array("stages").expect("the object defines it");
+    let stage = |text: &str| Ok::<_, Error>(runtime.load(&object("stage", text)?)?.programs()[0].clone());
+
+    let hook = runtime.hook();
+    let link = hook.attach(&first.programs()[0])?;
+    let run = || {
+        let mut results = Vec::new();
+        hook.run_raw(&mut [], |_, result| {
+            results.push(result);
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, Error>(results)
+    };
+    assert_eq!(run()?, [0]); // nothing at index 1: the tail call falls through
+    array.set(1, &stage("r0 = 1\nexit")?)?; // by one store in the code of `first`
+    assert_eq!(run()?, [1]);
+    array.set(1, &stage("r0 = 2\nexit")?)?;
+    runtime.synchronize()?; // nobody is in the old stage any more
+    assert_eq!(run()?, [2]);
+    link.replace(&stage("r0 = 3\nexit")?)?;
+    assert_eq!(run()?, [3]);
+    Ok(())
+}
+// ANCHOR_END: replace

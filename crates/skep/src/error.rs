@@ -115,6 +115,83 @@ pub enum Error {
         /// What was given.
         given: String,
     },
+    /// An element beyond the end of an array of programs.
+    #[error("map {map} has {len} elements, of which {index} is none; they count from 0")]
+    NoSuchEntry {
+        /// The map.
+        map: String,
+        /// The index.
+        index: u32,
+        /// How many there are.
+        len: u32,
+    },
+    /// A program that is given other things than those of an array of programs.
+    #[error(
+        "program {program} does not fit the map {map}: it holds {expected}, found {given}; a tail call passes on what \
+         its program was given"
+    )]
+    WrongProgram {
+        /// The map.
+        map: String,
+        /// The program.
+        program: String,
+        /// What the map's programs are.
+        expected: String,
+        /// What the program is.
+        given: String,
+    },
+    /// An array of programs that are given other things than those that are found through an array of maps.
+    #[error(
+        "map {inner} does not fit the map {map}: what is found through that are {expected}, and {inner} holds {given}"
+    )]
+    WrongPrograms {
+        /// The array of maps.
+        map: String,
+        /// The array of programs.
+        inner: String,
+        /// What the programs are that are found through the array of maps.
+        expected: String,
+        /// What those of the array of programs are.
+        given: String,
+    },
+    /// An array of maps whose definition does not say what its maps look like.
+    #[error("map {map}: its definition does not say what its maps look like; give it one with `inner`")]
+    NoInnerShape {
+        /// The map.
+        map: String,
+    },
+    /// Programs and arrays of programs of different runtimes.
+    #[error("map {map}: programs and the arrays that hold them must be loaded into one runtime")]
+    OtherRuntime {
+        /// The map.
+        map: String,
+    },
+    /// A program that is given other things than those of a hook.
+    #[error("program {program} does not fit the hook: it has {expected}, found {given}")]
+    WrongAttachment {
+        /// The program.
+        program: String,
+        /// What the hook's programs are.
+        expected: String,
+        /// What the program is.
+        given: String,
+    },
+    /// A program of another runtime.
+    #[error("program {program} is of another runtime than the hook: load it into that one")]
+    ForeignProgram {
+        /// The program.
+        program: String,
+    },
+    /// An array of programs names a program that the object does not have.
+    #[error("map {map}: element {index} is to hold the program {program}, which was not loaded")]
+    EntryMissing {
+        /// The map.
+        map: String,
+        /// The index.
+        index: u32,
+        /// The program.
+        program: String,
+    },
     /// The load was told to change a map that the host gave as it is.
     #[error(
         "map {map} was given by the host, so the load cannot set {what}; set it in the map that is given"

@@ -57,6 +57,7 @@
 mod error;
 pub mod function;
 mod helpers;
+mod hook;
 mod host;
 mod linker;
 mod object;
@@ -64,8 +65,10 @@ mod packet;
 mod program;
 mod provides;
 mod runtime;
+mod tail;
 
 pub use error::Error;
+pub use hook::{Hook, Link};
 pub use linker::{Linker, Module, Variable};
 pub use object::{Object, ProgramOptions, VerifyOptions};
 pub use packet::{Packet, PacketInfo};
@@ -78,3 +81,4 @@ pub use skep_jit as jit;
 pub use skep_maps::{Map, MapError, UpdateFlags};
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Refusal, Step, Verified, Why};
+pub use tail::{MapArray, ProgramArray};

@@ -4,9 +4,10 @@
 
 use crate::object::ProgramOptions;
 use crate::program::{LoadTimes, Program};
-use crate::{Error, Object, Runtime};
-use skep_abi::{Linkage, MapDef, MapFlags, ProgramType};
-use skep_isa::{CallTarget, Insn};
+use crate::{Error, MapArray, Object, ProgramArray, Runtime};
+use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType};
+use skep_elf::{EntryTarget, MapEntry};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::{Map, UpdateFlags};
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
@@ -30,6 +31,10 @@ pub struct Linker<'a> {
 pub struct Module {
     programs: Vec<Program>,
     maps: Vec<Arc<Map>>,
+    /// Of the maps, those that hold programs.
+    arrays: Vec<ProgramArray>,
+    /// Of the maps, those that hold maps.
+    outer: Vec<MapArray>,
     variables: Vec<Variable>,
 }
 
@@ -61,7 +66,7 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// Loads one program instead of all.
+    /// Loads one program instead of all, with those that it comes to by tail calls through arrays as the object fills them.
     #[must_use]
     pub fn only(mut self, program: &str) -> Self {
         self.only = Some(program.to_owned());
@@ -114,18 +119,21 @@ impl<'a> Linker<'a> {
     /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] where a program cannot be linked;
     /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::TypeNotProvided`], [`Error::FieldNotProvided`];
     /// [`Error::HelperMissing`], [`Error::NotProvided`]; [`Error::Map`],
-    /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::VariableSize`]; [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
+    /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::WrongProgram`], [`Error::OtherRuntime`], [`Error::EntryMissing`] and
+    /// [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`]; [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(self) -> Result<Module, Error> {
         let variables = self.variables();
         self.check_names(&variables)?;
-        let wanted: Vec<&str> = match &self.only {
+        let mut wanted: Vec<&str> = match &self.only {
             Some(name) => vec![name],
             None => self.object.programs(),
         };
         // Programs first: what the verifier refuses should not cost the creation of large maps.
         let definitions = self.definitions(&variables);
         let mut verified = Vec::with_capacity(wanted.len());
-        for name in wanted {
+        let mut next = 0;
+        while let Some(&name) = wanted.get(next) {
+            next += 1;
             let started = Instant::now();
             let program = self.object.verify_for(&self.runtime, name, self.options, &definitions)?;
             let link = started
@@ -134,17 +142,70 @@ impl<'a> Linker<'a> {
             check_context(&program)?;
             self.check_helpers(&program)?;
             crate::provides::check(&program)?;
+            for (_, entry) in self.entries().filter(|(map, _)| names(&program, *map)) {
+                if let EntryTarget::Program(name) = &entry.target
+                    && !wanted.contains(&&**name)
+                {
+                    wanted.push(name);
+                }
+            }
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
         let maps = self.create_maps(&variables)?;
         let linkage = Arc::new(self.linkage(&maps));
         let programs = verified
             .into_iter()
-            .map(|(program, times)| {
-                Program::load(&self.runtime, program, Arc::clone(&linkage), maps.clone(), times)
-            })
+            .map(|(program, times)| Program::load(&self.runtime, program, Arc::clone(&linkage), &maps, times))
             .collect::<Result<_, _>>()?;
-        Ok(Module { programs, maps, variables })
+        let shared = self.runtime.shared();
+        let arrays = maps.iter().filter(|map| map.programs().is_some());
+        let arrays = arrays.map(|map| ProgramArray::new(Arc::clone(map), Arc::clone(shared))).collect();
+        let outer = maps.iter().filter(|map| map.kind() == MapKind::ArrayOfMaps);
+        let outer = outer.map(|map| MapArray::new(Arc::clone(map), Arc::clone(shared))).collect();
+        let module = Module { programs, maps, arrays, outer, variables };
+        self.fill(&module)?;
+        if !module.arrays.is_empty() || !module.outer.is_empty() {
+            // Whatever the host has dropped since without our knowing.
+            self.runtime.shared().look_for_rings();
+        }
+        Ok(module)
+    }
+
+    /// What the object says that maps which are created hold at first, by the maps' indices.
+    fn entries(&self) -> impl Iterator<Item = (usize, &'a MapEntry)> {
+        let object: &'a Object = self.object;
+        let maps = object.elf().map_or(&[][..], |elf| elf.maps()).iter().enumerate();
+        let created = maps.filter(|(_, map)| !self.given.contains_key(&map.def.name));
+        created.flat_map(|(index, map)| map.entries.iter().map(move |entry| (index, entry)))
+    }
+
+    /// Fills arrays of maps, and those of programs as far as programs that were loaded come to them.
+    fn fill(&self, module: &Module) -> Result<(), Error> {
+        for (map, entry) in self.entries() {
+            let map = &module.maps[map];
+            let name = match &entry.target {
+                EntryTarget::Program(name) => name,
+                EntryTarget::Map(inner) => {
+                    let array = module.outer.iter().find(|array| Arc::ptr_eq(array.map(), map));
+                    if let Some(array) = array {
+                        array.set(entry.index, &module.maps[*inner as usize])?;
+                    }
+                    continue;
+                }
+            };
+            let array = module.arrays.iter().find(|array| Arc::ptr_eq(array.map(), map));
+            let Some(array) = array else { continue };
+            match module.program(name) {
+                Some(program) => drop(array.set(entry.index, program)?),
+                // Nobody comes there.
+                None if self.only.is_some() => {}
+                None => {
+                    let (map, program) = (map.name().to_owned(), name.clone());
+                    return Err(Error::EntryMissing { map, index: entry.index, program });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_names(&self, variables: &[Variable]) -> Result<(), Error> {
@@ -240,7 +301,10 @@ impl<'a> Linker<'a> {
         let mut maps = Vec::with_capacity(self.object.maps().len());
         for (index, def) in self.object.maps().iter().enumerate() {
             if let Some(given) = self.given.get(&def.name) {
-                self.check_shape(def, given)?;
+                check_shape(def, given, self.runtime.cpus())?;
+                if given.references().is_some() && !self.runtime.shared().has_wired(given) {
+                    return Err(Error::OtherRuntime { map: def.name.clone() });
+                }
                 maps.push(Arc::clone(given));
                 continue;
             }
@@ -266,33 +330,11 @@ impl<'a> Linker<'a> {
             if holds_variables && def.flags.contains(MapFlags::RDONLY_PROG) {
                 map.freeze(); // constants, as Linux's loaders have it
             }
-            maps.push(Arc::new(map));
+            let map = Arc::new(map);
+            self.runtime.shared().wire(&map);
+            maps.push(map);
         }
         Ok(maps)
-    }
-
-    /// A given map must hold what the programs were verified and compiled for, with a value for each of this
-    /// runtime's CPUs.
-    fn check_shape(&self, wanted: &MapDef, given: &Map) -> Result<(), Error> {
-        let shape = |def: &MapDef| (def.kind, def.key_size, def.value_size, def.flags);
-        let smaller = wanted.kind.is_array() && given.def().max_entries < wanted.max_entries;
-        let padded = (wanted.value_size as usize).next_multiple_of(8);
-        let cpus = if wanted.kind.is_per_cpu() { given.host_value_size() / padded } else { usize::MAX };
-        if shape(wanted) == shape(given.def()) && !smaller && cpus >= self.runtime.cpus() as usize {
-            return Ok(());
-        }
-        let describe = |def: &MapDef, cpus: usize| {
-            let per_cpu = if def.kind.is_per_cpu() { format!(", {cpus} CPUs") } else { String::new() };
-            format!(
-                "{} with {}-byte keys, {}-byte values, {} entries, flags {:#x}{per_cpu}",
-                def.kind, def.key_size, def.value_size, def.max_entries, def.flags.0
-            )
-        };
-        Err(Error::MapMismatch {
-            name: wanted.name.clone(),
-            wanted: describe(wanted, self.runtime.cpus() as usize),
-            given: describe(given.def(), cpus),
-        })
     }
 
     fn linkage(&self, maps: &[Arc<Map>]) -> Linkage {
@@ -304,6 +346,47 @@ impl<'a> Linker<'a> {
             inline_linux_helpers: shared.linux_numbers,
         }
     }
+}
+
+/// A given map must hold what the programs were verified and compiled for, with a value for each of this
+/// runtime's CPUs.
+pub(crate) fn check_shape(wanted: &MapDef, given: &Map, runtime_cpus: u32) -> Result<(), Error> {
+    let smaller = wanted.kind.is_array() && given.def().max_entries < wanted.max_entries;
+    let padded = (wanted.value_size as usize).next_multiple_of(8);
+    let cpus = if wanted.kind.is_per_cpu() { given.host_value_size() / padded } else { usize::MAX };
+    if same_shape(wanted, given.def()) && !smaller && cpus >= runtime_cpus as usize {
+        return Ok(());
+    }
+    let describe = |def: &MapDef, cpus: usize| {
+        let per_cpu = if def.kind.is_per_cpu() { format!(", {cpus} CPUs") } else { String::new() };
+        format!(
+            "{} with {}-byte keys, {}-byte values, {} entries, flags {:#x}{per_cpu}",
+            def.kind, def.key_size, def.value_size, def.max_entries, def.flags.0
+        )
+    };
+    Err(Error::MapMismatch {
+        name: wanted.name.clone(),
+        wanted: describe(wanted, runtime_cpus as usize),
+        given: describe(given.def(), cpus),
+    })
+}
+
+/// Whether maps have the same kinds of keys and values, and what they hold as well.
+fn same_shape(a: &MapDef, b: &MapDef) -> bool {
+    let own = |def: &MapDef| (def.kind, def.key_size, def.value_size, def.flags);
+    let inner = match (&a.inner, &b.inner) {
+        (Some(a), Some(b)) => same_shape(a, b),
+        (None, None) => true,
+        _ => false,
+    };
+    own(a) == own(b) && inner
+}
+
+/// Whether a program names the map of that index.
+fn names(program: &Verified, map: usize) -> bool {
+    program.insns().iter().any(
+        |insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Map(named), .. } if *named as usize == map),
+    )
 }
 
 /// The program must be of a type that runs here, and keep to the fields that there are.
@@ -337,6 +420,16 @@ impl Module {
     /// The map of that name.
     pub fn map(&self, name: &str) -> Option<&Arc<Map>> {
         self.maps.iter().find(|map| map.def().name == name)
+    }
+
+    /// The array of programs of that name.
+    pub fn program_array(&self, name: &str) -> Option<&ProgramArray> {
+        self.arrays.iter().find(|array| array.map().name() == name)
+    }
+
+    /// The array of maps of that name.
+    pub fn map_array(&self, name: &str) -> Option<&MapArray> {
+        self.outer.iter().find(|array| array.map().name() == name)
     }
 
     /// Its global variables.

@@ -8,11 +8,12 @@ mod checking;
 
 use crate::packet::Packet;
 use crate::runtime::Shared;
-use crate::{Error, Runtime};
+use crate::tail::LookingForRings;
+use crate::{Error, Runtime, tail};
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_interp::Interpreter;
-use skep_isa::Insn;
-use skep_jit::Compiled;
+use skep_isa::{Imm64, Insn};
+use skep_jit::{Compiled, TailEntry};
 use skep_maps::Map;
 use skep_verifier::Verified;
 use std::fmt;
@@ -24,6 +25,8 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Program {
     inner: Arc<Inner>,
+    // Behind the reference: it looks when that is gone. Of programs that name arrays.
+    _looking: Option<LookingForRings>,
 }
 
 /// How a program is executed.
@@ -52,14 +55,18 @@ pub struct LoadTimes {
 /// Everything a run needs. Helpers find it through [`RunEnv::program`].
 pub(crate) struct Inner {
     verified: Verified,
-    // Declared before what it points into, so dropped first: code, then the maps it names.
-    compiled: Compiled,
+    /// Of the code, which is at hand without another step.
+    entry: skep_jit::Entry,
+    compiled: Arc<Compiled>,
+    /// Made when it is put into an array for the first time.
+    tail_entry: OnceLock<TailEntry>,
     /// Made by the first run that asks for it: most programs never meet the oracle.
     interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
     linkage: Arc<Linkage>,
     kind: Kind,
     times: LoadTimes,
-    _maps: Vec<Arc<Map>>,
+    /// By index; `None` where the program does not name it.
+    maps: Vec<Option<Arc<Map>>>,
     shared: Arc<Shared>,
 }
 
@@ -88,7 +95,7 @@ impl Program {
         runtime: &Runtime,
         verified: Verified,
         linkage: Arc<Linkage>,
-        maps: Vec<Arc<Map>>,
+        maps: &[Arc<Map>],
         mut times: LoadTimes,
     ) -> Result<Self, Error> {
         let shared = runtime.shared();
@@ -101,7 +108,9 @@ impl Program {
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
         let kind = match (verified.entry(), verified.program_type().native) {
             (Entry::Buffer { len }, Some(Native::Buffer)) => {
-                let aligned = verified.insns().iter().any(is_atomic);
+                // Programs that it goes over to by tail calls find the same buffer.
+                let leaves = named(&verified, maps).iter().flatten().any(|map| tail::is_wired(map));
+                let aligned = leaves || verified.insns().iter().any(is_atomic);
                 Kind::Buffer(Buffer { len, aligned })
             }
             (Entry::Context, Some(Native::Xdp)) => Kind::Xdp,
@@ -111,20 +120,36 @@ impl Program {
                 return Err(Error::TypeNotProvided { program: name(), program_type });
             }
         };
-        let shared = Arc::clone(shared);
-        let interpreter = OnceLock::new();
-        Ok(Self {
-            inner: Arc::new(Inner {
-                verified,
-                compiled,
-                interpreter,
-                linkage,
-                kind,
-                times,
-                _maps: maps,
-                shared,
-            }),
-        })
+        let program = Self::of(Arc::new(Inner {
+            maps: named(&verified, maps),
+            entry: compiled.entry(),
+            verified,
+            compiled: Arc::new(compiled),
+            tail_entry: OnceLock::new(),
+            interpreter: OnceLock::new(),
+            linkage,
+            kind,
+            times,
+            shared: Arc::clone(shared),
+        }));
+        // The maps exist and hold programs already, or will: from here on they know of this one.
+        program.inner.shared.connect(&program.inner)?;
+        Ok(program)
+    }
+
+    /// A handle of a program that is kept alive otherwise.
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+        let looking = inner.uses_arrays().then(|| LookingForRings(Arc::clone(&inner.shared)));
+        Self { inner, _looking: looking }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// Whether it was loaded into that runtime.
+    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.inner.shared, shared)
     }
 
     /// Runs it on a packet, which it may change, and returns its result, of which the lower 32 bits count.
@@ -264,6 +289,18 @@ impl Program {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.disconnect(self);
+        let arrays = self.uses_arrays();
+        // Who looks for rings takes these for the host's until they are gone.
+        self.maps = Vec::new();
+        if arrays {
+            self.shared.look_for_rings();
+        }
+    }
+}
+
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program")
@@ -278,10 +315,46 @@ impl Inner {
         self.verified.name()
     }
 
+    pub(crate) fn verified(&self) -> &Verified {
+        &self.verified
+    }
+
+    /// Where tail calls enter it.
+    pub(crate) fn tail_entry(&self) -> Result<usize, skep_text::Error> {
+        if let Some(entry) = self.tail_entry.get() {
+            return Ok(entry.address());
+        }
+        let entry = self.compiled.tail_entry(&self.shared.arena)?;
+        // Another thread may have been first; then nobody has seen this one.
+        Ok(self.tail_entry.get_or_init(|| entry).address())
+    }
+
+    pub(crate) fn shared_compiled(&self) -> &Arc<Compiled> {
+        &self.compiled
+    }
+
+    /// The maps that it names.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = &Arc<Map>> {
+        self.maps.iter().flatten()
+    }
+
+    /// The map of that index, if the program names it.
+    pub(crate) fn map(&self, index: u32) -> Option<&Arc<Map>> {
+        self.maps.get(index as usize)?.as_ref()
+    }
+
+    /// Whether it names arrays of programs or of maps.
+    pub(crate) fn uses_arrays(&self) -> bool {
+        self.maps().any(|map| tail::is_wired(map))
+    }
+
     /// The program made ready for the interpreter.
     #[cold]
-    fn interpreter(&self) -> Result<&Interpreter, Error> {
-        let made = self.interpreter.get_or_init(|| Interpreter::new(&self.verified, &self.linkage));
+    pub(crate) fn interpreter(&self) -> Result<&Interpreter, Error> {
+        let made = self.interpreter.get_or_init(|| {
+            let interpreter = Interpreter::new(&self.verified, &self.linkage)?;
+            Ok(interpreter.find_programs(tail::find))
+        });
         made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
     }
 
@@ -302,7 +375,6 @@ impl Inner {
         // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
         let section = self.shared.domain.enter()?;
         let mut env = RunEnv {
-            tail_calls: 0,
             cpu: section.number(),
             context,
             host: &raw const *self.shared as u64,
@@ -312,11 +384,24 @@ impl Inner {
         // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
         Ok(unsafe {
             match interpreter {
-                None => self.compiled.entry().call(r1, r2, &mut env),
+                None => self.entry.call(r1, r2, &mut env),
                 Some(interpreter) => interpreter.run(r1, r2, &mut env),
             }
         })
     }
+}
+
+/// The maps that a program names, by their index.
+fn named(program: &Verified, maps: &[Arc<Map>]) -> Vec<Option<Arc<Map>>> {
+    let mut named = vec![None; maps.len()];
+    for insn in program.insns() {
+        if let Insn::LoadImm64 { value: Imm64::Map(map) | Imm64::MapValue { map, .. }, .. } = insn
+            && let (Some(place), Some(map)) = (named.get_mut(*map as usize), maps.get(*map as usize))
+        {
+            *place = Some(Arc::clone(map));
+        }
+    }
+    named
 }
 
 /// Whether an instruction faults, or may, on an address that is not aligned.

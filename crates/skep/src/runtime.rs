@@ -3,9 +3,10 @@
 use crate::function::{self, HostFunction};
 use crate::helpers;
 use crate::linker::{Linker, Module};
+use crate::tail::Wiring;
 use crate::{Error, Object};
 use skep_abi::{HelperFn, HelperProto};
-use skep_rcu::Domain;
+use skep_rcu::{Domain, Grace};
 use skep_text::Arena;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) helpers: BTreeMap<u32, Helper>,
     /// Whether the numbers are Linux's, so that the compiler may inline some of them.
     pub(crate) linux_numbers: bool,
+    /// Where tail calls lead.
+    pub(crate) wiring: Wiring,
     log: Box<Log>,
 }
 
@@ -104,6 +107,22 @@ impl Runtime {
         self.shared.domain.release()
     }
 
+    /// Waits until no run is in what was replaced or removed before: programs of arrays
+    /// ([`ProgramArray`](crate::ProgramArray)), and of hooks ([`Link::replace`](crate::Link::replace)).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Slots`] where this thread is running a program itself, which it would wait for, and in a forked child;
+    /// [`Error::Text`] where the system does not make CPUs synchronise any more.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.shared.settle();
+        // The keeper may have taken over what was retired, and not be done with it.
+        if !self.shared.jit.fixed_code {
+            self.shared.arena.sync_cores()?;
+        }
+        Ok(self.shared.domain.synchronize(Grace::Both)?)
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -163,7 +182,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Where messages of `bpf_printk` go: the program's name, and the message without its line end.
+    /// Where messages of `bpf_printk` go: the name of the program that the host runs (also behind a tail call), and the
+    /// message without its line end.
     /// Default: standard error, control characters escaped. Called on the thread that runs the program; a panic in it aborts the process.
     #[must_use]
     pub fn log(mut self, log: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
@@ -250,16 +270,21 @@ impl RuntimeBuilder {
         // Helpers are reached by a short call where code and helpers are near each other.
         let near = helpers::PROVIDED[0].1 as usize;
         let domain = Domain::new(self.cpus)?;
+        // Without a way to make CPUs synchronise, code stays as it is.
+        let mut jit = self.jit;
         // Pads without a check would be of no use, and a check without pads would stop every program.
         let code = self.code.landing_pads(self.jit.landing_pads);
+        let arena = Arena::new(code.near(near).domain(domain.clone()))?;
+        jit.fixed_code |= arena.pokes().is_err();
         Ok(Runtime {
             shared: Arc::new(Shared {
-                arena: Arena::new(code.near(near).domain(domain.clone()))?,
-                jit: self.jit,
+                arena,
+                jit,
                 domain,
                 map_memory: self.map_memory,
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
+                wiring: Wiring::default(),
                 log: self.log,
             }),
         })

@@ -117,3 +117,15 @@ fn a_number_is_taken_once() {
     let taken = Runtime::builder().function(1, "mine", || {}).build();
     assert!(matches!(taken, Err(Error::HelperTaken { id: 1, .. })), "{taken:?}");
 }
+
+#[test]
+fn a_buffer_is_no_packet_for_a_function_that_wants_one() {
+    fn length(packet: skep::function::PacketView<'_>) -> u32 {
+        packet.len() as u32
+    }
+    let runtime = Runtime::builder().function(1000, "length", length).build().unwrap();
+    let insns = skep::isa::assemble("call 1000\nexit").unwrap();
+    let object = Object::from_insns("main", &skep::abi::RAW, insns);
+    let error = runtime.linker(&object).buffer_len(64).load().unwrap_err().to_string();
+    assert!(error.contains("context"), "{error}");
+}

@@ -365,7 +365,7 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// The name of the program that runs.
+    /// The name of the program that the host runs, also behind a tail call.
     pub fn program(&self) -> &str {
         // SAFETY: the run's environment names the program that runs, which outlives the call.
         unsafe { &*((**self.env).program as *const Inner) }.name()

@@ -1,8 +1,14 @@
-//! Helpers that call functions of the program.
+//! Helpers that call functions of the program, and the one that leaves it.
 
 use super::errno::{E2BIG, EINVAL};
 use super::map::map;
 use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
+
+/// `bpf_tail_call`: engines do it themselves, since a function that is called cannot leave the one that calls it. That it
+/// stands here says that they do.
+pub(super) unsafe extern "C" fn tail_call(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    0
+}
 
 /// `bpf_loop`: calls `function(round, context)` until it returns something else than 0; how often it was called.
 pub(super) unsafe extern "C" fn bpf_loop(

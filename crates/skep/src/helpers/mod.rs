@@ -31,6 +31,7 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (9, packet::skb_store_bytes),
     (10, checksum::l3_csum_replace),
     (11, checksum::l4_csum_replace),
+    (12, callback::tail_call),
     (26, packet::skb_load_bytes),
     (28, checksum::csum_diff),
     (34, skb::get_hash_recalc),

@@ -1,0 +1,260 @@
+//! Places in the host where programs are attached, and changed while they run.
+//!
+//! A hook is a list that is never changed, only replaced: who runs it goes along the list that was there when it began.
+//!
+//! ```text
+//!   run:      enter a read section --> load the list --> its programs, in order --> leave
+//!   change:   copy the list, with the change --> one store --> the old one is dropped after a grace period
+//! ```
+//!
+//! So a run meets each link once, with the program of before or of after, and none is lost.
+
+use crate::program::Program;
+use crate::runtime::Shared;
+use crate::tail::Shape;
+use crate::{Error, Packet, Runtime};
+use skep_rcu::Grace;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A place in the host where programs are attached. Cheap to clone; clones are the same hook.
+///
+/// Programs can be attached, replaced and detached by any thread while others run the hook; nobody waits for anybody.
+///
+/// ```
+/// use skep::{Object, Packet, Runtime};
+/// use std::ops::ControlFlow;
+///
+/// let runtime = Runtime::new()?;
+/// let program = |result: i32| {
+///     let text = format!("r0 = {result}\nexit");
+///     let insns = skep::isa::assemble(&text).expect("the text is right");
+///     let object = Object::from_insns("verdict", skep::abi::ProgramType::from_name("xdp").expect("a type"), insns);
+///     Ok::<_, skep::Error>(runtime.load(&object)?.programs()[0].clone())
+/// };
+/// let hook = runtime.hook();
+/// let link = hook.attach(&program(2)?)?;
+///
+/// let mut results = Vec::new();
+/// let mut packet = Packet::new(&[0; 64]);
+/// hook.run(&mut packet, |_, result| {
+///     results.push(result);
+///     ControlFlow::Continue(())
+/// })?;
+/// link.replace(&program(1)?)?; // runs that are under way end in the old program
+/// runtime.synchronize()?; // nobody is in it any more
+/// hook.run(&mut packet, |_, result| {
+///     results.push(result);
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(results, [2, 1]);
+///
+/// drop(link); // detaches
+/// assert!(hook.programs()?.is_empty());
+/// # Ok::<(), skep::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Hook {
+    inner: Arc<Inner>,
+}
+
+/// One attachment of a program to a [`Hook`]. Dropping it detaches the program.
+pub struct Link {
+    hook: Hook,
+    id: u64,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    /// Never null: from [`Box::into_raw`]. Stored with Release under `changing`; the partners are the Acquire loads of runs.
+    list: AtomicPtr<List>,
+    changing: Mutex<Changing>,
+}
+
+/// What is attached, in the order of attachment.
+#[derive(Clone, Default)]
+struct List(Vec<Attached>);
+
+#[derive(Clone)]
+struct Attached {
+    id: u64,
+    program: Program,
+}
+
+/// Held by who changes the list.
+#[derive(Default)]
+struct Changing {
+    next_id: u64,
+    /// What the programs are given, from the first on that was attached.
+    shape: Option<Shape>,
+}
+
+impl Runtime {
+    /// A place where this runtime's programs are attached.
+    pub fn hook(&self) -> Hook {
+        let list = AtomicPtr::new(Box::into_raw(Box::default()));
+        let shared = Arc::clone(self.shared());
+        Hook { inner: Arc::new(Inner { shared, list, changing: Mutex::default() }) }
+    }
+}
+
+impl Hook {
+    /// Attaches a program behind those that are attached.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongAttachment`] where the program is given other things than the first one was; [`Error::ForeignProgram`]
+    /// from another runtime.
+    pub fn attach(&self, program: &Program) -> Result<Link, Error> {
+        let id = self.change(Some(program), |list, id| {
+            list.0.push(Attached { id, program: program.clone() });
+        })?;
+        Ok(Link { hook: self.clone(), id })
+    }
+
+    /// Runs the attached programs on a packet, in the order of attachment, and tells `each` their results, until that says
+    /// that it is enough. What one changes in the packet the next one finds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run`]; those behind the one that failed are not run.
+    pub fn run(
+        &self,
+        packet: &mut Packet,
+        each: impl FnMut(&Program, u64) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.run_each(|program| program.run(packet), each)
+    }
+
+    /// As [`Hook::run`], with programs of type `raw` and a buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::run_raw`]; those behind the one that failed are not run.
+    pub fn run_raw(
+        &self,
+        buffer: &mut [u8],
+        each: impl FnMut(&Program, u64) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.run_each(|program| program.run_raw(buffer), each)
+    }
+
+    /// The attached programs, in the order in which they run.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Slots`] as for [`Program::run`].
+    pub fn programs(&self) -> Result<Vec<Program>, Error> {
+        let _section = self.inner.shared.domain.enter()?;
+        Ok(self.inner.list().0.iter().map(|attached| attached.program.clone()).collect())
+    }
+
+    fn run_each(
+        &self,
+        mut run: impl FnMut(&Program) -> Result<u64, Error>,
+        mut each: impl FnMut(&Program, u64) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let _section = self.inner.shared.domain.enter()?;
+        for attached in &self.inner.list().0 {
+            if each(&attached.program, run(&attached.program)?).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the list by a changed one, in which `program` is new; the number that it may have.
+    fn change(&self, program: Option<&Program>, change: impl FnOnce(&mut List, u64)) -> Result<u64, Error> {
+        let inner = &self.inner;
+        let mut changing = inner.lock();
+        if let Some(program) = program {
+            let name = || program.name().to_owned();
+            if !program.is_of(&inner.shared) {
+                return Err(Error::ForeignProgram { program: name() });
+            }
+            let given = Shape::of(program.inner());
+            let agreed = *changing.shape.get_or_insert(given);
+            if agreed != given {
+                let (expected, given) = (agreed.describe(), given.describe());
+                return Err(Error::WrongAttachment { program: name(), expected, given });
+            }
+        }
+        let id = changing.next_id;
+        changing.next_id += 1;
+        // Whoever holds the lock is the only one to replace the list.
+        let mut list = inner.list().clone();
+        change(&mut list, id);
+        let old = inner.list.swap(Box::into_raw(Box::new(list)), Ordering::AcqRel);
+        drop(changing);
+        // SAFETY: it was made by `Box::into_raw`, and replaced just now, by one thread.
+        let old = unsafe { Box::from_raw(old) };
+        inner.shared.domain.call(Grace::Both, move || drop(old));
+        Ok(id)
+    }
+}
+
+impl Link {
+    /// Puts another program in the place of the attached one, which is returned. Runs that are under way end in the old
+    /// program; later ones meet the new one. [`Runtime::synchronize`] returns when nobody is in the old one any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hook::attach`]; the old program stays attached then.
+    pub fn replace(&self, program: &Program) -> Result<Program, Error> {
+        let mut old = None;
+        self.hook.change(Some(program), |list, _| {
+            if let Some(attached) = list.0.iter_mut().find(|attached| attached.id == self.id) {
+                old = Some(std::mem::replace(&mut attached.program, program.clone()));
+            }
+        })?;
+        // A link is in the list as long as it lives.
+        Ok(old.unwrap_or_else(|| program.clone()))
+    }
+
+    /// The hook that it is attached to.
+    pub fn hook(&self) -> &Hook {
+        &self.hook
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Without a new program nothing is compared that could be wrong.
+        let _ = self.hook.change(None, |list, _| list.0.retain(|attached| attached.id != self.id));
+    }
+}
+
+impl Inner {
+    /// The list as it is now. Callers are in a read section or hold the lock, for as long as they use it.
+    fn list(&self) -> &List {
+        // SAFETY: never null; the list is dropped a grace period after it was replaced, and nobody replaces it without the
+        // lock.
+        unsafe { &*self.list.load(Ordering::Acquire) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Changing> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: never null; the last handle goes, so nobody reads it any more, and nobody else drops it.
+        drop(unsafe { Box::from_raw(*self.list.get_mut()) });
+    }
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let programs = self.programs().map_or(0, |programs| programs.len());
+        f.debug_struct("Hook").field("programs", &programs).finish()
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("id", &self.id).finish_non_exhaustive()
+    }
+}

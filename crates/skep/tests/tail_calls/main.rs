@@ -1,0 +1,8 @@
+//! Tail calls: what they do, in every engine and every way to compile them.
+
+mod hooks;
+mod kit;
+mod lifetime;
+mod outer;
+mod soak;
+mod table;

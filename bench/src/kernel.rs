@@ -1,6 +1,12 @@
-//! The system call bpf(2): just enough to have a program verified.
+//! The system call bpf(2): just enough to have programs verified, and to run some.
 //!
 //! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`.
+
+mod child;
+mod objects;
+
+pub(crate) use child::ask;
+pub(crate) use objects::{Map, Program};
 
 use skep::isa::{Insn, encode_bytes};
 use std::io;
@@ -47,7 +53,7 @@ impl ArrayMap {
     pub(crate) fn new(value_size: u32) -> io::Result<Self> {
         let mut attr =
             MapAttr { map_type: ARRAY, key_size: 4, value_size, max_entries: 1, ..MapAttr::default() };
-        bpf(MAP_CREATE, &mut attr).map(Self)
+        created(MAP_CREATE, &mut attr).map(Self)
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -71,25 +77,41 @@ impl Kernel {
     /// kernel's log is returned.
     pub(crate) fn verify(insns: &[Insn]) -> io::Result<Result<Stats, String>> {
         let code = encode_bytes(insns).map_err(io::Error::other)?;
-        let mut log = vec![0u8; 1 << 16];
+        let mut log = Buffer::new();
         let mut attr = LoadAttr {
             prog_type: SOCKET_FILTER,
             insn_cnt: (code.len() / 8) as u32,
             insns: code.as_ptr() as u64,
             license: c"GPL".as_ptr() as u64,
-            log_level: STATS,
-            log_size: log.len() as u32,
-            log_buf: log.as_mut_ptr() as u64,
-            ..LoadAttr::default()
+            ..log.attr()
         };
-        let loaded = bpf(PROG_LOAD, &mut attr);
-        let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-        let log = String::from_utf8_lossy(&log[..end]).into_owned();
+        let loaded = created(PROG_LOAD, &mut attr);
+        let log = log.text();
         match loaded {
             Ok(_) => stats(&log).map(Ok).ok_or_else(|| io::Error::other(format!("says {log:?}"))),
             Err(error) if log.is_empty() => Err(error),
             Err(_) => Ok(Err(reason(&log))),
         }
+    }
+}
+
+/// Where the kernel's verifier writes its log: what it says at last, and [`STATS`].
+struct Buffer(Vec<u8>);
+
+impl Buffer {
+    fn new() -> Self {
+        Self(vec![0; 1 << 16])
+    }
+
+    /// To be loaded with this log.
+    fn attr(&mut self) -> LoadAttr {
+        let (log_size, log_buf) = (self.0.len() as u32, self.0.as_mut_ptr() as u64);
+        LoadAttr { log_level: STATS, log_size, log_buf, ..LoadAttr::default() }
+    }
+
+    fn text(&self) -> String {
+        let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
+        String::from_utf8_lossy(&self.0[..end]).into_owned()
     }
 }
 
@@ -108,15 +130,21 @@ fn reason(log: &str) -> String {
     reasons.unwrap_or_default().to_owned()
 }
 
-fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<OwnedFd> {
+/// A command that returns a descriptor.
+fn created<T>(number: libc::c_long, attr: &mut T) -> io::Result<OwnedFd> {
+    let descriptor = command(number, attr)?;
+    // SAFETY: both commands that create return a descriptor that is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn command<T>(number: libc::c_long, attr: &mut T) -> io::Result<RawFd> {
     // SAFETY: `attr` is laid out as the command asks, what lies behind its size counts as zero (bpf(2)), and the
-    // addresses in it are of memory that outlives the call.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    // addresses in it are of memory that outlives the call and is as large as the command takes it for.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, number, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both commands return a descriptor that is nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(result as RawFd) })
+    Ok(result as RawFd)
 }
 
 #[cfg(test)]

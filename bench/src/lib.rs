@@ -8,6 +8,7 @@
 mod arch;
 mod engines;
 pub mod exec;
+pub mod flow;
 pub mod itlb;
 mod kernel;
 pub mod load;
@@ -15,4 +16,5 @@ pub mod pack;
 pub mod poke;
 mod programs;
 mod random;
+pub mod tail;
 pub mod verify;

@@ -2,24 +2,31 @@
 //! tables; what is measured is in the crate `skep-bench`.
 
 mod exec;
+mod flow;
 mod load;
 mod pack;
 mod poke;
+mod tail;
 mod verify;
 
 use crate::failure::Failure;
 use clap::Subcommand;
+use std::process::Command;
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// Running speed, code size and load time against rbpf, solana-sbpf and native code.
     Exec(exec::Exec),
+    /// Packets through a flow dissector that jumps from parser to parser by tail calls, and without.
+    FlowDissector(flow::Flow),
     /// The load test: 40,945 programs verified, compiled, compared by their tags and freed.
     Load(load::Load),
     /// Many programs on a page each, in packs, and in packs on huge pages.
     Pack(pack::Pack),
     /// Changing branches in code that runs: what it costs, and whether it is ever seen half done.
     Poke(poke::Poke),
+    /// Tail calls: what one takes, and what changing one takes while it is made.
+    TailCall(tail::TailCall),
     /// Verification: time for each walked instruction, states and memory.
     Verify(verify::Verify),
 }
@@ -28,9 +35,20 @@ pub(crate) enum Bench {
 pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
     match bench {
         Bench::Exec(args) => exec::main(args),
+        Bench::FlowDissector(args) => flow::main(args),
         Bench::Load(args) => load::main(args),
         Bench::Pack(args) => pack::main(args),
         Bench::Poke(args) => poke::main(args),
+        Bench::TailCall(args) => tail::main(args),
         Bench::Verify(args) => verify::main(args),
     }
+}
+
+/// This program with `--only-linux`, to ask the kernel in a process of its own.
+fn itself(benchmark: &str) -> Result<Command, Failure> {
+    let own = std::env::current_exe();
+    let own = own.map_err(|error| Failure::Refused(format!("this program's own path: {error}")))?;
+    let mut command = Command::new(own);
+    command.args(["bench", benchmark, "--only-linux"]);
+    Ok(command)
 }

@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use crate::output;
 use skep_bench::verify::{self, Report};
 use std::fmt::{self, Write};
-use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Verify {
@@ -31,9 +30,7 @@ pub(crate) fn main(args: &Verify) -> Result<(), Failure> {
         return verify::report_linux(&mut std::io::stdout().lock()).map_err(Failure::Refused);
     }
     let linux = match args.linux {
-        true => {
-            Some(itself().map_err(|error| Failure::Refused(format!("this program's own path: {error}")))?)
-        }
+        true => Some(super::itself("verify")?),
         false => None,
     };
     let rounds = if args.quick { args.rounds.min(2) } else { args.rounds };
@@ -43,13 +40,6 @@ pub(crate) fn main(args: &Verify) -> Result<(), Failure> {
         return output::json(&report);
     }
     output::text(&told(&report).map_err(|error| Failure::Refused(error.to_string()))?)
-}
-
-/// This program, to ask the kernel in a process of its own.
-fn itself() -> std::io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["bench", "verify", "--only-linux"]);
-    Ok(command)
 }
 
 fn told(report: &Report) -> Result<String, fmt::Error> {

@@ -3,9 +3,13 @@
 #[cfg(feature = "bench")]
 mod bench_exec;
 #[cfg(feature = "bench")]
+mod bench_flow;
+#[cfg(feature = "bench")]
 mod bench_load;
 #[cfg(feature = "bench")]
 mod bench_pack;
+#[cfg(feature = "bench")]
+mod bench_tail;
 #[cfg(feature = "bench")]
 mod bench_verify;
 mod conformance;

@@ -1,0 +1,162 @@
+//! What tail calls do, in skep and in the running kernel: the same programs, the same results.
+
+use super::linux;
+use crate::kernel::{Map, Program};
+use skep::abi::{MapDef, MapKind};
+use std::io;
+
+/// Elements of the array.
+const ELEMENTS: u32 = 4;
+
+/// Programs, the first of which is run, and what happens to the array between runs.
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) programs: Vec<String>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// Something that happens.
+pub(super) enum Step {
+    /// A program, by its index, is put into an element.
+    Set(u32, usize),
+    /// An element is emptied.
+    Remove(u32),
+    /// The first program is run, and returns that.
+    Run(u32),
+}
+
+use Step::{Remove, Run, Set};
+
+fn to(index: u32) -> String {
+    format!("r2 = map[0] ll\nr3 = {index}\ncall 12\n")
+}
+
+fn returns(number: u32) -> String {
+    format!("r0 = {number}\nexit")
+}
+
+/// Counts in a word of the packet that is the program's own, goes on to those elements in turn, and returns the count.
+fn counts(elements: &[u32]) -> String {
+    let calls: String = elements.iter().map(|element| format!("r1 = r6\n{}", to(*element))).collect();
+    let cb = linux::CB;
+    format!(
+        "r6 = r1\nr4 = *(u32 *)(r6 + {cb})\nw4 += 1\n*(u32 *)(r6 + {cb}) = r4\n{calls}r0 = *(u32 *)(r6 + {cb})\nexit"
+    )
+}
+
+fn at(offset: u32) -> String {
+    format!("r3 = *(u32 *)(r1 + {})\nw3 += {offset}\nr2 = map[0] ll\ncall 12\nr0 = 99\nexit", linux::CB)
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Case> {
+    let case = |name, programs: Vec<String>, steps| Case { name, programs, steps };
+    vec![
+        case(
+            "elements are empty, filled, replaced, emptied and filled again",
+            vec![format!("{}r0 = 7\nexit", to(1)), returns(5), returns(6)],
+            vec![Run(7), Set(1, 1), Run(5), Set(1, 2), Run(6), Remove(1), Run(7), Set(1, 1), Run(5)],
+        ),
+        case("a chain has 33 calls", vec![counts(&[0])], vec![Set(0, 0), Run(34), Run(34)]),
+        case(
+            "two that call each other have 33 calls together",
+            vec![counts(&[1]), counts(&[0])],
+            vec![Set(0, 0), Set(1, 1), Run(34)],
+        ),
+        case("an empty element costs no count", vec![counts(&[3, 0])], vec![Set(0, 0), Run(34)]),
+        case(
+            "what is behind an exhausted count is done",
+            vec![counts(&[0, 1]), returns(3)],
+            vec![Set(0, 0), Set(1, 1), Run(34)],
+        ),
+        case(
+            "the index is found at run time",
+            vec![at(2), returns(12)],
+            vec![Run(99), Set(2, 1), Run(12), Remove(2), Run(99)],
+        ),
+        case("an index beyond the end falls through", vec![at(ELEMENTS), returns(12)], vec![Run(99)]),
+    ]
+}
+
+fn array() -> MapDef {
+    MapDef::new("programs", MapKind::ProgArray, 4, 4, ELEMENTS)
+}
+
+/// Has the kernel run all of them.
+pub(super) fn ask_kernel() -> Result<(), String> {
+    for case in all() {
+        let failed = |error: io::Error| format!("{}: {error}", case.name);
+        let array = Map::new(&array()).map_err(failed)?;
+        let load = |text: &String| {
+            std::thread::sleep(linux::PAUSE);
+            linux::load(text, &[&array])
+        };
+        let programs =
+            case.programs.iter().map(load).collect::<io::Result<Vec<Program>>>().map_err(failed)?;
+        for step in &case.steps {
+            match *step {
+                Set(element, program) => array.install(element, &programs[program]).map_err(failed)?,
+                Remove(element) => array.remove(element).map_err(failed)?,
+                Run(expected) => {
+                    let (result, _) = programs[0].run(&linux::PACKET, 1).map_err(failed)?;
+                    if result != expected {
+                        return Err(format!("{}: {result} in place of {expected}", case.name));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skep::abi::ProgramType;
+    use skep::{Engine, Object, Packet, Runtime};
+    use std::sync::Arc;
+
+    #[test]
+    fn skep_returns_what_the_kernel_must() {
+        let kind = ProgramType::from_name("sched_cls").unwrap();
+        for fixed_code in [false, true] {
+            let mut options = skep::jit::Options::default();
+            options.fixed_code = fixed_code;
+            let runtime = Runtime::builder().compile(options).build().unwrap();
+            for case in all() {
+                let object = |text: &String| {
+                    let insns = skep::isa::assemble(text).unwrap();
+                    let bytes = skep::isa::encode_bytes(&insns).unwrap();
+                    Object::from_bytecode_and_maps("case", kind, &bytes, vec![array()]).unwrap()
+                };
+                let first = runtime.load(&object(&case.programs[0])).unwrap();
+                let array = first.program_array("programs").unwrap();
+                let load = |text: &String| {
+                    let object = object(text);
+                    let linker = runtime.linker(&object).map("programs", Arc::clone(array.map()));
+                    linker.load().unwrap().programs()[0].clone()
+                };
+                let programs: Vec<_> = case.programs.iter().map(load).collect();
+                for step in &case.steps {
+                    match *step {
+                        Set(element, program) => drop(array.set(element, &programs[program]).unwrap()),
+                        Remove(element) => drop(array.remove(element).unwrap()),
+                        Run(expected) => {
+                            for engine in [Engine::Jit, Engine::Interpreter] {
+                                let mut packet = Packet::new(&linux::PACKET);
+                                let result = programs[0].run_with(engine, &mut packet).unwrap();
+                                assert_eq!(result, expected.into(), "{}, {engine:?}", case.name);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_programs_are_loaded() {
+        let all: usize = all().iter().map(|case| case.programs.len()).sum();
+        assert!(all <= 20, "{all}");
+    }
+}

@@ -30,21 +30,3 @@ fn bytes(field: &str) -> Option<u64> {
     let rest = status.lines().find_map(|line| line.strip_prefix(field))?;
     Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_that_was_used_and_given_back_counts() {
-        let Some(growth) = Growth::start() else {
-            skep_testkit::skip("peak of resident memory", "the system does not count it");
-            return;
-        };
-        let (_, large) = growth.peak_of(|| drop(std::hint::black_box(vec![1u8; 256 << 20])));
-        let (_, small) = growth.peak_of(|| drop(std::hint::black_box(vec![1u8; 64 << 20])));
-        let (large, small) = (large.unwrap(), small.unwrap());
-        assert!(large >= 240 << 20 && small >= 48 << 20, "{large} {small}");
-        assert!(small < large, "{small} of memory that was used since, not of before: {large}");
-    }
-}

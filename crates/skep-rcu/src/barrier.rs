@@ -58,6 +58,17 @@ impl Barrier {
         }
     }
 
+    /// The readers' half.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn light(self) {
+        match self {
+            // The other half is what membarrier makes this thread execute.
+            Self::Membarrier => crate::sync::compiler_fence(Ordering::SeqCst),
+            Self::Fences => fence(Ordering::SeqCst),
+        }
+    }
+
     /// The scan's half. An error, with its number, where the system took membarrier away after it had granted it,
     /// or is out of memory: nothing may be concluded from the epochs then.
     pub(crate) fn heavy(self) -> Result<(), i32> {

@@ -116,7 +116,7 @@ impl Claims {
     fn add(&mut self, readers: &Arc<Readers>) -> Result<u32, Error> {
         self.forget_closed_domains();
         // Room first: a claim that cannot be remembered would be lost.
-        self.0.reserve(1);
+        self.0.try_reserve(1).map_err(|_| Error::NoMemory)?;
         let record = readers.claim().ok_or(Error::NoSlot { limit: readers.slots().limit() })?;
         let number = record.number();
         self.0.push(Claim { readers: Arc::clone(readers), number });

@@ -8,11 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::barrier::Barrier;
+use crate::chores::{Chore, ChoreHandle};
 use crate::claim;
 use crate::fork::Witness;
 use crate::inbox::{GRACES, Mode, Queue, State};
 use crate::keeper::{Keeper, Settings};
-use crate::readers::Readers;
+use crate::readers::{FENCED, Readers};
 use crate::section::{Reader, Section, SleepableSection};
 use crate::{Error, Stats};
 
@@ -30,6 +31,8 @@ pub const MAX_SLOTS: u32 = 1 << 16;
 pub struct Domain {
     readers: Arc<Readers>,
     keeper: Arc<Keeper>,
+    /// Whether it is one of the handles that keep the domain open.
+    counts: bool,
 }
 
 /// Settings of a [`Domain`].
@@ -85,10 +88,40 @@ impl Domain {
     /// # Errors
     ///
     /// [`Error::NoSlot`] when every slot is claimed by another thread, [`Error::Unavailable`] when a thread without a
-    /// slot asks for one from a destructor of thread-local data.
+    /// slot asks for one from a destructor of thread-local data, [`Error::NoMemory`].
     #[inline]
     pub fn enter(&self) -> Result<Section<'_>, Error> {
         Ok(Section::enter(&self.readers, claim::claim(&self.readers)?))
+    }
+
+    /// Enters a normal section that no guard leaves: [`leave`](Self::leave) does, on this thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Self::enter).
+    #[inline]
+    pub fn enter_unguarded(&self) -> Result<(), Error> {
+        std::mem::forget(self.enter()?);
+        Ok(())
+    }
+
+    /// Leaves a section that this thread entered without a guard.
+    ///
+    /// # Safety
+    ///
+    /// The thread entered one by [`enter_unguarded`](Self::enter_unguarded) and has not left it yet.
+    #[inline]
+    pub unsafe fn leave(&self) {
+        // A thread keeps its slot as long as it is in a section.
+        if let Some(record) = claim::find(&self.readers) {
+            Section::leave(&self.readers, record);
+        }
+    }
+
+    /// Enters a normal section if this thread has a slot already; claims none.
+    #[inline]
+    pub fn enter_if_known(&self) -> Option<Section<'_>> {
+        claim::find(&self.readers).map(|record| Section::enter(&self.readers, record))
     }
 
     /// Enters a sleepable section: the thread may block in it for as long as it likes, and holds up sleepable grace
@@ -117,6 +150,11 @@ impl Domain {
     /// Returns `false`, and does nothing, when the thread has no slot here or still has a section or a reader.
     pub fn release(&self) -> bool {
         claim::release(&self.readers)
+    }
+
+    /// Whether both are handles of one domain.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.readers, &other.readers)
     }
 
     /// How many slots there are. Numbers are below this.
@@ -246,6 +284,96 @@ impl Domain {
         }
     }
 
+    /// A handle that does not keep the domain open, for what the domain itself owns: callbacks and [chores](Chore), which would
+    /// keep themselves from being run and dropped. What it says of grace periods is true as before; that the last of the
+    /// other handles is gone, and so nobody inside, it need not notice.
+    #[must_use]
+    pub fn uncounted(&self) -> Self {
+        Self { readers: Arc::clone(&self.readers), keeper: Arc::clone(&self.keeper), counts: false }
+    }
+
+    /// Gives the keeper a chore: it has its turns as often as it says or is [kicked](ChoreHandle::kick), until the handle is
+    /// dropped. Starts the keeper. In a forked child the chore has no turns.
+    pub fn attach(&self, chore: Arc<dyn Chore>) -> ChoreHandle {
+        if self.is_original() {
+            self.keeper.start();
+        }
+        ChoreHandle::new(Arc::clone(&self.keeper), chore)
+    }
+
+    /// Looks at all readers once; [`passed`](Self::passed) knows afterwards. As [`try_pass`](Self::try_pass), but takes no
+    /// lock and runs nothing, so that it may be called inside sections and by signal handlers. Says whether anything has passed
+    /// that had not before.
+    pub fn hurry(&self) -> bool {
+        self.keeper.scan_quietly()
+    }
+
+    /// Whether it is worth looking at the readers: `false` where one of them is seen to hold the cookie up. Costs a load for
+    /// each thread that has a slot, and no system call; proves nothing.
+    pub fn may_pass(&self, cookie: Cookie, grace: Grace) -> bool {
+        grace.flavours().iter().all(|flavour| self.readers.may_pass(cookie.0, *flavour))
+    }
+
+    /// The time: a number that grows with every cookie. What is made after this call is at least as young.
+    ///
+    /// With [`horizon`](Self::horizon) and [`holders`](Self::holders) it tells what a reader cannot have found: a reader that
+    /// stays inside for long holds up what was there at its time, and nothing that was made since.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        self.readers.now() & !FENCED
+    }
+
+    /// The time up to which things must have been made for the reader in that slot to hold what it finds; `None` where it has
+    /// not [looked](Self::look_further) for anything in this section, and so holds nothing. The calling thread is the one
+    /// that has the slot, and is inside a normal section.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no slot of that number.
+    #[inline(always)]
+    pub fn horizon(&self, slot: u32) -> Option<u64> {
+        self.readers.horizon(slot).map(|seen| seen & !FENCED)
+    }
+
+    /// Moves the [`horizon`](Self::horizon) of the calling thread's slot to now. What was found before, and is younger than the
+    /// horizon was, must be looked for again.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no slot of that number.
+    #[inline(always)]
+    pub fn look_further(&self, slot: u32) {
+        self.readers.look_further(slot);
+    }
+
+    /// Calls `each` with the beginning of the section, and the horizon, of every reader in a normal section that has one.
+    ///
+    /// What was unlinked before a cookie, and made at a time `made`, is held by none of them if for each the beginning is not
+    /// before the cookie, or the horizon is before `made`; provided that a [heavy fence](Self::heavy_fence) came between the
+    /// cookie and this. Without one it is a guess.
+    pub fn holders(&self, mut each: impl FnMut(Cookie, u64)) {
+        self.readers.holders(|since, horizon| each(Cookie(since), horizon & !FENCED));
+    }
+
+    /// The light half of a fence whose other half is [`heavy_fence`](Self::heavy_fence): of two threads, one that executes this
+    /// between a store and a load, and one that executes the other between its own, at least one sees the other's store. Costs
+    /// nothing where membarrier(2) can be used, else as much as a fence.
+    #[inline(always)]
+    pub fn light_fence(&self) {
+        self.readers.barrier().light();
+    }
+
+    /// The heavy half: a system call. `false` where the system refuses it; nothing may be concluded then.
+    pub fn heavy_fence(&self) -> bool {
+        self.readers.fence().is_ok()
+    }
+
+    /// The last cookie since which a heavy fence was executed, by whomever. For it and earlier ones, a fence of the caller's own is
+    /// not needed any more; [`holders`](Self::holders) are to be asked after this.
+    pub fn fenced(&self) -> Cookie {
+        Cookie(self.readers.fenced())
+    }
+
     /// Whether this process made the domain, rather than having inherited it by `fork`. One load.
     ///
     /// In a child, sections work as before, on the child's copy, but nobody runs callbacks, and nothing passes.
@@ -313,16 +441,32 @@ impl Domain {
     }
 }
 
+impl Cookie {
+    /// The cookie as a number, to be kept where there is room for nothing else.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The cookie of a number that [`number`](Self::number) gave.
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 impl Clone for Domain {
     fn clone(&self) -> Self {
-        self.keeper.add_handle();
-        Self { readers: Arc::clone(&self.readers), keeper: Arc::clone(&self.keeper) }
+        if self.counts {
+            self.keeper.add_handle();
+        }
+        Self { readers: Arc::clone(&self.readers), keeper: Arc::clone(&self.keeper), counts: self.counts }
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        self.keeper.drop_handle();
+        if self.counts {
+            self.keeper.drop_handle();
+        }
     }
 }
 
@@ -375,7 +519,7 @@ impl Builder {
         let readers = Arc::new(Readers::new(self.slots, Barrier::new(self.membarrier)));
         let settings = Settings { thread: self.keeper, stack: self.stack };
         let keeper = Arc::new(Keeper::new(Arc::clone(&readers), witness, settings));
-        Ok(Domain { readers, keeper })
+        Ok(Domain { readers, keeper, counts: true })
     }
 }
 

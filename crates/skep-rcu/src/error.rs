@@ -31,6 +31,10 @@ pub enum Error {
     )]
     Unavailable,
 
+    /// There is no memory to remember that the thread has a slot.
+    #[error("no memory for this thread's slot: enter again when there is, or once before memory is short")]
+    NoMemory,
+
     /// The thread that would wait for a grace period is inside a section that the grace period waits for.
     #[error(
         "this thread is inside a read section that it would wait for: \

@@ -23,7 +23,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::readers::{FLAVOURS, NORMAL, SLEEPABLE};
-use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::sync::{AtomicBool, Condvar, Event, Mutex, MutexGuard, Ordering, lock};
 
 /// Something to run once.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
@@ -65,7 +65,11 @@ pub(crate) enum Mode {
 pub(crate) struct Inbox {
     state: Mutex<State>,
     /// The keeper sleeps here.
-    work: Condvar,
+    work: Event,
+    /// Some chore was kicked. Apart from the state: a kick takes no lock.
+    kicked: AtomicBool,
+    /// Somebody scanned without telling those who wait.
+    untold: AtomicBool,
     /// Those who wait for the keeper sleep here.
     done: Condvar,
 }
@@ -100,7 +104,13 @@ impl Inbox {
             errno: 0,
             wakes: 0,
         };
-        Self { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() }
+        Self {
+            state: Mutex::new(state),
+            work: Event::default(),
+            kicked: AtomicBool::new(false),
+            untold: AtomicBool::new(false),
+            done: Condvar::new(),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -147,23 +157,54 @@ impl Inbox {
     /// `held_up` says which kinds of work the keeper has and could not run; if any, it must not sleep for ever.
     pub(crate) fn park(&self, at_most: Option<Duration>, held_up: [bool; GRACES.len()]) -> bool {
         debug_assert!(at_most.is_some() || held_up == [false; GRACES.len()]);
+        // Before looking for anything: what comes later changes it.
+        let seen = self.work.now();
         let mut state = self.lock();
         // What came when its kind was held up, and no longer is, was no news then.
         let overlooked = state.fresh.after.iter().zip(held_up).any(|(work, held)| !held && !work.is_empty());
         state.held_up = held_up;
-        if state.news || overlooked {
+        if state.news || overlooked || self.is_kicked() || self.untold.load(Ordering::Acquire) {
             return true;
         }
         state.parked = true;
+        drop(state);
         // A spurious wake-up is a turn for nothing, no more.
-        state = match at_most {
-            None => self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
-            Some(time) => {
-                self.work.wait_timeout(state, time).unwrap_or_else(|poisoned| poisoned.into_inner()).0
-            }
-        };
+        self.work.wait(seen, at_most);
+        let mut state = self.lock();
         state.parked = false;
         state.news
+    }
+
+    /// Says that some chore is to be done, and wakes the keeper. Takes no lock.
+    pub(crate) fn kick(&self) {
+        // Release: pairs with `take_kicks`, for what the chore will find.
+        self.kicked.store(true, Ordering::Release);
+        self.work.wake();
+    }
+
+    /// Whether there were kicks since the last time.
+    pub(crate) fn take_kicks(&self) -> bool {
+        // AcqRel: as above. Most turns find none and need not write.
+        self.is_kicked() && self.kicked.swap(false, Ordering::AcqRel)
+    }
+
+    fn is_kicked(&self) -> bool {
+        // Acquire: pairs with `kick`.
+        self.kicked.load(Ordering::Acquire)
+    }
+
+    /// A scan has found something, and whoever made it may take no lock: the keeper will tell those who wait. It may have looked
+    /// for what passed already, and be about to sleep, so it is woken.
+    pub(crate) fn leave_untold(&self) {
+        // Release: pairs with `take_untold`, for what the scan published.
+        self.untold.store(true, Ordering::Release);
+        self.work.wake();
+    }
+
+    /// Whether those who wait have not been told of what has passed.
+    pub(crate) fn take_untold(&self) -> bool {
+        // Acquire, AcqRel: as above.
+        self.untold.load(Ordering::Acquire) && self.untold.swap(false, Ordering::AcqRel)
     }
 
     /// Sleeps for so long, or until there is deferred work or somebody asks; calls are no news meanwhile, and the next
@@ -236,7 +277,7 @@ impl Inbox {
         state.wakes += u64::from(wake);
         drop(state);
         if wake {
-            self.work.notify_one();
+            self.work.wake();
         }
     }
 }

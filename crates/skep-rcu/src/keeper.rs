@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::Duration;
 
+use crate::chores::Chores;
 use crate::fork::Witness;
 use crate::inbox::{Batches, Fresh, Inbox, Mode, Queue, Work};
 use crate::readers::Readers;
@@ -52,6 +53,7 @@ pub(crate) struct Keeper {
     witness: Witness,
     inbox: ManuallyDrop<Inbox>,
     batches: ManuallyDrop<Mutex<Batches>>,
+    chores: ManuallyDrop<Chores>,
     /// Whether a thread may be started.
     allowed: bool,
     stack: Option<usize>,
@@ -84,6 +86,7 @@ impl Keeper {
             witness,
             inbox: ManuallyDrop::new(Inbox::new(mode)),
             batches: ManuallyDrop::new(Mutex::new(Batches::default())),
+            chores: ManuallyDrop::new(Chores::default()),
             allowed: settings.thread,
             stack: settings.stack,
             handles: AtomicUsize::new(1),
@@ -97,6 +100,29 @@ impl Keeper {
 
     pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
+    }
+
+    pub(crate) fn chores(&self) -> &Chores {
+        &self.chores
+    }
+
+    /// Some chore was kicked. Takes no lock.
+    pub(crate) fn kick(&self) {
+        if self.is_original() {
+            self.inbox.kick();
+        }
+    }
+
+    /// As [`scan`](Self::scan), but takes no lock, allocates nothing and may be called anywhere.
+    pub(crate) fn scan_quietly(&self) -> bool {
+        let advanced = self.is_original() && self.readers.scan().unwrap_or(false);
+        // Relaxed: statistics.
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        if advanced {
+            self.grace_periods.fetch_add(1, Ordering::Relaxed);
+            self.inbox.leave_untold();
+        }
+        advanced
     }
 
     #[inline]
@@ -258,7 +284,12 @@ impl Keeper {
             }
             let pending = !batches.is_empty()
                 || self.inbox.is_wanted(|cookie, flavour| self.readers.passed(cookie, flavour));
-            if self.inbox.park(pending.then_some(pause), batches.held_up()) {
+            let chores = self.chores.pause();
+            let at_most = match (pending.then_some(pause), chores) {
+                (Some(pause), Some(chores)) => Some(pause.min(chores)),
+                (pause, chores) => pause.or(chores),
+            };
+            if self.inbox.park(at_most, batches.held_up()) {
                 pause = SHORTEST_PAUSE;
             } else {
                 pause = LONGEST_PAUSE.min(pause * 2);
@@ -277,6 +308,7 @@ impl Keeper {
             }
         }
         self.run_all(fresh.soon);
+        progress |= self.see_to_chores();
         let passed = |cookie, flavour| self.readers.is_closed() || self.readers.passed(cookie, flavour);
         if !batches.is_empty() || self.inbox.is_wanted(passed) {
             progress |= !self.readers.is_closed() && self.scan().unwrap_or(false);
@@ -285,10 +317,21 @@ impl Keeper {
             self.run_all(batch);
             progress = true;
         }
-        if progress {
+        if self.inbox.take_untold() || progress {
             self.inbox.announce();
         }
         progress
+    }
+
+    /// `true` where somebody had asked for it.
+    fn see_to_chores(&self) -> bool {
+        let kicked = self.inbox.take_kicks();
+        let outer = RUNNING.replace(ptr::from_ref(self));
+        let panicked = self.chores.turn(kicked);
+        RUNNING.set(outer);
+        // Relaxed: a statistic.
+        self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        kicked
     }
 
     fn run_all(&self, batch: Vec<Work>) {
@@ -313,13 +356,14 @@ impl Drop for Keeper {
             unsafe {
                 ManuallyDrop::drop(&mut self.inbox);
                 ManuallyDrop::drop(&mut self.batches);
+                ManuallyDrop::drop(&mut self.chores);
             }
         }
     }
 }
 
 /// Drops what a callback panicked with. That may panic in turn; then it stays.
-fn discard(panic: Box<dyn Any + Send>) {
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         mem::forget(again);
     }

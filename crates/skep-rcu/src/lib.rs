@@ -112,6 +112,8 @@ mod readers;
 mod sync;
 
 #[cfg(not(loom))]
+mod chores;
+#[cfg(not(loom))]
 mod claim;
 #[cfg(not(loom))]
 mod domain;
@@ -128,6 +130,8 @@ mod signals;
 #[cfg(not(loom))]
 mod stats;
 
+#[cfg(not(loom))]
+pub use chores::{Chore, ChoreHandle};
 #[cfg(not(loom))]
 pub use domain::{Builder, Cookie, Domain, Grace, MAX_SLOTS};
 #[cfg(not(loom))]

@@ -56,6 +56,8 @@ pub(crate) struct Readers {
     epoch: Padded<AtomicU64>,
     /// The largest cookie that has passed, for each flavour.
     completed: Padded<[AtomicU64; FLAVOURS]>,
+    /// The largest cookie after which a heavy fence was executed.
+    fenced: AtomicU64,
     /// Set when the last handle is gone: nobody is inside and nobody can enter.
     closed: AtomicBool,
     barrier: Barrier,
@@ -71,6 +73,9 @@ pub(crate) struct Record {
     words: [AtomicU64; FLAVOURS],
     /// For each flavour how many sections there are besides the first; 0 while the word is 0.
     extra: [AtomicU64; FLAVOURS],
+    /// The epoch up to which the owner may hold what it found in a normal section, if that is not before the section's own;
+    /// else it has not looked for anything yet.
+    seen: AtomicU64,
     /// How many [`Reader`](crate::Reader)s stand on the record.
     held: AtomicU64,
     /// The `Readers` it is part of; null before the first claim.
@@ -87,6 +92,7 @@ impl Readers {
         Self {
             epoch: Padded(AtomicU64::new(first)),
             completed: Padded([AtomicU64::new(first), AtomicU64::new(first)]),
+            fenced: AtomicU64::new(first),
             closed: AtomicBool::new(false),
             barrier,
             slots: Bitmap::new(limit),
@@ -170,6 +176,48 @@ impl Readers {
         self.epoch.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
+    /// The epoch now: what is made after this is at least as young.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        // Acquire pairs with the increments in `cookie`, as in `enter`.
+        self.epoch.0.load(Ordering::Acquire)
+    }
+
+    /// The epoch up to which the owner of a slot may hold what it finds; `None` where it has not said in this section that it
+    /// looks for anything.
+    #[inline(always)]
+    pub(crate) fn horizon(&self, number: u32) -> Option<u64> {
+        let record = self.record(number);
+        // Relaxed, both: the owner asks.
+        let seen = record.seen.load(Ordering::Relaxed);
+        (seen >= record.words[NORMAL].load(Ordering::Relaxed)).then_some(seen)
+    }
+
+    /// The owner of a slot, inside a normal section, is about to look for things that are there now. It looks after this.
+    #[inline(always)]
+    pub(crate) fn look_further(&self, number: u32) {
+        let now = self.now();
+        // Release: pairs with the Acquire in `holders`, as the word of the section does.
+        self.record(number).seen.store(now, Ordering::Release);
+        // Pairs with the fence in `Barrier::heavy`: the store comes before the look, or the scan before the unlinking.
+        light(now);
+    }
+
+    /// All who may hold something that they found in a normal section, after a heavy fence; without, a guess.
+    pub(crate) fn holders(&self, mut each: impl FnMut(u64, u64)) {
+        for number in self.slots.taken() {
+            let record = self.record(number);
+            // Acquire, both: as in `oldest`. The section's word first: with a later section's horizon it says too much, not
+            // too little. A horizon before the section is of an earlier one: who looks in this one has said so before, and
+            // the fence orders that before the unlinking of what he can find.
+            let since = record.words[NORMAL].load(Ordering::Acquire);
+            let seen = record.seen.load(Ordering::Acquire);
+            if since != 0 && seen >= since {
+                each(since, seen);
+            }
+        }
+    }
+
     /// Whether a cookie has been seen to pass for a flavour.
     pub(crate) fn passed(&self, cookie: u64, flavour: usize) -> bool {
         // Acquire pairs with the Release in `scan`: what readers did before they left has happened before.
@@ -184,8 +232,36 @@ impl Readers {
         if (0..FLAVOURS).all(|flavour| self.passed(now, flavour)) {
             return Ok(false);
         }
-        self.barrier.heavy()?;
+        self.fence_for(now)?;
         Ok(self.publish(self.oldest(now)))
+    }
+
+    /// Executes a heavy fence: for all cookies so far.
+    pub(crate) fn fence(&self) -> Result<(), i32> {
+        self.fence_for(self.now())
+    }
+
+    /// `now` was read, with Acquire, before.
+    fn fence_for(&self, now: u64) -> Result<(), i32> {
+        self.barrier.heavy()?;
+        // Release: pairs with the Acquire in `fenced`. Several may come together; each raises the number with what it has
+        // fenced itself, and every one of them is a link of the release sequence.
+        self.fenced.fetch_max(now, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The largest cookie after which somebody has executed a heavy fence.
+    pub(crate) fn fenced(&self) -> u64 {
+        // Acquire: pairs with the Release in `fence_for`: what readers had announced before that fence is seen.
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// Whether no reader is seen to hold a cookie up. Proves nothing: there is no fence.
+    pub(crate) fn may_pass(&self, cookie: u64, flavour: usize) -> bool {
+        // Relaxed: a guess.
+        let since = |number| self.record(number).words[flavour].load(Ordering::Relaxed);
+        self.passed(cookie, flavour)
+            || self.slots.taken().map(since).all(|since| since == 0 || since >= cookie)
     }
 
     /// The largest cookie that no reader holds up, for each flavour, but no more than `now`.
@@ -240,6 +316,7 @@ impl Record {
         Self {
             words: [AtomicU64::new(0), AtomicU64::new(0)],
             extra: [AtomicU64::new(0), AtomicU64::new(0)],
+            seen: AtomicU64::new(0),
             held: AtomicU64::new(0),
             home: AtomicPtr::new(std::ptr::null_mut()),
             number: AtomicU32::new(0),
@@ -264,14 +341,7 @@ impl Record {
         // Release, not Relaxed, pairs with the Acquire in `oldest`: a scan that finds this word did not see
         // the 0 of the section before, and must know all the same that it is over. It costs nothing on x86-64.
         self.words[flavour].store(epoch, Ordering::Release);
-        if epoch & FENCED != 0 {
-            seldom();
-            // Pairs with the fence in `Barrier::heavy`.
-            fence(Ordering::SeqCst);
-        } else {
-            // The other half is what membarrier makes this thread execute.
-            compiler_fence(Ordering::SeqCst);
-        }
+        light(epoch);
     }
 
     /// Leaves one section of a flavour, in any order. `true` where an orphan may have become free.
@@ -333,6 +403,19 @@ impl Record {
     }
 }
 
+/// The readers' half of the fence, of the kind that the epoch says.
+#[inline(always)]
+fn light(epoch: u64) {
+    if epoch & FENCED != 0 {
+        seldom();
+        // Pairs with the fence in `Barrier::heavy`.
+        fence(Ordering::SeqCst);
+    } else {
+        // The other half is what membarrier makes this thread execute.
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
 /// Tells the compiler which branch to move out of the way: a taken jump costs as much as a store.
 #[cold]
 #[inline]
@@ -361,6 +444,7 @@ fn records(count: usize) -> Box<[Record]> {
     let record = |_| Record {
         words: zero(),
         extra: zero(),
+        seen: AtomicU64::new(0),
         held: AtomicU64::new(0),
         home: AtomicPtr::new(std::ptr::null_mut()),
         number: AtomicU32::new(0),

@@ -41,6 +41,12 @@ impl<'a> Section<'a> {
         Self(Inside::enter(readers, record))
     }
 
+    /// Leaves a section that was forgotten. `record` is the calling thread's.
+    #[inline(always)]
+    pub(crate) fn leave(readers: &'a Readers, record: &'a Record) {
+        drop(Self(Inside { readers, record, own_thread: PhantomData }));
+    }
+
     /// The number of this thread's slot: at least 0, below [`Domain::limit`](crate::Domain::limit), and no other
     /// thread's while this section lives.
     #[inline]

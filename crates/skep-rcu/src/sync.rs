@@ -14,6 +14,65 @@ pub(crate) use std::sync::atomic::{
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
+/// Where one thread sleeps until another says that something has happened.
+///
+/// Whoever sleeps reads the number first, then looks whether there is anything to do, and sleeps only as long as the number
+/// is the same: what happens in between is not missed. Waking takes no lock, so a signal handler may do it.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct Event(AtomicU32);
+
+#[cfg(not(loom))]
+impl Event {
+    pub(crate) fn now(&self) -> u32 {
+        // SeqCst, as below: what is looked at after this is no older than what was there when the number was.
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn wake(&self) {
+        use rustix::thread::futex;
+        // SeqCst: pairs with `now`, for what was changed before.
+        self.0.fetch_add(1, Ordering::SeqCst);
+        // That nobody sleeps is no failure.
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Sleeps unless the number has changed since; may return early.
+    pub(crate) fn wait(&self, seen: u32, at_most: Option<std::time::Duration>) {
+        use rustix::thread::futex;
+        let time = at_most.and_then(|time| futex::Timespec::try_from(time).ok());
+        // Changed, interrupted, over time: the caller looks again in each case.
+        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, seen, time.as_ref());
+    }
+}
+
+/// The same for models, which know no time.
+#[cfg(loom)]
+#[derive(Default)]
+pub(crate) struct Event {
+    number: Mutex<u32>,
+    changed: Condvar,
+}
+
+#[cfg(loom)]
+impl Event {
+    pub(crate) fn now(&self) -> u32 {
+        *lock(&self.number)
+    }
+
+    pub(crate) fn wake(&self) {
+        *lock(&self.number) += 1;
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn wait(&self, seen: u32, _: Option<std::time::Duration>) {
+        let mut number = lock(&self.number);
+        while *number == seen {
+            number = self.changed.wait(number).unwrap();
+        }
+    }
+}
+
 #[cfg(loom)]
 pub(crate) fn compiler_fence(_: Ordering) {
     unreachable!("the models use fences on both sides");

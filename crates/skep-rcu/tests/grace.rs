@@ -401,3 +401,22 @@ fn a_domain_without_membarrier_says_so() {
     let domain = Domain::builder().membarrier(false).build().unwrap();
     assert!(!domain.stats().membarrier);
 }
+
+#[test]
+fn a_section_without_a_guard_holds_up_normal_readers_grace_until_it_is_left() {
+    for domain in all_kinds() {
+        let passes = |grace| domain.try_pass(domain.cookie(), grace);
+        let _sleepable = domain.enter_sleepable().unwrap();
+        assert!(passes(Grace::Normal) && !passes(Grace::Sleepable));
+        domain.enter_unguarded().unwrap();
+        domain.enter_unguarded().unwrap();
+        assert!(!passes(Grace::Normal));
+        // SAFETY: two were entered.
+        unsafe { domain.leave() };
+        assert!(!passes(Grace::Normal), "they nest");
+        assert!(!domain.release(), "the slot is in use");
+        // SAFETY: one is left.
+        unsafe { domain.leave() };
+        assert!(passes(Grace::Normal) && !passes(Grace::Sleepable));
+    }
+}

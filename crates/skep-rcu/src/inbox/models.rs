@@ -50,6 +50,26 @@ fn loom_no_wake_up_is_lost() {
 }
 
 #[test]
+fn loom_no_kick_is_lost() {
+    model(|| {
+        let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
+        let kickers = [(), ()].map(|()| {
+            let inbox = ManuallyDrop::new(Arc::clone(&inbox));
+            thread::spawn(move || {
+                inbox.kick();
+                drop(ManuallyDrop::into_inner(inbox));
+            })
+        });
+        // One kick may stand for both, but none may be lost.
+        while !inbox.take_kicks() {
+            inbox.park(None, NOTHING);
+        }
+        kickers.into_iter().for_each(|kicker| kicker.join().unwrap());
+        drop(ManuallyDrop::into_inner(inbox));
+    });
+}
+
+#[test]
 fn loom_work_that_came_while_its_kind_was_held_up_is_taken_when_it_no_longer_is() {
     model(|| {
         let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
@@ -77,9 +97,9 @@ fn loom_finds_the_fault_in_a_keeper_that_looks_and_then_goes_to_sleep() {
             if inbox.has_news() {
                 return;
             }
-            let mut state = inbox.lock();
-            state.parked = true;
-            drop(inbox.work.wait(state).unwrap());
+            let seen = inbox.work.now();
+            inbox.lock().parked = true;
+            inbox.work.wait(seen, None);
         }),
     );
 }

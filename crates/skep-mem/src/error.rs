@@ -4,22 +4,23 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Every object of the pool is in use.
+    /// Every object of the cache is in use, waits for readers, or lies ready for another CPU.
     #[error(
-        "all {capacity} objects of the pool are in use: free some, or make the pool with a larger capacity"
+        "no object is left of the {capacity} that there may be and those to spare: free some, let readers leave, or make the cache \
+         with a larger capacity"
     )]
     Exhausted {
-        /// How many objects the pool may hand out at the same time.
+        /// How many objects may be in use at the same time, at least.
         capacity: usize,
     },
 
-    /// The pool may not take as many bytes as it would need.
+    /// The cache may not take as many bytes as it would need.
     #[error(
-        "{wanted} more bytes would take the pool from {held} bytes over its limit of {limit}: \
+        "{wanted} more bytes would take the cache from {held} bytes over its limit of {limit}: \
          raise the limit, or ask for fewer or smaller objects"
     )]
     Limit {
-        /// Bytes that the pool holds.
+        /// Bytes that the cache holds.
         held: usize,
         /// Bytes that it would need on top.
         wanted: usize,
@@ -52,8 +53,15 @@ pub enum Error {
         align: usize,
     },
 
-    /// A pool without objects, or of objects without bytes.
-    #[error("a pool of {capacity} objects of {size} bytes was asked for: both numbers must be at least 1")]
+    /// An offset that cannot be aligned.
+    #[error("the byte at {offset} of each object was to be aligned: it must be at a multiple of 8")]
+    Offset {
+        /// The offset asked for.
+        offset: usize,
+    },
+
+    /// A cache without objects, or of objects without bytes.
+    #[error("a cache of {capacity} objects of {size} bytes was asked for: both numbers must be at least 1")]
     Empty {
         /// Number of objects.
         capacity: usize,

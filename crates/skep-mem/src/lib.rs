@@ -2,42 +2,96 @@
 //!
 //! A reader that walks a list without a lock may stand on an object while a writer unlinks and frees it. With
 //! a general-purpose allocator the next load would touch memory that belongs to somebody else, or to nobody. A
-//! [`Pool`] hands out objects of one size from memory that is *type-stable*: as long as the pool lives, the
-//! memory of an object is never moved, never returned to the system and never used for anything but an object
-//! of that pool. A stale pointer then reads an outdated or a recycled object, never foreign memory, and the
-//! data structure can notice that with a version number of its own.
+//! [`Cache`] hands out objects of one size and takes them back, and its [`Policy`] says when an object that was freed may become
+//! another: at once, after the readers inside have left ([`skep_rcu`] says when that is), or not before the system had it.
 //!
 //! [`Block`] is the layer below: one zeroed piece of memory that the system commits as it is touched.
-//!
-//! # What this version does not do
-//!
-//! There is one reuse policy, *immediate*: a freed object may be handed out again at once, while a reader still
-//! looks at it. That reader sees its object turn into another one. (Linux's preallocated hash maps behave in
-//! the same way.) Policies that wait for readers to leave, and per-CPU caches in place of one lock, are to come
-//! behind the same interface.
 //!
 //! # Example
 //!
 //! ```
-//! use skep_mem::{Pool, PoolOptions};
+//! use skep_mem::{Cache, CacheOptions, Policy};
+//! use skep_rcu::Domain;
 //!
-//! # fn main() -> Result<(), skep_mem::Error> {
-//! let pool = Pool::new(&PoolOptions::new(24, 1000))?; // at most 1000 objects of 24 bytes
-//! let object = pool.alloc()?;
-//! assert_eq!(object.as_ptr() as usize % 8, 0);
-//! assert_eq!(pool.in_use(), 1);
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let domain = Domain::new(8)?; // at most eight threads at once
+//! let cache = Cache::new(&domain, &CacheOptions::new(24, 1000).policy(Policy::ReuseAfterGp))?;
 //!
-//! // SAFETY: `object` came from this pool and is freed once.
-//! unsafe { pool.free(object) };
-//! assert_eq!(pool.in_use(), 0);
+//! let section = domain.enter()?;
+//! // SAFETY: this thread's slot, inside a section; the object is freed once, and nobody else has it.
+//! unsafe {
+//!     let object = cache.alloc(section.number())?;
+//!     assert_eq!(cache.stats().in_use, 1);
+//!     cache.free(section.number(), object);
+//! }
+//! assert_eq!((cache.stats().in_use, cache.stats().in_flight), (0, 1));
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What is promised
+//!
+//! - [`Cache::alloc`] and [`Cache::free`] neither wait nor lock nor allocate memory elsewhere, from any thread that is in the domain, also
+//!   from a signal handler that interrupts another `alloc` or `free` of the same cache. (Not so [`Policy::None`], which is there to
+//!   be compared with: it calls the system's allocator.)
+//! - An object that was freed stays as it was, byte for byte, until it is handed out again, and with all policies but
+//!   [`Policy::Immediate`] that is not before every reader in a normal section that [holds](Cache::holds) it has left.
+//! - A reader that is held up in its section holds up what was there when it last [looked](Cache::look) for anything, and nothing
+//!   that was made and freed since.
+//! - Memory that went back to the system stays mapped as long as the cache: a stale pointer reads zeroes there, and never
+//!   faults ([`Policy::None`] has no memory of its own). Sleepable readers are waited for before memory goes back.
+//! - What is held is bounded, by a number of objects and of bytes. Beyond, the keeper collects what it can, and `alloc` fails
+//!   meanwhile: also for a moment while what is left lies ready for other CPUs.
+//! - Objects that were freed on another CPU than they were handed out on come home in batches.
+//!
+//! # What is not
+//!
+//! - Objects wait, and are reused, in batches of a slab: those that a CPU has freed last, fewer than that, wait for more, or until
+//!   the CPU has been idle for some ten milliseconds.
+//! - In a forked child the keeper is missing: what waits there waits for ever. In a domain without a keeper its work is done by
+//!   those who call the domain.
 
+// With `--cfg loom` there are only the parts that have models, and not all of these is used.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
+mod gate;
+#[cfg(all(test, loom))]
+mod model;
+mod stack;
+mod sync;
+
+#[cfg(not(loom))]
 mod block;
+#[cfg(not(loom))]
+mod cache;
+#[cfg(not(loom))]
+mod cpu;
+#[cfg(not(loom))]
 mod error;
-mod pool;
+#[cfg(not(loom))]
+mod holders;
+#[cfg(not(loom))]
+mod keeper;
+#[cfg(not(loom))]
+mod object;
+#[cfg(not(loom))]
+mod policy;
+#[cfg(not(loom))]
+mod region;
+#[cfg(not(loom))]
+mod stats;
+#[cfg(not(loom))]
+mod store;
+#[cfg(not(loom))]
+mod system;
 
+#[cfg(not(loom))]
 pub use block::Block;
+#[cfg(not(loom))]
+pub use cache::{Cache, CacheOptions, Horizon};
+#[cfg(not(loom))]
 pub use error::Error;
-pub use pool::{Pool, PoolOptions};
+#[cfg(not(loom))]
+pub use policy::{Policy, UnknownPolicy};
+#[cfg(not(loom))]
+pub use stats::CacheStats;

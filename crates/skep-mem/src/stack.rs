@@ -1,0 +1,224 @@
+//! Stacks of numbers that any thread pushes and pops without a lock, also a signal handler that interrupts another's push or pop.
+//!
+//! ```text
+//!   top: | tag | number + 1 |        next[number] = the number below it + 1, or 0
+//! ```
+//!
+//! The numbers are of things that stay where they are, so the link of one that somebody else has popped meanwhile can still be
+//! read; that it is out of date is seen by the tag, which each change makes another. It has 32 bits: a pop would have to be
+//! interrupted for exactly four thousand million changes, and find its number on top again, to be fooled.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// A stack of numbers. All zeroes are an empty one.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Stack(AtomicU64);
+
+/// Where the number below is kept, for each number.
+pub(crate) trait Links {
+    fn link(&self, number: u32) -> &AtomicU32;
+}
+
+impl Stack {
+    pub(crate) fn push(&self, links: &impl Links, number: u32) {
+        let mut top = self.0.load(Ordering::Relaxed);
+        loop {
+            links.link(number).store(top as u32, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `pop` and `take`, for the link and what belongs to the number.
+            match self.0.compare_exchange_weak(
+                top,
+                tagged(top, number + 1),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    pub(crate) fn pop(&self, links: &impl Links) -> Option<u32> {
+        // Acquire, both: pairs with the Release in `push`.
+        let mut top = self.0.load(Ordering::Acquire);
+        loop {
+            let number = (top as u32).checked_sub(1)?;
+            // Possibly out of date; then the exchange fails.
+            let below = links.link(number).load(Ordering::Relaxed);
+            match self.0.compare_exchange_weak(top, tagged(top, below), Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(_) => return Some(number),
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Takes all of it: the topmost number, from which the links lead to the others.
+    pub(crate) fn take(&self) -> Option<u32> {
+        let mut top = self.0.load(Ordering::Relaxed);
+        loop {
+            let number = (top as u32).checked_sub(1)?;
+            // Acquire: pairs with the Release in `push`.
+            match self.0.compare_exchange_weak(top, tagged(top, 0), Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(number),
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Relaxed) as u32 == 0
+    }
+}
+
+/// The next tag, with that number.
+fn tagged(top: u64, number: u32) -> u64 {
+    ((top >> 32).wrapping_add(1) << 32) | u64::from(number)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    impl Links for Vec<AtomicU32> {
+        fn link(&self, number: u32) -> &AtomicU32 {
+            &self[number as usize]
+        }
+    }
+
+    #[test]
+    fn numbers_come_back_last_first() {
+        let links: Vec<AtomicU32> = (0..4).map(|_| AtomicU32::new(0)).collect();
+        let stack = Stack::default();
+        assert_eq!(stack.pop(&links), None);
+        (0..4).for_each(|number| stack.push(&links, number));
+        assert_eq!(stack.pop(&links), Some(3));
+        stack.push(&links, 3);
+        assert_eq!(stack.take(), Some(3));
+        assert!(stack.is_empty() && stack.pop(&links).is_none());
+        let rest: Vec<u32> = (1..4).rev().map(|number| links[number].load(Ordering::Relaxed) - 1).collect();
+        assert_eq!(rest, [2, 1, 0]);
+    }
+
+    #[test]
+    fn many_threads_neither_lose_nor_double_a_number() {
+        let links: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
+        let held: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
+        let stack = Stack::default();
+        (0..64).for_each(|number| stack.push(&links, number));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let Some(number) = stack.pop(&links) else { continue };
+                        assert_eq!(held[number as usize].swap(1, Ordering::AcqRel), 0, "two have {number}");
+                        held[number as usize].store(0, Ordering::Release);
+                        stack.push(&links, number);
+                    }
+                });
+            }
+        });
+        let mut left: Vec<u32> = std::iter::from_fn(|| stack.pop(&links)).collect();
+        left.sort_unstable();
+        assert_eq!(left, (0..64).collect::<Vec<_>>());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::model::{model, must_fail};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Two([AtomicU32; 2]);
+
+    impl Links for Two {
+        fn link(&self, number: u32) -> &AtomicU32 {
+            &self.0[number as usize]
+        }
+    }
+
+    /// One pops; the other pops both and pushes the first again, as `push` says. The first must not come out twice.
+    fn popped_twice(pop: fn(&Stack, &Two) -> Option<u32>) -> impl Fn() + Send + Sync + 'static {
+        move || {
+            let shared = Arc::new((Stack::default(), Two([AtomicU32::new(0), AtomicU32::new(0)])));
+            let (stack, links) = &*shared;
+            stack.push(links, 0);
+            stack.push(links, 1);
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (stack, links) = &*shared;
+                    let (first, second) = (pop(stack, links), pop(stack, links));
+                    if let Some(first) = first {
+                        stack.push(links, first);
+                    }
+                    second
+                })
+            };
+            let mine = pop(stack, links);
+            let second = other.join().unwrap();
+            let mut all: Vec<u32> = [mine, second].into_iter().flatten().collect();
+            all.extend(std::iter::from_fn(|| stack.pop(links)));
+            all.sort_unstable();
+            assert_eq!(all, [0, 1], "lost or doubled");
+        }
+    }
+
+    #[test]
+    fn loom_no_number_is_lost_or_doubled() {
+        model(popped_twice(Stack::pop));
+    }
+
+    #[test]
+    fn loom_finds_the_fault_in_a_stack_without_tags() {
+        fn untagged(stack: &Stack, links: &Two) -> Option<u32> {
+            let mut top = stack.0.load(Ordering::Acquire);
+            loop {
+                let number = (top as u32).checked_sub(1)?;
+                let below = u64::from(links.link(number).load(Ordering::Relaxed));
+                let tag = top >> 32 << 32;
+                match stack.0.compare_exchange(top, tag | below, Ordering::Acquire, Ordering::Acquire) {
+                    Ok(_) => return Some(number),
+                    Err(now) => top = now,
+                }
+            }
+        }
+        // Pushes tag as well, so the wrong stack pushes without a tag too.
+        fn push(stack: &Stack, links: &Two, number: u32) {
+            let mut top = stack.0.load(Ordering::Relaxed);
+            loop {
+                links.link(number).store(top as u32, Ordering::Relaxed);
+                let new = top >> 32 << 32 | u64::from(number + 1);
+                match stack.0.compare_exchange(top, new, Ordering::Release, Ordering::Relaxed) {
+                    Ok(_) => return,
+                    Err(now) => top = now,
+                }
+            }
+        }
+        must_fail("lost or doubled", move || {
+            let shared = Arc::new((Stack::default(), Two([AtomicU32::new(0), AtomicU32::new(0)])));
+            let (stack, links) = &*shared;
+            push(stack, links, 0);
+            push(stack, links, 1);
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (stack, links) = &*shared;
+                    let (first, second) = (untagged(stack, links), untagged(stack, links));
+                    if let Some(first) = first {
+                        push(stack, links, first);
+                    }
+                    second
+                })
+            };
+            let mine = untagged(stack, links);
+            let second = other.join().unwrap();
+            let mut all: Vec<u32> = [mine, second].into_iter().flatten().collect();
+            all.extend(std::iter::from_fn(|| untagged(stack, links)).take(4));
+            all.sort_unstable();
+            assert_eq!(all, [0, 1], "lost or doubled");
+        });
+    }
+}

@@ -1,0 +1,113 @@
+//! What a cache holds, and what it held at most.
+
+use crate::Policy;
+use crate::cache::Inner;
+use crate::sync::{AtomicU64, Ordering};
+
+/// What a [`Cache`](crate::Cache) holds. Exact while nobody uses the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Bytes of memory that the cache has from the system, its bookkeeping included: slabs that were taken and not given back,
+    /// touched or not.
+    pub bytes: usize,
+    /// The most that `bytes` was.
+    pub peak_bytes: usize,
+    /// Objects handed out and not freed.
+    pub in_use: usize,
+    /// Objects that were freed and may not be handed out again yet.
+    pub in_flight: usize,
+    /// The most of these that there were, counted when batches of them are sealed.
+    pub peak_in_flight: usize,
+    /// Objects in each batch, which is sealed, waits and is reused as one.
+    pub batch: usize,
+    /// Bytes from one object to the next.
+    pub stride: usize,
+    /// Slabs that went back to the system so far.
+    pub slabs_returned: u64,
+}
+
+/// Counts that are kept as things happen. Relaxed throughout: statistics.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    waiting: AtomicU64,
+    peak_waiting: AtomicU64,
+    slabs: AtomicU64,
+    peak_slabs: AtomicU64,
+    returned: AtomicU64,
+    /// Objects of [`Policy::None`] that are not back at the allocator.
+    system: AtomicU64,
+    peak_system: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn wait(&self, objects: usize) {
+        let waiting = self.waiting.fetch_add(objects as u64, Ordering::Relaxed) + objects as u64;
+        if waiting > self.peak_waiting.load(Ordering::Relaxed) {
+            self.peak_waiting.fetch_max(waiting, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn ripened(&self, objects: usize) {
+        self.waiting.fetch_sub(objects as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn slab_taken(&self) {
+        let slabs = self.slabs.fetch_add(1, Ordering::Relaxed) + 1;
+        if slabs > self.peak_slabs.load(Ordering::Relaxed) {
+            self.peak_slabs.fetch_max(slabs, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn slab_returned(&self) {
+        self.slabs.fetch_sub(1, Ordering::Relaxed);
+        self.returned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more object of the allocator's, unless there are so many.
+    pub(crate) fn system_taken(&self, most: usize) -> bool {
+        let more = |count| (count < most as u64).then_some(count + 1);
+        let before = self.system.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        before.is_ok_and(|before| {
+            self.peak_system.fetch_max(before + 1, Ordering::Relaxed);
+            true
+        })
+    }
+
+    pub(crate) fn system_given(&self) {
+        self.system.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    pub(crate) fn stats(&self) -> CacheStats {
+        let shape = &self.store.shape;
+        let sum =
+            |count: fn(&crate::cpu::Cpu) -> u64| self.store.cpus().map(count).fold(0_u64, u64::wrapping_add);
+        let given = sum(|cpu| {
+            cpu.given.load(Ordering::Relaxed).wrapping_add(cpu.aside_given.load(Ordering::Relaxed))
+        });
+        let taken = sum(|cpu| {
+            cpu.taken.load(Ordering::Relaxed).wrapping_add(cpu.aside_taken.load(Ordering::Relaxed))
+        });
+        let filling = sum(|cpu| cpu.filling.len() as u64) as usize;
+        let counts = &self.counts;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed) as usize;
+        let bytes =
+            |slabs: &AtomicU64, system: &AtomicU64| shape.bytes(load(slabs)) + load(system) * shape.stride;
+        CacheStats {
+            bytes: bytes(&counts.slabs, &counts.system),
+            peak_bytes: bytes(&counts.peak_slabs, &counts.peak_system),
+            in_use: taken.wrapping_sub(given).min(i64::MAX as u64) as usize,
+            in_flight: load(&counts.waiting) + if self.policy == Policy::Immediate { 0 } else { filling },
+            peak_in_flight: load(&counts.peak_waiting),
+            batch: shape.per_slab,
+            stride: shape.stride,
+            slabs_returned: counts.returned.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! What a cache promises, policy by policy.
+
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use skep_mem::{Cache, CacheOptions, Error, Policy};
+use skep_rcu::{Domain, Grace};
+
+fn cache(domain: &Domain, policy: Policy, capacity: usize) -> Cache {
+    Cache::new(domain, &CacheOptions::new(24, capacity).policy(policy)).unwrap()
+}
+
+/// Hands out in a section of its own.
+fn alloc(cache: &Cache) -> Result<NonNull<u8>, Error> {
+    let section = cache.domain().enter().unwrap();
+    // SAFETY: this thread's slot, inside a section.
+    unsafe { cache.alloc(section.number()) }
+}
+
+fn free(cache: &Cache, object: NonNull<u8>) {
+    let section = cache.domain().enter().unwrap();
+    // SAFETY: as above; tests free what they have, once.
+    unsafe { cache.free(section.number(), object) };
+}
+
+/// Waits until something is so, for which the keeper may have to do something.
+fn until(what: &str, is: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "not in half a minute: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn objects_in_use_are_different_and_aligned_and_counted() {
+    for policy in Policy::ALL {
+        let domain = Domain::new(4).unwrap();
+        let cache = cache(&domain, policy, 1000);
+        let objects: Vec<_> = (0..1000).map(|_| alloc(&cache).unwrap()).collect();
+        let distinct: HashSet<_> = objects.iter().map(|object| object.as_ptr().addr()).collect();
+        assert_eq!(distinct.len(), 1000, "{policy}");
+        assert!(distinct.iter().all(|address| address % 8 == 0));
+        for object in &objects {
+            // SAFETY: 24 bytes of ours.
+            unsafe { object.as_ptr().write_bytes(0xaa, 24) };
+        }
+        assert_eq!(cache.stats().in_use, 1000, "{policy}");
+        objects.into_iter().for_each(|object| free(&cache, object));
+        assert_eq!(cache.stats().in_use, 0, "{policy}");
+        until("nothing waits", || cache.stats().in_flight == 0);
+    }
+}
+
+#[test]
+fn what_was_freed_keeps_its_bytes_while_a_reader_is_inside_and_is_not_handed_out() {
+    for policy in Policy::ALL.into_iter().filter(|policy| policy.waits_for_readers()) {
+        let domain = Domain::new(4).unwrap();
+        let cache = cache(&domain, policy, 10_000);
+        let (tell, told) = mpsc::channel();
+        let (leave, left) = mpsc::channel::<()>();
+        let objects: Vec<_> = (0..1000).map(|_| alloc(&cache).unwrap()).collect();
+        for (number, object) in objects.iter().enumerate() {
+            // SAFETY: 24 bytes of ours.
+            unsafe { object.as_ptr().cast::<[u64; 3]>().write([number as u64; 3]) };
+        }
+        std::thread::scope(|scope| {
+            let domain = &domain;
+            scope.spawn(move || {
+                let section = domain.enter().unwrap();
+                domain.look_further(section.number());
+                tell.send(()).unwrap();
+                left.recv().unwrap();
+            });
+            told.recv().unwrap();
+            let old: HashSet<_> = objects.iter().map(|object| object.as_ptr().addr()).collect();
+            objects.iter().for_each(|&object| free(&cache, object));
+            std::thread::sleep(Duration::from_millis(30)); // for the keeper to do what it must not
+            let new: Vec<_> = (0..1000).map(|_| alloc(&cache).unwrap()).collect();
+            assert!(new.iter().all(|object| !old.contains(&object.as_ptr().addr())), "{policy}");
+            for (number, object) in objects.iter().enumerate() {
+                // SAFETY: memory of an object that waits.
+                let bytes = unsafe { object.as_ptr().cast::<[u64; 3]>().read() };
+                assert_eq!(bytes, [number as u64; 3], "{policy}");
+            }
+            leave.send(()).unwrap();
+            new.into_iter().for_each(|object| free(&cache, object));
+        });
+        until("nothing waits", || cache.stats().in_flight == 0);
+    }
+}
+
+#[test]
+fn immediate_reuse_hands_out_at_once_what_was_freed() {
+    let domain = Domain::new(2).unwrap();
+    let cache = cache(&domain, Policy::Immediate, 100);
+    let _inside = domain.enter().unwrap();
+    let object = alloc(&cache).unwrap();
+    free(&cache, object);
+    assert_eq!(alloc(&cache), Ok(object));
+    assert_eq!(cache.stats().in_flight, 0);
+    free(&cache, object);
+}
+
+#[test]
+fn an_object_that_nobody_saw_is_handed_out_again_at_once() {
+    for policy in [Policy::ReuseAfterGp, Policy::FreeAfterGp, Policy::CallRcuFirst] {
+        let domain = Domain::new(2).unwrap();
+        let cache = cache(&domain, policy, 100);
+        let section = domain.enter().unwrap();
+        // SAFETY: this thread's slot; nobody has seen the object.
+        unsafe {
+            let object = cache.alloc(section.number()).unwrap();
+            cache.give_back(section.number(), object);
+            assert_eq!(cache.alloc(section.number()), Ok(object), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_is_held_up_holds_up_what_was_there_and_not_what_came_since() {
+    let domain = Domain::new(4).unwrap();
+    let cache = cache(&domain, Policy::ReuseAfterGp, 100_000);
+    let (tell, told) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let domain = &domain;
+        scope.spawn(move || {
+            let section = domain.enter().unwrap();
+            domain.look_further(section.number());
+            tell.send(()).unwrap();
+            left.recv().unwrap();
+        });
+        told.recv().unwrap();
+        // All of this comes and goes while the reader is inside.
+        for _ in 0..200 {
+            domain.cookie();
+            let objects: Vec<_> = (0..1000).map(|_| alloc(&cache).unwrap()).collect();
+            objects.into_iter().for_each(|object| free(&cache, object));
+        }
+        let stats = cache.stats();
+        assert!(stats.peak_in_flight < 10_000, "{} wait of 200,000", stats.peak_in_flight);
+        leave.send(()).unwrap();
+    });
+}
+
+#[test]
+fn what_a_reader_announced_that_it_may_hold_waits_for_it() {
+    let domain = Domain::new(4).unwrap();
+    let cache = cache(&domain, Policy::ReuseAfterGp, 100_000);
+    let object = alloc(&cache).unwrap();
+    domain.cookie();
+    let young = alloc(&cache).unwrap();
+    let section = domain.enter().unwrap();
+    // SAFETY: this thread's slot, inside; objects of this cache.
+    unsafe {
+        let cpu = section.number();
+        let first = cache.look(cpu);
+        assert_eq!(cache.look(cpu), first, "announced once");
+        assert!(cache.holds(object, first) && cache.holds(young, first));
+        domain.cookie();
+        let younger = cache.alloc(cpu).unwrap();
+        assert!(!cache.holds(younger, first), "the reader had not announced it");
+        let further = cache.look_further(cpu);
+        assert!(
+            cache.holds(younger, further) && !cache.holds(younger, first),
+            "what was said before the look counts"
+        );
+        cache.free(cpu, younger);
+        assert!(!cache.holds(younger, further), "free");
+    }
+}
+
+#[test]
+fn beyond_the_capacity_there_is_an_error_and_afterwards_all_is_well() {
+    for policy in Policy::ALL {
+        let domain = Domain::new(2).unwrap();
+        let cache = cache(&domain, policy, 500);
+        let mut objects = Vec::new();
+        let error = loop {
+            match alloc(&cache) {
+                Ok(object) => objects.push(object),
+                Err(error) => break error,
+            }
+            assert!(objects.len() < 100_000, "{policy}: no end");
+        };
+        assert_eq!(error, Error::Exhausted { capacity: 500 }, "{policy}");
+        assert!(objects.len() >= 500, "{policy}: {}", objects.len());
+        let all = objects.len();
+        objects.drain(..).for_each(|object| free(&cache, object));
+        until("as many as before", || {
+            while let Ok(object) = alloc(&cache) {
+                // SAFETY: nobody has seen it.
+                OBJECTS.with_borrow_mut(|objects| objects.push(object));
+            }
+            OBJECTS.with_borrow(Vec::len) + 200 >= all
+        });
+        OBJECTS.with_borrow_mut(|objects| objects.drain(..).for_each(|object| free(&cache, object)));
+    }
+}
+
+thread_local! {
+    static OBJECTS: std::cell::RefCell<Vec<NonNull<u8>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+#[test]
+fn the_limit_in_bytes_holds_and_names_itself() {
+    let domain = Domain::new(2).unwrap();
+    let options = CacheOptions::new(1000, 1 << 20).limit(1 << 20);
+    let cache = Cache::new(&domain, &options).unwrap();
+    let error = std::iter::repeat_with(|| alloc(&cache)).find_map(Result::err).unwrap();
+    let Error::Limit { held, wanted, limit } = error else { panic!("{error}") };
+    assert!(limit == 1 << 20 && held <= limit && held + wanted > limit, "{error}");
+    assert!(cache.stats().peak_bytes <= 1 << 20);
+    assert_eq!(options.max_bytes(2).unwrap(), held);
+}
+
+#[test]
+fn memory_that_is_of_no_use_goes_back_to_the_system() {
+    for policy in Policy::ALL {
+        let domain = Domain::new(2).unwrap();
+        let cache = cache(&domain, policy, 200_000);
+        let before = cache.stats().bytes;
+        let objects: Vec<_> = (0..100_000).map(|_| alloc(&cache).unwrap()).collect();
+        let full = cache.stats().bytes;
+        assert!(full > before + 100_000 * 24, "{policy}");
+        objects.into_iter().for_each(|object| free(&cache, object));
+        until(&format!("{policy} gives back"), || cache.stats().bytes < before + (full - before) / 8);
+    }
+}
+
+#[test]
+fn what_was_freed_on_one_thread_comes_home_to_another() {
+    for policy in Policy::ALL {
+        let domain = Domain::new(4).unwrap();
+        let cache = cache(&domain, policy, 1 << 20);
+        let (send, receive) = mpsc::sync_channel::<usize>(1000);
+        std::thread::scope(|scope| {
+            let cache = &cache;
+            scope.spawn(move || {
+                for object in receive {
+                    free(cache, NonNull::new(std::ptr::with_exposed_provenance_mut(object)).unwrap());
+                }
+            });
+            for _ in 0..300_000 {
+                send.send(alloc(cache).unwrap().as_ptr().expose_provenance()).unwrap();
+            }
+            drop(send);
+        });
+        let peak = cache.stats().peak_bytes;
+        // Where objects go by the keeper, it depends on how often that runs.
+        let most = if matches!(policy, Policy::Immediate | Policy::ReuseAfterGp) { 150_000 } else { 300_000 };
+        assert!(peak < most * 32 + (1 << 20), "{policy}: {peak} bytes for a thousand objects at a time");
+        assert_eq!(cache.stats().in_use, 0);
+    }
+}
+
+/// Readers follow a pointer to the object of now, while others replace it all the time; canaries say whose it is.
+fn canaries(policy: Policy, time: Duration) -> u64 {
+    let domain = Domain::new(8).unwrap();
+    let cache = cache(&domain, policy, 1 << 16);
+    let current: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
+    let (over, recycled) = (AtomicBool::new(false), AtomicU64::new(0));
+    let words = |object: u64| {
+        // SAFETY: objects of 24 bytes, whose words are only ever accessed atomically.
+        unsafe { &*std::ptr::with_exposed_provenance::<[AtomicU64; 3]>(object as usize) }
+    };
+    let make = |cpu: u32, place: u64| {
+        // SAFETY: the callers are inside with that slot.
+        let object = unsafe { cache.alloc(cpu) }.ok()?.as_ptr().expose_provenance() as u64;
+        words(object)[0].store(place, Ordering::Relaxed);
+        Some(object)
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (domain, cache, current, over) = (&domain, &cache, &current, &over);
+            scope.spawn(move || {
+                let mut random = writer as u64 + 1;
+                while !over.load(Ordering::Relaxed) {
+                    let section = domain.enter().unwrap();
+                    for _ in 0..200 {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let place = random >> 58;
+                        let Some(object) = make(section.number(), place) else { continue };
+                        let old = current[place as usize].swap(object, Ordering::AcqRel);
+                        if let Some(old) = NonNull::new(std::ptr::with_exposed_provenance_mut(old as usize)) {
+                            // SAFETY: swapped out, so freed by us alone.
+                            unsafe { cache.free(section.number(), old) };
+                        }
+                    }
+                }
+            });
+        }
+        for reader in 0..2 {
+            let (domain, cache, current, over, recycled) = (&domain, &cache, &current, &over, &recycled);
+            scope.spawn(move || {
+                let mut random = reader as u64 + 77;
+                while !over.load(Ordering::Relaxed) {
+                    let section = domain.enter().unwrap();
+                    for _ in 0..50 {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let place = random >> 58;
+                        // SAFETY: this thread's slot, inside a section.
+                        let mut horizon = unsafe { cache.look(section.number()) };
+                        let found = loop {
+                            let found = current[place as usize].load(Ordering::Acquire);
+                            let object = NonNull::new(std::ptr::with_exposed_provenance_mut(found as usize));
+                            let Some(object) = object else { break None };
+                            // SAFETY: an object of the cache.
+                            if unsafe { cache.holds(object, horizon) }
+                                && current[place as usize].load(Ordering::Acquire) == found
+                            {
+                                break Some(found);
+                            }
+                            // SAFETY: as above.
+                            horizon = unsafe { cache.look_further(section.number()) };
+                        };
+                        let Some(object) = found else { continue };
+                        for _ in 0..20 {
+                            let seen = words(object)[0].load(Ordering::Relaxed);
+                            if seen != place {
+                                recycled.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        std::thread::sleep(time);
+        over.store(true, Ordering::Relaxed);
+    });
+    recycled.load(Ordering::Relaxed)
+}
+
+#[test]
+fn readers_never_see_an_object_become_another() {
+    for policy in Policy::ALL.into_iter().filter(|policy| policy.waits_for_readers()) {
+        assert_eq!(canaries(policy, Duration::from_millis(400)), 0, "{policy}");
+    }
+}
+
+#[test]
+fn with_immediate_reuse_the_same_readers_do_see_it() {
+    // Proof that the test above can fail.
+    until("an object is recycled under a reader", || {
+        canaries(Policy::Immediate, Duration::from_millis(200)) > 0
+    });
+}
+
+#[test]
+fn a_cache_that_is_dropped_waits_for_nobody_and_its_memory_for_its_readers() {
+    let domain = Domain::new(2).unwrap();
+    for policy in Policy::ALL {
+        let cache = cache(&domain, policy, 1000);
+        let section = domain.enter().unwrap();
+        // SAFETY: this thread's slot; freed once, below, where the policy has no region.
+        let object = unsafe { cache.alloc(section.number()).unwrap() };
+        // SAFETY: 24 bytes of ours.
+        unsafe { object.as_ptr().cast::<[u64; 3]>().write([7; 3]) };
+        free(&cache, object);
+        drop(cache);
+        std::thread::sleep(Duration::from_millis(5));
+        // SAFETY: we are still inside.
+        assert_eq!(unsafe { object.as_ptr().cast::<[u64; 3]>().read() }, [7; 3], "{policy}");
+        drop(section);
+        domain.barrier().unwrap();
+    }
+    domain.synchronize(Grace::Both).unwrap();
+}
+
+#[test]
+fn objects_of_every_size_go_round_and_none_is_lost() {
+    for size in [1, 8, 500, 513, 5_000, 9_000, 70_000, 300_000] {
+        for policy in Policy::ALL {
+            let domain = Domain::new(2).unwrap();
+            let cache = Cache::new(&domain, &CacheOptions::new(size, 20).policy(policy)).unwrap();
+            for round in 0..50 {
+                let objects: Vec<_> = (0..20).map_while(|_| alloc(&cache).ok()).collect();
+                let distinct: HashSet<_> = objects.iter().map(|object| object.as_ptr().addr()).collect();
+                assert_eq!(distinct.len(), objects.len(), "{policy}, {size} bytes");
+                for object in &objects {
+                    // SAFETY: so many bytes of ours.
+                    unsafe { object.as_ptr().write_bytes(round, size) };
+                }
+                objects.into_iter().for_each(|object| free(&cache, object));
+            }
+            until(&format!("{policy}, {size} bytes: nothing waits"), || cache.stats().in_flight == 0);
+            assert_eq!(cache.stats().in_use, 0, "{policy}, {size} bytes");
+        }
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let domain = Domain::new(2).unwrap();
+    let refused = |options: CacheOptions| Cache::new(&domain, &options).unwrap_err();
+    assert_eq!(refused(CacheOptions::new(0, 5)), Error::Empty { capacity: 5, size: 0 });
+    assert_eq!(refused(CacheOptions::new(5, 0)), Error::Empty { capacity: 0, size: 5 });
+    assert_eq!(refused(CacheOptions::new(5, 5).align(24)), Error::Align { align: 24 });
+    assert_eq!(refused(CacheOptions::new(5, 5).align(8192)), Error::Align { align: 8192 });
+    assert!(matches!(refused(CacheOptions::new(5, 5).limit(100)), Error::Limit { held: 0, limit: 100, .. }));
+    assert!(matches!(refused(CacheOptions::new(usize::MAX - 7, 5)), Error::TooLarge { .. }));
+    assert!(matches!(refused(CacheOptions::new(8, usize::MAX)), Error::TooLarge { .. }));
+}

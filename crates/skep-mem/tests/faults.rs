@@ -1,0 +1,134 @@
+//! Where there is no memory a cache is refused, or an object; nothing is lost, and afterwards all works.
+//!
+//! The allocator of this test refuses one allocation, of whatever thread: the first, the second and so on until there are
+//! no more to refuse.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use skep_mem::{Cache, CacheOptions, Error, Policy};
+use skep_rcu::Domain;
+
+struct Refusing;
+
+/// Allocations until one is refused; it is, at 1. None at 0.
+static COUNTDOWN: AtomicU64 = AtomicU64::new(0);
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+/// Whether this is the allocation to refuse. Relaxed: a number, and the test's other threads wait.
+fn is_refused() -> bool {
+    COUNTDOWN.load(Ordering::Relaxed) > 0 && COUNTDOWN.fetch_sub(1, Ordering::Relaxed) == 1
+}
+
+// SAFETY: what is not refused is passed on to the system's allocator; null is how an allocator refuses.
+unsafe impl GlobalAlloc for Refusing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_refused() {
+            return ptr::null_mut();
+        }
+        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_refused() {
+            return ptr::null_mut();
+        }
+        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Refusing = Refusing;
+
+const OBJECTS: usize = 2000;
+
+/// Hands out and takes back all objects, in `objects`, which has room; says how many were refused.
+fn work(cache: &Cache, objects: &mut Vec<NonNull<u8>>) -> usize {
+    let mut refused = 0;
+    let reader = cache.domain().enter().unwrap();
+    for _ in 0..OBJECTS {
+        // SAFETY: this thread's slot, inside a section.
+        let object = unsafe { cache.alloc(reader.number()) };
+        match object {
+            Ok(object) => objects.push(object),
+            Err(Error::OutOfMemory { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    for object in objects.drain(..) {
+        // SAFETY: as above; nobody else knows the objects, and each is freed once.
+        unsafe { cache.free(reader.number(), object) };
+    }
+    refused
+}
+
+/// Waits until nothing waits, for which the keeper has something to do. Allocates nothing.
+fn rest(cache: &Cache) {
+    let begin = Instant::now();
+    // Not only the objects: at last also their memory goes back.
+    let mut last = usize::MAX;
+    loop {
+        let stats = cache.stats();
+        if stats.in_flight == 0 && stats.bytes == last {
+            return;
+        }
+        last = stats.bytes;
+        assert!(begin.elapsed() < Duration::from_secs(30), "something waits for ever");
+        std::thread::sleep(Duration::from_millis(150));
+    }
+}
+
+#[test]
+fn every_allocation_may_fail_and_then_all_works_again() {
+    let domain = Domain::new(4).unwrap();
+    // A thread's first entry needs memory as well.
+    COUNTDOWN.store(1, Ordering::Relaxed);
+    assert_eq!(domain.enter().err(), Some(skep_rcu::Error::NoMemory));
+    drop(domain.enter().unwrap());
+    let mut objects = Vec::with_capacity(OBJECTS);
+    for policy in Policy::ALL {
+        let options = CacheOptions::new(100, 3 * OBJECTS).policy(policy);
+        drop(Cache::new(&domain, &options).unwrap());
+        domain.barrier().unwrap();
+        let before = LIVE.load(Ordering::Relaxed);
+        let (mut n, mut refused) = (0, 0);
+        loop {
+            n += 1 + n / 2;
+            let cache = Cache::new(&domain, &options).unwrap();
+            // From here on: handing out, taking back, and all that the keeper does.
+            COUNTDOWN.store(n, Ordering::Relaxed);
+            refused += work(&cache, &mut objects);
+            rest(&cache);
+            let none_left = COUNTDOWN.swap(0, Ordering::Relaxed) > 0;
+            assert_eq!(work(&cache, &mut objects), 0, "{policy}, after allocation {n} was refused");
+            if none_left {
+                break;
+            }
+        }
+        // Only those who ask the allocator for each object are refused one.
+        assert_eq!(refused > 0, policy == Policy::None, "{policy}: {refused}");
+        lost_nothing(&domain, before, policy);
+    }
+}
+
+fn lost_nothing(domain: &Domain, before: isize, policy: Policy) {
+    domain.barrier().unwrap();
+    let begin = Instant::now();
+    while LIVE.load(Ordering::Relaxed) > before {
+        let lost = LIVE.load(Ordering::Relaxed) - before;
+        assert!(begin.elapsed() < Duration::from_secs(30), "{policy}: {lost} bytes are lost");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

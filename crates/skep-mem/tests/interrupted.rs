@@ -1,0 +1,120 @@
+//! Signal handlers that hand out and free in the middle of a hand-out or a free: nothing is lost, nothing is handed out twice.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use skep_mem::{Cache, CacheOptions, Policy};
+use skep_rcu::Domain;
+
+static CACHE: AtomicPtr<Cache> = AtomicPtr::new(std::ptr::null_mut());
+static SLOT: AtomicU32 = AtomicU32::new(0);
+/// How often the handler had an object, and what it keeps to free the next time.
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+static THREAD: AtomicU64 = AtomicU64::new(0);
+static KEPT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whose an object is, in its first word: 0 nobody's.
+fn owner(object: NonNull<u8>) -> &'static AtomicU64 {
+    // SAFETY: objects here have 24 bytes, of which this word is only ever accessed so, and outlive their use.
+    unsafe { object.cast::<AtomicU64>().as_ref() }
+}
+
+extern "C" fn handler(_: libc::c_int) {
+    // SAFETY: set before the first signal, and the cache lives until after the last. The handler runs on the thread that has the slot, inside
+    // the section in which it was interrupted.
+    unsafe {
+        let (cache, cpu) = (&*CACHE.load(Ordering::Relaxed), SLOT.load(Ordering::Relaxed));
+        if let Ok(object) = cache.alloc(cpu) {
+            assert_eq!(owner(object).swap(2, Ordering::Relaxed), 0);
+            HANDLED.fetch_add(1, Ordering::Relaxed);
+            // One is kept from signal to signal, so that frees interrupt hand-outs too.
+            if let Some(old) = NonNull::new(KEPT.swap(object.as_ptr(), Ordering::Relaxed)) {
+                assert_eq!(owner(old).swap(0, Ordering::Relaxed), 2);
+                cache.free(cpu, old);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_free_that_interrupts_a_free_loses_nothing() {
+    // SAFETY: a handler that calls nothing but the cache.
+    unsafe { libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t) };
+    for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::None) {
+        let domain = Domain::new(2).unwrap();
+        let cache = Cache::new(&domain, &CacheOptions::new(24, 10_000).policy(policy)).unwrap();
+        HANDLED.store(0, Ordering::Relaxed);
+        let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let reader = domain.reader().unwrap();
+                SLOT.store(reader.number(), Ordering::Relaxed);
+                CACHE.store((&raw const cache).cast_mut(), Ordering::Relaxed);
+                // SAFETY: asks for this thread's own name.
+                THREAD.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
+                ready.store(true, Ordering::Release);
+                let end = Instant::now() + Duration::from_millis(400);
+                let mut mine = Vec::new();
+                while Instant::now() < end || HANDLED.load(Ordering::Relaxed) < 100 {
+                    reader.read(|| {
+                        for _ in 0..100 {
+                            // SAFETY: this thread's slot; freed once.
+                            unsafe {
+                                if mine.len() < 200
+                                    && let Ok(object) = cache.alloc(reader.number())
+                                {
+                                    assert_eq!(
+                                        owner(object).swap(1, Ordering::Relaxed),
+                                        0,
+                                        "{policy}: two have it"
+                                    );
+                                    mine.push(object);
+                                } else if let Some(object) = mine.pop() {
+                                    assert_eq!(owner(object).swap(0, Ordering::Relaxed), 1, "{policy}");
+                                    cache.free(reader.number(), object);
+                                }
+                            }
+                        }
+                        // SAFETY: as above.
+                        mine.drain(..).for_each(|object| unsafe {
+                            assert_eq!(owner(object).swap(0, Ordering::Relaxed), 1, "{policy}");
+                            cache.free(reader.number(), object);
+                        });
+                    });
+                }
+                over.store(true, Ordering::Release);
+                // The one who interrupts us says that he is done, too.
+                while ready.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                if let Some(kept) = NonNull::new(KEPT.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
+                    owner(kept).store(0, Ordering::Relaxed);
+                    // SAFETY: the handler's, which runs no more.
+                    unsafe { cache.free(reader.number(), kept) };
+                }
+            });
+            while !ready.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let thread = THREAD.load(Ordering::Relaxed) as libc::pthread_t;
+            while !over.load(Ordering::Acquire) {
+                // SAFETY: the thread lives: it waits for us to be done.
+                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            ready.store(false, Ordering::Release);
+        });
+        assert_eq!(cache.stats().in_use, 0, "{policy}");
+        let begin = Instant::now();
+        while cache.stats().in_flight != 0 {
+            assert!(begin.elapsed().as_secs() < 30, "{policy}: {:?}", cache.stats());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // All are there: as many as ever can be had at once.
+        let section = domain.enter().unwrap();
+        // SAFETY: this thread's slot, inside; never freed, the cache goes as a whole.
+        let all = (0..).map_while(|_| unsafe { cache.alloc(section.number()) }.ok()).count();
+        assert!(all >= 10_000, "{policy}: {all}");
+    }
+}

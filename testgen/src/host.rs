@@ -85,7 +85,12 @@ impl Host {
             linkage: Linkage::default(),
             flavour,
         };
-        host.linkage = Linkage { maps: host.links(), helpers: implementations(), inline_linux_helpers: true };
+        host.linkage = Linkage {
+            maps: host.links(),
+            helpers: implementations(),
+            inline_linux_helpers: true,
+            ..Linkage::default()
+        };
         host
     }
 

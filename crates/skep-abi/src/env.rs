@@ -19,6 +19,7 @@
 ///
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
+///  48  sleepable u32 | 52  sections u32
 /// ```
 /// It begins at a multiple of [`RunEnv::ALIGN`], so that compiled code can count tail calls in the lowest bits of the
 /// register that holds its address: one count for all frames, which none of them can reset.
@@ -40,6 +41,10 @@ pub struct RunEnv {
     pub callback: Option<CallbackFn>,
     /// Address of whatever `callback` works on; the engine's own.
     pub engine: u64,
+    /// Not 0 in a run that may sleep: it is in a normal read section only where it entered one itself.
+    pub sleepable: u32,
+    /// How many normal read sections the run has entered by functions of its own and not left yet.
+    pub sections: u32,
 }
 
 impl RunEnv {
@@ -59,6 +64,8 @@ impl Default for RunEnv {
             program: 0,
             callback: None,
             engine: 0,
+            sleepable: 0,
+            sections: 0,
         }
     }
 }
@@ -149,9 +156,17 @@ pub struct Linkage {
     /// Whether helper 1 is Linux's `map_lookup_elem` and helper 8 its `get_smp_processor_id`, so that they may
     /// be inlined ([`MapLink::inline`], [`RunEnv::cpu`]), and helper 12 its `tail_call`, which is never called.
     pub inline_linux_helpers: bool,
+    /// Implementations of the runtime's own functions by their number ([`crate::own_kfunc`]), sorted by it.
+    pub functions: Vec<(u32, HelperFn)>,
 }
 
 impl Linkage {
+    /// The implementation of that function of the runtime's own.
+    pub fn function(&self, number: u32) -> Option<HelperFn> {
+        let at = self.functions.binary_search_by_key(&number, |&(number, _)| number).ok()?;
+        Some(self.functions[at].1)
+    }
+
     /// The implementation of that helper.
     pub fn helper(&self, id: u32) -> Option<HelperFn> {
         let at = self.helpers.binary_search_by_key(&id, |&(id, _)| id).ok()?;

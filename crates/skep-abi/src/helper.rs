@@ -16,6 +16,16 @@ pub enum Access {
     ReadWrite,
 }
 
+impl Access {
+    /// What happens to a value where the map is of that kind: what a helper copies from others, a bloom filter is asked for.
+    pub const fn in_map(self, kind: MapKind) -> Self {
+        match kind {
+            MapKind::BloomFilter => Self::Read,
+            _ => self,
+        }
+    }
+}
+
 /// What an argument of a helper must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -36,7 +46,7 @@ pub enum ArgKind {
     Map,
     /// Readable memory of the key size of the preceding `Map` argument.
     MapKey,
-    /// Memory of the value size of the preceding `Map` argument.
+    /// Memory of the value size of the preceding `Map` argument. See [`Access::in_map`].
     MapValue(Access),
     /// Memory whose size is the next argument, a [`ArgKind::Size`].
     Memory {

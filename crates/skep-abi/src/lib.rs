@@ -22,7 +22,9 @@ pub use env::{
 };
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
-pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
+pub use kfuncs::{
+    KFUNCS, Kfunc, KfuncFlags, OWN_KFUNC, OWN_KFUNCS, SpecialKfunc, kfunc_named, own_kfunc, own_kfunc_number,
+};
 pub use map::{MapDef, MapFlags, MapKind};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,

@@ -138,6 +138,8 @@ pub struct MapFlags(pub u32);
 impl MapFlags {
     /// `BPF_F_NO_PREALLOC`: elements are allocated as they come.
     pub const NO_PREALLOC: Self = Self(1);
+    /// `BPF_F_NO_COMMON_LRU`: each CPU has a list of its own of what was used least recently.
+    pub const NO_COMMON_LRU: Self = Self(1 << 1);
     /// `BPF_F_RDONLY_PROG`: programs may only read.
     pub const RDONLY_PROG: Self = Self(1 << 7);
     /// `BPF_F_WRONLY_PROG`: programs may only write.
@@ -171,6 +173,8 @@ pub struct MapDef {
     pub max_entries: u32,
     /// Flags of its creation.
     pub flags: MapFlags,
+    /// The attribute `map_extra`, whose meaning depends on the kind: of a bloom filter, the number of hash functions.
+    pub extra: u64,
     /// For maps of maps, what the inner ones look like.
     pub inner: Option<Box<MapDef>>,
     /// The type of its keys, by its number in the object's types, where it was declared by type.
@@ -199,6 +203,7 @@ impl MapDef {
             value_size,
             max_entries,
             flags: MapFlags::default(),
+            extra: 0,
             inner: None,
             key_btf: None,
             value_btf: None,

@@ -53,4 +53,4 @@ mod types;
 
 pub use error::{Error, RelocationType};
 pub use object::{EntryTarget, MapEntry, Object, ObjectMap, Program, Variable};
-pub use options::{Addresses, LinkOptions};
+pub use options::{Addresses, Functions, LinkOptions};

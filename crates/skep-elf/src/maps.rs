@@ -137,7 +137,9 @@ fn initial_values(
             });
         };
         let distance = offset - values;
-        let index = u32::try_from(distance / 8).ok().filter(|&index| index < map.def.max_entries);
+        // In a hash table it is the key.
+        let fits = |index: &u32| !map.def.kind.is_array() || *index < map.def.max_entries;
+        let index = u32::try_from(distance / 8).ok().filter(fits);
         let Some(index) = index.filter(|_| distance.is_multiple_of(8)) else {
             return Err(Error::MapMalformed {
                 map: map.def.name.clone(),
@@ -219,6 +221,7 @@ impl Attributes {
         let value_size = one_size(btf, map, "value_size", self.value_size, value)?;
         let mut def = MapDef {
             flags: MapFlags(self.flags),
+            extra: self.extra,
             key_btf: self.key,
             value_btf: self.value,
             ..MapDef::new(map, kind, key_size, value_size, self.max_entries)
@@ -233,7 +236,6 @@ impl Attributes {
             key_type: name(self.key)?,
             value_type: name(self.value)?,
             pinned: self.pinning != 0,
-            extra: self.extra,
             ..ObjectMap::new(def)
         })
     }

@@ -58,8 +58,6 @@ pub struct ObjectMap {
     pub value_type: Option<String>,
     /// Whether the declaration asks for it to be shared by name (`LIBBPF_PIN_BY_NAME`).
     pub pinned: bool,
-    /// The attribute `map_extra`, whose meaning depends on the kind.
-    pub extra: u64,
 }
 
 /// A global variable.
@@ -80,7 +78,7 @@ pub struct Variable {
 /// An element of a map of maps or of programs that is filled from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapEntry {
-    /// Its index.
+    /// Its index; in a hash table, its key.
     pub index: u32,
     /// What it holds.
     pub target: EntryTarget,
@@ -387,7 +385,6 @@ impl ObjectMap {
             key_type: None,
             value_type: None,
             pinned: false,
-            extra: 0,
         }
     }
 

@@ -14,14 +14,23 @@ pub struct LinkOptions<'a> {
     /// The addresses of kernel symbols whose types are not known; without it they are taken to exist at an address
     /// that means nothing.
     pub addresses: Option<&'a Addresses<'a>>,
+    /// The numbers of functions that whoever runs the programs has of his own, by name: they are looked for here
+    /// first.
+    pub functions: Option<&'a Functions<'a>>,
 }
+
+/// Says which number the function of a name has.
+pub type Functions<'a> = dyn Fn(&str) -> Option<u32> + 'a;
 
 /// Says at which address the kernel symbol of a name is.
 pub type Addresses<'a> = dyn Fn(&str) -> Option<u64> + 'a;
 
 impl fmt::Debug for LinkOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses = self.addresses.is_some();
-        f.debug_struct("LinkOptions").field("target", &self.target).field("addresses", &addresses).finish()
+        f.debug_struct("LinkOptions")
+            .field("target", &self.target)
+            .field("addresses", &self.addresses.is_some())
+            .field("functions", &self.functions.is_some())
+            .finish()
     }
 }

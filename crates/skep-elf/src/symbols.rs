@@ -74,6 +74,10 @@ impl<'a> Symbols<'a> {
             };
         }
         Ok(match self.find(place, symbol, name, declared)? {
+            // There is no way to do anything with it but to see that it is there.
+            Some(ExternKind::Function(id)) if self.own(name, declared) == Some(id) => {
+                Address::Number(NOWHERE)
+            }
             Some(ExternKind::Function(id) | ExternKind::Variable(id)) => Address::Type(id),
             Some(ExternKind::Address) => {
                 let known = self.options.addresses.and_then(|addresses| addresses(name));
@@ -109,6 +113,11 @@ impl<'a> Symbols<'a> {
         if let Some(found) = self.found.get(&symbol) {
             return Ok(*found);
         }
+        let own = self.own(name, declared).map(ExternKind::Function);
+        if own.is_some() {
+            self.found.insert(symbol, own);
+            return Ok(own);
+        }
         let found = match self.search(name, declared) {
             Ok(kind) => Some(kind),
             Err(Missing::Symbol(_)) if declared.weak => None,
@@ -118,6 +127,14 @@ impl<'a> Symbols<'a> {
         self.found.insert(symbol, found);
         self.used.extend(found.map(|kind| Extern { name: name.into(), kind }));
         Ok(found)
+    }
+
+    /// The number of the function of that name that is no kernel's.
+    fn own(&self, name: &str, declared: Declared) -> Option<u32> {
+        match declared.kind {
+            DeclaredKind::Function(_) => self.options.functions?(name),
+            _ => None,
+        }
     }
 
     fn search(&self, name: &str, declared: Declared) -> Result<ExternKind, Missing> {

@@ -115,6 +115,19 @@ fn kernel_functions_are_called_by_their_types() {
 }
 
 #[test]
+fn functions_of_who_runs_the_programs_are_found_first_and_need_no_kernel() {
+    let own = |name: &str| (name == "task_acquire").then_some(77);
+    for target in [None, Some(&target())] {
+        let object = Object::parse(KERNEL).unwrap();
+        let options = LinkOptions { target, functions: Some(&own), ..LinkOptions::default() };
+        let source = object.program("functions").unwrap().link(Some(&RAW), &options).unwrap();
+        let missing = CallTarget::Helper(MISSING_FUNCTION);
+        assert_eq!(called(&source), [CallTarget::Kfunc { id: 77, object: 0 }, missing, missing]);
+        assert_eq!(source.externs, [], "nothing of a kernel's");
+    }
+}
+
+#[test]
 fn kernel_variables_are_named_by_their_types_and_addresses_by_their_names() {
     let target = target();
     let source = link("variables", Some(&target)).unwrap();
@@ -124,7 +137,7 @@ fn kernel_variables_are_named_by_their_types_and_addresses_by_their_names() {
     assert_eq!(loaded_values, [Imm64::Variable { id: task.cast_signed(), object: 0 }, Imm64::Value(0)]);
     let address = |addresses| {
         let object = Object::parse(KERNEL).unwrap();
-        let options = LinkOptions { target: None, addresses };
+        let options = LinkOptions { addresses, ..LinkOptions::default() };
         object.program("address").unwrap().link(Some(&RAW), &options)
     };
     let known = |name: &str| (name == "bare_symbol").then_some(0xffff_ffff_8123_4567);

@@ -168,7 +168,7 @@ fn flags_extras_and_sharing_are_handed_on() {
     ];
     let object = Object::parse(&object_with_map(Types::new(), &attributes)).unwrap();
     let (index, map) = object.map("m").unwrap();
-    assert_eq!((index, map.def.flags.0, map.pinned, map.extra), (0, 0x401, true, 5));
+    assert_eq!((index, map.def.flags.0, map.pinned, map.def.extra), (0, 0x401, true, 5));
 
     // `__ulong(map_extra, number)`: an enumeration of 64-bit values with one of them.
     let mut types = Types::new();
@@ -181,5 +181,5 @@ fn flags_extras_and_sharing_are_handed_on() {
         Member("map_extra", number),
     ];
     let object = Object::parse(&object_with_map(types, &attributes)).unwrap();
-    assert_eq!(object.maps()[0].extra, 0x1234_0000_5678);
+    assert_eq!(object.maps()[0].def.extra, 0x1234_0000_5678);
 }

@@ -51,6 +51,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
 pub static RAW: ProgramType = ProgramType {
     name: "raw",
     sections: &["raw"],
+    may_sleep: true,
     context: Context::Buffer,
     native: Some(Native::Buffer),
     helpers: sets::RAW,

@@ -94,6 +94,7 @@ mod tests {
         assert_eq!(parse("cgroup/sock_create"), Some(("cgroup_sock", Some(2), false, None)));
         assert_eq!(parse("cgroup/sock"), Some(("cgroup_sock", Some(2), false, None)));
         assert_eq!(parse("sk_reuseport/migrate"), Some(("sk_reuseport", Some(40), false, None)));
+        assert_eq!(parse("raw.s/reader"), Some(("raw", None, true, Some("reader"))));
         assert_eq!(parse("struct_ops.s/init"), Some(("struct_ops", None, true, Some("init"))));
     }
 

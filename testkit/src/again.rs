@@ -17,14 +17,18 @@ pub fn itself() -> Command {
 
 /// A program that was built for the same machine as this one.
 pub fn other(program: impl AsRef<OsStr>) -> Command {
-    let machine = std::env::consts::ARCH.to_uppercase();
-    let runner =
-        std::env::var(format!("CARGO_TARGET_{machine}_UNKNOWN_LINUX_GNU_RUNNER")).unwrap_or_default();
+    let runner = runner();
     let mut words = runner.split_whitespace();
     let Some(emulator) = words.next() else { return Command::new(program) };
     let mut command = Command::new(emulator);
     command.args(words).arg(program);
     command
+}
+
+/// What starts such programs, in words; none where the kernel does.
+pub fn runner() -> String {
+    let machine = std::env::consts::ARCH.to_uppercase();
+    std::env::var(format!("CARGO_TARGET_{machine}_UNKNOWN_LINUX_GNU_RUNNER")).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -12,10 +12,12 @@
 
 mod again;
 mod forked;
+mod linux;
 mod skip;
 mod tool;
 
-pub use again::{itself, other};
+pub use again::{itself, other, runner};
 pub use forked::in_a_child;
+pub use linux::{Batch, LinuxDef, LinuxMap, MOST_MAPS, ask_linux, possible_cpus};
 pub use skip::{Hidden, hidden, is_emulated, say, skip};
 pub use tool::answer;

@@ -13,7 +13,7 @@ use skep_abi::InlineArray;
 use skep_mem::{Block, Error};
 
 use crate::racy;
-use crate::table::{BATCH, Batch, Cursor, Fault};
+use crate::table::{Batch, Cursor, Fault};
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
@@ -81,6 +81,20 @@ impl Array {
         true
     }
 
+    /// As [`read`](Self::read), under the element's lock.
+    ///
+    /// # Safety
+    ///
+    /// As for [`read`](Self::read).
+    pub(crate) unsafe fn read_locked(&self, key: *const u8, out: *mut u8) -> bool {
+        // SAFETY: by contract.
+        let index = unsafe { racy::load4(key) };
+        let Some(at) = self.element(index) else { return false };
+        // SAFETY: an element of this array; `out` by contract.
+        unsafe { self.values.read_locked(at, out) };
+        true
+    }
+
     /// # Safety
     ///
     /// `key` is readable for 4 bytes, `source` as [`Values::write`] demands.
@@ -93,12 +107,34 @@ impl Array {
         // SAFETY: by contract.
         let index = unsafe { racy::load4(key) };
         let at = self.element(index).ok_or(Fault::OutOfRange)?;
-        if mode == UpdateFlags::NoExist {
+        if mode.condition() == UpdateFlags::NoExist {
             return Err(Fault::Exists);
         }
         // SAFETY: an element of this array; `source` by contract.
-        unsafe { self.values.write(at, source) };
+        unsafe {
+            if mode.is_locked() {
+                self.values.write_locked(at, source)
+            } else {
+                self.values.write(at, source)
+            }
+        };
         Ok(())
+    }
+
+    /// Calls `visit` with the address of each index and of its value on that CPU, until it says false.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is below the number of CPUs.
+    pub(crate) unsafe fn for_each(&self, cpu: u32, visit: &mut dyn FnMut(*const u8, *mut u8) -> bool) {
+        for index in 0..self.len {
+            let Some(at) = self.element(index) else { return };
+            // SAFETY: an element of this array; the CPU is in range by contract.
+            let value = unsafe { self.values.of_cpu(at, cpu) };
+            if !visit((&raw const index).cast(), value) {
+                return;
+            }
+        }
     }
 
     pub(crate) fn next_index(&self, after: Option<u32>) -> Option<u32> {
@@ -108,8 +144,8 @@ impl Array {
         }
     }
 
-    pub(crate) fn batch(&self, cursor: &mut Cursor, out: &mut Batch) {
-        while out.len() < BATCH && cursor.position < u64::from(self.len) {
+    pub(crate) fn batch(&self, cursor: &mut Cursor, count: usize, out: &mut Batch) {
+        while out.len() < count && cursor.position < u64::from(self.len) {
             let index = cursor.position as u32;
             let mut value = vec![0; self.values.host_size()];
             if let Some(at) = self.element(index) {
@@ -131,6 +167,10 @@ impl Array {
 
     pub(crate) fn values(&self) -> &Values {
         &self.values
+    }
+
+    pub(crate) fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
     }
 
     /// Address of the first value.

@@ -1,14 +1,18 @@
 //! From a definition to a map: what is refused, and why.
 
-use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_abi::{MapDef, MapFlags, MapKind, SpecialKind};
 use skep_mem::Error;
 
 use crate::array::Array;
+use crate::bloom::{self, Bloom};
 use crate::error::MapError;
 use crate::hash::{self, Hash};
 use crate::map::{Options, Table};
+use crate::memory::Memory;
 use crate::prefix;
-use crate::references::References;
+use crate::queue::Queue;
+use crate::references::{ADDRESS, References};
+use crate::ring::{PAGE, Ring};
 use crate::trie::{self, Trie};
 
 /// The kinds that this version provides.
@@ -17,16 +21,24 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::Array,
     MapKind::ProgArray,
     MapKind::ArrayOfMaps,
+    MapKind::HashOfMaps,
     MapKind::PercpuHash,
     MapKind::PercpuArray,
+    MapKind::LruHash,
+    MapKind::LruPercpuHash,
     MapKind::LpmTrie,
+    MapKind::Queue,
+    MapKind::Stack,
+    MapKind::BloomFilter,
+    MapKind::Ringbuf,
 ];
 
-pub(crate) fn table(def: &MapDef, options: &Options) -> Result<Table, MapError> {
+pub(crate) fn table(def: &MapDef, options: &Options, memory: &Memory) -> Result<Table, MapError> {
+    let options = &Options { cpus: memory.domain.limit(), ..*options };
     if !PROVIDED.contains(&def.kind) {
         return Err(MapError::KindNotProvided { map: def.name.clone(), kind: def.kind, provided: PROVIDED });
     }
-    check(def, options)?;
+    check(def)?;
     let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
     let fits = |bytes: Option<usize>| match bytes {
         Some(bytes) if bytes <= limit => Ok(()),
@@ -46,20 +58,45 @@ pub(crate) fn table(def: &MapDef, options: &Options) -> Result<Table, MapError> 
                 value_size: def.value_size,
                 max_entries: def.max_entries,
             };
-            Trie::new(&plan, limit).map(Table::Trie).map_err(failed)
+            Trie::new(&plan, limit, memory).map(Table::Trie).map_err(failed)
         }
-        MapKind::Hash | MapKind::PercpuHash => {
+        MapKind::Hash
+        | MapKind::PercpuHash
+        | MapKind::LruHash
+        | MapKind::LruPercpuHash
+        | MapKind::HashOfMaps => {
+            let of_maps = def.kind == MapKind::HashOfMaps;
             let plan = hash::Plan {
                 key_size: def.key_size,
-                value_size: def.value_size,
+                value_size: if of_maps { ADDRESS } else { def.value_size },
                 max_entries: def.max_entries,
                 cpus: options.cpus,
                 per_cpu: def.kind.is_per_cpu(),
+                lru: is_lru(def.kind),
             };
             // Without the flag the map promises room for all elements, so all of it must fit from the start.
             let on_demand = def.flags.contains(MapFlags::NO_PREALLOC);
             fits(plan.bytes().map(|(least, most)| if on_demand { least } else { most }))?;
-            Hash::new(&plan, limit).map(Table::Hash).map_err(failed)
+            let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
+            hash.values_mut().set_fields(&def.fields);
+            Ok(match of_maps {
+                true => Table::References(References::keyed(hash, def.max_entries, def.value_size)),
+                false => Table::Hash(hash),
+            })
+        }
+        MapKind::Queue | MapKind::Stack => {
+            fits(Queue::bytes(def.max_entries, def.value_size))?;
+            let stack = def.kind == MapKind::Stack;
+            Queue::new(def.max_entries, def.value_size, stack).map(Table::Queue).map_err(failed)
+        }
+        MapKind::BloomFilter => {
+            let hashes = if def.extra == 0 { bloom::USUAL_HASHES } else { def.extra as u32 };
+            fits(Bloom::bytes(def.max_entries, hashes))?;
+            Bloom::new(def.max_entries, def.value_size, hashes).map(Table::Bloom).map_err(failed)
+        }
+        MapKind::Ringbuf => {
+            fits(Ring::bytes(def.max_entries))?;
+            Ring::new(def.max_entries).map(Table::Ring).map_err(failed)
         }
         MapKind::ProgArray | MapKind::ArrayOfMaps => {
             fits(References::bytes(def.max_entries))?;
@@ -68,28 +105,36 @@ pub(crate) fn table(def: &MapDef, options: &Options) -> Result<Table, MapError> 
         _ => {
             let cpus = def.kind.is_per_cpu().then_some(options.cpus);
             fits(Array::bytes(def.max_entries, def.value_size, cpus))?;
-            Array::new(def.max_entries, def.value_size, cpus).map(Table::Array).map_err(failed)
+            let mut array = Array::new(def.max_entries, def.value_size, cpus).map_err(failed)?;
+            array.values_mut().set_fields(&def.fields);
+            Ok(Table::Array(array))
         }
     }
 }
 
-fn check(def: &MapDef, options: &Options) -> Result<(), MapError> {
+fn check(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
     let kind = def.kind;
     let (least, most, wanted) = match kind {
-        MapKind::Hash | MapKind::PercpuHash => (1, hash::MAX_KEY_SIZE, "1 to 512"),
+        MapKind::Hash
+        | MapKind::PercpuHash
+        | MapKind::LruHash
+        | MapKind::LruPercpuHash
+        | MapKind::HashOfMaps => (1, hash::MAX_KEY_SIZE, "1 to 512"),
         MapKind::LpmTrie => (
             prefix::LENGTH_BYTES + 1,
             prefix::LENGTH_BYTES + prefix::MAX_DATA,
             "5 to 260: a u32 prefix length and 1 to 256 bytes of data",
         ),
+        MapKind::Queue | MapKind::Stack | MapKind::BloomFilter | MapKind::Ringbuf => (0, 0, "none"),
         _ => (4, 4, "4: a u32 index"),
     };
     if !(least..=most).contains(&def.key_size) {
         return Err(MapError::KeySize { map: map(), kind, key_size: def.key_size, wanted });
     }
     let (fits, wanted) = match kind {
-        MapKind::ProgArray | MapKind::ArrayOfMaps => (def.value_size == 4, "4"),
+        MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => (def.value_size == 4, "4"),
+        MapKind::Ringbuf => (def.value_size == 0, "none"),
         _ => (def.value_size > 0, "at least 1"),
     };
     if !fits {
@@ -98,18 +143,31 @@ fn check(def: &MapDef, options: &Options) -> Result<(), MapError> {
     if def.max_entries == 0 {
         return Err(MapError::NoEntries { map: map() });
     }
-    check_flags(def)?;
-    if options.cpus == 0 {
-        return Err(MapError::NoCpus { map: map() });
+    if kind == MapKind::Ringbuf && !(def.max_entries.is_power_of_two() && def.max_entries >= PAGE) {
+        return Err(MapError::RingSize { map: map(), bytes: def.max_entries });
     }
+    check_flags(def)?;
+    check_extra(def)?;
+    check_fields(def)?;
     Ok(())
+}
+
+fn is_lru(kind: MapKind) -> bool {
+    matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash)
 }
 
 fn check_flags(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
     let either = MapFlags::RDONLY_PROG.union(MapFlags::WRONLY_PROG);
-    let provided = either.union(match def.kind {
-        MapKind::Hash | MapKind::PercpuHash | MapKind::LpmTrie => MapFlags::NO_PREALLOC,
+    // As in Linux: programs neither read nor write what is in arrays of programs, and ring buffers have calls of their own.
+    let access = match def.kind {
+        MapKind::ProgArray | MapKind::Ringbuf => MapFlags(0),
+        _ => either,
+    };
+    let provided = access.union(match def.kind {
+        MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::LpmTrie => MapFlags::NO_PREALLOC,
+        // One clock for all CPUs is what there is, whether or not one for each is asked for.
+        MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
         MapKind::Array => MapFlags::MMAPABLE,
         _ => MapFlags(0),
     });
@@ -123,6 +181,40 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
     }
     if def.kind == MapKind::LpmTrie && !def.flags.contains(MapFlags::NO_PREALLOC) {
         return Err(MapError::NeedsNoPrealloc { map: map() });
+    }
+    Ok(())
+}
+
+fn check_extra(def: &MapDef) -> Result<(), MapError> {
+    let (most, wanted) = match def.kind {
+        MapKind::BloomFilter => (u64::from(bloom::MAX_HASHES), "the number of hash functions, at most 15"),
+        _ => (0, "0"),
+    };
+    if def.extra <= most {
+        return Ok(());
+    }
+    Err(MapError::Extra { map: def.name.clone(), kind: def.kind, extra: def.extra, wanted })
+}
+
+/// Special fields: those that copies go around.
+fn check_fields(def: &MapDef) -> Result<(), MapError> {
+    let map = || def.name.clone();
+    let lock = def.fields.iter().any(|field| field.kind == SpecialKind::SpinLock);
+    if lock && !matches!(def.kind, MapKind::Hash | MapKind::Array) {
+        return Err(MapError::LockNotAllowed { map: map(), kind: def.kind });
+    }
+    if lock && (def.flags.0 & MapFlags::RDONLY_PROG.union(MapFlags::WRONLY_PROG).0) != 0 {
+        return Err(MapError::LockNotWritable { map: map() });
+    }
+    let mut free = 0;
+    for field in &def.fields {
+        let (offset, size) = (field.offset, field.size);
+        let end = offset.checked_add(size).filter(|end| *end <= def.value_size);
+        let lies = offset >= free && offset.is_multiple_of(4) && size.is_multiple_of(4) && size > 0;
+        match end.filter(|_| lies) {
+            Some(end) => free = end,
+            None => return Err(MapError::Field { map: map(), value_size: def.value_size, offset, size }),
+        }
     }
     Ok(())
 }

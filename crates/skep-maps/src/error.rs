@@ -4,7 +4,8 @@ use std::fmt;
 
 use skep_abi::MapKind;
 
-use crate::table::errno;
+use crate::map::queue::methods;
+use crate::table::{Fault, errno};
 
 /// Why a map could not be made or an operation on it failed. Every variant names the map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +97,29 @@ pub enum MapError {
     NoCpus {
         /// The map's name.
         map: String,
+    },
+
+    /// A number of virtual CPUs that is not that of the domain.
+    #[error(
+        "map `{map}`: made for {cpus} virtual CPUs in a domain with {slots} slots: programs run as one of the slots, so say \
+         the same number, or 0"
+    )]
+    CpuCount {
+        /// The map's name.
+        map: String,
+        /// What the options say.
+        cpus: u32,
+        /// What the domain has.
+        slots: u32,
+    },
+
+    /// The map's own domain of readers could not be made.
+    #[error("map `{map}`: {source}")]
+    NoReaders {
+        /// The map's name.
+        map: String,
+        /// Why.
+        source: skep_rcu::Error,
     },
 
     /// The map would take more memory than it may.
@@ -204,6 +228,81 @@ pub enum MapError {
         max: u32,
     },
 
+    /// A field of values that is more than its bytes, and does not lie where it may.
+    #[error(
+        "map `{map}`: values of {value_size} bytes cannot hold a special field of {size} bytes at {offset}: fields \
+         ascend, begin and end at multiples of 4, and lie inside of the value"
+    )]
+    Field {
+        /// The map's name.
+        map: String,
+        /// The value size in bytes.
+        value_size: u32,
+        /// Bytes from the value's start.
+        offset: u32,
+        /// Its size in bytes.
+        size: u32,
+    },
+
+    /// Locks in values that programs cannot both read and write.
+    #[error(
+        "map `{map}`: values with a struct bpf_spin_lock must be readable and writable by programs: leave BPF_F_RDONLY_PROG and \
+         BPF_F_WRONLY_PROG out"
+    )]
+    LockNotWritable {
+        /// The map's name.
+        map: String,
+    },
+
+    /// A lock in the values of a kind that cannot have one.
+    #[error(
+        "map `{map}`: values of kind {kind} cannot hold a struct bpf_spin_lock; those of hash and array can"
+    )]
+    LockNotAllowed {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
+    /// An operation under the element's lock, of which there is none.
+    #[error(
+        "map `{map}`: values have no lock: leave BPF_F_LOCK out, or declare a struct bpf_spin_lock in their type"
+    )]
+    NoLock {
+        /// The map's name.
+        map: String,
+    },
+
+    /// An operation under an element's lock, in a handler of a signal that interrupted this thread while it held one.
+    #[error("map `{map}`: this thread holds the lock of a value already")]
+    LockHeld {
+        /// The map's name.
+        map: String,
+    },
+
+    /// An operation that maps of this kind do not have.
+    #[error("map `{map}`: elements of a map of kind {kind} cannot be {what}")]
+    NotForKind {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// What was to be done with an element.
+        what: &'static str,
+    },
+
+    /// A batch that is too small for what a hash table keeps together.
+    #[error("map `{map}`: a bucket has {needed} elements, and the batch room for {count}: ask for more")]
+    BucketLarger {
+        /// The map's name.
+        map: String,
+        /// The most elements that were asked for.
+        count: usize,
+        /// How many are in the bucket.
+        needed: usize,
+    },
+
     /// Deletion from an array.
     #[error("map `{map}`: elements of an array cannot be deleted: write zeroes instead")]
     CannotDelete {
@@ -218,6 +317,101 @@ pub enum MapError {
         map: String,
         /// `programs` or `maps`.
         what: &'static str,
+    },
+
+    /// An operation with keys on a map whose elements have none.
+    #[error("map `{map}`: elements of kind {kind} have no keys: use {}", methods(*.kind))]
+    NoKeys {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
+    /// An operation of queues on a map that is none.
+    #[error("map `{map}`: maps of kind {kind} have no `{operation}`")]
+    NotAQueue {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// What was to be done.
+        operation: &'static str,
+    },
+
+    /// A queue or stack has all the elements it may have.
+    #[error(
+        "map `{map}`: it holds its {max_entries} elements: pop some, push with BPF_EXIST to lose the oldest, \
+         or raise max_entries"
+    )]
+    QueueFull {
+        /// The map's name.
+        map: String,
+        /// The most elements that it may hold.
+        max_entries: u32,
+    },
+
+    /// Flags that the kind does not have for a push.
+    #[error("map `{map}`: values of kind {kind} are pushed with {}", push_flags(*.kind))]
+    PushFlags {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
+    /// A consumer of a map that is no ring buffer.
+    #[error("map `{map}`: a map of kind {kind} is no ring buffer")]
+    NotARing {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
+    /// A second consumer.
+    #[error("map `{map}` has a consumer already: drop that one first")]
+    Consumed {
+        /// The map's name.
+        map: String,
+    },
+
+    /// A ring buffer of a size that it cannot have.
+    #[error("map `{map}`: a ring buffer of {bytes} bytes: max_entries must be a power of two, at least 4096")]
+    RingSize {
+        /// The map's name.
+        map: String,
+        /// The size.
+        bytes: u32,
+    },
+
+    /// A reference for a map that holds bytes.
+    #[error("map `{map}`: maps of kind {kind} hold neither programs nor maps")]
+    NoReferences {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+
+    /// An attribute `map_extra` that the kind does not have.
+    #[error("map `{map}`: map_extra is {extra:#x}, but for kind {kind} it is {wanted}")]
+    Extra {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// The attribute.
+        extra: u64,
+        /// What it may be, in words.
+        wanted: &'static str,
+    },
+
+    /// Somebody else uses it and does not let go.
+    #[error("map `{map}` is in use by an operation that this one interrupted")]
+    Busy {
+        /// The map's name.
+        map: String,
     },
 
     /// A change by the host of a map that it froze.
@@ -241,10 +435,17 @@ impl MapError {
         match self {
             Self::Missing { .. } => errno::ENOENT,
             Self::Exists { .. } => errno::EEXIST,
-            Self::Full { kind: MapKind::LpmTrie, .. } => errno::ENOSPC,
-            Self::Full { .. } | Self::OutOfRange { .. } | Self::TooLarge { .. } => errno::E2BIG,
+            Self::Full { kind: MapKind::LpmTrie, .. } | Self::BucketLarger { .. } => errno::ENOSPC,
+            Self::Full { .. } | Self::QueueFull { .. } | Self::OutOfRange { .. } | Self::TooLarge { .. } => {
+                errno::E2BIG
+            }
             Self::NoMemory { .. } => errno::ENOMEM,
             Self::Frozen { .. } => errno::EPERM,
+            Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } => errno::EBUSY,
+            Self::NotAQueue { .. } | Self::NotARing { .. } | Self::LockNotAllowed { .. } => errno::EOPNOTSUPP,
+            Self::NotForKind { .. } => errno::ENOTSUPP,
+            Self::LockNotWritable { .. } => errno::EACCES,
+            Self::NoKeys { kind, .. } => without_keys(*kind).errno(),
             Self::KindNotProvided { .. }
             | Self::KeySize { .. }
             | Self::ValueSize { .. }
@@ -253,11 +454,19 @@ impl MapError {
             | Self::NeitherReadNorWrite { .. }
             | Self::NeedsNoPrealloc { .. }
             | Self::NoCpus { .. }
+            | Self::CpuCount { .. }
+            | Self::NoReaders { .. }
             | Self::KeyLength { .. }
             | Self::ValueLength { .. }
             | Self::PrefixTooLong { .. }
             | Self::CannotDelete { .. }
-            | Self::HoldsReferences { .. } => errno::EINVAL,
+            | Self::Field { .. }
+            | Self::NoLock { .. }
+            | Self::HoldsReferences { .. }
+            | Self::PushFlags { .. }
+            | Self::RingSize { .. }
+            | Self::NoReferences { .. }
+            | Self::Extra { .. } => errno::EINVAL,
         }
     }
 }
@@ -269,6 +478,21 @@ impl fmt::Display for Key {
             write!(f, "{}{byte:02x}", if i == 0 { "" } else { " " })?;
         }
         if self.0.len() > SHOWN { write!(f, " ... ({} bytes)", self.0.len()) } else { Ok(()) }
+    }
+}
+
+/// How an operation with a key fails on a kind without.
+pub(crate) fn without_keys(kind: MapKind) -> Fault {
+    match kind {
+        MapKind::Queue | MapKind::Stack => Fault::NoKeys,
+        _ => Fault::NoKeysAtAll,
+    }
+}
+
+fn push_flags(kind: MapKind) -> &'static str {
+    match kind {
+        MapKind::BloomFilter => "BPF_ANY",
+        _ => "BPF_ANY or BPF_EXIST",
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hash tables, with one value for each key or one for each key and CPU.
 //!
 //! ```text
-//!   buckets (a power of two)           elements, from a pool
+//!   buckets (a power of two)           elements, from a cache
 //!   | head, version | ---> | next | key, whole words | value(s) | ---> | next | ... | ---> null
 //!   | head, version |
 //! ```
@@ -12,29 +12,36 @@
 //! in the same place, so that others see the old value whole or the new value whole, and a key that is always
 //! there is always found; a deletion links around the element. Per-CPU values are overwritten where they are.
 //!
-//! An element that was replaced or deleted goes back to the pool at once and may come out again as another: a
-//! program that still holds its value's address then reads and writes another element's value, as with Linux's
-//! preallocated maps. The pool has spare elements beyond the maximum for updates in flight; should more updates
-//! run at the same time than there are spares, those without one write the value in place.
+//! An element that was replaced or deleted goes back to the cache ([`crate::memory`]), which waits for readers before it comes out
+//! again as another. A program that looks an element up asks the cache whether it holds it ([`Elements::holds`]).
+//! There is room for as many elements that wait as there may be in the table; should there be more, updates of keys
+//! that exist write the value in place, and new keys find no memory.
 
+mod batch;
+mod each;
 mod element;
+mod locked;
+mod lru;
+mod take;
 #[cfg(test)]
 mod tests;
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use skep_mem::{Block, Error, Pool};
+use skep_mem::{Block, CacheStats, Error};
 
 use element::{Bucket, Element, MAX_KEY_WORDS, Shape};
 pub(crate) use element::{MAX_KEY_SIZE, Plan};
+use lru::Clock;
 
+use crate::memory::{By, Elements, Memory};
 use crate::racy;
 use crate::seed::Seed;
 use crate::table::{BATCH, Batch, Cursor, Fault};
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
-use crate::version::{Locked, Outcome, back_off, before_fill};
+use crate::version::{Locked, Outcome, before_fill};
 
 #[derive(Debug)]
 pub(crate) struct Hash {
@@ -44,9 +51,11 @@ pub(crate) struct Hash {
     mask: u64,
     seed: Seed,
     values: Values,
-    pool: Pool,
+    elements: Elements,
     len: Counter,
     max_entries: u32,
+    /// Of tables in which elements make room for others.
+    clock: Option<Clock>,
 }
 
 /// A count that shares its cache line with nothing that look-ups read.
@@ -107,46 +116,53 @@ macro_rules! with_key {
         &*words
     }};
 }
+use with_key;
 
 impl Hash {
     /// `limit`: bytes that the table may take in all.
-    pub(crate) fn new(plan: &Plan, limit: usize) -> Result<Self, Error> {
+    pub(crate) fn new(plan: &Plan, limit: usize, memory: &Memory) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
         let bucket_bytes = plan.bucket_bytes().ok_or(too_large)?;
         let reserved = Block::reserved_for(bucket_bytes, 64)?;
-        let (shape, values, options) = plan.layout(limit.saturating_sub(reserved)).ok_or(too_large)?;
-        let pool = Pool::new(&options)?;
+        let (shape, values, options) = plan.layout().ok_or(too_large)?;
+        let options = plan.roomy(options).limit(limit.saturating_sub(reserved));
+        let elements = Elements::new(memory, options)?;
         Ok(Self {
             shape,
             buckets: Block::zeroed(bucket_bytes, 64)?,
             mask: (bucket_bytes / size_of::<Bucket>()) as u64 - 1,
             seed: Seed::random(),
             values,
-            pool,
+            elements,
             len: Counter::default(),
             max_entries: plan.max_entries,
+            clock: shape.mark_at.map(Clock::new),
         })
     }
 
     /// # Safety
     ///
-    /// `key` is readable for the key size; `cpu` is below the number of CPUs.
+    /// `key` is readable for the key size; `cpu` is the slot of the calling thread, inside a section.
     #[inline]
     pub(crate) unsafe fn lookup(&self, key: *const u8, cpu: u32) -> *mut u8 {
-        with_key!(self, key, |key| match self.find(key) {
+        with_key!(self, key, |key| {
+            // SAFETY: by contract.
+            let Some(element) = (unsafe { self.hold(key, cpu) }) else { return ptr::null_mut() };
+            if let Some(clock) = &self.clock {
+                clock.used(element);
+            }
             // SAFETY: an element of this table; the CPU is in range by contract.
-            Some(element) => unsafe { self.values.of_cpu(self.values_at(element), cpu) },
-            None => ptr::null_mut(),
+            unsafe { self.values.of_cpu(self.values_at(element), cpu) }
         })
     }
 
     /// # Safety
     ///
     /// `key` is readable for the key size, `out` writable for the host's value size.
-    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8) -> bool {
+    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, by: By) -> bool {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
-            bucket.version.read_still(|walk| {
+            bucket.version.read_still(self.elements.must_lock(by), |walk| {
                 let found = self.walk(bucket, key, || walk.is_astray());
                 if let Outcome::Answer(Some(element)) = found {
                     // SAFETY: memory of an element of this table, whoever's it is by now; `out` by contract.
@@ -162,28 +178,35 @@ impl Hash {
 
     /// # Safety
     ///
-    /// `key` is readable for the key size, `source` as [`Values::write`] demands.
+    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `by` is the calling thread.
     pub(crate) unsafe fn update(
         &self,
         key: *const u8,
         source: Source,
         mode: UpdateFlags,
+        by: By,
     ) -> Result<(), Fault> {
         with_key!(self, key, |key| {
-            if self.values.is_per_cpu() {
-                // SAFETY: `source` by contract.
-                unsafe { self.update_in_place(key, source, mode) }
+            if mode.is_locked() {
+                // SAFETY: `source` and `by` by contract; values have locks, and this thread holds none.
+                unsafe { self.update_locked(key, source, mode, by) }
+            } else if self.clock.is_some() {
+                // SAFETY: `source` and `by` by contract.
+                unsafe { self.update_or_evict(key, source, mode, by) }
+            } else if self.values.is_per_cpu() {
+                // SAFETY: `source` and `by` by contract.
+                unsafe { self.update_in_place(key, source, mode, by) }
             } else {
-                // SAFETY: `source` by contract.
-                unsafe { self.replace(key, source, mode) }
+                // SAFETY: `source` and `by` by contract.
+                unsafe { self.replace(key, source, mode, by) }
             }
         })
     }
 
     /// # Safety
     ///
-    /// `key` is readable for the key size.
-    pub(crate) unsafe fn delete(&self, key: *const u8) -> Result<(), Fault> {
+    /// `key` is readable for the key size; `by` is the calling thread.
+    pub(crate) unsafe fn delete(&self, key: *const u8, by: By) -> Result<(), Fault> {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
             let lock = bucket.version.lock();
@@ -194,7 +217,7 @@ impl Hash {
             link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
             lock.unlock_changed();
             // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
-            unsafe { self.pool.free(element.0) };
+            unsafe { self.elements.free(by, element.0) };
             Ok(())
         })
     }
@@ -243,17 +266,7 @@ impl Hash {
             let index = cursor.position;
             cursor.position += 1;
             let Some(_lock) = self.lock_if_used(index) else { continue };
-            let mut next = self.bucket(index).first_locked();
-            while let Some(element) = next {
-                let (mut key, mut value) = (vec![0; self.shape.key_size], vec![0; self.values.host_size()]);
-                // SAFETY: an element of this table; both buffers have the size that is written.
-                unsafe {
-                    self.copy_key(element, key.as_mut_ptr());
-                    self.values.read(self.values_at(element), value.as_mut_ptr());
-                }
-                out.push_back((key, value));
-                next = element.next_locked();
-            }
+            out.extend(self.bucket(index).elements_locked().map(|element| self.copy(element)));
         }
     }
 
@@ -263,11 +276,20 @@ impl Hash {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.buckets.reserved() + self.pool.bytes()
+        self.buckets.reserved() + self.elements.stats().bytes
+    }
+
+    /// Bytes besides those of the elements, and what is known of these.
+    pub(crate) fn stats(&self) -> (usize, CacheStats) {
+        (self.buckets.reserved(), self.elements.stats())
     }
 
     pub(crate) fn values(&self) -> &Values {
         &self.values
+    }
+
+    pub(crate) fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
     }
 }
 
@@ -277,6 +299,55 @@ impl Hash {
     fn find(&self, key: &[u64]) -> Option<Element> {
         let bucket = self.bucket_of(key);
         bucket.version.read(|walk| self.walk(bucket, key, || walk.is_astray()))
+    }
+
+    /// Finds an element for a reader that is going to use it after this.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a section.
+    #[inline(always)]
+    unsafe fn hold(&self, key: &[u64], cpu: u32) -> Option<Element> {
+        // SAFETY: by contract.
+        let horizon = unsafe { self.elements.look(cpu) };
+        let found = self.find(key)?;
+        // SAFETY: by contract; an element of this table.
+        if unsafe { self.elements.holds(found.0, horizon) } {
+            return Some(found);
+        }
+        // SAFETY: by contract.
+        unsafe { self.hold_younger(key, cpu) }
+    }
+
+    /// The element is younger than what the reader had announced: it announces more, and looks again.
+    ///
+    /// # Safety
+    ///
+    /// As for `hold`.
+    #[cold]
+    unsafe fn hold_younger(&self, key: &[u64], cpu: u32) -> Option<Element> {
+        const TURNS: u32 = 8;
+        for _ in 0..TURNS {
+            // SAFETY: by contract.
+            let horizon = unsafe { self.elements.look_further(cpu) };
+            let found = self.find(key)?;
+            // SAFETY: by contract.
+            if unsafe { self.elements.holds(found.0, horizon) } {
+                return Some(found);
+            }
+        }
+        // Under the lock nothing younger comes in between.
+        let bucket = self.bucket_of(key);
+        let _lock = bucket.version.lock();
+        loop {
+            // SAFETY: by contract.
+            let horizon = unsafe { self.elements.look_further(cpu) };
+            let found = self.find_locked(bucket, key).1?;
+            // SAFETY: by contract.
+            if unsafe { self.elements.holds(found.0, horizon) } {
+                return Some(found);
+            }
+        }
     }
 
     /// Walks a bucket's list without a lock.
@@ -341,118 +412,115 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `source` is as [`Values::write`] demands.
+    /// `source` is as [`Values::write`] demands; `by` is the calling thread.
     #[inline(always)]
-    unsafe fn replace(&self, key: &[u64], source: Source, mode: UpdateFlags) -> Result<(), Fault> {
+    unsafe fn replace(&self, key: &[u64], source: Source, mode: UpdateFlags, by: By) -> Result<(), Fault> {
         let bucket = self.bucket_of(key);
         // What need not be tried should not take a spare and the lock.
-        match mode {
-            UpdateFlags::NoExist if self.find(key).is_some() => return Err(Fault::Exists),
-            UpdateFlags::Exist if self.find(key).is_none() => return Err(Fault::Missing),
-            _ => {}
-        }
-        for turns in 0.. {
-            // Filled before the lock is taken: values may be long.
-            let spare = Spare::take(self);
-            if let Ok(spare) = &spare {
-                // SAFETY: the element is ours and `source` as the caller says.
-                unsafe { self.fill(spare.element, key, source) };
-            }
-            let lock = bucket.version.lock();
-            let (link, found) = self.find_locked(bucket, key);
-            match (found, spare) {
-                (Some(_), _) if mode == UpdateFlags::NoExist => return Err(Fault::Exists),
-                (None, _) if mode == UpdateFlags::Exist => return Err(Fault::Missing),
-                (Some(old), Ok(spare)) => {
-                    let new = spare.keep();
-                    new.next().store(old.next().load(Ordering::Relaxed), Ordering::Relaxed);
-                    // Release: pairs with the Acquire in `walk`, which then finds the element filled.
-                    link.store(new.0.as_ptr(), Ordering::Release);
-                    lock.unlock_changed();
-                    // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
-                    unsafe { self.pool.free(old.0) };
-                    return Ok(());
-                }
-                (Some(old), Err(_)) => {
-                    // SAFETY: an element of this table, which stays linked while the lock is held.
-                    unsafe { self.values.write(self.values_at(old), source) };
-                    lock.unlock_changed(); // for `read`, which wants values whole
-                    return Ok(());
-                }
-                (None, Ok(spare)) => {
-                    if !self.reserve() {
-                        return Err(Fault::Full);
-                    }
-                    self.publish(bucket, spare.keep());
-                    return Ok(());
-                }
-                (None, Err(error)) => {
-                    drop(lock);
-                    if self.len() >= self.max_entries {
-                        return Err(Fault::Full);
-                    }
-                    if !matches!(error, Error::Exhausted { .. }) {
-                        return Err(Fault::NoMemory(error));
-                    }
-                    // There is room, but updates in flight hold all the spares: they will be back.
-                    back_off(turns);
-                }
+        if by != By::Nobody {
+            match mode {
+                UpdateFlags::NoExist if self.find(key).is_some() => return Err(Fault::Exists),
+                UpdateFlags::Exist if self.find(key).is_none() => return Err(Fault::Missing),
+                _ => {}
             }
         }
-        unreachable!("an endless loop")
+        // Filled before the lock is taken: values may be long.
+        // SAFETY: `by` by contract.
+        let spare = unsafe { Spare::take(&self.elements, by) };
+        if let Ok(spare) = &spare {
+            // SAFETY: the element is ours and `source` as the caller says.
+            unsafe { self.fill(spare.element, key, source) };
+        }
+        let lock = bucket.version.lock();
+        let (link, found) = self.find_locked(bucket, key);
+        match (found, spare) {
+            (Some(_), _) if mode == UpdateFlags::NoExist => Err(Fault::Exists),
+            (None, _) if mode == UpdateFlags::Exist => Err(Fault::Missing),
+            (Some(old), Ok(spare)) => {
+                let new = spare.keep();
+                new.next().store(old.next().load(Ordering::Relaxed), Ordering::Relaxed);
+                if let Some(clock) = &self.clock {
+                    clock.set(new, true);
+                }
+                // Release: pairs with the Acquire in `walk`, which then finds the element filled.
+                link.store(new.0.as_ptr(), Ordering::Release);
+                lock.unlock_changed();
+                // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
+                unsafe { self.elements.free(by, old.0) };
+                Ok(())
+            }
+            (Some(old), Err(_)) => {
+                // SAFETY: an element of this table, which stays linked while the lock is held.
+                unsafe { self.values.write(self.values_at(old), source) };
+                lock.unlock_changed(); // for `read`, which wants values whole
+                Ok(())
+            }
+            (None, Ok(_)) if !self.reserve() => Err(Fault::Full),
+            (None, Ok(spare)) => {
+                self.publish(bucket, spare.keep());
+                Ok(())
+            }
+            (None, Err(_)) if self.len() >= self.max_entries => Err(Fault::Full),
+            (None, Err(error)) => Err(Fault::NoMemory(error)),
+        }
     }
 
     /// Inserts, or overwrites where the element is.
     ///
     /// # Safety
     ///
-    /// `source` is as [`Values::write`] demands.
-    unsafe fn update_in_place(&self, key: &[u64], source: Source, mode: UpdateFlags) -> Result<(), Fault> {
+    /// `source` is as [`Values::write`] demands; `by` is the calling thread.
+    unsafe fn update_in_place(
+        &self,
+        key: &[u64],
+        source: Source,
+        mode: UpdateFlags,
+        by: By,
+    ) -> Result<(), Fault> {
         let bucket = self.bucket_of(key);
-        for turns in 0.. {
-            let lock = bucket.version.lock();
-            match self.find_locked(bucket, key).1 {
-                Some(_) if mode == UpdateFlags::NoExist => return Err(Fault::Exists),
-                None if mode == UpdateFlags::Exist => return Err(Fault::Missing),
-                Some(element) => {
-                    // SAFETY: an element of this table, which stays linked while the lock is held.
-                    unsafe { self.values.write(self.values_at(element), source) };
-                    return Ok(());
+        let _lock = bucket.version.lock();
+        match self.find_locked(bucket, key).1 {
+            Some(_) if mode == UpdateFlags::NoExist => return Err(Fault::Exists),
+            None if mode == UpdateFlags::Exist => return Err(Fault::Missing),
+            Some(element) => {
+                if let Some(clock) = &self.clock {
+                    clock.used(element);
                 }
-                None if !self.reserve() => return Err(Fault::Full),
-                None => {}
+                // SAFETY: an element of this table, which stays linked while the lock is held.
+                unsafe { self.values.write(self.values_at(element), source) };
+                return Ok(());
             }
-            match Spare::take(self) {
-                Ok(spare) => {
-                    // SAFETY: the element is ours.
-                    unsafe { self.fill(spare.element, key, source) };
-                    self.publish(bucket, spare.keep());
-                    return Ok(());
-                }
-                Err(error) => {
-                    self.len.0.fetch_sub(1, Ordering::Relaxed);
-                    if !matches!(error, Error::Exhausted { .. }) {
-                        return Err(Fault::NoMemory(error));
-                    }
-                }
-            }
-            // There is room: a deletion in flight has counted its element off but not given it back yet.
-            drop(lock);
-            back_off(turns);
+            None if !self.reserve() => return Err(Fault::Full),
+            None => {}
         }
-        unreachable!("an endless loop")
+        // SAFETY: `by` by contract.
+        match unsafe { Spare::take(&self.elements, by) } {
+            Ok(spare) => {
+                // SAFETY: the element is ours.
+                unsafe { self.fill(spare.element, key, source) };
+                self.publish(bucket, spare.keep());
+                Ok(())
+            }
+            Err(error) => {
+                self.len.0.fetch_sub(1, Ordering::Relaxed);
+                Err(Fault::NoMemory(error))
+            }
+        }
     }
 
     /// Writes key and values of an element that is not linked.
     ///
     /// # Safety
     ///
-    /// `element` is the caller's, fresh from the pool; `source` is as [`Values::write`] demands.
+    /// `element` is the caller's, fresh from the cache; `source` is as [`Values::write`] demands.
     unsafe fn fill(&self, element: Element, key: &[u64], source: Source) {
         before_fill();
         for (i, &word) in key.iter().enumerate() {
             // Relaxed, like the copy of the value: the link that publishes the element has the Release.
             element.key_word(i).store(word, Ordering::Relaxed);
+        }
+        if let Some(clock) = &self.clock {
+            clock.set(element, false);
         }
         // SAFETY: the element has room for its values; `source` by contract.
         unsafe { self.values.fill(self.values_at(element), source) };
@@ -483,20 +551,41 @@ impl Hash {
 
     #[inline(always)]
     fn values_at(&self, element: Element) -> *mut u8 {
-        // SAFETY: the pool's objects have the size that `layout` computed with this offset.
+        // SAFETY: the cache's objects have the size that `layout` computed with this offset.
         unsafe { element.0.as_ptr().add(self.shape.values_at) }
     }
 }
 
-/// An element from the pool that goes back unless it is kept.
+impl Drop for Hash {
+    fn drop(&mut self) {
+        if !self.elements.are_separate() {
+            return;
+        }
+        for index in 0..=self.mask {
+            let mut next = self.bucket(index).first_locked();
+            while let Some(element) = next {
+                next = element.next_locked();
+                // SAFETY: nobody has the table any more.
+                unsafe { self.elements.free(By::Nobody, element.0) };
+            }
+        }
+    }
+}
+
+/// An element from the cache that goes back unless it is kept.
 struct Spare<'a> {
-    pool: &'a Pool,
+    elements: &'a Elements,
     element: Element,
+    by: By,
 }
 
 impl<'a> Spare<'a> {
-    fn take(table: &'a Hash) -> Result<Self, Error> {
-        table.pool.alloc().map(|object| Self { pool: &table.pool, element: Element(object) })
+    /// # Safety
+    ///
+    /// `by` is the calling thread.
+    unsafe fn take(elements: &'a Elements, by: By) -> Result<Self, Error> {
+        // SAFETY: by contract.
+        unsafe { elements.alloc(by) }.map(|object| Self { elements, element: Element(object), by })
     }
 
     fn keep(self) -> Element {
@@ -508,7 +597,7 @@ impl<'a> Spare<'a> {
 
 impl Drop for Spare<'_> {
     fn drop(&mut self) {
-        // SAFETY: taken from this pool in `take` and not kept, so nobody else knows it.
-        unsafe { self.pool.free(self.element.0) };
+        // SAFETY: taken in `take` by this thread and not kept, so nobody else knows it.
+        unsafe { self.elements.give_back(self.by, self.element.0) };
     }
 }

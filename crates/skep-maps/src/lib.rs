@@ -10,9 +10,14 @@
 //! | `percpu_array` | `u32` index | one value for each virtual CPU |
 //! | `hash` | 1 to 512 bytes | full at `max_entries`; an update replaces the element as a whole |
 //! | `percpu_hash` | 1 to 512 bytes | one value for each virtual CPU, updated in place |
+//! | `lru_hash`, `lru_percpu_hash` | 1 to 512 bytes | never full: what was not used for long makes room |
 //! | `lpm_trie` | `u32` prefix length and 1 to 256 bytes | look-ups find the longest prefix; needs `BPF_F_NO_PREALLOC` |
+//! | `queue`, `stack` | none | what was pushed first, or last, is popped first ([`Map::push`]); one short lock |
+//! | `bloom_filter` | none | says whether a value was pushed, seldom wrongly so ([`Map::contains`]); no locks |
+//! | `ringbuf` | none | records of any length from programs to a host that may sleep ([`RingBuffer`]); no locks |
 //! | `prog_array` | `u32` index | holds programs, as addresses that whoever installs them keeps alive ([`Map::programs`]) |
 //! | `array_of_maps` | `u32` index | holds maps of one shape, likewise ([`Map::references`]) |
+//! | `hash_of_maps` | 1 to 512 bytes | the same by keys of any kind |
 //!
 //! # Example
 //!
@@ -44,24 +49,31 @@
 //!   unless programs write to it in place through its address. In arrays and per-CPU kinds all updates are in
 //!   place: there, and where programs write, every aligned 8 bytes are whole, and different words may be of
 //!   different age.
-//! - The address that a look-up gives a program stays valid memory as long as the map lives. In this version the
-//!   element behind it may be reused at once when its key is deleted or updated: a program that goes on using the
-//!   address then finds another element's value there, as with Linux's preallocated hash tables. Policies that
-//!   wait until programs have left are to come.
+//! - Where values hold a `struct bpf_spin_lock`, what programs change under it is seen as a whole by other programs that
+//!   take it, by [`Map::lookup_locked`], and by updates [with the lock](UpdateFlags::locked): see [`lock`].
+//! - What a look-up gives a program stays that element until the program's read section ends, whoever deletes or replaces it
+//!   meanwhile; afterwards its memory may become another's. ([`Policy`] says so; with [`Policy::Immediate`] it may become
+//!   another's at once, as with Linux's hash tables.) The address stays valid memory as long as the map lives.
 //!
 //! # What is not there yet
 //!
-//! Other kinds; `BPF_F_LOCK` and spin locks in values; batched operations; use from signal handlers that
-//! interrupt an operation on the same map.
+//! Least-recently-used maps and other kinds; use from signal handlers that interrupt an operation on the same map, but for ring
+//! buffers, bloom filters and, with a number for failure, queues and stacks.
 
 mod array;
+mod bloom;
 mod create;
 mod error;
 mod hash;
+mod leaf;
+pub mod lock;
 mod map;
+mod memory;
 mod prefix;
+mod queue;
 mod racy;
 mod references;
+mod ring;
 mod seed;
 mod table;
 mod trie;
@@ -70,6 +82,9 @@ mod values;
 mod version;
 
 pub use error::{Key, MapError};
-pub use map::{Entries, Map, Options};
+pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Options};
+pub use memory::Memory;
 pub use references::References;
+pub use ring::consumer::{Record, RingBuffer};
+pub use skep_mem::Policy;
 pub use update::UpdateFlags;

@@ -1,25 +1,41 @@
 //! The map: one type for all kinds, with a side for the host and a side for programs.
 
+mod batch;
+mod each;
+mod locked;
+pub(crate) mod queue;
+mod references;
+mod ring;
+
 use std::ptr;
 use std::sync::{PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
 
 use skep_abi::{MapDef, MapKind, MapLink, ProgramTable};
+use skep_rcu::Domain;
 
 use crate::array::Array;
+use crate::bloom::Bloom;
 use crate::create;
-use crate::error::{Key, MapError};
+use crate::error::{Key, MapError, without_keys};
 use crate::hash::Hash;
+use crate::memory::{By, Memory};
+use crate::queue::Queue;
 use crate::references::References;
-use crate::table::{Batch, Cursor, Fault, errno};
+use crate::ring::Ring;
+use crate::table::{BATCH, Batch, Cursor, Fault, errno};
 use crate::trie::Trie;
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
+
+pub use batch::{BatchCursor, BatchError};
 
 /// What a map needs to know of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many virtual CPUs there are: programs pass numbers below this, and per-CPU kinds keep a value for
-    /// each.
+    /// each. For [`Map::create_in`] that of the domain, or 0.
     pub cpus: u32,
     /// The most bytes that the map may take.
     pub limit: u64,
@@ -44,6 +60,24 @@ pub struct Map {
     table: Table,
     /// Whether the host has given up its right to change it. Writers of the host's side hold it for reading.
     frozen: RwLock<bool>,
+    memory: Memory,
+}
+
+/// What a map holds: its elements, and what was deleted and waits for readers. Exact while nobody uses the map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapStats {
+    /// Bytes of memory, as [`Map::memory`] counts them.
+    pub bytes: u64,
+    /// The most that there were.
+    pub peak_bytes: u64,
+    /// Elements in the map, and in the hands of changes under way; of a trie also its nodes without a value. 0 for kinds whose
+    /// elements are always there.
+    pub in_use: u64,
+    /// Elements that were removed or replaced and cannot be used again yet.
+    pub in_flight: u64,
+    /// The most of these that there were, to within what a virtual CPU collects before it is counted.
+    pub peak_in_flight: u64,
 }
 
 /// The kinds behind the handle.
@@ -53,6 +87,9 @@ pub(crate) enum Table {
     Hash(Hash),
     Trie(Trie),
     References(References),
+    Queue(Queue),
+    Bloom(Bloom),
+    Ring(Ring),
 }
 
 /// Calls a method that all tables have.
@@ -63,18 +100,9 @@ macro_rules! each {
             Table::Hash($table) => $body,
             Table::Trie($table) => $body,
             Table::References($table) => $body,
-        }
-    };
-}
-
-/// As `each`, for what is done with keys and values: of programs and maps there are none.
-macro_rules! each_valued {
-    ($map:expr, $table:ident => $body:expr) => {
-        match &$map.table {
-            Table::Array($table) => $body,
-            Table::Hash($table) => $body,
-            Table::Trie($table) => $body,
-            Table::References(_) => Err(Fault::HoldsReferences),
+            Table::Queue($table) => $body,
+            Table::Bloom($table) => $body,
+            Table::Ring($table) => $body,
         }
     };
 }
@@ -91,12 +119,37 @@ impl Map {
     /// allow, unknown flags, more memory than the limit. Hash tables must fit the limit with all their elements
     /// unless they have the flag `BPF_F_NO_PREALLOC`; with it, and in tries, elements meet the limit as they come.
     pub fn create(def: &MapDef, options: &Options) -> Result<Self, MapError> {
-        let table = create::table(def, options)?;
+        if options.cpus == 0 {
+            return Err(MapError::NoCpus { map: def.name.clone() });
+        }
+        let failed = |source| MapError::NoReaders { map: def.name.clone(), source };
+        let domain = Domain::new(options.cpus).map_err(failed)?;
+        Self::create_in(&Memory::new(domain), def, options)
+    }
+
+    /// As [`create`](Self::create), with elements of that memory: programs that use the map run in sections of its domain.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create), and [`MapError::CpuCount`] where the options say another number of CPUs than the domain has
+    /// slots.
+    pub fn create_in(memory: &Memory, def: &MapDef, options: &Options) -> Result<Self, MapError> {
+        let slots = memory.domain.limit();
+        if options.cpus != 0 && options.cpus != slots {
+            return Err(MapError::CpuCount { map: def.name.clone(), cpus: options.cpus, slots });
+        }
+        let table = create::table(def, options, memory)?;
         let table_of_programs = match &table {
             Table::References(programs) if def.kind == MapKind::ProgArray => programs.table(),
             _ => ProgramTable::default(),
         };
-        Ok(Self { table_of_programs, def: def.clone(), table, frozen: RwLock::new(false) })
+        Ok(Self {
+            table_of_programs,
+            def: def.clone(),
+            table,
+            frozen: RwLock::new(false),
+            memory: memory.clone(),
+        })
     }
 
     /// What the map was made from.
@@ -120,7 +173,8 @@ impl Map {
         self.values().host_size()
     }
 
-    /// How many elements it has: always all in an array, and in one of programs or maps those that are there. Others may change it at any moment.
+    /// How many elements it has: always all in an array, and in one of programs or maps those
+    /// that are there; of bloom filters and ring buffers it is not known, and 0. Others may change it at any moment.
     #[expect(
         clippy::len_without_is_empty,
         reason = "a count of elements; nobody asks a map whether it is empty"
@@ -131,6 +185,8 @@ impl Map {
             Table::Hash(hash) => hash.len(),
             Table::Trie(trie) => trie.len(),
             Table::References(programs) => programs.filled(),
+            Table::Queue(queue) => queue.len(),
+            Table::Bloom(_) | Table::Ring(_) => 0,
         }
     }
 
@@ -139,12 +195,40 @@ impl Map {
         each!(self, table => table.memory() as u64)
     }
 
+    /// What the map holds, in use and waiting for readers.
+    pub fn stats(&self) -> MapStats {
+        let parts = match &self.table {
+            Table::Hash(hash) => Some(hash.stats()),
+            Table::Trie(trie) => Some(trie.stats()),
+            Table::References(references) => references.stats(),
+            _ => None,
+        };
+        let Some((besides, elements)) = parts else {
+            let bytes = self.memory();
+            return MapStats { bytes, peak_bytes: bytes, ..MapStats::default() };
+        };
+        let bytes = |bytes: usize| (besides + bytes) as u64;
+        MapStats {
+            bytes: bytes(elements.bytes),
+            peak_bytes: bytes(elements.peak_bytes),
+            in_use: elements.in_use as u64,
+            in_flight: elements.in_flight as u64,
+            peak_in_flight: elements.peak_in_flight as u64,
+        }
+    }
+
+    /// The domain whose readers the map's elements wait for, and when these are reused.
+    pub fn reuse(&self) -> &Memory {
+        &self.memory
+    }
+
     /// The value of a key; in a trie, of the longest prefix of the key. `None` if there is none, or if an index
     /// is beyond the end of an array.
     ///
     /// # Errors
     ///
-    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`]; [`MapError::HoldsReferences`] from arrays of programs and of maps.
+    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`]; [`MapError::HoldsReferences`] from maps of programs and of maps;
+    /// [`MapError::NoKeys`] from kinds whose elements have none, also from the methods below.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
         let mut value = vec![0; self.host_value_size()];
         Ok(self.lookup_into(key, &mut value)?.then_some(value))
@@ -164,28 +248,31 @@ impl Map {
         unsafe {
             match &self.table {
                 Table::Array(array) => Ok(array.read(from, to)),
-                Table::Hash(hash) => Ok(hash.read(from, to)),
-                Table::Trie(trie) => trie.read(from, to).map_err(|fault| self.explain(fault, key)),
-                Table::References(_) => Err(self.explain(Fault::HoldsReferences, key)),
+                Table::Hash(hash) => self.inside(|by| Ok(hash.read(from, to, by))),
+                Table::Trie(trie) => self.inside(|by| trie.read(from, to, by)),
+                Table::References(_) => Err(Fault::HoldsReferences),
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
         }
+        .map_err(|fault| self.explain(fault, key))
     }
 
-    /// Sets the value of a key; for per-CPU kinds, of all CPUs.
+    /// Sets the value of a key; for per-CPU kinds, of all CPUs. Locks and other special fields stay as they are, and are
+    /// zero in a new element.
     ///
     /// # Errors
     ///
     /// [`MapError::KeyLength`], [`MapError::ValueLength`], [`MapError::PrefixTooLong`], [`MapError::OutOfRange`],
     /// [`MapError::Exists`] and [`MapError::Missing`] where the flags demand otherwise (all elements of an array
     /// exist), [`MapError::Full`], [`MapError::NoMemory`], [`MapError::Frozen`],
-    /// [`MapError::HoldsReferences`].
+    /// [`MapError::HoldsReferences`]; with [`UpdateFlags::locked`] also [`MapError::NoLock`] and [`MapError::LockHeld`].
     pub fn update(&self, key: &[u8], value: &[u8], flags: UpdateFlags) -> Result<(), MapError> {
         self.check_key(key)?;
         self.check_value(value)?;
         self.change(|| {
             let source = Source::All(value.as_ptr());
             // SAFETY: both lengths were checked.
-            let result = unsafe { each_valued!(self, table => table.update(key.as_ptr(), source, flags)) };
+            let result = self.patiently(|by| unsafe { self.update_at(key.as_ptr(), source, flags, by) });
             result.map_err(|fault| self.explain(fault, key))
         })
     }
@@ -200,7 +287,8 @@ impl Map {
         self.check_key(key)?;
         self.change(|| {
             // SAFETY: the length was checked.
-            unsafe { self.delete_at(key.as_ptr()) }.map_err(|fault| self.explain(fault, key))
+            let result = self.inside(|by| unsafe { self.delete_at(key.as_ptr(), by) });
+            result.map_err(|fault| self.explain(fault, key))
         })
     }
 
@@ -234,6 +322,9 @@ impl Map {
                 Table::Hash(hash) => hash.next_key(after, key.as_mut_ptr()),
                 Table::Trie(trie) => trie.next_key(after, key.as_mut_ptr()),
                 Table::References(_) => false,
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
+                    return Err(self.explain(without_keys(self.kind()), &[]));
+                }
             }
         };
         Ok(found.then_some(key))
@@ -270,35 +361,33 @@ impl Map {
     pub fn link(&self) -> MapLink {
         let (value_base, inline) = match &self.table {
             Table::Array(array) => (Some(array.base()).filter(|_| !self.kind().is_per_cpu()), array.inline()),
-            Table::Hash(_) | Table::Trie(_) | Table::References(_) => (None, None),
+            _ => (None, None),
         };
         let programs = self.programs().map(|_| self.table_of_programs);
         MapLink { handle: ptr::from_ref(self).expose_provenance() as u64, value_base, inline, programs }
     }
 
-    /// The table of an array of programs.
-    pub fn programs(&self) -> Option<&References> {
-        self.references().filter(|_| self.kind() == MapKind::ProgArray)
-    }
-
-    /// The table of an array of programs or of maps.
-    pub fn references(&self) -> Option<&References> {
+    /// Whether programs that run in sections of that domain may use the map: one whose elements come and go is for its own
+    /// domain's alone.
+    pub fn fits(&self, domain: &Domain) -> bool {
         match &self.table {
-            Table::References(references) => Some(references),
-            _ => None,
+            Table::Hash(_) | Table::Trie(_) => self.memory.domain.is(domain),
+            Table::References(references) => !references.is_keyed() || self.memory.domain.is(domain),
+            Table::Array(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => true,
         }
     }
 
     /// The address of a key's value, for a per-CPU kind of that CPU's value; null if there is none.
     ///
-    /// The address stays readable and writable for the value size as long as the map lives. In hash tables and
-    /// tries it belongs to the key until the key is deleted, or updated by a whole new value; from then on it may
-    /// hold the value of another key at any moment.
+    /// The address stays readable and writable for the value size as long as the map lives (with [`Policy::None`](skep_mem::Policy), as
+    /// long as the section). In hash tables and tries it belongs to the key until the key is deleted, or updated by a whole
+    /// new value; then it keeps what it holds until the section ends, and may become another's afterwards. With
+    /// [`Policy::Immediate`](skep_mem::Policy) that may happen at any moment.
     ///
     /// # Safety
     ///
-    /// `key` is readable for the map's key size, at any alignment; others may write there. `cpu` is below
-    /// [`Options::cpus`]. Values are shared memory: whoever follows the address uses atomic accesses, or is not
+    /// `key` is readable for the map's key size, at any alignment; others may write there. `cpu` is the slot that the calling thread
+    /// has in the map's [domain](Self::reuse), and the thread is inside a section. Values are shared memory: whoever follows the address uses atomic accesses, or is not
     /// Rust.
     #[inline]
     pub unsafe fn lookup_ptr(&self, key: *const u8, cpu: u32) -> *mut u8 {
@@ -307,11 +396,10 @@ impl Map {
             match &self.table {
                 Table::Array(array) => array.lookup(key, cpu),
                 Table::Hash(hash) => hash.lookup(key, cpu),
-                Table::Trie(trie) => trie.lookup(key),
-                // Programs cannot look up programs; of an array of maps this is a handle.
-                Table::References(maps) => {
-                    ptr::with_exposed_provenance_mut(maps.entry(crate::racy::load4(key)) as usize)
-                }
+                Table::Trie(trie) => trie.lookup(key, cpu),
+                // Programs cannot look up programs; of a map of maps this is a handle.
+                Table::References(maps) => ptr::with_exposed_provenance_mut(maps.find(key, cpu) as usize),
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => ptr::null_mut(),
             }
         }
     }
@@ -319,8 +407,9 @@ impl Map {
     /// Sets the value of a key, for a per-CPU kind that CPU's value (those of other CPUs stay, or are zero if the
     /// key is new). `flags` are the numbers of [`UpdateFlags`].
     ///
-    /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags or a prefix that is
-    /// too long, `-EEXIST` (17) and `-ENOENT` (2) by the flags, `-E2BIG` (7) for an index beyond the end or a
+    /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags, a lock that values do not
+    /// have, or a prefix that is too long, `-EBUSY` (16) for a lock while this thread [holds one](crate::lock::is_held),
+    /// `-EEXIST` (17) and `-ENOENT` (2) by the flags, `-E2BIG` (7) for an index beyond the end or a
     /// full hash table, `-ENOSPC` (28) for a full trie, `-ENOMEM` (12).
     ///
     /// # Safety
@@ -331,7 +420,7 @@ impl Map {
         let source = Source::Cpu(value, cpu);
         let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
         // SAFETY: the caller's promises are passed on.
-        status(unsafe { each_valued!(self, table => table.update(key, source, flags)) })
+        status(unsafe { self.update_at(key, source, flags, By::Cpu(cpu)) })
     }
 
     /// Removes a key.
@@ -341,26 +430,80 @@ impl Map {
     ///
     /// # Safety
     ///
-    /// `key` is readable for the map's key size, at any alignment; others may write there.
-    pub unsafe fn delete_ptr(&self, key: *const u8) -> i64 {
+    /// As for [`lookup_ptr`](Self::lookup_ptr).
+    pub unsafe fn delete_ptr(&self, key: *const u8, cpu: u32) -> i64 {
         // SAFETY: the caller's promise is passed on.
-        status(unsafe { self.delete_at(key) })
+        status(unsafe { self.delete_at(key, By::Cpu(cpu)) })
     }
 }
 
 impl Map {
     /// # Safety
     ///
-    /// `key` is readable for the key size.
-    unsafe fn delete_at(&self, key: *const u8) -> Result<(), Fault> {
+    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `by` is the calling thread.
+    unsafe fn update_at(
+        &self,
+        key: *const u8,
+        source: Source,
+        flags: UpdateFlags,
+        by: By,
+    ) -> Result<(), Fault> {
+        if flags.is_locked() {
+            self.may_lock()?;
+        }
+        // SAFETY: by contract.
+        unsafe {
+            match &self.table {
+                Table::Array(array) => array.update(key, source, flags),
+                Table::Hash(hash) => hash.update(key, source, flags, by),
+                Table::Trie(trie) => trie.update(key, source, flags, by),
+                Table::References(_) => Err(Fault::HoldsReferences),
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for the key size; `by` is the calling thread.
+    unsafe fn delete_at(&self, key: *const u8, by: By) -> Result<(), Fault> {
         // SAFETY: by contract.
         unsafe {
             match &self.table {
                 Table::Array(_) => Err(Fault::CannotDelete),
-                Table::Hash(hash) => hash.delete(key),
-                Table::Trie(trie) => trie.delete(key),
+                Table::Hash(hash) => hash.delete(key, by),
+                Table::Trie(trie) => trie.delete(key, by),
                 Table::References(_) => Err(Fault::HoldsReferences),
+                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
+        }
+    }
+
+    /// Does something inside a read section, if the thread has a slot already. It claims none: these are virtual CPUs, which are
+    /// for those who run programs.
+    fn inside<R>(&self, work: impl FnOnce(By) -> R) -> R {
+        match self.memory.domain.enter_if_known() {
+            Some(section) => work(By::Cpu(section.number())),
+            None => work(By::Nobody),
+        }
+    }
+
+    /// As `inside`, again and again while there is memory that waits for readers or lies with other CPUs; who has a section
+    /// open waits for itself, so not for ever.
+    fn patiently(&self, mut work: impl FnMut(By) -> Result<(), Fault>) -> Result<(), Fault> {
+        const PAUSE: Duration = Duration::from_micros(100);
+        const PAUSES: u32 = 100;
+        // So many after nothing was seen to wait any more: what is ripe is on its way.
+        const LAST: u32 = 4;
+        let (mut pauses, mut last) = (0, 0);
+        loop {
+            match self.inside(&mut work) {
+                Err(Fault::NoMemory(_)) if pauses < PAUSES && last < LAST => {}
+                result => return result,
+            }
+            pauses += 1;
+            last = if self.stats().in_flight > 0 { 0 } else { last + 1 };
+            thread::sleep(PAUSE);
         }
     }
 
@@ -375,6 +518,9 @@ impl Map {
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), MapError> {
+        if self.def.key_size == 0 {
+            return Err(self.explain(without_keys(self.kind()), key));
+        }
         if key.len() == self.def.key_size as usize {
             return Ok(());
         }
@@ -414,10 +560,17 @@ impl Map {
                 MapError::PrefixTooLong { map, len: first, max: (self.def.key_size - 4) * 8 }
             }
             Fault::CannotDelete => MapError::CannotDelete { map },
+            Fault::NoLock => MapError::NoLock { map },
+            Fault::LockHeld => MapError::LockHeld { map },
             Fault::HoldsReferences => MapError::HoldsReferences {
                 map,
                 what: if kind == MapKind::ProgArray { "programs" } else { "maps" },
             },
+            Fault::NoKeys | Fault::NoKeysAtAll => MapError::NoKeys { map, kind },
+            Fault::QueueFull => MapError::QueueFull { map, max_entries },
+            Fault::PushFlags => MapError::PushFlags { map, kind },
+            Fault::NoQueue => MapError::NotAQueue { map, kind, operation: "push" },
+            Fault::Busy => MapError::Busy { map },
             Fault::NoMemory(source) => MapError::NoMemory { map, source },
         }
     }
@@ -438,10 +591,10 @@ impl Iterator for Entries<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         if self.batch.is_empty() {
             match &self.map.table {
-                Table::Array(array) => array.batch(&mut self.cursor, &mut self.batch),
+                Table::Array(array) => array.batch(&mut self.cursor, BATCH, &mut self.batch),
                 Table::Hash(hash) => hash.batch(&mut self.cursor, &mut self.batch),
-                Table::Trie(trie) => trie.batch(&mut self.cursor, &mut self.batch),
-                Table::References(_) => {}
+                Table::Trie(trie) => trie.batch(&mut self.cursor, BATCH, &mut self.batch),
+                Table::References(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {}
             }
         }
         self.batch.pop_front()

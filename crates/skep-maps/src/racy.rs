@@ -57,6 +57,93 @@ pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies `len` bytes out of a map into memory of a program, which may lie in a map as well.
+///
+/// # Safety
+///
+/// `from` is 8-byte aligned map memory of `len` bytes rounded up to 8; `to` is writable for `len` bytes, at any
+/// alignment, and others may access it meanwhile.
+#[inline]
+pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize) {
+    for at in (0..len).step_by(8) {
+        // SAFETY: map memory is padded to whole words; what is left of `to` is at least what is stored.
+        unsafe { store(to.add(at), word(from, at / 8).load(Relaxed), (len - at).min(8)) };
+    }
+}
+
+/// Zeroes `len` bytes of a program's memory, which may lie in a map as well.
+///
+/// # Safety
+///
+/// `to` is writable for `len` bytes, at any alignment, and others may access it meanwhile.
+#[inline]
+pub(crate) unsafe fn clear(to: *mut u8, len: usize) {
+    for at in (0..len).step_by(8) {
+        // SAFETY: by contract.
+        unsafe { store(to.add(at), 0, (len - at).min(8)) };
+    }
+}
+
+/// Writes the first 1 to 8 bytes of a word: all at once where they are 8 and aligned, else one by one.
+///
+/// # Safety
+///
+/// `to` is writable for `len` bytes, and others may access it meanwhile.
+#[inline(always)]
+unsafe fn store(to: *mut u8, value: u64, len: usize) {
+    if len == 8 && to.addr().is_multiple_of(8) {
+        // SAFETY: writable by contract, and aligned. The reference lives for the store only.
+        return unsafe { (*to.cast::<AtomicU64>()).store(value, Relaxed) };
+    }
+    for (i, byte) in value.to_ne_bytes().into_iter().take(len).enumerate() {
+        // SAFETY: by contract; bytes are always aligned. The reference lives for the store only.
+        unsafe { (*to.add(i).cast::<AtomicU8>()).store(byte, Relaxed) };
+    }
+}
+
+/// Copies `len` bytes into a map, where only they may be written: in words, and in halves at the ends.
+///
+/// Up to three bytes behind them are zeroed, to a multiple of 4; up to seven if fewer than eight are left from a
+/// multiple of 8 on, and more than four.
+///
+/// # Safety
+///
+/// `from` is readable for `len` bytes, and may be written by others meanwhile; `to` is 4-byte aligned map memory, and what
+/// is zeroed behind is padding.
+pub(crate) unsafe fn write_part(from: *const u8, to: *mut u8, len: usize) {
+    let mut at = 0;
+    if !to.addr().is_multiple_of(8) && len > 0 {
+        at = len.min(4);
+        // SAFETY: the first bytes, up to the next word.
+        unsafe { store_half(from, to, at) };
+    }
+    let whole = (len - at) / 8 * 8;
+    // SAFETY: whole words of both sides, aligned ones at `to`.
+    unsafe { write(from.add(at), to.add(at), whole) };
+    at += whole;
+    match len - at {
+        0 => {}
+        // SAFETY: the rest, which is padded to half a word or to a whole one.
+        rest @ 1..=4 => unsafe { store_half(from.add(at), to.add(at), rest) },
+        // SAFETY: as above.
+        rest => unsafe { write(from.add(at), to.add(at), rest) },
+    }
+}
+
+/// Writes 1 to 4 bytes as half a word; the others are 0.
+///
+/// # Safety
+///
+/// `from` is readable for `len` bytes; `to` is 4-byte aligned map memory.
+unsafe fn store_half(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: by contract. The first bytes of a word are those of its first half.
+    unsafe {
+        let bytes = load_short(from, len).to_ne_bytes();
+        let half = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        (*to.cast::<AtomicU32>()).store(half, Relaxed);
+    }
+}
+
 /// Zeroes `len` bytes of a map, rounded up to whole words.
 ///
 /// # Safety
@@ -221,6 +308,15 @@ mod tests {
                     "read {len} at {offset}"
                 );
                 assert!(out[..offset].iter().chain(&out[offset + len..]).all(|&byte| byte == 0xee));
+
+                let mut given = [0xee; 80];
+                // SAFETY: as above.
+                unsafe { give(map.0.as_ptr(), given.as_mut_ptr().add(offset), len) };
+                assert_eq!(given, out, "give {len} at {offset}");
+                // SAFETY: as above.
+                unsafe { clear(given.as_mut_ptr().add(offset), len) };
+                assert!(given[offset..offset + len].iter().all(|&byte| byte == 0), "clear {len} at {offset}");
+                assert!(given[..offset].iter().chain(&given[offset + len..]).all(|&byte| byte == 0xee));
 
                 let mut words = vec![u64::MAX; len.div_ceil(8)];
                 // SAFETY: as above.

@@ -1,82 +1,210 @@
-//! Arrays of programs, where tail calls lead, and of maps.
+//! Arrays of programs, where tail calls lead, and arrays and hash tables of maps.
 //!
-//! The map is a table of addresses, which compiled code reads where they are those of programs ([`ProgramTable`]), and a place
-//! for whoever fills it to keep what belongs to it. Which programs and maps fit, and how long they must live, is not known
-//! here.
+//! The map is a table of addresses, which compiled code reads where they are those of programs
+//! ([`ProgramTable`]), and a place for whoever fills it to keep what belongs to it. Which programs and maps
+//! fit, and how long they must live, is not known here.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use skep_abi::ProgramTable;
+use skep_mem::CacheStats;
 
-use crate::values::Values;
+use crate::hash::Hash;
+use crate::memory::By;
+use crate::racy;
+use crate::table::{Cursor, Fault};
+use crate::update::UpdateFlags;
+use crate::values::{Source, Values};
 
-/// The table of an array of programs or of maps.
+/// Bytes in an address.
+pub(crate) const ADDRESS: u32 = 8;
+
+/// The table of an array of programs, or of an array or hash table of maps.
 pub struct References {
-    entries: Box<[AtomicU64]>,
+    entries: Entries,
     keeper: OnceLock<Box<dyn Any + Send + Sync>>,
     values: Values,
 }
 
+enum Entries {
+    Array(Box<[AtomicU64]>),
+    /// Values are addresses. None of them is 0.
+    Hash {
+        hash: Box<Hash>,
+        max_entries: u32,
+    },
+}
+
 impl References {
-    /// The bytes that such a table takes.
+    /// The bytes that such an array takes.
     pub(crate) fn bytes(len: u32) -> Option<usize> {
         (len as usize).checked_mul(size_of::<AtomicU64>())
     }
 
     pub(crate) fn new(len: u32, value_size: u32) -> Result<Self, skep_mem::Error> {
         let mut entries = Vec::new();
-        let too_large = |_| skep_mem::Error::TooLarge { count: len as usize, size: size_of::<AtomicU64>() };
-        entries.try_reserve_exact(len as usize).map_err(too_large)?;
+        let refused =
+            |_| skep_mem::Error::OutOfMemory { bytes: (len as usize).saturating_mul(size_of::<AtomicU64>()) };
+        entries.try_reserve_exact(len as usize).map_err(refused)?;
         entries.resize_with(len as usize, AtomicU64::default);
-        Ok(Self { entries: entries.into(), keeper: OnceLock::new(), values: Values::shared(value_size) })
+        Ok(Self::of(Entries::Array(entries.into()), value_size))
     }
 
-    /// How many entries there are.
+    /// A hash table whose values are addresses.
+    pub(crate) fn keyed(hash: Hash, max_entries: u32, value_size: u32) -> Self {
+        Self::of(Entries::Hash { hash: Box::new(hash), max_entries }, value_size)
+    }
+
+    fn of(entries: Entries, value_size: u32) -> Self {
+        Self { entries, keeper: OnceLock::new(), values: Values::shared(value_size) }
+    }
+
+    /// How many entries there are, or in a hash table may be.
     #[expect(clippy::len_without_is_empty, reason = "a table of fixed length")]
     pub fn len(&self) -> u32 {
-        self.entries.len() as u32
+        match &self.entries {
+            Entries::Array(entries) => entries.len() as u32,
+            Entries::Hash { max_entries, .. } => *max_entries,
+        }
     }
 
-    /// The address of what is at that index; 0 where there is nothing, or the index is beyond the end.
+    /// Whether it is a hash table.
+    pub(crate) fn is_keyed(&self) -> bool {
+        matches!(self.entries, Entries::Hash { .. })
+    }
+
+    /// The address of what is at that index of an array; 0 where there is nothing, or the index is beyond the
+    /// end.
     pub fn entry(&self, index: u32) -> u64 {
+        let Entries::Array(entries) = &self.entries else { return 0 };
         // Acquire: the partner of `set`, for whoever follows the address.
-        self.entries.get(index as usize).map_or(0, |entry| entry.load(Ordering::Acquire))
+        entries.get(index as usize).map_or(0, |entry| entry.load(Ordering::Acquire))
     }
 
-    /// Sets the address at that index, 0 for none; `false` beyond the end. Programs that run find it at once.
+    /// Sets the address at that index of an array, 0 for none; `false` beyond the end. Programs that run find
+    /// it at once.
     ///
     /// # Safety
     ///
-    /// In an array of programs, the address is the entry for tail calls of one that may be given what the programs that make tail calls
-    /// through this map are given; in an array of maps, the handle of one of the shape that the map's definition says. It
-    /// stays so until it was replaced and every run that may have found it has ended.
+    /// In an array of programs, the address is the entry for tail calls of one that may be given what the
+    /// programs that make tail calls through this map are given; in a table of maps, the handle of one of the
+    /// shape that the map's definition says. It stays so until it was replaced and every run that may have
+    /// found it has ended.
     pub unsafe fn set(&self, index: u32, address: u64) -> bool {
-        let Some(entry) = self.entries.get(index as usize) else { return false };
-        // Release: what it leads to was made before; the partners are the loads of compiled code, which depend on it, and
-        // `entry`.
+        let Entries::Array(entries) = &self.entries else { return false };
+        let Some(entry) = entries.get(index as usize) else { return false };
+        // Release: what it leads to was made before; the partners are the loads of compiled code, which
+        // depend on it, and `entry`.
         entry.store(address, Ordering::Release);
         true
     }
 
-    /// What belongs to the table, made by who asks first, and dropped with the map; `None` where it is of another type.
+    /// The address that a key leads to, 0 for none. In a hash table whose elements are reused at once, it may
+    /// be that of another key which comes at this moment.
+    ///
+    /// # Safety
+    ///
+    /// `key` is readable for the key size; `cpu` is the slot of the calling thread, inside a normal section.
+    pub(crate) unsafe fn find(&self, key: *const u8, cpu: u32) -> u64 {
+        match &self.entries {
+            // SAFETY: keys of arrays have 4 bytes.
+            Entries::Array(_) => self.entry(unsafe { racy::load4(key) }),
+            Entries::Hash { hash, .. } => {
+                // SAFETY: by contract.
+                let value = unsafe { hash.lookup(key, cpu) };
+                if value.is_null() {
+                    return 0;
+                }
+                // Acquire: pairs with the fence in `put`, for whoever follows the address.
+                // SAFETY: a value of 8 bytes at a multiple of them, which stays memory of the table.
+                unsafe { (*value.cast::<AtomicU64>()).load(Ordering::Acquire) }
+            }
+        }
+    }
+
+    /// Sets the address that a key leads to, 0 for none.
+    ///
+    /// # Safety
+    ///
+    /// `key` is readable for the key size; the address as for [`set`](Self::set); `by` is the calling thread.
+    pub(crate) unsafe fn put(&self, key: *const u8, address: u64, by: By) -> Result<(), Fault> {
+        match &self.entries {
+            // SAFETY: by contract.
+            Entries::Array(_) => match unsafe { self.set(racy::load4(key), address) } {
+                true => Ok(()),
+                false => Err(Fault::OutOfRange),
+            },
+            // SAFETY: by contract.
+            Entries::Hash { hash, .. } if address == 0 => match unsafe { hash.delete(key, by) } {
+                Err(Fault::Missing) => Ok(()),
+                result => result,
+            },
+            Entries::Hash { hash, .. } => {
+                // Pairs with the Acquire in `find`: what it leads to was made before, and elements are
+                // written relaxed.
+                fence(Ordering::Release);
+                let source = Source::All((&raw const address).cast());
+                // SAFETY: by contract; an address has the size of the values.
+                unsafe { hash.update(key, source, UpdateFlags::Any, by) }
+            }
+        }
+    }
+
+    /// The keys of a hash table that lead somewhere; of an array none.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        let Entries::Hash { hash, .. } = &self.entries else { return Vec::new() };
+        let (mut keys, mut cursor) = (Vec::new(), Cursor::default());
+        loop {
+            let mut batch = crate::table::Batch::default();
+            hash.batch(&mut cursor, &mut batch);
+            if batch.is_empty() {
+                return keys;
+            }
+            keys.extend(batch.into_iter().map(|(key, _)| key));
+        }
+    }
+
+    /// What belongs to the table, made by who asks first, and dropped with the map; `None` where it is of
+    /// another type.
     pub fn keeper<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.keeper.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
     pub(crate) fn table(&self) -> ProgramTable {
-        ProgramTable { entries: self.entries.as_ptr().expose_provenance() as u64, len: self.len() }
+        match &self.entries {
+            Entries::Array(entries) => {
+                ProgramTable { entries: entries.as_ptr().expose_provenance() as u64, len: self.len() }
+            }
+            Entries::Hash { .. } => ProgramTable::default(),
+        }
     }
 
     pub(crate) fn filled(&self) -> u32 {
-        // Relaxed: a count of what may change at any moment.
-        self.entries.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count() as u32
+        match &self.entries {
+            // Relaxed: a count of what may change at any moment.
+            Entries::Array(entries) => {
+                entries.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count() as u32
+            }
+            Entries::Hash { hash, .. } => hash.len(),
+        }
     }
 
     pub(crate) fn memory(&self) -> usize {
-        size_of_val(&*self.entries)
+        match &self.entries {
+            Entries::Array(entries) => size_of_val(&**entries),
+            Entries::Hash { hash, .. } => hash.memory(),
+        }
+    }
+
+    /// Of a hash table: bytes besides those of the elements, and what is known of these.
+    pub(crate) fn stats(&self) -> Option<(usize, CacheStats)> {
+        match &self.entries {
+            Entries::Array(_) => None,
+            Entries::Hash { hash, .. } => Some(hash.stats()),
+        }
     }
 
     pub(crate) fn values(&self) -> &Values {

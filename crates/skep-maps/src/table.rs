@@ -19,8 +19,24 @@ pub(crate) enum Fault {
     PrefixTooLong,
     /// Elements of an array cannot be deleted.
     CannotDelete,
+    /// Values have no lock to take.
+    NoLock,
+    /// The thread was interrupted while it held a lock, and would wait for itself.
+    LockHeld,
     /// The map holds programs or maps, which are not given as bytes.
     HoldsReferences,
+    /// Elements have no keys.
+    NoKeys,
+    /// The same, where Linux says that it does not support it.
+    NoKeysAtAll,
+    /// The queue has its maximum of elements.
+    QueueFull,
+    /// Flags that a push does not have.
+    PushFlags,
+    /// The map has no ends to push to and to pop from.
+    NoQueue,
+    /// Whoever holds the lock does not let it go.
+    Busy,
     /// No memory within the limit, or none at all.
     NoMemory(skep_mem::Error),
 }
@@ -30,10 +46,17 @@ impl Fault {
     pub(crate) fn errno(self) -> i32 {
         match self {
             Self::Missing => errno::ENOENT,
-            Self::Full | Self::OutOfRange => errno::E2BIG,
+            Self::Full | Self::QueueFull | Self::OutOfRange => errno::E2BIG,
             Self::NoMemory(_) => errno::ENOMEM,
             Self::Exists => errno::EEXIST,
-            Self::PrefixTooLong | Self::CannotDelete | Self::HoldsReferences => errno::EINVAL,
+            Self::PrefixTooLong
+            | Self::CannotDelete
+            | Self::HoldsReferences
+            | Self::NoKeys
+            | Self::NoLock
+            | Self::PushFlags => errno::EINVAL,
+            Self::NoKeysAtAll | Self::NoQueue => errno::EOPNOTSUPP,
+            Self::Busy | Self::LockHeld => errno::EBUSY,
             Self::TrieFull => errno::ENOSPC,
         }
     }
@@ -44,14 +67,19 @@ pub(crate) mod errno {
     pub(crate) const EPERM: i32 = 1;
     pub(crate) const ENOENT: i32 = 2;
     pub(crate) const E2BIG: i32 = 7;
+    pub(crate) const EAGAIN: i32 = 11;
     pub(crate) const ENOMEM: i32 = 12;
+    pub(crate) const EACCES: i32 = 13;
+    pub(crate) const EBUSY: i32 = 16;
     pub(crate) const EEXIST: i32 = 17;
     pub(crate) const EINVAL: i32 = 22;
     pub(crate) const ENOSPC: i32 = 28;
+    pub(crate) const EOPNOTSUPP: i32 = 95;
+    pub(crate) const ENOTSUPP: i32 = 524;
 }
 
 /// Where a walk over a whole map has come to.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Cursor {
     /// Arrays: the next index. Hash tables: the next bucket.
     pub(crate) position: u64,

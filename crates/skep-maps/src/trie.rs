@@ -21,7 +21,8 @@
 //! - a deleted prefix: with two children its node becomes a fork; with one, that child takes its place; a leaf
 //!   goes, and a fork above it with it, whose other child takes its place
 //!
-//! Nodes that are freed may be reused at once: a program that still holds a value's address then sees another's.
+//! Nodes that are freed go back to the cache ([`crate::memory`]), which waits for readers before they come out again. A program that
+//! looks a value up asks the cache whether it holds it ([`Elements::holds`]).
 
 #[cfg(test)]
 mod tests;
@@ -29,10 +30,11 @@ mod tests;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use skep_mem::{Error, Pool, PoolOptions};
+use skep_mem::{CacheOptions, CacheStats, Error};
 
+use crate::memory::{By, Elements, Memory};
 use crate::prefix::{LENGTH_BYTES, Prefix, bit_of};
-use crate::table::{BATCH, Batch, Cursor, Fault};
+use crate::table::{Batch, Cursor, Fault};
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 use crate::version::{Outcome, Version, before_fill};
@@ -43,7 +45,7 @@ pub(crate) struct Trie {
     version: Version,
     /// Written under the lock.
     len: AtomicU32,
-    pool: Pool,
+    elements: Elements,
     values: Values,
     data_size: usize,
     data_words: usize,
@@ -57,7 +59,6 @@ pub(crate) struct Trie {
 /// ```
 #[repr(C)]
 struct Head {
-    /// Child 0 is the word that the pool uses while the node is free.
     children: [AtomicPtr<u8>; 2],
     /// The prefix's length; [`VALUED`] if the node is not a fork.
     meta: AtomicU64,
@@ -65,7 +66,7 @@ struct Head {
 
 const VALUED: u64 = 1 << 32;
 
-/// A node of the pool.
+/// A node of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node(NonNull<u8>);
 
@@ -85,29 +86,32 @@ pub(crate) struct Plan {
     pub(crate) max_entries: u32,
 }
 
+/// Bytes that may wait for readers in the smallest of tries.
+const WAITING: usize = 1 << 20;
+
 impl Plan {
     fn data_words(&self) -> usize {
         ((self.key_size - LENGTH_BYTES) as usize).div_ceil(8)
     }
 
-    fn pool(&self) -> Option<PoolOptions> {
+    fn nodes(&self) -> Option<CacheOptions> {
         let value = (self.value_size as usize).checked_next_multiple_of(8)?;
         let size = value.checked_add(size_of::<Head>() + self.data_words() * 8)?;
-        // With n values there are at most n - 1 forks; one more node is in flight while one is replaced.
-        let capacity = (self.max_entries as usize).checked_mul(2)?;
-        Some(PoolOptions::new(size, capacity))
+        // With n values there are at most n - 1 forks; and as many may wait for readers.
+        let capacity = (self.max_entries as usize).saturating_mul(4);
+        Some(CacheOptions::new(size, capacity).spare_bytes(WAITING))
     }
 }
 
 impl Trie {
     /// `limit`: bytes that the trie may take in all.
-    pub(crate) fn new(plan: &Plan, limit: usize) -> Result<Self, Error> {
+    pub(crate) fn new(plan: &Plan, limit: usize, memory: &Memory) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
         Ok(Self {
             root: AtomicPtr::new(ptr::null_mut()),
             version: Version::default(),
             len: AtomicU32::new(0),
-            pool: Pool::new(&plan.pool().ok_or(too_large)?.limit(limit))?,
+            elements: Elements::new(memory, plan.nodes().ok_or(too_large)?.limit(limit))?,
             values: Values::shared(plan.value_size),
             data_size: (plan.key_size - LENGTH_BYTES) as usize,
             data_words: plan.data_words(),
@@ -119,15 +123,15 @@ impl Trie {
     ///
     /// # Safety
     ///
-    /// `key` is readable for the key size.
+    /// `key` is readable for the key size; `cpu` is the slot of the calling thread, inside a section.
     #[inline]
-    pub(crate) unsafe fn lookup(&self, key: *const u8) -> *mut u8 {
+    pub(crate) unsafe fn lookup(&self, key: *const u8, cpu: u32) -> *mut u8 {
         // SAFETY: by contract. The buffers are of different sizes because most keys are short.
         let found = unsafe {
             match self.data_words {
-                1 => self.find(&Prefix::<1>::load(key, self.data_size)),
-                2 => self.find(&Prefix::<2>::load(key, self.data_size)),
-                _ => self.find(&self.load(key)),
+                1 => self.hold(&Prefix::<1>::load(key, self.data_size), cpu),
+                2 => self.hold(&Prefix::<2>::load(key, self.data_size), cpu),
+                _ => self.hold(&self.load(key), cpu),
             }
         };
         found.map_or(ptr::null_mut(), |node| self.value_of(node))
@@ -136,10 +140,10 @@ impl Trie {
     /// # Safety
     ///
     /// `key` is readable for the key size, `out` writable for the value size.
-    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8) -> Result<bool, Fault> {
+    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
-        Ok(self.version.read_still(|walk| {
+        Ok(self.version.read_still(self.elements.must_lock(by), |walk| {
             let found = self.walk(&key, || walk.is_astray());
             if let Outcome::Answer(Some(node)) = found {
                 // SAFETY: memory of a node of this trie, whoever's it is by now; `out` by contract.
@@ -154,12 +158,13 @@ impl Trie {
 
     /// # Safety
     ///
-    /// `key` is readable for the key size, `source` as [`Values::write`] demands.
+    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `by` is the calling thread.
     pub(crate) unsafe fn update(
         &self,
         key: *const u8,
         source: Source,
         mode: UpdateFlags,
+        by: By,
     ) -> Result<(), Fault> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
@@ -179,21 +184,21 @@ impl Trie {
         // SAFETY (of all `make`s): `source` by contract; children are null or nodes of this trie.
         let Some(node) = found else {
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, [None, None]) }?;
+            let new = unsafe { self.make(&leaf, [None, None], by) }?;
             self.publish(link, new);
             self.count(1);
             return Ok(());
         };
         if exact.is_some() {
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, [node.child(0), node.child(1)]) }?;
+            let new = unsafe { self.make(&leaf, [node.child(0), node.child(1)], by) }?;
             self.publish(link, new);
             if !exists {
                 self.count(1);
             }
             lock.unlock_changed();
             // SAFETY: unlinked under the lock, and the version says so.
-            unsafe { self.pool.free(node.0) };
+            unsafe { self.elements.free(by, node.0) };
             return Ok(());
         }
         if common == key.len {
@@ -201,21 +206,21 @@ impl Trie {
             let mut children = [None, None];
             children[self.bit(node, common)] = Some(node);
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, children) }?;
+            let new = unsafe { self.make(&leaf, children, by) }?;
             self.publish(link, new);
         } else {
             // They part after `common` bits: a fork there.
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, [None, None]) }?;
+            let new = unsafe { self.make(&leaf, [None, None], by) }?;
             let mut children = [Some(node), Some(node)];
             children[key.bit(common)] = Some(new);
             let fork = Contents { len: common, words: key.words(), value: None };
             // SAFETY: see above.
-            match unsafe { self.make(&fork, children) } {
+            match unsafe { self.make(&fork, children, by) } {
                 Ok(fork) => self.publish(link, fork),
                 Err(fault) => {
                     // SAFETY: made above and linked nowhere.
-                    unsafe { self.pool.free(new.0) };
+                    unsafe { self.elements.give_back(by, new.0) };
                     return Err(fault);
                 }
             }
@@ -226,8 +231,8 @@ impl Trie {
 
     /// # Safety
     ///
-    /// `key` is readable for the key size.
-    pub(crate) unsafe fn delete(&self, key: *const u8) -> Result<(), Fault> {
+    /// `key` is readable for the key size; `by` is the calling thread.
+    pub(crate) unsafe fn delete(&self, key: *const u8, by: By) -> Result<(), Fault> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
         let lock = self.version.lock();
@@ -272,7 +277,7 @@ impl Trie {
         lock.unlock_changed();
         for node in freed.into_iter().flatten() {
             // SAFETY: unlinked under the lock, and the version says so.
-            unsafe { self.pool.free(node.0) };
+            unsafe { self.elements.free(by, node.0) };
         }
         Ok(())
     }
@@ -296,11 +301,13 @@ impl Trie {
 
     /// Copies some elements, in the order of [`successor`](Self::successor): one that is there all the time is
     /// copied once.
-    pub(crate) fn batch(&self, cursor: &mut Cursor, out: &mut Batch) {
+    pub(crate) fn batch(&self, cursor: &mut Cursor, count: usize, out: &mut Batch) {
         let _lock = self.version.lock();
-        // SAFETY: the cursor holds a key that was given out below.
-        let mut last = cursor.after.as_deref().map(|key| unsafe { self.load(key.as_ptr()) });
-        while out.len() < BATCH
+        let own = |key: &&[u8]| key.len() == self.data_size + LENGTH_BYTES as usize;
+        // SAFETY: the key has the size of this trie's. Another's may be too long for it all the same.
+        let mut last = cursor.after.as_deref().filter(own).map(|key| unsafe { self.load(key.as_ptr()) });
+        last = last.filter(|key| key.len <= self.max_len());
+        while out.len() < count
             && let Some(node) = self.successor(last.as_ref())
         {
             let mut key = vec![0; self.data_size + LENGTH_BYTES as usize];
@@ -322,7 +329,12 @@ impl Trie {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.pool.bytes()
+        self.elements.stats().bytes
+    }
+
+    /// Bytes besides those of the nodes, and what is known of these.
+    pub(crate) fn stats(&self) -> (usize, CacheStats) {
+        (0, self.elements.stats())
     }
 
     pub(crate) fn values(&self) -> &Values {
@@ -343,6 +355,54 @@ impl Trie {
             return None;
         }
         self.version.read(|walk| self.walk(key, || walk.is_astray()))
+    }
+
+    /// Finds a node for a reader that is going to use it after this.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a section.
+    #[inline(always)]
+    unsafe fn hold<const WORDS: usize>(&self, key: &Prefix<WORDS>, cpu: u32) -> Option<Node> {
+        // SAFETY: by contract.
+        let horizon = unsafe { self.elements.look(cpu) };
+        let found = self.find(key)?;
+        // SAFETY: by contract; a node of this trie.
+        if unsafe { self.elements.holds(found.0, horizon) } {
+            return Some(found);
+        }
+        // SAFETY: by contract.
+        unsafe { self.hold_younger(key, cpu) }
+    }
+
+    /// The node is younger than what the reader had announced: it announces more, and looks again.
+    ///
+    /// # Safety
+    ///
+    /// As for `hold`.
+    #[cold]
+    unsafe fn hold_younger<const WORDS: usize>(&self, key: &Prefix<WORDS>, cpu: u32) -> Option<Node> {
+        const TURNS: u32 = 8;
+        for _ in 0..TURNS {
+            // SAFETY: by contract.
+            let horizon = unsafe { self.elements.look_further(cpu) };
+            let found = self.find(key)?;
+            // SAFETY: by contract.
+            if unsafe { self.elements.holds(found.0, horizon) } {
+                return Some(found);
+            }
+        }
+        // Under the lock nothing younger comes in between.
+        let _lock = self.version.lock();
+        loop {
+            // SAFETY: by contract.
+            let horizon = unsafe { self.elements.look_further(cpu) };
+            let Outcome::Answer(found) = self.walk(key, || false) else { continue };
+            // SAFETY: by contract.
+            if found.is_none_or(|found| unsafe { self.elements.holds(found.0, horizon) }) {
+                return found;
+            }
+        }
     }
 
     /// Walks down without a lock.
@@ -472,7 +532,7 @@ impl Trie {
 
     #[inline(always)]
     fn value_of(&self, node: Node) -> *mut u8 {
-        // SAFETY: the pool's objects have the size that `Plan::pool` computed with this offset.
+        // SAFETY: the cache's objects have the size that `Plan::pool` computed with this offset.
         unsafe { node.0.as_ptr().add(size_of::<Head>() + self.data_words * 8) }
     }
 
@@ -495,9 +555,15 @@ impl Trie {
     ///
     /// # Safety
     ///
-    /// The value's source is as [`Values::write`] demands.
-    unsafe fn make(&self, contents: &Contents<'_>, children: [Option<Node>; 2]) -> Result<Node, Fault> {
-        let node = self.pool.alloc().map(Node).map_err(Fault::NoMemory)?;
+    /// The value's source is as [`Values::write`] demands; `by` is the calling thread.
+    unsafe fn make(
+        &self,
+        contents: &Contents<'_>,
+        children: [Option<Node>; 2],
+        by: By,
+    ) -> Result<Node, Fault> {
+        // SAFETY: `by` by contract.
+        let node = unsafe { self.elements.alloc(by) }.map(Node).map_err(Fault::NoMemory)?;
         before_fill();
         // Relaxed, all of it: the link that publishes the node has the Release.
         for (to, child) in node.head().children.iter().zip(children) {
@@ -530,10 +596,24 @@ impl Trie {
     }
 }
 
+impl Drop for Trie {
+    fn drop(&mut self) {
+        if !self.elements.are_separate() {
+            return;
+        }
+        let mut rest: Vec<Node> = load_locked(&self.root).into_iter().collect();
+        while let Some(node) = rest.pop() {
+            rest.extend([node.child(0), node.child(1)].into_iter().flatten());
+            // SAFETY: nobody has the trie any more.
+            unsafe { self.elements.free(By::Nobody, node.0) };
+        }
+    }
+}
+
 impl Node {
     #[inline(always)]
     fn head<'a>(self) -> &'a Head {
-        // SAFETY: nodes begin with a head, of which every bit pattern is valid; the pool's memory lives as long
+        // SAFETY: nodes begin with a head, of which every bit pattern is valid; the cache's memory lives as long
         // as the trie, and the results of this do not leave its methods.
         unsafe { self.0.cast().as_ref() }
     }

@@ -4,7 +4,19 @@
 //!   in the map     | CPU 0 ....pad | CPU 1 ....pad | ...      `cpu_stride` bytes apart, in whole words
 //!   at the host    | CPU 0 .pad8   | CPU 1 .pad8   | ...      as Linux's system call wants it
 //! ```
+//!
+//! A value may hold fields that are more than their bytes: locks, timers, kept pointers. Whoever copies a value goes
+//! around them:
+//!
+//! ```text
+//!   from the source  | data | ////// | data |     what stands there is not looked at
+//!   in the map       | data | lock   | data |     stays as it is; zero in a new element
+//!   at the host      | data | 000000 | data |
+//! ```
 
+use skep_abi::{SpecialField, SpecialKind};
+
+use crate::lock::Guard;
 use crate::racy;
 
 /// Where a value comes from.
@@ -17,7 +29,7 @@ pub(crate) enum Source {
 }
 
 /// How the values of a map are laid out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Values {
     /// Bytes in the value of one CPU, as the map's definition says.
     size: usize,
@@ -25,21 +37,66 @@ pub(crate) struct Values {
     copies: u32,
     /// Bytes from one CPU's value to the next CPU's; 0 where there is one value.
     cpu_stride: usize,
+    /// The fields that are gone around, in a value that has some.
+    special: Option<Box<Special>>,
+}
+
+/// What of a value is more than its bytes.
+#[derive(Debug, Default)]
+struct Special {
+    /// Of the fields: where they are and how long, ascending. Both are multiples of 4.
+    fields: Vec<(usize, usize)>,
+    /// The bytes between them, likewise; the last may have any length.
+    data: Vec<(usize, usize)>,
+    /// Where the lock is.
+    lock: Option<usize>,
 }
 
 impl Values {
     pub(crate) fn shared(size: u32) -> Self {
-        Self { size: size as usize, copies: 1, cpu_stride: 0 }
+        Self { size: size as usize, copies: 1, cpu_stride: 0, special: None }
     }
 
     /// `cpu_stride` is a multiple of 8 and at least `size`.
     pub(crate) fn per_cpu(size: u32, cpus: u32, cpu_stride: usize) -> Self {
         debug_assert!(cpu_stride.is_multiple_of(8) && cpu_stride >= size as usize);
-        Self { size: size as usize, copies: cpus, cpu_stride }
+        Self { size: size as usize, copies: cpus, cpu_stride, special: None }
+    }
+
+    /// Says which fields are gone around. They ascend, lie inside of the value without overlapping, and begin and end at
+    /// multiples of 4.
+    pub(crate) fn set_fields(&mut self, fields: &[SpecialField]) {
+        let mut special = Special::default();
+        let mut end = 0;
+        for field in fields {
+            let (offset, size) = (field.offset as usize, field.size as usize);
+            debug_assert!(offset >= end && offset.is_multiple_of(4) && size.is_multiple_of(4));
+            special.fields.push((offset, size));
+            special.data.extend((offset > end).then_some((end, offset - end)));
+            special.lock = special.lock.or((field.kind == SpecialKind::SpinLock).then_some(offset));
+            end = offset + size;
+        }
+        debug_assert!(end <= self.size);
+        special.data.extend((self.size > end).then_some((end, self.size - end)));
+        self.special = (!fields.is_empty()).then(|| Box::new(special));
+    }
+
+    /// Whether values hold a lock.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    fn lock(&self) -> Option<usize> {
+        self.special.as_ref()?.lock
     }
 
     pub(crate) fn is_per_cpu(&self) -> bool {
         self.cpu_stride != 0
+    }
+
+    /// How many values an element has.
+    pub(crate) fn copies(&self) -> u32 {
+        self.copies
     }
 
     pub(crate) fn cpu_stride(&self) -> usize {
@@ -63,6 +120,12 @@ impl Values {
         unsafe { at.add(cpu as usize * self.cpu_stride) }
     }
 
+    /// Address of one CPU's value, from another's.
+    pub(crate) fn of_other_cpu(&self, at: *mut u8, own: u32, cpu: u32) -> *mut u8 {
+        let distance = (cpu as isize - own as isize) * self.cpu_stride as isize;
+        at.wrapping_offset(distance)
+    }
+
     /// Copies an element's values out for the host.
     ///
     /// # Safety
@@ -76,8 +139,41 @@ impl Values {
             unsafe {
                 let len = if self.is_per_cpu() { self.padded() } else { self.size };
                 racy::read(self.of_cpu(at, cpu), out.add(to), len);
+                for &(offset, len) in self.special.iter().flat_map(|special| &special.fields) {
+                    out.add(to + offset).write_bytes(0, len);
+                }
             }
         }
+    }
+
+    /// As [`read`](Self::read), under the element's lock.
+    ///
+    /// # Safety
+    ///
+    /// As for [`read`](Self::read), and this thread holds no lock.
+    pub(crate) unsafe fn read_locked(&self, at: *mut u8, out: *mut u8) {
+        // SAFETY: by contract; the lock is in the element.
+        unsafe {
+            let _guard = self.lock().map(|offset| Guard::take(at.add(offset)));
+            self.read(at, out);
+        }
+    }
+
+    /// The same, if nobody holds the lock; `false`, and nothing is done, where somebody does.
+    ///
+    /// # Safety
+    ///
+    /// As for the same without `try`.
+    pub(crate) unsafe fn try_read_locked(&self, at: *mut u8, out: *mut u8) -> bool {
+        // SAFETY: by contract; the lock is in the element.
+        unsafe {
+            let guard = self.lock().map(|offset| Guard::try_take(at.add(offset)));
+            if matches!(guard, Some(None)) {
+                return false;
+            }
+            self.read(at, out);
+        }
+        true
     }
 
     /// Overwrites an element's values: all of them, or the one of the program's CPU.
@@ -89,15 +185,59 @@ impl Values {
     pub(crate) unsafe fn write(&self, at: *mut u8, source: Source) {
         match source {
             // SAFETY: by contract; `of_cpu` is inside the element.
-            Source::Cpu(from, cpu) => unsafe { racy::write(from, self.of_cpu(at, cpu), self.size) },
+            Source::Cpu(from, cpu) => unsafe { self.write_one(from, self.of_cpu(at, cpu)) },
             Source::All(from) => {
                 for cpu in 0..self.copies {
                     // SAFETY: the values of the source follow each other, padded; `write` clears the padding.
                     unsafe {
                         let from = from.add(cpu as usize * self.padded());
-                        racy::write(from, self.of_cpu(at, cpu), self.size);
+                        self.write_one(from, self.of_cpu(at, cpu));
                     }
                 }
+            }
+        }
+    }
+
+    /// As [`write`](Self::write), under the element's lock.
+    ///
+    /// # Safety
+    ///
+    /// As for [`write`](Self::write), and this thread holds no lock.
+    pub(crate) unsafe fn write_locked(&self, at: *mut u8, source: Source) {
+        // SAFETY: by contract; the lock is in the element.
+        unsafe {
+            let _guard = self.lock().map(|offset| Guard::take(at.add(offset)));
+            self.write(at, source);
+        }
+    }
+
+    /// The same, if nobody holds the lock; `false`, and nothing is done, where somebody does.
+    ///
+    /// # Safety
+    ///
+    /// As for the same without `try`.
+    pub(crate) unsafe fn try_write_locked(&self, at: *mut u8, source: Source) -> bool {
+        // SAFETY: by contract; the lock is in the element.
+        unsafe {
+            let guard = self.lock().map(|offset| Guard::try_take(at.add(offset)));
+            if matches!(guard, Some(None)) {
+                return false;
+            }
+            self.write(at, source);
+        }
+        true
+    }
+
+    /// # Safety
+    ///
+    /// `from` is readable for the size of one value, `to` is one CPU's value.
+    #[inline(always)]
+    unsafe fn write_one(&self, from: *const u8, to: *mut u8) {
+        // SAFETY: by contract.
+        unsafe {
+            match &self.special {
+                None => racy::write(from, to, self.size),
+                Some(special) => special.write_around(from, to),
             }
         }
     }
@@ -108,6 +248,12 @@ impl Values {
     ///
     /// As for [`write`](Self::write).
     pub(crate) unsafe fn fill(&self, at: *mut u8, source: Source) {
+        if self.special.is_some() {
+            for cpu in 0..self.copies {
+                // SAFETY: the element has a value for each CPU.
+                unsafe { racy::zero(self.of_cpu(at, cpu), self.size) };
+            }
+        }
         if let (Source::Cpu(_, own), true) = (source, self.is_per_cpu()) {
             for cpu in (0..self.copies).filter(|&cpu| cpu != own) {
                 // SAFETY: the element has a value for each CPU.
@@ -121,5 +267,72 @@ impl Values {
     /// Bytes in the value of one CPU, in whole words.
     fn padded(&self) -> usize {
         self.size.next_multiple_of(8)
+    }
+}
+
+impl Special {
+    /// # Safety
+    ///
+    /// `from` is readable for the size of one value, `to` is one CPU's value.
+    #[cold]
+    unsafe fn write_around(&self, from: *const u8, to: *mut u8) {
+        for &(offset, len) in &self.data {
+            // SAFETY: the data lies inside of the value.
+            unsafe { racy::write_part(from.add(offset), to.add(offset), len) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(8))]
+    struct Aligned([u8; 40]);
+
+    fn field(kind: SpecialKind, offset: u32, size: u32) -> SpecialField {
+        SpecialField { kind, offset, size }
+    }
+
+    #[test]
+    fn copies_go_around_special_fields_wherever_they_are() {
+        let lock = |at| field(SpecialKind::SpinLock, at, 4);
+        let timer = |at| field(SpecialKind::Timer, at, 16);
+        let cases: [(u32, Vec<SpecialField>); 8] = [
+            (40, vec![lock(0)]),
+            (40, vec![lock(4)]),
+            (40, vec![lock(36)]),
+            (39, vec![lock(32)]),
+            (37, vec![timer(8), lock(32)]),
+            (33, vec![lock(4), timer(8)]),
+            (34, vec![lock(24)]),
+            (4, vec![lock(0)]),
+        ];
+        for (size, fields) in cases {
+            let mut values = Values::shared(size);
+            values.set_fields(&fields);
+            let size = size as usize;
+            let special =
+                |at: usize| fields.iter().any(|f| (f.offset..f.offset + f.size).contains(&(at as u32)));
+            let mut inside = Aligned([0xee; 40]);
+            let from: [u8; 40] = std::array::from_fn(|at| at as u8 + 1);
+            // SAFETY: all of them have the value's size.
+            unsafe { values.write(inside.0.as_mut_ptr(), Source::All(from.as_ptr())) };
+            for (at, byte) in inside.0.iter().enumerate().take(size) {
+                assert_eq!(*byte, if special(at) { 0xee } else { from[at] }, "{size}, {fields:?}: {at}");
+            }
+            let mut out = vec![0x77; size];
+            // SAFETY: as above.
+            unsafe { values.read(inside.0.as_mut_ptr(), out.as_mut_ptr()) };
+            for (at, byte) in out.iter().enumerate() {
+                assert_eq!(*byte, if special(at) { 0 } else { from[at] }, "{size}, {fields:?}: {at}");
+            }
+            // SAFETY: as above.
+            unsafe { values.fill(inside.0.as_mut_ptr(), Source::Cpu(from.as_ptr(), 0)) };
+            for (at, byte) in inside.0.iter().enumerate().take(size.next_multiple_of(8)) {
+                let expected = if at >= size || special(at) { 0 } else { from[at] };
+                assert_eq!(*byte, expected, "{size}, {fields:?}: {at} of a new one");
+            }
+        }
     }
 }

@@ -87,9 +87,9 @@ impl Version {
     }
 
     /// As [`read`](Self::read), and nobody held the lock at any moment of the walk: what writers change under
-    /// the lock was still.
-    pub(crate) fn read_still<T>(&self, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
-        for _ in 0..ATTEMPTS {
+    /// the lock was still. With the lock from the start where the caller wants that.
+    pub(crate) fn read_still<T>(&self, locked: bool, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
+        for _ in 0..if locked { 0 } else { ATTEMPTS } {
             // Acquire: as in `read`, and with the Release of every unlocking: what was written under the lock is
             // visible.
             let seen = self.0.load(Ordering::Acquire);
@@ -247,7 +247,7 @@ mod tests {
     fn a_still_reader_is_disturbed_by_any_writer() {
         let version = Version::default();
         let walks = Cell::new(0_u32);
-        let answer = version.read_still(|_| {
+        let answer = version.read_still(false, |_| {
             walks.set(walks.get() + 1);
             if walks.get() == 1 {
                 let held = version.lock();
@@ -266,7 +266,7 @@ mod tests {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 started.store(true, Ordering::Relaxed);
-                version.read_still(|_| Outcome::Answer(written.load(Ordering::Relaxed)))
+                version.read_still(false, |_| Outcome::Answer(written.load(Ordering::Relaxed)))
             });
             while !started.load(Ordering::Relaxed) {
                 thread::yield_now();
@@ -333,7 +333,7 @@ mod tests {
                 })
                 .collect();
             while !writers.iter().all(|writer| writer.is_finished()) {
-                let (first, second) = version.read_still(|_| {
+                let (first, second) = version.read_still(false, |_| {
                     Outcome::Answer((pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)))
                 });
                 assert_eq!(first, second);

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{CPUS, create, def, map, prefix, program_delete, program_lookup, program_update};
-use skep_abi::{MapDef, MapFlags, MapKind};
-use skep_maps::{Map, MapError, Options, UpdateFlags};
+use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
+use skep_maps::{Map, MapError, Options, UpdateFlags, lock};
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T, MapError>, errno: i32, text: &str) {
@@ -25,14 +25,27 @@ fn kinds_that_are_not_provided_are_named_with_those_that_are() {
         MapKind::Array,
         MapKind::ProgArray,
         MapKind::ArrayOfMaps,
+        MapKind::HashOfMaps,
         MapKind::PercpuHash,
         MapKind::PercpuArray,
+        MapKind::LruHash,
+        MapKind::LruPercpuHash,
         MapKind::LpmTrie,
+        MapKind::Queue,
+        MapKind::Stack,
+        MapKind::BloomFilter,
+        MapKind::Ringbuf,
+        MapKind::LruHash,
+        MapKind::LruPercpuHash,
     ];
     for &kind in MapKind::ALL {
-        let refers = matches!(kind, MapKind::ProgArray | MapKind::ArrayOfMaps);
-        let (key_size, value_size) = (if kind.is_array() { 4 } else { 8 }, if refers { 4 } else { 8 });
-        let result = create(&def(kind, key_size, value_size, 1));
+        let refers = matches!(kind, MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps);
+        let keyless =
+            matches!(kind, MapKind::Queue | MapKind::Stack | MapKind::BloomFilter | MapKind::Ringbuf);
+        let key_size = if keyless { 0 } else { 8 - 4 * u32::from(kind.is_array()) };
+        let ring = kind == MapKind::Ringbuf;
+        let value_size = if refers { 4 } else { 8 * u32::from(!ring) };
+        let result = create(&def(kind, key_size, value_size, if ring { 4096 } else { 1 }));
         if provided.contains(&kind) {
             assert_eq!(result.unwrap().kind(), kind);
         } else {
@@ -41,7 +54,8 @@ fn kinds_that_are_not_provided_are_named_with_those_that_are() {
                 22,
                 &format!(
                     "map `m`: maps of kind {kind} are not provided yet; \
-                     hash, array, prog_array, array_of_maps, percpu_hash, percpu_array and lpm_trie are"
+                     hash, array, prog_array, array_of_maps, hash_of_maps, percpu_hash, percpu_array, \
+                     lru_hash, lru_percpu_hash, lpm_trie, queue, stack, bloom_filter and ringbuf are"
                 ),
             );
         }
@@ -157,8 +171,8 @@ fn maps_beyond_the_limit_are_refused_with_the_bytes_they_would_take() {
     else {
         panic!()
     };
-    // 4096 buckets of 16 bytes, 4000 elements of 24 and a few spares.
-    assert!((161_536..164_000).contains(&bytes), "{bytes}");
+    // 4096 buckets of 16 bytes, 4000 elements of 32, and some pages that each CPU may hold back from the others.
+    assert!((65_536 + 128_000..290_000).contains(&bytes), "{bytes}");
     assert!(create(&MapDef { flags: MapFlags::NO_PREALLOC, ..table }).is_ok());
 
     // Sizes that overflow are too large, not small.
@@ -187,7 +201,7 @@ fn elements_that_come_meet_the_limit_with_enomem() {
                 Err(error) => break error,
             }
         };
-        assert!((400..2_000).contains(&number), "{kind}: {number} elements");
+        assert!((350..2_000).contains(&number), "{kind}: {number} elements");
         assert_eq!(error.errno(), 12);
         let text = error.to_string();
         assert!(text.starts_with("map `m`: no memory: "), "{text}");
@@ -199,7 +213,11 @@ fn elements_that_come_meet_the_limit_with_enomem() {
         assert_eq!(map.lookup(&key(number - 1)).unwrap().as_ref(), Some(&value));
         map.delete(&key(0)).unwrap();
         map.delete(&key(1)).unwrap();
-        map.update(&key(number), &value, UpdateFlags::Any).unwrap();
+        let begin = std::time::Instant::now();
+        while let Err(error) = map.update(&key(number), &value, UpdateFlags::Any) {
+            // What was deleted waits for readers, and the keeper for a processor.
+            assert!(error.errno() == 12 && begin.elapsed().as_secs() < 30, "{error}");
+        }
     }
 }
 
@@ -351,7 +369,9 @@ fn a_frozen_map_is_read_only_for_the_host_alone() {
 
 #[test]
 fn what_refers_to_programs_and_maps_takes_and_gives_no_bytes() {
-    for (kind, what) in [(MapKind::ProgArray, "programs"), (MapKind::ArrayOfMaps, "maps")] {
+    let kinds =
+        [(MapKind::ProgArray, "programs"), (MapKind::ArrayOfMaps, "maps"), (MapKind::HashOfMaps, "maps")];
+    for (kind, what) in kinds {
         refused(
             create(&def(kind, 4, 8, 1)),
             22,
@@ -366,5 +386,128 @@ fn what_refers_to_programs_and_maps_takes_and_gives_no_bytes() {
         let table = map.references().unwrap();
         assert_eq!((table.len(), table.entry(2), table.entry(3)), (3, 0, 0));
         assert_eq!(map.programs().is_some(), kind == MapKind::ProgArray);
+    }
+}
+
+#[test]
+fn keys_lead_to_what_was_put_there() {
+    for (kind, key_size) in [(MapKind::ArrayOfMaps, 4), (MapKind::HashOfMaps, 4), (MapKind::HashOfMaps, 13)] {
+        let map = create(&def(kind, key_size, 4, 3)).unwrap();
+        let key = |number: u8| {
+            let mut key = vec![0; key_size as usize];
+            key[0] = number;
+            key
+        };
+        // SAFETY: nobody follows these.
+        let put = |number: u8, address: u64| unsafe { map.set_reference(&key(number), address) };
+        let found = |number: u8| {
+            let section = map.reuse().domain.enter().unwrap();
+            // SAFETY: the key has the map's size, and the CPU is the thread's.
+            unsafe { map.lookup_ptr(key(number).as_ptr(), section.number()) }.addr()
+        };
+        for number in 0..3 {
+            put(number, 100 + u64::from(number)).unwrap();
+        }
+        put(1, 200).unwrap();
+        assert_eq!(([0, 1, 2, 3].map(found), map.len()), ([100, 200, 102, 0], 3), "{kind}");
+        let mut keys = map.reference_keys();
+        keys.sort_unstable();
+        let expected: Vec<_> = (0..3).map(key).filter(|_| kind == MapKind::HashOfMaps).collect();
+        assert_eq!(keys, expected);
+        let error = put(3, 103).unwrap_err();
+        assert_eq!(error.errno(), 7, "{error}");
+        for number in [1, 1] {
+            put(number, 0).unwrap();
+        }
+        assert_eq!(([0, 1, 2, 3].map(found), map.len()), ([100, 0, 102, 0], 2));
+        // SAFETY: as above.
+        let short = unsafe { map.set_reference(&[0; 3], 1) };
+        assert!(matches!(short, Err(MapError::KeyLength { .. })), "{short:?}");
+    }
+    let hash = map(MapKind::Hash, 4, 8, 1);
+    // SAFETY: nothing is put.
+    let result = unsafe { hash.set_reference(&[0; 4], 1) };
+    refused(result, 22, "map `m`: maps of kind hash hold neither programs nor maps");
+}
+
+fn with_fields(kind: MapKind, fields: Vec<SpecialField>) -> MapDef {
+    MapDef { fields, ..with_flags(kind, def(kind, 8, 8, 1).flags.0) }
+}
+
+#[test]
+fn locks_are_in_values_of_hash_tables_and_arrays_where_they_fit() {
+    let field = |kind, offset, size| SpecialField { kind, offset, size };
+    let lock = |offset| field(SpecialKind::SpinLock, offset, 4);
+    for kind in [MapKind::Array, MapKind::Hash] {
+        create(&with_fields(kind, vec![lock(0)])).unwrap();
+        create(&with_fields(kind, vec![lock(4)])).unwrap();
+    }
+    for kind in [MapKind::PercpuArray, MapKind::PercpuHash, MapKind::LpmTrie] {
+        let text = format!(
+            "map `m`: values of kind {kind} cannot hold a struct bpf_spin_lock; those of hash and array can"
+        );
+        refused(create(&with_fields(kind, vec![lock(0)])), 95, &text);
+    }
+    create(&with_fields(MapKind::PercpuHash, vec![field(SpecialKind::Timer, 0, 8)])).unwrap();
+    let bad = [
+        (vec![lock(8)], 8, 4),
+        (vec![lock(u32::MAX - 3)], u32::MAX - 3, 4),
+        (vec![lock(2)], 2, 4),
+        (vec![lock(4), lock(0)], 0, 4),
+        (vec![lock(0), field(SpecialKind::Timer, 0, 8)], 0, 8),
+        (vec![field(SpecialKind::Timer, 0, 3)], 0, 3),
+        (vec![field(SpecialKind::Timer, 0, 0)], 0, 0),
+    ];
+    for (fields, offset, size) in bad {
+        let text = format!(
+            "map `m`: values of 8 bytes cannot hold a special field of {size} bytes at {offset}: fields ascend, begin and \
+             end at multiples of 4, and lie inside of the value"
+        );
+        refused(create(&with_fields(MapKind::Array, fields)), 22, &text);
+    }
+}
+
+#[test]
+fn without_a_lock_nothing_is_locked() {
+    for kind in [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::PercpuHash] {
+        let map = map(kind, 4, 8, 4);
+        let (key, value) = ([0; 4], vec![0; map.host_value_size()]);
+        let text = "map `m`: values have no lock: leave BPF_F_LOCK out, or declare a struct bpf_spin_lock in their \
+                    type";
+        refused(map.update(&key, &value, UpdateFlags::Any.locked()), 22, text);
+        refused(map.lookup_locked(&key), 22, text);
+        assert_eq!(program_update(&map, &key, &[0; 8], 4, 0), -22);
+    }
+}
+
+#[test]
+fn a_thread_that_holds_a_lock_takes_no_other() {
+    let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];
+    let map = create(&with_fields(MapKind::Array, fields)).unwrap();
+    let (key, value) = ([0; 4], [9; 8]);
+    // SAFETY: the key has the map's size, and values begin with a lock; an array has no readers.
+    let at = unsafe { map.lookup_ptr(key.as_ptr(), 0) };
+    // SAFETY: this thread holds no lock.
+    unsafe { lock::acquire(at) };
+    let text = "map `m`: this thread holds the lock of a value already";
+    refused(map.update(&key, &value, UpdateFlags::Any.locked()), 16, text);
+    refused(map.lookup_locked(&key), 16, text);
+    assert_eq!(program_update(&map, &key, &value, 4, 0), -16);
+    // Without it all is as ever, but for the lock, which stays taken.
+    map.update(&key, &value, UpdateFlags::Any).unwrap();
+    assert_eq!(map.lookup(&key).unwrap().unwrap(), [0, 0, 0, 0, 9, 9, 9, 9]);
+    assert_eq!(program_lookup(&map, &key, 0).unwrap()[..4], 1u32.to_ne_bytes());
+    // SAFETY: taken above.
+    unsafe { lock::release(at) };
+    map.update(&key, &value, UpdateFlags::Any.locked()).unwrap();
+    assert_eq!(program_lookup(&map, &key, 0).unwrap()[..4], [0; 4]);
+}
+
+#[test]
+fn a_lock_in_values_that_programs_may_not_write_is_refused() {
+    for flag in [MapFlags::RDONLY_PROG, MapFlags::WRONLY_PROG] {
+        let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];
+        let def = MapDef { fields, flags: flag, ..def(MapKind::Hash, 4, 8, 4) };
+        assert_eq!(create(&def).unwrap_err().errno(), 13, "{flag:?}");
     }
 }

@@ -124,17 +124,19 @@ fn no_element_is_lost_or_counted_twice() {
             move || {
                 // Each worker has keys of its own, and knows which of them are there.
                 let mut present = BTreeMap::new();
+                let own = map.reuse().domain.reader().unwrap();
+                let cpu = own.number();
                 for round in 0..30_000_u64 {
                     let number = (worker << 32) | (round.wrapping_mul(0x9e37_79b9) % 900);
                     let key = number.to_ne_bytes();
                     if round % 5 < 3 {
-                        assert_eq!(program_update(map, &key, &round.to_ne_bytes(), 0, worker as u32), 0);
+                        assert_eq!(program_update(map, &key, &round.to_ne_bytes(), 0, cpu), 0);
                         present.insert(number, round);
                     } else {
                         let expected = if present.remove(&number).is_some() { 0 } else { -2 };
                         assert_eq!(program_delete(map, &key), expected);
                     }
-                    let found = program_lookup(map, &key, worker as u32);
+                    let found = program_lookup(map, &key, cpu);
                     let expected = present.get(&number).map(|round| round.to_ne_bytes().to_vec());
                     assert_eq!(found, expected, "key {number:x} in round {round}");
                 }
@@ -150,8 +152,9 @@ fn no_element_is_lost_or_counted_twice() {
             .entries()
             .map(|(key, value)| {
                 let number = u64::from_ne_bytes(key.try_into().unwrap());
-                let cpu = if kind.is_per_cpu() { (number >> 32) as usize } else { 0 };
-                (number, u64::from_ne_bytes(value[cpu * 8..cpu * 8 + 8].try_into().unwrap()))
+                // Of several values only that of the worker's CPU is not zero.
+                let values = value.as_chunks::<8>().0;
+                (number, values.iter().copied().map(u64::from_ne_bytes).sum())
             })
             .collect();
         assert_eq!(found, present);
@@ -213,9 +216,11 @@ fn insertions_and_deletions_of_one_key_succeed_in_turns() {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
         let map = map(kind, 8, 8, 4);
         let key = prefix(32, &[10, 1, 2, 3]);
-        let worker = |cpu: u32| {
+        let worker = |()| {
             let (map, key) = (&map, &key);
             move || {
+                let own = map.reuse().domain.reader().unwrap();
+                let cpu = own.number();
                 let (mut inserted, mut deleted) = (0, 0);
                 for _ in 0..30_000 {
                     match program_update(map, key, &[cpu as u8; 8], 1, cpu) {
@@ -231,7 +236,7 @@ fn insertions_and_deletions_of_one_key_succeed_in_turns() {
             }
         };
         let (inserted, deleted) = thread::scope(|scope| {
-            let workers: Vec<_> = (0..3).map(|cpu| scope.spawn(worker(cpu))).collect();
+            let workers = [(); 3].map(|()| scope.spawn(worker(())));
             workers
                 .into_iter()
                 .map(|worker| worker.join().unwrap())
@@ -406,14 +411,21 @@ fn programs_on_different_cpus_count_without_losing_anything() {
         let map = map(kind, 4, 8, 2);
         let key = 1_u32.to_ne_bytes();
         map.update(&key, &[0; 8 * CPUS as usize], UpdateFlags::Any).unwrap();
+        map.reuse().domain.release(); // of the four, for the four below
+        let start = &Barrier::new(CPUS as usize);
         thread::scope(|scope| {
-            for cpu in 0..CPUS {
+            for _ in 0..CPUS {
                 let (map, key) = (&map, &key);
                 scope.spawn(move || {
+                    let own = map.reuse().domain.reader().unwrap();
+                    let cpu = own.number();
+                    start.wait();
                     for _ in 0..50_000 {
                         // SAFETY: a key of 4 bytes, a CPU that the map was made for, values of 8 aligned bytes;
                         // atomic since the others look at them through the host's side.
-                        let count = unsafe { AtomicU64::from_ptr(map.lookup_ptr(key.as_ptr(), cpu).cast()) };
+                        let count = own.read(|| unsafe {
+                            AtomicU64::from_ptr(map.lookup_ptr(key.as_ptr(), cpu).cast())
+                        });
                         // A program's plain increment: nobody else counts in this CPU's value.
                         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use skep_mem::{Block, PoolOptions};
+use skep_mem::{Block, CacheOptions};
 
 use crate::values::Values;
 use crate::version::Version;
@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     /// The number of virtual CPUs.
     pub(crate) cpus: u32,
     pub(crate) per_cpu: bool,
+    /// Whether elements make room for others.
+    pub(crate) lru: bool,
 }
 
 /// Where things are in an element.
@@ -29,6 +31,8 @@ pub(crate) struct Plan {
 pub(super) struct Shape {
     pub(super) key_size: usize,
     pub(super) values_at: usize,
+    /// Where elements that make room for others say that they were used.
+    pub(super) mark_at: Option<usize>,
 }
 
 /// The head of a list and the lock of its writers. All zero bytes are an empty bucket.
@@ -38,48 +42,56 @@ pub(super) struct Bucket {
     pub(super) version: Version,
 }
 
-/// An element of the pool: the address of its `next`.
+/// An element of the cache: the address of its `next`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element(pub(super) NonNull<u8>);
 
 impl Plan {
-    /// The bytes that the table takes when it is made, and those that it can take at most.
+    /// The bytes that the table takes when it is made, and those that it needs for all of its elements.
     pub(crate) fn bytes(&self) -> Option<(usize, usize)> {
         let buckets = Block::reserved_for(self.bucket_bytes()?, 64).ok()?;
-        let (_, _, options) = self.layout(usize::MAX)?;
-        Some((buckets, buckets.checked_add(options.max_bytes().ok()?)?))
+        let (_, _, options) = self.layout()?;
+        Some((buckets, buckets.checked_add(options.max_bytes(self.cpus).ok()?)?))
     }
 
     pub(super) fn bucket_bytes(&self) -> Option<usize> {
         (self.max_entries as usize).checked_next_power_of_two()?.checked_mul(size_of::<Bucket>())
     }
 
-    pub(super) fn layout(&self, limit: usize) -> Option<(Shape, Values, PoolOptions)> {
+    /// Where things are, and a cache for as many elements as there may be.
+    pub(super) fn layout(&self) -> Option<(Shape, Values, CacheOptions)> {
         let key_words = (self.key_size as usize).div_ceil(8);
         let key_end = size_of::<AtomicPtr<u8>>() + key_words * 8;
-        let capacity = (self.max_entries as usize).checked_add(self.spares())?;
-        let (values_at, values, size, align) = if self.per_cpu {
+        let mark_at = self.lru.then_some(key_end);
+        let values_at = key_end + mark_at.map_or(0, |_| size_of::<AtomicU64>());
+        let (values, size, align) = if self.per_cpu {
             // Whole cache lines: no CPU writes to another's.
-            let values_at = key_end.next_multiple_of(64);
             let cpu_stride = (self.value_size as usize).checked_next_multiple_of(64)?;
             let values = Values::per_cpu(self.value_size, self.cpus, cpu_stride);
-            (values_at, values, cpu_stride.checked_mul(self.cpus as usize)?.checked_add(values_at)?, 64)
+            (values, cpu_stride.checked_mul(self.cpus as usize)?, 64)
         } else {
-            let value = (self.value_size as usize).checked_next_multiple_of(8)?;
-            (key_end, Values::shared(self.value_size), value.checked_add(key_end)?, 8)
+            (Values::shared(self.value_size), (self.value_size as usize).checked_next_multiple_of(8)?, 8)
         };
-        let shape = Shape { key_size: self.key_size as usize, values_at };
-        Some((shape, values, PoolOptions::new(size, capacity).align(align).limit(limit)))
+        let shape = Shape { key_size: self.key_size as usize, values_at, mark_at };
+        let options = CacheOptions::new(size.checked_add(values_at)?, self.max_entries as usize);
+        Some((shape, values, options.align_at(align, values_at)))
     }
 
-    /// Elements beyond the maximum, for replacements in flight: one for each CPU, and some for the host's own
-    /// threads. Per-CPU values are written in place.
-    fn spares(&self) -> usize {
-        if self.per_cpu { 0 } else { self.cpus as usize + 8 }
+    /// With room for as many elements again that wait for readers, if the limit allows.
+    pub(super) fn roomy(&self, options: CacheOptions) -> CacheOptions {
+        options.capacity((self.max_entries as usize).saturating_mul(2)).spare_bytes(WAITING)
     }
 }
 
+/// Bytes that may wait for readers in the smallest of tables.
+pub(crate) const WAITING: usize = 1 << 20;
+
 impl Bucket {
+    /// All elements. The lock is held.
+    pub(super) fn elements_locked(&self) -> impl Iterator<Item = Element> + Clone {
+        std::iter::successors(self.first_locked(), |element| element.next_locked())
+    }
+
     /// The first element. The lock is held.
     pub(super) fn first_locked(&self) -> Option<Element> {
         NonNull::new(self.head.load(Ordering::Relaxed)).map(Element)
@@ -87,10 +99,10 @@ impl Bucket {
 }
 
 impl Element {
-    /// The link to the next element: the word that the pool uses while the element is free.
+    /// The link to the next element.
     #[inline(always)]
     pub(super) fn next<'a>(self) -> &'a AtomicPtr<u8> {
-        // SAFETY: elements begin with this word; the pool's memory lives as long as the table, and the results
+        // SAFETY: elements begin with this word; the cache's memory lives as long as the table, and the results
         // of this do not leave its methods.
         unsafe { self.0.cast().as_ref() }
     }

@@ -1,32 +1,46 @@
 //! What only shows inside: walkers of hash tables that are disturbed at chosen moments.
 
 use super::*;
+use skep_mem::Policy;
+use skep_rcu::Domain;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::thread;
 
+/// What is freed is handed out again at once: only so can a walker be disturbed by what it stands on.
+fn memory() -> Memory {
+    Memory { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
+}
+
 fn table(max_entries: u32) -> Hash {
-    Hash::new(&plan(max_entries), usize::MAX).unwrap()
+    Hash::new(&plan(max_entries), usize::MAX, &memory()).unwrap()
 }
 
 fn plan(max_entries: u32) -> Plan {
-    Plan { key_size: 8, value_size: 24, max_entries, cpus: 1, per_cpu: false }
+    Plan { key_size: 8, value_size: 24, max_entries, cpus: 1, per_cpu: false, lru: false }
 }
 
 fn set(table: &Hash, key: u64, value: u64) -> Result<(), Fault> {
     let value = [value; 3];
     // SAFETY: key and value have the table's sizes.
-    unsafe { table.update((&raw const key).cast(), Source::All(value.as_ptr().cast()), UpdateFlags::Any) }
+    unsafe {
+        table.update(
+            (&raw const key).cast(),
+            Source::All(value.as_ptr().cast()),
+            UpdateFlags::Any,
+            By::Nobody,
+        )
+    }
 }
 
 fn delete(table: &Hash, key: u64) {
     // SAFETY: the key has the table's size.
-    unsafe { table.delete((&raw const key).cast()) }.unwrap();
+    unsafe { table.delete((&raw const key).cast(), By::Nobody) }.unwrap();
 }
 
 fn read(table: &Hash, key: u64) -> Option<[u64; 3]> {
     let mut value = [0; 3];
     // SAFETY: key and value have the table's sizes.
-    unsafe { table.read((&raw const key).cast(), value.as_mut_ptr().cast()) }.then_some(value)
+    unsafe { table.read((&raw const key).cast(), value.as_mut_ptr().cast(), By::Nobody) }.then_some(value)
 }
 
 /// Keys of one bucket, and keys of another.
@@ -119,8 +133,10 @@ fn a_walker_that_strays_into_the_list_of_free_elements_comes_back() {
 fn updates_without_a_spare_element_write_in_place_and_readers_still_see_whole_values() {
     let table = table(2);
     set(&table, 1, 0).unwrap();
-    let spares: Vec<_> = std::iter::from_fn(|| Spare::take(&table).ok()).collect();
-    assert_eq!(spares.len(), table.pool.capacity() - 1);
+    // SAFETY: whoever has no slot.
+    let spares: Vec<_> =
+        std::iter::from_fn(|| unsafe { Spare::take(&table.elements, By::Nobody) }.ok()).collect();
+    assert_eq!(table.elements.stats().in_use, spares.len() + 1);
     let (before, done) = (table.find(&[1]).unwrap(), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -151,28 +167,22 @@ fn let_run(started: &AtomicU32, threads: u32) {
 }
 
 #[test]
-fn an_insertion_waits_for_an_element_while_there_is_room() {
+fn an_insertion_without_an_element_finds_no_memory_while_there_is_room_and_the_map_full_where_there_is_none()
+{
     for per_cpu in [false, true] {
-        let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX).unwrap();
+        let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX, &memory()).unwrap();
         set(&table, 1, 1).unwrap();
-        // As if updates and deletions in flight had them all.
-        let spares: Vec<_> = std::iter::from_fn(|| Spare::take(&table).ok()).collect();
-        let (started, inserted) = (AtomicU32::new(0), AtomicBool::new(false));
-        thread::scope(|scope| {
-            let inserter = scope.spawn(|| {
-                started.fetch_add(1, Ordering::Relaxed);
-                let result = set(&table, 2, 2);
-                inserted.store(true, Ordering::Relaxed);
-                result
-            });
-            let_run(&started, 1);
-            let early = inserted.load(Ordering::Relaxed);
-            drop(spares);
-            assert_eq!((inserter.join().unwrap(), early), (Ok(()), false));
-        });
-        assert_eq!((read(&table, 2), table.len()), (Some([2; 3]), 2));
-        // Without room it does not wait.
-        let _spares: Vec<_> = std::iter::from_fn(|| Spare::take(&table).ok()).collect();
+        // As if updates in flight, and what waits for readers, had them all.
+        // SAFETY: whoever has no slot.
+        let spares: Vec<_> =
+            std::iter::from_fn(|| unsafe { Spare::take(&table.elements, By::Nobody) }.ok()).collect();
+        assert!(matches!(set(&table, 2, 2), Err(Fault::NoMemory(Error::Exhausted { .. }))));
+        assert_eq!(table.len(), 1);
+        drop(spares);
+        set(&table, 2, 2).unwrap();
+        // SAFETY: whoever has no slot.
+        let _spares: Vec<_> =
+            std::iter::from_fn(|| unsafe { Spare::take(&table.elements, By::Nobody) }.ok()).collect();
         assert_eq!(set(&table, 3, 3), Err(Fault::Full));
     }
 }
@@ -180,7 +190,7 @@ fn an_insertion_waits_for_an_element_while_there_is_room() {
 #[test]
 fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
     for per_cpu in [false, true] {
-        let table = Hash::new(&Plan { per_cpu, ..plan(4) }, usize::MAX).unwrap();
+        let table = Hash::new(&Plan { per_cpu, ..plan(4) }, usize::MAX, &memory()).unwrap();
         let started = AtomicU32::new(0);
         let insert = || {
             let (key, value) = (7_u64, [7_u64; 3]);
@@ -188,7 +198,7 @@ fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
             // SAFETY: key and value have the table's sizes.
             unsafe {
                 let (key, source) = ((&raw const key).cast(), Source::All(value.as_ptr().cast()));
-                table.update(key, source, UpdateFlags::NoExist)
+                table.update(key, source, UpdateFlags::NoExist, By::Nobody)
             }
         };
         let held = table.bucket_of(&[7]).version.lock();
@@ -201,4 +211,63 @@ fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
         });
         assert_eq!(table.len(), 1);
     }
+}
+
+#[test]
+fn a_walk_of_all_elements_ends_though_each_visit_makes_another_one_that_follows() {
+    let table = table(1); // one bucket
+    set(&table, 1, 0).unwrap();
+    let mut visits = 0;
+    let mut visit = |key: *const u8, _: *mut u8| {
+        // SAFETY: keys are words.
+        let key = unsafe { key.cast::<u64>().read() };
+        delete(&table, key);
+        set(&table, key + 1, 0).unwrap();
+        visits += 1;
+        true
+    };
+    // SAFETY: there is one CPU.
+    unsafe { table.for_each(0, 1000, &mut visit) };
+    assert_eq!(visits, 1000);
+}
+
+#[test]
+fn what_was_used_stays_and_what_was_not_goes() {
+    let table = Hash::new(&Plan { lru: true, ..plan(100) }, usize::MAX, &memory()).unwrap();
+    let section = table.elements.domain().enter().unwrap();
+    // SAFETY: a key of the table's size, and the thread's slot.
+    let used = |key: u64| !unsafe { table.lookup((&raw const key).cast(), section.number()) }.is_null();
+    (0..100).for_each(|key| set(&table, key, key).unwrap());
+    for new in 100..1000 {
+        assert!((0..50).all(used), "before {new}");
+        set(&table, new, new).unwrap();
+        assert_eq!(table.len(), 100);
+    }
+    assert!((0..50).all(used));
+    assert!((50..950).filter(|key| read(&table, *key).is_some()).count() <= 50);
+}
+
+#[test]
+fn a_table_in_which_all_is_in_use_makes_room_all_the_same() {
+    for per_cpu in [false, true] {
+        let table = Hash::new(&Plan { lru: true, per_cpu, ..plan(8) }, usize::MAX, &memory()).unwrap();
+        for key in 0..1000 {
+            set(&table, key, key).unwrap();
+            set(&table, key, key).unwrap(); // which marks it
+            assert_eq!(table.len(), 8.min(key as u32 + 1));
+            assert_eq!(read(&table, key), Some([key; 3]));
+        }
+    }
+}
+
+#[test]
+fn threads_that_insert_into_a_full_table_at_once_all_find_room() {
+    let table = Hash::new(&Plan { lru: true, ..plan(16) }, usize::MAX, &memory()).unwrap();
+    thread::scope(|scope| {
+        for worker in 0..4_u64 {
+            let table = &table;
+            scope.spawn(move || (0..5_000).for_each(|key| set(table, worker << 32 | key, key).unwrap()));
+        }
+    });
+    assert_eq!(table.len(), 16);
 }

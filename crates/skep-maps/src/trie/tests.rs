@@ -1,9 +1,16 @@
 //! What only shows inside: walkers of tries that are disturbed at chosen moments.
 
 use super::*;
+use skep_mem::Policy;
+use skep_rcu::Domain;
+
+/// What is freed is handed out again at once: only so can a walker be disturbed by what it stands on.
+fn memory() -> Memory {
+    Memory { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
+}
 
 fn trie() -> Trie {
-    Trie::new(&Plan { key_size: 8, value_size: 8, max_entries: 50 }, usize::MAX).unwrap()
+    Trie::new(&Plan { key_size: 8, value_size: 8, max_entries: 50 }, usize::MAX, &memory()).unwrap()
 }
 
 fn key(len: u32, address: u32) -> [u8; 8] {
@@ -18,14 +25,19 @@ fn set(trie: &Trie, len: u32, address: u32) {
     let value = u64::from(len);
     // SAFETY: key and value have the trie's sizes.
     unsafe {
-        trie.update(key(len, address).as_ptr(), Source::All((&raw const value).cast()), UpdateFlags::Any)
+        trie.update(
+            key(len, address).as_ptr(),
+            Source::All((&raw const value).cast()),
+            UpdateFlags::Any,
+            By::Nobody,
+        )
     }
     .unwrap();
 }
 
 fn delete(trie: &Trie, len: u32, address: u32) {
     // SAFETY: the key has the trie's size.
-    unsafe { trie.delete(key(len, address).as_ptr()) }.unwrap();
+    unsafe { trie.delete(key(len, address).as_ptr(), By::Nobody) }.unwrap();
 }
 
 /// Looks an address up and does something when the walk has passed so many nodes; then the length found.
@@ -77,7 +89,7 @@ fn a_walker_on_a_fork_that_goes_still_finds_the_side_that_stays() {
     let trie = trie();
     set(&trie, 32, 0x0a01_0101);
     set(&trie, 32, 0x0a01_0102);
-    assert_eq!(trie.pool.in_use(), 3);
+    assert_eq!(trie.elements.stats().in_use, 3);
     let found = look_up_disturbed(&trie, 0x0a01_0101, 1, || {
         delete(&trie, 32, 0x0a01_0102);
         set(&trie, 9, 0xc000_0000);
@@ -89,7 +101,7 @@ fn a_walker_on_a_fork_that_goes_still_finds_the_side_that_stays() {
 #[test]
 fn forks_are_made_where_prefixes_part_and_go_when_they_are_not_needed() {
     let trie = trie();
-    let nodes = |expected: usize| assert_eq!(trie.pool.in_use(), expected);
+    let nodes = |expected: usize| assert_eq!(trie.elements.stats().in_use, expected);
     set(&trie, 16, 0x0a01_0000);
     set(&trie, 16, 0x0a02_0000);
     nodes(3); // 10.1, 10.2, and a fork /14 above

@@ -3,6 +3,7 @@
 
 use skep_abi::{MapDef, MapFlags, MapKind};
 use skep_maps::{Map, MapError, Options};
+use skep_rcu::Section;
 
 pub const CPUS: u32 = 4;
 
@@ -25,13 +26,30 @@ pub fn prefix(len: u32, data: &[u8]) -> Vec<u8> {
     [&len.to_ne_bytes(), data].concat()
 }
 
+/// Runs something as a program does, inside a section. As which CPU: for kinds with a value for each the one that is given, which
+/// no other thread may use then, else the thread's own.
+pub fn inside<R>(map: &Map, cpu: u32, work: impl FnOnce(u32) -> R) -> R {
+    let section = enter(map);
+    work(if map.kind().is_per_cpu() { cpu } else { section.number() })
+}
+
+/// Enters a section. Threads that have ended but were not joined yet may still have their slots.
+fn enter(map: &Map) -> Section<'_> {
+    loop {
+        match map.reuse().domain.enter() {
+            Ok(section) => return section,
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+}
+
 /// Look-up as a program does it, and a copy of what is there.
 pub fn program_lookup(map: &Map, key: &[u8], cpu: u32) -> Option<Vec<u8>> {
     assert_eq!(key.len(), map.def().key_size as usize);
     let mut value = vec![0; map.def().value_size as usize];
-    // SAFETY: the key has the map's size, `CPUS` is what all maps here are made for, and values are read byte by
-    // byte with volatile loads because other threads of a test may write there.
-    unsafe {
+    // SAFETY: the key has the map's size, the CPU is the thread's, and values are read byte by byte with volatile loads
+    // because other threads of a test may write there.
+    inside(map, cpu, |cpu| unsafe {
         let at = map.lookup_ptr(key.as_ptr(), cpu);
         if at.is_null() {
             return None;
@@ -39,20 +57,22 @@ pub fn program_lookup(map: &Map, key: &[u8], cpu: u32) -> Option<Vec<u8>> {
         for (i, byte) in value.iter_mut().enumerate() {
             *byte = at.add(i).read_volatile();
         }
-    }
+        Some(())
+    })?;
     Some(value)
 }
 
 /// Update as a program does it.
 pub fn program_update(map: &Map, key: &[u8], value: &[u8], flags: u64, cpu: u32) -> i64 {
     assert_eq!((key.len(), value.len()), (map.def().key_size as usize, map.def().value_size as usize));
-    // SAFETY: both have the map's sizes, and the CPU is one of those that the map was made for.
-    unsafe { map.update_ptr(key.as_ptr(), value.as_ptr(), flags, cpu) }
+    // SAFETY: both have the map's sizes, and the CPU is the thread's.
+    inside(map, cpu, |cpu| unsafe { map.update_ptr(key.as_ptr(), value.as_ptr(), flags, cpu) })
 }
 
-/// Deletion as a program does it.
+/// Deletion as a program does it, as the thread's own CPU.
 pub fn program_delete(map: &Map, key: &[u8]) -> i64 {
     assert_eq!(key.len(), map.def().key_size as usize);
-    // SAFETY: the key has the map's size.
-    unsafe { map.delete_ptr(key.as_ptr()) }
+    let section = enter(map);
+    // SAFETY: the key has the map's size, and the CPU is the thread's.
+    unsafe { map.delete_ptr(key.as_ptr(), section.number()) }
 }

@@ -1,0 +1,135 @@
+//! Every element for a function, without memory for it and without a lock while the function runs.
+//!
+//! Buckets are gone through by their index, and the elements of one by their keys in ascending order, whatever order its
+//! list has: the next element is the one with the smallest key above the last one's. So a key that stays is met exactly
+//! once, though the function, and others, insert, replace and delete what they like; and all that is remembered is one
+//! key. Lists are short, or it would take long.
+
+use std::cmp::Ordering as Compared;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use super::element::{Bucket, Element, MAX_KEY_WORDS};
+use super::{Hash, Outcome};
+
+impl Hash {
+    /// Calls `visit` with the address of a copy of each key and of its value on that CPU, until it says false or `most`
+    /// were visited.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a section.
+    pub(crate) unsafe fn for_each(
+        &self,
+        cpu: u32,
+        most: u64,
+        visit: &mut dyn FnMut(*const u8, *mut u8) -> bool,
+    ) {
+        let words = self.shape.key_size.div_ceil(8);
+        let (mut last, mut found) = ([0; MAX_KEY_WORDS], [0; MAX_KEY_WORDS]);
+        let (last, found) = (&mut last[..words], &mut found[..words]);
+        let mut left = most;
+        // SAFETY: by contract.
+        unsafe { self.elements.look(cpu) };
+        for index in 0..=self.mask {
+            let bucket = self.bucket(index);
+            // SAFETY: by contract.
+            let mut next = unsafe { self.following(bucket, None, found, cpu) };
+            while let Some(element) = next {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                last.copy_from_slice(found);
+                // SAFETY: an element of this table; the CPU is in range by contract.
+                let value = unsafe { self.values.of_cpu(self.values_at(element), cpu) };
+                // What is given away is not what is gone by: it is the program's to look at.
+                if !visit(found.as_ptr().cast(), value) {
+                    return;
+                }
+                // SAFETY: by contract.
+                next = unsafe { self.following(bucket, Some(last), found, cpu) };
+            }
+        }
+    }
+}
+
+impl Hash {
+    /// The element of a bucket with the smallest key above `after`, for a reader that is going to use it, and its key in
+    /// `found`.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a section.
+    unsafe fn following(
+        &self,
+        bucket: &Bucket,
+        after: Option<&[u64]>,
+        found: &mut [u64],
+        cpu: u32,
+    ) -> Option<Element> {
+        const TURNS: u32 = 8;
+        if bucket.head.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // As in look-ups: what is younger than what the reader had announced is looked for again.
+        // SAFETY: by contract.
+        let mut horizon = unsafe { self.elements.look(cpu) };
+        for _ in 0..TURNS {
+            let element = bucket.version.read(|walk| least(bucket, after, found, || walk.is_astray()))?;
+            // SAFETY: by contract; an element of this table.
+            if unsafe { self.elements.holds(element.0, horizon) } {
+                return Some(element);
+            }
+            // SAFETY: by contract.
+            horizon = unsafe { self.elements.look_further(cpu) };
+        }
+        let _lock = bucket.version.lock();
+        loop {
+            // SAFETY: by contract.
+            let horizon = unsafe { self.elements.look_further(cpu) };
+            let Outcome::Answer(Some(element)) = least(bucket, after, found, || false) else { return None };
+            // SAFETY: as above.
+            if unsafe { self.elements.holds(element.0, horizon) } {
+                return Some(element);
+            }
+        }
+    }
+}
+
+/// The element of a bucket with the smallest key above `after`, and its key in `found`.
+fn least(
+    bucket: &Bucket,
+    after: Option<&[u64]>,
+    found: &mut [u64],
+    mut is_astray: impl FnMut() -> bool,
+) -> Outcome<Option<Element>> {
+    let mut best = None;
+    // Acquire, here and below: as in look-ups.
+    let mut next = bucket.head.load(Ordering::Acquire);
+    while let Some(element) = NonNull::new(next).map(Element) {
+        let above = after.is_none_or(|after| element.compare_key(after) == Compared::Greater);
+        if above && (best.is_none() || element.compare_key(found) == Compared::Less) {
+            best = Some(element);
+            for (at, word) in found.iter_mut().enumerate() {
+                *word = element.key_word(at).load(Ordering::Relaxed);
+            }
+        }
+        if is_astray() {
+            return Outcome::Astray;
+        }
+        next = element.next().load(Ordering::Acquire);
+    }
+    Outcome::Answer(best)
+}
+
+impl Element {
+    /// Compares keys, as numbers word by word: some order.
+    fn compare_key(self, key: &[u64]) -> Compared {
+        key.iter()
+            .enumerate()
+            .map(|(at, word)| self.key_word(at).load(Ordering::Relaxed).cmp(word))
+            .find(|compared| compared.is_ne())
+            .unwrap_or(Compared::Equal)
+    }
+}

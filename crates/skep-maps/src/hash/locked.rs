@@ -1,0 +1,78 @@
+//! Elements that are read and written where they are, under the lock in their value.
+//!
+//! The bucket's lock is taken first, so that the element stays the key's. Under it the value's is only *tried*: whoever holds
+//! that may be held up for long, or be interrupted by somebody who wants the bucket.
+
+use super::element::MAX_KEY_WORDS;
+use super::{Hash, with_key};
+use crate::memory::By;
+use crate::racy;
+use crate::table::Fault;
+use crate::update::UpdateFlags;
+use crate::values::Source;
+use crate::version::back_off;
+
+impl Hash {
+    /// # Safety
+    ///
+    /// `key` is readable for the key size, `out` writable for the host's value size; this thread holds no value's lock.
+    pub(crate) unsafe fn read_locked(&self, key: *const u8, out: *mut u8) -> bool {
+        with_key!(self, key, |key| {
+            let bucket = self.bucket_of(key);
+            for turns in 0.. {
+                let lock = bucket.version.lock();
+                let Some(element) = self.find_locked(bucket, key).1 else { return false };
+                // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `out` by contract.
+                if unsafe { self.values.try_read_locked(self.values_at(element), out) } {
+                    return true;
+                }
+                drop(lock);
+                back_off(turns);
+            }
+            unreachable!("an endless loop")
+        })
+    }
+
+    /// Writes an element where it is, or inserts it.
+    ///
+    /// # Safety
+    ///
+    /// `source` is as [`Values::write`](crate::values::Values::write) demands; `by` is the calling thread, which
+    /// holds no value's lock.
+    pub(super) unsafe fn update_locked(
+        &self,
+        key: &[u64],
+        source: Source,
+        mode: UpdateFlags,
+        by: By,
+    ) -> Result<(), Fault> {
+        let condition = mode.condition();
+        for turns in 0.. {
+            if condition != UpdateFlags::NoExist {
+                let bucket = self.bucket_of(key);
+                let lock = bucket.version.lock();
+                if let Some(element) = self.find_locked(bucket, key).1 {
+                    // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `source` by
+                    // contract.
+                    if unsafe { self.values.try_write_locked(self.values_at(element), source) } {
+                        lock.unlock_changed(); // for `read`, which wants values whole
+                        return Ok(());
+                    }
+                    drop(lock);
+                    back_off(turns);
+                    continue;
+                }
+                if condition == UpdateFlags::Exist {
+                    return Err(Fault::Missing);
+                }
+            }
+            // SAFETY: the caller's promise.
+            match unsafe { self.replace(key, source, UpdateFlags::NoExist, by) } {
+                // Somebody was first: it is to be written where it is.
+                Err(Fault::Exists) if condition == UpdateFlags::Any => {}
+                done => return done,
+            }
+        }
+        unreachable!("an endless loop")
+    }
+}

@@ -1,0 +1,84 @@
+//! Elements that are copied out and removed in one step: nobody gets the same one.
+//!
+//! The copy is made between the unlinking, which only one can do, and the freeing. A program that found the element before
+//! may still write to it; what it writes after the copy is gone.
+
+use super::element::MAX_KEY_WORDS;
+use super::{Element, Hash, with_key};
+use crate::memory::By;
+use crate::racy;
+use crate::table::{Batch, Cursor};
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+impl Hash {
+    /// Removes a key and copies its values out. Says whether it was there.
+    ///
+    /// # Safety
+    ///
+    /// `key` is readable for the key size, `out` writable for the host's value size; `by` is the calling thread.
+    pub(crate) unsafe fn take(&self, key: *const u8, out: *mut u8, by: By) -> bool {
+        with_key!(self, key, |key| {
+            let bucket = self.bucket_of(key);
+            let lock = bucket.version.lock();
+            let (link, Some(element)) = self.find_locked(bucket, key) else { return false };
+            self.len.0.fetch_sub(1, Ordering::Relaxed); // as in `delete`, like all that follows
+            link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
+            lock.unlock_changed();
+            // SAFETY: an element of this table; `out` by contract. Unlinked under the lock, hence by nobody else.
+            unsafe {
+                self.values.read(self.values_at(element), out);
+                self.elements.free(by, element.0);
+            }
+            true
+        })
+    }
+
+    /// As [`lookup_batch`](Self::lookup_batch), and removes what it copies.
+    ///
+    /// # Safety
+    ///
+    /// `by` is the calling thread.
+    pub(crate) unsafe fn take_batch(
+        &self,
+        cursor: &mut Cursor,
+        count: usize,
+        out: &mut Batch,
+        by: By,
+    ) -> Result<bool, usize> {
+        while cursor.position <= self.mask {
+            if let Some(lock) = self.lock_if_used(cursor.position) {
+                let bucket = self.bucket(cursor.position);
+                let inside = bucket.elements_locked().count();
+                if out.len() + inside > count {
+                    return if out.is_empty() { Err(inside) } else { Ok(false) };
+                }
+                self.len.0.fetch_sub(inside as u64, Ordering::Relaxed);
+                let mut next = bucket.first_locked();
+                // Release: as in `delete`. All of them at once.
+                bucket.head.store(ptr::null_mut(), Ordering::Release);
+                lock.unlock_changed();
+                while let Some(element) = next {
+                    // The list is nobody else's any more, and an element's link is overwritten when it is freed.
+                    next = element.next_locked();
+                    out.push_back(self.copy(element));
+                    // SAFETY: unlinked under the lock, hence by nobody else.
+                    unsafe { self.elements.free(by, element.0) };
+                }
+            }
+            cursor.position += 1;
+        }
+        Ok(true)
+    }
+
+    /// Key and value of an element that nobody unlinks or frees meanwhile.
+    pub(super) fn copy(&self, element: Element) -> (Vec<u8>, Vec<u8>) {
+        let (mut key, mut value) = (vec![0; self.shape.key_size], vec![0; self.values.host_size()]);
+        // SAFETY: an element of this table; both buffers have the size that is written.
+        unsafe {
+            self.copy_key(element, key.as_mut_ptr());
+            self.values.read(self.values_at(element), value.as_mut_ptr());
+        }
+        (key, value)
+    }
+}

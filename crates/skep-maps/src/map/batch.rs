@@ -1,0 +1,213 @@
+//! Many elements at once, for hosts.
+
+use std::fmt;
+
+use crate::error::MapError;
+use crate::hash::Hash;
+use crate::map::{Map, Table};
+use crate::table::{BATCH, Batch, Cursor, Fault};
+use crate::update::UpdateFlags;
+
+/// Where a walk in batches has come to; `default()` is the beginning.
+///
+/// It belongs to the map that it was used with. With another one it means some other place, or the beginning.
+#[derive(Clone, Debug, Default)]
+pub struct BatchCursor {
+    cursor: Cursor,
+    at_end: bool,
+}
+
+/// Why a batch ended before its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchError {
+    /// How many elements were done before: they stay done.
+    pub done: usize,
+    /// Why the next one was not.
+    pub error: MapError,
+}
+
+/// Key and value of an element, the latter of [`Map::host_value_size`] bytes.
+type Entry = (Vec<u8>, Vec<u8>);
+
+/// Batches.
+impl Map {
+    /// Copies the elements from the cursor on, at most `count`, and moves it behind them.
+    ///
+    /// As Linux's `BPF_MAP_LOOKUP_BATCH`: fewer may come, since hash tables give whole buckets. The map was gone through
+    /// when [`BatchCursor::is_at_end`] says so, which may be with the last elements or with none. An element that stays
+    /// from the first batch to the last is in one of them, once.
+    ///
+    /// ```
+    /// use skep_abi::{MapDef, MapKind};
+    /// use skep_maps::{BatchCursor, Map, Options, UpdateFlags};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let ports = Map::create(&MapDef::new("ports", MapKind::Hash, 2, 4, 100), &Options { cpus: 1, limit: 1 << 20 })?;
+    /// let all = (0..50_u16).map(|port| (port.to_ne_bytes(), [7; 4]));
+    /// assert_eq!(ports.update_batch(all, UpdateFlags::NoExist)?, 50);
+    ///
+    /// let (mut cursor, mut found) = (BatchCursor::default(), Vec::new());
+    /// while !cursor.is_at_end() {
+    ///     found.extend(ports.lookup_batch(&mut cursor, 20)?);
+    /// }
+    /// assert_eq!(found.len(), 50);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::BucketLarger`] where a bucket has more elements than `count`: the cursor stays, ask for more;
+    /// [`MapError::HoldsReferences`].
+    pub fn lookup_batch(&self, cursor: &mut BatchCursor, count: usize) -> Result<Vec<Entry>, MapError> {
+        let mut out = Batch::new();
+        // What came behind the end since is for another walk.
+        if count == 0 || cursor.at_end {
+            return Ok(Vec::new());
+        }
+        let inside = &mut cursor.cursor;
+        let at_end = match &self.table {
+            Table::Array(array) => {
+                array.batch(inside, count, &mut out);
+                Ok(out.len() < count)
+            }
+            Table::Trie(trie) => {
+                // The one lock of a trie is held for some at a time.
+                loop {
+                    let most = count.min(out.len() + BATCH);
+                    trie.batch(inside, most, &mut out);
+                    if out.len() < most || most == count {
+                        break;
+                    }
+                }
+                Ok(out.len() < count)
+            }
+            Table::Hash(hash) => hash.lookup_batch(inside, count, &mut out),
+            Table::References(_) => return Err(self.explain(Fault::HoldsReferences, &[])),
+            Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
+                return Err(self.explain(Fault::NoKeys, &[]));
+            }
+        };
+        cursor.at_end = at_end.map_err(|needed| self.bucket_larger(count, needed))?;
+        Ok(out.into())
+    }
+
+    /// As [`lookup_batch`](Self::lookup_batch), and removes what it gives: of hash tables. Nobody else gets the same elements.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lookup_batch`](Self::lookup_batch); [`MapError::Frozen`]; [`MapError::NotForKind`].
+    pub fn lookup_and_delete_batch(
+        &self,
+        cursor: &mut BatchCursor,
+        count: usize,
+    ) -> Result<Vec<Entry>, MapError> {
+        let hash = self.takes("looked up and deleted")?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut out = Batch::new();
+        self.change(|| {
+            // SAFETY: `by` is this thread.
+            let at_end =
+                self.inside(|by| unsafe { hash.take_batch(&mut cursor.cursor, count, &mut out, by) });
+            cursor.at_end = at_end.map_err(|needed| self.bucket_larger(count, needed))?;
+            Ok(())
+        })?;
+        Ok(out.into())
+    }
+
+    /// Removes a key of a hash table, and gives its value: `None` if it was not there. Of several who do this at once, one
+    /// gets it.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::KeyLength`], [`MapError::Frozen`], [`MapError::NotForKind`].
+    pub fn lookup_and_delete(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
+        self.check_key(key)?;
+        let hash = self.takes("looked up and deleted")?;
+        let mut value = vec![0; self.host_value_size()];
+        let mut found = false;
+        self.change(|| {
+            // SAFETY: the key's length was checked, the value has the right one, and `by` is this thread.
+            found = self.inside(|by| unsafe { hash.take(key.as_ptr(), value.as_mut_ptr(), by) });
+            Ok(())
+        })?;
+        Ok(found.then_some(value))
+    }
+
+    /// Updates elements one after the other, each as [`update`](Self::update) does; how many that were.
+    ///
+    /// # Errors
+    ///
+    /// The first error of an update, and how many came before it.
+    pub fn update_batch<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: impl IntoIterator<Item = (K, V)>,
+        flags: UpdateFlags,
+    ) -> Result<usize, BatchError> {
+        one_by_one(entries, |(key, value)| self.update(key.as_ref(), value.as_ref(), flags))
+    }
+
+    /// Deletes keys one after the other, each as [`delete`](Self::delete) does; how many that were.
+    ///
+    /// # Errors
+    ///
+    /// The first error of a deletion, and how many came before it.
+    pub fn delete_batch<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<usize, BatchError> {
+        one_by_one(keys, |key| self.delete(key.as_ref()))
+    }
+
+    /// The table whose elements can be taken out.
+    fn takes(&self, what: &'static str) -> Result<&Hash, MapError> {
+        match &self.table {
+            Table::Hash(hash) => Ok(hash),
+            _ => Err(MapError::NotForKind { map: self.name().to_owned(), kind: self.kind(), what }),
+        }
+    }
+
+    fn bucket_larger(&self, count: usize, needed: usize) -> MapError {
+        MapError::BucketLarger { map: self.name().to_owned(), count, needed }
+    }
+}
+
+fn one_by_one<T>(
+    items: impl IntoIterator<Item = T>,
+    mut work: impl FnMut(T) -> Result<(), MapError>,
+) -> Result<usize, BatchError> {
+    let mut done = 0;
+    for item in items {
+        work(item).map_err(|error| BatchError { done, error })?;
+        done += 1;
+    }
+    Ok(done)
+}
+
+impl BatchCursor {
+    /// Whether the map was gone through (Linux says so by `ENOENT`).
+    pub fn is_at_end(&self) -> bool {
+        self.at_end
+    }
+}
+
+impl BatchError {
+    /// The error number that Linux gives for it, positive.
+    pub fn errno(&self) -> i32 {
+        self.error.errno()
+    }
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (element {} of the batch; those before it are done)", self.error, self.done)
+    }
+}
+
+impl std::error::Error for BatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}

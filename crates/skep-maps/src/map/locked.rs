@@ -1,0 +1,39 @@
+//! What is done under the lock in a value.
+
+use crate::error::MapError;
+use crate::map::{Map, Table};
+use crate::table::Fault;
+
+impl Map {
+    /// As [`lookup`](Self::lookup) with Linux's `BPF_F_LOCK`: the value is copied while its lock is held, and so is not
+    /// seen between two changes that a program makes under the lock. Locks and other special fields are zero in what
+    /// is given, here as in [`lookup`](Self::lookup).
+    ///
+    /// # Errors
+    ///
+    /// As for [`lookup`](Self::lookup); [`MapError::NoLock`] where values have none; [`MapError::LockHeld`].
+    pub fn lookup_locked(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
+        self.check_key(key)?;
+        self.may_lock().map_err(|fault| self.explain(fault, key))?;
+        let mut value = vec![0; self.host_value_size()];
+        let (from, to) = (key.as_ptr(), value.as_mut_ptr());
+        // SAFETY: the key's length was checked, the value has the right one, and this thread holds no lock.
+        let found = unsafe {
+            match &self.table {
+                Table::Array(array) => array.read_locked(from, to),
+                Table::Hash(hash) => hash.read_locked(from, to),
+                _ => false, // they have no locks
+            }
+        };
+        Ok(found.then_some(value))
+    }
+
+    /// Whether there are locks, and this thread may take one.
+    pub(super) fn may_lock(&self) -> Result<(), Fault> {
+        match () {
+            () if !self.values().has_lock() => Err(Fault::NoLock),
+            () if crate::lock::is_held() => Err(Fault::LockHeld),
+            () => Ok(()),
+        }
+    }
+}

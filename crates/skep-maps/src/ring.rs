@@ -1,0 +1,171 @@
+//! Ring buffers: records from programs to the host.
+//!
+//! ```text
+//!   | control, 5 lines | ring, `size` bytes | as much again: where records go on that begin before the end |
+//! ```
+//!
+//! How they are shared is in [`protocol`]; here is where the memory comes from, and [`consumer`] is what the
+//! host has.
+
+pub(crate) mod consumer;
+pub(crate) mod protocol;
+mod sync;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
+use skep_mem::{Block, Error};
+
+use crate::racy;
+use crate::values::Values;
+use protocol::{Control, HEADER, Outcome, Place, Wakeup};
+use sync::{AtomicU32, AtomicU64};
+
+/// The smallest ring, and what the size of all is a multiple of: a page on most machines, and the same on all
+/// so that objects that are good on one are good on the next.
+pub(crate) const PAGE: u32 = 4096;
+
+/// Where the ring begins in the block.
+const START: usize = size_of::<Control>();
+const LINE: usize = 64;
+
+/// `BPF_RB_NO_WAKEUP`
+const NO_WAKEUP: u64 = 1;
+/// `BPF_RB_FORCE_WAKEUP`
+const FORCE_WAKEUP: u64 = 2;
+
+/// The memory of a ring buffer.
+pub(crate) struct Ring {
+    memory: Block,
+    values: Values,
+}
+
+/// The words of a ring.
+struct Words(*const u8);
+
+type Shared<'a> = protocol::Ring<'a, Words>;
+
+impl Ring {
+    /// The bytes that a ring of that size takes.
+    pub(crate) fn bytes(size: u32) -> Option<usize> {
+        Block::reserved_for(Self::len_of(size)?, LINE).ok()
+    }
+
+    /// `size`: a power of two, at least [`PAGE`].
+    pub(crate) fn new(size: u32) -> Result<Self, Error> {
+        let too_large = Error::TooLarge { count: 2, size: size as usize };
+        let memory = Block::zeroed(Self::len_of(size).ok_or(too_large)?, LINE)?;
+        // SAFETY: the block begins with room for it, at a multiple of a cache line.
+        unsafe { memory.base().cast::<Control>().write(Control::new(size.into())) };
+        // Records find back to it by their addresses.
+        memory.base().as_ptr().expose_provenance();
+        Ok(Self { memory, values: Values::shared(0) })
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.memory.reserved()
+    }
+
+    pub(crate) fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// Bytes between the positions; the size; the consumer's position; the producers'.
+    pub(crate) fn query(&self) -> [u64; 4] {
+        let control = self.shared().control;
+        let (producer, consumer) = control.positions();
+        [producer - consumer, control.size(), consumer, producer]
+    }
+
+    /// The address of a new record of that length, all zeroes, at a multiple of 8; `None` where there is no
+    /// room for it.
+    pub(crate) fn reserve(&self, len: u64) -> Option<*mut u8> {
+        let offset = self.shared().reserve(u32::try_from(len).ok()?)?;
+        Some(self.start().wrapping_add((offset + HEADER) as usize))
+    }
+
+    fn len_of(size: u32) -> Option<usize> {
+        (size as usize).checked_mul(2)?.checked_add(START)
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.memory.base().as_ptr().wrapping_add(START)
+    }
+
+    fn shared(&self) -> Shared<'_> {
+        // SAFETY: made in `new`, and lives as long as the block.
+        let control = unsafe { self.memory.base().cast::<Control>().as_ref() };
+        Shared { control, place: Words(self.start()) }
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [available, size, ..] = self.query();
+        f.debug_struct("Ring").field("size", &size).field("available", &available).finish_non_exhaustive()
+    }
+}
+
+/// When the consumer is woken, by the flags of a helper; `None` for flags that there are not.
+pub(crate) fn wakeup(flags: u64) -> Option<Wakeup> {
+    match flags {
+        0 => Some(Wakeup::Usual),
+        _ if flags & !(NO_WAKEUP | FORCE_WAKEUP) != 0 => None,
+        _ if flags & FORCE_WAKEUP != 0 => Some(Wakeup::Forced),
+        _ => Some(Wakeup::Never),
+    }
+}
+
+/// Submits or discards a record.
+///
+/// # Safety
+///
+/// `record` is what [`Ring::reserve`] gave, once for each; the ring still lives.
+pub(crate) unsafe fn commit(record: *mut u8, outcome: Outcome, wakeup: Wakeup) {
+    // SAFETY: the header says where in its ring it lies, and so where the ring's control is.
+    unsafe {
+        let header = record.sub(HEADER as usize);
+        let (_, offset) = protocol::of_header((*header.cast::<AtomicU64>()).load(sync::Ordering::Relaxed));
+        let start = header.sub(offset as usize);
+        let control = &*start.sub(START).cast::<Control>();
+        Shared { control, place: Words(start) }.commit(offset, outcome, wakeup);
+    }
+}
+
+/// Fills a record.
+///
+/// # Safety
+///
+/// `record` was reserved with that length and not committed; `from` is readable for as many bytes, at any
+/// alignment; others may write there.
+pub(crate) unsafe fn fill(record: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: records begin at multiples of 8 and are padded to them.
+    unsafe { racy::write(from, record, len) };
+}
+
+impl Place for Words {
+    #[inline(always)]
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        // SAFETY: offsets are multiples of 8 within the two halves of the memory, which lives as long as the
+        // ring that this was made from. Programs access the words of their records only.
+        unsafe { &*self.0.wrapping_add(offset as usize).cast::<AtomicU64>() }
+    }
+
+    fn park(&self, sleeping: &AtomicU32, timeout: Option<Duration>) {
+        // A time that cannot be said is one that nobody sees the end of.
+        let timeout = timeout.and_then(|time| futex::Timespec::try_from(time).ok());
+        // Whatever it says: who sleeps looks again, and knows the time.
+        let _ = futex::wait(sleeping, futex::Flags::PRIVATE, 1, timeout.as_ref());
+    }
+
+    fn wake(&self, sleeping: &AtomicU32) {
+        // It cannot fail: the word is there.
+        let _ = futex::wake(sleeping, futex::Flags::PRIVATE, 1);
+    }
+}
+
+/// The moment at which that time is over; `None` for never.
+fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    Instant::now().checked_add(timeout?)
+}

@@ -1,0 +1,154 @@
+//! The host's end of a ring buffer.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::protocol::Next;
+use super::{HEADER, Ring, deadline};
+use crate::error::MapError;
+use crate::map::Map;
+
+/// The consumer of a ring buffer: takes the records that programs submit, in the order in which they were
+/// reserved, and sleeps until there are some. There is one at a time.
+///
+/// A record that is reserved and neither submitted nor discarded holds back those behind it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use skep_abi::{MapDef, MapKind};
+/// use skep_maps::{Map, MapError, Options, RingBuffer};
+///
+/// # fn main() -> Result<(), MapError> {
+/// let def = MapDef::new("events", MapKind::Ringbuf, 0, 0, 4096);
+/// let map = Arc::new(Map::create(&def, &Options { cpus: 1, limit: 1 << 20 })?);
+/// let mut events = RingBuffer::new(&map)?;
+/// assert!(!events.poll(Some(Duration::from_millis(1)))); // nobody has submitted anything
+///
+/// // What a program does with `bpf_ringbuf_output`.
+/// // SAFETY: the record is as long as it says.
+/// assert_eq!(unsafe { map.ring_output_ptr(b"hello".as_ptr(), 5, 0) }, 0);
+///
+/// assert!(events.poll(None));
+/// assert_eq!(&events.next_record().unwrap()[..], b"hello");
+/// assert_eq!(events.for_each(|record| println!("{record:02x?}")), 0); // that was all
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct RingBuffer {
+    map: Arc<Map>,
+}
+
+/// A record of a ring buffer; its bytes are at a multiple of 8. Dropping it gives its place back to
+/// producers.
+#[derive(Debug)]
+pub struct Record<'a> {
+    ring: &'a Ring,
+    position: u64,
+    len: u32,
+}
+
+impl RingBuffer {
+    /// The consumer of that map.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] where there is a consumer already.
+    pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
+        let Some(ring) = map.ring() else {
+            return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
+        };
+        if !ring.shared().control.claim() {
+            return Err(MapError::Consumed { map: map.name().to_owned() });
+        }
+        Ok(Self { map: Arc::clone(map) })
+    }
+
+    /// The map.
+    pub fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// Bytes that producers have reserved and that are not taken yet, with 8 for each record.
+    pub fn available(&self) -> u64 {
+        self.map.ring().map_or(0, |ring| ring.query()[0])
+    }
+
+    /// The next record, if it was submitted.
+    pub fn next_record(&mut self) -> Option<Record<'_>> {
+        let ring = self.map.ring()?;
+        loop {
+            match ring.shared().next() {
+                (_, Next::Nothing) => return None,
+                (position, Next::Record { len, submitted: true }) => {
+                    return Some(Record { ring, position, len });
+                }
+                (position, Next::Record { len, submitted: false }) => ring.shared().pass(position, len),
+            }
+        }
+    }
+
+    /// Calls `f` with each record that is there, and with those that come meanwhile, until there is none; how
+    /// many it were.
+    pub fn for_each(&mut self, mut f: impl FnMut(&[u8])) -> usize {
+        let mut records = 0;
+        while let Some(record) = self.next_record() {
+            f(&record);
+            records += 1;
+        }
+        records
+    }
+
+    /// Sleeps until there is a record, or the time is over: `None` for as long as it takes. Whether there is
+    /// a record.
+    ///
+    /// Records that were submitted with `BPF_RB_NO_WAKEUP` do not end the sleep; they are found when it ends
+    /// by another, or when the time is over.
+    pub fn poll(&mut self, timeout: Option<Duration>) -> bool {
+        let deadline = deadline(timeout);
+        loop {
+            let Some(ring) = self.map.ring() else { return false };
+            match ring.shared().next() {
+                (_, Next::Record { submitted: true, .. }) => return true,
+                (position, Next::Record { len, submitted: false }) => {
+                    ring.shared().pass(position, len);
+                    continue;
+                }
+                (_, Next::Nothing) => {}
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return false;
+            }
+            ring.shared().sleep(left);
+        }
+    }
+}
+
+impl Drop for RingBuffer {
+    fn drop(&mut self) {
+        if let Some(ring) = self.map.ring() {
+            ring.shared().control.unclaim();
+        }
+    }
+}
+
+impl Deref for Record<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let offset = (self.position % self.ring.shared().control.size() + HEADER) as usize;
+        // SAFETY: the record lies within the ring's memory. It was submitted, so that no program writes to it
+        // any more, and nobody reserves its place before it was passed, which its drop does.
+        unsafe { std::slice::from_raw_parts(self.ring.start().add(offset), self.len as usize) }
+    }
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        self.ring.shared().pass(self.position, self.len);
+    }
+}

@@ -1,0 +1,165 @@
+//! Maps are created and dropped again and again, and nothing grows: neither memory nor mappings nor threads.
+//!
+//! A million times in release mode, else fewer; `SKEP_CYCLES` says how many.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use common::{CPUS, create, def, prefix, program_delete, program_update};
+use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_maps::{Map, Memory, Options, Policy, UpdateFlags};
+use skep_rcu::Domain;
+use skep_testkit::say;
+
+/// What is measured is the process's.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Bytes by which resident memory may differ: what the allocator keeps and pages that were not touched before.
+const SLACK: usize = 4 << 20;
+/// What a process has.
+#[derive(Clone, Copy, Debug)]
+struct Holdings {
+    resident: usize,
+    mappings: usize,
+    threads: usize,
+}
+
+impl Holdings {
+    fn now() -> Self {
+        let resident = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = resident.split(' ').nth(1).unwrap().parse().unwrap();
+        // SAFETY: asks for a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let mappings = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        Self { resident: pages * page, mappings, threads }
+    }
+
+    /// Once nothing goes away any more.
+    fn settled() -> Self {
+        let (mut now, mut same) = (Self::now(), 0);
+        while same < 8 {
+            std::thread::sleep(Duration::from_millis(10));
+            let next = Self::now();
+            same = if next.threads < now.threads || next.mappings < now.mappings { 0 } else { same + 1 };
+            now = next;
+        }
+        now
+    }
+
+    /// Waits for what is still on its way out, then compares. `few`: mappings that the allocator may have more of.
+    fn assert_no_growth(self, few: usize, what: &str) {
+        let mut now = Self::now();
+        for _ in 0..1000 {
+            let threads = now.threads <= self.threads;
+            if threads && now.mappings <= self.mappings + few && now.resident <= self.resident + SLACK {
+                return say(&format!("MEASURED: {what}: {self:?}, then {now:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            now = Self::now();
+        }
+        panic!("{what}: {self:?} before, {now:?} after");
+    }
+}
+
+fn cycles() -> u64 {
+    let usual = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+    let usual = if skep_testkit::is_emulated() { usual / 20 } else { usual };
+    std::env::var("SKEP_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// Creates a map, uses it a little, and drops it, so many times.
+fn cycle(def: &MapDef, memory: Option<&Memory>, times: u64) {
+    for round in 0..times {
+        let map = match memory {
+            Some(memory) => Map::create_in(memory, def, &Options { cpus: CPUS, limit: 1 << 30 }),
+            None => create(def),
+        };
+        let map = map.unwrap();
+        // Nothing, one element, several, of which some are deleted.
+        for number in 0..round % 4 {
+            assert_eq!(program_update(&map, &key(&map, number), &[round as u8; 16], 0, 1), 0);
+        }
+        if round % 8 == 3 {
+            assert_eq!(program_delete(&map, &key(&map, 1)), 0);
+            map.update(&key(&map, 5), &vec![1; map.host_value_size()], UpdateFlags::NoExist).unwrap();
+        }
+    }
+}
+
+fn key(map: &Map, number: u64) -> Vec<u8> {
+    match map.kind() {
+        MapKind::LpmTrie => prefix(32, &(number as u32).to_be_bytes()),
+        _ => (number as u32).to_ne_bytes().to_vec(),
+    }
+}
+
+/// Definitions, and how large a part of the cycles each has.
+fn definitions() -> Vec<(MapDef, u64)> {
+    let kinds = [
+        (MapKind::Hash, 4, MapFlags(0), 8),
+        (MapKind::Hash, 4, MapFlags::NO_PREALLOC, 2),
+        (MapKind::PercpuHash, 4, MapFlags(0), 2),
+        (MapKind::LpmTrie, 8, MapFlags::NO_PREALLOC, 2),
+    ];
+    let definition = |(kind, key_size, flags, part)| (MapDef { flags, ..def(kind, key_size, 16, 16) }, part);
+    kinds.map(definition).into()
+}
+
+#[test]
+fn maps_created_and_dropped_again_and_again_leave_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for policy in Policy::ALL {
+        let memory = Memory { domain: Domain::new(CPUS).unwrap(), policy };
+        for (def, part) in definitions() {
+            cycle(&def, Some(&memory), 1000);
+            let before = Holdings::settled();
+            let times = cycles() * part / 14 / Policy::ALL.len() as u64;
+            cycle(&def, Some(&memory), times);
+            before.assert_no_growth(8, &format!("{times} maps, {policy}, {}", def.kind));
+        }
+    }
+}
+
+#[test]
+fn maps_with_readers_of_their_own_leave_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (def, part) in definitions() {
+        cycle(&def, None, 1000);
+        let before = Holdings::settled();
+        let times = cycles() * part / 14 / 10;
+        cycle(&def, None, times);
+        // Each map's keeper is a thread, for which the allocator may have a heap.
+        before.assert_no_growth(100, &format!("{times} maps with readers of their own, {}", def.kind));
+    }
+}
+
+#[test]
+fn maps_dropped_while_a_reader_is_inside_go_when_it_has_left() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for policy in Policy::ALL {
+        let memory = Memory { domain: Domain::new(CPUS).unwrap(), policy };
+        cycle(&definitions()[0].0, Some(&memory), 1000);
+        let before = Holdings::settled();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _inside = memory.domain.enter().unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            for (def, part) in definitions() {
+                // Also by a thread that is inside itself: dropping a map waits for nobody.
+                let _inside = memory.domain.enter().unwrap();
+                cycle(&def, Some(&memory), cycles() * part / 14 / 200);
+            }
+            over.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+        before.assert_no_growth(8, &format!("maps dropped with a reader inside, {policy}"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Who may hold up whom: hosts, programs, and handlers that interrupt them.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::{create, def, inside, map};
+use skep_abi::{MapDef, MapKind, SpecialField, SpecialKind};
+use skep_maps::{Map, Options, UpdateFlags, lock};
+
+/// A program holds the lock of a value and is interrupted by a signal, whose handler runs a program that takes no locks but
+/// updates the same map. Meanwhile another thread updates the value with `BPF_F_LOCK`.
+#[test]
+fn a_handler_that_takes_no_locks_is_not_held_up_by_one_who_waits_for_a_lock() {
+    let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];
+    let map: &'static Map =
+        Box::leak(Box::new(create(&MapDef { fields, ..def(MapKind::Hash, 4, 8, 1) }).unwrap()));
+    map.update(&[1; 4], &[0; 8], UpdateFlags::Any).unwrap();
+    let waiting: &'static AtomicBool = Box::leak(Box::default());
+    let (done, over) = mpsc::channel();
+    std::thread::spawn(move || {
+        inside(map, 0, |cpu| {
+            // SAFETY: as a program does it.
+            unsafe {
+                let at = map.lookup_ptr([1_u8; 4].as_ptr(), cpu);
+                lock::acquire(at); // the program
+                std::thread::spawn(move || {
+                    waiting.store(true, Ordering::Relaxed);
+                    map.update(&[1; 4], &[1; 8], UpdateFlags::Any.locked()).unwrap();
+                });
+                while !waiting.load(Ordering::Relaxed) {}
+                std::thread::sleep(Duration::from_millis(100));
+                // The handler.
+                map.update_ptr([1_u8; 4].as_ptr(), [2_u8; 8].as_ptr(), 0, cpu);
+                lock::release(at);
+            }
+        });
+        done.send(()).unwrap();
+    });
+    assert!(over.recv_timeout(Duration::from_secs(5)).is_ok(), "both wait for each other");
+}
+
+/// A host thread that only looks at a map does not take a virtual CPU away from those who run programs.
+#[test]
+fn hosts_that_read_maps_do_not_use_up_virtual_cpus() {
+    let map = Map::create(&def(MapKind::Hash, 4, 8, 4), &Options { cpus: 1, limit: 1 << 20 }).unwrap();
+    let (looked, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            map.lookup(&[0; 4]).unwrap();
+            looked.wait();
+            go.wait();
+        });
+        looked.wait();
+        let entered = map.reuse().domain.enter().is_ok();
+        go.wait();
+        assert!(entered, "a reader of statistics has the only virtual CPU");
+    });
+}
+
+/// A run that holds all that it finds may find no memory for more, but then nothing goes for it.
+#[test]
+fn an_insertion_that_fails_takes_nothing_out() {
+    let map = map(MapKind::LruHash, 4, 4096, 4);
+    inside(&map, 0, |cpu| {
+        let mut failed = 0_u32;
+        let mut least = u32::MAX;
+        for key in 0..5000_u32 {
+            let value = [0_u8; 4096];
+            // SAFETY: as a program does it.
+            let status = unsafe { map.update_ptr(key.to_ne_bytes().as_ptr(), value.as_ptr(), 0, cpu) };
+            assert!(matches!(status, 0 | -12), "{status}");
+            failed += u32::from(status != 0);
+            // SAFETY: as above.
+            assert!(status != 0 || !unsafe { map.lookup_ptr(key.to_ne_bytes().as_ptr(), cpu) }.is_null());
+            if key >= 4 {
+                least = least.min(map.len());
+            }
+        }
+        assert_eq!(least, 4);
+        assert!(failed > 0, "as much as it likes waits for one reader");
+    });
+}

@@ -1,0 +1,41 @@
+//! Where skep answers otherwise than Linux, on purpose.
+
+use skep_abi::MapKind;
+
+use crate::cases::Case;
+use crate::ops::Op;
+
+/// A difference: when it is met (the case, the operation, Linux's answer and skep's), and why it is.
+struct Difference {
+    is_met: fn(&Case, &Op, &str, &str) -> bool,
+    why: &'static str,
+}
+
+const DIFFERENCES: &[Difference] = &[PREFIX_TOO_LONG, NOT_FOR_KIND];
+
+/// The number 524 is no error number of the interface: it says that a kind does not have an operation.
+const NOT_FOR_KIND: Difference = Difference {
+    is_met: |_, op, linux, here| {
+        matches!(op, Op::Take(_) | Op::TakeBatch(_) | Op::DeleteBatch(_))
+            && matches!((linux, here), ("error 524", "error 95") | ("0, then error 524", "0, then error 22"))
+    },
+    why: "what a kind cannot do is EOPNOTSUPP (95); deletion from an array is EINVAL, one by one or in a batch",
+};
+
+const PREFIX_TOO_LONG: Difference = Difference {
+    is_met: |case, op, linux, here| {
+        let too_long = |key: &[u8]| {
+            let len = key.first_chunk().map_or(0, |len| u32::from_ne_bytes(*len));
+            len > (case.key_size - 4) * 8
+        };
+        case.kind == MapKind::LpmTrie
+            && matches!(op, Op::Lookup(key) if too_long(key))
+            && (linux, here) == ("error 2", "error 22")
+    },
+    why: "a host that looks up a prefix longer than the key is told of its mistake, not that there is no such key",
+};
+
+/// The reason of a difference that is known.
+pub(crate) fn difference(case: &Case, op: &Op, linux: &str, here: &str) -> Option<&'static str> {
+    DIFFERENCES.iter().find(|difference| (difference.is_met)(case, op, linux, here)).map(|known| known.why)
+}

@@ -1,0 +1,99 @@
+//! Maps do what the running Linux's maps do: the same operations, one after another, have the same results.
+//!
+//! Asking Linux is work for the whole machine: the number of maps is bounded, one test after another asks, and it happens
+//! in one child process that is not waited for longer than a minute. Where bpf(2) is refused, as it is to ordinary users
+//! and in most containers, the tests say so; what Linux answered once, under `tests/data/linux`, is compared in any case.
+//!
+//! `SKEP_SEED` chooses other operations, and other rows of the table of definitions. `SKEP_RECORD=1` writes the answers
+//! down anew (a run for every 12 rows of the table, with seeds from 0).
+
+mod cases;
+mod creation;
+mod differences;
+mod ops;
+mod outer;
+mod subject;
+mod transcript;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use skep_abi::MapKind;
+use skep_testkit::{ask_linux, possible_cpus};
+
+use cases::{CASES, Case};
+use differences::difference;
+use subject::Program;
+
+/// Operations on each map.
+const OPS: usize = 4000;
+
+/// Maps of random sizes that are compared besides those of the table. With the rows of definitions that are asked, there
+/// are less than forty maps in a run.
+const RANDOM: usize = 4;
+
+/// Who asks Linux.
+static ASKING: Mutex<()> = Mutex::new(());
+
+#[test]
+fn maps_answer_as_linux_does() {
+    let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    ask_linux("maps_answer_as_linux_does", "comparison of maps with Linux's", || {
+        if recording() {
+            return transcript::record();
+        }
+        let random = Case::random(seed(), RANDOM);
+        for case in CASES.iter().chain(&random) {
+            compare(case, seed());
+        }
+    });
+}
+
+#[test]
+fn definitions_are_accepted_and_refused_as_by_linux() {
+    let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let what = "comparison of maps' definitions with Linux";
+    ask_linux("definitions_are_accepted_and_refused_as_by_linux", what, creation::check_linux);
+}
+
+#[test]
+fn maps_answer_as_linux_once_did() {
+    transcript::check_here();
+}
+
+#[test]
+fn definitions_are_accepted_and_refused_as_linux_once_did() {
+    creation::check_here();
+}
+
+/// Plays random operations on Linux's map and on skep's, there from the host's side and the programs' in turns.
+fn compare(case: &Case, seed: u64) {
+    let linux = subject::linux(case);
+    let map = case.create(possible_cpus()).unwrap();
+    let host = subject::host(&map);
+    // Linux waits for its programs when a map of maps is changed.
+    let count = if case.kind == MapKind::HashOfMaps { OPS / 20 } else { OPS };
+    for (at, op) in case.ops(seed, possible_cpus()).take(count).enumerate() {
+        let theirs = linux.answer(case, &op);
+        let from_program = (at % 2 == 1).then(|| Program(&map).answer(&op)).flatten();
+        let ours = from_program.unwrap_or_else(|| host.answer(case, &op));
+        let known = difference(case, &op, &theirs.to_string(), &ours.to_string());
+        assert!(
+            ours == theirs || known.is_some(),
+            "SKEP_SEED={seed}, operation {at} on {case}: {op}\nLinux: {theirs}\nskep:  {ours}"
+        );
+    }
+}
+
+/// A file of recorded answers.
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/linux").join(name)
+}
+
+fn seed() -> u64 {
+    std::env::var("SKEP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn recording() -> bool {
+    std::env::var_os("SKEP_RECORD").is_some_and(|value| value == "1")
+}

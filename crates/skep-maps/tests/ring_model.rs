@@ -1,0 +1,213 @@
+//! Every order in which producers and the consumer of a ring buffer can meet, by loom: the protocol is
+//! compiled here a second time, over loom's atomics and with a ring of a few words.
+
+#[allow(dead_code, unreachable_pub, reason = "the models use some of it")]
+#[path = "../src/ring/protocol.rs"]
+mod protocol;
+
+/// What `src/ring/sync.rs` has, of loom's.
+mod sync {
+    use std::cell::Cell;
+
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    thread_local! {
+        /// Whether fences are left out. loom runs the threads of a model on one of the system's.
+        pub(crate) static NO_FENCES: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(crate) fn fence(order: Ordering) {
+        if !NO_FENCES.get() {
+            loom::sync::atomic::fence(order);
+        }
+    }
+}
+
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use protocol::{Control, HEADER, Next, Outcome, Place, Ring, Wakeup};
+use sync::{AtomicU32, AtomicU64, NO_FENCES, Ordering};
+
+/// The ring of a model, with records of one word.
+struct Model {
+    control: Control,
+    words: Vec<AtomicU64>,
+    lock: Mutex<()>,
+    bell: Condvar,
+}
+
+impl Model {
+    /// It is not dropped where loom finds a deadlock: that would panic in a panic.
+    fn new(words: u64) -> ManuallyDrop<Arc<Self>> {
+        let size = words * HEADER;
+        ManuallyDrop::new(Arc::new(Self {
+            control: Control::new(size),
+            words: (0..2 * words).map(|_| AtomicU64::new(0)).collect(),
+            lock: Mutex::new(()),
+            bell: Condvar::new(),
+        }))
+    }
+
+    fn ring(&self) -> Ring<'_, &Self> {
+        Ring { control: &self.control, place: self }
+    }
+
+    /// Reserves a record and fills it; the offset of its header.
+    fn reserve(&self, value: u64) -> Option<u64> {
+        let offset = self.ring().reserve(8)?;
+        let word = self.word(offset + HEADER);
+        assert_eq!(word.load(Ordering::Relaxed), 0, "a record is zero when it is reserved");
+        word.store(value, Ordering::Relaxed);
+        Some(offset)
+    }
+
+    fn submit(&self, offset: u64) {
+        self.ring().commit(offset, Outcome::Submitted, Wakeup::Usual);
+    }
+
+    /// Takes so many records, and sleeps where there is none.
+    fn take(&self, count: usize) -> Vec<u64> {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            match self.ring().next() {
+                (position, Next::Record { len, submitted }) => {
+                    let offset = position % self.control.size();
+                    if submitted {
+                        assert_eq!(len, 8);
+                        taken.push(self.word(offset + HEADER).load(Ordering::Relaxed));
+                    }
+                    self.ring().pass(position, len);
+                }
+                (_, Next::Nothing) => self.ring().sleep(None),
+            }
+        }
+        taken
+    }
+}
+
+impl Place for &Model {
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        &self.words[(offset / HEADER) as usize]
+    }
+
+    fn park(&self, sleeping: &AtomicU32, _: Option<Duration>) {
+        let mut guard = self.lock.lock().unwrap();
+        while sleeping.load(Ordering::Relaxed) == 1 {
+            guard = self.bell.wait(guard).unwrap();
+        }
+    }
+
+    fn wake(&self, _: &AtomicU32) {
+        drop(self.lock.lock().unwrap());
+        self.bell.notify_one();
+    }
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
+/// Runs `f` on a thread with a handle of the model.
+fn spawn(model: &ManuallyDrop<Arc<Model>>, f: impl FnOnce(&Model) + 'static) -> thread::JoinHandle<()> {
+    let model = ManuallyDrop::new(Arc::clone(model));
+    thread::spawn(move || {
+        f(&model);
+        drop(ManuallyDrop::into_inner(model));
+    })
+}
+
+fn two_producers() {
+    let model = Model::new(8);
+    let producers = [1, 2].map(|value| {
+        spawn(&model, move |model| {
+            let record = model.reserve(value).expect("there is room for both");
+            model.submit(record);
+        })
+    });
+    let mut taken = model.take(2);
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 2]);
+    producers.into_iter().for_each(|producer| producer.join().unwrap());
+    drop(ManuallyDrop::into_inner(model));
+}
+
+#[test]
+fn what_two_producers_submit_wakes_the_consumer_and_is_whole() {
+    model(two_producers);
+}
+
+#[test]
+fn without_the_fences_a_wake_up_is_lost() {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        model(|| {
+            NO_FENCES.set(true);
+            two_producers();
+        });
+    }));
+    NO_FENCES.set(false);
+    let panic = found.expect_err("loom found nothing wrong with a protocol without fences");
+    let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.contains("deadlock"), "it failed for another reason: {text}");
+}
+
+#[test]
+fn records_that_are_reserved_again_are_zero_and_whole() {
+    model(|| {
+        // Room for one record of two words at a time: as in Linux, one byte is always left.
+        let model = Model::new(4);
+        let producer = spawn(&model, |model| {
+            for value in 1..=3 {
+                let record = loop {
+                    match model.reserve(value) {
+                        Some(record) => break record,
+                        None => thread::yield_now(),
+                    }
+                };
+                model.submit(record);
+            }
+        });
+        assert_eq!(model.take(3), [1, 2, 3]);
+        producer.join().unwrap();
+        drop(ManuallyDrop::into_inner(model));
+    });
+}
+
+#[test]
+fn a_reservation_that_interrupts_another_is_behind_it() {
+    model(|| {
+        let model = Model::new(8);
+        let producer = spawn(&model, |model| {
+            let outer = model.reserve(1).unwrap();
+            let inner = model.reserve(2).unwrap();
+            model.submit(inner);
+            model.submit(outer);
+        });
+        assert_eq!(model.take(2), [1, 2]);
+        producer.join().unwrap();
+        drop(ManuallyDrop::into_inner(model));
+    });
+}
+
+#[test]
+fn a_discarded_record_gives_way_to_those_that_it_held_back() {
+    model(|| {
+        let model = Model::new(8);
+        let first = model.reserve(1).unwrap();
+        let discards = spawn(&model, move |model| {
+            model.ring().commit(first, Outcome::Discarded, Wakeup::Usual);
+        });
+        let submits = spawn(&model, |model| {
+            let record = model.reserve(2).unwrap();
+            model.submit(record);
+        });
+        assert_eq!(model.take(1), [2]);
+        [discards, submits].into_iter().for_each(|thread| thread.join().unwrap());
+        drop(ManuallyDrop::into_inner(model));
+    });
+}

@@ -1,0 +1,421 @@
+//! Linux's own maps, through bpf(2), for comparison.
+//!
+//! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`. Whoever uses this does so in a process of
+//! its own, which is not waited for longer than a time: see [`ask_linux`].
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::again::itself;
+use crate::skip::{Hidden, hidden, is_emulated, skip};
+
+/// Maps that one process asks for, at most: each is work for the whole machine.
+pub const MOST_MAPS: u32 = 40;
+/// How long the process that asks may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Set in that process.
+const CHILD: &str = "SKEP_LINUX_CHILD";
+/// How it says that it may not use bpf(2).
+const REFUSED: i32 = 77;
+
+const MAP_CREATE: libc::c_long = 0;
+const LOOKUP: libc::c_long = 1;
+const UPDATE: libc::c_long = 2;
+const DELETE: libc::c_long = 3;
+const NEXT_KEY: libc::c_long = 4;
+const OBJECT_INFO: libc::c_long = 15;
+const LOOKUP_AND_DELETE: libc::c_long = 21;
+const LOOKUP_BATCH: libc::c_long = 24;
+const LOOKUP_AND_DELETE_BATCH: libc::c_long = 25;
+const UPDATE_BATCH: libc::c_long = 26;
+const DELETE_BATCH: libc::c_long = 27;
+
+/// What a map is made from; numbers are Linux's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinuxDef {
+    /// `BPF_MAP_TYPE_..`
+    pub kind: u32,
+    /// Bytes in a key.
+    pub key_size: u32,
+    /// Bytes in a value, of one CPU.
+    pub value_size: u32,
+    /// The most elements.
+    pub max_entries: u32,
+    /// `BPF_F_..`
+    pub flags: u32,
+    /// What only some kinds have: of a bloom filter, the number of hash functions.
+    pub extra: u64,
+}
+
+/// A map of the running kernel. It is gone with this.
+#[derive(Debug)]
+pub struct LinuxMap {
+    fd: OwnedFd,
+    key_size: usize,
+    /// Bytes in a value as the system call has it.
+    value_size: usize,
+}
+
+/// The elements of a batch, one after another, and what the system call said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// 0 or an error number.
+    pub errno: i32,
+    /// How many elements were dealt with.
+    pub count: usize,
+    /// Their keys, where they were asked for.
+    pub keys: Vec<u8>,
+    /// Their values, where they were asked for.
+    pub values: Vec<u8>,
+    /// Where to go on.
+    pub position: Vec<u8>,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CreateAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    map_name: [u8; 16],
+    map_ifindex: u32,
+    btf_fd: u32,
+    btf_key_type_id: u32,
+    btf_value_type_id: u32,
+    btf_vmlinux_value_type_id: u32,
+    map_extra: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ElementAttr {
+    map_fd: u32,
+    unused: u32,
+    key: u64,
+    /// Or the next key.
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct InfoAttr {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
+/// The beginning of `struct bpf_map_info`.
+#[repr(C)]
+#[derive(Default)]
+struct MapInfo {
+    kind: u32,
+    id: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct BatchAttr {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+impl LinuxMap {
+    /// Asks the kernel for a map. `inner`: for maps of maps, one of the shape that those in it have.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    ///
+    /// # Panics
+    ///
+    /// Where this process has asked for [`MOST_MAPS`] already.
+    pub fn create(def: &LinuxDef, inner: Option<&Self>) -> io::Result<Self> {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        assert!(
+            ASKED.fetch_add(1, Ordering::Relaxed) < MOST_MAPS,
+            "more than {MOST_MAPS} maps in one process"
+        );
+        let mut attr = CreateAttr {
+            map_type: def.kind,
+            key_size: def.key_size,
+            value_size: def.value_size,
+            max_entries: def.max_entries,
+            map_flags: def.flags,
+            inner_map_fd: inner.map_or(0, |inner| inner.fd() as u32),
+            map_extra: def.extra,
+            ..CreateAttr::default()
+        };
+        let fd = command(MAP_CREATE, &mut attr)?;
+        // SAFETY: the kernel just made this descriptor for us alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // Those per CPU: percpu_hash, percpu_array, lru_percpu_hash.
+        let value_size = match def.kind {
+            5 | 6 | 10 => (def.value_size as usize).next_multiple_of(8) * possible_cpus() as usize,
+            _ => def.value_size as usize,
+        };
+        Ok(Self { fd, key_size: def.key_size as usize, value_size })
+    }
+
+    /// Its descriptor, which is how it is put into a map of maps.
+    pub fn fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// Its number in the kernel, which is what a map of maps gives for it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as a number.
+    pub fn id(&self) -> Result<u32, i32> {
+        let mut info = MapInfo::default();
+        let at = std::ptr::from_mut(&mut info) as u64;
+        let mut attr = InfoAttr { fd: self.fd() as u32, len: size_of::<MapInfo>() as u32, info: at };
+        number(command(OBJECT_INFO, &mut attr))?;
+        Ok(info.id)
+    }
+
+    /// Bytes in a value as the system call has it: of a kind per CPU, the values of all possible CPUs.
+    pub fn value_size(&self) -> usize {
+        self.value_size
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as a number.
+    pub fn lookup(&self, key: &[u8], flags: u64) -> Result<Vec<u8>, i32> {
+        self.take(LOOKUP, key, flags)
+    }
+
+    /// Asks a bloom filter whether it may have a value.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as a number.
+    pub fn contains(&self, value: &[u8]) -> Result<(), i32> {
+        let mut value = value.to_vec();
+        self.element(LOOKUP, &[], &mut value, 0)
+    }
+
+    /// The value of a key, which is removed.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as a number.
+    pub fn lookup_and_delete(&self, key: &[u8], flags: u64) -> Result<Vec<u8>, i32> {
+        self.take(LOOKUP_AND_DELETE, key, flags)
+    }
+
+    /// Sets the value of a key; of kinds without keys, puts a value in.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as a number.
+    pub fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), i32> {
+        self.element(UPDATE, key, &mut value.to_vec(), flags)
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as a number.
+    pub fn delete(&self, key: &[u8]) -> Result<(), i32> {
+        self.element(DELETE, key, &mut vec![0; self.value_size], 0)
+    }
+
+    /// The key after that one, or the first.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as a number: `ENOENT` at the end.
+    pub fn next_key(&self, after: Option<&[u8]>) -> Result<Vec<u8>, i32> {
+        let mut next = vec![0; self.key_size];
+        let after = after.inspect(|after| assert_eq!(after.len(), self.key_size));
+        let mut attr = ElementAttr {
+            map_fd: self.fd() as u32,
+            key: after.map_or(0, |after| after.as_ptr() as u64),
+            value: next.as_mut_ptr() as u64,
+            ..ElementAttr::default()
+        };
+        number(command(NEXT_KEY, &mut attr))?;
+        Ok(next)
+    }
+
+    /// Up to `count` elements from where a batch before ended, or from the start; `delete`: which are removed.
+    pub fn lookup_batch(&self, from: Option<&[u8]>, count: usize, delete: bool) -> Batch {
+        // Where to go on is a key, or a number of 4 bytes.
+        let mut from = from.map(<[u8]>::to_vec);
+        if let Some(from) = &mut from {
+            from.resize(self.key_size.max(4), 0);
+        }
+        let mut batch = Batch {
+            errno: 0,
+            count,
+            keys: vec![0; count * self.key_size],
+            values: vec![0; count * self.value_size],
+            position: vec![0; self.key_size.max(4)],
+        };
+        let mut attr = BatchAttr {
+            in_batch: from.as_ref().map_or(0, |from| from.as_ptr() as u64),
+            out_batch: batch.position.as_mut_ptr() as u64,
+            keys: batch.keys.as_mut_ptr() as u64,
+            values: batch.values.as_mut_ptr() as u64,
+            count: count as u32,
+            map_fd: self.fd() as u32,
+            ..BatchAttr::default()
+        };
+        let number = if delete { LOOKUP_AND_DELETE_BATCH } else { LOOKUP_BATCH };
+        batch.finish(command(number, &mut attr), attr.count, self);
+        batch
+    }
+
+    /// Sets the values of several keys: how many were set before one failed.
+    ///
+    /// # Panics
+    ///
+    /// Where there are not as many values as keys.
+    pub fn update_batch(&self, keys: &[u8], values: &[u8], flags: u64) -> Batch {
+        let count = keys.len() / self.key_size;
+        assert_eq!(values.len(), count * self.value_size);
+        self.change_batch(UPDATE_BATCH, keys.to_vec(), values.to_vec(), flags)
+    }
+
+    /// Removes several keys: how many were removed before one failed.
+    pub fn delete_batch(&self, keys: &[u8]) -> Batch {
+        self.change_batch(DELETE_BATCH, keys.to_vec(), Vec::new(), 0)
+    }
+
+    fn change_batch(&self, number: libc::c_long, keys: Vec<u8>, values: Vec<u8>, flags: u64) -> Batch {
+        let count = keys.len() / self.key_size;
+        let mut batch = Batch { errno: 0, count, keys, values, position: Vec::new() };
+        let mut attr = BatchAttr {
+            keys: batch.keys.as_ptr() as u64,
+            values: if batch.values.is_empty() { 0 } else { batch.values.as_ptr() as u64 },
+            count: count as u32,
+            map_fd: self.fd() as u32,
+            elem_flags: flags,
+            ..BatchAttr::default()
+        };
+        batch.finish(command(number, &mut attr), attr.count, self);
+        // A batch that is refused as a whole says nothing of its elements.
+        if batch.errno != 0 && batch.count == count {
+            batch.count = 0;
+        }
+        (batch.keys, batch.values) = (Vec::new(), Vec::new());
+        batch
+    }
+
+    fn take(&self, number: libc::c_long, key: &[u8], flags: u64) -> Result<Vec<u8>, i32> {
+        let mut value = vec![0; self.value_size];
+        self.element(number, key, &mut value, flags)?;
+        Ok(value)
+    }
+
+    fn element(
+        &self,
+        command_number: libc::c_long,
+        key: &[u8],
+        value: &mut [u8],
+        flags: u64,
+    ) -> Result<(), i32> {
+        assert_eq!((key.len(), value.len()), (self.key_size, self.value_size), "bytes in a key and a value");
+        let mut attr = ElementAttr {
+            map_fd: self.fd() as u32,
+            key: if key.is_empty() { 0 } else { key.as_ptr() as u64 },
+            // The command that deletes takes none, and no flags.
+            value: if command_number == DELETE { 0 } else { value.as_mut_ptr() as u64 },
+            flags,
+            ..ElementAttr::default()
+        };
+        number(command(command_number, &mut attr)).map(drop)
+    }
+}
+
+impl Batch {
+    fn finish(&mut self, result: io::Result<i32>, count: u32, map: &LinuxMap) {
+        self.errno = result.err().map_or(0, |error| error.raw_os_error().unwrap_or(-1));
+        self.count = self.count.min(count as usize);
+        self.keys.truncate(self.count * map.key_size);
+        self.values.truncate(self.count * map.value_size);
+    }
+}
+
+/// How many CPUs Linux may have: as many values has an element of a kind per CPU.
+///
+/// # Panics
+///
+/// Where the system does not say it.
+pub fn possible_cpus() -> u32 {
+    let text =
+        std::fs::read_to_string("/sys/devices/system/cpu/possible").expect("the list of possible CPUs");
+    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
+    last.expect("a number ends the list of possible CPUs") + 1
+}
+
+/// Runs what asks the kernel in a process of its own, which runs the test of that name again. Says so where bpf(2) is
+/// refused, and then nothing was asked.
+///
+/// # Panics
+///
+/// Where that process fails, or does not end within a minute.
+pub fn ask_linux(test: &str, what: &str, ask: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some() {
+        let def = LinuxDef { kind: 2, key_size: 4, value_size: 4, max_entries: 1, ..LinuxDef::default() };
+        match LinuxMap::create(&def, None) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+                std::process::exit(REFUSED);
+            }
+            _ => return ask(),
+        }
+    }
+    let mut child = itself()
+        .args([test, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("the test runs itself");
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("the child can be waited for") {
+            break status;
+        }
+        if started.elapsed() > PATIENCE {
+            // A process that hangs in the kernel does not end; it is not waited for.
+            let _ = child.kill();
+            panic!("the kernel did not answer within {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    match status.code() {
+        Some(REFUSED) if is_emulated() => hidden(Hidden::KernelPrograms, what),
+        Some(REFUSED) => skip(what, "bpf(2) is refused here; run as root to compare"),
+        _ => assert!(status.success(), "the process that asks the kernel failed: {status}"),
+    }
+}
+
+fn number<T>(result: io::Result<T>) -> Result<T, i32> {
+    result.map_err(|error| error.raw_os_error().unwrap_or(-1))
+}
+
+fn command<T>(number: libc::c_long, attr: &mut T) -> io::Result<i32> {
+    // SAFETY: `attr` is laid out as the command asks, what lies behind its size counts as zero (bpf(2)), and the
+    // addresses in it are of memory that outlives the call and is as large as the map's sizes say.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, number, std::ptr::from_mut(attr), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}

@@ -193,7 +193,11 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
                 return malformed("the call leads to no function");
             }
         }
-        Insn::Call { target: CallTarget::Kfunc { .. } } => return unsupported("a call of a kernel function"),
+        Insn::Call { target: CallTarget::Kfunc { id, .. } }
+            if linkage.function(id.cast_unsigned()).is_none() =>
+        {
+            return unsupported("a call of a kernel function");
+        }
         Insn::CallReg { .. } => return unsupported("a call through a register"),
         Insn::LoadPacket { .. } if !parts.program_type.is_socket_buffer() => {
             return unsupported("a legacy packet load without a socket buffer");

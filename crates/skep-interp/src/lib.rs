@@ -18,6 +18,7 @@
 mod alu;
 mod code;
 mod exec;
+mod maps;
 mod memory;
 mod regions;
 mod registers;

@@ -137,19 +137,19 @@ impl Memory {
         }
         for (map, (def, link)) in code.parts.maps.iter().zip(&code.linkage.maps).enumerate() {
             if let Some(base) = link.value_base {
-                memory.learn_value(map, def, base);
+                memory.learn_value(map as u32, def, base);
             }
         }
         memory
     }
 
-    /// A value of the map of that index lies at `start`.
-    pub(crate) fn learn_value(&mut self, map: usize, def: &MapDef, start: u64) {
+    /// A value of the map of that number lies at `start`.
+    pub(crate) fn learn_value(&mut self, map: u32, def: &MapDef, start: u64) {
         let rights = Rights {
             read: !def.flags.contains(MapFlags::WRONLY_PROG),
             write: !def.flags.contains(MapFlags::RDONLY_PROG),
         };
-        self.learn(Object::Value(map as u32), Region { start, bytes: def.value_size.into(), rights });
+        self.learn(Object::Value(map), Region { start, bytes: def.value_size.into(), rights });
     }
 
     /// Memory of that many bytes that a helper returned.

@@ -21,13 +21,14 @@
 use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
-use skep_abi::{Access, ArgKind, Callback, HelperProto, RetKind};
+use skep_abi::{Access, ArgKind, Callback, HelperProto, MapDef, RetKind};
 use skep_isa::{CallTarget, Insn, Reg, Size};
 use skep_verifier::{Machine, MachineFrame};
 
 use crate::alu;
 use crate::code::{Code, MAX_FRAMES};
 use crate::exec::{self, AccessKind, FRAME_BYTES, Registers, Watch};
+use crate::maps::Maps;
 use crate::memory;
 use crate::regions::{Found, Memory, Region, Regions, Rights};
 use crate::registers::{self, RegSet};
@@ -53,6 +54,7 @@ pub(crate) struct Checking<'a, 'r> {
     calling: Vec<Calling>,
     /// The last slot.
     slot: u32,
+    maps: Maps<'a>,
     /// What stands for each map, and for each function.
     handles: (Vec<u64>, Vec<u64>),
 }
@@ -114,6 +116,7 @@ impl<'a, 'r> Checking<'a, 'r> {
             executed: 0,
             calling: Vec::new(),
             slot: 0,
+            maps: Maps::new(code),
             handles: (maps, functions),
             spoils,
             spoilt: None,
@@ -210,9 +213,9 @@ impl<'a, 'r> Checking<'a, 'r> {
     }
 
     /// The map that a helper is passed.
-    fn map_argument(&self, proto: &HelperProto, args: &[u64; 5]) -> Option<usize> {
-        let argument = proto.args.iter().position(|kind| *kind == ArgKind::Map)?;
-        self.code.linkage.maps.iter().position(|link| link.handle == args[argument])
+    fn map_argument(&self, proto: &HelperProto, args: &[u64; 5]) -> Vec<(u32, &'a MapDef)> {
+        let argument = proto.args.iter().position(|kind| *kind == ArgKind::Map);
+        argument.map_or(Vec::new(), |argument| self.maps.of(args[argument]))
     }
 
     /// Checks the arguments of a helper against its prototype and the verifier's facts.
@@ -227,7 +230,7 @@ impl<'a, 'r> Checking<'a, 'r> {
             let bad = Err(Reason::Argument { number: i as u8 + 1, value });
             let memory = match *kind {
                 ArgKind::Map => {
-                    map = self.code.linkage.maps.iter().position(|link| link.handle == value);
+                    map = self.maps.of(value).first().copied();
                     if map.is_none() {
                         return bad;
                     }
@@ -239,11 +242,9 @@ impl<'a, 'r> Checking<'a, 'r> {
                 ArgKind::Callback(_) if !self.is_function(value) => return bad,
                 ArgKind::Size { zero: false } if value == 0 => return bad,
                 ArgKind::MapKey | ArgKind::MapValue(_) => {
-                    let Some(def) = map.and_then(|map: usize| self.code.parts.maps.get(map)) else {
-                        return bad;
-                    };
+                    let Some((_, def)) = map else { return bad };
                     match *kind {
-                        ArgKind::MapValue(access) => Some((access, def.value_size.into())),
+                        ArgKind::MapValue(access) => Some((access.in_map(def.kind), def.value_size.into())),
                         _ => Some((Access::Read, def.key_size.into())),
                     }
                 }
@@ -263,7 +264,7 @@ impl<'a, 'r> Checking<'a, 'r> {
         }
         let Some(fact) = self.code.parts.facts[slot].call else { return Ok(()) };
         if let Some(expected) = fact.map
-            && map != Some(expected as usize)
+            && map.is_none_or(|(number, _)| number != expected)
         {
             return Err(Reason::WrongMapFact { map: expected });
         }
@@ -274,8 +275,7 @@ impl<'a, 'r> Checking<'a, 'r> {
             if let Some(fact) = fact.key.filter(|fact| *fact != found) {
                 return Err(Reason::WrongKeyFact { fact, found });
             }
-            let def = map.and_then(|map| self.code.parts.maps.get(map));
-            if fact.in_bounds && def.is_none_or(|def| found >= def.max_entries) {
+            if fact.in_bounds && map.is_none_or(|(_, def)| found >= def.max_entries) {
                 return Err(Reason::WrongBoundsFact { found });
             }
         }
@@ -317,14 +317,13 @@ impl Watch for Checking<'_, '_> {
             ArgKind::Callback(kind) => Some(*kind),
             _ => None,
         });
-        let map = self.map_argument(proto, &passed);
+        let maps = self.map_argument(proto, &passed);
         let mut lent = None;
         let count = match kind {
             Some(Callback::ForEach | Callback::Timer) => {
-                if let Some(map) = map {
-                    let def = &self.code.parts.maps[map];
+                for (map, def) in maps {
                     let key = Region { start: args[1], bytes: def.key_size.into(), rights: Rights::READ };
-                    lent = Some((map as u32, key));
+                    lent = Some((map, key));
                     self.memory.learn_value(map, def, args[2]);
                 }
                 if kind == Some(Callback::Timer) { 3 } else { 4 }
@@ -434,8 +433,10 @@ impl Watch for Checking<'_, '_> {
         }
         match proto.ret {
             RetKind::MapValueOrNull | RetKind::MapValue if result != 0 => {
-                if let Some(map) = self.map_argument(proto, &args) {
-                    self.memory.learn_value(map, &self.code.parts.maps[map], result);
+                for (map, def) in self.map_argument(proto, &args) {
+                    if !self.maps.find(map, def, result) {
+                        self.memory.learn_value(map, def, result);
+                    }
                 }
             }
             RetKind::MemoryOrNull if result != 0 => {

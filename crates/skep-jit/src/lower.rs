@@ -305,7 +305,11 @@ impl<A: Arch> Lowering<'_, A> {
                 }
             }
             Insn::LoadPacket { size, base, imm } => self.load_packet(slot, size, base, imm),
-            Insn::CallReg { .. } | Insn::Call { target: CallTarget::Kfunc { .. } } => {
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+                let address = self.parts.function(slot, id)?;
+                self.emit.call_helper(address);
+            }
+            Insn::CallReg { .. } => {
                 return Err(Error::Unsupported { slot, what: "an instruction that the plan refuses" });
             }
         }

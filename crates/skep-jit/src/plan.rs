@@ -335,8 +335,11 @@ impl Plan {
                     self.slots[slot].reads = if key.is_some() { RegSet::EMPTY } else { Reg::R2.into() };
                 }
             },
-            Insn::Call { target: CallTarget::Kfunc { .. } } => {
-                return Err(Error::Unsupported { slot, what: "a call of a kernel function" });
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
+                parts.function(slot, id)?;
+                plan.calls = true;
+                self.environment = true;
+                self.slots[slot].reads = RegSet::EMPTY;
             }
             Insn::CallReg { .. } => {
                 return Err(Error::Unsupported { slot, what: "a call of the function in a register" });
@@ -458,6 +461,13 @@ impl<'a> Parts<'a> {
         }
         let helper = self.linkage.helper(id).ok_or(Error::MissingHelper { slot, id })?;
         Ok(HelperCall::Call(helper as usize as u64))
+    }
+
+    /// The address of the runtime's own function of that number, which takes nothing.
+    pub(crate) fn function(&self, slot: usize, number: i32) -> Result<u64, Error> {
+        let function = self.linkage.function(number.cast_unsigned());
+        let function = function.ok_or(Error::Unsupported { slot, what: "a call of a kernel function" })?;
+        Ok(function as usize as u64)
     }
 
     /// The tail call that is made here.

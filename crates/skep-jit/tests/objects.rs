@@ -71,7 +71,7 @@ fn linkage(program: &Verified) -> Linkage {
         MapLink { handle: base - 64, value_base, inline, programs }
     });
     let helpers: Vec<(u32, HelperFn)> = LINUX.iter().map(|proto| (proto.id, none as HelperFn)).collect();
-    Linkage { maps: maps.collect(), helpers, inline_linux_helpers: true }
+    Linkage { maps: maps.collect(), helpers, inline_linux_helpers: true, ..Linkage::default() }
 }
 
 /// Its code for the newest processors of a machine, within reach of nothing.

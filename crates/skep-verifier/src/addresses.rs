@@ -278,8 +278,12 @@ impl<'a> Addresses<'a> {
                     continue;
                 }
                 ArgKind::MapKey => map(at).map(|map| map.key_size),
-                ArgKind::MapValue(Access::Write)
-                | ArgKind::Memory { access: Access::Write, .. }
+                ArgKind::MapValue(access)
+                    if map(at).is_some_and(|map| access.in_map(map.kind) == Access::Write) =>
+                {
+                    continue;
+                }
+                ArgKind::Memory { access: Access::Write, .. }
                 | ArgKind::FixedMemory { access: Access::Write, .. } => continue,
                 ArgKind::MapValue(_) => map(at).map(|map| map.value_size),
                 ArgKind::Memory { .. } => match known.get(at + 2) {

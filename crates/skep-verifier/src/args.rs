@@ -129,7 +129,8 @@ impl<'a> Walker<'a> {
                 self.object_argument(proto, reg, value, &["sock_common"], false)?;
             }
             ArgKind::MapValue(access) => {
-                let size = self.argument_map(proto, known)?.value_size;
+                let map = self.argument_map(proto, known)?;
+                let (size, access) = (map.value_size, access.in_map(map.kind));
                 known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
             }
             ArgKind::MapValueOrNull(access) => {

@@ -20,7 +20,7 @@ use crate::walk::Walker;
 use crate::{Code, Config, Unverified};
 use skep_abi::{
     Access, ArgKind, Context, Function, HelperProto, KfuncFlags, ParamTags, RetKind, SpecialKfunc,
-    kfunc_named,
+    kfunc_named, own_kfunc,
 };
 use skep_btf::{Btf, Kind as Type};
 use skep_isa::{CallTarget, Imm64, Insn, Reg};
@@ -207,7 +207,8 @@ fn of_helper(proto: Option<&HelperProto>) -> Effects {
 }
 
 fn of_kfunc(btf: Option<&Btf>, id: u32) -> Effects {
-    let known = btf.and_then(|btf| kfunc_named(btf.ty(id).ok()?.name().ok()?));
+    let of_host = || btf.and_then(|btf| kfunc_named(btf.ty(id).ok()?.name().ok()?));
+    let known = own_kfunc(id).or_else(of_host);
     Effects {
         moves_packet: true,
         sleeps: known.is_none_or(|known| known.flags.has(KfuncFlags::SLEEPABLE)),

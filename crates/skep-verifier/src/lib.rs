@@ -84,6 +84,7 @@ mod watch;
 mod widen;
 
 pub use halves::without_extension;
+pub use maps::INNER as INNER_MAP;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
 pub use recorded::{Machine, MachineFrame, Mismatch, Object, Outside, Packet, Place, Recorded};
 pub use refusal::{Code, Refusal, Step, Why};
@@ -189,6 +190,7 @@ fn prove(
     Ok(Verified {
         name: source.name,
         program_type: source.program_type,
+        sleepable: source.sleepable,
         entry,
         insns,
         facts,

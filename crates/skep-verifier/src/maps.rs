@@ -11,7 +11,7 @@ use skep_abi::{ArgKind, HelperProto, MapDef, MapFlags, MapKind, StructKind};
 use skep_isa::Reg;
 
 /// Set in a map's number that means the inner map of the one with the other bits.
-pub(crate) const INNER: u32 = 1 << 31;
+pub const INNER: u32 = 1 << 31;
 
 /// The helpers that change a map's elements.
 const WRITERS: [&str; 5] =

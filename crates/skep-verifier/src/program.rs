@@ -23,6 +23,7 @@ pub struct Unverified {
 pub struct Verified {
     pub(crate) name: String,
     pub(crate) program_type: &'static ProgramType,
+    pub(crate) sleepable: bool,
     pub(crate) entry: Entry,
     pub(crate) insns: Vec<Insn>,
     pub(crate) facts: Vec<Fact>,
@@ -102,6 +103,11 @@ impl Verified {
     /// Its type.
     pub fn program_type(&self) -> &'static ProgramType {
         self.program_type
+    }
+
+    /// Whether it runs where sleeping is allowed.
+    pub fn is_sleepable(&self) -> bool {
+        self.sleepable
     }
 
     /// What it was verified to be given.

@@ -3,6 +3,7 @@
 mod common;
 
 use common::host::{accepted, check_with, refused};
+use skep_abi::{OWN_KFUNC, own_kfunc_number};
 use skep_verifier::Code;
 
 /// A reference to a task that is not null, in r6; `rest` follows, and the end.
@@ -43,6 +44,23 @@ fn who_may_call_is_decided_by_the_program_type() {
     refused("tc", "call kfunc[1]\nr0 = 0\nexit", Code::Types, "no function of number 1");
     let refusal = check_with("tc", "call @bpf_rcu_read_lock\nr0 = 0\nexit", None).expect_err("no types");
     assert_eq!(refusal.code, Code::Types, "{refusal}");
+}
+
+#[test]
+fn the_runtime_s_own_functions_need_no_types() {
+    let call = |name| format!("call kfunc[{}]\n", own_kfunc_number(name).unwrap());
+    let (enter, leave) = (call("bpf_rcu_read_lock"), call("bpf_rcu_read_unlock"));
+    let check = |text: String| check_with("tc", &text, None);
+    assert!(check(format!("{enter}{leave}r0 = 0\nexit")).is_ok());
+    for (text, code) in [
+        (format!("{enter}r0 = 0\nexit"), Code::Resource),
+        (format!("{leave}r0 = 0\nexit"), Code::Resource),
+        (format!("{enter}{leave}exit"), Code::Uninitialised),
+        (format!("r6 = r1\n{enter}{leave}r0 = *(u32 *)(r1 + 0)\nexit"), Code::Uninitialised),
+        (format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + 4), Code::Types),
+    ] {
+        assert_eq!(check(text.clone()).expect_err(&text).code, code, "{text}");
+    }
 }
 
 #[test]

@@ -57,6 +57,8 @@ fn queues_and_filters_have_values_without_keys() {
         accepted("xdp", &format!("{}r0 = *(u64 *)(r10 - 8)\nexit", with(11, call, "")));
     }
     accepted("xdp", &format!("{}{END}", with(12, 89, written)));
+    // A queue gives what it has; a filter is asked for what is there.
+    refused("xdp", &format!("{}{END}", with(12, 89, left)), Code::Uninitialised, "stack bytes");
     refused("xdp", &format!("{}{END}", with(12, 88, written)), Code::Argument, "bloom_filter");
     refused("xdp", &format!("{}{END}", with(0, 88, written)), Code::Argument, "which is a hash");
     refused("xdp", &format!("{}{END}", lookup(11)), Code::Argument, "which is a queue");

@@ -17,7 +17,7 @@ fn linkage(arrays: &[InlineArray]) -> Linkage {
         .iter()
         .map(|&inline| MapLink { handle: 0x1234, inline: Some(inline), value_base: None, programs: None })
         .collect();
-    Linkage { maps, helpers: HELPERS.to_vec(), inline_linux_helpers: true }
+    Linkage { maps, helpers: HELPERS.to_vec(), inline_linux_helpers: true, ..Linkage::default() }
 }
 
 /// Looks up the index in `r1`; returns the address or 0.

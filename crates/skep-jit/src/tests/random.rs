@@ -380,7 +380,8 @@ fn arguments_of_an_inlined_look_up_that_it_does_not_read_are_not_computed() {
     let link = MapLink { handle: 0x7fff_1234_5678, value_base: None, inline: Some(array), programs: None };
     let mut program =
         Program::new(text).call_fact(6, CallFact { map: Some(0), key: Some(5), in_bounds: false });
-    program.linkage = Linkage { maps: vec![link], helpers: Vec::new(), inline_linux_helpers: true };
+    program.linkage =
+        Linkage { maps: vec![link], helpers: Vec::new(), inline_linux_helpers: true, ..Linkage::default() };
     assert_eq!(program.run(0, 0), 0x1028);
     let with = program.compile().code_bytes();
     let without = Program::new("r6 = 5\n*(u32 *)(r10 - 4) = r6\nr0 = 0x1028\nexit").compile().code_bytes();

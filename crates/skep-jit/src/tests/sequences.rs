@@ -178,8 +178,12 @@ impl Parts {
         let mut program =
             look_ups.into_iter().fold(Program::of(insns), |program, slot| program.call_fact(slot, fact));
         let link = MapLink { handle: 0x1234, value_base: None, inline: Some(ARRAY), programs: None };
-        program.linkage =
-            Linkage { maps: vec![link], helpers: vec![(7, CLOBBER)], inline_linux_helpers: true };
+        program.linkage = Linkage {
+            maps: vec![link],
+            helpers: vec![(7, CLOBBER)],
+            inline_linux_helpers: true,
+            ..Linkage::default()
+        };
         Some(program)
     }
 }

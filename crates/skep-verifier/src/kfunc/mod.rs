@@ -12,7 +12,8 @@
 //! | `__str` | a constant string |
 //! | `__map` | a map |
 //!
-//! Everything else that decides is in the table [`skep_abi::KFUNCS`].
+//! Everything else that decides is in the table [`skep_abi::KFUNCS`]. Of the functions that a runtime has of its own
+//! ([`skep_abi::OWN_KFUNCS`]) it says all.
 
 mod argument;
 mod dynptr;
@@ -31,7 +32,7 @@ use crate::resources::Section;
 use crate::state::State;
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
-use skep_abi::{KfuncFlags, SpecialKfunc};
+use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc};
 use skep_isa::Reg;
 use std::rc::Rc;
 
@@ -112,8 +113,14 @@ impl Walker<'_> {
         if let Some(known) = self.types.kfuncs.get(&id) {
             return Ok(Rc::clone(known));
         }
-        let btf = self.btf(&format!("the call of the host's function of number {id}"))?;
-        let prototype = Rc::new(Prototype::of(btf, id)?);
+        let prototype = match own_kfunc(id) {
+            Some(own) => Prototype::own(own),
+            None => {
+                let btf = self.btf(&format!("the call of the host's function of number {id}"))?;
+                Prototype::of(btf, id)?
+            }
+        };
+        let prototype = Rc::new(prototype);
         self.types.kfuncs.insert(id, Rc::clone(&prototype));
         Ok(prototype)
     }

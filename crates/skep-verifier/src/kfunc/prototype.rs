@@ -3,7 +3,9 @@
 use crate::Code;
 use crate::fault::{Fault, Step};
 use crate::object::damaged;
-use skep_abi::{Access, ArgKind, HelperProto, Kfunc, KfuncFlags, RetKind, SpecialKfunc, kfunc_named};
+use skep_abi::{
+    Access, ArgKind, HelperProto, Kfunc, KfuncFlags, RetKind, SpecialKfunc, kfunc_named, own_kfunc,
+};
 use skep_btf::{Btf, Error, Kind, Type};
 use std::borrow::Cow;
 
@@ -97,6 +99,12 @@ impl Prototype {
         Self::read(btf, known, &prototype).map_err(damaged)
     }
 
+    /// The prototype of a function that neither takes nor returns anything.
+    pub(super) fn own(known: &'static Kfunc) -> Self {
+        let proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Void);
+        Self { known, proto, params: Vec::new(), returned: Returned::Nothing, iterator: None }
+    }
+
     pub(super) fn name(&self) -> &str {
         &self.proto.name
     }
@@ -131,7 +139,10 @@ impl Prototype {
 
 /// By argument: whether the function looks at memory there, and at how many bytes if that is known.
 pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item = Option<Option<u32>>> {
-    let prototype = btf.and_then(|btf| Prototype::of(btf, id).ok());
+    let prototype = match own_kfunc(id) {
+        Some(own) => Some(Prototype::own(own)),
+        None => btf.and_then(|btf| Prototype::of(btf, id).ok()),
+    };
     (0..5).map(move |at| {
         let Some(prototype) = &prototype else { return Some(None) };
         match prototype.params.get(at)?.what {

@@ -25,17 +25,8 @@ pub(crate) static PROBE: ProgramType = ProgramType { number: Some(2), name: "pro
 /// 16-byte values are a pointer to an object of type 7 and one that nobody owns.
 pub(crate) fn maps() -> Vec<MapDef> {
     let map = |name: &str, kind, sizes: (u32, u32), max_entries, flags| MapDef {
-        name: name.to_owned(),
-        kind,
-        key_size: sizes.0,
-        value_size: sizes.1,
-        max_entries,
         flags,
-        inner: None,
-        key_btf: None,
-        value_btf: None,
-        fields: Vec::new(),
-        frozen: None,
+        ..MapDef::new(name, kind, sizes.0, sizes.1, max_entries)
     };
     let plain = MapFlags(0);
     let field = |kind, offset, size| SpecialField { kind, offset, size };

@@ -1,0 +1,46 @@
+//! Which maps a watched program has: its own, by their indices, and those that it found in maps of maps, by
+//! the index of the map that they were found in with the bit [`INNER_MAP`].
+
+use skep_abi::{MapDef, MapKind};
+use skep_verifier::INNER_MAP;
+
+use crate::code::Code;
+
+/// The maps of one run.
+pub(crate) struct Maps<'a> {
+    code: &'a Code,
+    /// What was found, and the number it has.
+    found: Vec<(u64, u32)>,
+}
+
+impl<'a> Maps<'a> {
+    pub(crate) fn new(code: &'a Code) -> Self {
+        Self { code, found: Vec::new() }
+    }
+
+    /// The numbers and definitions of what a handle stands for: one map may be a program's own, and in others
+    /// of its maps.
+    pub(crate) fn of(&self, handle: u64) -> Vec<(u32, &'a MapDef)> {
+        let maps = &self.code.parts.maps;
+        let own = self.code.linkage.maps.iter().position(|link| link.handle == handle);
+        let own = own.and_then(|index| Some((index as u32, maps.get(index)?)));
+        let found = self.found.iter().filter(|(found, _)| *found == handle);
+        let found = found.filter_map(|(_, number)| {
+            let outer = maps.get((number & !INNER_MAP) as usize)?;
+            Some((*number, outer.inner.as_deref()?))
+        });
+        own.into_iter().chain(found).collect()
+    }
+
+    /// A look-up in a map found something; whether that is a map.
+    pub(crate) fn find(&mut self, outer: u32, def: &MapDef, found: u64) -> bool {
+        if !matches!(def.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps) {
+            return false;
+        }
+        let found = (found, outer | INNER_MAP);
+        if !self.found.contains(&found) {
+            self.found.push(found);
+        }
+        true
+    }
+}

@@ -59,7 +59,8 @@ enum skep_status {
 enum skep_update {
 	SKEP_ANY = 0,     /* create the element or change it */
 	SKEP_NOEXIST = 1, /* create it; SKEP_E_EXISTS where it exists */
-	SKEP_EXIST = 2    /* change it; SKEP_E_NOT_FOUND where it does not exist */
+	SKEP_EXIST = 2,   /* change it; SKEP_E_NOT_FOUND where it does not exist */
+	SKEP_LOCK = 4     /* with one of these by |: in place, under the lock in the value */
 };
 
 /* Hardening, against an attacker who found another bug in the process. It costs a little time, and does nothing where the

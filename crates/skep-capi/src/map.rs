@@ -81,7 +81,8 @@ pub unsafe extern "C" fn skep_map_update(
         };
         let flags = UpdateFlags::from_number(flags).ok_or_else(|| {
             Failure::argument(format!(
-                "skep_map_update: flags are {flags:#x}; give SKEP_ANY, SKEP_NOEXIST or SKEP_EXIST"
+                "skep_map_update: flags are {flags:#x}; give SKEP_ANY, SKEP_NOEXIST or SKEP_EXIST, with \
+                 SKEP_LOCK or without"
             ))
         })?;
         Ok(map.update(key, value, flags)?)

@@ -146,7 +146,7 @@ impl From<Error> for Failure {
             Error::Map(error) => of_map(error),
             Error::Unknown { .. } => Status::NotFound,
             Error::Text(_) => Status::Memory,
-            Error::Slots(_) => Status::Busy,
+            Error::Slots(_) | Error::LockHeld => Status::Busy,
             Error::Compile { .. } | Error::Interpret { .. } => Status::Compile,
             _ => Status::Argument,
         };
@@ -163,17 +163,22 @@ impl From<MapError> for Failure {
 
 fn of_map(error: &MapError) -> Status {
     match error {
-        MapError::KindNotProvided { .. } | MapError::CreateFlags { .. } => Status::Unsupported,
+        MapError::KindNotProvided { .. } | MapError::LockNotAllowed { .. } | MapError::CreateFlags { .. } => {
+            Status::Unsupported
+        }
         MapError::KeySize { .. }
         | MapError::ValueSize { .. }
         | MapError::NoEntries { .. }
+        | MapError::Extra { .. }
+        | MapError::RingSize { .. }
         | MapError::NeitherReadNorWrite { .. }
         | MapError::NeedsNoPrealloc { .. } => Status::Object,
         MapError::TooLarge { .. } | MapError::NoMemory { .. } => Status::Memory,
         MapError::Missing { .. } => Status::NotFound,
         MapError::Exists { .. } => Status::Exists,
-        MapError::Full { .. } => Status::Full,
+        MapError::Full { .. } | MapError::QueueFull { .. } => Status::Full,
         MapError::CannotDelete { .. } | MapError::Frozen { .. } => Status::Denied,
+        MapError::LockHeld { .. } => Status::Busy,
         _ => Status::Argument,
     }
 }

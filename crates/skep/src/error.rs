@@ -160,8 +160,11 @@ pub enum Error {
         /// The map.
         map: String,
     },
-    /// Programs and arrays of programs of different runtimes.
-    #[error("map {map}: programs and the arrays that hold them must be loaded into one runtime")]
+    /// Programs, and maps that hold programs or whose elements come and go, of different runtimes.
+    #[error(
+        "map {map}: programs, the arrays that hold them, and maps whose elements wait for them must be of one runtime: load them \
+         into one, or make the map with Map::create_in and Runtime::memory"
+    )]
     OtherRuntime {
         /// The map.
         map: String,
@@ -252,6 +255,12 @@ pub enum Error {
     /// Every virtual CPU belongs to another thread that lives, or the thread is ending.
     #[error("{}", no_cpu(.0))]
     Slots(#[from] skep_rcu::Error),
+    /// The thread was interrupted while it held the lock of a map's value, and the program may take one.
+    #[error(
+        "the program may take the lock of a map's value, and this thread holds one already: a handler of a signal came \
+         between; run the program when the handler has returned"
+    )]
+    LockHeld,
     /// A program was run on something that its type does not take.
     #[error("program {program} is of type {program_type} and takes {expected}, not {given}")]
     WrongInput {

@@ -156,7 +156,16 @@ impl Hook {
         mut run: impl FnMut(&Program) -> Result<u64, Error>,
         mut each: impl FnMut(&Program, u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let _section = self.inner.shared.domain.enter()?;
+        let domain = &self.inner.shared.domain;
+        let section = domain.enter()?;
+        let mut sleepable = None;
+        if self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable()) {
+            // As all of them are. They must not hold up who waits for readers that do not sleep; the list is looked at
+            // anew in the other section.
+            sleepable = Some(domain.enter_sleepable()?);
+            drop(section);
+        }
+        let _until_the_end = sleepable;
         for attached in &self.inner.list().0 {
             if each(&attached.program, run(&attached.program)?).is_break() {
                 break;

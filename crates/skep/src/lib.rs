@@ -78,7 +78,9 @@ pub use skep_abi as abi;
 pub use skep_btf::Btf;
 pub use skep_isa as isa;
 pub use skep_jit as jit;
-pub use skep_maps::{Map, MapError, UpdateFlags};
+pub use skep_maps::{
+    Map, MapError, MapStats, Memory, Options as MapOptions, Policy, Record, RingBuffer, UpdateFlags,
+};
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Refusal, Step, Verified, Why};
-pub use tail::{MapArray, ProgramArray};
+pub use tail::{MapArray, MapHash, ProgramArray};

@@ -2,10 +2,11 @@
 //!
 //! A load is all or nothing: maps and code of a load that fails are freed before the error is returned.
 
+use crate::helpers;
 use crate::object::ProgramOptions;
 use crate::program::{LoadTimes, Program};
-use crate::{Error, MapArray, Object, ProgramArray, Runtime};
-use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType};
+use crate::{Error, MapArray, MapHash, Object, ProgramArray, Runtime};
+use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType, SpecialKind};
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::{Map, UpdateFlags};
@@ -33,8 +34,9 @@ pub struct Module {
     maps: Vec<Arc<Map>>,
     /// Of the maps, those that hold programs.
     arrays: Vec<ProgramArray>,
-    /// Of the maps, those that hold maps.
+    /// Of the maps, those that hold maps, by index and by key.
     outer: Vec<MapArray>,
+    tables: Vec<MapHash>,
     variables: Vec<Variable>,
 }
 
@@ -84,6 +86,13 @@ impl<'a> Linker<'a> {
     #[must_use]
     pub fn buffer_len(mut self, bytes: u32) -> Self {
         self.options.buffer_len = bytes;
+        self
+    }
+
+    /// Lets programs sleep, whatever their sections say, if their type may: see [`ProgramOptions::sleepable`].
+    #[must_use]
+    pub fn sleepable(mut self, sleepable: bool) -> Self {
+        self.options.sleepable = sleepable;
         self
     }
 
@@ -160,11 +169,12 @@ impl<'a> Linker<'a> {
         let shared = self.runtime.shared();
         let arrays = maps.iter().filter(|map| map.programs().is_some());
         let arrays = arrays.map(|map| ProgramArray::new(Arc::clone(map), Arc::clone(shared))).collect();
-        let outer = maps.iter().filter(|map| map.kind() == MapKind::ArrayOfMaps);
-        let outer = outer.map(|map| MapArray::new(Arc::clone(map), Arc::clone(shared))).collect();
-        let module = Module { programs, maps, arrays, outer, variables };
+        let of = |kind| maps.iter().filter(move |map| map.kind() == kind).map(Arc::clone);
+        let outer = of(MapKind::ArrayOfMaps).map(|map| MapArray::new(map, Arc::clone(shared))).collect();
+        let tables = of(MapKind::HashOfMaps).map(|map| MapHash::new(map, Arc::clone(shared))).collect();
+        let module = Module { programs, maps, arrays, outer, tables, variables };
         self.fill(&module)?;
-        if !module.arrays.is_empty() || !module.outer.is_empty() {
+        if module.maps.iter().any(|map| map.references().is_some()) {
             // Whatever the host has dropped since without our knowing.
             self.runtime.shared().look_for_rings();
         }
@@ -179,7 +189,8 @@ impl<'a> Linker<'a> {
         created.flat_map(|(index, map)| map.entries.iter().map(move |entry| (index, entry)))
     }
 
-    /// Fills arrays of maps, and those of programs as far as programs that were loaded come to them.
+    /// Fills maps of maps, where the key of an element is its index, and arrays of programs as far as programs that were
+    /// loaded come to them.
     fn fill(&self, module: &Module) -> Result<(), Error> {
         for (map, entry) in self.entries() {
             let map = &module.maps[map];
@@ -189,6 +200,10 @@ impl<'a> Linker<'a> {
                     let array = module.outer.iter().find(|array| Arc::ptr_eq(array.map(), map));
                     if let Some(array) = array {
                         array.set(entry.index, &module.maps[*inner as usize])?;
+                    }
+                    let table = module.tables.iter().find(|table| Arc::ptr_eq(table.map(), map));
+                    if let Some(table) = table {
+                        table.set(&entry.index.to_ne_bytes(), &module.maps[*inner as usize])?;
                     }
                     continue;
                 }
@@ -298,11 +313,14 @@ impl<'a> Linker<'a> {
     fn create_maps(&self, variables: &[Variable]) -> Result<Vec<Arc<Map>>, Error> {
         let options =
             skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
+        let memory = self.runtime.memory();
         let mut maps = Vec::with_capacity(self.object.maps().len());
         for (index, def) in self.object.maps().iter().enumerate() {
             if let Some(given) = self.given.get(&def.name) {
                 check_shape(def, given, self.runtime.cpus())?;
-                if given.references().is_some() && !self.runtime.shared().has_wired(given) {
+                let shared = self.runtime.shared();
+                let wired = given.references().is_none() || shared.has_wired(given);
+                if !wired || !given.fits(&shared.domain) {
                     return Err(Error::OtherRuntime { map: def.name.clone() });
                 }
                 maps.push(Arc::clone(given));
@@ -312,7 +330,7 @@ impl<'a> Linker<'a> {
             if let Some(entries) = self.max_entries.get(&def.name) {
                 def.max_entries = *entries;
             }
-            let map = Map::create(&def, &options)?;
+            let map = Map::create_in(&memory, &def, &options)?;
             let here: Vec<_> = variables.iter().filter(|variable| variable.map == index).collect();
             let mut initial =
                 self.object.elf().and_then(|elf| elf.maps()[index].initial.as_deref()).map(<[u8]>::to_vec);
@@ -339,11 +357,12 @@ impl<'a> Linker<'a> {
 
     fn linkage(&self, maps: &[Arc<Map>]) -> Linkage {
         let shared = self.runtime.shared();
-        let helpers = &shared.helpers;
+        let known = &shared.helpers;
         Linkage {
             maps: maps.iter().map(|map| map.link()).collect(),
-            helpers: helpers.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
+            helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
             inline_linux_helpers: shared.linux_numbers,
+            functions: (skep_abi::OWN_KFUNC..).zip(helpers::sections::OWN).collect(),
         }
     }
 }
@@ -359,8 +378,14 @@ pub(crate) fn check_shape(wanted: &MapDef, given: &Map, runtime_cpus: u32) -> Re
     }
     let describe = |def: &MapDef, cpus: usize| {
         let per_cpu = if def.kind.is_per_cpu() { format!(", {cpus} CPUs") } else { String::new() };
+        let special: String = fields(def)
+            .map(|(offset, size, lock)| match lock {
+                true => format!(", a lock at {offset}"),
+                false => format!(", a special field of {size} bytes at {offset}"),
+            })
+            .collect();
         format!(
-            "{} with {}-byte keys, {}-byte values, {} entries, flags {:#x}{per_cpu}",
+            "{} with {}-byte keys, {}-byte values{special}, {} entries, flags {:#x}{per_cpu}",
             def.kind, def.key_size, def.value_size, def.max_entries, def.flags.0
         )
     };
@@ -379,7 +404,13 @@ fn same_shape(a: &MapDef, b: &MapDef) -> bool {
         (None, None) => true,
         _ => false,
     };
-    own(a) == own(b) && inner
+    // Whoever copies a value goes around the fields that the map knows of, not those that a program takes for locks.
+    own(a) == own(b) && fields(a).eq(fields(b)) && inner
+}
+
+/// What of a map's values is more than its bytes: where it is, and whether it is a lock.
+fn fields(def: &MapDef) -> impl Iterator<Item = (u32, u32, bool)> {
+    def.fields.iter().map(|field| (field.offset, field.size, field.kind == SpecialKind::SpinLock))
 }
 
 /// Whether a program names the map of that index.
@@ -430,6 +461,11 @@ impl Module {
     /// The array of maps of that name.
     pub fn map_array(&self, name: &str) -> Option<&MapArray> {
         self.outer.iter().find(|array| array.map().name() == name)
+    }
+
+    /// The hash table of maps of that name.
+    pub fn map_hash(&self, name: &str) -> Option<&MapHash> {
+        self.tables.iter().find(|table| table.map().name() == name)
     }
 
     /// Its global variables.

@@ -31,6 +31,10 @@ pub struct ProgramOptions {
     pub program_type: Option<&'static ProgramType>,
     /// For programs over a buffer, the buffer's length in bytes.
     pub buffer_len: u32,
+    /// Lets the program sleep where its type may, as `.s` in its section's name does (`raw.s`). A sleepable program is in
+    /// a sleepable read section while it runs, so that it may take its time, and brackets what it reads from maps by
+    /// `bpf_rcu_read_lock` and `bpf_rcu_read_unlock`.
+    pub sleepable: bool,
 }
 
 /// How a program is verified that is not loaded.
@@ -222,7 +226,7 @@ impl Object {
             max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
             ..Config::default()
         };
-        let unverified = self.unverified(program, options, maps)?;
+        let unverified = self.unverified_with(program, options, maps, true)?;
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());
             return Err(Error::KernelSymbol { program, symbol });
@@ -243,19 +247,29 @@ impl Object {
     ///
     /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked.
     pub fn linked(&self, program: &str, options: ProgramOptions) -> Result<ProgramSource, Error> {
-        Ok(match &self.content {
+        self.linked_with(program, options, false)
+    }
+
+    /// `own`: with functions of the runtime, rather than those of the host that have the same names.
+    fn linked_with(&self, program: &str, options: ProgramOptions, own: bool) -> Result<ProgramSource, Error> {
+        let mut source = match &self.content {
             Content::Elf(elf) => {
                 let found = elf.programs().iter().find(|found| found.name() == program);
                 let found = found.ok_or_else(|| self.no_program(program))?;
                 let target = self.host_types.as_deref();
-                found.link(options.program_type, &skep_elf::LinkOptions { target, ..Default::default() })?
+                let functions: Option<&skep_elf::Functions<'_>> =
+                    if own || target.is_none() { Some(&skep_abi::own_kfunc_number) } else { None };
+                let link = skep_elf::LinkOptions { target, functions, ..Default::default() };
+                found.link(options.program_type, &link)?
             }
             Content::Bytecode(source) if source.name == program => {
                 let program_type = options.program_type.unwrap_or(source.program_type);
                 ProgramSource { program_type, ..(**source).clone() }
             }
             Content::Bytecode(_) => return Err(self.no_program(program)),
-        })
+        };
+        source.sleepable |= options.sleepable && source.program_type.may_sleep;
+        Ok(source)
     }
 
     fn unverified(
@@ -264,7 +278,17 @@ impl Object {
         options: ProgramOptions,
         maps: &Arc<[MapDef]>,
     ) -> Result<Unverified, Error> {
-        let source = self.linked(program, options)?;
+        self.unverified_with(program, options, maps, false)
+    }
+
+    fn unverified_with(
+        &self,
+        program: &str,
+        options: ProgramOptions,
+        maps: &Arc<[MapDef]>,
+        own: bool,
+    ) -> Result<Unverified, Error> {
+        let source = self.linked_with(program, options, own)?;
         let program_type = source.program_type;
         // A type says where the fields of a native structure lie: one of the caller's own making could send a
         // verified program anywhere.

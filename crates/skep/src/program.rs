@@ -9,10 +9,10 @@ mod checking;
 use crate::packet::Packet;
 use crate::runtime::Shared;
 use crate::tail::LookingForRings;
-use crate::{Error, Runtime, tail};
+use crate::{Error, Runtime, helpers, tail};
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_interp::Interpreter;
-use skep_isa::{Imm64, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::{Compiled, TailEntry};
 use skep_maps::Map;
 use skep_verifier::Verified;
@@ -64,6 +64,9 @@ pub(crate) struct Inner {
     interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
     linkage: Arc<Linkage>,
     kind: Kind,
+    sleepable: bool,
+    /// Whether it may take a lock, itself or in a program that it goes over to.
+    locks: bool,
     times: LoadTimes,
     /// By index; `None` where the program does not name it.
     maps: Vec<Option<Arc<Map>>>,
@@ -123,6 +126,8 @@ impl Program {
         let program = Self::of(Arc::new(Inner {
             maps: named(&verified, maps),
             entry: compiled.entry(),
+            sleepable: verified.is_sleepable(),
+            locks: verified.insns().iter().any(may_lock),
             verified,
             compiled: Arc::new(compiled),
             tail_entry: OnceLock::new(),
@@ -157,7 +162,8 @@ impl Program {
     /// # Errors
     ///
     /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where every virtual CPU of the
-    /// runtime belongs to another thread ([`Runtime::release_cpu`]).
+    /// runtime belongs to another thread ([`Runtime::release_cpu`]); [`Error::LockHeld`] in a handler of a signal that came
+    /// while this thread held the lock of a map's value, for programs that take such locks or make tail calls.
     #[inline]
     pub fn run(&self, packet: &mut Packet) -> Result<u64, Error> {
         self.run_with(Engine::Jit, packet)
@@ -202,7 +208,7 @@ impl Program {
     /// # Errors
     ///
     /// [`Error::WrongInput`] for other types and for a buffer of another size than the program was verified
-    /// for ([`crate::Linker::buffer_len`]); [`Error::Slots`] as for [`Program::run`].
+    /// for ([`crate::Linker::buffer_len`]); [`Error::Slots`] and [`Error::LockHeld`] as for [`Program::run`].
     #[inline]
     pub fn run_raw(&self, buffer: &mut [u8]) -> Result<u64, Error> {
         self.run_raw_with(Engine::Jit, buffer)
@@ -372,23 +378,52 @@ impl Inner {
             Engine::Jit => None,
             Engine::Interpreter => Some(self.interpreter()?),
         };
-        // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
-        let section = self.shared.domain.enter()?;
+        if self.locks && skep_maps::lock::is_held() {
+            return Err(Error::LockHeld);
+        }
         let mut env = RunEnv {
-            cpu: section.number(),
             context,
             host: &raw const *self.shared as u64,
             program: &raw const *self as u64,
             ..RunEnv::default()
         };
+        // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
+        let (_normal, _sleepable);
+        if self.sleepable {
+            let section = self.shared.domain.enter_sleepable()?;
+            (env.cpu, env.sleepable) = (section.number(), 1);
+            _sleepable = section;
+        } else {
+            let section = self.shared.domain.enter()?;
+            env.cpu = section.number();
+            _normal = section;
+        }
         // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
-        Ok(unsafe {
+        let result = unsafe {
             match interpreter {
                 None => self.entry.call(r1, r2, &mut env),
                 Some(interpreter) => interpreter.run(r1, r2, &mut env),
             }
-        })
+        };
+        if env.sections > 0 {
+            self.leave_sections(&env);
+        }
+        Ok(result)
     }
+
+    /// Leaves the sections that a run entered and did not leave. The verifier saw that it does, on every path to its end.
+    #[cold]
+    fn leave_sections(&self, env: &RunEnv) {
+        for _ in 0..env.sections {
+            // SAFETY: what is counted was entered without a guard, on this thread.
+            unsafe { self.shared.domain.leave() };
+        }
+    }
+}
+
+/// Whether a lock may be taken there: by a helper, or by a program that is found when it runs.
+fn may_lock(insn: &Insn) -> bool {
+    matches!(insn, Insn::Call { target: CallTarget::Helper(helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) })
 }
 
 /// The maps that a program names, by their index.

@@ -6,6 +6,7 @@ use crate::linker::{Linker, Module};
 use crate::tail::Wiring;
 use crate::{Error, Object};
 use skep_abi::{HelperFn, HelperProto};
+use skep_maps::{Memory, Policy};
 use skep_rcu::{Domain, Grace};
 use skep_text::Arena;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) jit: skep_jit::Options,
     pub(crate) domain: Domain,
     pub(crate) map_memory: u64,
+    /// When elements of maps are reused.
+    pub(crate) policy: Policy,
     /// Prototype and implementation by number.
     pub(crate) helpers: BTreeMap<u32, Helper>,
     /// Whether the numbers are Linux's, so that the compiler may inline some of them.
@@ -48,6 +51,7 @@ pub(crate) struct Helper {
 pub struct RuntimeBuilder {
     cpus: u32,
     map_memory: u64,
+    policy: Policy,
     code: skep_text::Config,
     jit: skep_jit::Options,
     helpers: BTreeMap<u32, Helper>,
@@ -123,6 +127,12 @@ impl Runtime {
         Ok(self.shared.domain.synchronize(Grace::Both)?)
     }
 
+    /// Where the elements of maps come from that programs of this runtime use ([`Map::create_in`](crate::Map::create_in)): its
+    /// read sections, and the policy it was built with.
+    pub fn memory(&self) -> Memory {
+        Memory { domain: self.shared.domain.clone(), policy: self.shared.policy }
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -148,6 +158,14 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn map_memory(mut self, bytes: u64) -> Self {
         self.map_memory = bytes;
+        self
+    }
+
+    /// When an element that was deleted from a hash table or a trie may become another. Default: after a grace period, so that a
+    /// program never sees an element that it has found become another while it runs.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
         self
     }
 
@@ -282,6 +300,7 @@ impl RuntimeBuilder {
                 jit,
                 domain,
                 map_memory: self.map_memory,
+                policy: self.policy,
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
                 wiring: Wiring::default(),
@@ -302,6 +321,7 @@ impl Default for RuntimeBuilder {
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
             map_memory: 4 << 30,
+            policy: Policy::default(),
             code: skep_text::Config::new(),
             jit: skep_jit::Options::default(),
             helpers: provided.collect(),

@@ -75,6 +75,80 @@ fn a_function_sees_each_element_of_a_map() {
 }
 
 #[test]
+fn a_function_may_replace_and_delete_what_it_sees() {
+    // Doubles what is at even keys, and deletes the others.
+    let text = "
+        r1 = map[0] ll
+        r2 = func[change] ll
+        r3 = 0
+        r4 = 0
+        call 164
+        exit
+change: r6 = r1
+        r7 = *(u32 *)(r2 + 0)
+        *(u32 *)(r10 - 4) = r7
+        r8 = *(u64 *)(r3 + 0)
+        r8 += r8
+        *(u64 *)(r10 - 16) = r8
+        r1 = r6
+        r2 = r10
+        r2 += -4
+        r7 &= 1
+        if r7 != 0 goto drop
+        r3 = r10
+        r3 += -16
+        r4 = 2
+        call 2
+        r0 = 0
+        exit
+  drop: call 3
+        r0 = 0
+        exit";
+    let module = load(&RAW, text, [MapDef::new("weights", MapKind::Hash, 4, 8, 64)]);
+    let weights = module.map("weights").unwrap();
+    for engine in ENGINES {
+        for key in 0..40u32 {
+            weights.update(&key.to_ne_bytes(), &u64::from(key).to_ne_bytes(), UpdateFlags::Any).unwrap();
+        }
+        assert_eq!(module.programs()[0].run_raw_with(engine, &mut []).unwrap(), 40, "{engine:?}");
+        for key in 0..40u32 {
+            let expected = key.is_multiple_of(2).then(|| u64::from(2 * key).to_ne_bytes().to_vec());
+            assert_eq!(weights.lookup(&key.to_ne_bytes()).unwrap(), expected, "{engine:?}: {key}");
+        }
+    }
+}
+
+#[test]
+fn a_program_finds_the_values_of_other_cpus() {
+    let text = "
+        r3 = *(u32 *)(r1 + 0)
+        *(u32 *)(r10 - 4) = 1
+        r1 = map[0] ll
+        r2 = r10
+        r2 += -4
+        call 195
+        if r0 == 0 goto none
+        r0 = *(u64 *)(r0 + 0)
+        exit
+  none: r0 = -1
+        exit";
+    for kind in [MapKind::PercpuArray, MapKind::PercpuHash] {
+        let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
+        let maps = [MapDef::new("counts", kind, 4, 8, 2)];
+        let object = Object::from_bytecode_and_maps("program", &RAW, &bytes, maps).unwrap();
+        let runtime = Runtime::builder().cpus(3).build().unwrap();
+        let module = runtime.linker(&object).buffer_len(4).load().unwrap();
+        let values: Vec<u8> = (10..13u64).flat_map(u64::to_ne_bytes).collect();
+        module.map("counts").unwrap().update(&1u32.to_ne_bytes(), &values, UpdateFlags::Any).unwrap();
+        for engine in ENGINES {
+            let of =
+                |cpu: u32| module.programs()[0].run_raw_with(engine, &mut cpu.to_ne_bytes()).unwrap() as i64;
+            assert_eq!([of(0), of(1), of(2), of(3), of(u32::MAX)], [10, 11, 12, -1, -1], "{engine:?} {kind}");
+        }
+    }
+}
+
+#[test]
 fn a_loop_that_the_host_counts_ends_by_itself() {
     let text = "
         r0 = 0

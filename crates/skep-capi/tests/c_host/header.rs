@@ -58,8 +58,14 @@ fn numbers_and_structures_are_the_same_on_both_sides() {
     for (name, status) in Status::ALL {
         same(name, status as i64);
     }
-    for (name, flags) in [("SKEP_ANY", "Any"), ("SKEP_NOEXIST", "NoExist"), ("SKEP_EXIST", "Exist")] {
-        let number = (0..3)
+    let flags = [
+        ("SKEP_ANY", "Any"),
+        ("SKEP_NOEXIST", "NoExist"),
+        ("SKEP_EXIST", "Exist"),
+        ("SKEP_LOCK", "AnyLocked"),
+    ];
+    for (name, flags) in flags {
+        let number = (0..8)
             .find(|n| skep::UpdateFlags::from_number(*n).is_some_and(|found| format!("{found:?}") == flags));
         same(name, number.expect("it has a number") as i64);
     }

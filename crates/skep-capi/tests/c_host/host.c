@@ -155,7 +155,7 @@ static void filter(const char *path)
 	CHECK(skep_map_next_key(offenders, NULL, source, 4) == SKEP_E_ARGUMENT);
 	CHECK(skep_map_lookup(offenders, source, sizeof(source), &count, 4) == SKEP_E_ARGUMENT);
 	printf("value size: %s\n", skep_error_message());
-	CHECK(skep_map_update(offenders, source, sizeof(source), &count, sizeof(count), 4) == SKEP_E_ARGUMENT);
+	CHECK(skep_map_update(offenders, source, sizeof(source), &count, sizeof(count), 8) == SKEP_E_ARGUMENT);
 	printf("flags: %s\n", skep_error_message());
 	CHECK(skep_map_delete(verdicts, &one, sizeof(one)) == SKEP_E_DENIED);
 	printf("array: %s\n", skep_error_message());

@@ -88,7 +88,7 @@ fn said_by_host(said: &str) {
     };
     line("key size", &["map `offenders`: a key of 4 bytes was given, but keys have 16\n"]);
     line("value size", &["map `offenders`: 4 bytes were given for a value of 8; ask skep_map_value_size\n"]);
-    line("flags", &["flags are 0x4; give SKEP_ANY, SKEP_NOEXIST or SKEP_EXIST\n"]);
+    line("flags", &["flags are 0x8; give SKEP_ANY, SKEP_NOEXIST or SKEP_EXIST, with SKEP_LOCK or without\n"]);
     line("array", &["map `verdicts`: elements of an array cannot be deleted"]);
     line("no program", &["there is no program \"nobody\" in the object; it has firewall\n"]);
     line("no name", &["skep_module_map: name \"\\xff\" is not UTF-8\n"]);

@@ -2,6 +2,7 @@
 
 use super::errno::{E2BIG, EINVAL};
 use super::map::map;
+use super::sections::section;
 use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
 
 /// `bpf_tail_call`: engines do it themselves, since a function that is called cannot leave the one that calls it. That it
@@ -38,8 +39,7 @@ pub(super) unsafe extern "C" fn bpf_loop(
 /// `bpf_for_each_map_elem`: calls `function(map, key, value, context)` for each element until it returns
 /// something else than 0; how many elements that were.
 ///
-/// An element that is in the map from the first call to the last is seen exactly once, whatever the function does
-/// to the map.
+/// A key that is in the map from the first call to the last is seen exactly once, whatever the function does to the map.
 pub(super) unsafe extern "C" fn for_each_map_elem(
     handle: u64,
     function: u64,
@@ -51,31 +51,16 @@ pub(super) unsafe extern "C" fn for_each_map_elem(
     if flags != 0 {
         return EINVAL;
     }
-    // SAFETY: the verifier proved `handle` a map; `env` is this run's.
-    let (map, cpu) = unsafe { (map(handle), (*env).cpu) };
     let mut seen = 0;
-    let mut visit = |key: *const u8| {
-        // SAFETY: keys have the map's key size.
-        let value = unsafe { map.lookup_ptr(key, cpu) };
-        if value.is_null() {
-            return true; // deleted meanwhile
-        }
+    let mut visit = |key: *const u8, value: *mut u8| {
         seen += 1;
-        // SAFETY: as in `bpf_loop`; the key and the value are the map's.
+        // SAFETY: as in `bpf_loop`; the key is a copy and the value is the map's.
         unsafe { call_back(function, [handle, key as u64, value as u64, context, 0], env) == 0 }
     };
-    if map.kind().is_array() {
-        for index in 0..map.def().max_entries {
-            if !visit((&raw const index).cast()) {
-                break;
-            }
-        }
-    } else {
-        for (key, _) in map.entries() {
-            if !visit(key.as_ptr()) {
-                break;
-            }
-        }
+    // SAFETY: the verifier proved `handle` a map; `env` is this run's.
+    unsafe {
+        let _section = section(env);
+        map(handle).for_each_ptr((*env).cpu, &mut visit);
     }
     seen
 }
@@ -155,7 +140,8 @@ mod tests {
                 map.update(&key.to_ne_bytes(), &value, UpdateFlags::Any).expect("an update");
                 expected += u64::from(u32::from_ne_bytes([key as u8 + 1; 4])) + 1000 * u64::from(key);
             }
-            let (mut env, mut sum) = (RunEnv::default(), 0u64);
+            let section = map.reuse().domain.enter().expect("a slot");
+            let (mut env, mut sum) = (RunEnv { cpu: section.number(), ..RunEnv::default() }, 0u64);
             // SAFETY: the handle is that of a live map, and `values` gets the address of a number.
             let seen = unsafe {
                 let sum = &raw mut sum as u64;

@@ -1,5 +1,9 @@
-//! Look-up, update and delete.
+//! Look-up, update and delete; push, pop and peek.
+//!
+//! Maps want a read section around the first three. A sleepable run may be in none, and then enters one for
+//! the call.
 
+use super::sections::section;
 use skep_abi::RunEnv;
 use skep_maps::Map;
 
@@ -22,7 +26,26 @@ pub(super) unsafe extern "C" fn lookup_elem(
     env: *mut RunEnv,
 ) -> u64 {
     // SAFETY: the verifier proved `handle` a map and `key` readable for its key size; `env` is this run's.
-    unsafe { map(handle).lookup_ptr(key as *const u8, (*env).cpu) as u64 }
+    unsafe {
+        let _section = section(env);
+        map(handle).lookup_ptr(key as *const u8, (*env).cpu) as u64
+    }
+}
+
+/// `bpf_map_lookup_percpu_elem`: the value of another CPU.
+pub(super) unsafe extern "C" fn lookup_percpu_elem(
+    handle: u64,
+    key: u64,
+    cpu: u64,
+    _: u64,
+    _: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    unsafe {
+        let _section = section(env);
+        map(handle).lookup_percpu_ptr(key as *const u8, cpu as u32, (*env).cpu) as u64
+    }
 }
 
 pub(super) unsafe extern "C" fn update_elem(
@@ -34,7 +57,10 @@ pub(super) unsafe extern "C" fn update_elem(
     env: *mut RunEnv,
 ) -> u64 {
     // SAFETY: as above, and `value` readable for the map's value size.
-    unsafe { map(handle).update_ptr(key as *const u8, value as *const u8, flags, (*env).cpu) as u64 }
+    unsafe {
+        let _section = section(env);
+        map(handle).update_ptr(key as *const u8, value as *const u8, flags, (*env).cpu) as u64
+    }
 }
 
 pub(super) unsafe extern "C" fn delete_elem(
@@ -43,8 +69,47 @@ pub(super) unsafe extern "C" fn delete_elem(
     _: u64,
     _: u64,
     _: u64,
-    _: *mut RunEnv,
+    env: *mut RunEnv,
 ) -> u64 {
     // SAFETY: as for look-up.
-    unsafe { map(handle).delete_ptr(key as *const u8) as u64 }
+    unsafe {
+        let _section = section(env);
+        map(handle).delete_ptr(key as *const u8, (*env).cpu) as u64
+    }
+}
+
+pub(super) unsafe extern "C" fn push_elem(
+    handle: u64,
+    value: u64,
+    flags: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the verifier proved `handle` a map and `value` readable for its value size.
+    unsafe { map(handle).push_ptr(value as *const u8, flags) as u64 }
+}
+
+pub(super) unsafe extern "C" fn pop_elem(
+    handle: u64,
+    value: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the verifier proved `handle` a map and `value` writable for its value size.
+    unsafe { map(handle).pop_ptr(value as *mut u8) as u64 }
+}
+
+pub(super) unsafe extern "C" fn peek_elem(
+    handle: u64,
+    value: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above; what is given to a bloom filter is readable.
+    unsafe { map(handle).peek_ptr(value as *mut u8) as u64 }
 }

@@ -9,9 +9,13 @@
 mod callback;
 mod checksum;
 pub(crate) mod conformance;
+mod dynptr;
+pub(crate) mod lock;
 mod map;
 mod packet;
 mod print;
+mod ring;
+pub(crate) mod sections;
 mod skb;
 mod system;
 mod text;
@@ -46,10 +50,20 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (54, xdp::adjust_meta),
     (65, xdp::adjust_tail),
     (68, skb::load_bytes_relative),
+    (87, map::push_elem),
+    (88, map::pop_elem),
+    (89, map::peek_elem),
+    (93, lock::spin_lock),
+    (94, lock::spin_unlock),
     (105, text::strtol),
     (106, text::strtoul),
     (118, system::jiffies64),
     (125, system::ktime_get_boot_ns),
+    (130, ring::output),
+    (131, ring::reserve),
+    (132, ring::submit),
+    (133, ring::discard),
+    (134, ring::query),
     (160, system::ktime_get_coarse_ns),
     (164, callback::for_each_map_elem),
     (165, text::snprintf),
@@ -59,7 +73,18 @@ pub(crate) static PROVIDED: &[(u32, HelperFn)] = &[
     (188, xdp::get_buff_len),
     (189, xdp::load_bytes),
     (190, xdp::store_bytes),
+    (195, map::lookup_percpu_elem),
+    (197, dynptr::from_mem),
+    (198, dynptr::ringbuf_reserve),
+    (199, dynptr::ringbuf_submit),
+    (200, dynptr::ringbuf_discard),
+    (201, dynptr::read),
+    (202, dynptr::write),
+    (203, dynptr::data),
 ];
+
+/// The number of `bpf_tail_call`.
+pub(crate) const TAIL_CALL: u32 = 12;
 
 /// Linux's error numbers, negated as helpers return them.
 pub(crate) mod errno {
@@ -84,19 +109,25 @@ mod tests {
     }
 
     /// Calls that fail: helper, arguments. `OUT` is replaced by memory of `BYTES` bytes, `CONTEXT` by a context
-    /// without a packet, `TEXT` by a string that is no number.
-    const FAILING: [(u32, [u64; 5]); 7] = [
+    /// without a packet, `TEXT` by a string that is no number, `QUEUE` by an empty one,
+    /// `NOTHING` by a dynptr that shows nothing.
+    const FAILING: [(u32, [u64; 5]); 10] = [
         (26, [CONTEXT, 0, OUT, BYTES, 0]),
         (68, [CONTEXT, 0, OUT, BYTES, 0]),
+        (88, [QUEUE, OUT, 0, 0, 0]),
+        (89, [QUEUE, OUT, 0, 0, 0]),
         (105, [TEXT, 2, 0, OUT, 0]),
         (106, [TEXT, 2, 0, OUT, 0]),
         (165, [OUT, BYTES, TEXT, 0, 0]), // shorter than the memory
         (165, [OUT, BYTES, TEXT, 0, 4]),
         (189, [CONTEXT, 0, OUT, BYTES, 0]),
+        (201, [OUT, BYTES, NOTHING, 0, 0]),
     ];
     const OUT: u64 = 1 << 40;
     const CONTEXT: u64 = 2 << 40;
     const TEXT: u64 = 3 << 40;
+    const QUEUE: u64 = 4 << 40;
+    const NOTHING: u64 = 5 << 40;
     const BYTES: u64 = 8;
 
     #[test]
@@ -112,6 +143,9 @@ mod tests {
             };
             skep_abi::linux_helper(id).is_some_and(|proto| proto.args.iter().any(only))
         };
+        let nothing = [0u64; 2];
+        let def = skep_abi::MapDef::new("queue", skep_abi::MapKind::Queue, 0, BYTES as u32, 1);
+        let queue = skep_maps::Map::create(&def, &skep_maps::Options { cpus: 1, limit: 1 << 20 }).unwrap();
         for (id, function) in PROVIDED.iter().filter(|(id, _)| writes(*id)) {
             let calls = FAILING.iter().filter(|(of, _)| of == id);
             assert!(calls.clone().count() > 0, "no call that fails is known of helper {id}");
@@ -124,6 +158,8 @@ mod tests {
                     OUT => out.as_mut_ptr() as u64,
                     CONTEXT => context,
                     TEXT => text,
+                    QUEUE => queue.link().handle,
+                    NOTHING => nothing.as_ptr() as u64,
                     number => number,
                 });
                 let mut env = RunEnv::default();

@@ -3,7 +3,7 @@
 
 use super::{Kind, Program};
 use crate::{Engine, Object, Packet, Runtime};
-use skep_abi::{RunEnv, SkbContext, XdpContext};
+use skep_abi::{MapDef, MapKind, RAW, RunEnv, SkbContext, XdpContext};
 use skep_interp::Regions;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,11 @@ fn packets(capture: &[u8]) -> Vec<&[u8]> {
 
 /// Runs a program in checking mode, as [`Program::run_with`] and [`Program::run_raw`] run it.
 fn check(program: &Program, bytes: &[u8]) {
+    check_on(program, bytes, &[0x5a; 256]);
+}
+
+/// The same; a program that is given a buffer finds these there.
+fn check_on(program: &Program, bytes: &[u8], given: &[u8]) {
     let inner = &program.inner;
     let name = program.name();
     let recorded = program.verified().recorded().expect("tests keep the states");
@@ -65,6 +70,7 @@ fn check(program: &Program, bytes: &[u8]) {
             let mut bytes = vec![0x5a; buffer.len as usize + 8];
             let start = bytes.as_ptr().align_offset(8);
             let bytes = &mut bytes[start..start + buffer.len as usize];
+            bytes.copy_from_slice(&given[..bytes.len()]);
             // SAFETY: the buffer has the length that the program was verified for, and is aligned.
             unsafe {
                 interpreter.run_checked(bytes.as_mut_ptr() as u64, buffer.len.into(), &mut env, &regions)
@@ -92,9 +98,9 @@ fn the_examples_are_in_every_state_what_the_verifier_says() {
         let module = runtime.load(&object).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for program in module.programs() {
             programs += 1;
-            for packet in packets.iter().step_by(EVERY) {
-                // What compiled code left in the maps is what the next run finds.
-                if program.verified().entry() == skep_abi::Entry::Context {
+            for (number, packet) in packets.iter().step_by(EVERY).enumerate() {
+                // What compiled code left in the maps is what the next run finds; or they are as they are.
+                if number % 2 == 0 && program.verified().entry() == skep_abi::Entry::Context {
                     program.run_with(Engine::Jit, &mut Packet::new(packet)).expect("a run");
                 }
                 check(program, packet);
@@ -102,4 +108,56 @@ fn the_examples_are_in_every_state_what_the_verifier_says() {
         }
     }
     assert!(programs >= 9, "{programs}");
+}
+
+#[test]
+fn what_is_found_in_a_map_of_maps_is_looked_up_in() {
+    let inner = MapDef::new("inner", MapKind::Array, 4, 8, 1);
+    let outer = |kind| MapDef { inner: Some(Box::new(inner.clone())), ..MapDef::new("outer", kind, 4, 4, 4) };
+    // The outer map at the buffer's number, and the inner one at 0; in what is found there, 1 is added.
+    let text = "
+        r2 = r1
+        r1 = map[0] ll
+        call 1
+        if r0 == 0 goto out
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = r0
+        call 1
+        if r0 == 0 goto out
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = map[1] ll
+        call 1
+        if r0 == 0 goto out
+        r1 = *(u64 *)(r0 + 0)
+   out: r0 = 0
+        exit";
+    let bytes = skep_isa::encode_bytes(&skep_isa::assemble(text).expect("a program")).expect("its bytes");
+    for kind in [MapKind::ArrayOfMaps, MapKind::HashOfMaps] {
+        let object = Object::from_bytecode_and_maps("finds", &RAW, &bytes, vec![outer(kind), inner.clone()])
+            .expect("an object");
+        let runtime = Runtime::new().expect("a runtime");
+        let load = || runtime.linker(&object).buffer_len(4).load().expect("it loads");
+        let (module, other) = (load(), load());
+        // Its own, and one that it does not know.
+        let maps = [&module.maps()[1], &other.maps()[1]];
+        for (index, map) in maps.into_iter().enumerate() {
+            match kind {
+                MapKind::ArrayOfMaps => module.map_array("outer").expect("it has one").set(index as u32, map),
+                _ => module.map_hash("outer").expect("it has one").set(&(index as u32).to_ne_bytes(), map),
+            }
+            .expect("it fits");
+        }
+        for index in [0, 1, 2] {
+            check_on(&module.programs()[0], &[], &u32::to_ne_bytes(index));
+        }
+        let one = Some(1u64.to_ne_bytes().to_vec());
+        assert_eq!(maps.map(|map| map.lookup(&[0; 4])), [Ok(one.clone()), Ok(one)]);
+    }
 }

@@ -1,6 +1,6 @@
 //! The host's handles of arrays of programs and of maps.
 
-use super::LookingForRings;
+use super::{LookingForRings, entry};
 use crate::linker::check_shape;
 use crate::program::Program;
 use crate::runtime::Shared;
@@ -111,7 +111,8 @@ impl MapArray {
             // Nobody has said what programs may take what they find for.
             None => return Err(Error::NoInnerShape { map: self.map.name().to_owned() }),
         }
-        self.shared.0.set_map(&self.map, index, Some(map))
+        entry(&self.map, index)?;
+        self.shared.0.set_map(&self.map, &index.to_ne_bytes(), Some(map))
     }
 
     /// Empties an element; returns the map that was there.
@@ -120,12 +121,13 @@ impl MapArray {
     ///
     /// [`Error::NoSuchEntry`] beyond the end.
     pub fn remove(&self, index: u32) -> Result<Option<Arc<Map>>, Error> {
-        self.shared.0.set_map(&self.map, index, None)
+        entry(&self.map, index)?;
+        self.shared.0.set_map(&self.map, &index.to_ne_bytes(), None)
     }
 
     /// The map in an element.
     pub fn get(&self, index: u32) -> Option<Arc<Map>> {
-        self.shared.0.map_at(&self.map, index)
+        self.shared.0.map_at(&self.map, &index.to_ne_bytes())
     }
 
     /// How many elements there are, empty ones counted.

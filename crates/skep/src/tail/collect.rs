@@ -47,10 +47,11 @@ impl Shared {
             let reached = held.reached(&state.arrays);
             for (key, array) in state.arrays.iter_mut().filter(|(key, _)| !reached.contains(key)) {
                 let table = held.maps.get(key).and_then(|map| map.references());
-                for (index, map) in std::mem::take(&mut array.maps) {
-                    if let Some(table) = table {
+                for (inner_key, map) in std::mem::take(&mut array.maps) {
+                    if let Some(outer) = held.maps.get(key) {
+                        // It cannot fail: the key leads somewhere.
                         // SAFETY: 0 is no map.
-                        unsafe { table.set(index, 0) };
+                        let _ = unsafe { outer.set_reference(&inner_key, 0) };
                     }
                     removed.maps.push(map);
                 }

@@ -1,5 +1,5 @@
 //! Tail calls: which program each element of each array of programs holds, and everything in code that says so. Beside them
-//! arrays of maps, since both refer to each other.
+//! arrays and hash tables of maps, since all of them refer to each other.
 //!
 //! An element is known in three places, which change together:
 //!
@@ -38,10 +38,12 @@
 
 mod array;
 mod collect;
+mod hash;
 mod retired;
 
 pub use array::{MapArray, ProgramArray};
 pub(crate) use collect::LookingForRings;
+pub use hash::MapHash;
 
 use crate::Error;
 use crate::program::Inner;
@@ -55,6 +57,8 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
 
 /// All arrays of programs and of maps of a runtime.
 #[derive(Default)]
@@ -72,7 +76,7 @@ struct State {
     arrays: BTreeMap<usize, Array>,
 }
 
-/// An array of programs or of maps.
+/// An array of programs, or a map of maps.
 struct Array {
     map: Weak<Map>,
     /// What programs are given that are in it, or in what is in it, and those that make tail calls through it: from the
@@ -80,8 +84,8 @@ struct Array {
     shape: Option<Shape>,
     /// The elements that are or were used.
     slots: BTreeMap<u32, Slot>,
-    /// The elements of an array of maps.
-    maps: BTreeMap<u32, Arc<Map>>,
+    /// The elements of a map of maps, by key.
+    maps: BTreeMap<Box<[u8]>, Arc<Map>>,
     /// The programs that refer to it.
     users: Vec<Weak<Inner>>,
 }
@@ -140,6 +144,8 @@ struct SiteRef {
 pub(crate) struct Shape {
     program_type: &'static ProgramType,
     entry: Entry,
+    /// A program that must not sleep relies on the section that its run is in.
+    sleepable: bool,
 }
 
 /// What was taken out of a slot, to be dropped when nobody can be in it.
@@ -173,20 +179,29 @@ impl SiteRef {
 impl Shape {
     pub(crate) fn of(program: &Inner) -> Self {
         let verified = program.verified();
-        Self { program_type: verified.program_type(), entry: verified.entry() }
+        Self {
+            program_type: verified.program_type(),
+            entry: verified.entry(),
+            sleepable: verified.is_sleepable(),
+        }
     }
 
     pub(crate) fn describe(self) -> String {
+        let sleepable = if self.sleepable { "sleepable " } else { "" };
         match self.entry {
-            Entry::Buffer { len } => format!("programs of type {} for {len} bytes", self.program_type.name),
-            Entry::Context => format!("programs of type {}", self.program_type.name),
+            Entry::Buffer { len } => {
+                format!("{sleepable}programs of type {} for {len} bytes", self.program_type.name)
+            }
+            Entry::Context => format!("{sleepable}programs of type {}", self.program_type.name),
         }
     }
 }
 
 impl PartialEq for Shape {
     fn eq(&self, other: &Self) -> bool {
-        self.program_type.name == other.program_type.name && self.entry == other.entry
+        self.program_type.name == other.program_type.name
+            && self.entry == other.entry
+            && self.sleepable == other.sleepable
     }
 }
 
@@ -228,14 +243,19 @@ impl State {
         self.through(map).iter().find_map(|key| self.arrays.get(key)?.shape)
     }
 
+    /// Whether [`agree`](Self::agree) would succeed.
+    fn may_agree(&self, map: &Map, shape: Shape) -> Result<(), Shape> {
+        let agreed = |key: &usize| self.arrays.get(key).and_then(|array| array.shape);
+        match self.through(map).iter().filter_map(agreed).find(|agreed| *agreed != shape) {
+            Some(other) => Err(other),
+            None => Ok(()),
+        }
+    }
+
     /// Agrees on what the programs are given that are found through a map, or says what they are given.
     fn agree(&mut self, map: &Map, shape: Shape) -> Result<(), Shape> {
-        let all = self.through(map);
-        let agreed = |key: &usize| self.arrays.get(key).and_then(|array| array.shape);
-        if let Some(other) = all.iter().filter_map(agreed).find(|agreed| *agreed != shape) {
-            return Err(other);
-        }
-        for key in all {
+        self.may_agree(map, shape)?;
+        for key in self.through(map) {
             if let Some(array) = self.arrays.get_mut(&key) {
                 array.shape = Some(shape);
             }
@@ -315,20 +335,43 @@ impl Shared {
         self.change(map, index, program.map_or(Change::Remove, Change::Install))
     }
 
-    /// The map at an index.
-    fn map_at(&self, outer: &Map, index: u32) -> Option<Arc<Map>> {
-        self.wiring.lock().array(outer)?.maps.get(&index).cloned()
+    /// The map that a key leads to.
+    fn map_at(&self, outer: &Map, key: &[u8]) -> Option<Arc<Map>> {
+        self.wiring.lock().array(outer)?.maps.get(key).cloned()
     }
 
-    /// Puts a map of the shape that the outer one says into an element, or takes it out; the one that was there.
+    /// Has a key lead to a map of the shape that the outer one says, or to none; the one that was there.
+    ///
+    /// Where all of a table's elements wait for readers, it waits for them, but not under the lock.
     fn set_map(
         self: &Arc<Self>,
         outer: &Map,
-        index: u32,
+        key: &[u8],
         inner: Option<&Arc<Map>>,
     ) -> Result<Option<Arc<Map>>, Error> {
-        let table = entry(outer, index)?;
+        const TURNS: u32 = 64;
+        for _ in 0..TURNS {
+            match self.try_set_map(outer, key, inner) {
+                Err(Error::Map(MapError::NoMemory { .. })) => thread::sleep(Duration::from_micros(50)),
+                result => return result,
+            }
+        }
+        self.try_set_map(outer, key, inner)
+    }
+
+    fn try_set_map(
+        self: &Arc<Self>,
+        outer: &Map,
+        key: &[u8],
+        inner: Option<&Arc<Map>>,
+    ) -> Result<Option<Arc<Map>>, Error> {
+        if outer.is_frozen() {
+            return Err(MapError::Frozen { map: outer.name().to_owned() }.into());
+        }
         let foreign = |map: &Map| Error::OtherRuntime { map: map.name().to_owned() };
+        if let Some(inner) = inner.filter(|inner| !inner.fits(&self.domain)) {
+            return Err(foreign(inner));
+        }
         let mut state = self.wiring.lock();
         if let Some(inner) = inner
             && is_wired(inner)
@@ -336,20 +379,29 @@ impl Shared {
         {
             return Err(foreign(inner));
         }
-        if let (Some(inner), Some(shape)) = (inner, state.agreed(outer)) {
-            state.agree(inner, shape).map_err(|other| Error::WrongPrograms {
-                map: outer.name().to_owned(),
-                inner: inner.name().to_owned(),
-                expected: shape.describe(),
-                given: other.describe(),
-            })?;
+        let agreed = inner.zip(state.agreed(outer));
+        let wrong = |inner: &Map, shape: Shape, other: Shape| Error::WrongPrograms {
+            map: outer.name().to_owned(),
+            inner: inner.name().to_owned(),
+            expected: shape.describe(),
+            given: other.describe(),
+        };
+        if let Some((inner, shape)) = agreed {
+            state.may_agree(inner, shape).map_err(|other| wrong(inner, shape, other))?;
+        }
+        if state.array(outer).is_none() {
+            return Err(foreign(outer));
+        }
+        // SAFETY: a map of the right shape, kept alive by the element, and after that by `Retired`.
+        unsafe { outer.set_reference(key, inner.map_or(0, |inner| inner.link().handle))? };
+        // From here on nothing fails: what did would have left its mark on the inner array.
+        if let Some((inner, shape)) = agreed {
+            state.agree(inner, shape).map_err(|other| wrong(inner, shape, other))?;
         }
         let array = state.array(outer).ok_or_else(|| foreign(outer))?;
-        // SAFETY: a map of the right shape, kept alive by the element, and after that by `Retired`.
-        unsafe { table.set(index, inner.map_or(0, |inner| inner.link().handle)) };
         let old = match inner {
-            Some(inner) => array.maps.insert(index, Arc::clone(inner)),
-            None => array.maps.remove(&index),
+            Some(inner) => array.maps.insert(key.into(), Arc::clone(inner)),
+            None => array.maps.remove(key),
         };
         let removed = Removed { maps: old.iter().cloned().collect(), ..Removed::default() };
         self.wiring.retired.hold(&removed);

@@ -1,6 +1,7 @@
 //! Tail calls: what they do, in every engine and every way to compile them.
 
 mod hooks;
+mod keyed;
 mod kit;
 mod lifetime;
 mod outer;

@@ -1,0 +1,188 @@
+//! Views of memory whose size is known at run time only: `struct bpf_dynptr`, which lives in the program's
+//! stack.
+//!
+//! ```text
+//!   0  address of the first byte u64, 0 for a view of nothing | 8  bytes u64
+//! ```
+//!
+//! The verifier lets only calls touch it, and gives back a record that it shows exactly once.
+
+use super::errno::{E2BIG, EINVAL};
+use super::map::map;
+use skep_abi::RunEnv;
+use skep_maps::Map;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// The most bytes that one shows, as in Linux.
+const MOST: u64 = (1 << 24) - 1;
+
+#[repr(C)]
+struct Dynptr {
+    data: u64,
+    bytes: u64,
+}
+
+impl Dynptr {
+    const NOTHING: Self = Self { data: 0, bytes: 0 };
+
+    /// The address of a part, if that lies within.
+    fn part(&self, offset: u64, bytes: u64) -> Option<u64> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.bytes).then(|| self.data + offset)
+    }
+}
+
+/// Copies bytes that others may write, and that may overlap, one by one.
+///
+/// # Safety
+///
+/// Both are valid for so many bytes.
+unsafe fn copy(from: u64, to: u64, bytes: u64) {
+    // SAFETY: by contract; bytes are always aligned.
+    let one = |at: u64| unsafe {
+        let byte = (*((from + at) as *const AtomicU8)).load(Relaxed);
+        (*((to + at) as *const AtomicU8)).store(byte, Relaxed);
+    };
+    if from < to { (0..bytes).rev().for_each(one) } else { (0..bytes).for_each(one) }
+}
+
+pub(super) unsafe extern "C" fn from_mem(
+    data: u64,
+    bytes: u64,
+    flags: u64,
+    out: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    let (dynptr, result) = match (flags, bytes) {
+        (0, 0..=MOST) => (Dynptr { data, bytes }, 0),
+        (0, _) => (Dynptr::NOTHING, E2BIG),
+        _ => (Dynptr::NOTHING, EINVAL),
+    };
+    // SAFETY: the verifier proved `out` room for one in the stack, and `data` memory of that size that stays.
+    unsafe { (out as *mut Dynptr).write(dynptr) };
+    result
+}
+
+pub(super) unsafe extern "C" fn ringbuf_reserve(
+    handle: u64,
+    bytes: u64,
+    flags: u64,
+    out: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // 32 bits count.
+    let bytes = u64::from(bytes as u32);
+    let (dynptr, result) = if flags != 0 {
+        (Dynptr::NOTHING, EINVAL)
+    } else if bytes > MOST {
+        (Dynptr::NOTHING, E2BIG)
+    } else {
+        // SAFETY: the verifier proved `handle` a map.
+        let record = unsafe { map(handle).ring_reserve_ptr(bytes, 0) };
+        match record.is_null() {
+            true => (Dynptr::NOTHING, EINVAL),
+            false => (Dynptr { data: record.expose_provenance() as u64, bytes }, 0),
+        }
+    };
+    // SAFETY: the verifier proved `out` room for one in the stack.
+    unsafe { (out as *mut Dynptr).write(dynptr) };
+    result
+}
+
+pub(super) unsafe extern "C" fn ringbuf_submit(
+    dynptr: u64,
+    flags: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the verifier proved it one over a record, or over nothing, that is given back once.
+    unsafe {
+        let taken = (dynptr as *mut Dynptr).replace(Dynptr::NOTHING);
+        if taken.data != 0 {
+            Map::ring_submit_ptr(taken.data as *mut u8, flags);
+        }
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn ringbuf_discard(
+    dynptr: u64,
+    flags: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: as above.
+    unsafe {
+        let taken = (dynptr as *mut Dynptr).replace(Dynptr::NOTHING);
+        if taken.data != 0 {
+            Map::ring_discard_ptr(taken.data as *mut u8, flags);
+        }
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn read(
+    to: u64,
+    bytes: u64,
+    dynptr: u64,
+    offset: u64,
+    flags: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // 32 bits count, as in all that follow.
+    let (offset, bytes) = (u64::from(offset as u32), u64::from(bytes as u32));
+    // SAFETY: the verifier proved it one that was made.
+    let dynptr = unsafe { &*(dynptr as *const Dynptr) };
+    let part = dynptr.part(offset, bytes);
+    match part.filter(|_| dynptr.data != 0 && flags == 0) {
+        // SAFETY: the part lies within what it shows, and `to` has room by the verifier's proof.
+        Some(part) => unsafe { copy(part, to, bytes) },
+        None => {
+            // What is copied to counts as written.
+            // SAFETY: as above.
+            unsafe { (to as *mut u8).write_bytes(0, bytes as usize) };
+            return if dynptr.data == 0 || flags != 0 { EINVAL } else { E2BIG };
+        }
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn write(
+    dynptr: u64,
+    offset: u64,
+    from: u64,
+    bytes: u64,
+    flags: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    let (offset, bytes) = (u64::from(offset as u32), u64::from(bytes as u32));
+    // SAFETY: the verifier proved it one that was made; none that is made here is read-only.
+    let dynptr = unsafe { &*(dynptr as *const Dynptr) };
+    if dynptr.data == 0 || flags != 0 {
+        return EINVAL;
+    }
+    let Some(part) = dynptr.part(offset, bytes) else { return E2BIG };
+    // SAFETY: the part lies within what it shows, and `from` is readable by the verifier's proof.
+    unsafe { copy(from, part, bytes) };
+    0
+}
+
+pub(super) unsafe extern "C" fn data(
+    dynptr: u64,
+    offset: u64,
+    bytes: u64,
+    _: u64,
+    _: u64,
+    _: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the verifier proved it one that was made.
+    let dynptr = unsafe { &*(dynptr as *const Dynptr) };
+    let part = dynptr.part(u64::from(offset as u32), u64::from(bytes as u32));
+    part.filter(|_| dynptr.data != 0).unwrap_or(0)
+}

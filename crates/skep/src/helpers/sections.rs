@@ -1,0 +1,59 @@
+//! Read sections that programs enter and leave themselves.
+//!
+//! A normal program is in a normal read section for its whole run, and the functions here only nest another one in it.
+//! A sleepable program is in a sleepable section, which nobody who reuses or frees an element waits for: what it finds
+//! between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock` stays what it is until the latter; what it finds elsewhere stays
+//! memory of the map, but may be another element at any moment.
+//!
+//! A region without preemption is a read section as well, as in Linux; nothing else needs to be done for it, since a
+//! virtual CPU belongs to its thread.
+
+use crate::runtime::Shared;
+use skep_abi::{HelperFn, RunEnv};
+use skep_rcu::Section;
+
+/// The implementations of [`skep_abi::OWN_KFUNCS`], in their order.
+pub(crate) static OWN: [HelperFn; 4] = [enter, leave, enter, leave];
+
+unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: `env` is this run's, whose host is the runtime.
+    unsafe {
+        // A thread in a run has a slot, so it can always enter.
+        if shared(env).domain.enter_unguarded().is_ok() {
+            (*env).sections += 1;
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn leave(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+    // SAFETY: as above; what is counted was entered without a guard, on this thread.
+    unsafe {
+        if let Some(left) = (*env).sections.checked_sub(1) {
+            (*env).sections = left;
+            shared(env).domain.leave();
+        }
+    }
+    0
+}
+
+/// A normal section for as long as a helper works on a map, where the run may be in none.
+///
+/// # Safety
+///
+/// `env` is the environment of the run in progress.
+#[inline(always)]
+pub(super) unsafe fn section<'a>(env: *mut RunEnv) -> Option<Section<'a>> {
+    // SAFETY: the caller's promise.
+    unsafe { if (*env).sleepable == 0 { None } else { shared(env).domain.enter().ok() } }
+}
+
+/// The runtime of a run.
+///
+/// # Safety
+///
+/// `env` is the environment of the run in progress, which a program made.
+unsafe fn shared<'a>(env: *mut RunEnv) -> &'a Shared {
+    // SAFETY: the caller's promise; the runtime outlives the run.
+    unsafe { &*((*env).host as *const Shared) }
+}

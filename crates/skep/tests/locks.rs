@@ -1,0 +1,202 @@
+//! Values that hold a lock: programs and the host change two counters together, from many threads and from handlers of
+//! signals, in both engines.
+
+use skep::{Engine, Error, Map, MapError, Module, Object, Program, Runtime, UpdateFlags};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
+const OBJECT: &[u8] = include_bytes!("objects/sections/locks.bpf.o");
+/// The element that the programs use.
+const KEY: [u8; 4] = 1u32.to_ne_bytes();
+const BUSY: i32 = 16;
+
+fn load() -> Module {
+    let object = Object::parse(OBJECT).unwrap();
+    let module = Runtime::new().unwrap().linker(&object).buffer_len(8).load().unwrap();
+    module.map("table").unwrap().update(&KEY, &value(0), UpdateFlags::Any).unwrap();
+    module
+}
+
+/// `struct pair` with both counters the same.
+fn value(both: u64) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&both.to_ne_bytes());
+    bytes[16..].copy_from_slice(&both.to_ne_bytes());
+    bytes
+}
+
+fn counters(value: &[u8]) -> (u64, u64) {
+    let word = |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().unwrap());
+    assert_eq!(word(8), 0, "neither the lock nor what is beside it");
+    (word(0), word(16))
+}
+
+fn run(program: &Program, engine: Engine) -> i32 {
+    program.run_raw_with(engine, &mut [0; 8]).unwrap() as i32
+}
+
+#[test]
+fn what_is_changed_under_the_lock_is_never_seen_half_changed() {
+    for name in ["array", "table"] {
+        let module = load();
+        let (add, differ) =
+            (format!("add_{name}"), module.program(&format!("differ_{name}")).unwrap().clone());
+        let (add, map) = (module.program(&add).unwrap(), module.map(name).unwrap());
+        const ROUNDS: u64 = 4_000;
+        std::thread::scope(|scope| {
+            for engine in ENGINES {
+                let differ = &differ;
+                scope.spawn(move || (0..ROUNDS).for_each(|_| assert_eq!(run(add, engine), 0)));
+                scope.spawn(move || (0..ROUNDS).for_each(|_| assert_eq!(run(differ, engine), 0)));
+            }
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let (first, second) = counters(&map.lookup_locked(&KEY).unwrap().unwrap());
+                    assert_eq!(first, second);
+                }
+            });
+        });
+        let last = map.lookup(&KEY).unwrap().unwrap();
+        assert_eq!(counters(&last), (2 * ROUNDS, 2 * ROUNDS), "{name}: no addition is lost");
+    }
+}
+
+#[test]
+fn updates_under_the_lock_are_seen_whole() {
+    for name in ["array", "table"] {
+        let module = load();
+        let map = module.map(name).unwrap();
+        let program = |what: &str| module.program(&format!("{what}_{name}")).unwrap();
+        let (set, add, differ) = (program("set"), program("add"), program("differ"));
+        const ROUNDS: u64 = 4_000;
+        std::thread::scope(|scope| {
+            for engine in ENGINES {
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let mut buffer = (round << 32).to_ne_bytes();
+                        assert_eq!(set.run_raw_with(engine, &mut buffer).unwrap(), 0);
+                        assert_eq!(add.run_raw_with(engine, &mut buffer).unwrap(), 0);
+                        assert_eq!(differ.run_raw_with(engine, &mut buffer).unwrap(), 0);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    map.update(&KEY, &value(round << 32), UpdateFlags::Exist.locked()).unwrap();
+                    let (first, second) = counters(&map.lookup_locked(&KEY).unwrap().unwrap());
+                    assert_eq!(first, second);
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn an_update_with_the_lock_creates_what_is_not_there() {
+    let module = load();
+    let table = module.map("table").unwrap();
+    for engine in ENGINES {
+        table.delete(&KEY).unwrap();
+        let set = module.program("set_table").unwrap();
+        assert_eq!(set.run_raw_with(engine, &mut 5u64.to_ne_bytes()).unwrap(), 0);
+        assert_eq!(counters(&table.lookup_locked(&KEY).unwrap().unwrap()), (5, 5));
+    }
+}
+
+/// Whoever interrupts a thread that holds a lock must not wait for it: the test plays both.
+#[test]
+fn a_thread_that_holds_a_lock_runs_no_program_that_takes_one() {
+    let module = load();
+    let array: &Map = module.map("array").unwrap();
+    let mut word = 0u32;
+    let at = (&raw mut word).cast();
+    // SAFETY: the word is this thread's own lock.
+    unsafe { skep_maps::lock::acquire(at) };
+    for engine in ENGINES {
+        for name in ["add_array", "differ_table"] {
+            let refused = module.program(name).unwrap().run_raw_with(engine, &mut [0; 8]).unwrap_err();
+            assert!(matches!(refused, Error::LockHeld), "{refused}");
+        }
+        let set = module.program("set_array").unwrap();
+        assert_eq!(set.run_raw_with(engine, &mut [0; 8]).unwrap() as i32, -BUSY);
+        // It takes none.
+        let replace = module.program("replace_table").unwrap();
+        assert_eq!(replace.run_raw_with(engine, &mut [0; 8]).unwrap(), 0);
+    }
+    let refused = array.update(&KEY, &value(1), UpdateFlags::Any.locked()).unwrap_err();
+    assert!(matches!(refused, MapError::LockHeld { .. }) && refused.errno() == BUSY, "{refused}");
+    assert!(matches!(array.lookup_locked(&KEY), Err(MapError::LockHeld { .. })));
+    // SAFETY: taken above.
+    unsafe { skep_maps::lock::release(at) };
+    assert_eq!(module.program("add_array").unwrap().run_raw(&mut [0; 8]).unwrap(), 0);
+}
+
+static INTERRUPTING: OnceLock<Program> = OnceLock::new();
+static RAN: AtomicU64 = AtomicU64::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn handler(_: libc::c_int) {
+    let Some(program) = INTERRUPTING.get() else { return };
+    match program.run_raw(&mut [0; 8]) {
+        Ok(_) => RAN.fetch_add(1, Ordering::Relaxed),
+        Err(_) => REFUSED.fetch_add(1, Ordering::Relaxed),
+    };
+}
+
+#[test]
+fn programs_in_handlers_of_signals_neither_hang_nor_break_what_the_lock_guards() {
+    let module = load();
+    let add = module.program("add_array").unwrap();
+    // Made ready outside of the handler.
+    assert!(ENGINES.iter().all(|engine| run(add, *engine) == 0));
+    INTERRUPTING.set(add.clone()).unwrap();
+    // SAFETY: the handler keeps to what handlers may do.
+    unsafe { libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t) };
+    let stop = AtomicBool::new(false);
+    let mut own = 2;
+    std::thread::scope(|scope| {
+        // SAFETY: there is always a current thread.
+        let thread = unsafe { libc::pthread_self() };
+        let stop = &stop;
+        scope.spawn(move || {
+            let end = Instant::now() + Duration::from_secs(20);
+            while REFUSED.load(Ordering::Relaxed) < 20 && Instant::now() < end {
+                // SAFETY: the thread waits for this one.
+                unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            for engine in ENGINES {
+                assert_eq!(run(add, engine), 0);
+                own += 1;
+            }
+        }
+    });
+    let all = own + RAN.load(Ordering::Relaxed);
+    let last = module.map("array").unwrap().lookup(&KEY).unwrap().unwrap();
+    assert_eq!(counters(&last), (all, all));
+    assert!(REFUSED.load(Ordering::Relaxed) > 0, "of {} signals", all - own);
+}
+
+#[test]
+fn a_map_without_the_lock_does_not_stand_for_one_that_has_it() {
+    let (object, runtime) = (Object::parse(OBJECT).unwrap(), Runtime::new().unwrap());
+    let load = |fields: bool| {
+        let first = runtime.linker(&object).buffer_len(8).load().unwrap();
+        let mut def = first.map("table").unwrap().def().clone();
+        if !fields {
+            def.fields.clear();
+        }
+        let options = skep_maps::Options { cpus: runtime.cpus(), limit: 1 << 30 };
+        let memory = first.map("table").unwrap().reuse().clone();
+        let given = Arc::new(Map::create_in(&memory, &def, &options).unwrap());
+        runtime.linker(&object).buffer_len(8).map("table", given).load()
+    };
+    load(true).unwrap();
+    let error = load(false).unwrap_err();
+    assert!(error.to_string().contains("a lock at 8"), "{error}");
+}

@@ -269,7 +269,7 @@ fn architecture(target: Target) -> Result<Architecture, String> {
 
 fn insns(program: &Program) -> Result<usize, String> {
     let object = skep::Object::parse(program.object).map_err(|error| error.to_string())?;
-    let options = skep::ProgramOptions { program_type: None, buffer_len: program.bytes as u32 };
+    let options = skep::ProgramOptions { buffer_len: program.bytes as u32, ..Default::default() };
     let linked = object.linked(program.name, options).map_err(|error| error.to_string())?;
     // A load of a 64-bit immediate is one instruction in two slots.
     Ok(linked.insns.iter().filter(|insn| **insn != Insn::LoadImm64Tail).count())

@@ -5,16 +5,21 @@
 //! a cache line can take 1.7 times as long, so each engine gets its code at several places, and both the best
 //! and the worst of them are reported.
 
+pub mod alloc;
 mod arch;
+mod child;
 mod engines;
 pub mod exec;
 pub mod flow;
+pub mod htab_mem;
 pub mod itlb;
 mod kernel;
 pub mod load;
+pub mod maps;
 pub mod pack;
 pub mod poke;
 mod programs;
 mod random;
 pub mod tail;
+mod together;
 pub mod verify;

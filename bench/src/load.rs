@@ -122,7 +122,7 @@ impl Target {
         Self { name, unit, target, at_least: false, value, met: value <= target }
     }
 
-    fn at_least(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
+    pub(crate) fn at_least(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
         Self { name, unit, target, at_least: true, value, met: value >= target }
     }
 }

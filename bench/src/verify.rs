@@ -131,7 +131,7 @@ impl Subject {
         (group, what): (&'static str, &str),
         buffer_len: u32,
     ) -> Result<Self, String> {
-        let options = ProgramOptions { program_type: None, buffer_len };
+        let options = ProgramOptions { buffer_len, ..ProgramOptions::default() };
         let source = object.linked(name, options).map_err(|error| error.to_string())?;
         let entry = match source.program_type.context {
             Context::Buffer => Entry::Buffer { len: buffer_len },

@@ -45,7 +45,7 @@ pub(crate) trait Engine {
 /// A program's linked instructions behind those of the placement.
 fn placed(program: &Program, placement: usize) -> Result<Vec<Insn>, String> {
     let object = ::skep::Object::parse(program.object).map_err(|error| error.to_string())?;
-    let options = ::skep::ProgramOptions { program_type: None, buffer_len: program.bytes as u32 };
+    let options = ::skep::ProgramOptions { buffer_len: program.bytes as u32, ..Default::default() };
     let linked = object.linked(program.name, options).map_err(|error| error.to_string())?;
     let leading = (0..LEADING[placement]).map(|i| constant(Reg::R0, 0x1000 + i as i32));
     Ok(leading.chain(linked.insns).collect())

@@ -71,6 +71,13 @@ impl Map {
         command(MAP_UPDATE, &mut attr).map(drop)
     }
 
+    /// As [`Map::update`], of a map that has one value for each of so many CPUs, each of whole words.
+    pub(crate) fn update_values(&self, key: &[u8], values: &[u8], cpus: usize) -> io::Result<()> {
+        self.check(key, values.len() / cpus.max(1))?;
+        let mut attr = self.element(key, values.as_ptr() as u64);
+        command(MAP_UPDATE, &mut attr).map(drop)
+    }
+
     /// Puts a program into a slot of an array of programs.
     pub(crate) fn install(&self, slot: u32, program: &Program) -> io::Result<()> {
         self.update(&slot.to_ne_bytes(), &program.0.as_raw_fd().to_ne_bytes())
@@ -95,6 +102,13 @@ impl Map {
     /// From now on nobody changes it by a system call; the verifier reads the values of constants then.
     pub(crate) fn freeze(&self) -> io::Result<()> {
         command(MAP_FREEZE, &mut FreezeAttr { map_fd: self.fd() as u32 }).map(drop)
+    }
+
+    /// Bytes that the kernel says it holds.
+    pub(crate) fn bytes(&self) -> io::Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.fd()))?;
+        let bytes = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+        bytes.and_then(|bytes| bytes.trim().parse().ok()).ok_or_else(|| io::Error::other("no memlock"))
     }
 
     pub(crate) fn fd(&self) -> RawFd {

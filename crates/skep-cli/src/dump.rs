@@ -75,7 +75,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let program = &module.programs()[0];
     let lines = match args.form {
         Form::Xlated => {
-            let options = ProgramOptions { program_type: args.program_type, buffer_len: args.data_len };
+            let options = ProgramOptions {
+                program_type: args.program_type,
+                buffer_len: args.data_len,
+                ..ProgramOptions::default()
+            };
             xlated(program.verified(), &object.linked(&name, options)?.insns)
         }
         Form::Jited => jited(&runtime, program, args.arch)?,

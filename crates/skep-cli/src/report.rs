@@ -72,7 +72,8 @@ pub(crate) struct Data {
     pub(crate) maps: Vec<MapReport>,
 }
 
-/// A map and the first of its elements; of arrays, those that are not zero.
+/// A map and the first of its elements; of arrays, those that are not zero; of queues, filters, ring buffers, and what holds
+/// programs and maps, none.
 #[derive(Serialize)]
 pub(crate) struct MapReport {
     name: String,
@@ -82,7 +83,7 @@ pub(crate) struct MapReport {
     max_entries: u32,
     /// Whether it holds global variables, whose names then stand in the place of keys.
     variables: bool,
-    /// Elements; of arrays, those that are not zero.
+    /// Elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host; of bloom filters, not known.
     entries: usize,
     elements: Vec<Element>,
 }
@@ -219,6 +220,10 @@ fn tell_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
         let MapReport { name, kind, entries, max_entries, .. } = map;
         if map.variables {
             writeln!(out, "\n  map {name}: {entries} variables")?;
+        } else if *kind == "ringbuf" {
+            writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} bytes")?;
+        } else if *kind == "bloom_filter" {
+            writeln!(out, "\n  map {name}: {kind} for {max_entries} values")?;
         } else if map.kind.ends_with("array") {
             writeln!(out, "\n  map {name}: {kind}, {entries} of {max_entries} entries not zero")?;
         } else {
@@ -227,7 +232,7 @@ fn tell_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
         for Element { key, value } in map.elements.iter().take(SHOWN_TEXT) {
             writeln!(out, "    {key:<24} {value}")?;
         }
-        if map.entries > SHOWN_TEXT.min(map.elements.len()) {
+        if map.entries > SHOWN_TEXT.min(map.elements.len()) && !map.elements.is_empty() {
             writeln!(out, "    ... (--json shows up to {SHOWN_JSON})")?;
         }
     }
@@ -282,6 +287,11 @@ fn report(module: &Module, index: usize, map: &Map) -> Result<MapReport, skep::E
             })
             .take(SHOWN_JSON)
             .collect();
+        return Ok(report);
+    }
+    if def.key_size == 0 || map.references().is_some() {
+        // `BPF_RB_AVAIL_DATA`; 0 for other kinds.
+        report.entries = map.len() as usize + map.ring_query(0) as usize;
         return Ok(report);
     }
     let mut key = map.next_key(None)?;

@@ -142,7 +142,11 @@ fn programs(args: &Args) -> Result<(Object, Vec<String>), Error> {
 
 /// What is to be said of one program, to scripts and to people.
 fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
-    let options = ProgramOptions { program_type: args.program_type, buffer_len: args.data_len };
+    let options = ProgramOptions {
+        program_type: args.program_type,
+        buffer_len: args.data_len,
+        ..ProgramOptions::default()
+    };
     // What cannot be written is lost: whoever reads the log has seen enough.
     let mut line = |line: &str| {
         if args.json {

@@ -55,6 +55,27 @@ fn compiled_and_interpreted_runs_agree_on_verdicts_maps_and_packets() {
 }
 
 #[test]
+fn maps_without_keys_are_told_by_what_they_hold() {
+    let args = ["run", "examples/contacts.bpf.o", "--prog", "contact", "--pcap", TRAFFIC];
+    let report = skep(&[&args[..], &["--json"]].concat()).json();
+    for (name, kind, entries) in
+        [("latest", "queue", 32), ("rings", "hash_of_maps", 2), ("known", "bloom_filter", 0)]
+    {
+        let map = map(&report, name);
+        assert_eq!((&map["kind"], &map["entries"]), (&kind.into(), &entries.into()));
+    }
+    // Each record takes 32 bytes, and nobody takes it.
+    let waiting = map(&report, "tcp")["entries"].as_u64().unwrap();
+    assert!(waiting > 3200 && waiting.is_multiple_of(32), "{waiting}");
+    let text = skep(&args).out;
+    for words in
+        ["map latest: queue, 32 of 32 entries", "map known: bloom_filter for 10000 values", " of 65536 bytes"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
 fn flows_are_accounted_and_a_second_pass_adds_to_the_first() {
     let once = skep(&["run", "examples/flows.bpf.o", "--pcap", TRAFFIC, "--json"]).json();
     assert_eq!(once["verdicts"]["ok"], 5672);

@@ -14,6 +14,8 @@ mod common;
 mod hostile;
 #[path = "../../crates/skep-elf/tests/oracle/load.rs"]
 mod load;
+#[path = "../../crates/skep-maps/tests/oracle/model.rs"]
+mod model;
 #[path = "../../crates/skep-isa/tests/oracle/roundtrip.rs"]
 mod roundtrip;
 
@@ -55,4 +57,9 @@ pub fn verifier_soundness(data: &[u8]) {
 /// limits and does not panic.
 pub fn verify_hostile(data: &[u8]) {
     hostile::check(data);
+}
+
+/// A map of any kind does what a plain model does, asked by the host and by programs. `data` is the map and the operations.
+pub fn map_model(data: &[u8]) {
+    model::check(data);
 }

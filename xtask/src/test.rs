@@ -33,7 +33,7 @@ struct Step {
 
 /// All targets includes examples and benchmarks, which are thereby kept compiling, but not documentation.
 ///
-/// The models are the lock-free parts of skep-rcu built with loom in place of the standard library, which explores the
+/// The models are the lock-free parts of skep-rcu and skep-mem built with loom in place of the standard library, which explores the
 /// orders in which threads can meet. They have a target directory of their own: other flags would rebuild the rest.
 const STEPS: [Step; 6] = [
     Step {
@@ -54,7 +54,16 @@ const STEPS: [Step; 6] = [
         name: "models of lock-free code",
         on: Selection::Native,
         processor: None,
-        arguments: &["test", "--package", "skep-rcu", "--lib", "--target-dir", "target/loom"],
+        arguments: &[
+            "test",
+            "--package",
+            "skep-rcu",
+            "--package",
+            "skep-mem",
+            "--lib",
+            "--target-dir",
+            "target/loom",
+        ],
         variables: &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
     },
     // This program itself is for the developer's machine.

@@ -38,6 +38,8 @@ pub struct Options {
     pub windows: u32,
     /// With no more elements than this.
     pub most_entries: u32,
+    /// Of maps of these kinds only, by name; of all, and of other crates', where there are none.
+    pub kinds: Vec<String>,
     /// A command that calls [`report_linux`] with its output, where the running kernel is to be asked as well.
     pub linux: Option<Command>,
 }
@@ -155,6 +157,11 @@ fn must_go_well(op: Op, threads: u32) -> bool {
     threads == 1 || !matches!(op, Op::PushPop | Op::ReserveSubmit)
 }
 
+/// The names of the kinds that can be measured.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.kind.name())
+}
+
 /// Measures everything; `progress` is told what comes.
 ///
 /// # Errors
@@ -165,7 +172,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     let mut unavailable = Vec::new();
     for entries in SIZES.into_iter().filter(|entries| *entries <= options.most_entries) {
         progress(&format!("maps of {entries} elements"));
-        let (mut cells, missing) = cells(entries, options.windows)?;
+        let (mut cells, missing) = cells(entries, options.windows, &options.kinds)?;
         for _ in 0..options.rounds {
             cells.iter_mut().try_for_each(Cell::time)?;
         }
@@ -195,7 +202,7 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
 }
 
 /// Everything that is measured with so many elements, and the kinds that are not there.
-fn cells(entries: u32, least: u32) -> Result<(Vec<Cell>, Vec<Unavailable>), String> {
+fn cells(entries: u32, least: u32, kinds: &[String]) -> Result<(Vec<Cell>, Vec<Unavailable>), String> {
     let keys: Arc<[u32]> = programs::keys(entries).into();
     let windows = (keys.len() as u32 / WINDOW).max(least);
     let runtime = Runtime::builder().cpus(4).build().map_err(|error| error.to_string())?;
@@ -206,6 +213,9 @@ fn cells(entries: u32, least: u32) -> Result<(Vec<Cell>, Vec<Unavailable>), Stri
     };
     for kind in KINDS {
         let name = kind.kind.name();
+        if !kinds.is_empty() && !kinds.iter().any(|wanted| wanted == name) {
+            continue;
+        }
         let loaded = match skep::Loaded::new(&runtime, kind, entries, &keys) {
             Ok(loaded) => loaded,
             Err(reason) => {
@@ -227,7 +237,7 @@ fn cells(entries: u32, least: u32) -> Result<(Vec<Cell>, Vec<Unavailable>), Stri
             }
         }
     }
-    for (name, peer) in peers::all(2 * entries as usize) {
+    for (name, peer) in peers::all(2 * entries as usize).into_iter().filter(|_| kinds.is_empty()) {
         let present: Vec<u32> = (0..entries).collect();
         peer.pass(Op::Update, &present, 0);
         for op in [Op::LookUp, Op::Update, Op::InsertDelete] {
@@ -266,7 +276,7 @@ mod tests {
 
     #[test]
     fn every_operation_goes_well_on_every_map_that_is_there() {
-        let (mut cells, unavailable) = cells(64, 2).unwrap();
+        let (mut cells, unavailable) = cells(64, 2, &[]).unwrap();
         cells.iter_mut().try_for_each(Cell::time).unwrap();
         let kinds: Vec<_> = unavailable.iter().map(|kind| kind.map).collect();
         for map in ["hash", "percpu_hash", "array", "percpu_array", "lpm_trie"] {

@@ -49,7 +49,7 @@ enum skep_status {
 	SKEP_E_EXISTS = -7,      /* the key exists already */
 	SKEP_E_FULL = -8,        /* the map holds all the elements that it may hold */
 	SKEP_E_MEMORY = -9,      /* more memory than a limit allows, or than the system gives, executable or not */
-	SKEP_E_BUSY = -10,       /* every virtual CPU belongs to another thread, or this thread is ending */
+	SKEP_E_BUSY = -10,       /* no virtual CPU is free, the thread is ending, or a signal handler asks for what its thread holds */
 	SKEP_E_DENIED = -11,     /* the map is frozen, or its kind does not allow the change */
 	SKEP_E_COMPILE = -12,    /* the compiler gave up on a verified program */
 	SKEP_E_INTERNAL = -13    /* a defect of the library; what the call was given may only be freed */

@@ -178,7 +178,7 @@ fn of_map(error: &MapError) -> Status {
         MapError::Exists { .. } => Status::Exists,
         MapError::Full { .. } | MapError::QueueFull { .. } => Status::Full,
         MapError::CannotDelete { .. } | MapError::Frozen { .. } => Status::Denied,
-        MapError::LockHeld { .. } => Status::Busy,
+        MapError::LockHeld { .. } | MapError::Busy { .. } => Status::Busy,
         _ => Status::Argument,
     }
 }

@@ -66,6 +66,8 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Memory) -> Result<
         | MapKind::LruPercpuHash
         | MapKind::HashOfMaps => {
             let of_maps = def.kind == MapKind::HashOfMaps;
+            // Without the flag the map promises room for all elements, so all of it must fit from the start.
+            let on_demand = def.flags.contains(MapFlags::NO_PREALLOC);
             let plan = hash::Plan {
                 key_size: def.key_size,
                 value_size: if of_maps { ADDRESS } else { def.value_size },
@@ -73,9 +75,8 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Memory) -> Result<
                 cpus: options.cpus,
                 per_cpu: def.kind.is_per_cpu(),
                 lru: is_lru(def.kind),
+                on_demand,
             };
-            // Without the flag the map promises room for all elements, so all of it must fit from the start.
-            let on_demand = def.flags.contains(MapFlags::NO_PREALLOC);
             fits(plan.bytes().map(|(least, most)| if on_demand { least } else { most }))?;
             let mut hash = Hash::new(&plan, limit, memory).map_err(failed)?;
             hash.values_mut().set_fields(&def.fields);

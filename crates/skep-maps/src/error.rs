@@ -407,8 +407,9 @@ pub enum MapError {
         wanted: &'static str,
     },
 
-    /// Somebody else uses it and does not let go.
-    #[error("map `{map}` is in use by an operation that this one interrupted")]
+    /// Somebody uses it and does not let go: mostly this thread, which was interrupted by the signal in whose handler this was to be
+    /// done; or another that stands still in the middle of a change, for which a thread with a virtual CPU does not wait for ever.
+    #[error("map `{map}` is in use by an operation that this one interrupted, or by one that does not end")]
     Busy {
         /// The map's name.
         map: String,

@@ -22,6 +22,7 @@ mod each;
 mod element;
 mod locked;
 mod lru;
+mod short;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -34,8 +35,9 @@ use skep_mem::{Block, CacheStats, Error};
 use element::{Bucket, Element, MAX_KEY_WORDS, Shape};
 pub(crate) use element::{MAX_KEY_SIZE, Plan};
 use lru::Clock;
+pub(crate) use short::Short;
 
-use crate::memory::{By, Elements, Memory};
+use crate::memory::{By, Elements, Held, Memory};
 use crate::racy;
 use crate::seed::Seed;
 use crate::table::{BATCH, Batch, Cursor, Fault};
@@ -129,7 +131,10 @@ impl Hash {
         let elements = Elements::new(memory, options)?;
         Ok(Self {
             shape,
-            buckets: Block::zeroed(bucket_bytes, 64)?,
+            buckets: match plan.on_demand {
+                true => Block::zeroed(bucket_bytes, 64)?,
+                false => Block::zeroed_in_large_pages(bucket_bytes, 64)?,
+            },
             mask: (bucket_bytes / size_of::<Bucket>()) as u64 - 1,
             seed: Seed::random(),
             values,
@@ -145,24 +150,51 @@ impl Hash {
     /// `key` is readable for the key size; `cpu` is the slot of the calling thread, inside a section.
     #[inline]
     pub(crate) unsafe fn lookup(&self, key: *const u8, cpu: u32) -> *mut u8 {
-        with_key!(self, key, |key| {
-            // SAFETY: by contract.
-            let Some(element) = (unsafe { self.hold(key, cpu) }) else { return ptr::null_mut() };
-            if let Some(clock) = &self.clock {
-                clock.used(element);
-            }
-            // SAFETY: an element of this table; the CPU is in range by contract.
-            unsafe { self.values.of_cpu(self.values_at(element), cpu) }
-        })
+        // SAFETY: by contract.
+        with_key!(self, key, |key| unsafe { self.lookup_key(key, cpu) })
+    }
+
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a section.
+    #[inline(always)]
+    unsafe fn lookup_key(&self, key: &[u64], cpu: u32) -> *mut u8 {
+        // SAFETY: by contract; an element of this table.
+        unsafe { self.hold(key, cpu).map_or(ptr::null_mut(), |element| self.used(element, cpu)) }
+    }
+
+    /// Says that a reader is about to look for elements.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a section.
+    #[inline]
+    pub(crate) unsafe fn announce(&self, cpu: u32) {
+        // SAFETY: by contract.
+        unsafe { self.elements.look(cpu) };
+    }
+
+    /// The value of an element that a program has found.
+    ///
+    /// # Safety
+    ///
+    /// An element of this table; the CPU is in range.
+    #[inline(always)]
+    unsafe fn used(&self, element: Element, cpu: u32) -> *mut u8 {
+        if let Some(clock) = &self.clock {
+            clock.used(element);
+        }
+        // SAFETY: by contract.
+        unsafe { self.values.of_cpu(self.values_at(element), cpu) }
     }
 
     /// # Safety
     ///
     /// `key` is readable for the key size, `out` writable for the host's value size.
-    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, by: By) -> bool {
+    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
-            bucket.version.read_still(self.elements.must_lock(by), |walk| {
+            bucket.version.read_still(by, self.elements.must_lock(by), |walk| {
                 let found = self.walk(bucket, key, || walk.is_astray());
                 if let Outcome::Answer(Some(element)) = found {
                     // SAFETY: memory of an element of this table, whoever's it is by now; `out` by contract.
@@ -207,32 +239,39 @@ impl Hash {
     ///
     /// `key` is readable for the key size; `by` is the calling thread.
     pub(crate) unsafe fn delete(&self, key: *const u8, by: By) -> Result<(), Fault> {
-        with_key!(self, key, |key| {
-            let bucket = self.bucket_of(key);
-            let lock = bucket.version.lock();
-            let (link, Some(element)) = self.find_locked(bucket, key) else { return Err(Fault::Missing) };
-            // Before the element is seen to be gone: whoever sees that finds room for another.
-            self.len.0.fetch_sub(1, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `walk`, for what precedes and for the next element's contents.
-            link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
-            lock.unlock_changed();
-            // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
-            unsafe { self.elements.free(by, element.0) };
-            Ok(())
-        })
+        // SAFETY: by contract.
+        with_key!(self, key, |key| unsafe { self.delete_key(key, by) })
+    }
+
+    /// # Safety
+    ///
+    /// `by` is the calling thread.
+    #[inline(always)]
+    unsafe fn delete_key(&self, key: &[u64], by: By) -> Result<(), Fault> {
+        let bucket = self.bucket_of(key);
+        let lock = bucket.version.lock(by)?;
+        let (link, Some(element)) = self.find_locked(bucket, key) else { return Err(Fault::Missing) };
+        // Before the element is seen to be gone: whoever sees that finds room for another.
+        self.len.0.fetch_sub(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `walk`, for what precedes and for the next element's contents.
+        link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
+        lock.unlock_changed();
+        // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
+        unsafe { self.elements.free(by, element.0) };
+        Ok(())
     }
 
     /// The key after `after` in the order of buckets; the first one if `after` is not there.
     ///
     /// # Safety
     ///
-    /// `after` is readable, and `out` writable, for the key size.
-    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8) -> bool {
+    /// `after` is readable, and `out` writable, for the key size; `by` is the calling thread.
+    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8, by: By) -> bool {
         let from = match after {
             None => 0,
             Some(after) => with_key!(self, after, |key| {
                 let index = self.seed.hash(key) & self.mask;
-                let lock = self.bucket(index).version.lock();
+                let lock = self.bucket(index).version.keep_still(by);
                 match self.find_locked(self.bucket(index), key).1 {
                     None => 0,
                     Some(element) => match element.next_locked() {
@@ -250,8 +289,9 @@ impl Hash {
             }),
         };
         for index in from..=self.mask {
-            let Some(_lock) = self.lock_if_used(index) else { continue };
-            if let Some(first) = self.bucket(index).first_locked() {
+            let Some(bucket) = self.if_used(index) else { continue };
+            let _lock = bucket.version.keep_still(by);
+            if let Some(first) = bucket.first_locked() {
                 // SAFETY: `out` by contract.
                 unsafe { self.copy_key(first, out) };
                 return true;
@@ -261,12 +301,17 @@ impl Hash {
     }
 
     /// Copies whole buckets: an element that is there all the time is copied once.
-    pub(crate) fn batch(&self, cursor: &mut Cursor, out: &mut Batch) {
+    ///
+    /// # Safety
+    ///
+    /// `by` is the calling thread.
+    pub(crate) unsafe fn batch(&self, cursor: &mut Cursor, out: &mut Batch, by: By) {
         while out.len() < BATCH && cursor.position <= self.mask {
             let index = cursor.position;
             cursor.position += 1;
-            let Some(_lock) = self.lock_if_used(index) else { continue };
-            out.extend(self.bucket(index).elements_locked().map(|element| self.copy(element)));
+            let Some(bucket) = self.if_used(index) else { continue };
+            let _lock = bucket.version.keep_still(by);
+            out.extend(bucket.elements_locked().map(|element| self.copy(element)));
         }
     }
 
@@ -296,9 +341,18 @@ impl Hash {
 /// Look-up.
 impl Hash {
     #[inline(always)]
-    fn find(&self, key: &[u64]) -> Option<Element> {
-        let bucket = self.bucket_of(key);
-        bucket.version.read(|walk| self.walk(bucket, key, || walk.is_astray()))
+    fn find(&self, key: &[u64], by: By) -> Option<Element> {
+        self.find_in(self.bucket_of(key), key, by)
+    }
+
+    #[inline(never)]
+    fn has(&self, key: &[u64], by: By) -> bool {
+        self.find(key, by).is_some()
+    }
+
+    #[inline(always)]
+    fn find_in(&self, bucket: &Bucket, key: &[u64], by: By) -> Option<Element> {
+        bucket.version.read(by, |walk| self.walk(bucket, key, || walk.is_astray()))
     }
 
     /// Finds an element for a reader that is going to use it after this.
@@ -308,46 +362,16 @@ impl Hash {
     /// `cpu` is the slot of the calling thread, inside a section.
     #[inline(always)]
     unsafe fn hold(&self, key: &[u64], cpu: u32) -> Option<Element> {
-        // SAFETY: by contract.
-        let horizon = unsafe { self.elements.look(cpu) };
-        let found = self.find(key)?;
-        // SAFETY: by contract; an element of this table.
-        if unsafe { self.elements.holds(found.0, horizon) } {
-            return Some(found);
-        }
-        // SAFETY: by contract.
-        unsafe { self.hold_younger(key, cpu) }
-    }
-
-    /// The element is younger than what the reader had announced: it announces more, and looks again.
-    ///
-    /// # Safety
-    ///
-    /// As for `hold`.
-    #[cold]
-    unsafe fn hold_younger(&self, key: &[u64], cpu: u32) -> Option<Element> {
-        const TURNS: u32 = 8;
-        for _ in 0..TURNS {
-            // SAFETY: by contract.
-            let horizon = unsafe { self.elements.look_further(cpu) };
-            let found = self.find(key)?;
-            // SAFETY: by contract.
-            if unsafe { self.elements.holds(found.0, horizon) } {
-                return Some(found);
-            }
-        }
-        // Under the lock nothing younger comes in between.
         let bucket = self.bucket_of(key);
-        let _lock = bucket.version.lock();
-        loop {
-            // SAFETY: by contract.
-            let horizon = unsafe { self.elements.look_further(cpu) };
-            let found = self.find_locked(bucket, key).1?;
-            // SAFETY: by contract.
-            if unsafe { self.elements.holds(found.0, horizon) } {
-                return Some(found);
+        let find = |locked| {
+            match locked {
+                Held::No => self.find_in(bucket, key, By::Cpu(cpu)),
+                Held::Yes => self.find_locked(bucket, key).1,
             }
-        }
+            .map(|element| element.0)
+        };
+        // SAFETY: by contract; elements of this table.
+        unsafe { self.elements.hold(cpu, &bucket.version, find) }.map(Element)
     }
 
     /// Walks a bucket's list without a lock.
@@ -399,10 +423,10 @@ impl Hash {
         unsafe { &*self.buckets.base().as_ptr().cast::<Bucket>().add(index as usize) }
     }
 
-    /// The lock of a bucket that is worth locking. Untouched pages of the bucket array stay untouched.
-    fn lock_if_used(&self, index: u64) -> Option<Locked<'_>> {
+    /// A bucket that is worth locking. Untouched pages of the bucket array stay untouched.
+    fn if_used(&self, index: u64) -> Option<&Bucket> {
         let bucket = self.bucket(index);
-        (!bucket.head.load(Ordering::Relaxed).is_null()).then(|| bucket.version.lock())
+        (!bucket.head.load(Ordering::Relaxed).is_null()).then_some(bucket)
     }
 }
 
@@ -419,8 +443,8 @@ impl Hash {
         // What need not be tried should not take a spare and the lock.
         if by != By::Nobody {
             match mode {
-                UpdateFlags::NoExist if self.find(key).is_some() => return Err(Fault::Exists),
-                UpdateFlags::Exist if self.find(key).is_none() => return Err(Fault::Missing),
+                UpdateFlags::NoExist if self.has(key, by) => return Err(Fault::Exists),
+                UpdateFlags::Exist if !self.has(key, by) => return Err(Fault::Missing),
                 _ => {}
             }
         }
@@ -431,22 +455,18 @@ impl Hash {
             // SAFETY: the element is ours and `source` as the caller says.
             unsafe { self.fill(spare.element, key, source) };
         }
-        let lock = bucket.version.lock();
+        let lock = bucket.version.lock(by)?;
         let (link, found) = self.find_locked(bucket, key);
         match (found, spare) {
             (Some(_), _) if mode == UpdateFlags::NoExist => Err(Fault::Exists),
             (None, _) if mode == UpdateFlags::Exist => Err(Fault::Missing),
             (Some(old), Ok(spare)) => {
                 let new = spare.keep();
-                new.next().store(old.next().load(Ordering::Relaxed), Ordering::Relaxed);
                 if let Some(clock) = &self.clock {
                     clock.set(new, true);
                 }
-                // Release: pairs with the Acquire in `walk`, which then finds the element filled.
-                link.store(new.0.as_ptr(), Ordering::Release);
-                lock.unlock_changed();
-                // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
-                unsafe { self.elements.free(by, old.0) };
+                // SAFETY: found in this bucket under its lock; `by` by contract.
+                unsafe { self.exchange(lock, link, old, new, by) };
                 Ok(())
             }
             (Some(old), Err(_)) => {
@@ -478,7 +498,7 @@ impl Hash {
         by: By,
     ) -> Result<(), Fault> {
         let bucket = self.bucket_of(key);
-        let _lock = bucket.version.lock();
+        let _lock = bucket.version.lock(by)?;
         match self.find_locked(bucket, key).1 {
             Some(_) if mode == UpdateFlags::NoExist => return Err(Fault::Exists),
             None if mode == UpdateFlags::Exist => return Err(Fault::Missing),
@@ -514,16 +534,37 @@ impl Hash {
     ///
     /// `element` is the caller's, fresh from the cache; `source` is as [`Values::write`] demands.
     unsafe fn fill(&self, element: Element, key: &[u64], source: Source) {
-        before_fill();
-        for (i, &word) in key.iter().enumerate() {
-            // Relaxed, like the copy of the value: the link that publishes the element has the Release.
-            element.key_word(i).store(word, Ordering::Relaxed);
-        }
+        Self::fill_key(element, key);
         if let Some(clock) = &self.clock {
             clock.set(element, false);
         }
         // SAFETY: the element has room for its values; `source` by contract.
         unsafe { self.values.fill(self.values_at(element), source) };
+    }
+
+    /// Writes the key of an element that is not linked.
+    #[inline(always)]
+    fn fill_key(element: Element, key: &[u64]) {
+        before_fill();
+        for (i, &word) in key.iter().enumerate() {
+            // Relaxed, like the copy of the value: the link that publishes the element has the Release.
+            element.key_word(i).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a filled element in the place of another, to which `link` leads.
+    ///
+    /// # Safety
+    ///
+    /// The lock is that of the bucket in which `old` is linked; `by` is the calling thread.
+    #[inline(always)]
+    unsafe fn exchange(&self, lock: Locked<'_>, link: &AtomicPtr<u8>, old: Element, new: Element, by: By) {
+        new.next().store(old.next().load(Ordering::Relaxed), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `walk`, which then finds the element filled.
+        link.store(new.0.as_ptr(), Ordering::Release);
+        lock.unlock_changed();
+        // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
+        unsafe { self.elements.free(by, old.0) };
     }
 
     /// Makes a filled element the first of its bucket, whose lock is held.

@@ -42,7 +42,7 @@
 //! # Many at once
 //!
 //! Look-ups take no locks, neither in arrays nor in hash tables nor in tries; changes lock a bucket or a trie for
-//! a moment. In the rare case that changes disturb a look-up eight times in a row, it takes the lock as well.
+//! a moment. In the rare case that changes disturb a look-up eight times in a row, it tries to take the lock as well.
 //!
 //! - A key that is in the map all the time is found every time, also while its value is updated.
 //! - A host that reads an element of a hash table or trie gets a value that was set as a whole by one update,
@@ -55,16 +55,19 @@
 //!   meanwhile; afterwards its memory may become another's. ([`Policy`] says so; with [`Policy::Immediate`] it may become
 //!   another's at once, as with Linux's hash tables.) The address stays valid memory as long as the map lives.
 //!
-//! # What is not there yet
+//! # In signal handlers
 //!
-//! Least-recently-used maps and other kinds; use from signal handlers that interrupt an operation on the same map, but for ring
-//! buffers, bloom filters and, with a number for failure, queues and stacks.
+//! Programs may run in handlers, whatever these interrupt. Look-ups find what is there, also in the middle of a change of the
+//! same map by the same thread. A change of the same bucket of a hash table, the same trie, queue or stack is refused with
+//! `-EBUSY`, as in Linux, since its thread could only wait for itself. With [`Policy::None`] changes of hash tables and tries
+//! call the system's allocator, which is not for handlers. The safe methods are not for handlers either: they allocate.
 
 mod array;
 mod bloom;
 mod create;
 mod error;
 mod hash;
+mod host;
 mod leaf;
 pub mod lock;
 mod map;
@@ -82,7 +85,7 @@ mod values;
 mod version;
 
 pub use error::{Key, MapError};
-pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Options};
+pub use map::{BatchCursor, BatchError, Entries, Map, MapStats, Options, Unfrozen};
 pub use memory::Memory;
 pub use references::References;
 pub use ring::consumer::{Record, RingBuffer};

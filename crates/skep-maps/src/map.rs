@@ -1,6 +1,7 @@
 //! The map: one type for all kinds, with a side for the host and a side for programs.
 
 mod batch;
+mod calls;
 mod each;
 mod locked;
 pub(crate) mod queue;
@@ -8,23 +9,26 @@ mod references;
 mod ring;
 
 use std::ptr;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
 use skep_abi::{MapDef, MapKind, MapLink, ProgramTable};
 use skep_rcu::Domain;
 
+use calls::Calls;
+
 use crate::array::Array;
 use crate::bloom::Bloom;
 use crate::create;
 use crate::error::{Key, MapError, without_keys};
 use crate::hash::Hash;
+use crate::host::Operation;
 use crate::memory::{By, Memory};
 use crate::queue::Queue;
 use crate::references::References;
 use crate::ring::Ring;
-use crate::table::{BATCH, Batch, Cursor, Fault, errno};
+use crate::table::{BATCH, Batch, Cursor, Fault};
 use crate::trie::Trie;
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
@@ -43,10 +47,11 @@ pub struct Options {
 
 /// A map. Shared as `Arc<Map>` between the host and the programs that use it.
 ///
-/// All methods may be called from many threads at once. The safe ones are the host's: keys and values are byte
-/// slices of exactly the map's sizes; a value of a per-CPU kind is [`host_value_size`](Self::host_value_size)
-/// bytes, the values of all CPUs in order, each padded with zeroes to 8 bytes, as Linux's system call has it. The
-/// unsafe ones, whose names end in `_ptr`, are for helpers that a verified program calls.
+/// All methods may be called from many threads at once. The safe ones are the host's, and not for signal handlers (those that
+/// cannot but wait for the thread which they interrupted fail with [`MapError::Busy`], but all allocate): keys and values are
+/// byte slices of exactly the map's sizes; a value of a per-CPU kind is [`host_value_size`](Self::host_value_size) bytes, the
+/// values of all CPUs in order, each padded with zeroes to 8 bytes, as Linux's system call has it. The unsafe ones, whose
+/// names end in `_ptr`, are for helpers that a verified program calls.
 ///
 /// See the [crate's documentation](crate) for what is promised when several change the same element.
 ///
@@ -56,12 +61,19 @@ pub struct Options {
 pub struct Map {
     /// Of an array of programs; else without entries.
     table_of_programs: ProgramTable,
+    calls: Calls,
     def: MapDef,
     table: Table,
-    /// Whether the host has given up its right to change it. Writers of the host's side hold it for reading.
+    /// Whether the host has given up its right to change it. Writers of the host's side hold it for reading, and only
+    /// `freeze` takes it for writing.
     frozen: RwLock<bool>,
     memory: Memory,
 }
+
+/// A map cannot be frozen while this is held: [`Map::freeze`] waits for it.
+#[derive(Debug)]
+#[must_use = "the map may be frozen as soon as this is dropped"]
+pub struct Unfrozen<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
 /// What a map holds: its elements, and what was deleted and waits for readers. Exact while nobody uses the map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,6 +157,7 @@ impl Map {
         };
         Ok(Self {
             table_of_programs,
+            calls: Calls::of(&table, def.key_size),
             def: def.clone(),
             table,
             frozen: RwLock::new(false),
@@ -248,7 +261,7 @@ impl Map {
         unsafe {
             match &self.table {
                 Table::Array(array) => Ok(array.read(from, to)),
-                Table::Hash(hash) => self.inside(|by| Ok(hash.read(from, to, by))),
+                Table::Hash(hash) => self.inside(|by| hash.read(from, to, by)),
                 Table::Trie(trie) => self.inside(|by| trie.read(from, to, by)),
                 Table::References(_) => Err(Fault::HoldsReferences),
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
@@ -319,8 +332,8 @@ impl Map {
                     }
                     next.is_some()
                 }
-                Table::Hash(hash) => hash.next_key(after, key.as_mut_ptr()),
-                Table::Trie(trie) => trie.next_key(after, key.as_mut_ptr()),
+                Table::Hash(hash) => self.inside(|by| hash.next_key(after, key.as_mut_ptr(), by)),
+                Table::Trie(trie) => self.inside(|by| trie.next_key(after, key.as_mut_ptr(), by)),
                 Table::References(_) => false,
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
                     return Err(self.explain(without_keys(self.kind()), &[]));
@@ -340,14 +353,17 @@ impl Map {
     }
 
     /// Forbids the host to change the map from now on, as the constants of a program must be; programs may still
-    /// do what the map's flags let them. When this returns, no change by the host is under way.
+    /// do what the map's flags let them. When this returns, no change by the host is under way, also none of programs or maps in
+    /// it.
+    ///
+    /// It waits for changes that are under way. Do not call it while you hold the map [unfrozen](Self::hold_unfrozen).
     pub fn freeze(&self) {
         *self.frozen.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// Whether the host has [frozen](Self::freeze) it.
+    /// Whether the host has [frozen](Self::freeze) it, or is about to.
     pub fn is_frozen(&self) -> bool {
-        *self.frozen.read().unwrap_or_else(PoisonError::into_inner)
+        self.hold_unfrozen().is_err()
     }
 }
 
@@ -392,48 +408,41 @@ impl Map {
     #[inline]
     pub unsafe fn lookup_ptr(&self, key: *const u8, cpu: u32) -> *mut u8 {
         // SAFETY: the caller's promises are passed on.
-        unsafe {
-            match &self.table {
-                Table::Array(array) => array.lookup(key, cpu),
-                Table::Hash(hash) => hash.lookup(key, cpu),
-                Table::Trie(trie) => trie.lookup(key, cpu),
-                // Programs cannot look up programs; of a map of maps this is a handle.
-                Table::References(maps) => ptr::with_exposed_provenance_mut(maps.find(key, cpu) as usize),
-                Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => ptr::null_mut(),
-            }
-        }
+        unsafe { (self.calls.look_up)(self, key, cpu) }
     }
 
     /// Sets the value of a key, for a per-CPU kind that CPU's value (those of other CPUs stay, or are zero if the
     /// key is new). `flags` are the numbers of [`UpdateFlags`].
     ///
-    /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags, a lock that values do not
-    /// have, or a prefix that is too long, `-EBUSY` (16) for a lock while this thread [holds one](crate::lock::is_held),
-    /// `-EEXIST` (17) and `-ENOENT` (2) by the flags, `-E2BIG` (7) for an index beyond the end or a
-    /// full hash table, `-ENOSPC` (28) for a full trie, `-ENOMEM` (12).
+    /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags, a lock that values do not have,
+    /// or a prefix that is too long, `-EBUSY` (16) for a lock while this thread [holds one](crate::lock::is_held) and in a
+    /// signal's handler that interrupted a change of the same bucket or trie on this thread (it changes nothing then),
+    /// `-EEXIST` (17) and `-ENOENT` (2) by the flags, `-E2BIG` (7) for an index beyond the end or a full hash table,
+    /// `-ENOSPC` (28) for a full trie, `-ENOMEM` (12).
     ///
     /// # Safety
     ///
     /// As for [`lookup_ptr`](Self::lookup_ptr); `value` is readable for the map's value size, at any alignment,
     /// and others may write there: it may be a value of this very map.
+    #[inline]
     pub unsafe fn update_ptr(&self, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
-        let source = Source::Cpu(value, cpu);
-        let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
         // SAFETY: the caller's promises are passed on.
-        status(unsafe { self.update_at(key, source, flags, By::Cpu(cpu)) })
+        unsafe { (self.calls.update)(self, key, value, flags, cpu) }
     }
 
     /// Removes a key.
     ///
     /// Returns 0, or a negative error number as Linux does: `-ENOENT` (2) if there is no such key, `-EINVAL` (22)
-    /// for arrays and for a prefix that is too long.
+    /// for arrays and for a prefix that is too long, `-EBUSY` (16) in a signal's handler that interrupted a change of the same
+    /// bucket or trie on this thread.
     ///
     /// # Safety
     ///
     /// As for [`lookup_ptr`](Self::lookup_ptr).
+    #[inline]
     pub unsafe fn delete_ptr(&self, key: *const u8, cpu: u32) -> i64 {
         // SAFETY: the caller's promise is passed on.
-        status(unsafe { self.delete_at(key, By::Cpu(cpu)) })
+        unsafe { (self.calls.delete)(self, key, cpu) }
     }
 }
 
@@ -484,7 +493,10 @@ impl Map {
     fn inside<R>(&self, work: impl FnOnce(By) -> R) -> R {
         match self.memory.domain.enter_if_known() {
             Some(section) => work(By::Cpu(section.number())),
-            None => work(By::Nobody),
+            None => {
+                let _operation = Operation::begin();
+                work(By::Nobody)
+            }
         }
     }
 
@@ -513,8 +525,8 @@ impl Map {
 
     /// Runs a change by the host unless the map is frozen, and so that `freeze` waits for it.
     fn change(&self, work: impl FnOnce() -> Result<(), MapError>) -> Result<(), MapError> {
-        let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
-        if *frozen { Err(MapError::Frozen { map: self.def.name.clone() }) } else { work() }
+        let _unfrozen = self.hold_unfrozen()?;
+        work()
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), MapError> {
@@ -571,6 +583,7 @@ impl Map {
             Fault::PushFlags => MapError::PushFlags { map, kind },
             Fault::NoQueue => MapError::NotAQueue { map, kind, operation: "push" },
             Fault::Busy => MapError::Busy { map },
+            Fault::BucketLarger { count, needed } => MapError::BucketLarger { map, count, needed },
             Fault::NoMemory(source) => MapError::NoMemory { map, source },
         }
     }
@@ -590,10 +603,13 @@ impl Iterator for Entries<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.batch.is_empty() {
-            match &self.map.table {
-                Table::Array(array) => array.batch(&mut self.cursor, BATCH, &mut self.batch),
-                Table::Hash(hash) => hash.batch(&mut self.cursor, &mut self.batch),
-                Table::Trie(trie) => trie.batch(&mut self.cursor, BATCH, &mut self.batch),
+            let (map, cursor, batch) = (self.map, &mut self.cursor, &mut self.batch);
+            match &map.table {
+                Table::Array(array) => array.batch(cursor, BATCH, batch),
+                // SAFETY: `by` is this thread.
+                Table::Hash(hash) => map.inside(|by| unsafe { hash.batch(cursor, batch, by) }),
+                // SAFETY: `by` is this thread.
+                Table::Trie(trie) => map.inside(|by| unsafe { trie.batch(cursor, BATCH, batch, by) }),
                 Table::References(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {}
             }
         }

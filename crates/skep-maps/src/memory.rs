@@ -1,9 +1,12 @@
 //! Where the elements of a map come from, and whose readers they wait for.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use skep_mem::{Cache, CacheOptions, CacheStats, Error, Horizon, Policy};
+use skep_mem::{Cache, CacheOptions, CacheStats, Error, Policy};
 use skep_rcu::Domain;
+
+use crate::version::Version;
 
 /// What maps share that programs of one host use: the readers, and when memory is reused.
 #[derive(Clone, Debug)]
@@ -30,21 +33,21 @@ pub(crate) enum By {
     Nobody,
 }
 
+/// Whether somebody looks for an element under the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    No,
+    Yes,
+}
+
 /// The memory of a map's elements. Dropping it gives all of it back at once.
 #[derive(Debug)]
-pub(crate) struct Elements(Option<Cache>);
+pub(crate) struct Elements(ManuallyDrop<Cache>);
 
 impl Elements {
     pub(crate) fn new(memory: &Memory, options: CacheOptions) -> Result<Self, Error> {
-        Cache::new(&memory.domain, &options.policy(memory.policy)).map(|cache| Self(Some(cache)))
-    }
-
-    #[inline(always)]
-    fn cache(&self) -> &Cache {
-        match &self.0 {
-            Some(cache) => cache,
-            None => unreachable!("taken by `drop` only"),
-        }
+        let cache = Cache::new(&memory.domain, &options.policy(memory.policy))?;
+        Ok(Self(ManuallyDrop::new(cache)))
     }
 
     /// # Safety
@@ -54,9 +57,20 @@ impl Elements {
     pub(crate) unsafe fn alloc(&self, by: By) -> Result<NonNull<u8>, Error> {
         match by {
             // SAFETY: by contract.
-            By::Cpu(cpu) => unsafe { self.cache().alloc(cpu) },
-            By::Nobody => self.cache().alloc_without_slot(),
+            By::Cpu(cpu) => unsafe { self.0.alloc(cpu) },
+            By::Nobody => self.0.alloc_without_slot(),
         }
+    }
+
+    /// One that lies ready, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a section.
+    #[inline(always)]
+    pub(crate) unsafe fn alloc_at_once(&self, cpu: u32) -> Option<NonNull<u8>> {
+        // SAFETY: by contract.
+        unsafe { self.0.alloc_at_once(cpu) }
     }
 
     /// # Safety
@@ -66,9 +80,9 @@ impl Elements {
     pub(crate) unsafe fn free(&self, by: By, element: NonNull<u8>) {
         match by {
             // SAFETY: by contract.
-            By::Cpu(cpu) => unsafe { self.cache().free(cpu, element) },
+            By::Cpu(cpu) => unsafe { self.0.free(cpu, element) },
             // SAFETY: by contract.
-            By::Nobody => unsafe { self.cache().free_without_slot(element) },
+            By::Nobody => unsafe { self.0.free_without_slot(element) },
         }
     }
 
@@ -79,55 +93,110 @@ impl Elements {
     pub(crate) unsafe fn give_back(&self, by: By, element: NonNull<u8>) {
         match by {
             // SAFETY: by contract.
-            By::Cpu(cpu) => unsafe { self.cache().give_back(cpu, element) },
+            By::Cpu(cpu) => unsafe { self.0.give_back(cpu, element) },
             // SAFETY: by contract.
-            By::Nobody => unsafe { self.cache().give_back_without_slot(element) },
+            By::Nobody => unsafe { self.0.give_back_without_slot(element) },
         }
     }
 
-    /// To be called before a reader looks for what it is going to hold.
+    /// Finds an element that stays what it is until the reader's section ends. What is found, and is younger than what the
+    /// reader had announced before it looked, is looked for again after it has announced more; in the end under the lock of
+    /// what it is in, where nothing younger comes in between.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` is the slot of the calling thread, inside a normal section; what is found are elements of these.
+    #[inline(always)]
+    pub(crate) unsafe fn hold(
+        &self,
+        cpu: u32,
+        version: &Version,
+        mut find: impl FnMut(Held) -> Option<NonNull<u8>>,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: by contract, all.
+        unsafe {
+            let horizon = self.0.look(cpu);
+            let found = find(Held::No)?;
+            if self.0.holds(found, horizon) {
+                return Some(found);
+            }
+            self.hold_younger(cpu, version, find)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for `hold`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn hold_younger(
+        &self,
+        cpu: u32,
+        version: &Version,
+        mut find: impl FnMut(Held) -> Option<NonNull<u8>>,
+    ) -> Option<NonNull<u8>> {
+        const TURNS: u32 = 8;
+        let held = |horizon, found: &NonNull<u8>| {
+            // SAFETY: what was announced before it was found; an element of these.
+            unsafe { self.0.holds(*found, horizon) }
+        };
+        for _ in 0..TURNS {
+            // SAFETY: by contract.
+            let horizon = unsafe { self.0.look_further(cpu) };
+            let found = find(Held::No)?;
+            if held(horizon, &found) {
+                return Some(found);
+            }
+        }
+        version.persist(By::Cpu(cpu), |lock| {
+            // SAFETY: by contract.
+            let horizon = unsafe { self.0.look_further(cpu) };
+            let found = find(if lock.is_some() { Held::Yes } else { Held::No });
+            found.is_none_or(|found| held(horizon, &found)).then_some(found)
+        })
+    }
+
+    /// As [`hold`](Self::hold), at the first attempt, by a reader that has announced enough already. `None` where that is not so,
+    /// or the attempt gives nothing.
+    ///
+    /// # Safety
+    ///
+    /// As for [`hold`](Self::hold).
+    #[inline(always)]
+    pub(crate) unsafe fn hold_at_once(
+        &self,
+        cpu: u32,
+        find: impl FnOnce() -> Option<Option<NonNull<u8>>>,
+    ) -> Option<Option<NonNull<u8>>> {
+        // SAFETY: by contract, both.
+        unsafe {
+            let horizon = self.0.horizon(cpu)?;
+            let found = find()?;
+            found.is_none_or(|found| self.0.holds(found, horizon)).then_some(found)
+        }
+    }
+
+    /// Says that a reader is about to look for elements.
     ///
     /// # Safety
     ///
     /// `cpu` is the slot of the calling thread, inside a normal section.
-    #[inline(always)]
-    pub(crate) unsafe fn look(&self, cpu: u32) -> Horizon {
+    pub(crate) unsafe fn look(&self, cpu: u32) {
         // SAFETY: by contract.
-        unsafe { self.cache().look(cpu) }
-    }
-
-    /// To be called before it looks again, for something younger.
-    ///
-    /// # Safety
-    ///
-    /// As for [`look`](Self::look).
-    pub(crate) unsafe fn look_further(&self, cpu: u32) -> Horizon {
-        // SAFETY: by contract.
-        unsafe { self.cache().look_further(cpu) }
-    }
-
-    /// Whether what was found stays what it is until the reader's section ends; if not, it is to be looked for again.
-    ///
-    /// # Safety
-    ///
-    /// `horizon` is what the calling thread got in this section before it looked; `element` is one of these.
-    #[inline(always)]
-    pub(crate) unsafe fn holds(&self, element: NonNull<u8>, horizon: Horizon) -> bool {
-        // SAFETY: by contract.
-        unsafe { self.cache().holds(element, horizon) }
+        unsafe { self.0.look(cpu) };
     }
 
     pub(crate) fn policy(&self) -> Policy {
-        self.cache().policy()
+        self.0.policy()
     }
 
     #[cfg(test)]
     pub(crate) fn domain(&self) -> &Domain {
-        self.cache().domain()
+        self.0.domain()
     }
 
     pub(crate) fn stats(&self) -> CacheStats {
-        self.cache().stats()
+        self.0.stats()
     }
 
     /// Whether whoever copies an element out must have its lock: nothing waits for him, and memory may go away. Where it stays, the
@@ -145,9 +214,8 @@ impl Elements {
 
 impl Drop for Elements {
     fn drop(&mut self) {
-        if let Some(cache) = self.0.take() {
-            // SAFETY: whoever drops a map says that no program can use it any more, nor anything found in it.
-            unsafe { cache.close() };
-        }
+        // SAFETY: taken here and nowhere else. Whoever drops a map says that no program can use it any more, nor anything found
+        // in it.
+        unsafe { ManuallyDrop::take(&mut self.0).close() };
     }
 }

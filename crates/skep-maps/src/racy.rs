@@ -57,6 +57,22 @@ pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// As [`write`]: at once where it is a single word, as values mostly are.
+///
+/// # Safety
+///
+/// As for [`write`].
+#[inline(always)]
+pub(crate) unsafe fn write_short(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: by contract, both; in the first case `from` is aligned. The references live for the accesses only.
+    unsafe {
+        match len == 8 && from.addr().is_multiple_of(8) {
+            true => word(to, 0).store((*from.cast::<AtomicU64>()).load(Relaxed), Relaxed),
+            false => write(from, to, len),
+        }
+    }
+}
+
 /// Copies `len` bytes out of a map into memory of a program, which may lie in a map as well.
 ///
 /// # Safety

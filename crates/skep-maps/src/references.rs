@@ -85,7 +85,7 @@ impl References {
     }
 
     /// Sets the address at that index of an array, 0 for none; `false` beyond the end. Programs that run find
-    /// it at once.
+    /// it at once. Who does it for the host holds the map [unfrozen](crate::Map::hold_unfrozen).
     ///
     /// # Safety
     ///
@@ -154,12 +154,17 @@ impl References {
     }
 
     /// The keys of a hash table that lead somewhere; of an array none.
-    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+    ///
+    /// # Safety
+    ///
+    /// `by` is the calling thread.
+    pub(crate) unsafe fn keys(&self, by: By) -> Vec<Vec<u8>> {
         let Entries::Hash { hash, .. } = &self.entries else { return Vec::new() };
         let (mut keys, mut cursor) = (Vec::new(), Cursor::default());
         loop {
             let mut batch = crate::table::Batch::default();
-            hash.batch(&mut cursor, &mut batch);
+            // SAFETY: by contract.
+            unsafe { hash.batch(&mut cursor, &mut batch, by) };
             if batch.is_empty() {
                 return keys;
             }

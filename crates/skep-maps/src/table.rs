@@ -35,8 +35,10 @@ pub(crate) enum Fault {
     PushFlags,
     /// The map has no ends to push to and to pop from.
     NoQueue,
-    /// Whoever holds the lock does not let it go.
+    /// Whoever holds the lock does not let it go, or cannot: this thread, which was interrupted.
     Busy,
+    /// A bucket has so many elements, and the batch room for fewer.
+    BucketLarger { count: usize, needed: usize },
     /// No memory within the limit, or none at all.
     NoMemory(skep_mem::Error),
 }
@@ -57,7 +59,7 @@ impl Fault {
             | Self::PushFlags => errno::EINVAL,
             Self::NoKeysAtAll | Self::NoQueue => errno::EOPNOTSUPP,
             Self::Busy | Self::LockHeld => errno::EBUSY,
-            Self::TrieFull => errno::ENOSPC,
+            Self::TrieFull | Self::BucketLarger { .. } => errno::ENOSPC,
         }
     }
 }

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use skep_mem::{CacheOptions, CacheStats, Error};
 
-use crate::memory::{By, Elements, Memory};
+use crate::memory::{By, Elements, Held, Memory};
 use crate::prefix::{LENGTH_BYTES, Prefix, bit_of};
 use crate::table::{Batch, Cursor, Fault};
 use crate::update::UpdateFlags;
@@ -143,7 +143,7 @@ impl Trie {
     pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
-        Ok(self.version.read_still(self.elements.must_lock(by), |walk| {
+        self.version.read_still(by, self.elements.must_lock(by), |walk| {
             let found = self.walk(&key, || walk.is_astray());
             if let Outcome::Answer(Some(node)) = found {
                 // SAFETY: memory of a node of this trie, whoever's it is by now; `out` by contract.
@@ -153,7 +153,7 @@ impl Trie {
                 Outcome::Answer(found) => Outcome::Answer(found.is_some()),
                 Outcome::Astray => Outcome::Astray,
             }
-        }))
+        })
     }
 
     /// # Safety
@@ -169,7 +169,7 @@ impl Trie {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
         let leaf = Contents { len: key.len, words: key.words(), value: Some(source) };
-        let lock = self.version.lock();
+        let lock = self.version.lock(by)?;
 
         let (link, found, common) = self.descend(&key);
         let exact = found.filter(|node| node.len() == key.len && common == key.len);
@@ -235,7 +235,7 @@ impl Trie {
     pub(crate) unsafe fn delete(&self, key: *const u8, by: By) -> Result<(), Fault> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
-        let lock = self.version.lock();
+        let lock = self.version.lock(by)?;
 
         let (mut above, mut parent) = (&self.root, None::<Node>);
         let (mut link, mut from) = (&self.root, 0);
@@ -287,11 +287,11 @@ impl Trie {
     ///
     /// # Safety
     ///
-    /// `after` is readable, and `out` writable, for the key size.
-    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8) -> bool {
+    /// `after` is readable, and `out` writable, for the key size; `by` is the calling thread.
+    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8, by: By) -> bool {
         // SAFETY: by contract.
         let after = after.map(|after| unsafe { self.load(after) });
-        let _lock = self.version.lock();
+        let _lock = self.version.keep_still(by);
         let after = after.filter(|key| key.len <= self.max_len() && self.is_here(key));
         let Some(next) = self.successor(after.as_ref()) else { return false };
         // SAFETY: `out` by contract.
@@ -301,8 +301,12 @@ impl Trie {
 
     /// Copies some elements, in the order of [`successor`](Self::successor): one that is there all the time is
     /// copied once.
-    pub(crate) fn batch(&self, cursor: &mut Cursor, count: usize, out: &mut Batch) {
-        let _lock = self.version.lock();
+    ///
+    /// # Safety
+    ///
+    /// `by` is the calling thread.
+    pub(crate) unsafe fn batch(&self, cursor: &mut Cursor, count: usize, out: &mut Batch, by: By) {
+        let _lock = self.version.keep_still(by);
         let own = |key: &&[u8]| key.len() == self.data_size + LENGTH_BYTES as usize;
         // SAFETY: the key has the size of this trie's. Another's may be too long for it all the same.
         let mut last = cursor.after.as_deref().filter(own).map(|key| unsafe { self.load(key.as_ptr()) });
@@ -350,11 +354,11 @@ impl Trie {
 /// Look-up.
 impl Trie {
     #[inline(always)]
-    fn find<const WORDS: usize>(&self, key: &Prefix<WORDS>) -> Option<Node> {
+    fn find<const WORDS: usize>(&self, key: &Prefix<WORDS>, by: By) -> Option<Node> {
         if key.len > self.max_len() {
             return None;
         }
-        self.version.read(|walk| self.walk(key, || walk.is_astray()))
+        self.version.read(by, |walk| self.walk(key, || walk.is_astray()))
     }
 
     /// Finds a node for a reader that is going to use it after this.
@@ -364,44 +368,22 @@ impl Trie {
     /// `cpu` is the slot of the calling thread, inside a section.
     #[inline(always)]
     unsafe fn hold<const WORDS: usize>(&self, key: &Prefix<WORDS>, cpu: u32) -> Option<Node> {
-        // SAFETY: by contract.
-        let horizon = unsafe { self.elements.look(cpu) };
-        let found = self.find(key)?;
-        // SAFETY: by contract; a node of this trie.
-        if unsafe { self.elements.holds(found.0, horizon) } {
-            return Some(found);
-        }
-        // SAFETY: by contract.
-        unsafe { self.hold_younger(key, cpu) }
+        let find = |locked| {
+            match locked {
+                Held::No => self.find(key, By::Cpu(cpu)),
+                Held::Yes => self.find_locked(key),
+            }
+            .map(|node| node.0)
+        };
+        // SAFETY: by contract; nodes are elements of this trie.
+        unsafe { self.elements.hold(cpu, &self.version, find) }.map(Node)
     }
 
-    /// The node is younger than what the reader had announced: it announces more, and looks again.
-    ///
-    /// # Safety
-    ///
-    /// As for `hold`.
-    #[cold]
-    unsafe fn hold_younger<const WORDS: usize>(&self, key: &Prefix<WORDS>, cpu: u32) -> Option<Node> {
-        const TURNS: u32 = 8;
-        for _ in 0..TURNS {
-            // SAFETY: by contract.
-            let horizon = unsafe { self.elements.look_further(cpu) };
-            let found = self.find(key)?;
-            // SAFETY: by contract.
-            if unsafe { self.elements.holds(found.0, horizon) } {
-                return Some(found);
-            }
-        }
-        // Under the lock nothing younger comes in between.
-        let _lock = self.version.lock();
-        loop {
-            // SAFETY: by contract.
-            let horizon = unsafe { self.elements.look_further(cpu) };
-            let Outcome::Answer(found) = self.walk(key, || false) else { continue };
-            // SAFETY: by contract.
-            if found.is_none_or(|found| unsafe { self.elements.holds(found.0, horizon) }) {
-                return found;
-            }
+    /// Finds a node under the lock.
+    fn find_locked<const WORDS: usize>(&self, key: &Prefix<WORDS>) -> Option<Node> {
+        match self.walk(key, || false) {
+            Outcome::Answer(found) => found,
+            Outcome::Astray => unreachable!("nobody has said so"),
         }
     }
 

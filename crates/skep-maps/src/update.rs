@@ -41,6 +41,17 @@ impl UpdateFlags {
         Self::ALL.into_iter().find(|flags| flags.number() == number)
     }
 
+    /// The flags of that number, if they are provided and without the lock.
+    #[inline(always)]
+    pub(crate) fn without_lock(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Self::Any),
+            1 => Some(Self::NoExist),
+            2 => Some(Self::Exist),
+            _ => None,
+        }
+    }
+
     /// The number of these flags.
     pub const fn number(self) -> u64 {
         self as u64

@@ -81,6 +81,23 @@ impl Values {
         self.special = (!fields.is_empty()).then(|| Box::new(special));
     }
 
+    /// Whether a value is one for all CPUs, and nothing more than its bytes.
+    pub(crate) fn are_plain(&self) -> bool {
+        !self.is_per_cpu() && self.special.is_none()
+    }
+
+    /// As [`fill`](Self::fill) by a program, where values [are plain](Self::are_plain).
+    ///
+    /// # Safety
+    ///
+    /// As for [`write`](Self::write), of the value of one CPU.
+    #[inline(always)]
+    pub(crate) unsafe fn fill_plain(&self, at: *mut u8, from: *const u8) {
+        debug_assert!(self.are_plain());
+        // SAFETY: by contract.
+        unsafe { racy::write_short(from, at, self.size) };
+    }
+
     /// Whether values hold a lock.
     pub(crate) fn has_lock(&self) -> bool {
         self.lock().is_some()

@@ -7,34 +7,69 @@
 //! **Protocol.** One 64-bit word guards the links of a structure:
 //!
 //! ```text
-//!   63                                   1    0
-//!   |  version: how often something was   | locked |
-//!   |  unlinked                           |        |
+//!   63                                  17 16                                0
+//!   |  version: how often something was   | owner: who holds the lock, or 0  |
+//!   |  unlinked                           |                                  |
 //! ```
 //!
-//! A writer sets the lock bit, makes each change visible by *one* store of a link, unlocks with a new version if
+//! A writer sets the owner, makes each change visible by *one* store of a link, unlocks with a new version if
 //! it unlinked something, and frees what it unlinked after that, not before. A reader notes the version, walks,
 //! and looks at the version again. If it is the same then nothing that it passed had been reused: the walk was
 //! one through the real structure, and since every change is one store, it saw each either done or not done.
 //! Otherwise it starts over, and after a few times it takes the lock.
 //!
 //! Why seeing reused memory implies seeing the new version: the version is stored before the element is freed,
-//! the pool's mutex orders that before the next owner's first write, which comes after [`before_fill`]; a reader
+//! the cache's lists (the order of one virtual CPU, else Release and Acquire of its stacks) put that before the next owner's first write, which comes after [`before_fill`]; a reader
 //! that loads such a write and then passes its own fence is ordered after all of that.
 //!
+//! The version wraps after 2^47 changes. A reader would be misled if it was held up in the middle of one walk for exactly
+//! that many changes of one bucket, or a multiple: at 20 nanoseconds each, a month without anything else.
+//!
+//! **Who must not wait.** A signal's handler may run a program on the thread that it interrupted, in the middle of a change.
+//! Were the program to wait for that lock, it would wait for ever: the holder goes on when the handler has returned. So the
+//! word says who holds it: a virtual CPU, which a nested run has from the run that it interrupts, or a host's thread without
+//! one, which knows of itself that it is in an operation ([`crate::host`]). Whoever finds himself there is told
+//! ([`Fault::Busy`]).
+//!
+//! Two handlers on two threads may each wait for what the other's thread held when it was interrupted. That is not told
+//! from the word; so who has a virtual CPU waits for a bounded time, much longer than a holder is away that lost its processor.
+//!
+//! **Readers never fail.** A handler's look-up may come in the middle of a change by its own thread. While it runs, nobody
+//! else can lock, the version does not move, and nothing of what the change unlinked is freed yet: the first walk is good.
+//! One that is disturbed all the time tries to take the lock, and walks without it while somebody else has it: either that
+//! one goes on, or he stands still, and then so does what he guards. So no look-up waits for anybody who cannot go on.
+//!
 //! **What would break it:** freeing before unlocking; a change of links that takes two stores; filling a
-//! recycled element without [`before_fill`]; waiting for anything but a leaf lock while holding this one.
+//! recycled element without [`before_fill`]; waiting for anything but a leaf lock while holding this one; a section
+//! that changes its virtual CPU while it holds the lock.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
-const LOCKED: u64 = 1;
-const ONE_VERSION: u64 = 2;
+use skep_rcu::MAX_SLOTS;
+
+use crate::host;
+use crate::memory::By;
+use crate::table::Fault;
+
+/// The bits of the word that say who holds the lock: 0 if nobody does.
+const OWNER: u64 = ONE_VERSION - 1;
+const ONE_VERSION: u64 = 1 << 17;
+
+/// The owner that stands for all who have no virtual CPU.
+const HOST: u64 = 1;
+/// The owner that stands for virtual CPU 0, from which on the others follow.
+const FIRST_CPU: u64 = 2;
+const _: () = assert!(FIRST_CPU + (MAX_SLOTS as u64) <= OWNER);
 
 /// How often a reader tries before it takes the lock.
 const ATTEMPTS: u32 = 8;
+
+/// How often one who has a virtual CPU tries to take the lock: most of these are sleeps of 50 microseconds or more, so that it is
+/// about a second, and half of one where threads sleep as short as they ask.
+const PATIENCE: u32 = 10_000;
 
 /// Hops after which a walker asks whether it has gone astray.
 const HOPS: u32 = 64;
@@ -47,7 +82,7 @@ pub(crate) struct Version(AtomicU64);
 /// A walk in progress: whether what it sees can still be trusted.
 pub(crate) struct Walk<'a> {
     word: &'a AtomicU64,
-    /// The word without the lock bit; unused by a reader that holds the lock.
+    /// The word without the owner; unused by a reader that holds the lock.
     seen: u64,
     holds_lock: bool,
     hops: u32,
@@ -71,78 +106,159 @@ pub(crate) struct Locked<'a> {
 impl Version {
     /// The result of a walk that nothing was reused under.
     #[inline(always)]
-    pub(crate) fn read<T>(&self, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
+    pub(crate) fn read<T>(&self, by: By, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
         for _ in 0..ATTEMPTS {
-            // Acquire: pairs with the Release in `Locked::finish`. Whoever sees the version that followed an
-            // unlinking sees the unlinking.
-            let seen = self.0.load(Ordering::Acquire) & !LOCKED;
-            let mut attempt = Walk { word: &self.0, seen, holds_lock: false, hops: 0 };
-            if let Outcome::Answer(answer) = walk(&mut attempt)
-                && attempt.is_valid()
-            {
+            if let Some(answer) = self.read_at_once(&mut walk) {
                 return answer;
             }
         }
-        self.read_locked(walk)
+        self.read_persistently(by, walk)
+    }
+
+    /// The result of a single walk, unless something was reused under it.
+    #[inline(always)]
+    pub(crate) fn read_at_once<T>(&self, walk: impl FnOnce(&mut Walk<'_>) -> Outcome<T>) -> Option<T> {
+        // Acquire: pairs with the Release in `Locked::finish`. Whoever sees the version that followed an
+        // unlinking sees the unlinking.
+        let seen = self.0.load(Ordering::Acquire) & !OWNER;
+        let mut attempt = Walk { word: &self.0, seen, holds_lock: false, hops: 0 };
+        match walk(&mut attempt) {
+            Outcome::Answer(answer) if attempt.is_valid() => Some(answer),
+            _ => None,
+        }
     }
 
     /// As [`read`](Self::read), and nobody held the lock at any moment of the walk: what writers change under
     /// the lock was still. With the lock from the start where the caller wants that.
-    pub(crate) fn read_still<T>(&self, locked: bool, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
+    pub(crate) fn read_still<T>(
+        &self,
+        by: By,
+        locked: bool,
+        mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>,
+    ) -> Result<T, Fault> {
         for _ in 0..if locked { 0 } else { ATTEMPTS } {
-            // Acquire: as in `read`, and with the Release of every unlocking: what was written under the lock is
+            // Acquire: as in `read_at_once`, and with the Release of every unlocking: what was written under the lock is
             // visible.
             let seen = self.0.load(Ordering::Acquire);
-            if seen & LOCKED != 0 {
+            if seen & OWNER != 0 {
                 hint::spin_loop();
                 continue;
             }
             let mut attempt = Walk { word: &self.0, seen, holds_lock: false, hops: 0 };
             if let Outcome::Answer(answer) = walk(&mut attempt) {
-                // As in `is_valid`, but the lock bit counts: a writer that is inside may be writing right now,
-                // and its locking precedes its writes (the fence in `lock`).
+                // As in `is_valid`, but the owner counts: a writer that is inside may be writing right now,
+                // and its locking precedes its writes (the fence in `try_lock`).
                 fence(Ordering::Acquire);
                 if self.0.load(Ordering::Relaxed) == seen {
-                    return answer;
+                    return Ok(answer);
                 }
             }
         }
-        self.read_locked(walk)
+        let lock = self.lock(by)?;
+        Ok(lock.read(walk))
     }
 
     /// Takes the lock.
+    ///
+    /// [`Fault::Busy`] where the holder cannot go on as long as this waits, because this thread was interrupted when it held
+    /// it; and where `by` is a virtual CPU that waited for very long.
     #[inline]
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        let mut turns = 0;
+    pub(crate) fn lock(&self, by: By) -> Result<Locked<'_>, Fault> {
+        match self.try_lock(by) {
+            Some(lock) => Ok(lock),
+            None => self.wait(by),
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    pub(crate) fn try_lock(&self, by: By) -> Option<Locked<'_>> {
+        let before = self.0.load(Ordering::Relaxed);
+        if before & OWNER != 0 {
+            return None;
+        }
+        // Acquire: pairs with the Release in `Locked::finish` of whoever held it last.
+        self.0.compare_exchange(before, before | owner(by), Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // Release: a reader that sees anything written from here on, and then passes the Acquire fence
+        // in `read_still`, sees the owner (or a later word).
+        fence(Ordering::Release);
+        Some(Locked { word: &self.0, before })
+    }
+
+    /// Keeps what the lock guards still, but for what the holder has begun: `None` where that is this thread, which was
+    /// interrupted. Waits for others as long as it takes.
+    ///
+    /// For hosts that look at things under the lock and change nothing.
+    pub(crate) fn keep_still(&self, by: By) -> Option<Locked<'_>> {
         loop {
-            let before = self.0.load(Ordering::Relaxed);
-            // Acquire: pairs with the Release in `Locked::finish` of whoever held it last.
-            if before & LOCKED == 0
-                && self
-                    .0
-                    .compare_exchange_weak(before, before | LOCKED, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                // Release: a reader that sees anything written from here on, and then passes the Acquire fence
-                // in `read_still`, sees the lock bit (or a later word).
-                fence(Ordering::Release);
-                return Locked { word: &self.0, before };
+            match self.lock(by) {
+                Ok(lock) => return Some(lock),
+                Err(_) if self.is_own(by) => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// What `look` finds, which gives nothing as long as it is disturbed by changes: with the lock if it is to be had. Who
+    /// holds it either goes on, or stands still, and does not disturb.
+    #[cold]
+    pub(crate) fn persist<T>(&self, by: By, mut look: impl FnMut(Option<&Locked<'_>>) -> Option<T>) -> T {
+        let mut turns = 0_u32;
+        loop {
+            if let Some(found) = look(self.try_lock(by).as_ref()) {
+                return found;
             }
             back_off(turns);
-            turns += 1;
+            turns = turns.saturating_add(1);
+        }
+    }
+
+    /// Whether the lock is held by somebody who cannot go on before the caller returns.
+    #[cold]
+    pub(crate) fn is_own(&self, by: By) -> bool {
+        // Relaxed: what this thread stored itself, or somebody else's.
+        let holder = self.0.load(Ordering::Relaxed) & OWNER;
+        match by {
+            // It is this thread that may have been interrupted in an operation as a host, before it had the number.
+            By::Cpu(_) if holder == HOST => host::depth() > 0,
+            By::Cpu(_) => holder == owner(by),
+            // One for the operation that asks.
+            By::Nobody => holder == HOST && host::depth() > 1,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn read_locked<T>(&self, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
-        let lock = self.lock();
+    fn wait(&self, by: By) -> Result<Locked<'_>, Fault> {
+        let mut turns = 0_u32;
         loop {
-            let mut attempt = Walk { word: lock.word, seen: 0, holds_lock: true, hops: 0 };
-            if let Outcome::Answer(answer) = walk(&mut attempt) {
-                return answer;
+            if self.is_own(by) || (by != By::Nobody && turns >= PATIENCE) {
+                return Err(Fault::Busy);
+            }
+            back_off(turns);
+            turns = turns.saturating_add(1);
+            if let Some(lock) = self.try_lock(by) {
+                return Ok(lock);
             }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_persistently<T>(&self, by: By, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
+        self.persist(by, |lock| match lock {
+            Some(lock) => Some(lock.read(&mut walk)),
+            None => self.read_at_once(&mut walk),
+        })
+    }
+}
+
+/// What stands in the word while it is held.
+#[inline(always)]
+fn owner(by: By) -> u64 {
+    match by {
+        By::Cpu(cpu) => FIRST_CPU + u64::from(cpu),
+        By::Nobody => HOST,
     }
 }
 
@@ -162,11 +278,21 @@ impl Walk<'_> {
         // Acquire: pairs with the Release fence in `before_fill`. If any load before this saw what a new owner
         // wrote into reused memory, the load below sees the version that preceded the reuse.
         fence(Ordering::Acquire);
-        self.holds_lock || self.word.load(Ordering::Relaxed) & !LOCKED == self.seen
+        self.holds_lock || self.word.load(Ordering::Relaxed) & !OWNER == self.seen
     }
 }
 
 impl Locked<'_> {
+    /// The result of a walk that nobody disturbs.
+    fn read<T>(&self, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
+        loop {
+            let mut attempt = Walk { word: self.word, seen: 0, holds_lock: true, hops: 0 };
+            if let Outcome::Answer(answer) = walk(&mut attempt) {
+                return answer;
+            }
+        }
+    }
+
     /// Unlocks with a new version, because something was unlinked, or changed in place. Only after this may what
     /// was unlinked be freed.
     #[inline]
@@ -178,7 +304,7 @@ impl Locked<'_> {
 
     #[inline]
     fn finish(&self, word: u64) {
-        // Release: pairs with the Acquire in `lock`, `read` and `read_still`.
+        // Release: pairs with the Acquire in `try_lock`, `read_at_once` and `read_still`.
         self.word.store(word, Ordering::Release);
     }
 }
@@ -213,14 +339,22 @@ mod tests {
     use std::cell::Cell;
     use std::sync::atomic::AtomicBool;
 
+    const CPU: By = By::Cpu(0);
+    const OTHER: By = By::Cpu(MAX_SLOTS - 1);
+
+    /// Locks as somebody whom nobody here is.
+    fn lock(version: &Version) -> Locked<'_> {
+        version.lock(OTHER).unwrap()
+    }
+
     #[test]
     fn a_reader_starts_over_when_something_was_unlinked_under_it() {
         let version = Version::default();
         let walks = Cell::new(0_u32);
-        let answer = version.read(|_| {
+        let answer = version.read(CPU, |_| {
             walks.set(walks.get() + 1);
             if walks.get() <= 3 {
-                version.lock().unlock_changed();
+                lock(&version).unlock_changed();
             }
             Outcome::Answer(walks.get())
         });
@@ -230,12 +364,12 @@ mod tests {
     #[test]
     fn a_reader_is_not_disturbed_by_insertions() {
         let version = Version::default();
-        let answer = version.read(|walk| {
-            drop(version.lock());
+        let answer = version.read(CPU, |walk| {
+            drop(lock(&version));
             for _ in 0..1000 {
                 assert!(!walk.is_astray());
             }
-            let held = version.lock(); // nor by a writer that is inside
+            let held = lock(&version); // nor by a writer that is inside
             let valid = walk.is_valid();
             drop(held);
             Outcome::Answer(valid)
@@ -247,26 +381,28 @@ mod tests {
     fn a_still_reader_is_disturbed_by_any_writer() {
         let version = Version::default();
         let walks = Cell::new(0_u32);
-        let answer = version.read_still(false, |_| {
+        let answer = version.read_still(CPU, false, |_| {
             walks.set(walks.get() + 1);
             if walks.get() == 1 {
-                let held = version.lock();
+                let held = lock(&version);
                 held.unlock_changed();
             }
             Outcome::Answer(walks.get())
         });
-        assert_eq!(answer, 2);
+        assert_eq!(answer, Ok(2));
     }
 
     #[test]
     fn a_still_reader_does_not_walk_while_somebody_holds_the_lock() {
         let version = Version::default();
         let (started, written) = (AtomicBool::new(false), AtomicBool::new(false));
-        let held = version.lock();
+        let held = lock(&version);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 started.store(true, Ordering::Relaxed);
-                version.read_still(false, |_| Outcome::Answer(written.load(Ordering::Relaxed)))
+                let read =
+                    version.read_still(CPU, false, |_| Outcome::Answer(written.load(Ordering::Relaxed)));
+                read == Ok(true)
             });
             while !started.load(Ordering::Relaxed) {
                 thread::yield_now();
@@ -282,26 +418,26 @@ mod tests {
     fn a_reader_that_is_always_disturbed_takes_the_lock_in_the_end() {
         let version = Version::default();
         let walks = Cell::new(0_u32);
-        let locked = version.read(|walk| {
+        let locked = version.read(CPU, |walk| {
             walks.set(walks.get() + 1);
             if walk.holds_lock {
-                return Outcome::Answer(version.0.load(Ordering::Relaxed) & LOCKED != 0);
+                return Outcome::Answer(version.0.load(Ordering::Relaxed) & OWNER == owner(CPU));
             }
-            version.lock().unlock_changed();
+            lock(&version).unlock_changed();
             if walks.get().is_multiple_of(2) { Outcome::Astray } else { Outcome::Answer(false) }
         });
         assert!(locked);
         assert_eq!(walks.get(), ATTEMPTS + 1);
-        drop(version.lock()); // it was given back
+        drop(lock(&version)); // it was given back
     }
 
     #[test]
     fn a_walk_gone_astray_learns_of_it_within_a_bounded_number_of_hops() {
         let version = Version::default();
         let mut hops = 0;
-        version.read(|walk| {
+        version.read(CPU, |walk| {
             if hops == 0 {
-                version.lock().unlock_changed();
+                lock(&version).unlock_changed();
                 while !walk.is_astray() {
                     hops += 1;
                 }
@@ -317,28 +453,106 @@ mod tests {
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
         let inside = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..2)
-                .map(|_| {
-                    scope.spawn(|| {
-                        for _ in 0..20_000 {
-                            let lock = version.lock();
-                            assert!(!inside.swap(true, Ordering::Relaxed));
-                            let next = pair[0].load(Ordering::Relaxed) + 1;
-                            pair[0].store(next, Ordering::Relaxed);
-                            pair[1].store(next, Ordering::Relaxed);
-                            inside.store(false, Ordering::Relaxed);
-                            lock.unlock_changed();
-                        }
-                    })
+            let write = |by: By| {
+                let (version, pair, inside) = (&version, &pair, &inside);
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        let lock = version.lock(by).unwrap();
+                        assert!(!inside.swap(true, Ordering::Relaxed));
+                        let next = pair[0].load(Ordering::Relaxed) + 1;
+                        pair[0].store(next, Ordering::Relaxed);
+                        pair[1].store(next, Ordering::Relaxed);
+                        inside.store(false, Ordering::Relaxed);
+                        lock.unlock_changed();
+                    }
                 })
-                .collect();
+            };
+            let writers = [write(By::Cpu(1)), write(By::Nobody)];
             while !writers.iter().all(|writer| writer.is_finished()) {
-                let (first, second) = version.read_still(false, |_| {
+                let read = version.read_still(CPU, false, |_| {
                     Outcome::Answer((pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)))
                 });
+                let (first, second) = read.unwrap();
                 assert_eq!(first, second);
             }
         });
         assert_eq!(pair[0].load(Ordering::Relaxed), 40_000);
+    }
+
+    #[test]
+    fn who_interrupted_the_holder_is_told_at_once_and_others_wait() {
+        let version = Version::default();
+        for (cpu, next) in [(0, 1), (1, 2), (MAX_SLOTS - 1, 0)] {
+            let held = version.lock(By::Cpu(cpu)).unwrap();
+            assert!(version.try_lock(By::Cpu(next)).is_none());
+            assert_eq!(version.lock(By::Cpu(cpu)).err(), Some(Fault::Busy));
+            assert!(version.keep_still(By::Cpu(cpu)).is_none());
+            assert!(!version.is_own(By::Cpu(next)) && !version.is_own(By::Nobody));
+            held.unlock_changed();
+            assert!(version.lock(By::Cpu(cpu)).is_ok(), "given back");
+        }
+        assert_eq!(version.0.load(Ordering::Relaxed), 3 * ONE_VERSION);
+    }
+
+    #[test]
+    fn who_interrupted_a_host_without_a_number_is_told_too() {
+        let version = Version::default();
+        let _operation = host::Operation::begin();
+        let held = version.lock(By::Nobody).unwrap();
+        assert!(!version.is_own(By::Nobody), "the operation that holds it");
+        assert_eq!(version.lock(CPU).err(), Some(Fault::Busy));
+        let handler = host::Operation::begin();
+        assert_eq!(version.lock(By::Nobody).err(), Some(Fault::Busy));
+        drop(handler);
+        // On another thread nobody was interrupted.
+        assert!(std::thread::scope(|scope| scope.spawn(|| !version.is_own(CPU)).join().unwrap()));
+        drop(held);
+        assert!(version.lock(By::Nobody).is_ok());
+    }
+
+    #[test]
+    fn look_ups_in_the_middle_of_an_own_change_need_no_lock() {
+        let version = Version::default();
+        let held = version.lock(CPU).unwrap();
+        let walks = Cell::new(0_u32);
+        let walk = |walk: &mut Walk<'_>| {
+            walks.set(walks.get() + 1);
+            // Also one that was disturbed so often before it came here.
+            if walks.get() <= ATTEMPTS { Outcome::Astray } else { Outcome::Answer(!walk.holds_lock) }
+        };
+        assert!(version.read(CPU, walk));
+        assert_eq!(version.read_still(CPU, false, |_| Outcome::Answer(())), Err(Fault::Busy));
+        assert!(!version.persist(CPU, |lock| Some(lock.is_some())));
+        held.unlock_changed();
+        assert!(version.persist(CPU, |lock| Some(lock.is_some())));
+    }
+
+    /// Two threads, each of which was interrupted when it held what the other's handler wants.
+    #[test]
+    fn handlers_that_wait_for_each_other_give_up_in_the_end() {
+        let (one, other) = (Version::default(), Version::default());
+        let both = std::sync::Barrier::new(2);
+        let thread = |mine: &Version, theirs: &Version, by| {
+            let held = mine.lock(by).unwrap();
+            both.wait();
+            let wanted = theirs.lock(by).map(drop);
+            drop(held);
+            wanted
+        };
+        let results = std::thread::scope(|scope| {
+            let second = scope.spawn(|| thread(&other, &one, OTHER));
+            [thread(&one, &other, CPU), second.join().unwrap()]
+        });
+        // The one who gives up first lets the other one in, unless they do so at the same time.
+        assert!(results.contains(&Err(Fault::Busy)), "{results:?}");
+        assert!(one.lock(CPU).is_ok() && other.lock(CPU).is_ok());
+    }
+
+    #[test]
+    fn the_version_wraps_without_touching_the_owner() {
+        let version = Version(AtomicU64::new(!OWNER));
+        lock(&version).unlock_changed();
+        assert_eq!(version.0.load(Ordering::Relaxed), 0);
+        assert!(version.lock(CPU).is_ok());
     }
 }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use common::{CPUS, map, prefix, program_delete, program_lookup, program_update};
+use common::{CPUS, OWN, map, prefix, program_delete, program_lookup, program_update};
 use skep_abi::MapKind;
-use skep_maps::UpdateFlags;
+use skep_maps::{Map, MapError, UpdateFlags};
 
 /// A value of 48 bytes that says whose it is, and shows when it is a mixture of several.
 fn sealed(key: u64, round: u64) -> Vec<u8> {
@@ -173,7 +174,7 @@ fn a_table_never_holds_more_than_it_may_and_is_not_full_before() {
                 move || {
                     for i in 0..10 {
                         let key = (round << 8 | worker << 4 | i).to_ne_bytes();
-                        match program_update(map, &key, &[1; 8], 1, 0) {
+                        match program_update(map, &key, &[1; 8], 1, OWN) {
                             0 => _ = inserted.fetch_add(1, Ordering::Relaxed),
                             error => assert_eq!(error, -7),
                         }
@@ -199,7 +200,7 @@ fn a_table_never_holds_more_than_it_may_and_is_not_full_before() {
                         for (i, key) in part.iter().enumerate() {
                             assert_eq!(program_delete(map, key), 0);
                             if i % 2 == 0 {
-                                assert_eq!(program_update(map, key, &[2; 8], 0, 0), 0);
+                                assert_eq!(program_update(map, key, &[2; 8], 0, OWN), 0);
                                 assert_eq!(program_delete(map, key), 0);
                             }
                         }
@@ -262,15 +263,15 @@ fn whoever_sees_that_a_key_is_gone_finds_room_for_another() {
             scope.spawn(|| {
                 let _alarm = Alarm(&alarm);
                 for round in 0..500 {
-                    wait_until(&alarm, || program_lookup(&map, &key(round), 0).is_some());
+                    wait_until(&alarm, || program_lookup(&map, &key(round), OWN).is_some());
                     assert_eq!(program_delete(&map, &key(round)), 0);
                 }
             });
             scope.spawn(|| {
                 let _alarm = Alarm(&alarm);
                 for round in 0..499 {
-                    wait_until(&alarm, || program_lookup(&map, &key(round), 0).is_none());
-                    let done = program_update(&map, &key(round + 1), &[1; 8], 1, 0);
+                    wait_until(&alarm, || program_lookup(&map, &key(round), OWN).is_none());
+                    let done = program_update(&map, &key(round + 1), &[1; 8], 1, OWN);
                     assert_eq!(done, 0, "{kind} in round {round}");
                 }
             });
@@ -437,29 +438,84 @@ fn programs_on_different_cpus_count_without_losing_anything() {
     }
 }
 
+/// Two threads write while the map is frozen; what is read after that stays the same.
+fn freeze_while(
+    map: &Map,
+    write: impl Fn(u64) -> Result<(), MapError> + Sync,
+    read: impl Fn() -> u64 + Copy,
+) {
+    let done = AtomicBool::new(false);
+    let write = || {
+        for round in 1.. {
+            match write(round) {
+                Ok(()) if done.load(Ordering::Relaxed) => return,
+                Ok(()) => {}
+                Err(error) => return assert_eq!(error.errno(), 1),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(write);
+        scope.spawn(write);
+        wait_until(&done, || read() != 0);
+        map.freeze();
+        let now = read();
+        let same = (0..100).all(|_| read() == now);
+        done.store(true, Ordering::Relaxed);
+        assert!(same, "the host wrote to the {} after freeze", map.kind());
+    });
+}
+
 #[test]
 fn after_freezing_no_write_of_the_host_is_under_way() {
     for _ in 0..50 {
         let map = map(MapKind::Array, 4, 8, 1);
-        let (key, done) = ([0; 4], AtomicBool::new(false));
-        let write = || {
-            for round in 1_u64.. {
-                match map.update(&key, &round.to_ne_bytes(), UpdateFlags::Any) {
-                    Ok(()) if done.load(Ordering::Relaxed) => return,
-                    Ok(()) => {}
-                    Err(error) => return assert_eq!(error.errno(), 1),
-                }
-            }
-        };
-        thread::scope(|scope| {
-            scope.spawn(write);
-            scope.spawn(write);
-            wait_until(&done, || map.lookup(&key).unwrap().unwrap() != [0; 8]);
-            map.freeze();
-            let now = map.lookup(&key).unwrap();
-            let same = (0..100).all(|_| map.lookup(&key).unwrap() == now);
-            done.store(true, Ordering::Relaxed);
-            assert!(same, "the host wrote after freeze");
-        });
+        let write = |round: u64| map.update(&[0; 4], &round.to_ne_bytes(), UpdateFlags::Any);
+        let read = || u64::from_ne_bytes(map.lookup(&[0; 4]).unwrap().unwrap().try_into().unwrap());
+        freeze_while(&map, write, read);
     }
+}
+
+#[test]
+fn after_freezing_no_change_of_programs_or_maps_by_the_host_is_under_way() {
+    for kind in [MapKind::ProgArray, MapKind::ArrayOfMaps, MapKind::HashOfMaps] {
+        for _ in 0..50 {
+            let map = map(kind, 4, 4, 2);
+            // SAFETY: nobody follows these.
+            let write = |round| unsafe { map.set_reference(&[0; 4], round) };
+            let table = map.references().unwrap();
+            let read = || match kind {
+                MapKind::HashOfMaps => {
+                    let section = map.reuse().domain.enter().unwrap();
+                    // SAFETY: the key has the map's size, and the CPU is the thread's.
+                    unsafe { map.lookup_ptr([0; 4].as_ptr(), section.number()) }.addr() as u64
+                }
+                _ => table.entry(0),
+            };
+            freeze_while(&map, write, read);
+            // SAFETY: nobody keeps books of this map.
+            let cleared = unsafe { map.clear_reference(&[0; 4]) };
+            assert!(cleared.is_ok_and(|()| read() == 0), "the host is not asked");
+        }
+    }
+}
+
+#[test]
+fn a_freeze_waits_for_who_holds_the_map_unfrozen() {
+    let map = map(MapKind::ProgArray, 4, 4, 1);
+    let unfrozen = map.hold_unfrozen().unwrap();
+    thread::scope(|scope| {
+        let frozen = scope.spawn(|| map.freeze());
+        // A change that meets the freeze gives way, and does not wait.
+        while map.hold_unfrozen().is_ok() {
+            thread::yield_now();
+        }
+        // SAFETY: nobody follows it.
+        let met = unsafe { map.set_reference(&[0; 4], 1) };
+        assert_eq!(met.map_err(|error| error.errno()), Err(1));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!frozen.is_finished());
+        drop(unfrozen);
+    });
+    assert!(map.is_frozen() && map.hold_unfrozen().is_err());
 }

@@ -14,6 +14,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use crate::Error;
+use crate::region::{LARGE, Region};
 
 /// The alignment that every malloc gives without work of its own.
 const NATURAL_ALIGN: usize = 16;
@@ -27,10 +28,18 @@ const MAX_ALIGN: usize = 4096;
 /// owner's affair. Dropping the block ends the validity of every pointer into it.
 #[derive(Debug)]
 pub struct Block {
-    start: NonNull<u8>,
-    layout: Layout,
+    memory: Memory,
     base: NonNull<u8>,
     len: usize,
+}
+
+/// Where the bytes are from.
+#[derive(Debug)]
+enum Memory {
+    /// The system's allocator.
+    Heap { start: NonNull<u8>, layout: Layout },
+    /// Pages of its own.
+    Pages(Region),
 }
 
 // SAFETY: a block is plain memory without ties to a thread; it is accessed only through raw pointers, whose
@@ -56,7 +65,24 @@ impl Block {
         let offset = start.as_ptr().addr().next_multiple_of(align) - start.as_ptr().addr();
         // SAFETY: `reserved_for` added the slack by which the base may have to move.
         let base = unsafe { start.add(offset) };
-        Ok(Self { start, layout, base, len })
+        Ok(Self { memory: Memory::Heap { start, layout }, base, len })
+    }
+
+    /// As [`zeroed`](Self::zeroed), for memory that is going to be used all over: where it has 4 MiB or more, the system is asked
+    /// for large pages, so that less of it needs to be touched until all of it is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Self::zeroed).
+    pub fn zeroed_in_large_pages(len: usize, align: usize) -> Result<Self, Error> {
+        if len < LARGE {
+            return Self::zeroed(len, align);
+        }
+        Self::reserved_for(len, align)?;
+        // Pages of its own: what was asked for them is not to stay with memory that the allocator gives to others.
+        let region = Region::new(len)?;
+        region.prefer_large_pages(0, len);
+        Ok(Self { base: region.base(), memory: Memory::Pages(region), len })
     }
 
     /// The bytes that a block of that length and alignment takes from the system, slack included.
@@ -93,14 +119,19 @@ impl Block {
 
     /// How many bytes were taken from the system, slack included.
     pub fn reserved(&self) -> usize {
-        self.layout.size()
+        match &self.memory {
+            Memory::Heap { layout, .. } => layout.size(),
+            Memory::Pages(region) => region.len(),
+        }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: `start` was allocated in `zeroed` with this very layout, and is freed only here.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        if let Memory::Heap { start, layout } = self.memory {
+            // SAFETY: `start` was allocated in `zeroed` with this very layout, and is freed only here.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        }
     }
 }
 

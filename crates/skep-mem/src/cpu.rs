@@ -16,17 +16,18 @@ use std::ptr;
 use crate::gate::Gate;
 use crate::object::{self, List};
 use crate::store::Queue;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Tally};
 
 /// All zeroes are the record of a CPU that has done nothing yet.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(crate) struct Cpu {
     pub(crate) gate: Gate,
     pub(crate) ready: List,
     /// Objects handed out, and freed, here: the difference over all CPUs is what is in use.
-    pub(crate) taken: AtomicU64,
-    pub(crate) given: AtomicU64,
+    pub(crate) taken: Tally,
+    pub(crate) given: Tally,
     pub(crate) filling: List,
     /// When the first object of `filling` was made, plus one, so that 0 is none.
     pub(crate) oldest: AtomicU64,
@@ -40,12 +41,12 @@ pub(crate) struct Cpu {
     pub(crate) spare: AtomicU32,
     pub(crate) aside_ready: AtomicPtr<u8>,
     pub(crate) aside_freed: AtomicPtr<u8>,
-    pub(crate) aside_taken: AtomicU64,
-    pub(crate) aside_given: AtomicU64,
+    pub(crate) aside_taken: Tally,
+    pub(crate) aside_given: Tally,
     /// It found no memory: the keeper brings what it can, however little.
     pub(crate) wants: AtomicU32,
     /// What the CPU had done when the keeper last looked. The keeper's.
-    pub(crate) last_done: AtomicU64,
+    pub(crate) last_done: Tally,
 }
 
 impl Cpu {
@@ -133,3 +134,6 @@ fn last(list: *mut u8) -> *mut u8 {
         last = next;
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;

@@ -13,18 +13,15 @@
 //! that are at work look after themselves. When there is nothing to do any more it sleeps until a free wakes it.
 
 use std::ptr;
-use std::sync::atomic::fence;
-use std::time::{Duration, Instant};
-
-use skep_rcu::{Chore, Cookie, Domain, Grace};
+use std::time::Duration;
 
 use crate::Policy;
 use crate::cache::Inner;
 use crate::cpu::Cpu;
-use crate::holders::Holders;
+use crate::holders::{Holders, cookie};
 use crate::object;
 use crate::store::{Batch, Queue, SlabLinks, Store};
-use crate::sync::Ordering;
+use crate::sync::{Chore, Cookie, Grace, Instant, Ordering, fence};
 use crate::system;
 
 /// How long batches that were handed over wait before the keeper looks at the readers again.
@@ -40,9 +37,9 @@ const STAY: u64 = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
     /// What was handed over.
-    waiting: Queue,
+    pub(crate) waiting: Queue,
     /// What was collected, too little for a batch, and a cookie after the last of it, if nothing was added for a while.
-    rest: object::List,
+    pub(crate) rest: object::List,
     rest_cookie: Option<Cookie>,
     /// Slabs of which the keeper has some objects.
     touched: Slabs,
@@ -124,7 +121,7 @@ impl Keeping {
     }
 
     /// Collects from CPUs that did nothing since the last time, or from all. Says whether any did.
-    fn visit(&mut self, inner: &Inner, all: bool) -> bool {
+    pub(crate) fn visit(&mut self, inner: &Inner, all: bool) -> bool {
         let mut at_work = false;
         let mut asked = false;
         for cpu in inner.store.cpus() {
@@ -222,11 +219,11 @@ impl Keeping {
         }
         inner.domain.hurry();
         self.release_rest(inner, if both { Grace::Both } else { Grace::Normal });
-        let holders = (!both && self.waiting.len() > 0 && inner.domain.heavy_fence())
-            .then(|| Holders::of(&inner.domain));
+        // After the look of `hurry`, whose fence serves here as well.
+        let holders = (!both).then(|| Holders::of(&inner.domain));
         let frees = |batch: &Batch| match &holders {
             Some(holders) => holders.frees(batch),
-            None => passed(&inner.domain, batch, both),
+            None => inner.domain.passed(cookie(batch), Grace::Both),
         };
         let free = Queue::default();
         self.waiting.take_if(&inner.store, frees, |batch| free.push(&inner.store, batch));
@@ -268,7 +265,7 @@ impl Keeping {
     }
 
     /// Brings what is too little for a batch to a CPU that found no memory, as soon as there is any.
-    fn bring(&mut self, inner: &Inner) {
+    pub(crate) fn bring(&mut self, inner: &Inner) {
         if self.touched.first == 0 {
             return;
         }
@@ -468,7 +465,5 @@ fn has_aside(cpu: &Cpu) -> bool {
     !cpu.aside_ready.load(Ordering::Relaxed).is_null()
 }
 
-fn passed(domain: &Domain, batch: &Batch, both: bool) -> bool {
-    let cookie = Cookie::from_number(batch.cookie.load(Ordering::Relaxed));
-    domain.passed(cookie, if both { Grace::Both } else { Grace::Normal })
-}
+#[cfg(all(test, loom))]
+mod models;

@@ -9,6 +9,7 @@
 //! it reads zeroes and never faults.
 
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -18,6 +19,8 @@ use crate::Error;
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
+    /// Whether large pages were asked for somewhere.
+    large: AtomicBool,
 }
 
 // SAFETY: a region is plain memory without ties to a thread, reached only through raw pointers, whose users answer for
@@ -40,11 +43,35 @@ impl Region {
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let base =
             base.ok().and_then(|base| NonNull::new(base.cast())).ok_or(Error::OutOfMemory { bytes: len })?;
-        Ok(Self { base, len })
+        Ok(Self { base, len, large: AtomicBool::new(false) })
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Asks the system for large pages in a part of the region, where that is worth it: look-ups all over a large table mostly wait
+    /// for the processor to find out where the pages are. Where the system has none, everything works as before.
+    pub(crate) fn prefer_large_pages(&self, at: usize, len: usize) {
+        debug_assert!(at + len <= self.len);
+        if len >= LARGE {
+            // Relaxed, here and below: a hint.
+            self.large.store(true, Ordering::Relaxed);
+            self.advise(at, len, Advice::LinuxHugepage);
+        }
+    }
+
+    /// Gives advice for the whole pages of a part of the region: such as changes nothing that can be seen in them.
+    fn advise(&self, at: usize, len: usize, advice: Advice) {
+        let (start, end) = (at.next_multiple_of(page()), (at + len) / page() * page());
+        if start < end {
+            // SAFETY: whole pages of this mapping.
+            let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
+        }
     }
 
     /// Gives pages back to the system; they stay readable and writable, and are zero. `false` where the system refuses, and
@@ -56,7 +83,15 @@ impl Region {
     pub(crate) unsafe fn give_back(&self, at: usize, len: usize) -> bool {
         debug_assert!(at.is_multiple_of(page()) && len.is_multiple_of(page()) && at + len <= self.len);
         // SAFETY: whole pages of this mapping by contract.
-        unsafe { madvise(self.base.as_ptr().add(at).cast(), len, Advice::LinuxDontNeed).is_ok() }
+        let given = unsafe { madvise(self.base.as_ptr().add(at).cast(), len, Advice::LinuxDontNeed).is_ok() };
+        if given && self.large.load(Ordering::Relaxed) {
+            // Or the system makes a large page again of what is left of this one, and all that was given back is back.
+            let base = self.base.as_ptr().addr();
+            let (start, end) = ((base + at) / UNIT * UNIT, (base + at + len).next_multiple_of(UNIT));
+            let (start, end) = (start.max(base) - base, end.min(base + self.len) - base);
+            self.advise(start, end - start, Advice::LinuxNoHugepage);
+        }
+        given
     }
 }
 
@@ -66,6 +101,12 @@ impl Drop for Region {
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
+
+/// Memory of fewer bytes than this is not worth a large page.
+pub(crate) const LARGE: usize = 4 << 20;
+
+/// Bytes of a large page, on most machines.
+const UNIT: usize = 2 << 20;
 
 /// Bytes in a page of the system.
 pub(crate) fn page() -> usize {
@@ -90,6 +131,43 @@ mod tests {
             assert!(bytes[page()..2 * page()].iter().all(|&byte| byte == 0));
             assert!(bytes[2 * page()..].iter().all(|&byte| byte == 7));
         }
+    }
+
+    #[test]
+    fn large_pages_do_not_come_back_where_pages_were_given_back() {
+        let flags = |at: usize| {
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut inside = false;
+            for line in maps.lines() {
+                let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+                let bound = |text| usize::from_str_radix(text, 16).ok();
+                if let Some((from, to)) = range.and_then(|(from, to)| Some((bound(from)?, bound(to)?))) {
+                    inside = (from..to).contains(&at);
+                } else if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                    return flags.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                }
+            }
+            Vec::new()
+        };
+        let region = Region::new(4 * LARGE).unwrap();
+        let at = |offset: usize| region.base().as_ptr().addr() + offset;
+        region.prefer_large_pages(0, LARGE - 1);
+        assert!(!flags(at(page())).iter().any(|flag| flag == "hg"), "for too little");
+        region.prefer_large_pages(0, 4 * LARGE);
+        let all = flags(at(page()));
+        if std::env::var_os("SKEP_EMULATED").is_some() {
+            eprintln!("HIDDEN BY EMULATION: advice for mappings: what smaps says of them is made up");
+            return;
+        }
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            eprintln!("SKIPPED: advice for mappings: this system has no large pages");
+            return;
+        }
+        assert!(all.iter().any(|flag| flag == "hg"), "{all:?}");
+        // SAFETY: nobody keeps anything there.
+        assert!(unsafe { region.give_back(2 * LARGE, page()) });
+        assert!(flags(at(2 * LARGE)).iter().any(|flag| flag == "nh"));
+        assert!(flags(at(0)).iter().any(|flag| flag == "hg"), "elsewhere nothing has changed");
     }
 
     #[test]

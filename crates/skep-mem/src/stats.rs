@@ -2,7 +2,7 @@
 
 use crate::Policy;
 use crate::cache::Inner;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{Ordering, Tally};
 
 /// What a [`Cache`](crate::Cache) holds. Exact while nobody uses the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub struct CacheStats {
 /// Counts that are kept as things happen. Relaxed throughout: statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    waiting: AtomicU64,
-    peak_waiting: AtomicU64,
-    slabs: AtomicU64,
-    peak_slabs: AtomicU64,
-    returned: AtomicU64,
+    waiting: Tally,
+    peak_waiting: Tally,
+    slabs: Tally,
+    peak_slabs: Tally,
+    returned: Tally,
     /// Objects of [`Policy::None`] that are not back at the allocator.
-    system: AtomicU64,
-    peak_system: AtomicU64,
+    system: Tally,
+    peak_system: Tally,
 }
 
 impl Counts {
@@ -96,9 +96,8 @@ impl Inner {
         });
         let filling = sum(|cpu| cpu.filling.len() as u64) as usize;
         let counts = &self.counts;
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed) as usize;
-        let bytes =
-            |slabs: &AtomicU64, system: &AtomicU64| shape.bytes(load(slabs)) + load(system) * shape.stride;
+        let load = |count: &Tally| count.load(Ordering::Relaxed) as usize;
+        let bytes = |slabs: &Tally, system: &Tally| shape.bytes(load(slabs)) + load(system) * shape.stride;
         CacheStats {
             bytes: bytes(&counts.slabs, &counts.system),
             peak_bytes: bytes(&counts.peak_slabs, &counts.peak_system),

@@ -19,6 +19,7 @@ use crate::{CacheOptions, Error};
 
 /// Some objects, as many as in a slab, that are free and go together.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C)]
 pub(crate) struct Batch {
     pub(crate) head: AtomicPtr<u8>,
@@ -33,6 +34,7 @@ pub(crate) struct Batch {
 
 /// What is known of a slab.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C)]
 pub(crate) struct Slab {
     /// Objects that the keeper collects. The keeper's.
@@ -74,7 +76,7 @@ pub(crate) struct Store {
 }
 
 /// Bytes of slabs of small objects: whole pages, and enough objects that what is done once for each batch costs little.
-const SLAB: usize = 4096;
+const SLAB: usize = if cfg!(loom) { 32 } else { 4096 };
 
 /// How many batches each virtual CPU may hold back that no other can use.
 pub(crate) const HELD_BACK: usize = 4;
@@ -161,8 +163,34 @@ impl Shape {
 }
 
 impl Store {
-    pub(crate) fn new(shape: Shape) -> Result<Self, Error> {
-        Ok(Self { region: Region::new(shape.total)?, shape })
+    /// `expected`: how many objects are likely to be in use.
+    pub(crate) fn new(shape: Shape, expected: usize) -> Result<Self, Error> {
+        let region = Region::new(shape.total)?;
+        let slabs = expected.div_ceil(shape.per_slab).min(shape.slabs);
+        region.prefer_large_pages(shape.objects_at, slabs * shape.slab_bytes);
+        let store = Self { region, shape };
+        #[cfg(loom)]
+        store.make();
+        Ok(store)
+    }
+
+    /// Zeroes are not what loom's atomics begin as.
+    #[cfg(loom)]
+    fn make(&self) {
+        let shape = &self.shape;
+        let base = self.region.base().as_ptr();
+        // SAFETY: in their places in the region, which nobody else has yet.
+        unsafe {
+            (0..shape.cpus).for_each(|number| base.cast::<Cpu>().add(number).write(Cpu::default()));
+            let batches = base.add(shape.batches_at).cast::<Batch>();
+            (0..shape.batches).for_each(|number| batches.add(number).write(Batch::default()));
+            let slabs = base.add(shape.slabs_at).cast::<Slab>();
+            (0..shape.slabs).for_each(|number| slabs.add(number).write(Slab::default()));
+        }
+        for slab in 0..shape.slabs as u32 {
+            let object = |index| self.first(slab).as_ptr().wrapping_add(index * shape.stride);
+            (0..shape.per_slab).map(object).for_each(crate::model::memory::make);
+        }
     }
 
     #[inline(always)]
@@ -294,7 +322,7 @@ impl Queue {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -308,7 +336,7 @@ mod tests {
             [(8, 8, 0), (24, 8, 0), (24, 64, 0), (200, 64, 56), (1, 1, 0), (5000, 4096, 0), (100_000, 64, 24)]
         {
             let shape = shape(size, align, offset);
-            let store = Store::new(shape).unwrap();
+            let store = Store::new(shape, 0).unwrap();
             let mut last = 0;
             for number in 0..shape.per_slab {
                 let object = store.first(1).as_ptr().wrapping_add(number * shape.stride);
@@ -327,7 +355,7 @@ mod tests {
 
     #[test]
     fn queues_are_first_in_first_out_and_give_out_what_is_wanted() {
-        let store = Store::new(shape(24, 8, 0)).unwrap();
+        let store = Store::new(shape(24, 8, 0), 0).unwrap();
         let queue = Queue::default();
         (0..5).for_each(|number| queue.push(&store, number));
         assert_eq!(queue.pop(&store), Some(0));

@@ -11,6 +11,7 @@ use crate::barrier::Barrier;
 use crate::chores::{Chore, ChoreHandle};
 use crate::claim;
 use crate::fork::Witness;
+use crate::horizons::Horizons;
 use crate::inbox::{GRACES, Mode, Queue, State};
 use crate::keeper::{Keeper, Settings};
 use crate::readers::{FENCED, Readers};
@@ -333,6 +334,11 @@ impl Domain {
     #[inline(always)]
     pub fn horizon(&self, slot: u32) -> Option<u64> {
         self.readers.horizon(slot).map(|seen| seen & !FENCED)
+    }
+
+    /// All of them, for whoever asks often.
+    pub fn horizons(&self) -> Horizons {
+        Horizons::new(&self.readers)
     }
 
     /// Moves the [`horizon`](Self::horizon) of the calling thread's slot to now. What was found before, and is younger than the

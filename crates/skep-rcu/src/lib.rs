@@ -122,6 +122,8 @@ mod error;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
+mod horizons;
+#[cfg(not(loom))]
 mod keeper;
 #[cfg(not(loom))]
 mod section;
@@ -136,6 +138,8 @@ pub use chores::{Chore, ChoreHandle};
 pub use domain::{Builder, Cookie, Domain, Grace, MAX_SLOTS};
 #[cfg(not(loom))]
 pub use error::Error;
+#[cfg(not(loom))]
+pub use horizons::Horizons;
 #[cfg(not(loom))]
 pub use section::{Reader, Section, SleepableSection};
 #[cfg(not(loom))]

@@ -187,10 +187,13 @@ impl Readers {
     /// looks for anything.
     #[inline(always)]
     pub(crate) fn horizon(&self, number: u32) -> Option<u64> {
-        let record = self.record(number);
-        // Relaxed, both: the owner asks.
-        let seen = record.seen.load(Ordering::Relaxed);
-        (seen >= record.words[NORMAL].load(Ordering::Relaxed)).then_some(seen)
+        self.record(number).horizon()
+    }
+
+    /// Where the records begin.
+    #[cfg(not(loom))]
+    pub(crate) fn records(&self) -> std::ptr::NonNull<Record> {
+        std::ptr::NonNull::from(&*self.records).cast()
     }
 
     /// The owner of a slot, inside a normal section, is about to look for things that are there now. It looks after this.
@@ -327,6 +330,14 @@ impl Record {
     pub(crate) fn is_of(&self, readers: *const Readers) -> bool {
         // Relaxed: stored by this thread, or (null) never.
         std::ptr::eq(self.home.load(Ordering::Relaxed), readers)
+    }
+
+    /// The epoch up to which the owner may hold what it finds, if it has said so in this section.
+    #[inline(always)]
+    pub(crate) fn horizon(&self) -> Option<u64> {
+        // Relaxed, both: the owner asks.
+        let seen = self.seen.load(Ordering::Relaxed);
+        (seen >= self.words[NORMAL].load(Ordering::Relaxed)).then_some(seen)
     }
 
     #[inline(always)]

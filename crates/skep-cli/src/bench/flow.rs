@@ -32,10 +32,7 @@ pub(crate) fn main(args: &Flow) -> Result<(), Failure> {
     if args.only_linux {
         return flow::report_linux(&mut std::io::stdout().lock()).map_err(Failure::Refused);
     }
-    let linux = match args.linux {
-        true => Some(super::itself("flow-dissector")?),
-        false => None,
-    };
+    let linux = super::asking_linux(args.linux, "flow-dissector")?;
     let (rounds, placements) = match args.quick {
         true => (args.rounds.min(2), 1),
         false => (args.rounds, args.placements),

@@ -13,6 +13,9 @@ pub(crate) struct Map {
     /// A round and no more than 8192 elements, to see that it works; its figures mean little.
     #[arg(long)]
     quick: bool,
+    /// Only maps of this kind; may be given several times. Without, all kinds, and other crates' maps.
+    #[arg(long, value_name = "KIND", value_parser = clap::builder::PossibleValuesParser::new(maps::kinds()))]
+    kind: Vec<String>,
     /// Has the running kernel run the same programs as well: needs root or CAP_BPF, and loads some twenty programs.
     #[arg(long)]
     linux: bool,
@@ -29,13 +32,11 @@ pub(crate) fn main(args: &Map) -> Result<(), Failure> {
     if args.only_linux {
         return maps::report_linux(&mut std::io::stdout().lock()).map_err(Failure::Refused);
     }
-    let linux = match args.linux {
-        true => Some(super::itself("map")?),
-        false => None,
-    };
+    let linux = super::asking_linux(args.linux, "map")?;
+    let kinds = args.kind.clone();
     let options = match args.quick {
-        true => maps::Options { rounds: 1, windows: 4, most_entries: 8192, linux },
-        false => maps::Options { rounds: args.rounds, windows: 64, most_entries: u32::MAX, linux },
+        true => maps::Options { rounds: 1, windows: 4, most_entries: 8192, kinds, linux },
+        false => maps::Options { rounds: args.rounds, windows: 64, most_entries: u32::MAX, kinds, linux },
     };
     let report = maps::run(options, |what| eprintln!("measuring: {what}")).map_err(Failure::Refused)?;
     if args.json {

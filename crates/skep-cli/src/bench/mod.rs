@@ -58,13 +58,16 @@ pub(crate) fn main(bench: &Bench) -> Result<(), Failure> {
     }
 }
 
-/// This program with `--only-linux`, to ask the kernel in a process of its own.
-fn itself(benchmark: &str) -> Result<Command, Failure> {
+/// This program with `--only-linux`, to ask the kernel in a process of its own, where that is wanted.
+fn asking_linux(wanted: bool, benchmark: &str) -> Result<Option<Command>, Failure> {
+    if !wanted {
+        return Ok(None);
+    }
     let own = std::env::current_exe();
     let own = own.map_err(|error| Failure::Refused(format!("this program's own path: {error}")))?;
     let mut command = Command::new(own);
     command.args(["bench", benchmark, "--only-linux"]);
-    Ok(command)
+    Ok(Some(command))
 }
 
 /// Why the running kernel was not asked, where it was to be, and what was to be reached.

@@ -32,10 +32,7 @@ pub(crate) fn main(args: &TailCall) -> Result<(), Failure> {
     if args.only_linux {
         return tail::report_linux(&mut std::io::stdout().lock()).map_err(Failure::Refused);
     }
-    let linux = match args.linux {
-        true => Some(super::itself("tail-call")?),
-        false => None,
-    };
+    let linux = super::asking_linux(args.linux, "tail-call")?;
     let options = match args.quick {
         true => tail::Options { rounds: 1, placements: 1, most_programs: 256, updates: 2000, linux },
         false => tail::Options {

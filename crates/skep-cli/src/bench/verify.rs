@@ -29,10 +29,7 @@ pub(crate) fn main(args: &Verify) -> Result<(), Failure> {
     if args.only_linux {
         return verify::report_linux(&mut std::io::stdout().lock()).map_err(Failure::Refused);
     }
-    let linux = match args.linux {
-        true => Some(super::itself("verify")?),
-        false => None,
-    };
+    let linux = super::asking_linux(args.linux, "verify")?;
     let rounds = if args.quick { args.rounds.min(2) } else { args.rounds };
     let report = verify::run(verify::Options { rounds, linux }, |what| eprintln!("measuring {what}"))
         .map_err(Failure::Refused)?;

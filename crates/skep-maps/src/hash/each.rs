@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 use super::element::{Bucket, Element, MAX_KEY_WORDS};
 use super::{Hash, Outcome};
+use crate::memory::{By, Held};
+use crate::version::Walk;
 
 impl Hash {
     /// Calls `visit` with the address of a copy of each key and of its value on that CPU, until it says false or `most`
@@ -68,32 +70,24 @@ impl Hash {
         found: &mut [u64],
         cpu: u32,
     ) -> Option<Element> {
-        const TURNS: u32 = 8;
         if bucket.head.load(Ordering::Relaxed).is_null() {
             return None;
         }
-        // As in look-ups: what is younger than what the reader had announced is looked for again.
-        // SAFETY: by contract.
-        let mut horizon = unsafe { self.elements.look(cpu) };
-        for _ in 0..TURNS {
-            let element = bucket.version.read(|walk| least(bucket, after, found, || walk.is_astray()))?;
-            // SAFETY: by contract; an element of this table.
-            if unsafe { self.elements.holds(element.0, horizon) } {
-                return Some(element);
+        let find = |held| {
+            match held {
+                Held::No => {
+                    let walk = |walk: &mut Walk<'_>| least(bucket, after, found, || walk.is_astray());
+                    bucket.version.read(By::Cpu(cpu), walk)
+                }
+                Held::Yes => match least(bucket, after, found, || false) {
+                    Outcome::Answer(element) => element,
+                    Outcome::Astray => unreachable!("nobody has said so"),
+                },
             }
-            // SAFETY: by contract.
-            horizon = unsafe { self.elements.look_further(cpu) };
-        }
-        let _lock = bucket.version.lock();
-        loop {
-            // SAFETY: by contract.
-            let horizon = unsafe { self.elements.look_further(cpu) };
-            let Outcome::Answer(Some(element)) = least(bucket, after, found, || false) else { return None };
-            // SAFETY: as above.
-            if unsafe { self.elements.holds(element.0, horizon) } {
-                return Some(element);
-            }
-        }
+            .map(|element| element.0)
+        };
+        // SAFETY: by contract; elements of this table.
+        unsafe { self.elements.hold(cpu, &bucket.version, find) }.map(Element)
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) per_cpu: bool,
     /// Whether elements make room for others.
     pub(crate) lru: bool,
+    /// Whether memory is taken as elements come, a small page at a time, rather than being there for all of them.
+    pub(crate) on_demand: bool,
 }
 
 /// Where things are in an element.
@@ -79,7 +81,8 @@ impl Plan {
 
     /// With room for as many elements again that wait for readers, if the limit allows.
     pub(super) fn roomy(&self, options: CacheOptions) -> CacheOptions {
-        options.capacity((self.max_entries as usize).saturating_mul(2)).spare_bytes(WAITING)
+        let expected = if self.on_demand { 0 } else { self.max_entries as usize };
+        options.capacity((self.max_entries as usize).saturating_mul(2)).spare_bytes(WAITING).expect(expected)
     }
 }
 

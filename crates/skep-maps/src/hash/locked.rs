@@ -15,16 +15,17 @@ use crate::version::back_off;
 impl Hash {
     /// # Safety
     ///
-    /// `key` is readable for the key size, `out` writable for the host's value size; this thread holds no value's lock.
-    pub(crate) unsafe fn read_locked(&self, key: *const u8, out: *mut u8) -> bool {
+    /// `key` is readable for the key size, `out` writable for the host's value size; `by` is the calling thread, which
+    /// holds no value's lock.
+    pub(crate) unsafe fn read_locked(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
             for turns in 0.. {
-                let lock = bucket.version.lock();
-                let Some(element) = self.find_locked(bucket, key).1 else { return false };
+                let lock = bucket.version.lock(by)?;
+                let Some(element) = self.find_locked(bucket, key).1 else { return Ok(false) };
                 // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `out` by contract.
                 if unsafe { self.values.try_read_locked(self.values_at(element), out) } {
-                    return true;
+                    return Ok(true);
                 }
                 drop(lock);
                 back_off(turns);
@@ -50,7 +51,7 @@ impl Hash {
         for turns in 0.. {
             if condition != UpdateFlags::NoExist {
                 let bucket = self.bucket_of(key);
-                let lock = bucket.version.lock();
+                let lock = bucket.version.lock(by)?;
                 if let Some(element) = self.find_locked(bucket, key).1 {
                     // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `source` by
                     // contract.

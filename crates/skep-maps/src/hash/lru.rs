@@ -79,11 +79,14 @@ impl Hash {
                 if mode == UpdateFlags::Exist {
                     return Err(Fault::Missing);
                 }
-                // Nothing goes for an insertion that finds no memory. What is given back is there for it.
+                // Nothing goes for an insertion that cannot be made, or finds no memory. What is given back is there for it.
+                if self.bucket_of(key).version.is_own(by) {
+                    return Err(Fault::Busy);
+                }
                 // SAFETY: by contract.
                 drop(unsafe { Spare::take(&self.elements, by) }.map_err(Fault::NoMemory)?);
                 // SAFETY: by contract.
-                unsafe { self.evict(clock, by) };
+                unsafe { self.evict(clock, by)? };
             }
             // SAFETY: by contract.
             let result = unsafe {
@@ -103,26 +106,35 @@ impl Hash {
     fn is_there(&self, key: &[u64], by: By) -> bool {
         if by == By::Nobody {
             let bucket = self.bucket_of(key);
-            let _lock = bucket.version.lock();
+            let _lock = bucket.version.keep_still(by);
             return self.find_locked(bucket, key).1.is_some();
         }
-        self.find(key).is_some()
+        self.find(key, by).is_some()
     }
 
     /// Takes out an element that was not used since the hand came by last.
+    ///
+    /// A bucket in whose change this thread was interrupted is passed over. [`Fault::Busy`] where all elements are in such.
     ///
     /// # Safety
     ///
     /// `by` is the calling thread, which holds no bucket.
     #[cold]
-    unsafe fn evict(&self, clock: &Clock, by: By) {
-        let mut marked = 0;
+    unsafe fn evict(&self, clock: &Clock, by: By) -> Result<(), Fault> {
+        let (mut marked, mut result) = (0, Ok(()));
         // Twice round: the first may do no more than clear marks.
         for _ in 0..2 * (self.mask + 1) {
             // Relaxed: a place to begin.
             let index = clock.hand.fetch_add(1, Ordering::Relaxed) & self.mask;
-            let Some(lock) = self.lock_if_used(index) else { continue };
-            let mut link = &self.bucket(index).head;
+            let Some(bucket) = self.if_used(index) else { continue };
+            let lock = match bucket.version.lock(by) {
+                Ok(lock) => lock,
+                Err(fault) => {
+                    result = Err(fault);
+                    continue;
+                }
+            };
+            let mut link = &bucket.head;
             // Relaxed: as in `find_locked`.
             while let Some(element) = std::ptr::NonNull::new(link.load(Ordering::Relaxed)).map(Element) {
                 if clock.mark(element).load(Ordering::Relaxed) != 0 && marked < MARKED {
@@ -137,8 +149,9 @@ impl Hash {
                 lock.unlock_changed();
                 // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
                 unsafe { self.elements.free(by, element.0) };
-                return;
+                return Ok(());
             }
         }
+        result
     }
 }

@@ -7,7 +7,7 @@ use super::element::MAX_KEY_WORDS;
 use super::{Element, Hash, with_key};
 use crate::memory::By;
 use crate::racy;
-use crate::table::{Batch, Cursor};
+use crate::table::{Batch, Cursor, Fault};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ impl Hash {
     /// # Safety
     ///
     /// `key` is readable for the key size, `out` writable for the host's value size; `by` is the calling thread.
-    pub(crate) unsafe fn take(&self, key: *const u8, out: *mut u8, by: By) -> bool {
+    pub(crate) unsafe fn take(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
-            let lock = bucket.version.lock();
-            let (link, Some(element)) = self.find_locked(bucket, key) else { return false };
+            let lock = bucket.version.lock(by)?;
+            let (link, Some(element)) = self.find_locked(bucket, key) else { return Ok(false) };
             self.len.0.fetch_sub(1, Ordering::Relaxed); // as in `delete`, like all that follows
             link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
             lock.unlock_changed();
@@ -30,7 +30,7 @@ impl Hash {
                 self.values.read(self.values_at(element), out);
                 self.elements.free(by, element.0);
             }
-            true
+            Ok(true)
         })
     }
 
@@ -45,13 +45,17 @@ impl Hash {
         count: usize,
         out: &mut Batch,
         by: By,
-    ) -> Result<bool, usize> {
+    ) -> Result<bool, Fault> {
         while cursor.position <= self.mask {
-            if let Some(lock) = self.lock_if_used(cursor.position) {
-                let bucket = self.bucket(cursor.position);
+            if let Some(bucket) = self.if_used(cursor.position) {
+                let lock = match bucket.version.lock(by) {
+                    Ok(lock) => lock,
+                    Err(fault) => return if out.is_empty() { Err(fault) } else { Ok(false) },
+                };
                 let inside = bucket.elements_locked().count();
                 if out.len() + inside > count {
-                    return if out.is_empty() { Err(inside) } else { Ok(false) };
+                    let larger = Fault::BucketLarger { count, needed: inside };
+                    return if out.is_empty() { Err(larger) } else { Ok(false) };
                 }
                 self.len.0.fetch_sub(inside as u64, Ordering::Relaxed);
                 let mut next = bucket.first_locked();

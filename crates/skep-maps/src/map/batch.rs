@@ -75,20 +75,22 @@ impl Map {
                 // The one lock of a trie is held for some at a time.
                 loop {
                     let most = count.min(out.len() + BATCH);
-                    trie.batch(inside, most, &mut out);
+                    // SAFETY: `by` is this thread.
+                    self.inside(|by| unsafe { trie.batch(inside, most, &mut out, by) });
                     if out.len() < most || most == count {
                         break;
                     }
                 }
                 Ok(out.len() < count)
             }
-            Table::Hash(hash) => hash.lookup_batch(inside, count, &mut out),
+            // SAFETY: `by` is this thread.
+            Table::Hash(hash) => self.inside(|by| unsafe { hash.lookup_batch(inside, count, &mut out, by) }),
             Table::References(_) => return Err(self.explain(Fault::HoldsReferences, &[])),
             Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
                 return Err(self.explain(Fault::NoKeys, &[]));
             }
         };
-        cursor.at_end = at_end.map_err(|needed| self.bucket_larger(count, needed))?;
+        cursor.at_end = at_end.map_err(|fault| self.explain(fault, &[]))?;
         Ok(out.into())
     }
 
@@ -111,7 +113,7 @@ impl Map {
             // SAFETY: `by` is this thread.
             let at_end =
                 self.inside(|by| unsafe { hash.take_batch(&mut cursor.cursor, count, &mut out, by) });
-            cursor.at_end = at_end.map_err(|needed| self.bucket_larger(count, needed))?;
+            cursor.at_end = at_end.map_err(|fault| self.explain(fault, &[]))?;
             Ok(())
         })?;
         Ok(out.into())
@@ -130,7 +132,8 @@ impl Map {
         let mut found = false;
         self.change(|| {
             // SAFETY: the key's length was checked, the value has the right one, and `by` is this thread.
-            found = self.inside(|by| unsafe { hash.take(key.as_ptr(), value.as_mut_ptr(), by) });
+            let taken = self.inside(|by| unsafe { hash.take(key.as_ptr(), value.as_mut_ptr(), by) });
+            found = taken.map_err(|fault| self.explain(fault, key))?;
             Ok(())
         })?;
         Ok(found.then_some(value))
@@ -167,10 +170,6 @@ impl Map {
             Table::Hash(hash) => Ok(hash),
             _ => Err(MapError::NotForKind { map: self.name().to_owned(), kind: self.kind(), what }),
         }
-    }
-
-    fn bucket_larger(&self, count: usize, needed: usize) -> MapError {
-        MapError::BucketLarger { map: self.name().to_owned(), count, needed }
     }
 }
 

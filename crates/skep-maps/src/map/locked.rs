@@ -20,12 +20,12 @@ impl Map {
         // SAFETY: the key's length was checked, the value has the right one, and this thread holds no lock.
         let found = unsafe {
             match &self.table {
-                Table::Array(array) => array.read_locked(from, to),
-                Table::Hash(hash) => hash.read_locked(from, to),
-                _ => false, // they have no locks
+                Table::Array(array) => Ok(array.read_locked(from, to)),
+                Table::Hash(hash) => self.inside(|by| hash.read_locked(from, to, by)),
+                _ => Ok(false), // they have no locks
             }
         };
-        Ok(found.then_some(value))
+        Ok(found.map_err(|fault| self.explain(fault, key))?.then_some(value))
     }
 
     /// Whether there are locks, and this thread may take one.

@@ -1,8 +1,10 @@
 //! Maps of programs and of maps.
 
+use std::sync::TryLockError;
+
 use skep_abi::MapKind;
 
-use super::{Map, Table};
+use super::{Map, Table, Unfrozen};
 use crate::error::MapError;
 use crate::references::References;
 
@@ -21,19 +23,63 @@ impl Map {
         }
     }
 
+    /// Has the host's [`freeze`](Self::freeze) wait until what this gives is dropped: for whoever changes an array of programs by
+    /// [`References::set`], and other things with it.
+    ///
+    /// It waits for nobody, so it may be called, and held, under a lock. Where a freeze is under way it comes too late.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Frozen`].
+    pub fn hold_unfrozen(&self) -> Result<Unfrozen<'_>, MapError> {
+        let frozen = match self.frozen.try_read() {
+            Ok(frozen) => Some(frozen),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            // Only `freeze` takes it for writing.
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let unfrozen = frozen.filter(|frozen| !**frozen).map(Unfrozen);
+        unfrozen.ok_or_else(|| MapError::Frozen { map: self.name().to_owned() })
+    }
+
     /// Sets the address that a key of a table of programs or maps leads to, 0 for none. Programs that run
     /// find it at once.
     ///
     /// # Errors
     ///
     /// [`MapError::KeyLength`], [`MapError::OutOfRange`] beyond the end of an array, [`MapError::Full`],
-    /// [`MapError::NoMemory`], [`MapError::NoReferences`]. All is as it was then. An address can always be
-    /// taken out.
+    /// [`MapError::NoMemory`], [`MapError::NoReferences`], [`MapError::Frozen`], [`MapError::Busy`]. All is as it was then. There is always memory to
+    /// take an address out.
     ///
     /// # Safety
     ///
     /// The address as for [`References::set`].
     pub unsafe fn set_reference(&self, key: &[u8], address: u64) -> Result<(), MapError> {
+        let _unfrozen = self.hold_unfrozen()?;
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.put_reference(key, address) }
+    }
+
+    /// Takes out what a key leads to, also where the map is frozen.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::KeyLength`], [`MapError::OutOfRange`], [`MapError::NoReferences`], [`MapError::Busy`].
+    ///
+    /// # Safety
+    ///
+    /// No host can reach the map any more, so that nobody sees that what is frozen changes, and whoever keeps books of what is in
+    /// it is the caller.
+    #[doc(hidden)]
+    pub unsafe fn clear_reference(&self, key: &[u8]) -> Result<(), MapError> {
+        // SAFETY: 0 is no program and no map.
+        unsafe { self.put_reference(key, 0) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`set_reference`](Self::set_reference).
+    unsafe fn put_reference(&self, key: &[u8], address: u64) -> Result<(), MapError> {
         let Some(table) = self.references() else {
             return Err(MapError::NoReferences { map: self.name().to_owned(), kind: self.kind() });
         };
@@ -45,6 +91,7 @@ impl Map {
 
     /// The keys of a hash table of maps, in no order to rely on; none of other kinds.
     pub fn reference_keys(&self) -> Vec<Vec<u8>> {
-        self.references().map_or(Vec::new(), References::keys)
+        // SAFETY: `by` is this thread.
+        self.inside(|by| self.references().map_or(Vec::new(), |table| unsafe { table.keys(by) }))
     }
 }

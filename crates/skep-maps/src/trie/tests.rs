@@ -45,7 +45,7 @@ fn look_up_disturbed(trie: &Trie, address: u32, hops: u32, disturbance: impl Fn(
     // SAFETY: the key has the trie's size.
     let key = unsafe { trie.load(key(32, address).as_ptr()) };
     let mut passed = 0;
-    let found = trie.version.read(|walk| {
+    let found = trie.version.read(By::Nobody, |walk| {
         trie.walk(&key, || {
             passed += 1;
             if passed == hops {
@@ -56,6 +56,33 @@ fn look_up_disturbed(trie: &Trie, address: u32, hops: u32, disturbance: impl Fn(
     });
     assert!(passed >= hops, "the walk was over after {passed} hops");
     found.map(Node::len)
+}
+
+/// A handler of a signal that came when its own thread held the lock.
+#[test]
+fn who_interrupted_a_change_can_look_and_changes_nothing() {
+    let trie = trie();
+    set(&trie, 8, 0x0a00_0000);
+    set(&trie, 16, 0x0a01_0000);
+    let section = trie.elements.domain().enter().unwrap();
+    let (by, value) = (By::Cpu(section.number()), 5_u64);
+    let used = trie.elements.stats().in_use;
+    let held = trie.version.lock(by).unwrap();
+    // SAFETY: keys and values have the trie's sizes, and the CPU is this thread's.
+    unsafe {
+        for (len, address) in [(8, 0x0a00_0000), (24, 0x0a01_0100), (32, 0xc0a8_0001)] {
+            let (key, source) = (key(len, address), Source::All((&raw const value).cast()));
+            assert_eq!(trie.update(key.as_ptr(), source, UpdateFlags::Any, by), Err(Fault::Busy));
+            assert_eq!(trie.delete(key.as_ptr(), by), Err(Fault::Busy));
+        }
+        assert!(!trie.lookup(key(32, 0x0a01_0101).as_ptr(), section.number()).is_null());
+        let (mut all, mut cursor) = (Batch::new(), Cursor::default());
+        trie.batch(&mut cursor, 10, &mut all, by);
+        assert_eq!((all.len(), trie.len(), trie.elements.stats().in_use), (2, 2, used));
+    }
+    drop(held);
+    // SAFETY: as above.
+    assert_eq!(unsafe { trie.delete(key(8, 0x0a00_0000).as_ptr(), by) }, Ok(()));
 }
 
 #[test]

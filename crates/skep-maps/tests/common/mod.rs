@@ -26,11 +26,14 @@ pub fn prefix(len: u32, data: &[u8]) -> Vec<u8> {
     [&len.to_ne_bytes(), data].concat()
 }
 
+/// For a CPU: the thread's own.
+pub const OWN: u32 = u32::MAX;
+
 /// Runs something as a program does, inside a section. As which CPU: for kinds with a value for each the one that is given, which
-/// no other thread may use then, else the thread's own.
+/// no other thread may use or have as its own then, else the thread's own.
 pub fn inside<R>(map: &Map, cpu: u32, work: impl FnOnce(u32) -> R) -> R {
     let section = enter(map);
-    work(if map.kind().is_per_cpu() { cpu } else { section.number() })
+    work(if map.kind().is_per_cpu() && cpu != OWN { cpu } else { section.number() })
 }
 
 /// Enters a section. Threads that have ended but were not joined yet may still have their slots.

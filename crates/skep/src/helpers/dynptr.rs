@@ -91,6 +91,23 @@ pub(super) unsafe extern "C" fn ringbuf_reserve(
     result
 }
 
+/// Gives the record that a view shows back, if it shows one, by submitting or discarding it; the view shows nothing then.
+///
+/// # Safety
+///
+/// `dynptr` is the address of a view that the verifier proved to show a record, or nothing, and to be given back once. `how` is
+/// one of the two functions of [`Map`] that records are given back by.
+unsafe fn give_back(dynptr: u64, flags: u64, how: unsafe fn(*mut u8, u64)) -> u64 {
+    // SAFETY: by contract.
+    unsafe {
+        let taken = (dynptr as *mut Dynptr).replace(Dynptr::NOTHING);
+        if taken.data != 0 {
+            how(taken.data as *mut u8, flags);
+        }
+    }
+    0
+}
+
 pub(super) unsafe extern "C" fn ringbuf_submit(
     dynptr: u64,
     flags: u64,
@@ -100,13 +117,7 @@ pub(super) unsafe extern "C" fn ringbuf_submit(
     _: *mut RunEnv,
 ) -> u64 {
     // SAFETY: the verifier proved it one over a record, or over nothing, that is given back once.
-    unsafe {
-        let taken = (dynptr as *mut Dynptr).replace(Dynptr::NOTHING);
-        if taken.data != 0 {
-            Map::ring_submit_ptr(taken.data as *mut u8, flags);
-        }
-    }
-    0
+    unsafe { give_back(dynptr, flags, Map::ring_submit_ptr) }
 }
 
 pub(super) unsafe extern "C" fn ringbuf_discard(
@@ -118,13 +129,7 @@ pub(super) unsafe extern "C" fn ringbuf_discard(
     _: *mut RunEnv,
 ) -> u64 {
     // SAFETY: as above.
-    unsafe {
-        let taken = (dynptr as *mut Dynptr).replace(Dynptr::NOTHING);
-        if taken.data != 0 {
-            Map::ring_discard_ptr(taken.data as *mut u8, flags);
-        }
-    }
-    0
+    unsafe { give_back(dynptr, flags, Map::ring_discard_ptr) }
 }
 
 pub(super) unsafe extern "C" fn read(

@@ -17,6 +17,21 @@ pub(super) unsafe fn map<'a>(handle: u64) -> &'a Map {
     unsafe { &*(handle as *const Map) }
 }
 
+/// Does something for a run that may be in no section: apart, so that who is inside anyway needs to save nothing for it.
+///
+/// # Safety
+///
+/// As for [`section`].
+#[cold]
+#[inline(never)]
+unsafe fn inside(env: *mut RunEnv, work: impl FnOnce(u32) -> u64) -> u64 {
+    // SAFETY: by contract, both.
+    unsafe {
+        let _section = section(env);
+        work((*env).cpu)
+    }
+}
+
 pub(super) unsafe extern "C" fn lookup_elem(
     handle: u64,
     key: u64,
@@ -27,7 +42,9 @@ pub(super) unsafe extern "C" fn lookup_elem(
 ) -> u64 {
     // SAFETY: the verifier proved `handle` a map and `key` readable for its key size; `env` is this run's.
     unsafe {
-        let _section = section(env);
+        if (*env).sleepable != 0 {
+            return inside(env, move |cpu| map(handle).lookup_ptr(key as *const u8, cpu) as u64);
+        }
         map(handle).lookup_ptr(key as *const u8, (*env).cpu) as u64
     }
 }
@@ -56,10 +73,13 @@ pub(super) unsafe extern "C" fn update_elem(
     _: u64,
     env: *mut RunEnv,
 ) -> u64 {
+    let (from, value) = (key as *const u8, value as *const u8);
     // SAFETY: as above, and `value` readable for the map's value size.
     unsafe {
-        let _section = section(env);
-        map(handle).update_ptr(key as *const u8, value as *const u8, flags, (*env).cpu) as u64
+        if (*env).sleepable != 0 {
+            return inside(env, move |cpu| map(handle).update_ptr(from, value, flags, cpu) as u64);
+        }
+        map(handle).update_ptr(from, value, flags, (*env).cpu) as u64
     }
 }
 
@@ -73,7 +93,9 @@ pub(super) unsafe extern "C" fn delete_elem(
 ) -> u64 {
     // SAFETY: as for look-up.
     unsafe {
-        let _section = section(env);
+        if (*env).sleepable != 0 {
+            return inside(env, move |cpu| map(handle).delete_ptr(key as *const u8, cpu) as u64);
+        }
         map(handle).delete_ptr(key as *const u8, (*env).cpu) as u64
     }
 }

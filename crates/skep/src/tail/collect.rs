@@ -50,8 +50,8 @@ impl Shared {
                 for (inner_key, map) in std::mem::take(&mut array.maps) {
                     if let Some(outer) = held.maps.get(key) {
                         // It cannot fail: the key leads somewhere.
-                        // SAFETY: 0 is no map.
-                        let _ = unsafe { outer.set_reference(&inner_key, 0) };
+                        // SAFETY: nobody can reach what is collected, and the books are these.
+                        let _ = unsafe { outer.clear_reference(&inner_key) };
                     }
                     removed.maps.push(map);
                 }

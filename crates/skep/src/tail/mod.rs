@@ -34,7 +34,9 @@
 //!
 //! `State`'s is held for bookkeeping and pokes: no code memory is taken or given back, no program or map is dropped and nobody
 //! is waited for under it. What is found to be dropped is carried out and dropped outside. Where memory is not mapped
-//! writable, a poke takes the arena's lock for one word, and is a system call.
+//! writable, a poke takes the arena's lock for one word, and is a system call. A map is held unfrozen under it, for which
+//! nobody waits either: a change that meets a freeze gives way to it. A hash table of maps has its buckets locked for the
+//! moment of a change, for which one waits as for any leaf.
 
 mod array;
 mod collect;
@@ -264,11 +266,8 @@ impl State {
     }
 }
 
-/// The table of a map that the host may change, which has an element of that index.
+/// The table of a map, which has an element of that index.
 fn entry(map: &Map, index: u32) -> Result<&References, Error> {
-    if map.is_frozen() {
-        return Err(MapError::Frozen { map: map.name().to_owned() }.into());
-    }
     let table = map.references();
     let len = table.map_or(0, References::len);
     let there = table.filter(|_| index < len);
@@ -365,9 +364,6 @@ impl Shared {
         key: &[u8],
         inner: Option<&Arc<Map>>,
     ) -> Result<Option<Arc<Map>>, Error> {
-        if outer.is_frozen() {
-            return Err(MapError::Frozen { map: outer.name().to_owned() }.into());
-        }
         let foreign = |map: &Map| Error::OtherRuntime { map: map.name().to_owned() };
         if let Some(inner) = inner.filter(|inner| !inner.fits(&self.domain)) {
             return Err(foreign(inner));
@@ -422,6 +418,10 @@ impl Shared {
         change: Change<'_>,
     ) -> Result<Option<Arc<Inner>>, Error> {
         let table = entry(map, index)?;
+        if !matches!(change, Change::Complete) {
+            // Before anything is agreed on; whether it still holds is seen when it is done.
+            drop(map.hold_unfrozen()?);
+        }
         loop {
             let Some(plan) = self.plan(map, index, &change)? else { return Ok(None) };
             let entry = plan.target.as_ref().map(|target| target.tail_entry()).transpose()?;
@@ -478,6 +478,8 @@ impl Shared {
             false => Some(self.arena.pokes()?),
         };
         let mut state = self.wiring.lock();
+        // To the end of the change of branches and table, under the lock. Where the program stays, the element is not changed.
+        let unfrozen = (!plan.stays).then(|| map.hold_unfrozen()).transpose()?;
         if let Some(program) = plan.target.as_ref().filter(|_| !plan.stays) {
             // Since the plan was made the array may have become free, and others have agreed on it.
             let agreed = state.agree(map, Shape::of(program));
@@ -491,7 +493,7 @@ impl Shared {
         if let Some(batch) = &mut pokes
             && let Err(error) = poke_all(batch, slot, plan, (entry, &leads))
         {
-            drop(state);
+            drop((unfrozen, state));
             // What was taken back may have been run: it goes as what was replaced does.
             let stubs = leads.into_iter().filter_map(Leads::into_stub).collect();
             let programs = plan.target.iter().cloned().collect();
@@ -515,7 +517,7 @@ impl Shared {
         }
         slot.version += 1;
         self.wiring.retired.hold(&removed);
-        drop(state);
+        drop((unfrozen, state));
         if let Some(pokes) = pokes {
             pokes.finish_later()?;
         }

@@ -8,7 +8,7 @@ use skep::{Map, MapHash, Module, Object, Program, RingBuffer, Runtime, UpdateFla
 use std::sync::{Arc, Barrier, LazyLock};
 
 /// A table of such maps by keys of 8 bytes, of which it may have 4.
-fn table_of(inner: MapDef) -> MapDef {
+pub(crate) fn table_of(inner: MapDef) -> MapDef {
     MapDef { inner: Some(Box::new(inner)), ..MapDef::new("table", MapKind::HashOfMaps, 8, 4, 4) }
 }
 
@@ -17,7 +17,7 @@ fn object(text: &str, map: MapDef) -> Object {
     Object::from_bytecode_and_maps("main", &RAW, &bytes, vec![map]).unwrap()
 }
 
-fn load(kit: &Kit, text: &str, map: MapDef) -> Module {
+pub(crate) fn load(kit: &Kit, text: &str, map: MapDef) -> Module {
     kit.runtime.linker(&object(text, map)).buffer_len(BYTES as u32).load().unwrap()
 }
 
@@ -54,13 +54,13 @@ fn map_like(kit: &Kit, def: &MapDef) -> Arc<Map> {
 }
 
 /// An array whose element is that number.
-fn holding(kit: &Kit, number: u64) -> Arc<Map> {
+pub(crate) fn holding(kit: &Kit, number: u64) -> Arc<Map> {
     let map = map_like(kit, &numbers());
     map.update(&[0; 4], &number.to_ne_bytes(), UpdateFlags::Any).unwrap();
     map
 }
 
-fn numbers() -> MapDef {
+pub(crate) fn numbers() -> MapDef {
     MapDef::new("numbers", MapKind::Array, 4, 8, 1)
 }
 

@@ -1,5 +1,6 @@
 //! Tail calls: what they do, in every engine and every way to compile them.
 
+mod frozen;
 mod hooks;
 mod keyed;
 mod kit;

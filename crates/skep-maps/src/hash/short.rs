@@ -1,0 +1,148 @@
+//! What programs mostly do, at once: operations on keys of the common lengths, of which the compiler knows what it would have to
+//! ask else, as long as nothing stands in the way.
+
+use std::ptr;
+
+use super::Hash;
+use super::element::Element;
+use crate::memory::By;
+use crate::racy;
+use crate::table::Fault;
+use crate::update::UpdateFlags;
+
+/// The longest values that are copied while a bucket is locked.
+const SHORT: usize = 64;
+
+/// Keys of `SIZE` bytes, which is the table's key size, in `WORDS` words.
+pub(crate) struct Short<const SIZE: usize, const WORDS: usize>;
+
+impl<const SIZE: usize, const WORDS: usize> Short<SIZE, WORDS> {
+    /// As [`Hash::lookup`]; `None` where it may take longer than mostly: because others change the bucket, or of a
+    /// key that is not aligned, say.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Hash::lookup`].
+    #[inline(always)]
+    pub(crate) unsafe fn lookup_at_once(hash: &Hash, key: *const u8, cpu: u32) -> Option<*mut u8> {
+        // SAFETY: by contract, both.
+        if Self::is_aligned(key) { unsafe { hash.lookup_at_once(&Self::load(key), cpu) } } else { None }
+    }
+
+    /// As [`Hash::update`] by a program, where that [replaces simply](Hash::replaces_simply); `false`, and nothing is done, where it
+    /// may take longer than mostly, or it must be said what is wrong.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Hash::update`], of a value of this program.
+    #[inline(always)]
+    pub(crate) unsafe fn replace_at_once(
+        hash: &Hash,
+        key: *const u8,
+        value: *const u8,
+        mode: UpdateFlags,
+        cpu: u32,
+    ) -> bool {
+        // SAFETY: by contract, both.
+        Self::is_aligned(key) && unsafe { hash.replace_at_once(&Self::load(key), value, mode, cpu) }
+    }
+
+    /// As [`Hash::delete`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Hash::delete`].
+    #[inline(always)]
+    pub(crate) unsafe fn delete(hash: &Hash, key: *const u8, by: By) -> Result<(), Fault> {
+        // SAFETY: by contract, both.
+        unsafe { hash.delete_key(&Self::load(key), by) }
+    }
+
+    /// Whether a key can be loaded word by word.
+    #[inline(always)]
+    fn is_aligned(key: *const u8) -> bool {
+        key.addr().is_multiple_of(if SIZE == 4 { 4 } else { 8 })
+    }
+
+    /// # Safety
+    ///
+    /// `key` is readable for `SIZE` bytes.
+    #[inline(always)]
+    unsafe fn load(key: *const u8) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        // SAFETY: by contract.
+        unsafe { racy::load_words(key, SIZE, &mut words) };
+        words
+    }
+}
+
+impl Hash {
+    /// Whether an update without a lock does nothing but replace an element by another, with a value that is short and nothing
+    /// more than its bytes.
+    pub(crate) fn replaces_simply(&self) -> bool {
+        self.clock.is_none() && self.values.are_plain() && self.values.host_size() <= SHORT
+    }
+
+    /// As `lookup_key`; `None` where it may take longer.
+    ///
+    /// # Safety
+    ///
+    /// As for `lookup_key`.
+    #[inline(always)]
+    unsafe fn lookup_at_once(&self, key: &[u64], cpu: u32) -> Option<*mut u8> {
+        let bucket = self.bucket_of(key);
+        let find = || {
+            let found = bucket.version.read_at_once(|walk| self.walk(bucket, key, || walk.is_astray()))?;
+            Some(found.map(|element| element.0))
+        };
+        // SAFETY: by contract; elements of this table.
+        unsafe {
+            let found = self.elements.hold_at_once(cpu, find)?;
+            Some(found.map_or(ptr::null_mut(), |element| self.used(Element(element), cpu)))
+        }
+    }
+
+    /// As `replace`, for a program, of short values; `false`, and nothing is done, where something stands in the way: somebody
+    /// holds the lock, no object lies ready, or it must be said what is wrong.
+    ///
+    /// # Safety
+    ///
+    /// `value` is readable for the value size; `cpu` is the slot of the calling thread, inside a section.
+    #[inline(always)]
+    unsafe fn replace_at_once(&self, key: &[u64], value: *const u8, mode: UpdateFlags, cpu: u32) -> bool {
+        let bucket = self.bucket_of(key);
+        let may = |found: Option<Element>| match found {
+            Some(_) => mode != UpdateFlags::NoExist,
+            None => mode != UpdateFlags::Exist,
+        };
+        // What is refused should not take the lock.
+        if mode != UpdateFlags::Any {
+            let walked = bucket.version.read_at_once(|walk| self.walk(bucket, key, || walk.is_astray()));
+            if !walked.is_some_and(may) {
+                return false;
+            }
+        }
+        let Some(lock) = bucket.version.try_lock(By::Cpu(cpu)) else { return false };
+        let (link, found) = self.find_locked(bucket, key);
+        if !may(found) {
+            return false;
+        }
+        // SAFETY: by contract.
+        let Some(new) = (unsafe { self.elements.alloc_at_once(cpu) }).map(Element) else { return false };
+        Self::fill_key(new, key);
+        // SAFETY: the element has room for its value, which is plain; `value` by contract.
+        unsafe { self.values.fill_plain(self.values_at(new), value) };
+        match found {
+            // SAFETY: found in this bucket under its lock; `cpu` by contract.
+            Some(old) => unsafe { self.exchange(lock, link, old, new, By::Cpu(cpu)) },
+            None if self.reserve() => self.publish(bucket, new),
+            None => {
+                drop(lock);
+                // SAFETY: taken above, and nobody has seen it.
+                unsafe { self.elements.give_back(By::Cpu(cpu), new.0) };
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,166 @@
+//! What programs call, picked when a map is made: by its kind, and for hash tables by the length of their keys.
+//!
+//! One function for all kinds would keep room for the longest key on its stack, and save every register, whatever map it is
+//! called for. They have the system's calling convention, as helpers have, which may then end by a jump to them.
+
+use std::fmt;
+use std::ptr;
+
+use super::{Map, Table, status};
+use crate::hash::Short;
+use crate::memory::By;
+use crate::table::{Fault, errno};
+use crate::update::UpdateFlags;
+use crate::values::Source;
+
+type LookUp = unsafe extern "C" fn(&Map, *const u8, u32) -> *mut u8;
+type Update = unsafe extern "C" fn(&Map, *const u8, *const u8, u64, u32) -> i64;
+type Delete = unsafe extern "C" fn(&Map, *const u8, u32) -> i64;
+
+/// The functions behind [`Map::lookup_ptr`], [`Map::update_ptr`] and [`Map::delete_ptr`], with their contracts.
+#[derive(Clone, Copy)]
+pub(super) struct Calls {
+    pub(super) look_up: LookUp,
+    pub(super) update: Update,
+    pub(super) delete: Delete,
+}
+
+impl Calls {
+    pub(super) fn of(table: &Table, key_size: u32) -> Self {
+        match (table, key_size) {
+            (Table::Hash(_), 4) => Self::short::<4, 1>(table),
+            (Table::Hash(_), 8) => Self::short::<8, 1>(table),
+            (Table::Hash(_), 16) => Self::short::<16, 2>(table),
+            (Table::Hash(_), _) => Self { look_up: look_up_hash, update, delete },
+            (Table::Array(_), _) => Self { look_up: look_up_array, update, delete },
+            (Table::Trie(_), _) => Self { look_up: look_up_trie, update, delete },
+            (Table::References(_), _) => Self { look_up: look_up_reference, update, delete },
+            (Table::Queue(_) | Table::Bloom(_) | Table::Ring(_), _) => {
+                Self { look_up: look_up_nothing, update, delete }
+            }
+        }
+    }
+
+    fn short<const SIZE: usize, const WORDS: usize>(table: &Table) -> Self {
+        let replaces = matches!(table, Table::Hash(hash) if hash.replaces_simply());
+        Self {
+            look_up: look_up_short::<SIZE, WORDS>,
+            update: if replaces { replace_short::<SIZE, WORDS> } else { update },
+            delete: delete_short::<SIZE, WORDS>,
+        }
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Calls")
+    }
+}
+
+/// A function of one kind of table, which passes its contract on.
+macro_rules! look_up {
+    ($name:ident, $kind:ident, |$table:ident, $key:ident, $cpu:ident| $call:expr) => {
+        unsafe extern "C" fn $name(map: &Map, $key: *const u8, $cpu: u32) -> *mut u8 {
+            let Table::$kind($table) = &map.table else { return ptr::null_mut() };
+            // SAFETY: the caller's promises are passed on.
+            unsafe { $call }
+        }
+    };
+}
+
+look_up!(look_up_hash, Hash, |hash, key, cpu| hash.lookup(key, cpu));
+look_up!(look_up_array, Array, |array, key, cpu| array.lookup(key, cpu));
+look_up!(look_up_trie, Trie, |trie, key, cpu| trie.lookup(key, cpu));
+// Programs cannot look up programs; of a map of maps this is a handle.
+look_up!(look_up_reference, References, |maps, key, cpu| {
+    ptr::with_exposed_provenance_mut(maps.find(key, cpu) as usize)
+});
+
+unsafe extern "C" fn look_up_nothing(_: &Map, _: *const u8, _: u32) -> *mut u8 {
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn look_up_short<const SIZE: usize, const WORDS: usize>(
+    map: &Map,
+    key: *const u8,
+    cpu: u32,
+) -> *mut u8 {
+    let Table::Hash(hash) = &map.table else { return ptr::null_mut() };
+    // SAFETY: the caller's promises are passed on; `of` has seen to the key size.
+    unsafe {
+        match Short::<SIZE, WORDS>::lookup_at_once(hash, key, cpu) {
+            Some(value) => value,
+            None => look_up_again::<SIZE, WORDS>(map, key, cpu),
+        }
+    }
+}
+
+/// Mostly the first look-up of a section, of a reader that has announced nothing yet.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn look_up_again<const SIZE: usize, const WORDS: usize>(
+    map: &Map,
+    key: *const u8,
+    cpu: u32,
+) -> *mut u8 {
+    let Table::Hash(hash) = &map.table else { return ptr::null_mut() };
+    // SAFETY: as above.
+    unsafe {
+        hash.announce(cpu);
+        match Short::<SIZE, WORDS>::lookup_at_once(hash, key, cpu) {
+            Some(value) => value,
+            None => look_up_hash(map, key, cpu),
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn update(map: &Map, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
+    let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
+    // SAFETY: the caller's promises are passed on.
+    status(unsafe { map.update_at(key, Source::Cpu(value, cpu), flags, By::Cpu(cpu)) })
+}
+
+unsafe extern "C" fn replace_short<const SIZE: usize, const WORDS: usize>(
+    map: &Map,
+    key: *const u8,
+    value: *const u8,
+    flags: u64,
+    cpu: u32,
+) -> i64 {
+    if let (Table::Hash(hash), Some(mode)) = (&map.table, UpdateFlags::without_lock(flags))
+        // SAFETY: the caller's promises are passed on; `short` has seen to the key size, and to what the table does.
+        && unsafe { Short::<SIZE, WORDS>::replace_at_once(hash, key, value, mode, cpu) }
+    {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { update(map, key, value, flags, cpu) }
+}
+
+unsafe extern "C" fn delete(map: &Map, key: *const u8, cpu: u32) -> i64 {
+    // SAFETY: the caller's promises are passed on.
+    status(unsafe { map.delete_at(key, By::Cpu(cpu)) })
+}
+
+unsafe extern "C" fn delete_short<const SIZE: usize, const WORDS: usize>(
+    map: &Map,
+    key: *const u8,
+    cpu: u32,
+) -> i64 {
+    let Table::Hash(hash) = &map.table else {
+        // SAFETY: the caller's promises are passed on.
+        return unsafe { delete(map, key, cpu) };
+    };
+    // SAFETY: the caller's promises are passed on; `of` has seen to the key size.
+    match unsafe { Short::<SIZE, WORDS>::delete(hash, key, By::Cpu(cpu)) } {
+        Ok(()) => 0,
+        Err(fault) => refused(fault),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refused(fault: Fault) -> i64 {
+    status(Err(fault))
+}

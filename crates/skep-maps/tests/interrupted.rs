@@ -1,0 +1,472 @@
+//! Programs in handlers of signals that interrupt a change of the same map on the same thread: nobody waits for himself, nothing is lost.
+
+mod common;
+
+use std::cell::Cell;
+use std::panic;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Barrier, Once};
+use std::time::{Duration, Instant};
+
+use common::{def, prefix};
+use skep_abi::{MapFlags, MapKind};
+use skep_maps::{Map, Memory, Options, Policy, UpdateFlags};
+use skep_rcu::Domain;
+
+const BUSY: i64 = -16;
+const KEYS: u64 = 12;
+/// Is never deleted.
+const STABLE: u64 = 0;
+const KINDS: [MapKind; 5] =
+    [MapKind::Hash, MapKind::PercpuHash, MapKind::LruHash, MapKind::LruPercpuHash, MapKind::LpmTrie];
+
+thread_local! {
+    /// What the handlers on this thread work on.
+    static WORK: Cell<*const Work> = const { Cell::new(ptr::null()) };
+    /// The page that is not readable yet, and what is done before it is.
+    static TRAP: Cell<*const Trap> = const { Cell::new(ptr::null()) };
+}
+
+/// A map that a thread and the handlers which interrupt it change.
+struct Work {
+    map: Map,
+    policy: Policy,
+    /// Of all handlers, and how many of their changes were refused.
+    handled: AtomicU64,
+    busy: AtomicU64,
+}
+
+impl Work {
+    fn new(kind: MapKind, policy: Policy) -> Self {
+        // Of LRU tables a part goes all the time; in others there is always room.
+        let entries = if is_lru(kind) { 6 } else { 4 * KEYS as u32 };
+        let domain = Domain::new(4).unwrap();
+        let mut def = def(kind, 8, 16, entries);
+        if matches!(kind, MapKind::Hash | MapKind::PercpuHash) {
+            def.flags = MapFlags::NO_PREALLOC;
+        }
+        let map =
+            Map::create_in(&Memory { domain, policy }, &def, &Options { cpus: 4, limit: 1 << 30 }).unwrap();
+        map.update(&key(kind, STABLE), &host_value(&map, STABLE), UpdateFlags::Any).unwrap();
+        Self { map, policy, handled: AtomicU64::new(0), busy: AtomicU64::new(0) }
+    }
+
+    /// One operation of a program; what it returned.
+    fn step(&self, cpu: u32, random: u64) -> i64 {
+        let kind = self.map.kind();
+        let id = random % KEYS;
+        let (at, value) = (key(kind, id), value(id));
+        let (from, what) = (at.as_ptr(), (random >> 16) % 8);
+        // SAFETY: key and value have the map's sizes, and the CPU is the thread's, which is inside.
+        let status = unsafe {
+            match what {
+                0..=3 => self.map.update_ptr(from, value.as_ptr().cast(), [0, 0, 1, 2][what as usize], cpu),
+                4 | 5 if id != STABLE => self.map.delete_ptr(from, cpu),
+                _ => {
+                    self.look(cpu, id);
+                    0
+                }
+            }
+        };
+        let permitted: &[i64] = match what {
+            0 | 1 => &[],
+            2 => &[-17],
+            3..=5 => &[-2],
+            _ => &[],
+        };
+        // As fast as this goes, all elements may wait for readers for a moment.
+        let waits = status == -12 && what < 4 && self.policy != Policy::Immediate;
+        assert!(
+            matches!(status, 0 | BUSY) || waits || permitted.contains(&status),
+            "{kind} {}: {what}: {status}",
+            self.policy
+        );
+        status
+    }
+
+    /// Look-ups find what is there, and what they find is what was looked for.
+    fn look(&self, cpu: u32, id: u64) {
+        let kind = self.map.kind();
+        for id in [id, STABLE] {
+            // SAFETY: as in `step`; values are words, and read as such.
+            let found = unsafe {
+                let at = self.map.lookup_ptr(key(kind, id).as_ptr(), cpu).cast::<AtomicU64>();
+                if at.is_null() { None } else { Some((*at).load(Ordering::Relaxed)) }
+            };
+            assert!(found.is_some() || id != STABLE || is_lru(kind), "{kind}: a key that stays is not found");
+            // With immediate reuse it may be another's already.
+            if let Some(found) = found.filter(|_| self.policy != Policy::Immediate) {
+                // Another CPU's insertion leaves zeroes for this one.
+                let new = found == 0 && self.map.host_value_size() != 16;
+                assert!(
+                    found == id || new || kind == MapKind::LpmTrie && covers(found, id),
+                    "{kind}: {found}, not {id}"
+                );
+            }
+        }
+        if matches!(kind, MapKind::Hash | MapKind::PercpuHash) {
+            let mut met = 0;
+            // SAFETY: as above.
+            unsafe {
+                self.map.for_each_ptr(cpu, &mut |key, _| {
+                    met += u32::from(key.cast::<u64>().read() == STABLE);
+                    true
+                });
+            }
+            assert_eq!(met, 1, "{kind}: a key that stays is met once");
+        }
+    }
+
+    /// What a handler does.
+    fn interrupt(&self) {
+        let section = self.map.reuse().domain.enter().unwrap();
+        let mut random = self.handled.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..6 {
+            random = next(random);
+            let refused = self.step(section.number(), random >> 8) == BUSY;
+            self.busy.fetch_add(u64::from(refused), Ordering::Relaxed);
+        }
+    }
+
+    /// What a thread does that is interrupted. Says how often it was refused itself.
+    fn run(&self, seed: u64, over: impl Fn() -> bool) -> u64 {
+        WORK.set(self);
+        let (mut random, mut refused) = (seed, 0);
+        while !over() {
+            let section = self.map.reuse().domain.enter().unwrap();
+            for _ in 0..64 {
+                random = next(random);
+                refused += u64::from(self.step(section.number(), random >> 8) == BUSY);
+            }
+        }
+        WORK.set(ptr::null());
+        refused
+    }
+
+    /// All that is in the map is there once and can be taken out, and then there is nothing.
+    fn check(&self) {
+        let (kind, policy) = (self.map.kind(), self.policy);
+        let mut keys: Vec<_> = self.map.entries().map(|(key, _)| key).collect();
+        assert_eq!(keys.len(), self.map.len() as usize, "{kind} {policy}");
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), self.map.len() as usize, "{kind} {policy}");
+        for key in &keys {
+            self.map.delete(key).unwrap();
+        }
+        assert_eq!((self.map.len(), self.map.stats().in_use), (0, 0), "{kind} {policy}");
+        // And it is as good as new.
+        for id in 0..KEYS {
+            self.map.update(&key(kind, id), &host_value(&self.map, id), UpdateFlags::Any).unwrap();
+        }
+        assert_eq!(u64::from(self.map.len()), KEYS.min(self.map.def().max_entries.into()));
+    }
+}
+
+fn is_lru(kind: MapKind) -> bool {
+    matches!(kind, MapKind::LruHash | MapKind::LruPercpuHash)
+}
+
+/// Xorshift.
+fn next(mut random: u64) -> u64 {
+    random = random.max(1);
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^ random << 17
+}
+
+/// The prefix that a key is in a trie: one of four lengths in one of three networks.
+fn network(id: u64) -> (u32, u32) {
+    (8 * (id as u32 % 4 + 1), (10 + id as u32 / 4) << 24)
+}
+
+fn covers(id: u64, other: u64) -> bool {
+    let ((len, network_of), (other_len, other_of)) = (network(id), network(other));
+    len <= other_len && (network_of ^ other_of).leading_zeros() >= len
+}
+
+fn key(kind: MapKind, id: u64) -> [u8; 8] {
+    if kind != MapKind::LpmTrie {
+        return id.to_ne_bytes();
+    }
+    let (len, address) = network(id);
+    let [a, b, c, d] = len.to_ne_bytes();
+    let [e, f, g, h] = address.to_be_bytes();
+    [a, b, c, d, e, f, g, h]
+}
+
+fn value(id: u64) -> [u64; 2] {
+    [id, !id]
+}
+
+fn host_value(map: &Map, id: u64) -> Vec<u8> {
+    let one: Vec<u8> = value(id).iter().flat_map(|word| word.to_ne_bytes()).collect();
+    one.repeat(map.host_value_size() / one.len())
+}
+
+extern "C" fn interrupt(_: libc::c_int) {
+    let work = WORK.get();
+    // SAFETY: set while the work lives.
+    if let Some(work) = unsafe { work.as_ref() } {
+        work.interrupt();
+    }
+}
+
+/// Two signals, so that handlers interrupt each other.
+const SIGNALS: [libc::c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
+
+fn install() {
+    static ONCE: Once = Once::new();
+    // SAFETY: a handler that calls nothing but the map; all fields that are not set may be zero.
+    ONCE.call_once(|| unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = interrupt as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART;
+        for signal in SIGNALS {
+            assert_eq!(libc::sigaction(signal, &action, ptr::null_mut()), 0);
+        }
+    });
+}
+
+/// Runs the work on so many threads, all of which are interrupted all the time. How often they were refused outside of handlers.
+fn disturb(work: &Work, threads: usize, enough: impl Fn() -> bool) -> u64 {
+    install();
+    let (over, ready) = (AtomicBool::new(false), Barrier::new(threads + 1));
+    let names: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for (index, name) in names.iter().enumerate() {
+            let (over, ready) = (&over, &ready);
+            workers.push(scope.spawn(move || {
+                // SAFETY: asks for this thread's own name.
+                name.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
+                // A handler could not claim a slot for a thread that is about to.
+                drop(work.map.reuse().domain.enter().unwrap());
+                ready.wait();
+                let run = || work.run(index as u64 + 7, || over.load(Ordering::Acquire));
+                let result = panic::catch_unwind(panic::AssertUnwindSafe(run));
+                over.store(true, Ordering::Release);
+                ready.wait(); // until no more signals come
+                result.unwrap_or_else(|panicked| panic::resume_unwind(panicked))
+            }));
+        }
+        ready.wait();
+        let (begin, mut turn) = (Instant::now(), 0);
+        while !enough() && !over.load(Ordering::Acquire) && begin.elapsed() < Duration::from_secs(20) {
+            let thread = names[turn / 2 % threads].load(Ordering::Relaxed) as libc::pthread_t;
+            // SAFETY: the thread lives: it waits for us to be done.
+            assert_eq!(unsafe { libc::pthread_kill(thread, SIGNALS[turn % 2]) }, 0);
+            turn += 1;
+            if turn % 2 == 0 {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+        over.store(true, Ordering::Release);
+        ready.wait();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn a_change_that_interrupts_a_change_is_made_or_refused_and_nothing_is_lost() {
+    for kind in KINDS {
+        for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::None) {
+            let work = Work::new(kind, policy);
+            let begin = Instant::now();
+            let refused = disturb(&work, 1, || {
+                work.busy.load(Ordering::Relaxed) >= 20 && begin.elapsed() > Duration::from_millis(150)
+            });
+            // The one who is interrupted holds nothing when it begins.
+            assert_eq!(refused, 0, "{kind} {policy}");
+            assert!(
+                work.busy.load(Ordering::Relaxed) > 0,
+                "{kind} {policy}: never in the middle of a change"
+            );
+            work.check();
+        }
+    }
+}
+
+#[test]
+fn two_threads_that_are_both_interrupted_come_to_an_end() {
+    for kind in [MapKind::Hash, MapKind::LruPercpuHash, MapKind::LpmTrie] {
+        let work = Work::new(kind, Policy::default());
+        let begin = Instant::now();
+        disturb(&work, 2, || begin.elapsed() > Duration::from_millis(500));
+        assert!(work.handled.load(Ordering::Relaxed) > 0, "{kind}");
+        work.check();
+    }
+}
+
+/// A page from which a change reads the value in the middle of it: the first read is a fault, whose handler runs programs.
+struct Trap<'a> {
+    page: *mut u8,
+    map: &'a Map,
+    statuses: [AtomicU32; 4],
+}
+
+const PAGE: usize = 4096;
+
+impl<'a> Trap<'a> {
+    fn new(map: &'a Map, value: &[u8]) -> Self {
+        // SAFETY: new memory of a page, into which the value fits.
+        let page = unsafe {
+            let (all, private) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let page = libc::mmap(ptr::null_mut(), PAGE, all, private, -1, 0).cast::<u8>();
+            assert_ne!(page.cast(), libc::MAP_FAILED);
+            page.copy_from_nonoverlapping(value.as_ptr(), value.len());
+            page
+        };
+        Self { page, map, statuses: Default::default() }
+    }
+
+    /// Runs a change of the map with the value's address, which is interrupted when it first looks there.
+    fn spring<R>(&self, change: impl FnOnce(*const u8) -> R) -> R {
+        static ONCE: Once = Once::new();
+        // SAFETY: a handler that passes on what is not its own; zero is right for the other fields.
+        ONCE.call_once(|| unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = fault as extern "C" fn(_, _, _) as libc::sighandler_t;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &action, ptr::null_mut()), 0);
+        });
+        TRAP.set(ptr::from_ref(self).cast());
+        // SAFETY: this trap's own page.
+        assert_eq!(unsafe { libc::mprotect(self.page.cast(), PAGE, libc::PROT_NONE) }, 0);
+        let begin = Instant::now();
+        let result = change(self.page);
+        assert!(TRAP.get().is_null(), "the change was not interrupted");
+        assert!(begin.elapsed() < Duration::from_millis(800), "a program waited for what it interrupted");
+        result
+    }
+
+    /// What the handler does: how often changes were made, and refused; look-ups that found, and that did not.
+    fn handle(&self) {
+        let section = self.map.reuse().domain.enter().unwrap();
+        let cpu = section.number();
+        let kind = self.map.kind();
+        for id in 0..KEYS {
+            let (key, value) = (key(kind, id), value(id));
+            // SAFETY: key and value have the map's sizes, and the CPU is the thread's, which is inside.
+            unsafe {
+                let found = !self.map.lookup_ptr(key.as_ptr(), cpu).is_null();
+                self.statuses[2 + usize::from(!found)].fetch_add(1, Ordering::Relaxed);
+                for status in [
+                    self.map.update_ptr(key.as_ptr(), value.as_ptr().cast(), 0, cpu),
+                    self.map.delete_ptr(key.as_ptr(), cpu),
+                ] {
+                    assert!(matches!(status, 0 | -2 | BUSY), "{kind}: {status}");
+                    self.statuses[usize::from(status == BUSY)].fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Trap<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this trap's own page.
+        unsafe { libc::munmap(self.page.cast(), PAGE) };
+    }
+}
+
+extern "C" fn fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the trap lives as long as it is set; the kernel gives an address of a fault.
+    unsafe {
+        let trap = TRAP.replace(ptr::null());
+        match trap.as_ref() {
+            Some(trap) if (*info).si_addr() as usize & !(PAGE - 1) == trap.page as usize => {
+                trap.handle();
+                libc::mprotect(trap.page.cast(), PAGE, libc::PROT_READ);
+            }
+            _ => _ = libc::signal(signal, libc::SIG_DFL),
+        }
+    }
+}
+
+/// Kinds whose changes read the value under the lock, whoever makes them.
+const COPY_LOCKED: [MapKind; 3] = [MapKind::PercpuHash, MapKind::LruPercpuHash, MapKind::LpmTrie];
+
+#[test]
+fn a_program_in_the_middle_of_a_change_by_a_program_finds_what_was_there_and_is_refused() {
+    // A program's update in an ordinary table reads it there where an object lies ready, as one does that was just freed.
+    let at_once = (MapKind::Hash, Policy::Immediate);
+    for (kind, policy) in COPY_LOCKED.map(|kind| (kind, Policy::default())).into_iter().chain([at_once]) {
+        let work = Work::new(kind, policy);
+        let trap = Trap::new(&work.map, &host_value(&work.map, STABLE));
+        let section = work.map.reuse().domain.enter().unwrap();
+        // Keys are aligned, as on a program's stack.
+        let [key, other] = [STABLE, 1].map(|id| u64::from_ne_bytes(key(kind, id)));
+        let (key, other, value) = (&raw const key, &raw const other, value(1));
+        if policy == Policy::Immediate {
+            // SAFETY: key and value have the map's sizes, and the CPU is the thread's.
+            let done = unsafe {
+                [
+                    work.map.update_ptr(other.cast(), value.as_ptr().cast(), 0, section.number()),
+                    work.map.delete_ptr(other.cast(), section.number()),
+                ]
+            };
+            assert_eq!(done, [0, 0]);
+        }
+        let status = trap.spring(|value| {
+            // SAFETY: the key has the map's size, the value is readable in the end, and the CPU is the thread's.
+            unsafe { work.map.update_ptr(key.cast(), value, 0, section.number()) }
+        });
+        assert_eq!(status, 0, "{kind}: the one that was interrupted");
+        judge(&trap);
+        work.look(section.number(), STABLE);
+        drop(section);
+        work.check();
+    }
+}
+
+#[test]
+fn a_program_in_the_middle_of_a_change_by_the_host_is_refused_as_well() {
+    for with_slot in [false, true] {
+        for kind in COPY_LOCKED {
+            let work = Work::new(kind, Policy::default());
+            std::thread::scope(|scope| {
+                // A thread that has no slot yet.
+                scope.spawn(|| {
+                    if with_slot {
+                        drop(work.map.reuse().domain.enter().unwrap());
+                    }
+                    let value = host_value(&work.map, STABLE);
+                    let trap = Trap::new(&work.map, &value);
+                    let result = trap.spring(|at| {
+                        // SAFETY: readable for as long, if not at once.
+                        let value = unsafe { std::slice::from_raw_parts(at, value.len()) };
+                        work.map.update(&key(kind, STABLE), value, UpdateFlags::Any)
+                    });
+                    assert_eq!(result, Ok(()), "{kind}");
+                    judge(&trap);
+                });
+            });
+            work.check();
+        }
+    }
+}
+
+/// What a handler must have seen that came in the middle of a change of the one key that is in the map.
+fn judge(trap: &Trap<'_>) {
+    let kind = trap.map.kind();
+    let [made, refused, found, missing] = trap.statuses.each_ref().map(|count| count.load(Ordering::Relaxed));
+    assert!(found >= 1, "{kind}: what is being changed is still there");
+    if kind == MapKind::LpmTrie {
+        // One lock for all; all of its network are found by the prefix that is there.
+        assert_eq!((made, refused), (0, 2 * KEYS as u32));
+    } else {
+        assert!(refused >= 2 && made > 0, "{kind}: {made} changes made, {refused} refused");
+        assert_eq!((found, missing), (1, KEYS as u32 - 1), "{kind}");
+    }
+}
+
+/// What a key of a trie is here is what the other tests call so.
+#[test]
+fn keys_of_tries_are_prefixes() {
+    let (len, address) = network(5);
+    assert_eq!(key(MapKind::LpmTrie, 5).to_vec(), prefix(len, &address.to_be_bytes()));
+    assert!(covers(0, 1) && covers(0, 2) && !covers(1, 0));
+}

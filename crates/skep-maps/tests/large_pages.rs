@@ -1,0 +1,48 @@
+//! Which maps lie in large pages. A process of its own: the system counts by process.
+
+mod common;
+
+use std::fs;
+
+use common::{create, def};
+use skep_abi::{MapDef, MapFlags, MapKind};
+use skep_maps::UpdateFlags;
+use skep_testkit::{Hidden, hidden, is_emulated};
+
+/// KiB of large pages, and in all, that the process has.
+fn held() -> (u64, u64) {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let of = |name: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0 kB");
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    (of("AnonHugePages:"), of("Rss:"))
+}
+
+/// What a table of half a million elements takes with `few` in it.
+fn taken(flags: MapFlags, few: u32) -> (u64, u64) {
+    let def = MapDef { flags, ..def(MapKind::Hash, 4, 8, 1 << 19) };
+    let before = held();
+    let map = create(&def).unwrap();
+    for key in 0..few {
+        map.update(&key.to_ne_bytes(), &[1; 8], UpdateFlags::Any).unwrap();
+    }
+    let after = held();
+    (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1))
+}
+
+#[test]
+fn a_table_that_promises_room_lies_in_large_pages_and_one_that_does_not_takes_what_it_needs() {
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if is_emulated() || !(enabled.contains("[madvise]") || enabled.contains("[always]")) {
+        return hidden(Hidden::HugePages, "tables in large pages");
+    }
+    if enabled.contains("[madvise]") {
+        // Its 300 buckets lie in as many small pages of the array, of 8 MiB.
+        let (large, all) = taken(MapFlags::NO_PREALLOC, 300);
+        assert_eq!(large, 0, "KiB of large pages, of a table that takes memory as elements come");
+        assert!(all < 4096, "{all} KiB for 300 elements");
+    }
+    let (large, all) = taken(MapFlags::default(), 300);
+    assert!(large >= 4096, "{large} KiB of large pages, {all} in all");
+}

@@ -1,0 +1,326 @@
+//! Models of the free that interrupts a free, and of what goes on at the same time: nothing is lost, nothing is in two places.
+//!
+//! A signal's handler that finds the gate closed is a thread of its own here, which only ever goes aside. In truth its thread
+//! stands still meanwhile; the orders of two threads are all of those, and more.
+
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+use super::*;
+use crate::cache::Inner;
+use crate::model::census::{census, is_object};
+use crate::model::domain::Domain;
+use crate::model::{Model, memory};
+use crate::sync::fence;
+use crate::{Cache, CacheOptions, Policy};
+
+/// A cache with one virtual CPU, whose objects are handed out and freed two at a time, and some that are handed out.
+struct World {
+    cache: Cache,
+    domain: Domain,
+    /// Handed out before it begins, to be freed; and handed out since. loom knows nothing of these locks,
+    /// which order nothing, and must not be held over anything that it knows.
+    held: Mutex<Vec<*mut u8>>,
+    taken: Mutex<Vec<*mut u8>>,
+}
+
+// SAFETY: objects go from thread to thread.
+unsafe impl Send for World {}
+// SAFETY: as above.
+unsafe impl Sync for World {}
+
+impl World {
+    fn new(policy: Policy, objects: usize) -> Self {
+        memory::begin();
+        let domain = Domain::new(1);
+        let cache = Cache::new(&domain, &CacheOptions::new(8, 4).policy(policy)).unwrap();
+        let world = Self { cache, domain, held: Mutex::default(), taken: Mutex::default() };
+        (0..objects).for_each(|_| world.alloc());
+        world.held.lock().unwrap().append(&mut world.taken.lock().unwrap());
+        world
+    }
+
+    /// Two objects lie ready aside, and nothing else is ready but what is new.
+    fn with_aside(self) -> Self {
+        for _ in 0..2 {
+            let object = self.one();
+            // SAFETY: nobody else has it.
+            unsafe { object::link(object, ptr::null_mut()) };
+            self.cpu().lay_aside(object);
+        }
+        self
+    }
+
+    /// When all threads are done.
+    fn end(self) {
+        let held = [&self.held, &self.taken].map(|held| held.lock().unwrap().clone()).concat();
+        census(&self.cache.inner, &held);
+        // SAFETY: there are no readers.
+        unsafe { self.cache.close() };
+    }
+
+    fn inner(&self) -> &Inner {
+        &self.cache.inner
+    }
+
+    fn cpu(&self) -> &Cpu {
+        self.inner().store.cpu(0)
+    }
+
+    fn one(&self) -> *mut u8 {
+        self.held.lock().unwrap().pop().unwrap()
+    }
+
+    /// Only one part does this, as below.
+    fn alloc(&self) {
+        // SAFETY: one thread at a time has the CPU.
+        let object = unsafe { self.cache.alloc(0) }.unwrap();
+        self.taken.lock().unwrap().push(object.as_ptr());
+    }
+
+    fn free(&self) {
+        // SAFETY: each object is freed once, by the thread that has the CPU.
+        unsafe { self.cache.free(0, NonNull::new(self.one()).unwrap()) };
+    }
+}
+
+/// The handler frees, and is not in the owner's way.
+fn frees_aside(world: &World) {
+    world.cpu().free_aside(world.one());
+    world.cpu().free_aside(world.one());
+}
+
+/// The handler has an object handed out.
+fn takes_aside(world: &World) {
+    let object = world.cache.alloc_aside(world.cpu()).unwrap();
+    world.taken.lock().unwrap().push(object.as_ptr());
+}
+
+/// The owner frees: the second makes a batch, and takes in what was freed aside.
+fn frees(world: &World) {
+    world.free();
+    world.free();
+}
+
+fn takes(world: &World) {
+    world.alloc();
+}
+
+/// The keeper collects from a CPU that did nothing since the last time.
+fn collects(world: &World) {
+    world.domain.turn();
+}
+
+/// The keeper collects all there is, and brings it to who found nothing.
+fn collects_all(world: &World) {
+    let mut keeping = world.inner().keeping.try_lock().unwrap();
+    keeping.visit(world.inner(), true);
+    world.cpu().wants.store(1, Ordering::Relaxed);
+    keeping.bring(world.inner());
+}
+
+/// With four that are handed out.
+const POLICIES: [fn() -> World; 3] = [
+    || World::new(Policy::Immediate, 4),
+    || World::new(Policy::ReuseAfterGp, 4),
+    || World::new(Policy::FreeAfterGp, 4),
+];
+
+/// With two more that lie ready aside.
+const READY: [fn() -> World; 3] = [
+    || World::new(Policy::Immediate, 6).with_aside(),
+    || World::new(Policy::ReuseAfterGp, 6).with_aside(),
+    || World::new(Policy::FreeAfterGp, 6).with_aside(),
+];
+
+fn holds(worlds: [fn() -> World; 3], parts: &[fn(&World)]) {
+    for begin in worlds {
+        Model { begin, parts: parts.to_vec(), end: World::end }.explore();
+    }
+}
+
+#[test]
+fn loom_a_free_that_interrupts_a_free_loses_nothing() {
+    holds(POLICIES, &[frees_aside, frees]);
+}
+
+#[test]
+fn loom_a_free_that_interrupts_a_hand_out_loses_nothing() {
+    holds(POLICIES, &[frees_aside, takes]);
+}
+
+#[test]
+fn loom_a_hand_out_that_interrupts_a_hand_out_takes_another_object() {
+    holds(READY, &[takes_aside, takes]);
+}
+
+#[test]
+fn loom_nothing_is_lost_when_the_keeper_collects_meanwhile() {
+    holds(POLICIES, &[frees_aside, frees, collects]);
+}
+
+#[test]
+fn loom_nothing_is_lost_when_the_keeper_collects_all_there_is() {
+    let parts: Vec<fn(&World)> = vec![|world| world.cpu().free_aside(world.one()), frees, collects_all];
+    Model { begin: || World::new(Policy::ReuseAfterGp, 3), parts, end: World::end }.explore();
+}
+
+#[test]
+fn loom_nothing_is_handed_out_twice_when_the_keeper_collects_all_there_is() {
+    let parts: Vec<fn(&World)> = vec![takes_aside, takes, collects_all];
+    Model { begin: READY[1], parts, end: World::end }.explore();
+}
+
+#[test]
+fn loom_a_handler_in_the_middle_of_the_gate_goes_aside_and_loses_nothing() {
+    let interrupted: fn(&World) = |world| {
+        let handler = || {
+            fence(Ordering::SeqCst);
+            world.free();
+            assert_eq!(world.cpu().aside_given.load(Ordering::Relaxed), 1, "not aside");
+        };
+        if world.cpu().gate.enter(handler) {
+            world.inner().absorb(world.cpu());
+            world.cpu().gate.leave();
+        }
+    };
+    let parts = vec![interrupted, collects_all];
+    Model { begin: || World::new(Policy::ReuseAfterGp, 2), parts, end: World::end }.explore();
+}
+
+/// What whoever has passed the gate does with what was freed aside, against a handler that frees two.
+fn taken_in(absorb: fn(&World)) -> Model<World> {
+    Model { begin: POLICIES[1], parts: vec![frees_aside, absorb], end: World::end }
+}
+
+fn behind_the_gate(world: &World, what: fn(&World)) {
+    assert!(world.inner().enter(world.cpu()), "nobody else is there");
+    what(world);
+    world.cpu().gate.leave();
+}
+
+/// Puts a list to what waits, but for what a wrong model makes of it.
+fn put_all(world: &World, list: *mut u8) {
+    let mut next = list;
+    while !next.is_null() {
+        assert!(is_object(world.inner(), next), "lost or doubled: a link leads to no object");
+        let object = next;
+        // SAFETY: one of a list, and ours.
+        unsafe {
+            next = object::next(object);
+            world.inner().put_filling(world.cpu(), object, 0);
+        }
+    }
+}
+
+#[test]
+fn loom_what_was_freed_aside_is_taken_in_as_a_whole() {
+    taken_in(|world| behind_the_gate(world, |world| world.inner().absorb(world.cpu()))).explore();
+}
+
+#[test]
+fn loom_finds_the_fault_in_looking_first_and_emptying_then() {
+    let wrong = |world: &World| {
+        let list = world.cpu().aside_freed.load(Ordering::Acquire);
+        world.cpu().aside_freed.store(ptr::null_mut(), Ordering::Relaxed);
+        put_all(world, list);
+    };
+    taken_in(wrong).must_fail("lost or doubled");
+}
+
+#[test]
+fn loom_finds_the_fault_in_moving_one_and_dropping_those_behind_it() {
+    let wrong = |world: &World| {
+        let list = world.cpu().aside_freed.swap(ptr::null_mut(), Ordering::Acquire);
+        if !list.is_null() {
+            // SAFETY: the first of a list, and ours.
+            unsafe { world.inner().put_filling(world.cpu(), list, 0) };
+        }
+    };
+    taken_in(wrong).must_fail("lost or doubled: an object is in []");
+}
+
+#[test]
+fn loom_finds_the_fault_in_putting_the_rest_back_over_what_came_meanwhile() {
+    let wrong = |world: &World| {
+        let list = world.cpu().aside_freed.swap(ptr::null_mut(), Ordering::Acquire);
+        if !list.is_null() {
+            // SAFETY: the first of a list, and ours.
+            let rest = unsafe { object::next(list) };
+            world.cpu().aside_freed.store(rest, Ordering::Release);
+            // SAFETY: as above.
+            unsafe { world.inner().put_filling(world.cpu(), list, 0) };
+        }
+    };
+    taken_in(wrong).must_fail("lost or doubled: an object is in []");
+}
+
+#[test]
+fn loom_finds_the_fault_in_taking_without_acquire() {
+    let wrong = |world: &World| {
+        let list = world.cpu().aside_freed.swap(ptr::null_mut(), Ordering::Relaxed);
+        put_all(world, list);
+    };
+    taken_in(wrong).must_fail("lost or doubled");
+}
+
+/// How one of those that lie ready is taken, against another handler, or the keeper, which takes all and brings a part back.
+fn taken_out(take: fn(&World)) -> Model<World> {
+    let other = |world: &World| {
+        let all = world.cpu().aside_ready.swap(ptr::null_mut(), Ordering::Acquire);
+        if all.is_null() {
+            return;
+        }
+        // SAFETY: a list of free objects, and ours.
+        let rest = unsafe { object::next(all) };
+        // SAFETY: as above.
+        unsafe { object::link(all, ptr::null_mut()) };
+        world.cpu().lay_aside(all);
+        let mut next = rest;
+        while !next.is_null() {
+            world.taken.lock().unwrap().push(next);
+            // SAFETY: as above.
+            next = unsafe { object::next(next) };
+        }
+    };
+    Model { begin: READY[1], parts: vec![take, other], end: World::end }
+}
+
+#[test]
+fn loom_one_that_lies_ready_is_taken_once() {
+    let right = |world: &World| {
+        let object = world.cpu().take_aside();
+        world.taken.lock().unwrap().extend(object);
+    };
+    taken_out(right).explore();
+}
+
+#[test]
+fn loom_finds_the_fault_in_laying_the_rest_over_what_was_brought_meanwhile() {
+    let wrong = |world: &World| {
+        let all = world.cpu().aside_ready.swap(ptr::null_mut(), Ordering::Acquire);
+        if !all.is_null() {
+            // SAFETY: a list of free objects, and ours.
+            let rest = unsafe { object::next(all) };
+            world.cpu().aside_ready.store(rest, Ordering::Release);
+            world.taken.lock().unwrap().push(all);
+        }
+    };
+    taken_out(wrong).must_fail("lost or doubled");
+}
+
+#[test]
+fn loom_finds_the_fault_in_popping_one_where_it_may_come_back_meanwhile() {
+    let wrong = |world: &World| {
+        let mut head = world.cpu().aside_ready.load(Ordering::Acquire);
+        while !head.is_null() {
+            // SAFETY: its header is there, whoever has it.
+            let rest = unsafe { object::next(head) };
+            match world.cpu().aside_ready.compare_exchange(head, rest, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return world.taken.lock().unwrap().push(head),
+                Err(now) => head = now,
+            }
+        }
+    };
+    taken_out(wrong).must_fail("lost or doubled");
+}

@@ -1,0 +1,367 @@
+//! How objects go round inside of a cache: from what is free to what is handed out, and from what was freed to what is free.
+//!
+//! All of it happens behind the gate of the virtual CPU whose record is given, but for what is shared by all.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::compiler_fence;
+
+use crate::cache::Inner;
+use crate::cpu::Cpu;
+use crate::holders::{Holders, cookie};
+use crate::object;
+use crate::store::{Batch, SlabLinks};
+use crate::sync::{Grace, Ordering, fence};
+use crate::system;
+use crate::{Error, Policy};
+
+impl Inner {
+    #[inline(always)]
+    pub(crate) fn enter(&self, record: &Cpu) -> bool {
+        record.gate.enter(|| {
+            if self.fences {
+                fence(Ordering::SeqCst);
+            } else {
+                // The other half is the heavy fence of the keeper, in `Keeping::visit`.
+                compiler_fence(Ordering::SeqCst);
+            }
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn hand_out(&self, object: *mut u8) -> NonNull<u8> {
+        // SAFETY: the object is nobody's but ours, and not null.
+        unsafe {
+            object::stamp(object, self.domain.now());
+            NonNull::new_unchecked(object)
+        }
+    }
+
+    /// Finds an object where there is none ready. The gate was passed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refill(&self, record: &Cpu) -> Result<*mut u8, Error> {
+        self.restock(record);
+        record
+            .ready
+            .pop()
+            .or_else(|| record.take_fresh(self.store.shape.stride))
+            .ok_or_else(|| self.no_memory())
+    }
+
+    /// Looks for objects to be handed out, nearest first. The gate was passed.
+    fn restock(&self, record: &Cpu) {
+        if self.take_full(record) || self.take_aside(record) {
+            return;
+        }
+        if self.open_if(record, self.ripe(record).or_else(|| self.pop_ready())) {
+            return;
+        }
+        if record.queue.len() as u32 >= record.next_look.load(Ordering::Relaxed) {
+            self.look_at_readers(record, 4);
+        }
+        if self.take_full(record) || self.open_if(record, self.pop_ready()) {
+            return;
+        }
+        if let Some(slab) = self.take_slab() {
+            record.run.store(self.store.first(slab).as_ptr(), Ordering::Relaxed);
+            record.run_left.store(self.store.shape.per_slab as u64, Ordering::Relaxed);
+            return;
+        }
+        // The last resort: what waits here, whatever a look costs.
+        self.look_at_readers(record, usize::MAX);
+        let _found = self.take_full(record) || self.open_if(record, self.pop_ready());
+    }
+
+    /// Takes what is in reserve. `false` where there is nothing. The gate was passed, and nothing is ready.
+    fn take_full(&self, record: &Cpu) -> bool {
+        // Relaxed: whoever has passed the gate.
+        let full = record.full.swap(ptr::null_mut(), Ordering::Relaxed);
+        if full.is_null() {
+            return false;
+        }
+        record.ready.set(full, self.store.shape.per_slab);
+        true
+    }
+
+    /// The same, of what lies ready aside.
+    fn take_aside(&self, record: &Cpu) -> bool {
+        // Acquire: pairs with the Release in `push_aside`.
+        let mut next = record.aside_ready.swap(ptr::null_mut(), Ordering::Acquire);
+        if next.is_null() {
+            return false;
+        }
+        while !next.is_null() {
+            let object = next;
+            // SAFETY: a list of free objects that is ours.
+            unsafe {
+                next = object::next(object);
+                self.put_ready(record, object);
+            }
+        }
+        !record.ready.is_empty() || self.take_full(record)
+    }
+
+    /// A list of objects from what all share, and the batch that it was.
+    pub(crate) fn more(&self) -> Option<(*mut u8, Option<u32>)> {
+        if let Some(batch) = self.pop_ready() {
+            return Some((self.store.batch(batch).head.load(Ordering::Relaxed), Some(batch)));
+        }
+        let first = self.store.first(self.take_slab()?).as_ptr();
+        let object = |index: usize| first.wrapping_add(index * self.store.shape.stride);
+        let per_slab = self.store.shape.per_slab;
+        for index in 0..per_slab {
+            let next = if index + 1 < per_slab { object(index + 1) } else { ptr::null_mut() };
+            // SAFETY: objects of a slab that we alone have.
+            unsafe { object::link(object(index), next) };
+        }
+        Some((first, None))
+    }
+
+    /// Makes a batch's objects, if there is one, those that are handed out next. The gate was passed, and there are no others.
+    fn open_if(&self, record: &Cpu, batch: Option<u32>) -> bool {
+        let Some(batch) = batch else { return false };
+        record.ready.set(self.store.batch(batch).head.load(Ordering::Relaxed), self.store.shape.per_slab);
+        self.keep_empty(record, batch);
+        true
+    }
+
+    fn keep_empty(&self, record: &Cpu, batch: u32) {
+        // Relaxed: whoever has passed the gate.
+        if record.spare.load(Ordering::Relaxed) == 0 {
+            record.spare.store(batch + 1, Ordering::Relaxed);
+        } else {
+            self.depot.empty.push(&self.store, batch);
+        }
+    }
+
+    /// The oldest batch of a CPU's own queue, if its grace period is known to have passed.
+    fn ripe(&self, record: &Cpu) -> Option<u32> {
+        let front = self.store.batch(record.queue.front()?);
+        if !self.domain.passed(cookie(front), Grace::Normal) {
+            return None;
+        }
+        let batch = record.queue.pop(&self.store);
+        self.counts.ripened(self.store.shape.per_slab);
+        batch
+    }
+
+    /// Looks at the readers, and puts what none of them holds to where it is handed out; unless it seems to be less than that
+    /// part of what waits. The gate was passed.
+    #[cold]
+    fn look_at_readers(&self, record: &Cpu, part: usize) {
+        let waiting = record.queue.len();
+        if waiting == 0 {
+            return;
+        }
+        // Without a fence first, which costs nothing: mostly it is seen that it would be of no use, or is not needed because
+        // somebody else has just executed one.
+        let guess = Holders::of(&self.domain);
+        let waits = || record.queue.iter(&self.store).map(|number| self.store.batch(number));
+        let enough = |count: usize| count > 0 && count >= waiting / part;
+        if enough(waits().filter(|batch| guess.frees(batch)).count())
+            || (enough(waits().filter(|batch| guess.seems_to_free(batch)).count())
+                && self.domain.heavy_fence())
+        {
+            let holders = Holders::of(&self.domain);
+            let wanted = |batch: &Batch| holders.frees(batch);
+            record.queue.take_if(&self.store, wanted, |batch| {
+                self.counts.ripened(self.store.shape.per_slab);
+                // Relaxed: whoever has passed the gate.
+                if record.full.load(Ordering::Relaxed).is_null() {
+                    record
+                        .full
+                        .store(self.store.batch(batch).head.load(Ordering::Relaxed), Ordering::Relaxed);
+                    self.keep_empty(record, batch);
+                } else {
+                    self.push_ready(batch);
+                }
+            });
+        }
+        let left = record.queue.len();
+        record.next_look.store((left + self.patience().max(left / 2)) as u32, Ordering::Relaxed);
+    }
+
+    /// How many batches a CPU lets wait before it looks at the readers, which takes about as long as to use up one.
+    fn patience(&self) -> usize {
+        (PATIENCE / self.store.shape.slab_bytes).max(1)
+    }
+
+    /// Puts an object to those that are handed out. `true` where some went to the depot. The gate was passed.
+    ///
+    /// # Safety
+    ///
+    /// The object is free, and the cache's.
+    #[inline]
+    pub(crate) unsafe fn put_ready(&self, record: &Cpu, object: *mut u8) -> bool {
+        // SAFETY: by contract.
+        unsafe { record.ready.push(object) };
+        record.ready.len() == self.store.shape.per_slab && self.spill(record)
+    }
+
+    #[cold]
+    fn spill(&self, record: &Cpu) -> bool {
+        let (list, _) = record.ready.take();
+        // Relaxed: whoever has passed the gate.
+        let old = record.full.swap(list, Ordering::Relaxed);
+        if !old.is_null() {
+            let batch = self.empty(record);
+            self.store.batch(batch).head.store(old, Ordering::Relaxed);
+            self.push_ready(batch);
+        }
+        !old.is_null()
+    }
+
+    /// Puts an object to those that wait. `true` where it was the first or the last of a batch. The gate was passed.
+    ///
+    /// # Safety
+    ///
+    /// The object is free, and the cache's.
+    #[inline]
+    pub(crate) unsafe fn put_filling(&self, record: &Cpu, object: *mut u8, made: u64) -> bool {
+        // SAFETY: by contract.
+        unsafe { record.filling.push(object) };
+        // Relaxed, both: whoever has passed the gate. No time yet is 0, which is 2^64 - 1 after the subtraction.
+        let oldest = record.oldest.load(Ordering::Relaxed);
+        if made < oldest.wrapping_sub(1) {
+            record.oldest.store(made + 1, Ordering::Relaxed);
+        }
+        match record.filling.len() {
+            len if len >= self.store.shape.per_slab => self.seal(record),
+            // The keeper sees to it should the others not come.
+            1 => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// Makes a batch of what was freed. The gate was passed.
+    #[cold]
+    #[inline(never)]
+    fn seal(&self, record: &Cpu) {
+        let (list, _) = record.filling.take();
+        // Relaxed, all: whoever has passed the gate; handing the batch over publishes it.
+        let oldest = record.oldest.swap(0, Ordering::Relaxed).saturating_sub(1);
+        let number = self.empty(record);
+        let batch = self.store.batch(number);
+        batch.head.store(list, Ordering::Relaxed);
+        batch.oldest.store(oldest, Ordering::Relaxed);
+        batch.cookie.store(self.domain.cookie().number(), Ordering::Relaxed);
+        self.counts.wait(self.store.shape.per_slab);
+        if self.policy != Policy::ReuseAfterGp {
+            return self.depot.handed.push(&self.store, number);
+        }
+        record.queue.push(&self.store, number);
+        // What is ripe, and is not needed here, is for others.
+        for _ in 0..2 {
+            if record.queue.len() > 2
+                && let Some(batch) = self.ripe(record)
+            {
+                self.push_ready(batch);
+            }
+        }
+        if record.queue.len() as u32 >= record.next_look.load(Ordering::Relaxed).max(1) {
+            self.look_at_readers(record, 4);
+        }
+        // Freed while the gate was closed.
+        if !record.aside_freed.load(Ordering::Relaxed).is_null() {
+            self.absorb(record);
+        }
+    }
+
+    /// Puts what was freed aside to what waits. The gate was passed.
+    pub(crate) fn absorb(&self, record: &Cpu) {
+        // Acquire: pairs with the Release in `push_aside`.
+        let mut next = record.aside_freed.swap(ptr::null_mut(), Ordering::Acquire);
+        while !next.is_null() {
+            let object = next;
+            // SAFETY: a list of free objects that is ours; when they were made is lost, so they count as old.
+            unsafe {
+                next = object::next(object);
+                self.put_filling(record, object, 0);
+            }
+        }
+    }
+
+    /// An empty batch. There is one, for sealed ones are never more than slabs, and a CPU keeps at most one.
+    fn empty(&self, record: &Cpu) -> u32 {
+        // Relaxed: whoever has passed the gate.
+        match record.spare.swap(0, Ordering::Relaxed).checked_sub(1) {
+            Some(number) => number,
+            None => self.pop_empty(),
+        }
+    }
+
+    pub(crate) fn pop_empty(&self) -> u32 {
+        self.depot.empty.pop(&self.store).unwrap_or_else(|| {
+            // Relaxed: numbers, each given once.
+            let number = self.depot.batches.fetch_add(1, Ordering::Relaxed);
+            assert!((number as usize) < self.store.shape.batches, "more batches than slabs");
+            number
+        })
+    }
+
+    pub(crate) fn push_ready(&self, batch: u32) {
+        self.depot.ready.push(&self.store, batch);
+        // Relaxed: a count for the keeper.
+        self.depot.in_ready.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pop_ready(&self) -> Option<u32> {
+        if self.depot.ready.is_empty() {
+            // Relaxed: a hint for the keeper.
+            self.depot.fewest.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let batch = self.depot.ready.pop(&self.store)?;
+        // Relaxed: as above. Pushes count after they pushed, so it may seem to be less than nothing for a moment.
+        let left = self.depot.in_ready.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1);
+        self.depot.fewest.fetch_min(if left > u64::MAX / 2 { 0 } else { left }, Ordering::Relaxed);
+        Some(batch)
+    }
+
+    /// A slab of free objects: one that rests, else one that the system got back, else one that was never used.
+    fn take_slab(&self) -> Option<u32> {
+        if let Some(slab) = self.depot.resting.pop(&SlabLinks(&self.store)) {
+            return Some(slab);
+        }
+        let slab = self.depot.returned.pop(&SlabLinks(&self.store)).or_else(|| {
+            let slabs = self.store.shape.slabs as u32;
+            let more = |carved| (carved < slabs).then_some(carved + 1);
+            // Relaxed: numbers, each given once.
+            self.depot.carved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
+        })?;
+        self.counts.slab_taken();
+        Some(slab)
+    }
+
+    #[cold]
+    pub(crate) fn no_memory(&self) -> Error {
+        let shape = &self.store.shape;
+        let full = shape.bytes(shape.slabs);
+        let more = shape.bytes(shape.slabs + 1) - full;
+        if full.saturating_add(more) > shape.limit {
+            return Error::Limit { held: full, wanted: more, limit: shape.limit };
+        }
+        Error::Exhausted { capacity: shape.capacity }
+    }
+
+    /// [`Policy::None`]: whatever the allocator gives.
+    pub(crate) fn alloc_from_system(&self, record: &Cpu) -> Result<NonNull<u8>, Error> {
+        let shape = &self.store.shape;
+        let most = shape.slabs * shape.per_slab;
+        if !self.counts.system_taken(most) {
+            return Err(self.no_memory());
+        }
+        let Some(object) = system::alloc(shape) else {
+            self.counts.system_given();
+            return Err(Error::OutOfMemory { bytes: shape.stride });
+        };
+        // Relaxed: a statistic, of anybody.
+        record.aside_taken.fetch_add(1, Ordering::Relaxed);
+        Ok(self.hand_out(object))
+    }
+}
+
+/// How many bytes a CPU lets wait before it looks at the readers. The fence of a look takes one to twenty microseconds, the longer
+/// the more CPUs are at work; in that time a program frees some hundred objects.
+const PATIENCE: usize = 160 << 10;

@@ -1,0 +1,157 @@
+//! Memory in models: that of a cache's region, and that of the system's allocator.
+//!
+//! Each page of a region, and each object of the allocator, has a loom cell. Looking at the object reads it, giving the memory
+//! back writes to it. So loom finds the one who looks while it goes, or in no order to that ("Causality violation"); and the
+//! assertions here find the one who looks after it went, and memory that goes twice. In truth it stays until the next execution
+//! begins.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+
+use crate::Error;
+use crate::object::HEADER;
+use crate::store::Shape;
+use crate::sync::AtomicU64;
+
+/// Bytes in a page.
+const PAGE: usize = 32;
+
+thread_local! {
+    /// All memory of this execution. loom runs all threads of a model on one.
+    static HEAP: RefCell<Vec<Arc<Memory>>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+    /// Whether it is there, by the page.
+    pages: Vec<UnsafeCell<bool>>,
+}
+
+// SAFETY: loom watches over the cells, and the rest is immutable or made of atomics.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+#[derive(Debug)]
+pub(crate) struct Region(Arc<Memory>);
+
+/// Begins an execution.
+pub(crate) fn begin() {
+    HEAP.with_borrow_mut(Vec::clear);
+}
+
+/// How much of the memory at which these objects are is there.
+pub(crate) fn left(objects: &[*mut u8]) -> usize {
+    objects.iter().filter(|object| page_of(**object, |page| page.with(is_there))).count()
+}
+
+/// A reader looks at an object that it found.
+pub(crate) fn look_at(object: *mut u8) {
+    assert!(page_of(object, |page| page.with(is_there)), "gone under a reader");
+}
+
+impl Memory {
+    fn new(len: usize, pages: usize) -> Arc<Self> {
+        // SAFETY: callers ask for some bytes.
+        let base = unsafe { alloc_zeroed(layout(len)) };
+        let pages = (0..pages).map(|_| UnsafeCell::new(true)).collect();
+        let memory = Arc::new(Self { base: NonNull::new(base).unwrap(), len, pages });
+        HEAP.with_borrow_mut(|heap| heap.push(Arc::clone(&memory)));
+        memory
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.base.as_ptr(), layout(self.len)) };
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.base.fmt(f)
+    }
+}
+
+impl Region {
+    pub(crate) fn new(len: usize) -> Result<Self, Error> {
+        Ok(Self(Memory::new(len, len.div_ceil(PAGE))))
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.0.base
+    }
+
+    pub(crate) fn prefer_large_pages(&self, _: usize, _: usize) {}
+
+    /// # Safety
+    ///
+    /// As with the real one. No model uses pages again.
+    pub(crate) unsafe fn give_back(&self, at: usize, len: usize) -> bool {
+        self.0.pages[at / PAGE..(at + len) / PAGE].iter().for_each(lose);
+        true
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Those that went back before stay gone.
+        self.0.pages.iter().filter(|page| page.with(is_there)).for_each(lose);
+    }
+}
+
+pub(crate) fn page() -> usize {
+    PAGE
+}
+
+/// An object of the system's allocator.
+pub(crate) fn alloc(shape: &Shape) -> Option<*mut u8> {
+    let memory = Memory::new(shape.first + shape.stride - HEADER, 1);
+    // SAFETY: the layout has the object there, and its header before it.
+    let object = unsafe { memory.base.add(shape.first) }.as_ptr();
+    object.expose_provenance();
+    make(object);
+    Some(object)
+}
+
+/// # Safety
+///
+/// As with the real one.
+pub(crate) unsafe fn free(_: &Shape, object: *mut u8) {
+    page_of(object, lose);
+}
+
+/// Makes the header of an object.
+pub(crate) fn make(object: *mut u8) {
+    // SAFETY: called for objects of regions and of the allocator, before anybody has them.
+    unsafe { object.sub(HEADER).cast::<AtomicU64>().write(AtomicU64::new(0)) };
+}
+
+fn is_there(page: *const bool) -> bool {
+    // SAFETY: loom has seen to it that nobody writes to it, or the model has failed.
+    unsafe { *page }
+}
+
+fn lose(page: &UnsafeCell<bool>) {
+    // SAFETY: loom has seen to it that nobody else is there, or the model has failed.
+    let was_there = page.with_mut(|page| unsafe { std::mem::replace(&mut *page, false) });
+    assert!(was_there, "given back twice");
+}
+
+fn page_of<R>(object: *mut u8, look: impl FnOnce(&UnsafeCell<bool>) -> R) -> R {
+    let at = |memory: &Arc<Memory>| object.addr().wrapping_sub(memory.base.as_ptr().addr());
+    let memory = HEAP.with_borrow(|heap| heap.iter().find(|memory| at(memory) < memory.len).map(Arc::clone));
+    let memory = memory.expect("not an object");
+    let page = (at(&memory) / PAGE).min(memory.pages.len() - 1);
+    look(&memory.pages[page])
+}
+
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(len, 128).unwrap()
+}

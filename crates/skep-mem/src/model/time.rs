@@ -1,0 +1,24 @@
+//! Time in models: whatever waits for some time to pass finds that it has.
+
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instant;
+
+impl Instant {
+    pub(crate) fn now() -> Self {
+        Self
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::MAX
+    }
+}
+
+impl std::ops::Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, _: Self) -> Duration {
+        Duration::MAX
+    }
+}

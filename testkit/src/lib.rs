@@ -18,6 +18,9 @@ mod tool;
 
 pub use again::{itself, other, runner};
 pub use forked::in_a_child;
-pub use linux::{Batch, LinuxDef, LinuxMap, MOST_MAPS, ask_linux, possible_cpus};
+pub use linux::{
+    Batch, LinuxDef, LinuxMap, LinuxProgram, MOST_MAPS, MOST_PROGRAMS, SharedMemory, Waiter, ask_linux,
+    possible_cpus,
+};
 pub use skip::{Hidden, hidden, is_emulated, say, skip};
 pub use tool::answer;

@@ -3,6 +3,10 @@
 //! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`. Whoever uses this does so in a process of
 //! its own, which is not waited for longer than a time: see [`ask_linux`].
 
+mod program;
+
+pub use program::{LinuxProgram, MOST_PROGRAMS, SharedMemory, Waiter};
+
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Stdio;

@@ -247,7 +247,7 @@ impl FromStr for Case {
 }
 
 /// Numbers by SplitMix64.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -258,7 +258,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 

@@ -9,7 +9,7 @@ use crate::cases::Case;
 use crate::{data, recording, seed};
 
 /// Of the table, so many rows are asked in one run; all of them in many.
-const ASKED: usize = 12;
+const ASKED: usize = 6;
 
 /// A row of the table.
 struct Row {

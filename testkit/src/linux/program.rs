@@ -1,0 +1,231 @@
+//! Programs of the running kernel, and memory that its maps share with us.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::{LinuxMap, command};
+
+/// Programs that one process loads, at most.
+pub const MOST_PROGRAMS: u32 = 10;
+
+const PROG_LOAD: libc::c_long = 5;
+const TEST_RUN: libc::c_long = 10;
+/// `BPF_PROG_TYPE_SYSCALL`: a program that is run by the system call alone.
+const SYSCALL: u32 = 31;
+/// `BPF_F_SLEEPABLE`, which those are.
+const SLEEPABLE: u32 = 1 << 4;
+/// `BPF_LOG_STATS`: with it the log has reasons, and no instructions.
+const STATS: u32 = 4;
+
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttr {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RunAttr {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+}
+
+/// A program of the running kernel, which is run when it is asked to and attached nowhere. It is gone with this.
+#[derive(Debug)]
+pub struct LinuxProgram(OwnedFd);
+
+impl LinuxProgram {
+    /// Has the kernel verify a program, as bytes of instructions that name maps by their descriptors.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, with the end of what its verifier says.
+    ///
+    /// # Panics
+    ///
+    /// Where this process has loaded [`MOST_PROGRAMS`] already.
+    pub fn load(code: &[u8]) -> Result<Self, (io::Error, String)> {
+        static LOADED: AtomicU32 = AtomicU32::new(0);
+        assert!(
+            LOADED.fetch_add(1, Ordering::Relaxed) < MOST_PROGRAMS,
+            "more than {MOST_PROGRAMS} programs in one process"
+        );
+        let mut log = vec![0_u8; 1 << 16];
+        let mut attr = LoadAttr {
+            prog_type: SYSCALL,
+            insn_cnt: (code.len() / 8) as u32,
+            insns: code.as_ptr() as u64,
+            license: c"GPL".as_ptr() as u64,
+            log_level: STATS,
+            log_size: log.len() as u32,
+            log_buf: log.as_mut_ptr() as u64,
+            prog_flags: SLEEPABLE,
+            ..LoadAttr::default()
+        };
+        match command(PROG_LOAD, &mut attr) {
+            // SAFETY: the kernel just made this descriptor for us alone.
+            Ok(fd) => Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) })),
+            Err(error) => {
+                log.truncate(log.iter().position(|byte| *byte == 0).unwrap_or(0));
+                Err((error, String::from_utf8_lossy(&log).into_owned()))
+            }
+        }
+    }
+
+    /// Runs it once, with nothing as its context: what it returns.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn run(&self) -> io::Result<u32> {
+        let mut attr = RunAttr { prog_fd: self.0.as_raw_fd() as u32, ..RunAttr::default() };
+        command(TEST_RUN, &mut attr)?;
+        Ok(attr.retval)
+    }
+}
+
+/// Memory of a map, shared with the kernel and its programs: all accesses are atomic ones.
+#[derive(Debug)]
+pub struct SharedMemory {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and is accessed by atomic operations.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps a part of a map's memory; both numbers are multiples of the page size.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn of(map: &LinuxMap, offset: usize, len: usize, writable: bool) -> io::Result<Self> {
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: a new mapping, where the kernel has room for it.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, map.fd(), offset) };
+        let mapped = NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED);
+        mapped.map(|base| Self { base, len, writable }).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// The 32-bit word at that offset.
+    pub fn load4(&self, at: usize) -> u32 {
+        // SAFETY: within the mapping, and aligned.
+        unsafe { (*self.place(at, 4).cast::<AtomicU32>()).load(Ordering::Acquire) }
+    }
+
+    /// The 64-bit word at that offset.
+    pub fn load8(&self, at: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { (*self.place(at, 8).cast::<AtomicU64>()).load(Ordering::Acquire) }
+    }
+
+    /// Sets the 64-bit word at that offset.
+    ///
+    /// # Panics
+    ///
+    /// Where the memory was not mapped to be written.
+    pub fn store8(&self, at: usize, value: u64) {
+        assert!(self.writable, "memory that is only read");
+        // SAFETY: as above, and mapped to be written.
+        unsafe { (*self.place(at, 8).cast::<AtomicU64>()).store(value, Ordering::Release) };
+    }
+
+    /// A copy of bytes.
+    pub fn read(&self, at: usize, len: usize) -> Vec<u8> {
+        // SAFETY: each within the mapping.
+        let byte = |at| unsafe { (*self.place(at, 1).cast::<AtomicU8>()).load(Ordering::Relaxed) };
+        (at..at + len).map(byte).collect()
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Panics
+    ///
+    /// Where the memory was not mapped to be written.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(self.writable, "memory that is only read");
+        for (index, byte) in bytes.iter().enumerate() {
+            // SAFETY: within the mapping, and mapped to be written.
+            unsafe { (*self.place(at + index, 1).cast::<AtomicU8>()).store(*byte, Ordering::Relaxed) };
+        }
+    }
+
+    /// The address of an aligned word of that many bytes.
+    fn place(&self, at: usize, bytes: usize) -> *mut u8 {
+        assert!(at.is_multiple_of(bytes) && at + bytes <= self.len, "no word of {bytes} bytes at {at}");
+        self.base.as_ptr().wrapping_add(at)
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`, and nobody has an address in it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Whether somebody who waits for data of a map is told that there is some.
+#[derive(Debug)]
+pub struct Waiter(OwnedFd);
+
+impl Waiter {
+    /// Waits from now on; the map has no data now.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn of(map: &LinuxMap) -> io::Result<Self> {
+        // SAFETY: takes no addresses.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor for us alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // By edges: not what is there counts, but that it was told.
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        // SAFETY: both descriptors are open, and the event outlives the call.
+        let added = unsafe { libc::epoll_ctl(fd.as_raw_fd(), libc::EPOLL_CTL_ADD, map.fd(), &raw mut event) };
+        if added < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(fd)) }
+    }
+
+    /// Whether it was told since it was asked last, or is within that time.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn was_told(&self, millis: i32) -> io::Result<bool> {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let told = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, millis) };
+        if told < 0 { Err(io::Error::last_os_error()) } else { Ok(told == 1) }
+    }
+}

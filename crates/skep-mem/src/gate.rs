@@ -76,43 +76,49 @@ impl Gate {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::model::{model, must_fail};
+    use crate::model::Model;
     use crate::sync::AtomicU64;
-    use loom::sync::Arc;
     use loom::sync::atomic::fence;
-    use loom::thread;
 
     /// Owner and keeper each change what only one of them may change at a time.
-    fn meet(light: fn(), heavy: fn()) -> impl Fn() + Send + Sync + 'static {
-        move || {
-            let shared = Arc::new((Gate::default(), AtomicU64::new(0)));
-            let add = |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            let keeper = {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
-                    let (gate, count) = &*shared;
-                    gate.ask();
-                    heavy();
-                    let mine = gate.is_idle();
-                    if mine {
-                        add(count);
-                    }
-                    gate.hand_back();
-                    u64::from(mine)
-                })
-            };
-            let (gate, count) = &*shared;
-            let mut entered = 0;
+    #[derive(Default)]
+    struct World {
+        gate: Gate,
+        count: AtomicU64,
+        /// How often they were inside. Not part of the model.
+        changes: std::sync::atomic::AtomicU64,
+    }
+
+    impl World {
+        fn change(&self) {
+            self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn own(&self, light: fn()) {
             for _ in 0..2 {
-                if gate.enter(light) {
-                    add(count);
-                    gate.leave();
-                    entered += 1;
+                if self.gate.enter(light) {
+                    self.change();
+                    self.gate.leave();
                 }
             }
-            let kept = keeper.join().unwrap();
-            assert_eq!(count.load(Ordering::Relaxed), entered + kept, "two were inside");
         }
+
+        fn keep(&self, heavy: fn()) {
+            self.gate.ask();
+            heavy();
+            if self.gate.is_idle() {
+                self.change();
+            }
+            self.gate.hand_back();
+        }
+    }
+
+    fn meet(owner: fn(&World), keeper: fn(&World)) -> Model<World> {
+        let end = |world: World| {
+            assert_eq!(world.count.load(Ordering::Relaxed), world.changes.into_inner(), "two were inside");
+        };
+        Model { begin: World::default, parts: vec![owner, keeper], end }
     }
 
     fn full() {
@@ -121,16 +127,16 @@ mod models {
 
     #[test]
     fn loom_the_owner_and_the_keeper_are_never_both_inside() {
-        model(meet(full, full));
+        meet(|world| world.own(full), |world| world.keep(full)).explore();
     }
 
     #[test]
     fn loom_finds_the_fault_in_an_owner_without_a_fence() {
-        must_fail("two were inside", meet(|| (), full));
+        meet(|world| world.own(|| ()), |world| world.keep(full)).must_fail("two were inside");
     }
 
     #[test]
     fn loom_finds_the_fault_in_a_keeper_without_a_fence() {
-        must_fail("two were inside", meet(full, || ()));
+        meet(|world| world.own(full), |world| world.keep(|| ())).must_fail("two were inside");
     }
 }

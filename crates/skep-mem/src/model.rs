@@ -9,4 +9,4 @@ mod run;
 pub(crate) mod time;
 
 #[cfg(test)]
-pub(crate) use run::{Model, model, must_fail};
+pub(crate) use run::Model;

@@ -123,7 +123,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::model::model;
+    use crate::model::{begin, model};
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
@@ -145,7 +145,11 @@ mod models {
                 bitmap.release(again);
             };
             let other = Arc::clone(&shared);
-            let thread = thread::spawn(move || work(&other));
+            let thread = thread::spawn(move || {
+                begin(1);
+                work(&other);
+            });
+            begin(0);
             work(&shared);
             thread.join().unwrap();
             assert_eq!(shared.0.count(), 0);
@@ -167,7 +171,11 @@ mod models {
                 true
             };
             let other = Arc::clone(&shared);
-            let thread = thread::spawn(move || work(&other));
+            let thread = thread::spawn(move || {
+                begin(1);
+                work(&other)
+            });
+            begin(0);
             let here = work(&shared);
             let there = thread.join().unwrap();
             assert!(here || there);

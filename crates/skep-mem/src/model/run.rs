@@ -8,16 +8,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Runs `f` in every order; panics if one of them is wrong.
-pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
-    run(3, f);
-}
-
-/// Runs a model that must be found wrong, for the reason given: part of what it panics with.
-pub(crate) fn must_fail(reason: &str, f: impl Fn() + Sync + Send + 'static) {
-    must_panic(reason, || model(f));
-}
-
 /// A world, what threads do in it, each one part, and what is asked of it in the end.
 pub(crate) struct Model<W> {
     pub(crate) begin: fn() -> W,
@@ -47,25 +37,22 @@ impl<W: 'static> Model<W> {
         }
     }
 
-    /// As [`must_fail`].
+    /// Runs a model that must be found wrong, for the reason given: part of what it panics with.
     pub(crate) fn must_fail(&self, reason: &str) {
-        must_panic(reason, || self.explore());
+        let found = catch_unwind(AssertUnwindSafe(|| self.explore()));
+        let panic = found.expect_err("loom found nothing wrong with a model that is wrong");
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default();
+        assert!(text.contains(reason), "the model failed for another reason: {text}");
     }
 }
 
+/// Runs `f` in every order; panics if one of them is wrong.
 fn run(switches: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
     builder.check(f);
-}
-
-fn must_panic(reason: &str, f: impl FnOnce()) {
-    let found = catch_unwind(AssertUnwindSafe(f));
-    let panic = found.expect_err("loom found nothing wrong with a model that is wrong");
-    let text = panic
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default();
-    assert!(text.contains(reason), "the model failed for another reason: {text}");
 }

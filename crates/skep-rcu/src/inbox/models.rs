@@ -7,7 +7,7 @@ use loom::thread;
 
 use super::*;
 use crate::barrier::Barrier;
-use crate::model::{model, must_fail};
+use crate::model::{begin, model, must_fail};
 use crate::readers::{FENCED, Readers};
 
 const NOTHING: [bool; GRACES.len()] = [false; GRACES.len()];
@@ -29,13 +29,15 @@ fn two_callers(park: impl Fn(&Inbox) + Copy + Send + Sync + 'static) -> impl Fn(
     move || {
         // Where loom finds a deadlock it panics in whichever thread it is; dropping a handle then would panic again.
         let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
-        let callers = [Queue::Soon, Queue::After(0)].map(|queue| {
+        let callers = [(1, Queue::Soon), (2, Queue::After(0))].map(|(number, queue)| {
             let inbox = ManuallyDrop::new(Arc::clone(&inbox));
             thread::spawn(move || {
+                begin(number);
                 inbox.push(queue, Box::new(|| ()));
                 drop(ManuallyDrop::into_inner(inbox));
             })
         });
+        begin(0);
         keep(&inbox, 2, park);
         callers.into_iter().for_each(|caller| caller.join().unwrap());
         drop(ManuallyDrop::into_inner(inbox));
@@ -53,13 +55,15 @@ fn loom_no_wake_up_is_lost() {
 fn loom_no_kick_is_lost() {
     model(|| {
         let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
-        let kickers = [(), ()].map(|()| {
+        let kickers = [1, 2].map(|number| {
             let inbox = ManuallyDrop::new(Arc::clone(&inbox));
             thread::spawn(move || {
+                begin(number);
                 inbox.kick();
                 drop(ManuallyDrop::into_inner(inbox));
             })
         });
+        begin(0);
         // One kick may stand for both, but none may be lost.
         while !inbox.take_kicks() {
             inbox.park(None, NOTHING);
@@ -77,10 +81,12 @@ fn loom_work_that_came_while_its_kind_was_held_up_is_taken_when_it_no_longer_is(
         let caller = {
             let inbox = ManuallyDrop::new(Arc::clone(&inbox));
             thread::spawn(move || {
+                begin(1);
                 inbox.push(Queue::After(0), Box::new(|| ()));
                 drop(ManuallyDrop::into_inner(inbox));
             })
         };
+        begin(0);
         keep(&inbox, 1, |inbox| {
             inbox.park(None, NOTHING);
         });
@@ -116,6 +122,7 @@ fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
         let (keeper, other) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = [
             thread::spawn(move || {
+                begin(1);
                 let (inbox, readers) = &*keeper;
                 // The keeper's loop until the grace period is over.
                 loop {
@@ -127,8 +134,12 @@ fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
                     inbox.park(None, NOTHING);
                 }
             }),
-            thread::spawn(move || scan(&other)),
+            thread::spawn(move || {
+                begin(2);
+                scan(&other);
+            }),
         ];
+        begin(0);
         let (inbox, readers) = &*shared;
         let cookie = readers.cookie();
         inbox.wait_until(Some((cookie, &[NORMAL])), |_| readers.passed(cookie, NORMAL).then_some(()));

@@ -9,7 +9,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 
 use super::*;
-use crate::model::{model, must_fail};
+use crate::model::{begin, model, must_fail};
 
 const RACE: &str = "Causality violation";
 
@@ -80,10 +80,12 @@ fn two(
         let world = World::new(barrier);
         let there = Arc::clone(&world);
         let thread = thread::spawn(move || {
+            begin(1);
             let record = there.readers.claim().unwrap();
             reader(&there, record);
             assert!(there.readers.give_back(record));
         });
+        begin(0);
         updater(&world);
         thread.join().unwrap();
     }
@@ -141,15 +143,18 @@ fn loom_a_cookie_may_be_passed_on_to_a_thread_that_frees() {
         let (reader, updater) = (Arc::clone(&world), Arc::clone(&world));
         let threads = [
             thread::spawn(move || {
+                begin(1);
                 let record = reader.readers.claim().unwrap();
                 section(&reader, record, NORMAL);
             }),
             thread::spawn(move || {
+                begin(2);
                 updater.unlink();
                 let cookie = updater.readers.cookie();
                 updater.letter.store(cookie, Ordering::Release);
             }),
         ];
+        begin(0);
         match world.letter.load(Ordering::Acquire) {
             0 => {}
             cookie => world.free_after(cookie, NORMAL),
@@ -165,13 +170,16 @@ fn loom_who_sees_that_a_cookie_has_passed_may_free_though_another_thread_scanned
         let (reader, scanner) = (Arc::clone(&world), Arc::clone(&world));
         let threads = [
             thread::spawn(move || {
+                begin(1);
                 let record = reader.readers.claim().unwrap();
                 section(&reader, record, NORMAL);
             }),
             thread::spawn(move || {
+                begin(2);
                 scanner.readers.scan().unwrap();
             }),
         ];
+        begin(0);
         world.unlink();
         let cookie = world.readers.cookie();
         if world.readers.passed(cookie, NORMAL) {
@@ -206,10 +214,12 @@ fn loom_a_cookie_that_nobody_holds_up_passes() {
         let world = World::new(Barrier::Fences);
         let there = Arc::clone(&world);
         let other = thread::spawn(move || {
+            begin(1);
             let cookie = there.readers.cookie();
             there.readers.scan().unwrap();
             assert!(there.readers.passed(cookie, NORMAL) && there.readers.passed(cookie, SLEEPABLE));
         });
+        begin(0);
         let cookie = world.readers.cookie();
         world.readers.scan().unwrap();
         assert!(world.readers.passed(cookie, NORMAL) && world.readers.passed(cookie, SLEEPABLE));
@@ -316,10 +326,12 @@ fn loom_finds_the_fault_in_a_scan_that_reads_the_epoch_after_the_words() {
         let (reader, scanner) = (Arc::clone(&world), Arc::clone(&world));
         let threads = [
             thread::spawn(move || {
+                begin(1);
                 let record = reader.readers.claim().unwrap();
                 section(&reader, record, NORMAL);
             }),
             thread::spawn(move || {
+                begin(2);
                 let readers = &scanner.readers;
                 readers.barrier.heavy().unwrap();
                 let held_up = readers.oldest(u64::MAX);
@@ -327,6 +339,7 @@ fn loom_finds_the_fault_in_a_scan_that_reads_the_epoch_after_the_words() {
                 readers.publish(held_up.map(|oldest| oldest.min(now)));
             }),
         ];
+        begin(0);
         world.unlink();
         let cookie = world.readers.cookie();
         if world.readers.passed(cookie, NORMAL) {

@@ -195,15 +195,10 @@ impl Hash {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
             bucket.version.read_still(by, self.elements.must_lock(by), |walk| {
-                let found = self.walk(bucket, key, || walk.is_astray());
-                if let Outcome::Answer(Some(element)) = found {
+                self.walk(bucket, key, || walk.is_astray()).map(|found| {
                     // SAFETY: memory of an element of this table, whoever's it is by now; `out` by contract.
-                    unsafe { self.values.read(self.values_at(element), out) };
-                }
-                match found {
-                    Outcome::Answer(found) => Outcome::Answer(found.is_some()),
-                    Outcome::Astray => Outcome::Astray,
-                }
+                    found.map(|element| unsafe { self.values.read(self.values_at(element), out) }).is_some()
+                })
             })
         })
     }
@@ -251,11 +246,7 @@ impl Hash {
         let bucket = self.bucket_of(key);
         let lock = bucket.version.lock(by)?;
         let (link, Some(element)) = self.find_locked(bucket, key) else { return Err(Fault::Missing) };
-        // Before the element is seen to be gone: whoever sees that finds room for another.
-        self.len.0.fetch_sub(1, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `walk`, for what precedes and for the next element's contents.
-        link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
-        lock.unlock_changed();
+        self.unlink(lock, link, element);
         // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
         unsafe { self.elements.free(by, element.0) };
         Ok(())
@@ -565,6 +556,16 @@ impl Hash {
         lock.unlock_changed();
         // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
         unsafe { self.elements.free(by, old.0) };
+    }
+
+    /// Takes an element, to which `link` leads, out of the bucket of which this is the lock.
+    #[inline(always)]
+    fn unlink(&self, lock: Locked<'_>, link: &AtomicPtr<u8>, element: Element) {
+        // Before the element is seen to be gone: whoever sees that finds room for another.
+        self.len.0.fetch_sub(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `walk`, for what precedes and for the next element's contents.
+        link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
+        lock.unlock_changed();
     }
 
     /// Makes a filled element the first of its bucket, whose lock is held.

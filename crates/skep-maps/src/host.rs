@@ -1,38 +1,42 @@
-//! Whether this thread is in the middle of an operation as a host without a virtual CPU.
+//! Which lock this thread holds as a host without a virtual CPU.
 //!
-//! Such a one has no number that says whose a lock is ([`crate::version`]). A signal's handler that interrupted it and runs
-//! a program asks here. The answer is a little too careful: the thread may have been interrupted before it took the lock that
-//! another host holds just now.
+//! Such a one has no number that says whose a lock is ([`crate::version`]). A signal's handler that interrupted it and uses maps
+//! asks here. The answer is a little too careful: the thread may have been interrupted just before it took the lock, or
+//! just after it gave it back, while another host has it.
 
 use std::cell::Cell;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 thread_local! {
-    /// How many such operations this thread is in. Handlers look at it: nothing is allocated for it, and nothing is run when the
-    /// thread ends.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// The lock's word; an operation takes one lock at a time. Handlers look at it: nothing is allocated for it, and nothing is run
+    /// when the thread ends.
+    static HELD: Cell<*const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// An operation under way.
-pub(crate) struct Operation(());
-
-/// How many operations this thread is in.
-pub(crate) fn depth() -> u32 {
-    DEPTH.get()
+/// A lock that this thread holds, or is about to take. Dropping it says that it no longer does.
+pub(crate) struct Held {
+    /// What is held by the operation that was interrupted by this one.
+    before: *const AtomicU64,
 }
 
-impl Operation {
-    pub(crate) fn begin() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        // A handler on this thread must not find a lock taken and the count not.
+/// Whether this thread holds that lock.
+pub(crate) fn holds(word: &AtomicU64) -> bool {
+    ptr::eq(HELD.get(), word)
+}
+
+impl Held {
+    pub(crate) fn begin(word: &AtomicU64) -> Self {
+        let before = HELD.replace(word);
+        // A handler on this thread must not find the lock taken and nothing here.
         compiler_fence(Ordering::SeqCst);
-        Self(())
+        Self { before }
     }
 }
 
-impl Drop for Operation {
+impl Drop for Held {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
-        DEPTH.set(DEPTH.get().wrapping_sub(1));
+        HELD.set(self.before);
     }
 }

@@ -23,7 +23,6 @@ use crate::bloom::Bloom;
 use crate::create;
 use crate::error::{Key, MapError, without_keys};
 use crate::hash::Hash;
-use crate::host::Operation;
 use crate::memory::{By, Memory};
 use crate::queue::Queue;
 use crate::references::References;
@@ -47,11 +46,13 @@ pub struct Options {
 
 /// A map. Shared as `Arc<Map>` between the host and the programs that use it.
 ///
-/// All methods may be called from many threads at once. The safe ones are the host's, and not for signal handlers (those that
-/// cannot but wait for the thread which they interrupted fail with [`MapError::Busy`], but all allocate): keys and values are
-/// byte slices of exactly the map's sizes; a value of a per-CPU kind is [`host_value_size`](Self::host_value_size) bytes, the
-/// values of all CPUs in order, each padded with zeroes to 8 bytes, as Linux's system call has it. The unsafe ones, whose
-/// names end in `_ptr`, are for helpers that a verified program calls.
+/// All methods may be called from many threads at once. The safe ones are the host's, and not for signal handlers, because all
+/// allocate. A thread that is in a read section does not wait for ever for another one that was stopped in the middle of a
+/// change: after about a second, methods that need the same element or its neighbours fail with [`MapError::Busy`].
+///
+/// Keys and values are byte slices of exactly the map's sizes; a value of a per-CPU kind is
+/// [`host_value_size`](Self::host_value_size) bytes, the values of all CPUs in order, each padded with zeroes to 8 bytes, as
+/// Linux's system call has it. The unsafe methods, whose names end in `_ptr`, are for helpers that a verified program calls.
 ///
 /// See the [crate's documentation](crate) for what is promised when several change the same element.
 ///
@@ -240,7 +241,7 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`]; [`MapError::HoldsReferences`] from maps of programs and of maps;
+    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`], [`MapError::Busy`]; [`MapError::HoldsReferences`] from maps of programs and of maps;
     /// [`MapError::NoKeys`] from kinds whose elements have none, also from the methods below.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
         let mut value = vec![0; self.host_value_size()];
@@ -278,7 +279,7 @@ impl Map {
     /// [`MapError::KeyLength`], [`MapError::ValueLength`], [`MapError::PrefixTooLong`], [`MapError::OutOfRange`],
     /// [`MapError::Exists`] and [`MapError::Missing`] where the flags demand otherwise (all elements of an array
     /// exist), [`MapError::Full`], [`MapError::NoMemory`], [`MapError::Frozen`],
-    /// [`MapError::HoldsReferences`]; with [`UpdateFlags::locked`] also [`MapError::NoLock`] and [`MapError::LockHeld`].
+    /// [`MapError::Busy`], [`MapError::HoldsReferences`]; with [`UpdateFlags::locked`] also [`MapError::NoLock`] and [`MapError::LockHeld`].
     pub fn update(&self, key: &[u8], value: &[u8], flags: UpdateFlags) -> Result<(), MapError> {
         self.check_key(key)?;
         self.check_value(value)?;
@@ -295,7 +296,7 @@ impl Map {
     /// # Errors
     ///
     /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`], [`MapError::Missing`], [`MapError::CannotDelete`] from
-    /// arrays, [`MapError::Frozen`].
+    /// arrays, [`MapError::Frozen`], [`MapError::Busy`].
     pub fn delete(&self, key: &[u8]) -> Result<(), MapError> {
         self.check_key(key)?;
         self.change(|| {
@@ -416,7 +417,8 @@ impl Map {
     ///
     /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags, a lock that values do not have,
     /// or a prefix that is too long, `-EBUSY` (16) for a lock while this thread [holds one](crate::lock::is_held) and in a
-    /// signal's handler that interrupted a change of the same bucket or trie on this thread (it changes nothing then),
+    /// signal's handler that interrupted a change of the same bucket or trie on this thread, or after a second in which another
+    /// thread did not end its change (it changes nothing then),
     /// `-EEXIST` (17) and `-ENOENT` (2) by the flags, `-E2BIG` (7) for an index beyond the end or a full hash table,
     /// `-ENOSPC` (28) for a full trie, `-ENOMEM` (12).
     ///
@@ -433,8 +435,7 @@ impl Map {
     /// Removes a key.
     ///
     /// Returns 0, or a negative error number as Linux does: `-ENOENT` (2) if there is no such key, `-EINVAL` (22)
-    /// for arrays and for a prefix that is too long, `-EBUSY` (16) in a signal's handler that interrupted a change of the same
-    /// bucket or trie on this thread.
+    /// for arrays and for a prefix that is too long, `-EBUSY` (16) as for [`update_ptr`](Self::update_ptr).
     ///
     /// # Safety
     ///
@@ -493,10 +494,7 @@ impl Map {
     fn inside<R>(&self, work: impl FnOnce(By) -> R) -> R {
         match self.memory.domain.enter_if_known() {
             Some(section) => work(By::Cpu(section.number())),
-            None => {
-                let _operation = Operation::begin();
-                work(By::Nobody)
-            }
+            None => work(By::Nobody),
         }
     }
 
@@ -505,8 +503,8 @@ impl Map {
     fn patiently(&self, mut work: impl FnMut(By) -> Result<(), Fault>) -> Result<(), Fault> {
         const PAUSE: Duration = Duration::from_micros(100);
         const PAUSES: u32 = 100;
-        // So many after nothing was seen to wait any more: what is ripe is on its way.
-        const LAST: u32 = 4;
+        // So many after nothing was seen to wait any more: the keeper may be moving it.
+        const LAST: u32 = 20;
         let (mut pauses, mut last) = (0, 0);
         loop {
             match self.inside(&mut work) {

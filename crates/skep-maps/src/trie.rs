@@ -144,15 +144,10 @@ impl Trie {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
         self.version.read_still(by, self.elements.must_lock(by), |walk| {
-            let found = self.walk(&key, || walk.is_astray());
-            if let Outcome::Answer(Some(node)) = found {
+            self.walk(&key, || walk.is_astray()).map(|found| {
                 // SAFETY: memory of a node of this trie, whoever's it is by now; `out` by contract.
-                unsafe { self.values.read(self.value_of(node), out) };
-            }
-            match found {
-                Outcome::Answer(found) => Outcome::Answer(found.is_some()),
-                Outcome::Astray => Outcome::Astray,
-            }
+                found.map(|node| unsafe { self.values.read(self.value_of(node), out) }).is_some()
+            })
         })
     }
 

@@ -16,7 +16,7 @@
 //! it unlinked something, and frees what it unlinked after that, not before. A reader notes the version, walks,
 //! and looks at the version again. If it is the same then nothing that it passed had been reused: the walk was
 //! one through the real structure, and since every change is one store, it saw each either done or not done.
-//! Otherwise it starts over, and after a few times it takes the lock.
+//! Otherwise it starts over, and after a few times it tries to take the lock.
 //!
 //! Why seeing reused memory implies seeing the new version: the version is stored before the element is freed,
 //! the cache's lists (the order of one virtual CPU, else Release and Acquire of its stacks) put that before the next owner's first write, which comes after [`before_fill`]; a reader
@@ -28,7 +28,7 @@
 //! **Who must not wait.** A signal's handler may run a program on the thread that it interrupted, in the middle of a change.
 //! Were the program to wait for that lock, it would wait for ever: the holder goes on when the handler has returned. So the
 //! word says who holds it: a virtual CPU, which a nested run has from the run that it interrupts, or a host's thread without
-//! one, which knows of itself that it is in an operation ([`crate::host`]). Whoever finds himself there is told
+//! one, which knows of itself which it holds ([`crate::host`]). Whoever finds himself there is told
 //! ([`Fault::Busy`]).
 //!
 //! Two handlers on two threads may each wait for what the other's thread held when it was interrupted. That is not told
@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use skep_rcu::MAX_SLOTS;
 
-use crate::host;
+use crate::host::{self, Held};
 use crate::memory::By;
 use crate::table::Fault;
 
@@ -64,7 +64,7 @@ const HOST: u64 = 1;
 const FIRST_CPU: u64 = 2;
 const _: () = assert!(FIRST_CPU + (MAX_SLOTS as u64) <= OWNER);
 
-/// How often a reader tries before it takes the lock.
+/// How often a reader tries before it wants the lock.
 const ATTEMPTS: u32 = 8;
 
 /// How often one who has a virtual CPU tries to take the lock: most of these are sleeps of 50 microseconds or more, so that it is
@@ -96,11 +96,22 @@ pub(crate) enum Outcome<T> {
     Astray,
 }
 
-/// The lock, held. Dropping it unlocks without a new version.
+/// The lock, held. Dropping it unlocks, without a new version unless [`Locked::unlock_changed`] says so.
 pub(crate) struct Locked<'a> {
     word: &'a AtomicU64,
-    /// The word as it was before locking.
-    before: u64,
+    /// The word as it will be when it is unlocked: as it was, or with a new version.
+    after: u64,
+    /// Of one who has no virtual CPU.
+    _held: Option<Held>,
+}
+
+impl<T> Outcome<T> {
+    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Self::Answer(answer) => Outcome::Answer(f(answer)),
+            Self::Astray => Outcome::Astray,
+        }
+    }
 }
 
 impl Version {
@@ -118,7 +129,7 @@ impl Version {
     /// The result of a single walk, unless something was reused under it.
     #[inline(always)]
     pub(crate) fn read_at_once<T>(&self, walk: impl FnOnce(&mut Walk<'_>) -> Outcome<T>) -> Option<T> {
-        // Acquire: pairs with the Release in `Locked::finish`. Whoever sees the version that followed an
+        // Acquire: pairs with the Release in `Locked::drop`. Whoever sees the version that followed an
         // unlinking sees the unlinking.
         let seen = self.0.load(Ordering::Acquire) & !OWNER;
         let mut attempt = Walk { word: &self.0, seen, holds_lock: false, hops: 0 };
@@ -128,8 +139,8 @@ impl Version {
         }
     }
 
-    /// As [`read`](Self::read), and nobody held the lock at any moment of the walk: what writers change under
-    /// the lock was still. With the lock from the start where the caller wants that.
+    /// As [`read`](Self::read), and nobody changed in place during the walk what all CPUs share: who does unlocks with a new
+    /// version. With the lock from the start where the caller wants that.
     pub(crate) fn read_still<T>(
         &self,
         by: By,
@@ -177,18 +188,19 @@ impl Version {
         if before & OWNER != 0 {
             return None;
         }
-        // Acquire: pairs with the Release in `Locked::finish` of whoever held it last.
+        let held = (by == By::Nobody).then(|| Held::begin(&self.0));
+        // Acquire: pairs with the Release in `Locked::drop` of whoever held it last.
         self.0.compare_exchange(before, before | owner(by), Ordering::Acquire, Ordering::Relaxed).ok()?;
         // Release: a reader that sees anything written from here on, and then passes the Acquire fence
         // in `read_still`, sees the owner (or a later word).
         fence(Ordering::Release);
-        Some(Locked { word: &self.0, before })
+        Some(Locked { word: &self.0, after: before, _held: held })
     }
 
     /// Keeps what the lock guards still, but for what the holder has begun: `None` where that is this thread, which was
     /// interrupted. Waits for others as long as it takes.
     ///
-    /// For hosts that look at things under the lock and change nothing.
+    /// For hosts that look at things under the lock and change nothing. These are not for handlers.
     pub(crate) fn keep_still(&self, by: By) -> Option<Locked<'_>> {
         loop {
             match self.lock(by) {
@@ -219,11 +231,10 @@ impl Version {
         // Relaxed: what this thread stored itself, or somebody else's.
         let holder = self.0.load(Ordering::Relaxed) & OWNER;
         match by {
-            // It is this thread that may have been interrupted in an operation as a host, before it had the number.
-            By::Cpu(_) if holder == HOST => host::depth() > 0,
+            // Also of one who has the number by now: its thread may have been interrupted before it had.
+            _ if holder == HOST => host::holds(&self.0),
             By::Cpu(_) => holder == owner(by),
-            // One for the operation that asks.
-            By::Nobody => holder == HOST && host::depth() > 1,
+            By::Nobody => false,
         }
     }
 
@@ -296,23 +307,16 @@ impl Locked<'_> {
     /// Unlocks with a new version, because something was unlinked, or changed in place. Only after this may what
     /// was unlinked be freed.
     #[inline]
-    pub(crate) fn unlock_changed(self) {
-        let next = self.before.wrapping_add(ONE_VERSION);
-        self.finish(next);
-        std::mem::forget(self);
-    }
-
-    #[inline]
-    fn finish(&self, word: u64) {
-        // Release: pairs with the Acquire in `try_lock`, `read_at_once` and `read_still`.
-        self.word.store(word, Ordering::Release);
+    pub(crate) fn unlock_changed(mut self) {
+        self.after = self.after.wrapping_add(ONE_VERSION);
     }
 }
 
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.finish(self.before);
+        // Release: pairs with the Acquire in `try_lock`, `read_at_once` and `read_still`.
+        self.word.store(self.after, Ordering::Release);
     }
 }
 
@@ -496,14 +500,20 @@ mod tests {
 
     #[test]
     fn who_interrupted_a_host_without_a_number_is_told_too() {
-        let version = Version::default();
-        let _operation = host::Operation::begin();
+        let (version, another) = (Version::default(), Version::default());
         let held = version.lock(By::Nobody).unwrap();
-        assert!(!version.is_own(By::Nobody), "the operation that holds it");
-        assert_eq!(version.lock(CPU).err(), Some(Fault::Busy));
-        let handler = host::Operation::begin();
-        assert_eq!(version.lock(By::Nobody).err(), Some(Fault::Busy));
-        drop(handler);
+        for by in [CPU, By::Nobody] {
+            assert_eq!(version.lock(by).err(), Some(Fault::Busy));
+            // What another host has is waited for, and what is free is to be had; neither makes it forget the first.
+            let theirs = std::thread::scope(|scope| {
+                scope.spawn(|| std::mem::forget(another.lock(By::Nobody).unwrap())).join().unwrap();
+                another.is_own(by)
+            });
+            assert!(!theirs && another.try_lock(by).is_none());
+            another.0.store(0, Ordering::Relaxed);
+            drop(another.lock(by).unwrap());
+            assert!(version.is_own(by));
+        }
         // On another thread nobody was interrupted.
         assert!(std::thread::scope(|scope| scope.spawn(|| !version.is_own(CPU)).join().unwrap()));
         drop(held);

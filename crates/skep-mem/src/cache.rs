@@ -234,7 +234,7 @@ impl Cache {
         if inner.policy == Policy::None || !inner.enter(record) {
             return self.alloc_aside(record);
         }
-        let object = match record.ready.pop().or_else(|| record.take_fresh(inner.store.shape.stride)) {
+        let object = match inner.at_hand(record) {
             Some(object) => object,
             None => match inner.refill(record) {
                 Ok(object) => object,
@@ -260,11 +260,11 @@ impl Cache {
     pub unsafe fn alloc_at_once(&self, cpu: u32) -> Option<NonNull<u8>> {
         let inner = &*self.inner;
         let record = inner.store.cpu(cpu as usize);
-        // Under `Policy::None` nothing ever lies ready.
+        // Under `Policy::None` there is never anything.
         if !inner.enter(record) {
             return None;
         }
-        let object = record.ready.pop();
+        let object = inner.at_hand(record);
         if object.is_some() {
             // Relaxed: as in `alloc`.
             record.taken.store(record.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

@@ -27,6 +27,12 @@ impl Inner {
         })
     }
 
+    /// An object that the CPU has ready, or that was never used. The gate was passed.
+    #[inline(always)]
+    pub(crate) fn at_hand(&self, record: &Cpu) -> Option<*mut u8> {
+        record.ready.pop().or_else(|| record.take_fresh(self.store.shape.stride))
+    }
+
     #[inline(always)]
     pub(crate) fn hand_out(&self, object: *mut u8) -> NonNull<u8> {
         // SAFETY: the object is nobody's but ours, and not null.
@@ -41,11 +47,7 @@ impl Inner {
     #[inline(never)]
     pub(crate) fn refill(&self, record: &Cpu) -> Result<*mut u8, Error> {
         self.restock(record);
-        record
-            .ready
-            .pop()
-            .or_else(|| record.take_fresh(self.store.shape.stride))
-            .ok_or_else(|| self.no_memory())
+        self.at_hand(record).ok_or_else(|| self.no_memory())
     }
 
     /// Looks for objects to be handed out, nearest first. The gate was passed.

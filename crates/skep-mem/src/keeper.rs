@@ -43,6 +43,8 @@ pub(crate) struct Keeping {
     rest_cookie: Option<Cookie>,
     /// Slabs of which the keeper has some objects.
     touched: Slabs,
+    /// How many objects no reader holds any more that are still said to wait: until they are where they can be had.
+    ripe: usize,
     visited: Option<Instant>,
     trimmed: Option<Instant>,
     /// How long until the next look at readers who hold up what was handed over: longer each time.
@@ -80,6 +82,7 @@ impl Chore for Inner {
             keeping.trim(self);
         }
         keeping.give_back(self);
+        self.counts.ripened(std::mem::take(&mut keeping.ripe));
         keeping.next(self, at_work || !visit)
     }
 }
@@ -230,7 +233,7 @@ impl Keeping {
         self.look = if free.len() > 0 { LOOK } else { VISIT.min(self.look.max(LOOK / 2) * 2) };
         while let Some(number) = free.pop(&inner.store) {
             let list = inner.store.batch(number).head.load(Ordering::Relaxed);
-            inner.counts.ripened(inner.store.shape.per_slab);
+            self.ripe += inner.store.shape.per_slab;
             match inner.policy {
                 Policy::None => {
                     inner.depot.empty.push(&inner.store, number);
@@ -255,7 +258,7 @@ impl Keeping {
         }
         let (list, len) = self.rest.take();
         self.rest_cookie = None;
-        inner.counts.ripened(len);
+        self.ripe += len;
         if inner.policy == Policy::None {
             inner.free_to_system(list);
         } else {

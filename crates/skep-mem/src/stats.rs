@@ -101,7 +101,8 @@ impl Inner {
         CacheStats {
             bytes: bytes(&counts.slabs, &counts.system),
             peak_bytes: bytes(&counts.peak_slabs, &counts.peak_system),
-            in_use: taken.wrapping_sub(given).min(i64::MAX as u64) as usize,
+            // Negative where a free was seen, and the allocation on another CPU was not yet.
+            in_use: usize::try_from(taken.wrapping_sub(given).cast_signed()).unwrap_or(0),
             in_flight: load(&counts.waiting) + if self.policy == Policy::Immediate { 0 } else { filling },
             peak_in_flight: load(&counts.peak_waiting),
             batch: shape.per_slab,

@@ -80,9 +80,7 @@ impl Hash {
                     return Err(Fault::Missing);
                 }
                 // Nothing goes for an insertion that cannot be made, or finds no memory. What is given back is there for it.
-                if self.bucket_of(key).version.is_own(by) {
-                    return Err(Fault::Busy);
-                }
+                drop(self.bucket_of(key).version.lock(by)?);
                 // SAFETY: by contract.
                 drop(unsafe { Spare::take(&self.elements, by) }.map_err(Fault::NoMemory)?);
                 // SAFETY: by contract.
@@ -143,10 +141,7 @@ impl Hash {
                     link = element.next();
                     continue;
                 }
-                // As in `delete`.
-                self.len.0.fetch_sub(1, Ordering::Relaxed);
-                link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
-                lock.unlock_changed();
+                self.unlink(lock, link, element);
                 // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
                 unsafe { self.elements.free(by, element.0) };
                 return Ok(());

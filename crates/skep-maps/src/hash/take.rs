@@ -22,9 +22,7 @@ impl Hash {
             let bucket = self.bucket_of(key);
             let lock = bucket.version.lock(by)?;
             let (link, Some(element)) = self.find_locked(bucket, key) else { return Ok(false) };
-            self.len.0.fetch_sub(1, Ordering::Relaxed); // as in `delete`, like all that follows
-            link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
-            lock.unlock_changed();
+            self.unlink(lock, link, element);
             // SAFETY: an element of this table; `out` by contract. Unlinked under the lock, hence by nobody else.
             unsafe {
                 self.values.read(self.values_at(element), out);
@@ -59,7 +57,7 @@ impl Hash {
                 }
                 self.len.0.fetch_sub(inside as u64, Ordering::Relaxed);
                 let mut next = bucket.first_locked();
-                // Release: as in `delete`. All of them at once.
+                // Release: as in `unlink`. All of them at once.
                 bucket.head.store(ptr::null_mut(), Ordering::Release);
                 lock.unlock_changed();
                 while let Some(element) = next {

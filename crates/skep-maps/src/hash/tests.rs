@@ -287,6 +287,23 @@ fn a_table_in_which_all_is_in_a_bucket_that_is_being_changed_makes_no_room() {
 }
 
 #[test]
+fn nothing_goes_for_a_key_whose_bucket_is_with_somebody_who_stands_still() {
+    let table = Hash::new(&Plan { lru: true, ..plan(4) }, usize::MAX, &memory()).unwrap();
+    let (here, there) = crowds(&table);
+    here[..4].iter().for_each(|key| set(&table, *key, 0).unwrap());
+    let section = table.elements.domain().enter().unwrap();
+    let (at, value) = (there.as_ptr().cast(), [0_u64; 3]);
+    let held = table.bucket(1).version.lock(By::Cpu(section.number() + 1)).unwrap();
+    // SAFETY: key and value have the table's sizes, and the CPU is this thread's.
+    let refused = unsafe {
+        table.update(at, Source::All(value.as_ptr().cast()), UpdateFlags::Any, By::Cpu(section.number()))
+    };
+    assert_eq!((refused, table.len()), (Err(Fault::Busy), 4));
+    drop(held);
+    assert!(here[..4].iter().all(|key| read(&table, *key).is_some()));
+}
+
+#[test]
 fn a_walk_of_all_elements_ends_though_each_visit_makes_another_one_that_follows() {
     let table = table(1); // one bucket
     set(&table, 1, 0).unwrap();

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use common::{create, def, map};
@@ -232,32 +232,59 @@ fn memory_is_what_the_elements_take() {
     assert_eq!(create(&seven).unwrap().memory(), 2048 + 48);
 }
 
+/// Says so when the thread that owns it panics, to those who would wait for it for ever.
+struct Alarm<'a>(&'a AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a push gives where there is no room, and a pop where there is nothing.
+const FULL: i64 = -7;
+const EMPTY: i64 = -2;
+/// What both give where the holder of the lock was away from its processor for long: try again.
+const BUSY: i64 = -16;
+
 #[test]
 fn every_element_is_popped_once_and_whole_by_whichever_thread() {
     const EACH: u64 = 20_000;
     for kind in [MapKind::Queue, MapKind::Stack] {
         let map = queue(kind, 24, 64);
         let (left, seen) = (AtomicU64::new(4 * EACH), Mutex::new(Vec::new()));
+        let alarm = AtomicBool::new(false);
+        let again = |status: i64, reason| {
+            assert!(status == reason || status == BUSY, "{kind}: {status}");
+            assert!(!alarm.load(Ordering::Relaxed), "another thread failed");
+            thread::yield_now();
+        };
         thread::scope(|scope| {
             for producer in 0..4_u64 {
-                let map = &map;
+                let (map, alarm, again) = (&map, &alarm, &again);
                 scope.spawn(move || {
+                    let _alarm = Alarm(alarm);
                     for number in 0..EACH {
                         let words = [producer, number, producer ^ !number].map(u64::to_ne_bytes).concat();
-                        while program_push(map, &words, 0) != 0 {
-                            thread::yield_now();
+                        loop {
+                            match program_push(map, &words, 0) {
+                                0 => break,
+                                status => again(status, FULL),
+                            }
                         }
                     }
                 });
             }
             for _ in 0..2 {
                 scope.spawn(|| {
+                    let _alarm = Alarm(&alarm);
                     let mut own = Vec::new();
                     while left.load(Ordering::Relaxed) > 0 {
                         let (status, bytes) = program_next(&map, true);
                         if status != 0 {
-                            assert_eq!(status, -2);
-                            thread::yield_now();
+                            again(status, EMPTY);
                             continue;
                         }
                         left.fetch_sub(1, Ordering::Relaxed);

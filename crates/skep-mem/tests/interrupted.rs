@@ -13,6 +13,8 @@ static SLOT: AtomicU32 = AtomicU32::new(0);
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static THREAD: AtomicU64 = AtomicU64::new(0);
 static KEPT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+/// What the interrupted thread did, outside of handlers.
+static STEPS: AtomicU64 = AtomicU64::new(0);
 
 /// Whose an object is, in its first word: 0 nobody's.
 fn owner(object: NonNull<u8>) -> &'static AtomicU64 {
@@ -37,6 +39,21 @@ extern "C" fn handler(_: libc::c_int) {
     }
 }
 
+/// Of the interrupted thread: when it ends, also where the test fails, it says so, and waits until no more signals come.
+struct Target<'a> {
+    ready: &'a AtomicBool,
+    over: &'a AtomicBool,
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        while self.ready.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+}
+
 #[test]
 fn a_free_that_interrupts_a_free_loses_nothing() {
     // SAFETY: a handler that calls nothing but the cache.
@@ -54,11 +71,14 @@ fn a_free_that_interrupts_a_free_loses_nothing() {
                 // SAFETY: asks for this thread's own name.
                 THREAD.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
                 ready.store(true, Ordering::Release);
-                let end = Instant::now() + Duration::from_millis(400);
+                let target = Target { ready: &ready, over: &over };
+                let begin = Instant::now();
                 let mut mine = Vec::new();
-                while Instant::now() < end || HANDLED.load(Ordering::Relaxed) < 100 {
+                while begin.elapsed() < Duration::from_millis(400) || HANDLED.load(Ordering::Relaxed) < 100 {
+                    assert!(begin.elapsed() < Duration::from_secs(60), "{policy}: handlers get no objects");
                     reader.read(|| {
                         for _ in 0..100 {
+                            STEPS.fetch_add(1, Ordering::Relaxed);
                             // SAFETY: this thread's slot; freed once.
                             unsafe {
                                 if mine.len() < 200
@@ -83,11 +103,7 @@ fn a_free_that_interrupts_a_free_loses_nothing() {
                         });
                     });
                 }
-                over.store(true, Ordering::Release);
-                // The one who interrupts us says that he is done, too.
-                while ready.load(Ordering::Acquire) {
-                    std::hint::spin_loop();
-                }
+                drop(target);
                 if let Some(kept) = NonNull::new(KEPT.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
                     owner(kept).store(0, Ordering::Relaxed);
                     // SAFETY: the handler's, which runs no more.
@@ -98,9 +114,15 @@ fn a_free_that_interrupts_a_free_loses_nothing() {
                 std::thread::yield_now();
             }
             let thread = THREAD.load(Ordering::Relaxed) as libc::pthread_t;
+            let mut last = None;
             while !over.load(Ordering::Acquire) {
-                // SAFETY: the thread lives: it waits for us to be done.
-                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
+                let steps = Some(STEPS.load(Ordering::Relaxed));
+                if steps != last {
+                    last = steps;
+                    // SAFETY: the thread lives: it waits for us to be done.
+                    assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+                }
                 std::thread::sleep(Duration::from_micros(20));
             }
             ready.store(false, Ordering::Release);

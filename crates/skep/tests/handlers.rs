@@ -12,6 +12,8 @@ const KEY: [u8; 4] = 1u32.to_ne_bytes();
 const BUSY: i32 = 16;
 
 static INTERRUPTING: OnceLock<Program> = OnceLock::new();
+/// Runs that signals may interrupt.
+static RUNS: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
@@ -50,10 +52,15 @@ fn a_program_in_a_handler_that_interrupted_a_change_of_the_same_map_is_refused()
         let thread = unsafe { libc::pthread_self() };
         let stop = &stop;
         scope.spawn(move || {
-            let end = Instant::now() + Duration::from_secs(20);
+            let (end, mut last) = (Instant::now() + Duration::from_secs(20), None);
             while REFUSED.load(Ordering::Relaxed) < 20 && Instant::now() < end {
-                // SAFETY: the thread waits for this one.
-                unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
+                let runs = Some(RUNS.load(Ordering::Relaxed));
+                if runs != last {
+                    last = runs;
+                    // SAFETY: the thread waits for this one.
+                    unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                }
                 std::thread::sleep(Duration::from_micros(20));
             }
             stop.store(true, Ordering::Relaxed);
@@ -61,6 +68,7 @@ fn a_program_in_a_handler_that_interrupted_a_change_of_the_same_map_is_refused()
         while !stop.load(Ordering::Relaxed) {
             for engine in ENGINES {
                 assert_eq!(replace(program, engine), 0, "it interrupts nobody");
+                RUNS.fetch_add(1, Ordering::Relaxed);
             }
         }
     });

@@ -134,6 +134,8 @@ fn a_thread_that_holds_a_lock_runs_no_program_that_takes_one() {
 }
 
 static INTERRUPTING: OnceLock<Program> = OnceLock::new();
+/// Runs that signals may interrupt.
+static RUNS: AtomicU64 = AtomicU64::new(0);
 static RAN: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
@@ -161,10 +163,15 @@ fn programs_in_handlers_of_signals_neither_hang_nor_break_what_the_lock_guards()
         let thread = unsafe { libc::pthread_self() };
         let stop = &stop;
         scope.spawn(move || {
-            let end = Instant::now() + Duration::from_secs(20);
+            let (end, mut last) = (Instant::now() + Duration::from_secs(20), None);
             while REFUSED.load(Ordering::Relaxed) < 20 && Instant::now() < end {
-                // SAFETY: the thread waits for this one.
-                unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
+                let runs = Some(RUNS.load(Ordering::Relaxed));
+                if runs != last {
+                    last = runs;
+                    // SAFETY: the thread waits for this one.
+                    unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                }
                 std::thread::sleep(Duration::from_micros(20));
             }
             stop.store(true, Ordering::Relaxed);
@@ -172,6 +179,7 @@ fn programs_in_handlers_of_signals_neither_hang_nor_break_what_the_lock_guards()
         while !stop.load(Ordering::Relaxed) {
             for engine in ENGINES {
                 assert_eq!(run(add, engine), 0);
+                RUNS.fetch_add(1, Ordering::Relaxed);
                 own += 1;
             }
         }

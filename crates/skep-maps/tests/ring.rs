@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{create, def, map};
+use common::{create, def, map, stays_asleep, thread_id};
 use proptest::prelude::*;
 use skep_abi::MapKind;
 use skep_maps::{Map, MapError, RingBuffer, UpdateFlags};
@@ -251,8 +251,9 @@ fn a_record_that_is_not_submitted_holds_back_those_behind_it() {
 /// The consumer sleeps while another thread does that; how long.
 fn asleep(consumer: &mut RingBuffer, timeout: Duration, f: impl FnOnce() + Send) -> (bool, Duration) {
     thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(50));
+        let sleeper = thread_id();
+        scope.spawn(move || {
+            while !stays_asleep(sleeper, 20) {}
             f();
         });
         let started = Instant::now();
@@ -270,7 +271,7 @@ fn the_consumer_sleeps_until_a_record_comes_and_flags_are_honoured() {
         assert_eq!(consumer.for_each(|_| ()), 1);
     }
     // Nobody is woken: the record is found when the time is over.
-    let short = Duration::from_millis(300);
+    let short = Duration::from_secs(1);
     let (found, slept) = asleep(&mut consumer, short, || assert_eq!(output(&map, b"x", NO_WAKEUP), 0));
     assert!(found && slept >= short, "{slept:?}");
     assert_eq!(consumer.for_each(|_| ()), 1);

@@ -1,6 +1,8 @@
 //! Maps to test with.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
+use std::time::Duration;
+
 use skep_abi::{MapDef, MapFlags, MapKind};
 use skep_maps::{Map, MapError, Options};
 use skep_rcu::Section;
@@ -24,6 +26,22 @@ pub fn map(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> M
 /// The key of a trie.
 pub fn prefix(len: u32, data: &[u8]) -> Vec<u8> {
     [&len.to_ne_bytes(), data].concat()
+}
+
+/// The calling thread, as [`stays_asleep`] knows it.
+pub fn thread_id() -> libc::pid_t {
+    // SAFETY: asks for a number.
+    unsafe { libc::gettid() }
+}
+
+/// Whether a thread of this process sleeps in the kernel, and goes on sleeping for so many looks, of a millisecond or more
+/// each. One that was woken does not, also while it waits for a processor.
+pub fn stays_asleep(thread: libc::pid_t, looks: u32) -> bool {
+    (0..looks).all(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
+    })
 }
 
 /// For a CPU: the thread's own.

@@ -8,6 +8,8 @@
 //! down anew (a run for every 6 rows of the table, with seeds from 0).
 
 mod cases;
+#[path = "../common/mod.rs"]
+mod common;
 mod creation;
 mod differences;
 mod ops;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,13 @@ use skep_maps::{Map, Options, RingBuffer, UpdateFlags};
 
 use super::ops::{Answer, Op, Reserve, Reserved, bytes};
 use super::{BUSY, DISCARDED, Subject, total};
+use crate::common::{stays_asleep, thread_id};
 
-/// How long a consumer takes to fall asleep, and how long to be woken, at most.
-const TO_SLEEP: Duration = Duration::from_millis(100);
-const TO_WAKE: Duration = Duration::from_millis(250);
+/// After how many looks that find the consumer asleep it sleeps; and after how many a record has not woken it.
+const ASLEEP: u32 = 20;
+const NOT_WOKEN: u32 = 100;
+/// Longer than it sleeps.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A ring buffer and its consumer.
 pub(crate) struct Ring {
@@ -88,28 +91,44 @@ impl Ring {
     /// By which of the records a consumer is woken that sleeps.
     fn woken_by(&mut self, flags: &[u64], number: usize) -> Option<usize> {
         while self.take().is_some() {}
-        let woken = AtomicBool::new(false);
-        let patience = 2 * TO_SLEEP + TO_WAKE * flags.len() as u32;
         let (map, consumer) = (&self.map, &mut self.consumer);
+        let (begin, sleeper) = (Instant::now(), AtomicI32::new(0));
         let by = thread::scope(|scope| {
-            scope.spawn(|| {
-                let slept = Instant::now();
-                let found = consumer.poll(Some(patience));
-                woken.store(found && slept.elapsed() < patience, Ordering::Release);
+            let poll = scope.spawn(|| {
+                sleeper.store(thread_id(), Ordering::Relaxed);
+                assert!(consumer.poll(Some(LONG)), "there is a record");
             });
-            thread::sleep(TO_SLEEP);
-            flags.iter().position(|flags| {
+            let sleeper = || sleeper.load(Ordering::Relaxed);
+            while !stays_asleep(sleeper(), ASLEEP) {
+                assert!(begin.elapsed() < LONG / 2, "it does not sleep");
+            }
+            let by = flags.iter().position(|flags| {
                 assert_eq!(output(map, &bytes(8, number), *flags), 0);
-                let since = Instant::now();
-                while !woken.load(Ordering::Acquire) && since.elapsed() < TO_WAKE {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                woken.load(Ordering::Acquire)
-            })
+                while !poll.is_finished() && !stays_asleep(sleeper(), NOT_WOKEN) {}
+                poll.is_finished()
+            });
+            while !poll.is_finished() {
+                interrupt(sleeper());
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(begin.elapsed() < LONG, "nothing but the time has ended the sleep");
+            by
         });
         let made = by.map_or(flags.len(), |last| last + 1);
         self.headers.extend(vec![8; made]);
         by
+    }
+}
+
+/// Sends a thread a signal that ends its sleep and does nothing else.
+fn interrupt(thread: libc::pid_t) {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: a handler of the right signature; zero is right for the other fields. A thread that has ended gets no signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1);
     }
 }
 

@@ -375,49 +375,63 @@ fn a_reservation_in_a_signal_handler_may_interrupt_another() {
         let handler = produce as extern "C" fn(libc::c_int);
         assert_ne!(libc::signal(libc::SIGUSR1, handler as libc::sighandler_t), libc::SIG_ERR);
     }
-    let done = AtomicBool::new(false);
+    let (steps, [over, stop]) = (AtomicU64::new(0), [const { AtomicBool::new(false) }; 2]);
     let [mut own, mut others] = [0; 2];
-    thread::scope(|scope| {
+    // As many as the ring has room for: while there is a producer there may always be one more.
+    let mut take = |consumer: &mut RingBuffer| {
+        for record in (0..1 << 11).map_while(|_| consumer.next_record().map(|record| record.to_vec())) {
+            let word = |at: usize| u64::from_ne_bytes(record[at * 8..at * 8 + 8].try_into().unwrap());
+            assert_eq!(word(2), word(0) ^ !word(1));
+            let next = if word(0) == 0 { &mut own } else { &mut others };
+            assert_eq!(word(1), *next);
+            *next += 1;
+        }
+        (own, others)
+    };
+    let written = thread::scope(|scope| {
         let (ready, wait) = std::sync::mpsc::channel();
-        let (map, done) = (&map, &done);
+        let (map, steps, over, stop) = (&map, &steps, &over, &stop);
         let producer = scope.spawn(move || {
             // SAFETY: always succeeds.
             ready.send(unsafe { libc::pthread_self() }).unwrap();
-            for number in 0..RECORDS {
-                let words = [0, number, !number].map(u64::to_ne_bytes).concat();
-                while output(map, &words, 0) != 0 {
-                    thread::yield_now();
-                }
-            }
+            let mut number = 0_u64;
             // The thread stays until nobody sends it signals.
-            while !done.load(Ordering::Acquire) {
-                thread::yield_now();
+            while !stop.load(Ordering::Acquire) {
+                let words = [0, number, !number].map(u64::to_ne_bytes).concat();
+                match output(map, &words, 0) {
+                    0 => number += 1,
+                    _ => thread::yield_now(),
+                }
+                steps.fetch_add(1, Ordering::Relaxed);
             }
+            number
         });
         let target = wait.recv().unwrap();
         let signals = scope.spawn(move || {
-            while !done.load(Ordering::Acquire) {
-                // SAFETY: the thread lives until this one has ended.
-                unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+            let mut last = None;
+            while !over.load(Ordering::Acquire) {
+                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
+                let steps = Some(steps.load(Ordering::Relaxed));
+                if steps != last {
+                    last = steps;
+                    // SAFETY: the thread lives until this one has ended.
+                    unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+                }
                 thread::sleep(Duration::from_micros(20));
             }
         });
-        while own < RECORDS {
+        let (begin, mut taken) = (Instant::now(), (0, 0));
+        while taken.0 < RECORDS || taken.1 <= 100 && begin.elapsed() < Duration::from_secs(60) {
             assert!(consumer.poll(Some(Duration::from_secs(60))), "a wake-up was lost");
-            consumer.for_each(|record| {
-                let word = |at: usize| u64::from_ne_bytes(record[at * 8..at * 8 + 8].try_into().unwrap());
-                assert_eq!(word(2), word(0) ^ !word(1));
-                let next = if word(0) == 0 { &mut own } else { &mut others };
-                assert_eq!(word(1), *next);
-                *next += 1;
-            });
+            taken = take(&mut consumer);
         }
-        done.store(true, Ordering::Release);
+        over.store(true, Ordering::Release);
         signals.join().unwrap();
-        producer.join().unwrap();
+        stop.store(true, Ordering::Release);
+        producer.join().unwrap()
     });
     INTERRUPTED.store(std::ptr::null_mut(), Ordering::Release);
-    others += consumer.for_each(|_| ()) as u64;
-    assert_eq!(others, FROM_HANDLER.load(Ordering::Relaxed));
+    let (own, others) = take(&mut consumer);
+    assert_eq!((own, others), (written, FROM_HANDLER.load(Ordering::Relaxed)));
     assert!(others > 100, "{others} records from the handler, {} refused", REFUSED.load(Ordering::Relaxed));
 }

@@ -1,9 +1,10 @@
 //! Where there is no memory a cache is refused, or an object; nothing is lost, and afterwards all works.
 //!
-//! The allocator of this test refuses one allocation, of whatever thread: the first, the second and so on until there are
-//! no more to refuse.
+//! The allocator of this test refuses one allocation, of the test's thread or the keeper: the first, the second and so on
+//! until there are no more to refuse.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +18,38 @@ struct Refusing;
 static COUNTDOWN: AtomicU64 = AtomicU64::new(0);
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
-/// Whether this is the allocation to refuse. Relaxed: a number, and the test's other threads wait.
+thread_local! {
+    static TESTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether allocations of this thread may be refused: the test's, and the keeper's. Others have the harness, which would
+/// end the process.
+fn is_tested() -> bool {
+    let mut name = [0_u8; 16];
+    TESTED.get() || {
+        // SAFETY: there is room for a name of 16 bytes.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        name.starts_with(b"skep-keeper\0")
+    }
+}
+
+/// From now on the n-th allocation is refused.
+fn arm(n: u64) {
+    TESTED.set(true);
+    COUNTDOWN.store(n, Ordering::Relaxed);
+}
+
+/// From now on none is. Whether none was.
+fn disarm() -> bool {
+    TESTED.set(false);
+    COUNTDOWN.swap(0, Ordering::Relaxed) > 0
+}
+
+/// Whether this is the allocation to refuse. Relaxed: a number.
 fn is_refused() -> bool {
-    COUNTDOWN.load(Ordering::Relaxed) > 0 && COUNTDOWN.fetch_sub(1, Ordering::Relaxed) == 1
+    COUNTDOWN.load(Ordering::Relaxed) > 0
+        && is_tested()
+        && COUNTDOWN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1)
 }
 
 // SAFETY: what is not refused is passed on to the system's allocator; null is how an allocator refuses.
@@ -94,8 +124,9 @@ fn rest(cache: &Cache) {
 fn every_allocation_may_fail_and_then_all_works_again() {
     let domain = Domain::new(4).unwrap();
     // A thread's first entry needs memory as well.
-    COUNTDOWN.store(1, Ordering::Relaxed);
+    arm(1);
     assert_eq!(domain.enter().err(), Some(skep_rcu::Error::NoMemory));
+    assert!(!disarm());
     drop(domain.enter().unwrap());
     let mut objects = Vec::with_capacity(OBJECTS);
     for policy in Policy::ALL {
@@ -108,10 +139,10 @@ fn every_allocation_may_fail_and_then_all_works_again() {
             n += 1 + n / 2;
             let cache = Cache::new(&domain, &options).unwrap();
             // From here on: handing out, taking back, and all that the keeper does.
-            COUNTDOWN.store(n, Ordering::Relaxed);
+            arm(n);
             refused += work(&cache, &mut objects);
             rest(&cache);
-            let none_left = COUNTDOWN.swap(0, Ordering::Relaxed) > 0;
+            let none_left = disarm();
             assert_eq!(work(&cache, &mut objects), 0, "{policy}, after allocation {n} was refused");
             if none_left {
                 break;

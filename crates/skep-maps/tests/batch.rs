@@ -202,7 +202,7 @@ struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -216,7 +216,8 @@ fn what_is_taken_is_taken_by_one() {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let end = Instant::now() + Duration::from_secs(10);
+                let _done = Stop(&done);
+                let end = Instant::now() + Duration::from_secs(60);
                 for number in (0..KEYS).cycle() {
                     if added.load(Ordering::Relaxed) > 2000 || Instant::now() > end {
                         break;
@@ -227,7 +228,6 @@ fn what_is_taken_is_taken_by_one() {
                         Err(error) => panic!("{error}"),
                     }
                 }
-                done.store(true, Ordering::Release);
             });
             scope.spawn(|| {
                 for number in (0..KEYS).cycle() {

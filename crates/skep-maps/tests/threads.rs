@@ -455,9 +455,11 @@ fn freeze_while(
         }
     };
     thread::scope(|scope| {
-        scope.spawn(write);
-        scope.spawn(write);
-        wait_until(&done, || read() != 0);
+        let writers = [scope.spawn(write), scope.spawn(write)];
+        while read() == 0 {
+            assert!(!writers.iter().all(|writer| writer.is_finished()), "nobody writes");
+            thread::yield_now();
+        }
         map.freeze();
         let now = read();
         let same = (0..100).all(|_| read() == now);

@@ -23,9 +23,9 @@ fn freeze_while<T: PartialEq>(
         }
     };
     thread::scope(|scope| {
-        scope.spawn(change);
-        scope.spawn(change);
+        let changing = [scope.spawn(change), scope.spawn(change)];
         while !begun.load(Ordering::Relaxed) {
+            assert!(!changing.iter().all(|thread| thread.is_finished()), "nobody changes it");
             thread::yield_now();
         }
         map.freeze();

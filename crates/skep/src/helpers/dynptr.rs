@@ -169,10 +169,14 @@ pub(super) unsafe extern "C" fn write(
     let (offset, bytes) = (u64::from(offset as u32), u64::from(bytes as u32));
     // SAFETY: the verifier proved it one that was made; none that is made here is read-only.
     let dynptr = unsafe { &*(dynptr as *const Dynptr) };
-    if dynptr.data == 0 || flags != 0 {
+    if dynptr.data == 0 {
         return EINVAL;
     }
     let Some(part) = dynptr.part(offset, bytes) else { return E2BIG };
+    // In this order, unlike in `read`: as Linux does.
+    if flags != 0 {
+        return EINVAL;
+    }
     // SAFETY: the part lies within what it shows, and `from` is readable by the verifier's proof.
     unsafe { copy(from, part, bytes) };
     0

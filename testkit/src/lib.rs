@@ -12,15 +12,21 @@
 
 mod again;
 mod forked;
+mod interrupt;
 mod linux;
+mod refusal;
 mod skip;
 mod tool;
+mod wrong;
 
 pub use again::{itself, other, runner};
 pub use forked::in_a_child;
+pub use interrupt::interrupt;
 pub use linux::{
     Batch, LinuxDef, LinuxMap, LinuxProgram, MOST_MAPS, MOST_PROGRAMS, SharedMemory, Waiter, ask_linux,
     possible_cpus,
 };
+pub use refusal::Refusal;
 pub use skip::{Hidden, hidden, is_emulated, say, skip};
 pub use tool::answer;
+pub use wrong::must_panic;

@@ -6,9 +6,8 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,11 @@ use common::{CPUS, def, prefix, program_delete, program_lookup, program_update};
 use skep_abi::{MapDef, MapFlags, MapKind};
 use skep_maps::{Map, MapError, Memory, Options, Policy, UpdateFlags};
 use skep_rcu::Domain;
-use skep_testkit::{Hidden, hidden};
+use skep_testkit::{Hidden, Refusal, hidden};
 
 struct Refusing;
 
-/// Allocations, of the test's thread and the keeper, until one is refused; it is, at 1. None at 0.
-static COUNTDOWN: AtomicU64 = AtomicU64::new(0);
+static REFUSAL: Refusal = Refusal::new();
 /// Allocations of at most so many bytes are not refused.
 static SMALL: AtomicUsize = AtomicUsize::new(0);
 static LIVE: AtomicIsize = AtomicIsize::new(0);
@@ -36,39 +34,9 @@ const COUNTED: usize = 2048;
 /// Bytes that the harness of tests may have taken meanwhile, for a thread of the next test.
 const NOISE: isize = 8192;
 
-thread_local! {
-    static TESTED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether allocations of this thread may be refused: the test's, and the keeper's. Others have the harness, which would
-/// end the process.
-fn is_tested() -> bool {
-    let mut name = [0_u8; 16];
-    TESTED.get() || {
-        // SAFETY: there is room for a name of 16 bytes.
-        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-        name.starts_with(b"skep-keeper\0")
-    }
-}
-
-/// From now on the n-th allocation is refused.
-fn arm(n: u64) {
-    TESTED.set(true);
-    COUNTDOWN.store(n, Ordering::Relaxed);
-}
-
-/// From now on none is. Whether none was.
-fn disarm() -> bool {
-    TESTED.set(false);
-    COUNTDOWN.swap(0, Ordering::Relaxed) > 0
-}
-
-/// Whether this is the allocation to refuse. Relaxed: numbers.
+/// Whether this is the allocation to refuse. Relaxed: a number.
 fn is_refused(layout: Layout) -> bool {
-    layout.size() > SMALL.load(Ordering::Relaxed)
-        && COUNTDOWN.load(Ordering::Relaxed) > 0
-        && is_tested()
-        && COUNTDOWN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1)
+    layout.size() > SMALL.load(Ordering::Relaxed) && REFUSAL.is_due()
 }
 
 // SAFETY: what is not refused is passed on to the system's allocator; null is how an allocator refuses.
@@ -189,7 +157,7 @@ fn refuse_each(memory: &Memory, def: &MapDef) -> u64 {
     loop {
         n += 1 + n / 4;
         SMALL.store(COUNTED, Ordering::Relaxed);
-        arm(n);
+        REFUSAL.arm(n);
         let created = create(memory, def, 1 << 30);
         SMALL.store(0, Ordering::Relaxed);
         let refused = match &created {
@@ -197,7 +165,7 @@ fn refuse_each(memory: &Memory, def: &MapDef) -> u64 {
             Err(error) => panic!("{error}"),
             Ok(map) => fill(map, &keys, &values),
         };
-        let none_left = disarm();
+        let none_left = REFUSAL.disarm();
         if let Ok(map) = &created {
             works(map, &keys, &values);
         }
@@ -264,9 +232,9 @@ fn maps_without_keys_and_of_references_are_refused_where_there_is_no_memory() {
         // Each several times, so that something small that is lost adds up.
         for n in (1..).flat_map(|n| [n; 16]) {
             SMALL.store(COUNTED, Ordering::Relaxed);
-            arm(n);
+            REFUSAL.arm(n);
             let created = create(&memory, &def, 1 << 30);
-            let none_left = disarm();
+            let none_left = REFUSAL.disarm();
             SMALL.store(0, Ordering::Relaxed);
             match created {
                 Ok(_) => assert!(none_left, "{kind}: allocation {n} was refused, and nobody noticed"),

@@ -12,6 +12,7 @@ use common::{create, def, map, stays_asleep, thread_id};
 use proptest::prelude::*;
 use skep_abi::MapKind;
 use skep_maps::{Map, MapError, RingBuffer, UpdateFlags};
+use skep_testkit::interrupt;
 
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
@@ -407,18 +408,9 @@ fn a_reservation_in_a_signal_handler_may_interrupt_another() {
             number
         });
         let target = wait.recv().unwrap();
-        let signals = scope.spawn(move || {
-            let mut last = None;
-            while !over.load(Ordering::Acquire) {
-                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
-                let steps = Some(steps.load(Ordering::Relaxed));
-                if steps != last {
-                    last = steps;
-                    // SAFETY: the thread lives until this one has ended.
-                    unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
-                }
-                thread::sleep(Duration::from_micros(20));
-            }
+        // SAFETY: the thread lives until this one has ended.
+        let signals = scope.spawn(move || unsafe {
+            interrupt(target, libc::SIGUSR1, steps, || over.load(Ordering::Acquire));
         });
         let (begin, mut taken) = (Instant::now(), (0, 0));
         while taken.0 < RECORDS || taken.1 <= 100 && begin.elapsed() < Duration::from_secs(60) {

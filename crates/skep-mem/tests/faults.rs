@@ -4,58 +4,23 @@
 //! until there are no more to refuse.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 use skep_mem::{Cache, CacheOptions, Error, Policy};
 use skep_rcu::Domain;
+use skep_testkit::Refusal;
 
 struct Refusing;
 
-/// Allocations until one is refused; it is, at 1. None at 0.
-static COUNTDOWN: AtomicU64 = AtomicU64::new(0);
+static REFUSAL: Refusal = Refusal::new();
 static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-thread_local! {
-    static TESTED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether allocations of this thread may be refused: the test's, and the keeper's. Others have the harness, which would
-/// end the process.
-fn is_tested() -> bool {
-    let mut name = [0_u8; 16];
-    TESTED.get() || {
-        // SAFETY: there is room for a name of 16 bytes.
-        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-        name.starts_with(b"skep-keeper\0")
-    }
-}
-
-/// From now on the n-th allocation is refused.
-fn arm(n: u64) {
-    TESTED.set(true);
-    COUNTDOWN.store(n, Ordering::Relaxed);
-}
-
-/// From now on none is. Whether none was.
-fn disarm() -> bool {
-    TESTED.set(false);
-    COUNTDOWN.swap(0, Ordering::Relaxed) > 0
-}
-
-/// Whether this is the allocation to refuse. Relaxed: a number.
-fn is_refused() -> bool {
-    COUNTDOWN.load(Ordering::Relaxed) > 0
-        && is_tested()
-        && COUNTDOWN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1)
-}
 
 // SAFETY: what is not refused is passed on to the system's allocator; null is how an allocator refuses.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if is_refused() {
+        if REFUSAL.is_due() {
             return ptr::null_mut();
         }
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
@@ -64,7 +29,7 @@ unsafe impl GlobalAlloc for Refusing {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if is_refused() {
+        if REFUSAL.is_due() {
             return ptr::null_mut();
         }
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
@@ -124,9 +89,9 @@ fn rest(cache: &Cache) {
 fn every_allocation_may_fail_and_then_all_works_again() {
     let domain = Domain::new(4).unwrap();
     // A thread's first entry needs memory as well.
-    arm(1);
+    REFUSAL.arm(1);
     assert_eq!(domain.enter().err(), Some(skep_rcu::Error::NoMemory));
-    assert!(!disarm());
+    assert!(!REFUSAL.disarm());
     drop(domain.enter().unwrap());
     let mut objects = Vec::with_capacity(OBJECTS);
     for policy in Policy::ALL {
@@ -139,10 +104,10 @@ fn every_allocation_may_fail_and_then_all_works_again() {
             n += 1 + n / 2;
             let cache = Cache::new(&domain, &options).unwrap();
             // From here on: handing out, taking back, and all that the keeper does.
-            arm(n);
+            REFUSAL.arm(n);
             refused += work(&cache, &mut objects);
             rest(&cache);
-            let none_left = disarm();
+            let none_left = REFUSAL.disarm();
             assert_eq!(work(&cache, &mut objects), 0, "{policy}, after allocation {n} was refused");
             if none_left {
                 break;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use skep_mem::{Cache, CacheOptions, Policy};
 use skep_rcu::Domain;
+use skep_testkit::interrupt;
 
 static CACHE: AtomicPtr<Cache> = AtomicPtr::new(std::ptr::null_mut());
 static SLOT: AtomicU32 = AtomicU32::new(0);
@@ -114,17 +115,8 @@ fn a_free_that_interrupts_a_free_loses_nothing() {
                 std::thread::yield_now();
             }
             let thread = THREAD.load(Ordering::Relaxed) as libc::pthread_t;
-            let mut last = None;
-            while !over.load(Ordering::Acquire) {
-                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
-                let steps = Some(STEPS.load(Ordering::Relaxed));
-                if steps != last {
-                    last = steps;
-                    // SAFETY: the thread lives: it waits for us to be done.
-                    assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
-                }
-                std::thread::sleep(Duration::from_micros(20));
-            }
+            // SAFETY: the thread lives: it waits for us to be done.
+            unsafe { interrupt(thread, libc::SIGUSR1, &STEPS, || over.load(Ordering::Acquire)) };
             ready.store(false, Ordering::Release);
         });
         assert_eq!(cache.stats().in_use, 0, "{policy}");

@@ -8,7 +8,6 @@
 //! store that comes after it. So models begin in several orders: each of their threads calls [`begin`] first.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 thread_local! {
@@ -47,12 +46,5 @@ pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
 
 /// Runs a model that must be found wrong, for the reason given: part of what it panics with.
 pub(crate) fn must_fail(reason: &str, f: impl Fn() + Sync + Send + 'static) {
-    let found = catch_unwind(AssertUnwindSafe(|| model(f)));
-    let panic = found.expect_err("loom found nothing wrong with a model that is wrong");
-    let text = panic
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default();
-    assert!(text.contains(reason), "the model failed for another reason: {text}");
+    skep_testkit::must_panic(reason, || model(f));
 }

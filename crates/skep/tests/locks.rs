@@ -163,17 +163,10 @@ fn programs_in_handlers_of_signals_neither_hang_nor_break_what_the_lock_guards()
         let thread = unsafe { libc::pthread_self() };
         let stop = &stop;
         scope.spawn(move || {
-            let (end, mut last) = (Instant::now() + Duration::from_secs(20), None);
-            while REFUSED.load(Ordering::Relaxed) < 20 && Instant::now() < end {
-                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
-                let runs = Some(RUNS.load(Ordering::Relaxed));
-                if runs != last {
-                    last = runs;
-                    // SAFETY: the thread waits for this one.
-                    unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
-                }
-                std::thread::sleep(Duration::from_micros(20));
-            }
+            let end = Instant::now() + Duration::from_secs(20);
+            let over = || REFUSED.load(Ordering::Relaxed) >= 20 || Instant::now() >= end;
+            // SAFETY: the thread waits for this one.
+            unsafe { skep_testkit::interrupt(thread, libc::SIGUSR1, &RUNS, over) };
             stop.store(true, Ordering::Relaxed);
         });
         while !stop.load(Ordering::Relaxed) {

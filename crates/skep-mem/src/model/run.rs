@@ -5,7 +5,6 @@
 //! one of another thread. Of the earlier ones it remembers the last for each thing: a load hides the loads before it from the
 //! store that comes after it. So models of several parts begin with every order of the parts ([`Model::explore`]).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A world, what threads do in it, each one part, and what is asked of it in the end.
@@ -39,14 +38,7 @@ impl<W: 'static> Model<W> {
 
     /// Runs a model that must be found wrong, for the reason given: part of what it panics with.
     pub(crate) fn must_fail(&self, reason: &str) {
-        let found = catch_unwind(AssertUnwindSafe(|| self.explore()));
-        let panic = found.expect_err("loom found nothing wrong with a model that is wrong");
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_default();
-        assert!(text.contains(reason), "the model failed for another reason: {text}");
+        skep_testkit::must_panic(reason, || self.explore());
     }
 }
 

@@ -1,0 +1,18 @@
+//! What must be found wrong.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs what must panic, for the reason given: part of its message.
+///
+/// # Panics
+///
+/// Where it does not, or says something else.
+pub fn must_panic(reason: &str, f: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(f)).expect_err("nothing was found wrong with what is wrong");
+    let text = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default();
+    assert!(text.contains(reason), "it failed for another reason: {text}");
+}

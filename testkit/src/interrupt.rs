@@ -1,7 +1,8 @@
 //! Signals to a thread at its own pace.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Sends a thread a signal again and again until `over`: each time not before the thread has gone on since the last, which it
 /// counts in `steps`. Where handlers take long, it would come to nothing else.
@@ -24,6 +25,25 @@ pub unsafe fn interrupt(
             // SAFETY: by contract.
             assert_eq!(unsafe { libc::pthread_kill(thread, signal) }, 0);
         }
-        std::thread::sleep(Duration::from_micros(20));
+        thread::sleep(Duration::from_micros(20));
     }
+}
+
+/// Does something again and again while a signal interrupts this thread, until that is `enough`, and for 20 seconds at most.
+pub fn while_interrupted(signal: libc::c_int, enough: impl Fn() -> bool + Sync, mut step: impl FnMut()) {
+    let (steps, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    // SAFETY: there is always a current thread.
+    let target = unsafe { libc::pthread_self() };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let end = Instant::now() + Duration::from_secs(20);
+            // SAFETY: the thread waits for this one.
+            unsafe { interrupt(target, signal, &steps, || enough() || Instant::now() >= end) };
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            step();
+            steps.fetch_add(1, Ordering::Relaxed);
+        }
+    });
 }

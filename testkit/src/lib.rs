@@ -21,7 +21,7 @@ mod wrong;
 
 pub use again::{itself, other, runner};
 pub use forked::in_a_child;
-pub use interrupt::interrupt;
+pub use interrupt::{interrupt, while_interrupted};
 pub use linux::{
     Batch, LinuxDef, LinuxMap, LinuxProgram, MOST_MAPS, MOST_PROGRAMS, SharedMemory, Waiter, ask_linux,
     possible_cpus,

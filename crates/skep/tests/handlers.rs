@@ -1,9 +1,9 @@
 //! Programs in handlers of signals that change the map which their own thread is changing: they are refused, and nobody hangs.
 
 use skep::{Engine, Map, Object, Program, Runtime, UpdateFlags};
+use skep_testkit::while_interrupted;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 const OBJECT: &[u8] = include_bytes!("objects/sections/locks.bpf.o");
@@ -12,8 +12,6 @@ const KEY: [u8; 4] = 1u32.to_ne_bytes();
 const BUSY: i32 = 16;
 
 static INTERRUPTING: OnceLock<Program> = OnceLock::new();
-/// Runs that signals may interrupt.
-static RUNS: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
@@ -46,23 +44,10 @@ fn a_program_in_a_handler_that_interrupted_a_change_of_the_same_map_is_refused()
     INTERRUPTING.set(program.clone()).unwrap();
     // SAFETY: the handler keeps to what handlers may do.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t) };
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        // SAFETY: there is always a current thread.
-        let thread = unsafe { libc::pthread_self() };
-        let stop = &stop;
-        scope.spawn(move || {
-            let end = Instant::now() + Duration::from_secs(20);
-            let over = || REFUSED.load(Ordering::Relaxed) >= 20 || Instant::now() >= end;
-            // SAFETY: the thread waits for this one.
-            unsafe { skep_testkit::interrupt(thread, libc::SIGUSR1, &RUNS, over) };
-            stop.store(true, Ordering::Relaxed);
-        });
-        while !stop.load(Ordering::Relaxed) {
-            for engine in ENGINES {
-                assert_eq!(replace(program, engine), 0, "it interrupts nobody");
-                RUNS.fetch_add(1, Ordering::Relaxed);
-            }
+    let enough = || REFUSED.load(Ordering::Relaxed) >= 20;
+    while_interrupted(libc::SIGUSR1, enough, || {
+        for engine in ENGINES {
+            assert_eq!(replace(program, engine), 0, "it interrupts nobody");
         }
     });
     let (done, refused) = (DONE.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));

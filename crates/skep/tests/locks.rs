@@ -2,9 +2,9 @@
 //! signals, in both engines.
 
 use skep::{Engine, Error, Map, MapError, Module, Object, Program, Runtime, UpdateFlags};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use skep_testkit::while_interrupted;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 const OBJECT: &[u8] = include_bytes!("objects/sections/locks.bpf.o");
@@ -134,8 +134,6 @@ fn a_thread_that_holds_a_lock_runs_no_program_that_takes_one() {
 }
 
 static INTERRUPTING: OnceLock<Program> = OnceLock::new();
-/// Runs that signals may interrupt.
-static RUNS: AtomicU64 = AtomicU64::new(0);
 static RAN: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
@@ -156,25 +154,12 @@ fn programs_in_handlers_of_signals_neither_hang_nor_break_what_the_lock_guards()
     INTERRUPTING.set(add.clone()).unwrap();
     // SAFETY: the handler keeps to what handlers may do.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t) };
-    let stop = AtomicBool::new(false);
     let mut own = 2;
-    std::thread::scope(|scope| {
-        // SAFETY: there is always a current thread.
-        let thread = unsafe { libc::pthread_self() };
-        let stop = &stop;
-        scope.spawn(move || {
-            let end = Instant::now() + Duration::from_secs(20);
-            let over = || REFUSED.load(Ordering::Relaxed) >= 20 || Instant::now() >= end;
-            // SAFETY: the thread waits for this one.
-            unsafe { skep_testkit::interrupt(thread, libc::SIGUSR1, &RUNS, over) };
-            stop.store(true, Ordering::Relaxed);
-        });
-        while !stop.load(Ordering::Relaxed) {
-            for engine in ENGINES {
-                assert_eq!(run(add, engine), 0);
-                RUNS.fetch_add(1, Ordering::Relaxed);
-                own += 1;
-            }
+    let enough = || REFUSED.load(Ordering::Relaxed) >= 20;
+    while_interrupted(libc::SIGUSR1, enough, || {
+        for engine in ENGINES {
+            assert_eq!(run(add, engine), 0);
+            own += 1;
         }
     });
     let all = own + RAN.load(Ordering::Relaxed);

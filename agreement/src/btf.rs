@@ -34,7 +34,7 @@ pub struct Described {
 pub fn describe(entry: &Entry, program: &Program) -> Option<Described> {
     let callback = |insn: &Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. });
     let callbacks = program.insns.iter().any(callback);
-    let of_functions = callbacks || !entry.functions.is_empty();
+    let of_functions = callbacks || !entry.functions.is_empty() || !entry.tags.is_empty();
     if !of_functions && !entry.maps.iter().any(needs_types) {
         return None;
     }
@@ -204,6 +204,9 @@ impl Types {
             for tag in tags {
                 self.add(DECL_TAG, &format!("arg:{tag}"), 0, id, &[index as u32]);
             }
+        }
+        for (_, text) in entry.tags.iter().filter(|(tagged, _)| *tagged == function.name) {
+            self.add(DECL_TAG, text, 0, id, &[u32::MAX]);
         }
         id
     }

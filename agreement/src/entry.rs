@@ -81,6 +81,8 @@ pub struct Entry {
     pub maps: Vec<MapLine>,
     /// The prototypes of its functions, where they are said.
     pub functions: Vec<FunctionLine>,
+    /// Declaration tags: the function, and what is said of it.
+    pub tags: Vec<(String, String)>,
     /// Its licence.
     pub license: String,
     /// Flags of the load, with Linux's values.
@@ -161,6 +163,7 @@ impl Entry {
             section: String::new(),
             maps: Vec::new(),
             functions: Vec::new(),
+            tags: Vec::new(),
             license: "GPL".to_owned(),
             flags: 0,
             attach: None,
@@ -179,6 +182,10 @@ impl Entry {
             "type" => self.section = value.to_owned(),
             "map" => self.maps.push(MapLine::parse(value)?),
             "func" => self.functions.push(FunctionLine::parse(value)?),
+            "tag" => {
+                let (function, text) = value.split_once(' ').ok_or("expected `FUNCTION TEXT`")?;
+                self.tags.push((function.to_owned(), text.trim().to_owned()));
+            }
             "license" => self.license = value.to_owned(),
             "flags" => self.flags = flags(value)?,
             "attach" => self.attach = Some(value.parse().map_err(|_| format!("{value} is no attach type"))?),

@@ -24,6 +24,7 @@
 //! func: sum static int(int, u64)  a function's prototype, for callbacks and global functions; main's is made up.
 //!                                   Types: int, u32, s64, ..., void, `u64 *`, `mem16 *` (a structure of 16 bytes),
 //!                                   `struct task_struct *`, `ctx`; before an argument: nonnull, nullable, trusted
+//! tag: main exception_callback:cb a declaration tag of a function, in any number; main is the program
 //! license: GPL                    GPL unless said otherwise
 //! flags: strict_alignment         of the load: a number or names
 //! attach: 24                      expected attach type, where the section does not say it

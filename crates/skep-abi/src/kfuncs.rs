@@ -300,7 +300,7 @@ const NEW_TRUSTED: F = F::ITER_NEW.and(F::TRUSTED_ARGS);
 
 // Numbers of Linux's program types.
 const ALL: &[u32] = &[];
-const GENERIC: &[u32] = &[3, 5, 6, 7, 8, 9, 18, 23, 25, 26, 27, 29, 31];
+const GENERIC: &[u32] = &[3, 5, 6, 7, 8, 9, 15, 18, 23, 25, 26, 27, 29, 31];
 const CPUMASK: &[u32] = &[5, 7, 26, 27, 29, 31];
 const TRACING: &[u32] = &[5, 7, 26, 29];
 const KEYS: &[u32] = TRACING;

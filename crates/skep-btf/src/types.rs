@@ -355,7 +355,7 @@ impl<'a> Type<'a> {
     }
 
     /// Of a remark on a declaration: the member or parameter that it is about, or `None` for the whole.
-    pub(crate) fn component(&self) -> Option<u32> {
+    pub fn component(&self) -> Option<u32> {
         match (self.kind, self.tail.len()) {
             (Kind::DeclTag, 4) => Some(u32_at(self.tail, 0)).filter(|&index| index != u32::MAX),
             _ => None,

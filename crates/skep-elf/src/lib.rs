@@ -40,6 +40,7 @@ mod config;
 mod data;
 mod elf;
 mod error;
+mod exceptions;
 mod externs;
 mod functions;
 mod lines;

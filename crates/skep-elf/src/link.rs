@@ -15,7 +15,8 @@
 //! and function addresses stay open until every function has its place; [`Linker::resolve`] closes them.
 //!
 //! The order is libbpf's, depth first: a function that is met for the first time comes next, and what it reaches
-//! comes before what its caller refers to later. So the program has the tag that it has in the kernel.
+//! comes before what its caller refers to later. So the program has the tag that it has in the kernel. What exceptions
+//! end in comes last ([`crate::exceptions`]).
 //!
 //! Where the numbers are in a relocation (LLVM, "eBPF relocations"): the linker computes symbol + addend,
 //! and the addend stands in the instruction. For 64-bit loads that is a byte distance in the two immediates;
@@ -72,8 +73,10 @@ pub(crate) fn link(object: &Parsed, name: &str, entry: usize, symbols: Symbols<'
         insns: Vec::new(),
         functions: Vec::new(),
     };
-    let mut pending = vec![entry];
-    while let Some(function) = pending.pop() {
+    let callbacks = object.exception_callbacks.get(&entry).into_iter().flatten();
+    let mut roots = std::iter::once(&entry).chain(callbacks);
+    let mut pending = Vec::new();
+    while let Some(function) = pending.pop().or_else(|| roots.next().copied()) {
         if linker.placed[function].is_none() {
             let referred = linker.open.len();
             linker.place(function, name)?;

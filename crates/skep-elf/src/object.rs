@@ -1,5 +1,6 @@
 //! The object as its users see it.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::externs::{Externs, KCONFIG};
 use crate::functions::Functions;
 use crate::options::LinkOptions;
 use crate::symbols::Symbols;
-use crate::{data, lines, link, maps, struct_ops, types};
+use crate::{data, exceptions, lines, link, maps, struct_ops, types};
 
 /// A BPF object file, taken apart and checked.
 ///
@@ -133,6 +134,7 @@ impl Object {
         };
         data::variables(&elf, btf_ref, map_of, &mut object_maps)?;
         let externs = Externs::parse(&elf, btf_ref)?;
+        let exception_callbacks = exceptions::callbacks(&elf, btf_ref, &functions)?;
         let config_map = (!externs.config.is_empty()).then(|| {
             object_maps.push(ObjectMap::of_config(&externs));
             object_maps.len() as u32 - 1
@@ -146,6 +148,7 @@ impl Object {
             roles,
             map_ranges,
             functions,
+            exception_callbacks,
             externs,
             config_map,
             gpl_compatible,
@@ -430,6 +433,8 @@ pub(crate) struct Parsed {
     /// Where the maps declared in `.maps` stand, by index.
     pub(crate) map_ranges: Vec<Range<u64>>,
     pub(crate) functions: Functions,
+    /// By function: what its exceptions end in.
+    pub(crate) exception_callbacks: HashMap<usize, Vec<usize>>,
     pub(crate) externs: Externs,
     /// The map of configuration values, if there are any.
     pub(crate) config_map: Option<u32>,

@@ -4,12 +4,13 @@
 mod support;
 
 use skep_abi::{MapFlags, MapKind, ProgramSource, RAW};
-use skep_elf::{EntryTarget, MapEntry, Object, ObjectMap};
+use skep_elf::{EntryTarget, LinkOptions, MapEntry, Object, ObjectMap};
 use skep_isa::{CallTarget, Imm64, Insn, Reg};
 use support::*;
 
 const CLANG_19: &[u8] = include_bytes!("objects/linkage.bpf.o");
 const CLANG_13: &[u8] = include_bytes!("objects/linkage.clang13.o");
+const EXCEPTIONS: &[u8] = include_bytes!("../../skep/tests/objects/exceptions/exceptions.bpf.o");
 const PLAIN: &[u8] = include_bytes!("objects/plain.bpf.o");
 
 /// Functions without what their types say, which `prototypes.rs` is about.
@@ -58,6 +59,24 @@ fn a_program_brings_the_functions_it_reaches_each_once() {
     assert_eq!(first.insns.len(), 67);
     let leaf = object.program("leaf").unwrap().source(None).unwrap();
     assert_eq!(functions(&leaf), [("leaf", 0, true), ("static_in_xdp", 12, false)]);
+}
+
+#[test]
+fn exception_callbacks_come_behind_all_that_their_programs_reach() {
+    let object = Object::parse(EXCEPTIONS).unwrap();
+    let names = |program: &str| -> Vec<String> {
+        let source = object.program(program).unwrap().link(None, &own_functions()).unwrap();
+        source.functions.into_iter().map(|function| function.name).collect()
+    };
+    assert_eq!(names("plain"), ["plain", "first", "second", "third"]);
+    assert_eq!(names("handled"), ["handled", "first", "second", "third", "handle", "doubled"]);
+    assert_eq!(names("at_once"), ["at_once", "handle_otherwise"]);
+    assert_eq!(names("drops"), ["drops"]);
+}
+
+/// A host that has `bpf_throw`, by a number that says nothing.
+fn own_functions() -> LinkOptions<'static> {
+    LinkOptions { functions: Some(&|name| (name == "bpf_throw").then_some(7)), ..LinkOptions::default() }
 }
 
 #[test]

@@ -515,7 +515,8 @@ mod tests {
         let facts = vec![Fact { reached: true, ..Fact::default() }; insns.len()];
         let name = String::from("main");
         let end = insns.len() as u32;
-        let functions = [FunctionFacts { name, start: 0, end, stack_bytes: 0, zeroed: false }];
+        let functions =
+            [FunctionFacts { name, start: 0, end, stack_bytes: 0, zeroed: false, may_throw: false }];
         let linkage = Linkage::default();
         let parts = Parts {
             insns: &insns,

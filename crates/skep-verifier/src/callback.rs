@@ -50,6 +50,8 @@ pub(crate) enum RootKind {
     Timer { map: u32 },
     /// A global function.
     Global,
+    /// The function that an exception ends in.
+    Exception,
 }
 
 impl Root {
@@ -223,7 +225,7 @@ impl Walker<'_> {
     /// The innermost frame, which a helper called, ends; returns where control goes on: at the call.
     pub(crate) fn end_callback(&mut self, state: &mut State, callback: Callback) -> Step<usize> {
         let result = self.final_result(state, "callback")?;
-        check_range(&result, results(callback), "callback")?;
+        check_range(&result, results(callback), "callback", Reg::R0)?;
         self.check_callback_end(state)?;
         self.end_copies(state, state.top_index(), 0, STACK_BYTES);
         let call = state.top().call_slot as usize;

@@ -7,6 +7,7 @@
 //! Code that nothing reaches is allowed: the walk never sees it, and the facts say so.
 
 use crate::callback::calls_back;
+use crate::exception::exception_callback;
 use crate::fault::{Fault, Step};
 use crate::global::{Global, globals};
 use crate::{Code, Config, Unverified};
@@ -26,6 +27,8 @@ pub(crate) struct Shape {
     pub(crate) may_goto: Vec<bool>,
     /// By function: how it is verified by itself, if it is.
     pub(crate) globals: Vec<Option<Global>>,
+    /// The function that exceptions end in, if there is one.
+    pub(crate) exception_callback: Option<usize>,
     /// Functions such that each comes after all that it calls.
     pub(crate) callees_first: Vec<usize>,
 }
@@ -130,7 +133,8 @@ impl Shape {
         let callees_first = callees_first(&calls, &functions)?;
         let at = |start: usize| functions.binary_search_by_key(&start, |range| range.start).ok();
         let globals = globals(program, config, at);
-        Ok(Self { arrivals, functions, may_goto, globals, callees_first })
+        let exception_callback = exception_callback(program, &globals)?;
+        Ok(Self { exception_callback, arrivals, functions, may_goto, globals, callees_first })
     }
 
     /// In how many slots paths meet.

@@ -7,7 +7,7 @@ use crate::cfg::{Shape, target};
 use crate::fault::{Fault, Step};
 use crate::program::{CallFact, Fact, FunctionFacts};
 use skep_abi::{ContextField, Function};
-use skep_isa::{Insn, Size};
+use skep_isa::{CallTarget, Insn, Size};
 
 /// What was seen of each slot so far.
 pub(crate) struct Record {
@@ -40,6 +40,8 @@ mod seen {
     pub(super) const TAKEN: u8 = 2;
     /// A conditional jump there is not taken on some path.
     pub(super) const NOT_TAKEN: u8 = 4;
+    /// The call there ends the program.
+    pub(super) const THROWS: u8 = 8;
 }
 
 /// What kind of memory an instruction accesses, the same on every path if it is to be rewritten.
@@ -133,6 +135,13 @@ impl Record {
                 Before::Place(slot, place) => self.places[slot as usize] = place,
                 Before::Call(slot, call) => self.calls[slot as usize] = call,
             }
+        }
+    }
+
+    /// The program ends there by an exception on some path.
+    pub(crate) fn throws(&mut self, slot: usize) {
+        if self.slots[slot] & seen::THROWS == 0 {
+            self.see(slot, seen::THROWS);
         }
     }
 
@@ -232,6 +241,7 @@ impl Record {
                 continue;
             }
             facts[slot].reached = true;
+            facts[slot].throws = record & seen::THROWS != 0;
             match insns[slot] {
                 Insn::Alu { .. } => continue, // takes no fact
                 Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,
@@ -265,20 +275,39 @@ impl Record {
                 facts[to].loop_head |= to <= slot;
             }
         }
+        let may_throw = may_throw(&insns, &facts, shape);
         let functions = functions
             .into_iter()
             .zip(&shape.functions)
             .zip(self.deepest.iter().zip(&self.unwritten))
-            .map(|((function, range), (deepest, unwritten))| FunctionFacts {
+            .zip(may_throw)
+            .map(|(((function, range), (deepest, unwritten)), may_throw)| FunctionFacts {
                 name: function.name,
                 start: range.start as u32,
                 end: range.end as u32,
                 stack_bytes: deepest.next_multiple_of(8),
                 zeroed: *unwritten,
+                may_throw,
             })
             .collect();
         (insns, facts, functions)
     }
+}
+
+/// By function: whether it, or what it calls, throws on some path.
+fn may_throw(insns: &[Insn], facts: &[Fact], shape: &Shape) -> Vec<bool> {
+    let mut may_throw = vec![false; shape.functions.len()];
+    for &function in &shape.callees_first {
+        let mut slots = shape.functions[function].clone().filter(|&slot| facts[slot].reached);
+        may_throw[function] = slots.any(|slot| match insns[slot] {
+            Insn::Call { target: CallTarget::Local(offset) } => {
+                let callee = target(slot, offset).and_then(|to| shape.function_at(to));
+                callee.is_some_and(|callee| may_throw[callee])
+            }
+            _ => facts[slot].throws,
+        });
+    }
+    may_throw
 }
 
 fn rewrite_access(insn: &mut Insn, native: Size, to: i16) {

@@ -41,7 +41,7 @@ pub(crate) enum Param {
 pub(crate) struct Global {
     pub(crate) params: Vec<Param>,
     /// Whether it returns a number, else nothing.
-    returns: bool,
+    pub(crate) returns: bool,
     /// What it, or what it calls, may do.
     effects: Effects,
 }
@@ -228,8 +228,7 @@ impl Walker<'_> {
         }
         // What a static function may not do in a callback, a global one may not be called for.
         let Effects { throws, leaves, .. } = global.effects;
-        let called_back = state.frames().iter().any(|frame| frame.callback.is_some());
-        if (throws || leaves) && (called_back || matches!(self.root_kind(), RootKind::Timer { .. })) {
+        if (throws || leaves) && self.may_not_throw(state) {
             let what = if leaves { "make a tail call" } else { "end the program" };
             let text = format!("a callback may not call {name}, which may {what}");
             return Err(Fault::new(Code::Helper, text));

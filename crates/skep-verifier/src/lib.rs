@@ -42,6 +42,7 @@ mod cfg;
 mod chains;
 mod dynptr;
 mod ends;
+mod exception;
 mod facts;
 mod fault;
 mod flow;
@@ -195,6 +196,7 @@ fn prove(
         insns,
         facts,
         functions,
+        exception_callback: shape.exception_callback,
         maps,
         lines: source.lines,
         tag: tag.0,

@@ -28,6 +28,7 @@ pub struct Verified {
     pub(crate) insns: Vec<Insn>,
     pub(crate) facts: Vec<Fact>,
     pub(crate) functions: Vec<FunctionFacts>,
+    pub(crate) exception_callback: Option<usize>,
     pub(crate) maps: Arc<[MapDef]>,
     pub(crate) lines: Vec<LineInfo>,
     pub(crate) tag: [u8; 8],
@@ -52,6 +53,8 @@ pub struct Fact {
     /// The field that it accesses, where skep's native structures lack it: the instruction is as it was, and must not be
     /// run.
     pub foreign: Option<&'static ContextField>,
+    /// Whether the call ends the program: it is `bpf_throw`, and `r1` is the cookie.
+    pub throws: bool,
 }
 
 /// What is the same in every path that reaches a helper call.
@@ -79,6 +82,8 @@ pub struct FunctionFacts {
     /// Whether some path reads bytes of this stack that it may not have written: whoever runs the function zeroes
     /// its stack on entry.
     pub zeroed: bool,
+    /// Whether it, or a function that it calls, may end the program by `bpf_throw`.
+    pub may_throw: bool,
 }
 
 /// What a verification cost.
@@ -136,6 +141,12 @@ impl Verified {
     /// Its functions in ascending order; the first is the program itself.
     pub fn functions(&self) -> &[FunctionFacts] {
         &self.functions
+    }
+
+    /// Which of its functions exceptions end in: it is given the cookie, and its result is the program's. Without one
+    /// the cookie is the result.
+    pub fn exception_callback(&self) -> Option<usize> {
+        self.exception_callback
     }
 
     /// The maps that its instructions name by index.

@@ -111,7 +111,7 @@ impl<'a> Walker<'a> {
             peak_bytes: 0,
             slot: 0,
             node: NONE,
-            roots: vec![Root::PROGRAM],
+            roots: roots(shape),
             root: 0,
             copies_in_stack: false,
             watch: None,
@@ -135,7 +135,9 @@ impl<'a> Walker<'a> {
             match root.of {
                 RootKind::Program => self.enter(&mut state)?,
                 RootKind::Timer { map } => enter_timer(&mut state, map),
-                RootKind::Global => self.enter_global(&mut state, root.function as usize),
+                RootKind::Global | RootKind::Exception => {
+                    self.enter_global(&mut state, root.function as usize);
+                }
             }
             self.walk_root(&mut state)?;
             self.root += 1;
@@ -465,6 +467,12 @@ impl<'a> Walker<'a> {
         state.rounds.advance(of, id);
         self.turn((true, true), offset)
     }
+}
+
+/// Where every walk of the program begins; the program itself is the first.
+fn roots(shape: &Shape) -> Vec<Root> {
+    let exception = |function| Root { function: function as u32, of: RootKind::Exception };
+    std::iter::once(Root::PROGRAM).chain(shape.exception_callback.map(exception)).collect()
 }
 
 /// Tells the compared registers, and all that is tied to them, what the comparison says. False if that is

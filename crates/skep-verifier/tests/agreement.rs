@@ -209,8 +209,15 @@ fn the_programs_cover_both_verdicts_in_numbers() {
     assert!(2 * refused >= all.len(), "{refused} of {} are unsafe", all.len());
     let mut seen = HashMap::new();
     for entry in &all {
-        let said =
-            (&entry.maps, &entry.functions, &entry.license, entry.unprivileged, entry.flags, entry.attach);
+        let said = (
+            &entry.maps,
+            &entry.functions,
+            &entry.tags,
+            &entry.license,
+            entry.unprivileged,
+            entry.flags,
+            entry.attach,
+        );
         let whole = format!("{} {said:?} {}", entry.section, entry.text);
         if let Some(twin) = seen.insert(whole, &entry.name) {
             panic!("{} and {twin} are the same program", entry.name);

@@ -280,6 +280,33 @@ fn throwing_ends_the_program_with_nothing_held() {
 }
 
 #[test]
+fn functions_that_may_throw_are_known_with_their_callers() {
+    let verified = accepted(
+        "tc",
+        "call over
+         call quiet
+         r0 = 0
+         exit
+         over:
+         call throws
+         r0 = 0
+         exit
+         quiet:
+         r0 = 1
+         exit
+         throws:
+         r1 = 7
+         call @bpf_throw
+         r0 = 0
+         exit",
+    );
+    let may_throw: Vec<bool> = verified.functions().iter().map(|function| function.may_throw).collect();
+    let throws: Vec<usize> = (0..verified.facts().len()).filter(|&at| verified.facts()[at].throws).collect();
+    assert_eq!((may_throw, throws), (vec![true, true, false, true], vec![10]));
+    assert_eq!(verified.exception_callback(), None);
+}
+
+#[test]
 fn what_is_not_supported_is_said_by_name() {
     refused(
         "tc",

@@ -121,6 +121,7 @@ impl Program {
                 end: end as u32,
                 stack_bytes: 512,
                 zeroed: false,
+                may_throw: false,
             })
             .collect();
         let mut program = Self {

@@ -24,7 +24,6 @@ mod result;
 pub(crate) use prototype::{Prototype, memory_arguments};
 
 use crate::Code;
-use crate::callback::RootKind;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
 use crate::memory::Filled;
@@ -69,14 +68,8 @@ impl Walker<'_> {
                 nothing(slot)
             }
             SpecialKfunc::Throw => {
-                self.check_number(state, &prototype, 0)?;
-                let called_back = state.frames().iter().any(|frame| frame.callback.is_some());
-                if called_back || matches!(self.root_kind(), RootKind::Timer { .. }) {
-                    let text = "bpf_throw may not end a program from a function that the host calls";
-                    return Err(Fault::new(Code::Resource, text)
-                        .suggest("return a result that ends the rounds, and throw behind the call"));
-                }
-                self.check_nothing_held(state, "where the program ends with bpf_throw")?;
+                let cookie = self.check_number(state, &prototype, 0)?;
+                self.throw(state, &cookie)?;
                 return Ok(true);
             }
             SpecialKfunc::CastToContext => self.cast_to_context(state, &prototype)?,

@@ -3,6 +3,7 @@
 
 use skep_abi::{Context, Entry, Linkage, MapDef, ProgramType};
 use skep_isa::{CallTarget, Imm64, Insn};
+use skep_text::Loads;
 use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub(crate) struct Code {
     pub(crate) parts: Parts,
     pub(crate) linkage: Linkage,
     pub(crate) find: Option<FindProgram>,
+    /// There for every program that reads objects which may be gone.
+    loads: Option<Arc<Loads>>,
 }
 
 /// Linux's number of `tail_call`, which no linkage has: engines do it themselves.
@@ -52,7 +55,17 @@ impl From<&Verified> for Parts {
 impl Code {
     /// Resolves maps, looks for helpers and for what cannot be interpreted. Slots that the verifier did not
     /// reach are not looked at.
-    pub(crate) fn new(mut parts: Parts, linkage: &Linkage) -> Result<Self, Error> {
+    #[cfg(test)]
+    pub(crate) fn new(parts: Parts, linkage: &Linkage) -> Result<Self, Error> {
+        Self::with(parts, linkage, None)
+    }
+
+    /// The same with loads that may fault, for programs that have such.
+    pub(crate) fn with(
+        mut parts: Parts,
+        linkage: &Linkage,
+        loads: Option<Arc<Loads>>,
+    ) -> Result<Self, Error> {
         let functions = parts.functions.clone();
         let slots = parts.insns.len();
         let well_formed =
@@ -65,12 +78,12 @@ impl Code {
         }
         for function in &functions {
             for slot in function.start..function.end {
-                if parts.facts[slot as usize].reached {
+                if check_fact(&parts, slot, loads.is_some())? {
                     resolve(&mut parts, linkage, function, slot)?;
                 }
             }
         }
-        let code = Self { parts, linkage: linkage.clone(), find: None };
+        let code = Self { parts, linkage: linkage.clone(), find: None, loads };
         code.check_depth()?;
         Ok(code)
     }
@@ -83,6 +96,15 @@ impl Code {
     /// The index of that function.
     pub(crate) fn function_index(&self, slot: usize) -> usize {
         self.parts.functions.partition_point(|function| function.start as usize <= slot) - 1
+    }
+
+    /// The loads that may fault, where the instruction in that slot is one.
+    #[inline]
+    pub(crate) fn probe(&self, slot: usize) -> Option<&Loads> {
+        self.parts.facts[slot].probe.then(|| match &self.loads {
+            Some(loads) => &**loads,
+            None => unreachable!("refused by Code::with"),
+        })
     }
 
     /// Whether that helper is a tail call.
@@ -135,6 +157,34 @@ impl Code {
 
 fn is_tail_call(linkage: &Linkage, helper: u32) -> bool {
     linkage.inline_linux_helpers && helper == TAIL_CALL
+}
+
+/// Whether the slot is reached. Each fact is used here or where it says, or the program is refused: a fact that this crate does
+/// not know must not compile.
+fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
+    let Fact {
+        reached,
+        // Looked at by checking mode alone: what is inlined or laid out by them elsewhere is called and jumped to here.
+        jump_target: _,
+        loop_head: _,
+        call: _,
+        probe,
+        foreign,
+        throws,
+    } = parts.facts[slot as usize];
+    if throws {
+        return Err(Error::Unsupported { slot, what: "a call of bpf_throw" });
+    }
+    if foreign.is_some() {
+        return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });
+    }
+    if probe && !matches!(parts.insns[slot as usize], Insn::Load { .. }) {
+        return Err(Error::Unsupported { slot, what: "an access that may fault and is no plain load" });
+    }
+    if probe && !probes {
+        return Err(Error::NoProbes { slot });
+    }
+    Ok(reached)
 }
 
 /// Makes one reached instruction runnable.

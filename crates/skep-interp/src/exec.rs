@@ -128,7 +128,8 @@ struct Machine<'a, W: Watch> {
 ///
 /// Every access that the program makes and `watch` lets pass must be to valid memory: proved by the verifier
 /// for programs started as they were verified to be, with a linkage to live maps and helpers that keep their
-/// prototypes. `env` must be exclusive to this run.
+/// prototypes. `env` must be exclusive to this run. Where the program has loads that may fault, this thread blocks neither
+/// SIGSEGV nor SIGBUS.
 pub(crate) unsafe fn run<W: Watch>(
     code: &Code,
     r1: u64,
@@ -273,9 +274,17 @@ unsafe fn execute<W: Watch>(
             }
             Insn::Load { size, signed, dst, base, offset } => {
                 let at = address(&regs, base, offset);
-                watch.access(slot, at, size, AccessKind::Read)?;
-                // SAFETY: this function's contract.
-                let value = unsafe { memory::load(at, size, Ordering::Relaxed) };
+                let value = match code.probe(slot) {
+                    // Wherever it leads: no watch has a say.
+                    // SAFETY: an object of the host or what is in its place, which is ordinary memory or none; that the
+                    // signals of faults are not blocked is this function's contract.
+                    Some(loads) => unsafe { loads.load(at, size.bytes()) },
+                    None => {
+                        watch.access(slot, at, size, AccessKind::Read)?;
+                        // SAFETY: this function's contract.
+                        unsafe { memory::load(at, size, Ordering::Relaxed) }
+                    }
+                };
                 regs[dst.index()] = if signed { alu::sign_extend(size, value) } else { value };
             }
             Insn::LoadAcquire { size, dst, base, offset } => {
@@ -337,7 +346,7 @@ unsafe fn execute<W: Watch>(
             Insn::Call { target: CallTarget::Helper(id) } => {
                 let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
                 watch.call(slot, id, args)?;
-                let Some(helper) = code.linkage.helper(id) else { unreachable!("Code::new found it") };
+                let Some(helper) = code.linkage.helper(id) else { unreachable!("Code::with found it") };
                 // SAFETY: the linkage's helpers are what they say, and the verifier proved the arguments. The machine
                 // is the helper's as long as it runs, and this function's again behind it.
                 unsafe {
@@ -371,7 +380,7 @@ unsafe fn execute<W: Watch>(
                     PacketBase::Absolute => 0,
                     PacketBase::Indirect(reg) => regs[reg.index()] as i32,
                 };
-                // SAFETY: the verifier proved `r6` the context, which is native and alive; `Code::new` saw that
+                // SAFETY: the verifier proved `r6` the context, which is native and alive; `Code::with` saw that
                 // this type's is a socket buffer.
                 let skb = unsafe { *ptr::with_exposed_provenance::<SkbContext>(regs[6] as usize) };
                 match skb.legacy_load(start.wrapping_add(imm), size) {
@@ -399,12 +408,12 @@ unsafe fn execute<W: Watch>(
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 let function = code.linkage.function(id.cast_unsigned());
-                let Some(function) = function else { unreachable!("Code::new found it") };
+                let Some(function) = function else { unreachable!("Code::with found it") };
                 // SAFETY: the linkage's functions are what they say, and take nothing.
                 regs[0] = unsafe { function(0, 0, 0, 0, 0, env) };
             }
             Insn::LoadImm64 { .. } | Insn::LoadImm64Tail | Insn::CallReg { .. } => {
-                unreachable!("refused by Code::new")
+                unreachable!("refused by Code::with")
             }
         }
         slot = next;

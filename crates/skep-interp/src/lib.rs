@@ -32,8 +32,10 @@ pub use regions::{Regions, Rights};
 pub use violation::{MemoryAccess, Reason, Violation};
 
 use skep_abi::{Linkage, RunEnv};
+use skep_text::Loads;
 use skep_verifier::Verified;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use thiserror::Error;
 
 use code::{Code, Parts};
@@ -74,6 +76,15 @@ pub enum Error {
         /// The map's index.
         map: u32,
     },
+    /// The program reads objects that may be gone, and no loads that may fault were given.
+    #[error(
+        "instruction {slot} reads an object of the host that may be gone, and must give 0 where it faults: give the \
+         interpreter loads that may fault (Interpreter::probing), which need the host's fault handler"
+    )]
+    NoProbes {
+        /// The first such instruction.
+        slot: u32,
+    },
     /// The instructions do not form a program. The verifier lets no such program pass.
     #[error("instruction {slot} is malformed: {what}")]
     Malformed {
@@ -104,9 +115,22 @@ impl Interpreter {
     ///
     /// # Errors
     ///
-    /// Where a map or a helper is not linked, or the program uses what the interpreter does not support.
+    /// Where a map or a helper is not linked, or the program uses what the interpreter does not support;
+    /// [`Error::NoProbes`] for programs that need [`Interpreter::probing`].
     pub fn new(program: &Verified, linkage: &Linkage) -> Result<Self, Error> {
-        Ok(Self { code: Code::new(Parts::from(program), linkage)? })
+        Ok(Self { code: Code::with(Parts::from(program), linkage, None)? })
+    }
+
+    /// Prepares a verified program that may read objects of the host which are gone ([`skep_verifier::Fact::probe`]): such
+    /// a load gives 0 where it faults. Others are prepared as by [`Interpreter::new`], which refuses these.
+    ///
+    /// A thread that runs it must not block SIGSEGV or SIGBUS.
+    ///
+    /// # Errors
+    ///
+    /// As [`Interpreter::new`].
+    pub fn probing(program: &Verified, linkage: &Linkage, loads: Arc<Loads>) -> Result<Self, Error> {
+        Ok(Self { code: Code::with(Parts::from(program), linkage, Some(loads))? })
     }
 
     /// Says where tail calls lead. Without it they lead nowhere, as where every map of programs is empty.
@@ -127,6 +151,7 @@ impl Interpreter {
     ///   a native context, which `env.context` holds too and whose packet addresses are valid, or the address
     ///   and the length of a buffer.
     /// * Nothing may access that memory meanwhile, other than atomically.
+    /// * A program made by [`Interpreter::probing`] must not run on a thread that blocks SIGSEGV or SIGBUS.
     pub unsafe fn run(&self, r1: u64, r2: u64, env: &mut RunEnv) -> u64 {
         // SAFETY: this function's contract, and `Verified`, which says that the program keeps to it.
         let Ok(result) = unsafe { exec::run(&self.code, r1, r2, env, &mut exec::Unwatched) };
@@ -139,7 +164,7 @@ impl Interpreter {
     /// # Errors
     ///
     /// The first thing that the program does and may not. Nothing has been read or written outside of the
-    /// program's memory by then, but what it wrote before stays written.
+    /// program's memory by then, but for objects of the host that probe loads read; what it wrote before stays written.
     ///
     /// # Safety
     ///

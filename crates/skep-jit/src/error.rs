@@ -43,6 +43,17 @@ pub enum Error {
         /// Index of the map.
         map: u32,
     },
+    /// The program reads an object that may be gone, which takes a handler of faults, and there is none.
+    #[error(
+        "slot {slot}: the load reads an object of the host that may be gone, and must give 0 where it faults: {source}; \
+         where the host's signals must be left alone, copy what is there with a helper in place of such loads"
+    )]
+    Probe {
+        /// Where the first such load is.
+        slot: usize,
+        /// Why there is no handler.
+        source: skep_text::Error,
+    },
     /// The program's parts contradict each other. A program of [`skep_verifier::verify`] never does this.
     #[error("slot {slot}: {what}")]
     Malformed {

@@ -18,7 +18,7 @@
 use skep_isa::{AluOp, Insn, Operand, Reg, RegSet, Size, Width};
 
 use crate::address::{Address, Alias, Index, Part};
-use crate::arch::port::{Arch, Arithmetic, Memory};
+use crate::arch::port::{Arch, Arithmetic};
 use crate::lower::{Done, Lowering};
 use crate::reduce::{Reduced, reduce};
 
@@ -40,6 +40,8 @@ impl<A: Arch> Lowering<'_, A> {
     /// The instructions from this slot on as one, where they are.
     pub(crate) fn fused(&mut self, slot: usize) -> Option<Done> {
         match self.parts.insns[slot] {
+            // What one of several loads at once, or an operation on memory, leaves behind where it faults is no 0.
+            Insn::Load { .. } if self.plan.slots()[slot].is_probe() => None,
             Insn::Load { signed: false, .. } => self.load_and(slot).or_else(|| self.combined(slot)),
             Insn::Alu { op: AluOp::Mov, src: Operand::Reg(_), .. } => self
                 .rotation(slot)
@@ -92,8 +94,7 @@ impl<A: Arch> Lowering<'_, A> {
         {
             // An operation of its own: whatever follows the sum, the other part must survive it.
             self.announce(slot, load);
-            let address = self.address(load, base, offset);
-            self.emit.load(size, signed, dst, address);
+            self.load(load, size, signed, dst, (base, offset));
         }
         self.announce(slot, behind - 1);
         if let Some(last) = self.last_use(&sum, behind) {

@@ -73,6 +73,19 @@ struct Patch {
     target: Target,
 }
 
+/// An instruction that may fault, and zeroes a register then.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// Behind its last byte.
+    end: Place,
+    /// Its length in bytes.
+    len: u32,
+    /// The register, by the machine's number.
+    register: u8,
+    /// The slot that it belongs to.
+    slot: u32,
+}
+
 /// What a distance leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -89,6 +102,7 @@ pub(crate) struct Assembly<A: Arch> {
     gaps: Vec<Sized<A::Jump>>,
     labels: Vec<Place>,
     patches: Vec<Patch>,
+    probes: Vec<Probe>,
     /// Instructions among the raw bytes.
     count: u32,
 }
@@ -101,6 +115,7 @@ impl<A: Arch> Assembly<A> {
             gaps: Vec::with_capacity(insns / 4 + 8),
             labels: vec![Place::default(); labels],
             patches: Vec::new(),
+            probes: Vec::new(),
             count: 0,
         }
     }
@@ -153,6 +168,11 @@ impl<A: Arch> Assembly<A> {
     pub(crate) fn patch_last(&mut self, target: Target) {
         let place = self.place();
         self.patches.push(Patch { place: Place { at: place.at - 4, ..place }, target });
+    }
+
+    /// The last instruction, of `len` bytes, may fault: it zeroes this register then, and control goes on behind it.
+    pub(crate) fn probe_last(&mut self, slot: usize, len: usize, register: u8) {
+        self.probes.push(Probe { end: self.place(), len: len as u32, register, slot: slot as u32 });
     }
 
     /// Gives every gap its length; what it returns can be written anywhere that is aligned as it says.
@@ -260,6 +280,16 @@ impl<A: Arch> Layout<A> {
     pub(crate) fn sites(&self) -> impl Iterator<Item = u32> {
         let sites = self.0.gaps.iter().filter(|sized| sized.gap == Gap::Site);
         sites.map(|sized| sized.at + sized.shift + sized.len - A::SITE)
+    }
+
+    /// The instructions that may fault, each with its slot.
+    pub(crate) fn probes(&self) -> impl Iterator<Item = (usize, skep_text::Probe)> {
+        self.0.probes.iter().map(|probe| {
+            // No gap lies between an instruction and its end.
+            let resume = self.0.resolve(probe.end) as usize;
+            let at = resume - probe.len as usize;
+            (probe.slot as usize, skep_text::Probe { at, resume, register: Some(probe.register) })
+        })
     }
 
     /// The offset of a label in bytes.

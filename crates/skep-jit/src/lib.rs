@@ -44,7 +44,7 @@ mod reduce;
 mod site;
 
 use skep_abi::{Linkage, RunEnv};
-use skep_text::{Arena, Text};
+use skep_text::{Arena, Step, Text};
 use skep_verifier::Verified;
 use std::time::{Duration, Instant};
 
@@ -275,7 +275,15 @@ fn compile_parts(
     }
     let address = draft.address() as u64;
     layout.write(address, draft.bytes_mut()).ok_or(Error::OutOfReach)?;
-    let text = draft.finalize()?;
+    for (slot, probe) in layout.probes() {
+        draft.probe(probe).map_err(|source| Error::Probe { slot, source })?;
+    }
+    let text = draft.finalize().map_err(|source| match (layout.probes().next(), &source) {
+        (Some((slot, _)), skep_text::Error::System { step: Step::InstallHandler, .. }) => {
+            Error::Probe { slot, source }
+        }
+        _ => source.into(),
+    })?;
     let install = started.elapsed();
     let (offsets, instructions) = (offsets(parts, &layout), layout.instructions());
     Ok(Compiled { text, offsets, tail_calls, instructions, install })

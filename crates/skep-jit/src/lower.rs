@@ -243,8 +243,7 @@ impl<A: Arch> Lowering<'_, A> {
                 return Err(Error::Malformed { slot, what: "the second slot of a load without the first" });
             }
             Insn::Load { size, signed, dst, base, offset } => {
-                let address = self.address(slot, base, offset);
-                self.emit.load(size, signed, dst, address);
+                self.load(slot, size, signed, dst, (base, offset));
             }
             Insn::Store { size, base, offset, src } => {
                 let address = self.address(slot, base, offset);
@@ -405,6 +404,15 @@ impl<A: Arch> Lowering<'_, A> {
             self.emit.jump_if(width, what, false, target);
         }
         Done::through(1)
+    }
+
+    /// A load. One that may fault is an instruction of its own ([`Lowering::fused`] takes none of them).
+    pub(crate) fn load(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, place: (Reg, i16)) {
+        let address = self.address(slot, place.0, place.1);
+        match self.plan.slots()[slot].is_probe() {
+            true => self.emit.probe(slot, size, signed, dst, address),
+            false => self.emit.load(size, signed, dst, address),
+        }
     }
 
     /// An inlined look-up, together with the test for null that usually follows.

@@ -275,6 +275,9 @@ impl<A: Arch> Lowering<'_, A> {
         };
         let (size, first, base, offset) = load(self.parts.insns[slot])?;
         let (size2, second, base2, offset2) = load(self.follower(slot + 1)?)?;
+        if self.plan.slots()[slot + 1].is_probe() {
+            return None;
+        }
         if (size2, base2) != (size, base) || first == base || first == second {
             return None;
         }

@@ -122,9 +122,38 @@ mod flag {
     pub(super) const FALLS: u8 = 16;
     /// Nothing is done but to compute a value.
     pub(super) const PURE: u8 = 32;
+    /// The load may fault, and gives 0 then.
+    pub(super) const PROBE: u8 = 64;
 }
 
 impl Slot {
+    /// What the facts say of a slot. Each of them is used here or where it says, or the program is refused: a fact that this
+    /// crate does not know must not compile.
+    fn new(slot: usize, fact: &Fact, insn: &Insn) -> Result<Self, Error> {
+        let Fact {
+            reached,
+            // Found anew by `Plan::jump`.
+            jump_target: _,
+            loop_head: _,
+            probe,
+            // Used by `Parts::tail_call` and `Parts::lookup`.
+            call: _,
+            foreign,
+            throws,
+        } = *fact;
+        if throws {
+            return Err(Error::Unsupported { slot, what: "a call of bpf_throw" });
+        }
+        if foreign.is_some() {
+            return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });
+        }
+        if probe && !matches!(insn, Insn::Load { .. }) {
+            return Err(Error::Unsupported { slot, what: "an access that may fault and is no plain load" });
+        }
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        Ok(Self { flags: flag(reached, flag::REACHED) | flag(probe, flag::PROBE), ..Self::default() })
+    }
+
     /// The slot it jumps to, if it does.
     pub(crate) fn target(&self) -> Option<usize> {
         self.is(flag::JUMPS).then_some(self.target as usize)
@@ -150,6 +179,11 @@ impl Slot {
         self.is(flag::REACHED)
     }
 
+    /// Whether it is a load that may fault, and gives 0 then.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.is(flag::PROBE)
+    }
+
     /// Whether a jump leads here.
     pub(crate) fn is_target(&self) -> bool {
         self.is(flag::TARGET)
@@ -170,10 +204,8 @@ impl Plan {
                 what: "facts and instructions differ in number",
             });
         }
-        let slots = facts
-            .iter()
-            .map(|fact| Slot { flags: if fact.reached { flag::REACHED } else { 0 }, ..Slot::default() })
-            .collect();
+        let slots = facts.iter().enumerate().map(|(slot, fact)| Slot::new(slot, fact, &insns[slot]));
+        let slots = slots.collect::<Result<_, _>>()?;
         let mut plan = Self {
             slots,
             functions: Vec::with_capacity(functions.len()),

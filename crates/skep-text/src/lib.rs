@@ -55,7 +55,8 @@
 //!
 //! Code that runs is changed by [`Pokes`]: single aligned stores, so that a thread sees the old instruction or the new
 //! one; one pass over the caches and one synchronisation of all CPUs for a whole batch. [`Arena::stub`] makes the small
-//! texts that poked branches jump to. Loads that may fault are declared by [`Draft::probe`].
+//! texts that poked branches jump to. Loads that may fault are declared by [`Draft::probe`], and there are
+//! functions of them for interpreters ([`Arena::loads`]).
 //!
 //! # What is promised
 //!
@@ -115,7 +116,7 @@ mod text;
 pub use arena::Arena;
 pub use config::Config;
 pub use error::{BadProbe, Error, Step};
-pub use fault::Probe;
+pub use fault::{Loads, Probe};
 pub use occupancy::{Backing, Occupancy, Span, SpanState};
 pub use poke::{BRANCH_BYTES, BRANCH_OFFSET, Branch, Pokes, WORD_BYTES};
 pub use seen::{Missed, Tool};

@@ -693,3 +693,50 @@ fn a_host_that_wants_no_handler_gets_none_and_probes_are_refused() {
     };
     assert_eq!(status.code(), Some(SURVIVED), "{status}");
 }
+
+/// Two pages, of which the second cannot be read.
+fn page_with_an_end() -> *mut u8 {
+    let bytes = 2 * 65536;
+    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory.
+    let start = unsafe { libc::mmap(null_mut(), bytes, rights, kind, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    // SAFETY: the second half of it.
+    assert_eq!(unsafe { libc::mprotect(start.byte_add(bytes / 2), bytes / 2, libc::PROT_NONE) }, 0);
+    start.cast()
+}
+
+#[test]
+fn loads_for_interpreters_give_the_value_or_0() {
+    for config in [Config::new(), Config::new().landing_pads(true), Config::new().random(true)] {
+        let loads = Arena::new(config).unwrap().loads().unwrap();
+        let page = page_with_an_end();
+        let number = 0xf1e2_d3c4_b5a6_9788_u64;
+        let end = page.addr() as u64 + 65536;
+        // SAFETY: the last bytes of what can be read.
+        unsafe { page.add(65536 - 8).cast::<u64>().write(number) };
+        for bytes in [1u32, 2, 4, 8] {
+            // SAFETY: ordinary memory or none, and signals are as they were.
+            let load = |address| unsafe { loads.load(address, bytes) };
+            let kept = u64::MAX >> (64 - 8 * bytes);
+            assert_eq!(load(end - 8), number & kept, "{bytes}");
+            assert_eq!(load(end - u64::from(bytes)), number >> (64 - 8 * bytes) & kept, "{bytes}");
+            let not_canonical = NOT_CANONICAL as u64;
+            for address in
+                [0, 1, end, end - 1 + u64::from(bytes == 1), u64::MAX - 7, u64::MAX, 1 << 63, not_canonical]
+            {
+                assert_eq!(load(address), 0, "{bytes} at {address:#x}");
+            }
+        }
+        // SAFETY: as above. Lengths that no function has count as shorter ones.
+        let odd = unsafe { [0, 3, 7, 9, u32::MAX].map(|bytes| loads.load(end - 8, bytes)) };
+        assert_eq!(odd, [0x88, 0x9788, 0xb5a6_9788, number, number]);
+    }
+}
+
+#[test]
+fn loads_for_interpreters_need_the_handler() {
+    let arena = Arena::new(Config::new().fault_handler(false)).unwrap();
+    assert!(matches!(arena.loads(), Err(Error::ProbesForbidden)));
+    assert_eq!(arena.occupancy().chunks_used, 0, "nothing is left");
+}

@@ -159,6 +159,9 @@ impl Program {
 
     /// Runs it on a packet, which it may change, and returns its result, of which the lower 32 bits count.
     ///
+    /// Where it reads objects of the host ([`Object::set_host_types`](crate::Object::set_host_types)), the thread must not block
+    /// SIGSEGV or SIGBUS: a load that faults would end the process.
+    ///
     /// # Errors
     ///
     /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where every virtual CPU of the
@@ -357,10 +360,19 @@ impl Inner {
     /// The program made ready for the interpreter.
     #[cold]
     pub(crate) fn interpreter(&self) -> Result<&Interpreter, Error> {
-        let made = self.interpreter.get_or_init(|| {
-            let interpreter = Interpreter::new(&self.verified, &self.linkage)?;
-            Ok(interpreter.find_programs(tail::find))
-        });
+        if self.interpreter.get().is_none() {
+            let probes = self.verified.facts().iter().any(|fact| fact.reached && fact.probe);
+            let loads = probes.then(|| self.shared.loads()).transpose()?;
+            let _ = self.interpreter.set(
+                match loads {
+                    Some(loads) => Interpreter::probing(&self.verified, &self.linkage, loads),
+                    None => Interpreter::new(&self.verified, &self.linkage),
+                }
+                .map(|interpreter| interpreter.find_programs(tail::find)),
+            );
+        }
+        // Another thread may have been first, and made the same.
+        let Some(made) = self.interpreter.get() else { unreachable!("it was just made") };
         made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
     }
 

@@ -8,11 +8,11 @@ use crate::{Error, Object};
 use skep_abi::{HelperFn, HelperProto};
 use skep_maps::{Memory, Policy};
 use skep_rcu::{Domain, Grace};
-use skep_text::Arena;
+use skep_text::{Arena, Loads};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Where objects are loaded and programs run. Cheap to clone; clones are the same runtime.
 #[derive(Clone)]
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) linux_numbers: bool,
     /// Where tail calls lead.
     pub(crate) wiring: Wiring,
+    /// Loads that may fault, for the interpreter; made for the first program that has such.
+    loads: OnceLock<Arc<Loads>>,
     log: Box<Log>,
 }
 
@@ -304,6 +306,7 @@ impl RuntimeBuilder {
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
                 wiring: Wiring::default(),
+                loads: OnceLock::new(),
                 log: self.log,
             }),
         })
@@ -345,6 +348,16 @@ impl fmt::Debug for RuntimeBuilder {
 impl Shared {
     pub(crate) fn log(&self, program: &str, message: &str) {
         (self.log)(program, message);
+    }
+
+    /// Loads that may fault, for the interpreter.
+    pub(crate) fn loads(&self) -> Result<Arc<Loads>, Error> {
+        if let Some(loads) = self.loads.get() {
+            return Ok(Arc::clone(loads));
+        }
+        let made = Arc::new(self.arena.loads()?);
+        // Another thread may have been first.
+        Ok(Arc::clone(self.loads.get_or_init(|| made)))
     }
 
     /// The prototype of a helper, for the verifier.

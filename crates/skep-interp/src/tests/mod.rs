@@ -9,6 +9,7 @@ mod jumps;
 mod memory;
 mod packet;
 mod preparing;
+mod probes;
 
 use skep_abi::{Entry, Linkage, RAW, RunEnv};
 use skep_isa::{AluOp, Imm64, Insn, Operand, Reg, Width};

@@ -169,6 +169,9 @@ pub(crate) trait Memory {
     /// `dst = *(size *)address`
     fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address);
 
+    /// The same from an address that may be any; where it faults, `dst = 0`. For the instruction in that slot.
+    fn probe(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, address: Address);
+
     /// `*(size *)address = src`
     fn store(&mut self, size: Size, address: Address, src: Operand);
 

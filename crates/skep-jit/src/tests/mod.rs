@@ -9,6 +9,7 @@ mod jumps;
 mod lookups;
 mod memory;
 mod packet;
+mod probes;
 mod random;
 mod refusals;
 mod sequences;
@@ -177,6 +178,14 @@ impl Program {
 
     pub(super) fn call_fact(mut self, slot: usize, fact: CallFact) -> Self {
         self.facts[slot].call = Some(fact);
+        self
+    }
+
+    /// Any of its loads may fault.
+    pub(super) fn probing(mut self) -> Self {
+        for (fact, insn) in self.facts.iter_mut().zip(&self.insns) {
+            fact.probe = matches!(insn, Insn::Load { .. });
+        }
         self
     }
 

@@ -9,6 +9,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod fault;
+pub(crate) mod loads;
 
 /// Any two places in a range of this size are within a `BL` of each other.
 pub(crate) const MAX_RANGE: usize = 128 << 20;

@@ -10,6 +10,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod fault;
+pub(crate) mod loads;
 
 /// Any two places in a range of this size are within a `rel32` of each other, with much to spare.
 pub(crate) const MAX_RANGE: usize = 1 << 30;

@@ -18,6 +18,7 @@
 //! | `table.rs` | the exception table of one text: offsets relative to its start, sorted |
 //! | `index.rs` | from a program counter to that table, inside a signal handler, while texts come and go |
 //! | `sync.rs` | the atomics of the index, which a model replaces |
+//! | `loads.rs` | single probes as functions, for interpreters |
 //! | `handler.rs` | the handler: what is ours, and how the host's handlers see everything else |
 //!
 //! Invariants: a text's table is in the index before its first instruction can run, and until no thread is in the text
@@ -32,6 +33,7 @@
 
 mod handler;
 mod index;
+mod loads;
 mod sync;
 mod table;
 
@@ -42,6 +44,8 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Step};
+pub use loads::Loads;
+
 use index::{Directory, Index};
 use table::Table;
 

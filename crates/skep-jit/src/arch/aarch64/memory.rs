@@ -1,21 +1,29 @@
 //! Loads and stores.
 //!
-//! The verifier has proved every access; nothing is checked here.
+//! The verifier has proved every access but those of probes, which are declared to the handler of faults; nothing is
+//! checked here.
 
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 
-use super::Emitter;
 use super::alu::sum;
 use super::encode::{self, Imm12, Mem, Pair, Shifted, Sum};
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
+use super::{Aarch64, Emitter};
 use crate::address::{Address, Part};
-use crate::arch::port::Memory;
+use crate::arch::port::{Arch, Memory};
 
 impl Memory for Emitter<'_> {
     fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {
         let mem = self.place(address, size);
         let dst = self.write(dst);
         self.put(encode::load(size, signed.then_some(Width::W64), dst, mem));
+    }
+
+    fn probe(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, address: Address) {
+        let mem = self.place(address, size);
+        let dst = self.write(dst);
+        self.put(encode::load(size, signed.then_some(Width::W64), dst, mem));
+        self.code.probe_last(slot, Aarch64::STEP, dst.number());
     }
 
     fn store(&mut self, size: Size, address: Address, src: Operand) {

@@ -1,6 +1,7 @@
 //! Loads and stores.
 //!
-//! The verifier has proved every access; nothing is checked here. Ordinary loads are acquiring and ordinary
+//! The verifier has proved every access but those of probes, which are declared to the handler of faults; nothing is
+//! checked here. Ordinary loads are acquiring and ordinary
 //! stores releasing on x86-64 (SDM volume 3, 10.2.2: loads are not reordered with older loads, stores are
 //! not reordered with older loads or stores).
 
@@ -14,6 +15,12 @@ use crate::arch::port::Memory;
 impl Memory for Emitter<'_> {
     fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {
         self.put_plain(Some(gpr(dst)), encode::load(size, signed, gpr(dst), place(address)));
+    }
+
+    fn probe(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, address: Address) {
+        let bytes = encode::load(size, signed, gpr(dst), place(address));
+        self.put_plain(Some(gpr(dst)), bytes);
+        self.code.probe_last(slot, bytes.len(), gpr(dst).number());
     }
 
     fn store(&mut self, size: Size, address: Address, src: Operand) {

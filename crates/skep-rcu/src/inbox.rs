@@ -14,9 +14,13 @@
 //! Work of a kind of which older work is known to be held up by readers is no news: it would wait behind that
 //! anyway, and a stream of calls must not keep a keeper from pausing. It is taken by the next turn.
 //!
+//! That the last handle is gone is noted under the same lock, and is news. So a `take` that finds it noted has everything
+//! that was ever queued, and after one that does not, `park` returns at once.
+//!
 //! The lock is a leaf: nothing is waited for, called or dropped while it is held.
 //!
-//! What would break it: looking for news and setting `parked` under two different locks, or stamping before taking.
+//! What would break it: looking for news and setting `parked` under two different locks, stamping before taking, or a keeper
+//! that asks before `take` whether the last handle is gone: `take` clears the news that it has gone since.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -38,6 +42,14 @@ pub(crate) struct Fresh {
     pub(crate) after: [Vec<Work>; GRACES.len()],
     /// Waits for nothing.
     pub(crate) soon: Vec<Work>,
+}
+
+/// What [`Inbox::take`] found.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) any: bool,
+    /// The domain's last handle is gone: this was all, and nothing comes any more.
+    pub(crate) last: bool,
 }
 
 /// Where work is queued.
@@ -78,6 +90,8 @@ pub(crate) struct State {
     fresh: Fresh,
     news: bool,
     parked: bool,
+    /// The domain's last handle is gone.
+    closed: bool,
     /// For each of [`GRACES`], whether the keeper has older work than any in `fresh` that it could not run.
     held_up: [bool; GRACES.len()],
     waiters: usize,
@@ -96,6 +110,7 @@ impl Inbox {
             fresh: Fresh::default(),
             news: false,
             parked: false,
+            closed: false,
             held_up: [false; GRACES.len()],
             waiters: 0,
             wanted: [0; FLAVOURS],
@@ -134,17 +149,21 @@ impl Inbox {
         mode
     }
 
-    /// Makes the keeper look again, for whatever reason.
-    pub(crate) fn nudge(&self) {
-        self.tell(self.lock());
+    /// The domain's last handle is gone: the keeper ends when it has run everything. Returns who runs it.
+    pub(crate) fn close(&self) -> Mode {
+        let mut state = self.lock();
+        let mode = state.mode;
+        state.closed = true;
+        self.tell(state);
+        mode
     }
 
     /// Takes all that is queued; what it is exchanged for must be empty and lends its memory.
-    pub(crate) fn take(&self, empty: &mut Fresh) -> bool {
+    pub(crate) fn take(&self, empty: &mut Fresh) -> Taken {
         let mut state = self.lock();
         state.news = false;
         mem::swap(&mut state.fresh, empty);
-        !empty.is_empty()
+        Taken { any: !empty.is_empty(), last: state.closed }
     }
 
     /// Whether something was added since the last `take`.

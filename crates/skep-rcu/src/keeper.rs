@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use crate::chores::Chores;
 use crate::fork::Witness;
-use crate::inbox::{Batches, Fresh, Inbox, Mode, Queue, Work};
+use crate::inbox::{Batches, Fresh, Inbox, Mode, Queue, Taken, Work};
 use crate::readers::Readers;
 use crate::signals;
 use crate::stats::{KeeperState, Stats};
@@ -71,6 +71,14 @@ pub(crate) struct Keeper {
 pub(crate) struct Settings {
     pub(crate) thread: bool,
     pub(crate) stack: Option<usize>,
+}
+
+/// What a turn came to.
+struct Turn {
+    /// Whether anything was taken, passed or run.
+    progress: bool,
+    /// Whether what it took was the last there will be.
+    last: bool,
 }
 
 thread_local! {
@@ -147,11 +155,9 @@ impl Keeper {
             return;
         }
         self.readers.close();
-        let mode = self.inbox.lock().mode;
-        match mode {
+        match self.inbox.close() {
             // `Starting` is impossible: who starts the keeper does so through a handle.
-            Mode::Idle | Mode::Starting => {}
-            Mode::Keeper => self.inbox.nudge(),
+            Mode::Idle | Mode::Starting | Mode::Keeper => {}
             Mode::Callers { .. } => self.help(),
         }
     }
@@ -206,10 +212,10 @@ impl Keeper {
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => return,
             };
-            let progress = self.turn(&mut batches);
+            let turn = self.turn(&mut batches);
             drop(batches);
             // Asked after the token is back: whoever found it taken had put his work in before.
-            if !progress && !self.inbox.has_news() {
+            if !turn.progress && !self.inbox.has_news() {
                 return;
             }
         }
@@ -270,16 +276,15 @@ impl Keeper {
         // Held for ever, unless a caller is still making a turn from the time before this thread was there.
         let mut batches = lock(&self.batches);
         loop {
-            // Asked before the turn: what was queued before the last handle went is taken by that turn.
-            let closed = self.readers.is_closed();
-            if self.turn(&mut batches) {
+            let turn = self.turn(&mut batches);
+            if turn.progress {
                 pause = SHORTEST_PAUSE;
-                if batches.is_empty() && !closed {
+                if batches.is_empty() && !turn.last {
                     self.inbox.nap(NAP);
                 }
                 continue;
             }
-            if closed && batches.is_empty() {
+            if turn.last && batches.is_empty() {
                 return;
             }
             let pending = !batches.is_empty()
@@ -297,10 +302,10 @@ impl Keeper {
         }
     }
 
-    /// Takes, stamps, scans, runs. `true` where anything was taken, passed or run.
-    fn turn(&self, batches: &mut Batches) -> bool {
+    /// Takes, stamps, scans, runs.
+    fn turn(&self, batches: &mut Batches) -> Turn {
         let mut fresh = Fresh::default();
-        let mut progress = self.inbox.take(&mut fresh);
+        let Taken { any: mut progress, last } = self.inbox.take(&mut fresh);
         if fresh.after.iter().any(|work| !work.is_empty()) {
             let cookie = self.readers.cookie();
             for (grace, work) in fresh.after.iter_mut().enumerate().filter(|(_, work)| !work.is_empty()) {
@@ -320,7 +325,7 @@ impl Keeper {
         if self.inbox.take_untold() || progress {
             self.inbox.announce();
         }
-        progress
+        Turn { progress, last }
     }
 
     /// `true` where somebody had asked for it.

@@ -17,7 +17,7 @@ fn keep(inbox: &Inbox, count: usize, park: impl Fn(&Inbox)) {
     let mut had = 0;
     while had < count {
         let mut fresh = Fresh::default();
-        if inbox.take(&mut fresh) {
+        if inbox.take(&mut fresh).any {
             had += fresh.soon.len() + fresh.after.iter().map(Vec::len).sum::<usize>();
         } else {
             park(inbox);
@@ -110,6 +110,90 @@ fn loom_finds_the_fault_in_a_keeper_that_looks_and_then_goes_to_sleep() {
     );
 }
 
+/// A keeper that lives as long as the domain, whose last handle queues something and goes. `live` is the keeper's life and
+/// returns how many pieces of work it has had.
+fn last_handle(
+    live: impl Fn(&Inbox, &Readers) -> usize + Copy + Send + Sync + 'static,
+) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, Barrier::Fences)));
+        let shared = ManuallyDrop::new(shared);
+        let host = {
+            let shared = ManuallyDrop::new(Arc::clone(&shared));
+            thread::spawn(move || {
+                begin(1);
+                let (inbox, readers) = &**shared;
+                inbox.push(Queue::Soon, Box::new(|| ()));
+                readers.close();
+                inbox.close();
+                drop(ManuallyDrop::into_inner(shared));
+            })
+        };
+        begin(0);
+        assert_eq!(live(&shared.0, &shared.1), 1, "work is left behind");
+        host.join().unwrap();
+        drop(ManuallyDrop::into_inner(shared));
+    }
+}
+
+#[test]
+fn loom_the_keeper_ends_with_the_last_handle_when_all_has_run() {
+    model(last_handle(|inbox, _| {
+        let mut had = 0;
+        loop {
+            let mut fresh = Fresh::default();
+            let taken = inbox.take(&mut fresh);
+            had += fresh.soon.len();
+            match taken {
+                Taken { any: true, .. } => {}
+                Taken { last: true, .. } => return had,
+                Taken { .. } => drop(inbox.park(None, NOTHING)),
+            }
+        }
+    }));
+}
+
+#[test]
+fn loom_finds_the_fault_in_a_keeper_that_asks_before_it_takes_whether_the_last_handle_is_gone() {
+    must_fail(
+        "deadlock",
+        last_handle(|inbox, readers| {
+            let mut had = 0;
+            loop {
+                let closed = readers.is_closed();
+                let mut fresh = Fresh::default();
+                let taken = inbox.take(&mut fresh);
+                had += fresh.soon.len();
+                match (taken.any, closed) {
+                    (true, _) => {}
+                    (false, true) => return had,
+                    (false, false) => drop(inbox.park(None, NOTHING)),
+                }
+            }
+        }),
+    );
+}
+
+#[test]
+fn loom_finds_the_fault_in_a_keeper_that_asks_only_after_it_has_taken() {
+    must_fail(
+        "work is left behind",
+        last_handle(|inbox, readers| {
+            let mut had = 0;
+            loop {
+                let mut fresh = Fresh::default();
+                let taken = inbox.take(&mut fresh);
+                had += fresh.soon.len();
+                match (taken.any, readers.is_closed()) {
+                    (true, _) => {}
+                    (false, true) => return had,
+                    (false, false) => drop(inbox.park(None, NOTHING)),
+                }
+            }
+        }),
+    );
+}
+
 #[test]
 fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
     model(|| {
@@ -144,7 +228,7 @@ fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
         let cookie = readers.cookie();
         inbox.wait_until(Some((cookie, &[NORMAL])), |_| readers.passed(cookie, NORMAL).then_some(()));
         // Nobody need have asked the keeper, which ends with this model only when it has looked itself.
-        inbox.nudge();
+        inbox.close();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }

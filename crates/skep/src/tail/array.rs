@@ -37,7 +37,8 @@ impl ProgramArray {
     /// # Errors
     ///
     /// [`Error::NoSuchEntry`] beyond the end; [`Error::WrongProgram`] where the program is given other things than those that
-    /// are in the array already, or make tail calls through it; [`Error::OtherRuntime`]; [`Error::Map`] where the map is frozen;
+    /// are in the array already, or make tail calls through it, or were the last to do so and runs may still reach the array
+    /// ([`Runtime::synchronize`](crate::Runtime::synchronize) waits for these); [`Error::OtherRuntime`]; [`Error::Map`] where the map is frozen;
     /// [`Error::Text`] where code cannot be
     /// changed, or there is no room for it. The element is as it was then.
     pub fn set(&self, index: u32, program: &Program) -> Result<Option<Program>, Error> {

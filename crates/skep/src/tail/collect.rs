@@ -35,6 +35,7 @@ impl Shared {
         let mut removed = Removed { poked: !self.jit.fixed_code, ..Removed::default() };
         // What was taken hold of, which may turn out to be the last to hold it: dropped behind the lock.
         let mut held = Held::default();
+        let mut leaving;
         {
             let mut state = self.wiring.lock();
             self.wiring.retired.mislead();
@@ -42,10 +43,13 @@ impl Shared {
                 if let Some(map) = array.map.upgrade() {
                     held.maps.insert(key, map);
                 }
-                held.users.extend(array.users.iter().filter_map(std::sync::Weak::upgrade));
+                held.users.extend(array.users.values().filter_map(std::sync::Weak::upgrade));
             }
             let reached = held.reached(&state.arrays);
+            let (mut emptied, mut left) = (Vec::new(), Vec::new());
             for (key, array) in state.arrays.iter_mut().filter(|(key, _)| !reached.contains(key)) {
+                emptied.push(*key);
+                array.programs = 0;
                 let table = held.maps.get(key).and_then(|map| map.references());
                 for (inner_key, map) in std::mem::take(&mut array.maps) {
                     if let Some(outer) = held.maps.get(key) {
@@ -53,6 +57,7 @@ impl Shared {
                         // SAFETY: nobody can reach what is collected, and the books are these.
                         let _ = unsafe { outer.clear_reference(&inner_key) };
                     }
+                    left.push(self::key(&map));
                     removed.maps.push(map);
                 }
                 for (&index, slot) in array.slots.iter_mut().filter(|(_, slot)| slot.program.is_some()) {
@@ -64,15 +69,18 @@ impl Shared {
                     removed.programs.extend(slot.program.take());
                     let leads = slot
                         .sites
-                        .iter_mut()
+                        .values_mut()
                         .map(|wired| std::mem::replace(&mut wired.leads, Leads::Nowhere));
                     removed.stubs.extend(leads.filter_map(Leads::into_stub));
                     slot.version += 1;
                 }
             }
+            leaving = state.left(&left);
+            leaving.extend(emptied.into_iter().filter_map(|key| state.leave(key)));
             self.wiring.retired.hold(&removed);
         }
         drop(held);
+        self.forget_later(leaving);
         self.retire(removed);
     }
 }
@@ -115,12 +123,9 @@ impl Held {
         };
         let mut open: Vec<usize> = Vec::new();
         let mut seen = BTreeSet::new();
-        for user in &self.users {
-            let first = seen.insert(Arc::as_ptr(user).addr());
+        for user in self.users.iter().filter(|user| seen.insert(address(user))) {
             for map in user.maps().filter(|map| is_wired(map)) {
-                if first {
-                    *holders.entry(key(map)).or_default() += 1;
-                }
+                *holders.entry(key(map)).or_default() += 1;
                 if host_holds(user) {
                     open.push(key(map));
                 }
@@ -133,14 +138,15 @@ impl Held {
                 open.push(*key);
             }
         }
-        let mut reached = BTreeSet::new();
+        let (mut reached, mut walked) = (BTreeSet::new(), BTreeSet::new());
         while let Some(array) = open.pop() {
             if !reached.insert(array) {
                 continue;
             }
             let Some(array) = arrays.get(&array) else { continue };
             open.extend(array.maps.values().filter(|map| is_wired(map)).map(|map| key(map)));
-            for program in array.slots.values().filter_map(|slot| slot.program.as_ref()) {
+            let programs = array.slots.values().filter_map(|slot| slot.program.as_ref());
+            for program in programs.filter(|program| walked.insert(address(program))) {
                 open.extend(program.maps().filter(|map| is_wired(map)).map(|map| key(map)));
             }
         }

@@ -30,6 +30,8 @@
 //! A CPU may run a replaced branch for a while, as its architecture allows. So the CPUs are synchronised first, once for
 //! all that has come together, and only then begins the grace period that lets the last run leave.
 //!
+//! What the programs of an array are given, and for how long that holds, is in [`shape`].
+//!
 //! # Locks
 //!
 //! `State`'s is held for bookkeeping and pokes: no code memory is taken or given back, no program or map is dropped and nobody
@@ -42,20 +44,24 @@ mod array;
 mod collect;
 mod hash;
 mod retired;
+mod shape;
 
 pub use array::{MapArray, ProgramArray};
 pub(crate) use collect::LookingForRings;
 pub use hash::MapHash;
+pub(crate) use shape::Shape;
 
 use crate::Error;
 use crate::program::Inner;
 use crate::runtime::Shared;
-use skep_abi::{Entry, MapKind, ProgramType, RunEnv};
+use shape::Agreed;
+use skep_abi::{MapKind, RunEnv};
 use skep_interp::Interpreter;
 use skep_jit::Compiled;
 use skep_maps::{Map, MapError, References};
 use skep_text::{Branch, Pokes, Text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -72,31 +78,41 @@ pub(crate) struct Wiring {
     collecting: AtomicBool,
 }
 
-/// By the address of the map.
 #[derive(Default)]
 struct State {
+    /// By the address of the map.
     arrays: BTreeMap<usize, Array>,
+    /// How often there was a wait before a shape is forgotten.
+    waits: u64,
 }
+
+/// The address of a program's code, and the number of a site in it.
+type SiteKey = (usize, usize);
 
 /// An array of programs, or a map of maps.
 struct Array {
     map: Weak<Map>,
     /// What programs are given that are in it, or in what is in it, and those that make tail calls through it: from the
-    /// first on. An array in an array of maps agrees with that one where that has agreed with anybody.
-    shape: Option<Shape>,
+    /// first on. Where a map of maps has agreed with anybody, all arrays in it have agreed on the same.
+    agreed: Option<Agreed>,
     /// The elements that are or were used.
     slots: BTreeMap<u32, Slot>,
     /// The elements of a map of maps, by key.
     maps: BTreeMap<Box<[u8]>, Arc<Map>>,
-    /// The programs that refer to it.
-    users: Vec<Weak<Inner>>,
+    /// The programs that refer to it, by their addresses.
+    users: BTreeMap<usize, Weak<Inner>>,
+    /// How many of its elements hold a program.
+    programs: usize,
+    /// How many elements of maps of maps hold it.
+    outer: usize,
 }
 
 /// An element.
 #[derive(Default)]
 struct Slot {
     program: Option<Arc<Inner>>,
-    sites: Vec<Wired>,
+    /// By program, so that one's sites are found among all.
+    sites: BTreeMap<SiteKey, Wired>,
     /// Counts changes of anything in it.
     version: u64,
 }
@@ -141,15 +157,6 @@ struct SiteRef {
     number: usize,
 }
 
-/// What a program is given when it is entered: all programs of an array, and those that make tail calls through it, agree.
-#[derive(Clone, Copy)]
-pub(crate) struct Shape {
-    program_type: &'static ProgramType,
-    entry: Entry,
-    /// A program that must not sleep relies on the section that its run is in.
-    sleepable: bool,
-}
-
 /// What was taken out of a slot, to be dropped when nobody can be in it.
 #[derive(Default)]
 struct Removed {
@@ -178,47 +185,27 @@ impl SiteRef {
     }
 }
 
-impl Shape {
-    pub(crate) fn of(program: &Inner) -> Self {
-        let verified = program.verified();
-        Self {
-            program_type: verified.program_type(),
-            entry: verified.entry(),
-            sleepable: verified.is_sleepable(),
-        }
-    }
-
-    pub(crate) fn describe(self) -> String {
-        let sleepable = if self.sleepable { "sleepable " } else { "" };
-        match self.entry {
-            Entry::Buffer { len } => {
-                format!("{sleepable}programs of type {} for {len} bytes", self.program_type.name)
-            }
-            Entry::Context => format!("{sleepable}programs of type {}", self.program_type.name),
-        }
-    }
-}
-
-impl PartialEq for Shape {
-    fn eq(&self, other: &Self) -> bool {
-        self.program_type.name == other.program_type.name
-            && self.entry == other.entry
-            && self.sleepable == other.sleepable
-    }
-}
-
 impl Drop for Registered {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut state = shared.wiring.lock();
         let Some(array) = state.arrays.remove(&self.key) else { return };
+        let inner: Vec<_> = array.maps.values().map(|map| key(map)).collect();
+        let leaving = state.left(&inner);
         // No program refers to the map any more, so there are no sites; what it held may still be running.
         let programs = array.slots.into_values().filter_map(|slot| slot.program).collect();
         let maps = array.maps.into_values().collect();
         let removed = Removed { programs, maps, ..Removed::default() };
         shared.wiring.retired.hold(&removed);
         drop(state);
+        shared.forget_later(leaving);
         shared.retire(removed);
+    }
+}
+
+impl SiteRef {
+    fn key(&self) -> SiteKey {
+        (Arc::as_ptr(&self.compiled).addr(), self.number)
     }
 }
 
@@ -231,38 +218,6 @@ impl Wiring {
 impl State {
     fn array(&mut self, map: &Map) -> Option<&mut Array> {
         self.arrays.get_mut(&key(map))
-    }
-
-    /// The arrays that programs are found in through a map: itself, or those that are in it.
-    fn through(&self, map: &Map) -> Vec<usize> {
-        let own = self.arrays.get(&key(map));
-        let inner = own.iter().flat_map(|array| array.maps.values()).map(|map| key(map));
-        std::iter::once(key(map)).chain(inner).collect()
-    }
-
-    /// What programs are given that are found through a map, where that has been agreed on.
-    fn agreed(&self, map: &Map) -> Option<Shape> {
-        self.through(map).iter().find_map(|key| self.arrays.get(key)?.shape)
-    }
-
-    /// Whether [`agree`](Self::agree) would succeed.
-    fn may_agree(&self, map: &Map, shape: Shape) -> Result<(), Shape> {
-        let agreed = |key: &usize| self.arrays.get(key).and_then(|array| array.shape);
-        match self.through(map).iter().filter_map(agreed).find(|agreed| *agreed != shape) {
-            Some(other) => Err(other),
-            None => Ok(()),
-        }
-    }
-
-    /// Agrees on what the programs are given that are found through a map, or says what they are given.
-    fn agree(&mut self, map: &Map, shape: Shape) -> Result<(), Shape> {
-        self.may_agree(map, shape)?;
-        for key in self.through(map) {
-            if let Some(array) = self.arrays.get_mut(&key) {
-                array.shape = Some(shape);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -305,10 +260,12 @@ impl Shared {
         let key = key(map);
         let array = Array {
             map: Arc::downgrade(map),
-            shape: None,
+            agreed: None,
             slots: BTreeMap::new(),
             maps: BTreeMap::new(),
-            users: Vec::new(),
+            users: BTreeMap::new(),
+            programs: 0,
+            outer: 0,
         };
         self.wiring.lock().arrays.insert(key, array);
         table.keeper(|| Registered { shared: Arc::downgrade(self), key });
@@ -375,7 +332,9 @@ impl Shared {
         {
             return Err(foreign(inner));
         }
-        let agreed = inner.zip(state.agreed(outer));
+        // Where no program has agreed with the outer one yet, what is in it decides.
+        let inner_shape = inner.and_then(|inner| state.shape(inner));
+        let agreed = inner.filter(|_| leads_to_programs(outer)).zip(state.shape(outer).or(inner_shape));
         let wrong = |inner: &Map, shape: Shape, other: Shape| Error::WrongPrograms {
             map: outer.name().to_owned(),
             inner: inner.name().to_owned(),
@@ -384,6 +343,7 @@ impl Shared {
         };
         if let Some((inner, shape)) = agreed {
             state.may_agree(inner, shape).map_err(|other| wrong(inner, shape, other))?;
+            state.may_agree(outer, shape).map_err(|other| wrong(inner, other, shape))?;
         }
         if state.array(outer).is_none() {
             return Err(foreign(outer));
@@ -393,22 +353,29 @@ impl Shared {
         // From here on nothing fails: what did would have left its mark on the inner array.
         if let Some((inner, shape)) = agreed {
             state.agree(inner, shape).map_err(|other| wrong(inner, shape, other))?;
+            state.agree(outer, shape).map_err(|other| wrong(inner, other, shape))?;
+        }
+        if let Some(array) = inner.and_then(|inner| state.array(inner)) {
+            array.outer += 1;
         }
         let array = state.array(outer).ok_or_else(|| foreign(outer))?;
         let old = match inner {
             Some(inner) => array.maps.insert(key.into(), Arc::clone(inner)),
             None => array.maps.remove(key),
         };
+        let mut leaving = state.left(&old.iter().map(|map| self::key(map)).collect::<Vec<_>>());
+        leaving.extend(state.leave(self::key(outer)));
         let removed = Removed { maps: old.iter().cloned().collect(), ..Removed::default() };
         self.wiring.retired.hold(&removed);
         drop(state);
+        self.forget_later(leaving);
         self.retire(removed);
         Ok(old)
     }
 
-    /// Brings all sites of an element in line with the program in it.
-    fn complete(self: &Arc<Self>, map: &Map, index: u32) -> Result<(), Error> {
-        self.change(map, index, Change::Complete).map(drop)
+    /// Brings all sites of a program that lead to an element in line with the program in it.
+    fn complete(self: &Arc<Self>, map: &Map, index: u32, compiled: &Arc<Compiled>) -> Result<(), Error> {
+        self.change(map, index, Change::Complete(compiled)).map(drop)
     }
 
     fn change(
@@ -418,7 +385,7 @@ impl Shared {
         change: Change<'_>,
     ) -> Result<Option<Arc<Inner>>, Error> {
         let table = entry(map, index)?;
-        if !matches!(change, Change::Complete) {
+        if !matches!(change, Change::Complete(_)) {
             // Before anything is agreed on; whether it still holds is seen when it is done.
             drop(map.hold_unfrozen()?);
         }
@@ -426,7 +393,7 @@ impl Shared {
             let Some(plan) = self.plan(map, index, &change)? else { return Ok(None) };
             let entry = plan.target.as_ref().map(|target| target.tail_entry()).transpose()?;
             let lead = |site: &SiteRef| entry.map_or(Ok(Leads::Nowhere), |entry| site.lead(self, entry));
-            let leads = plan.sites.iter().map(|(_, site)| lead(site)).collect::<Result<Vec<_>, _>>()?;
+            let leads = plan.sites.iter().map(lead).collect::<Result<Vec<_>, _>>()?;
             if let Some(removed) = self.commit(map, table, index, &plan, (entry.unwrap_or(0), leads))? {
                 let old = removed.programs.first().cloned();
                 self.retire(removed);
@@ -442,25 +409,27 @@ impl Shared {
             return Err(Error::OtherRuntime { map: map.name().to_owned() });
         }
         if let Change::Install(program) = change {
-            state.agree(map, Shape::of(program)).map_err(|agreed| wrong_program(map, program, agreed))?;
+            state.may_agree(map, Shape::of(program)).map_err(|agreed| wrong_program(map, program, agreed))?;
         }
         let Some(array) = state.array(map) else { return Ok(None) };
         let slot = array.slots.entry(index).or_default();
         let target = match change {
             Change::Install(program) => Some(Arc::clone(program)),
             Change::Remove => None,
-            Change::Complete => slot.program.clone(),
+            Change::Complete(_) => slot.program.clone(),
         };
-        let all = !matches!(change, Change::Complete);
-        let sites =
-            slot.sites.iter().enumerate().filter(|(_, wired)| all || matches!(wired.leads, Leads::Nowhere));
-        let sites: Vec<_> = sites.map(|(at, wired)| (at, wired.site.clone())).collect();
+        let sites: Vec<_> = match change {
+            Change::Complete(compiled) => slot.nowhere(compiled).collect(),
+            Change::Install(_) | Change::Remove => {
+                slot.sites.values().map(|wired| wired.site.clone()).collect()
+            }
+        };
         let nothing = match change {
             Change::Install(_) => false,
             Change::Remove => slot.program.is_none(),
-            Change::Complete => sites.is_empty() || target.is_none(),
+            Change::Complete(_) => sites.is_empty() || target.is_none(),
         };
-        let stays = matches!(change, Change::Complete);
+        let stays = matches!(change, Change::Complete(_));
         Ok((!nothing).then_some(Plan { version: slot.version, stays, target, sites }))
     }
 
@@ -481,8 +450,8 @@ impl Shared {
         // To the end of the change of branches and table, under the lock. Where the program stays, the element is not changed.
         let unfrozen = (!plan.stays).then(|| map.hold_unfrozen()).transpose()?;
         if let Some(program) = plan.target.as_ref().filter(|_| !plan.stays) {
-            // Since the plan was made the array may have become free, and others have agreed on it.
-            let agreed = state.agree(map, Shape::of(program));
+            // Since the plan was made others may have agreed on something else.
+            let agreed = state.may_agree(map, Shape::of(program));
             agreed.map_err(|agreed| wrong_program(map, program, agreed))?;
         }
         let slot = state.array(map).and_then(|array| array.slots.get_mut(&index));
@@ -509,15 +478,29 @@ impl Shared {
         // SAFETY: a program that agrees with the array, kept alive by the slot, and after that by `Retired`.
         unsafe { table.set(index, entry as u64) };
         let mut removed = Removed { poked: !plan.sites.is_empty(), ..Removed::default() };
-        for ((at, _), leads) in plan.sites.iter().zip(leads) {
-            removed.stubs.extend(std::mem::replace(&mut slot.sites[*at].leads, leads).into_stub());
-        }
-        if !plan.stays {
-            removed.programs.extend(std::mem::replace(&mut slot.program, plan.target.clone()));
+        for (site, leads) in plan.sites.iter().zip(leads) {
+            let Some(wired) = slot.sites.get_mut(&site.key()) else { continue };
+            removed.stubs.extend(std::mem::replace(&mut wired.leads, leads).into_stub());
         }
         slot.version += 1;
+        let mut leaving = None;
+        if !plan.stays {
+            removed.programs.extend(std::mem::replace(&mut slot.program, plan.target.clone()));
+            if let Some(array) = state.array(map) {
+                array.programs += usize::from(plan.target.is_some());
+                array.programs -= removed.programs.len();
+            }
+            match &plan.target {
+                Some(program) => {
+                    let agreed = state.agree(map, Shape::of(program));
+                    debug_assert!(agreed.is_ok(), "asked above, under the same lock");
+                }
+                None => leaving = state.leave(key(map)),
+            }
+        }
         self.wiring.retired.hold(&removed);
         drop((unfrozen, state));
+        self.forget_later(leaving.into_iter().collect());
         if let Some(pokes) = pokes {
             pokes.finish_later()?;
         }
@@ -539,57 +522,73 @@ impl Shared {
                 state.agree(map, shape).map_err(|agreed| wrong_program(map, program, agreed))?;
             }
             let Some(array) = state.array(map) else { continue };
-            array.users.retain(|user| user.strong_count() > 0);
-            array.users.push(Arc::downgrade(program));
+            array.users.insert(Arc::as_ptr(program).addr(), Arc::downgrade(program));
         }
         let compiled = program.shared_compiled();
         for (number, site) in compiled.sites().iter().enumerate() {
             let Some(map) = program.map(site.map()) else { continue };
             let own = SiteRef { compiled: Arc::clone(compiled), number };
-            let wired = Wired { site: own, leads: Leads::Nowhere };
             let mut state = self.wiring.lock();
             let Some(array) = state.array(map) else { continue };
             let slot = array.slots.entry(site.index()).or_default();
-            slot.sites.push(wired);
+            slot.sites.insert(own.key(), Wired { site: own, leads: Leads::Nowhere });
             slot.version += 1;
         }
-        for site in compiled.sites() {
-            if let Some(map) = program.map(site.map()) {
-                self.complete(map, site.index())?;
-            }
+        for (map, index) in elements(program) {
+            self.complete(map, index, compiled)?;
         }
         Ok(())
     }
 
     /// Forgets a program's sites. Nobody runs it any more.
-    pub(crate) fn disconnect(&self, program: &Inner) {
+    pub(crate) fn disconnect(self: &Arc<Self>, program: &Inner) {
         let compiled = program.shared_compiled();
         let mut gone = Vec::new();
-        for site in compiled.sites() {
-            let Some(map) = program.map(site.map()) else { continue };
+        for (map, index) in elements(program) {
             let mut state = self.wiring.lock();
-            let slot = state.array(map).and_then(|array| array.slots.get_mut(&site.index()));
+            let slot = state.array(map).and_then(|array| array.slots.get_mut(&index));
             let Some(slot) = slot else { continue };
-            let own = |wired: &mut Wired| Arc::ptr_eq(&wired.site.compiled, compiled);
-            gone.extend(slot.sites.extract_if(.., own));
+            gone.push(slot.take(compiled));
             slot.version += 1;
         }
         // Stubs are texts, and wait for readers by themselves.
         drop(gone);
-        // What nobody refers to any more, and nobody is in, is free to be used for others.
+        let mut leaving = Vec::new();
         for map in program.maps().filter(|map| is_wired(map)) {
             let mut state = self.wiring.lock();
-            let inside = |array: &Array| array.maps.values().any(|inner| key(inner) == key(map));
-            let free = |array: &Array| {
-                let programs = array.slots.values().any(|slot| slot.program.is_some());
-                !programs && array.maps.is_empty() && array.users.iter().all(|user| user.strong_count() == 0)
-            };
-            if !state.arrays.values().any(inside)
-                && let Some(array) = state.array(map).filter(|array| free(array))
-            {
-                array.shape = None;
+            if let Some(array) = state.array(map) {
+                array.users.remove(&std::ptr::from_ref(program).addr());
             }
+            leaving.extend(state.leave(key(map)));
         }
+        self.forget_later(leaving);
+    }
+}
+
+/// The elements that sites of a program lead to, each once.
+fn elements(program: &Inner) -> impl Iterator<Item = (&Arc<Map>, u32)> {
+    let sites = program.shared_compiled().sites();
+    let elements: BTreeSet<_> = sites.iter().map(|site| (site.map(), site.index())).collect();
+    elements.into_iter().filter_map(|(map, index)| Some((program.map(map)?, index)))
+}
+
+impl Slot {
+    /// The keys that sites of a program have.
+    fn of(compiled: &Arc<Compiled>) -> RangeInclusive<SiteKey> {
+        let address = Arc::as_ptr(compiled).addr();
+        (address, 0)..=(address, usize::MAX)
+    }
+
+    /// The sites of a program that do not lead anywhere yet.
+    fn nowhere(&self, compiled: &Arc<Compiled>) -> impl Iterator<Item = SiteRef> {
+        let own = self.sites.range(Self::of(compiled)).map(|(_, wired)| wired);
+        own.filter(|wired| matches!(wired.leads, Leads::Nowhere)).map(|wired| wired.site.clone())
+    }
+
+    /// Takes the sites of a program out.
+    fn take(&mut self, compiled: &Arc<Compiled>) -> Vec<Wired> {
+        let keys: Vec<_> = self.sites.range(Self::of(compiled)).map(|(key, _)| *key).collect();
+        keys.iter().filter_map(|key| self.sites.remove(key)).collect()
     }
 }
 
@@ -597,8 +596,8 @@ impl Shared {
 enum Change<'a> {
     Install(&'a Arc<Inner>),
     Remove,
-    /// Only sites that do not lead anywhere yet.
-    Complete,
+    /// Only sites of that program, which do not lead anywhere yet.
+    Complete(&'a Arc<Compiled>),
 }
 
 /// What a change does to a slot of that version.
@@ -607,8 +606,7 @@ struct Plan {
     /// Whether the program in the slot stays.
     stays: bool,
     target: Option<Arc<Inner>>,
-    /// The sites, by their places in the slot.
-    sites: Vec<(usize, SiteRef)>,
+    sites: Vec<SiteRef>,
 }
 
 /// One poke for each site; where one fails, those before it are taken back.
@@ -618,14 +616,15 @@ fn poke_all<'a>(
     plan: &'a Plan,
     (entry, leads): (usize, &[Leads]),
 ) -> Result<(), Error> {
-    for (done, ((_, site), leads)) in plan.sites.iter().zip(leads).enumerate() {
+    for (done, (site, leads)) in plan.sites.iter().zip(leads).enumerate() {
         // SAFETY: the site is a patchable branch of that text, and may lead to the program's tail entry, or the stub was made
         // for it. Both live until it was replaced, the CPUs were synchronised and the readers have left.
         let poked = unsafe { pokes.branch(site.compiled.text(), site.offset(), leads.branch(entry)) };
         let Err(error) = poked else { continue };
         let old = slot.program.as_ref().map_or(Ok(0), |program| program.tail_entry());
-        for (at, site) in &plan.sites[..done] {
-            let back = old.as_ref().map(|&old| slot.sites[*at].leads.branch(old));
+        for site in &plan.sites[..done] {
+            let wired = slot.sites.get(&site.key());
+            let back = old.as_ref().map(|&old| wired.map_or(Branch::Nop, |wired| wired.leads.branch(old)));
             // SAFETY: as above; what it led to is still there.
             let back = back.map(|back| unsafe { pokes.branch(site.compiled.text(), site.offset(), back) });
             if !matches!(back, Ok(Ok(()))) {

@@ -6,5 +6,6 @@ mod keyed;
 mod kit;
 mod lifetime;
 mod outer;
+mod shape;
 mod soak;
 mod table;

@@ -14,6 +14,7 @@ mod kfuncs;
 mod map;
 mod packet;
 mod program;
+mod special;
 mod types;
 
 pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind, XdpContext};
@@ -31,6 +32,7 @@ pub use program::{
     Prototype, UNRELOCATED,
 };
 pub use skep_btf::{MAX_SPECIAL, SpecialField, SpecialKind};
+pub use special::holders;
 pub use types::{
     AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, TYPES, XDP,
 };

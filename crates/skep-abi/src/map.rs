@@ -188,6 +188,11 @@ pub struct MapDef {
 }
 
 impl MapDef {
+    /// The first of its special fields that a map of its kind may not hold ([`holders`](crate::holders)).
+    pub fn misplaced(&self) -> Option<&SpecialField> {
+        self.fields.iter().find(|field| !crate::holders(field.kind).contains(&self.kind))
+    }
+
     /// A map without flags, of which no types are known.
     pub fn new(
         name: impl Into<String>,

@@ -4,7 +4,8 @@
 
 use skep_abi::{
     Access, ArgKind, Callback, Context, ContextLayout, DynptrArg, FieldKind, HelperProto, HelperSet, LINUX,
-    MapKind, ProgramType, Results, RetKind, Section, StructKind, TYPES, linux_helper, map_helpers,
+    MapKind, ProgramType, Results, RetKind, Section, SpecialKind, StructKind, TYPES, holders, linux_helper,
+    map_helpers,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -305,6 +306,26 @@ fn helpers_work_on_the_kinds_of_maps_that_linux_lets_them_work_on() {
     }
     let own = HelperProto::new(1, "own", [ArgKind::Map; 5], RetKind::Void);
     assert!(MapKind::ALL.iter().all(|kind| own.works_on(*kind)), "a host knows its own helpers");
+}
+
+#[test]
+fn maps_hold_the_special_fields_that_they_hold_in_linux() {
+    let fields = [
+        ("lock", SpecialKind::SpinLock),
+        ("timer", SpecialKind::Timer),
+        ("wq", SpecialKind::Workqueue),
+        ("kptr", SpecialKind::Kptr { to: 1 }),
+    ];
+    let mut asked = 0;
+    for line in lines(include_str!("data/map_fields.tsv")) {
+        let kind = MapKind::ALL.iter().find(|kind| kind.name() == line[0]).unwrap();
+        let linux: Vec<&str> = line[1].split_whitespace().collect();
+        for (name, field) in fields {
+            asked += 1;
+            assert_eq!(holders(field).contains(kind), linux.contains(&name), "{name} in {kind}");
+        }
+    }
+    assert_eq!(asked, 14 * fields.len());
 }
 
 #[test]

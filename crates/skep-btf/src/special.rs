@@ -84,6 +84,28 @@ pub enum SpecialKind {
     },
 }
 
+impl SpecialKind {
+    /// What it is in C: the structure's name, or the pointer's tag.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SpinLock => "struct bpf_spin_lock",
+            Self::ResSpinLock => "struct bpf_res_spin_lock",
+            Self::Timer => "struct bpf_timer",
+            Self::Workqueue => "struct bpf_wq",
+            Self::TaskWork => "struct bpf_task_work",
+            Self::Refcount => "struct bpf_refcount",
+            Self::ListHead { .. } => "struct bpf_list_head",
+            Self::ListNode => "struct bpf_list_node",
+            Self::RbRoot { .. } => "struct bpf_rb_root",
+            Self::RbNode => "struct bpf_rb_node",
+            Self::KptrUntrusted { .. } => "__kptr_untrusted pointer",
+            Self::Kptr { .. } => "__kptr pointer",
+            Self::KptrPercpu { .. } => "__percpu_kptr pointer",
+            Self::Uptr { .. } => "__uptr pointer",
+        }
+    }
+}
+
 /// A structure that is known by its name.
 struct Known {
     name: &'static str,

@@ -163,9 +163,9 @@ impl From<MapError> for Failure {
 
 fn of_map(error: &MapError) -> Status {
     match error {
-        MapError::KindNotProvided { .. } | MapError::LockNotAllowed { .. } | MapError::CreateFlags { .. } => {
-            Status::Unsupported
-        }
+        MapError::KindNotProvided { .. }
+        | MapError::FieldNotAllowed { .. }
+        | MapError::CreateFlags { .. } => Status::Unsupported,
         MapError::KeySize { .. }
         | MapError::ValueSize { .. }
         | MapError::NoEntries { .. }

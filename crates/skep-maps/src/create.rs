@@ -1,6 +1,6 @@
 //! From a definition to a map: what is refused, and why.
 
-use skep_abi::{MapDef, MapFlags, MapKind, SpecialKind};
+use skep_abi::{MapDef, MapFlags, MapKind, SpecialKind, holders};
 use skep_mem::Error;
 
 use crate::array::Array;
@@ -200,10 +200,19 @@ fn check_extra(def: &MapDef) -> Result<(), MapError> {
 /// Special fields: those that copies go around.
 fn check_fields(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
-    let lock = def.fields.iter().any(|field| field.kind == SpecialKind::SpinLock);
-    if lock && !matches!(def.kind, MapKind::Hash | MapKind::Array) {
-        return Err(MapError::LockNotAllowed { map: map(), kind: def.kind });
+    if let Some(field) = def.misplaced() {
+        let allowed = PROVIDED.iter().copied().filter(|kind| holders(field.kind).contains(kind)).collect();
+        return Err(MapError::FieldNotAllowed {
+            map: map(),
+            kind: def.kind,
+            field: field.kind.name(),
+            allowed,
+        });
     }
+    if let Some(inner) = &def.inner {
+        check_fields(inner)?;
+    }
+    let lock = def.fields.iter().any(|field| field.kind == SpecialKind::SpinLock);
     if lock && (def.flags.0 & MapFlags::RDONLY_PROG.union(MapFlags::WRONLY_PROG).0) != 0 {
         return Err(MapError::LockNotWritable { map: map() });
     }
@@ -211,7 +220,15 @@ fn check_fields(def: &MapDef) -> Result<(), MapError> {
     for field in &def.fields {
         let (offset, size) = (field.offset, field.size);
         let end = offset.checked_add(size).filter(|end| *end <= def.value_size);
-        let lies = offset >= free && offset.is_multiple_of(4) && size.is_multiple_of(4) && size > 0;
+        let (align, wanted) = match field.kind {
+            SpecialKind::SpinLock => (4, Some(4)),
+            SpecialKind::KptrUntrusted { .. } | SpecialKind::Kptr { .. } | SpecialKind::KptrPercpu { .. } => {
+                (ADDRESS, Some(ADDRESS))
+            }
+            _ => (4, None),
+        };
+        let whole = size.is_multiple_of(4) && wanted.map_or(size > 0, |wanted| size == wanted);
+        let lies = offset >= free && offset.is_multiple_of(align) && whole;
         match end.filter(|_| lies) {
             Some(end) => free = end,
             None => return Err(MapError::Field { map: map(), value_size: def.value_size, offset, size }),

@@ -231,7 +231,8 @@ pub enum MapError {
     /// A field of values that is more than its bytes, and does not lie where it may.
     #[error(
         "map `{map}`: values of {value_size} bytes cannot hold a special field of {size} bytes at {offset}: fields \
-         ascend, begin and end at multiples of 4, and lie inside of the value"
+         ascend, begin and end at multiples of 4, and lie inside of the value; a lock has 4 bytes, and a kept pointer 8 at a \
+         multiple of 8"
     )]
     Field {
         /// The map's name.
@@ -254,15 +255,17 @@ pub enum MapError {
         map: String,
     },
 
-    /// A lock in the values of a kind that cannot have one.
-    #[error(
-        "map `{map}`: values of kind {kind} cannot hold a struct bpf_spin_lock; those of hash and array can"
-    )]
-    LockNotAllowed {
+    /// A special field in the values of a kind that cannot have one.
+    #[error("map `{map}`: values of kind {kind} cannot hold a {field}, as in Linux; {}", holders(allowed))]
+    FieldNotAllowed {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
+        /// The field as C has it.
+        field: &'static str,
+        /// The kinds whose values can hold one, of those that are provided.
+        allowed: Vec<MapKind>,
     },
 
     /// An operation under the element's lock, of which there is none.
@@ -443,7 +446,9 @@ impl MapError {
             Self::NoMemory { .. } => errno::ENOMEM,
             Self::Frozen { .. } => errno::EPERM,
             Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } => errno::EBUSY,
-            Self::NotAQueue { .. } | Self::NotARing { .. } | Self::LockNotAllowed { .. } => errno::EOPNOTSUPP,
+            Self::NotAQueue { .. } | Self::NotARing { .. } | Self::FieldNotAllowed { .. } => {
+                errno::EOPNOTSUPP
+            }
             Self::NotForKind { .. } => errno::ENOTSUPP,
             Self::LockNotWritable { .. } => errno::EACCES,
             Self::NoKeys { kind, .. } => without_keys(*kind).errno(),
@@ -509,5 +514,17 @@ fn per_cpu(cpus: &Option<u32>, value_size: &u32) -> String {
     match cpus {
         Some(cpus) => format!(" ({cpus} CPUs with {value_size} bytes each, in whole words of 8)"),
         None => String::new(),
+    }
+}
+
+/// Which kinds can hold a field, as the end of a sentence.
+fn holders(kinds: &[MapKind]) -> String {
+    match kinds {
+        [] => "no kind that is provided can".to_owned(),
+        [one] => format!("those of {one} can"),
+        [first @ .., last] => {
+            let first: Vec<_> = first.iter().map(|kind| kind.name()).collect();
+            format!("those of {} and {last} can", first.join(", "))
+        }
     }
 }

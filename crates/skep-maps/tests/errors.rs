@@ -434,21 +434,19 @@ fn with_fields(kind: MapKind, fields: Vec<SpecialField>) -> MapDef {
     MapDef { fields, ..with_flags(kind, def(kind, 8, 8, 1).flags.0) }
 }
 
+fn field(kind: SpecialKind, offset: u32, size: u32) -> SpecialField {
+    SpecialField { kind, offset, size }
+}
+
 #[test]
-fn locks_are_in_values_of_hash_tables_and_arrays_where_they_fit() {
-    let field = |kind, offset, size| SpecialField { kind, offset, size };
+fn special_fields_lie_where_they_fit() {
     let lock = |offset| field(SpecialKind::SpinLock, offset, 4);
+    let kept = |offset, size| field(SpecialKind::KptrUntrusted { to: 1 }, offset, size);
     for kind in [MapKind::Array, MapKind::Hash] {
         create(&with_fields(kind, vec![lock(0)])).unwrap();
         create(&with_fields(kind, vec![lock(4)])).unwrap();
+        create(&with_fields(kind, vec![kept(0, 8)])).unwrap();
     }
-    for kind in [MapKind::PercpuArray, MapKind::PercpuHash, MapKind::LpmTrie] {
-        let text = format!(
-            "map `m`: values of kind {kind} cannot hold a struct bpf_spin_lock; those of hash and array can"
-        );
-        refused(create(&with_fields(kind, vec![lock(0)])), 95, &text);
-    }
-    create(&with_fields(MapKind::PercpuHash, vec![field(SpecialKind::Timer, 0, 8)])).unwrap();
     let bad = [
         (vec![lock(8)], 8, 4),
         (vec![lock(u32::MAX - 3)], u32::MAX - 3, 4),
@@ -457,13 +455,139 @@ fn locks_are_in_values_of_hash_tables_and_arrays_where_they_fit() {
         (vec![lock(0), field(SpecialKind::Timer, 0, 8)], 0, 8),
         (vec![field(SpecialKind::Timer, 0, 3)], 0, 3),
         (vec![field(SpecialKind::Timer, 0, 0)], 0, 0),
+        (vec![field(SpecialKind::SpinLock, 0, 8)], 0, 8),
+        (vec![kept(0, 4)], 0, 4),
+        (vec![kept(4, 4)], 4, 4),
     ];
     for (fields, offset, size) in bad {
         let text = format!(
             "map `m`: values of 8 bytes cannot hold a special field of {size} bytes at {offset}: fields ascend, begin and \
-             end at multiples of 4, and lie inside of the value"
+             end at multiples of 4, and lie inside of the value; a lock has 4 bytes, and a kept pointer 8 at a multiple of 8"
         );
         refused(create(&with_fields(MapKind::Array, fields)), 22, &text);
+    }
+}
+
+/// Every kind that is provided, and its own size of a key.
+const KINDS: [(MapKind, u32); 14] = [
+    (MapKind::Hash, 8),
+    (MapKind::Array, 4),
+    (MapKind::ProgArray, 4),
+    (MapKind::ArrayOfMaps, 4),
+    (MapKind::HashOfMaps, 8),
+    (MapKind::PercpuHash, 8),
+    (MapKind::PercpuArray, 4),
+    (MapKind::LruHash, 8),
+    (MapKind::LruPercpuHash, 8),
+    (MapKind::LpmTrie, 8),
+    (MapKind::Queue, 0),
+    (MapKind::Stack, 0),
+    (MapKind::BloomFilter, 0),
+    (MapKind::Ringbuf, 0),
+];
+
+/// A map of that kind, which could be created but for the field.
+fn of_kind(kind: MapKind, key_size: u32, value_size: u32, fields: Vec<SpecialField>) -> MapDef {
+    let entries = if kind == MapKind::Ringbuf { 65536 } else { 4 };
+    let value_size = match kind {
+        MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => 4,
+        MapKind::Ringbuf => 0,
+        _ => value_size,
+    };
+    let flags = if kind == MapKind::LpmTrie { MapFlags::NO_PREALLOC } else { MapFlags(0) };
+    MapDef { fields, flags, ..MapDef::new("m", kind, key_size, value_size, entries) }
+}
+
+#[test]
+fn fields_are_in_values_of_the_kinds_that_go_around_them_and_refused_by_name_elsewhere() {
+    let cases = [
+        (field(SpecialKind::SpinLock, 0, 4), "struct bpf_spin_lock", "hash and array"),
+        (field(SpecialKind::Timer, 0, 16), "struct bpf_timer", "hash, array and lru_hash"),
+        (field(SpecialKind::Workqueue, 0, 16), "struct bpf_wq", "hash, array and lru_hash"),
+        (
+            field(SpecialKind::KptrUntrusted { to: 1 }, 0, 8),
+            "__kptr_untrusted pointer",
+            "hash, array, percpu_hash, percpu_array, lru_hash and lru_percpu_hash",
+        ),
+        (
+            field(SpecialKind::Kptr { to: 1 }, 0, 8),
+            "__kptr pointer",
+            "hash, array, percpu_hash, percpu_array, lru_hash and lru_percpu_hash",
+        ),
+    ];
+    for (field, name, allowed) in cases {
+        for (kind, key_size) in KINDS {
+            create(&of_kind(kind, key_size, 24, vec![])).unwrap();
+            let made = create(&of_kind(kind, key_size, 24, vec![field.clone()]));
+            if allowed.split([',', ' ']).any(|word| word == kind.name()) {
+                made.unwrap();
+                continue;
+            }
+            let text = format!(
+                "map `m`: values of kind {kind} cannot hold a {name}, as in Linux; those of {allowed} can"
+            );
+            refused(made, 95, &text);
+        }
+    }
+    let uptr = of_kind(MapKind::Hash, 8, 24, vec![field(SpecialKind::Uptr { to: 1 }, 0, 8)]);
+    let text = "map `m`: values of kind hash cannot hold a __uptr pointer, as in Linux; no kind that is provided can";
+    refused(create(&uptr), 95, text);
+}
+
+#[test]
+fn what_inner_maps_look_like_is_checked_with_the_outer_one() {
+    let kept = field(SpecialKind::KptrUntrusted { to: 1 }, 0, 8);
+    let inner = MapDef { name: "m.inner".into(), ..of_kind(MapKind::LpmTrie, 8, 24, vec![kept]) };
+    let outer = MapDef { inner: Some(Box::new(inner)), ..of_kind(MapKind::ArrayOfMaps, 4, 4, vec![]) };
+    let error = create(&outer).unwrap_err().to_string();
+    assert!(
+        error.starts_with("map `m.inner`: values of kind lpm_trie cannot hold a __kptr_untrusted pointer"),
+        "{error}"
+    );
+}
+
+/// Whatever is written, the kept pointer is null, and nobody sees anything in its place.
+#[test]
+fn no_way_to_write_a_value_writes_a_kept_pointer() {
+    let holders = [
+        MapKind::Hash,
+        MapKind::Array,
+        MapKind::PercpuHash,
+        MapKind::PercpuArray,
+        MapKind::LruHash,
+        MapKind::LruPercpuHash,
+    ];
+    for (kind, key_size) in KINDS.into_iter().filter(|(kind, _)| holders.contains(kind)) {
+        let def = of_kind(kind, key_size, 24, vec![field(SpecialKind::KptrUntrusted { to: 1 }, 8, 8)]);
+        let map = create(&def).unwrap();
+        let copies = map.host_value_size() / 24;
+        let key = vec![0; key_size as usize];
+        let host = vec![0xaa; map.host_value_size()];
+        let one: Vec<u8> = [[0xaa; 8], [0; 8], [0xaa; 8]].concat();
+        let seen = one.repeat(copies);
+        let check = |door: &str| {
+            assert_eq!(map.lookup(&key).unwrap().unwrap()[..24], seen[..24], "{kind} by {door}: the host");
+            assert_eq!(program_lookup(&map, &key, 0).unwrap()[8..16], [0; 8], "{kind} by {door}: a program");
+        };
+        for round in ["a new element", "an old one", "another that was one"] {
+            map.update(&key, &host, UpdateFlags::Any).unwrap();
+            check(&format!("update of {round}"));
+            assert_eq!(program_update(&map, &key, &[0xaa; 24], 0, 0), 0);
+            check(&format!("a program's update of {round}"));
+            map.update_batch([(&key, &host)], UpdateFlags::Any).unwrap();
+            check(&format!("a batch over {round}"));
+            let entries: Vec<_> = map.entries().filter(|(found, _)| *found == key).collect();
+            assert_eq!(entries, [(key.clone(), map.lookup(&key).unwrap().unwrap())], "{kind}");
+            let mut into = vec![0x77; map.host_value_size()];
+            assert!(map.lookup_into(&key, &mut into).unwrap());
+            assert_eq!(into[8..16], [0; 8], "{kind}");
+            if !kind.is_array() {
+                match round {
+                    "an old one" => drop(map.delete(&key)),
+                    _ => assert_eq!(map.lookup_and_delete(&key).unwrap().unwrap()[8..16], [0; 8], "{kind}"),
+                }
+            }
+        }
     }
 }
 

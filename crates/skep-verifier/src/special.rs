@@ -191,6 +191,15 @@ impl Walker<'_> {
         if def.fields.is_empty() {
             return Ok(());
         }
+        if let Some(field) = def.misplaced() {
+            let text = format!(
+                "the map {} cannot be created: values of kind {} hold no {}",
+                def.name,
+                def.kind,
+                field.kind.name()
+            );
+            return Err(Fault::new(Code::Argument, text));
+        }
         let kind = self.program_type();
         let refused = def.fields.iter().find(|field| {
             let types: &[u32] = match field.kind {

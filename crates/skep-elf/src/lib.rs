@@ -43,11 +43,15 @@ mod error;
 mod exceptions;
 mod externs;
 mod functions;
+#[cfg(test)]
+mod growth_tests;
 mod lines;
 mod link;
 mod maps;
 mod object;
 mod options;
+mod records;
+mod steps;
 mod struct_ops;
 mod symbols;
 mod types;

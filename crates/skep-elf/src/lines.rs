@@ -5,13 +5,14 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use skep_abi::{Function, LineInfo, Param, ParamTags, Prototype};
-use skep_btf::{Block, Btf, Ext, Kind};
+use skep_btf::{Btf, Kind};
 use skep_isa::{Insn, Slot};
 
 use crate::co_re::{self, CoRe, Record};
 use crate::error::Error;
 use crate::functions::CodeRange;
 use crate::object::Parsed;
+use crate::records::Part;
 
 /// The longest source line or file name that is kept, in bytes.
 const MAX_LINE: usize = 512;
@@ -25,7 +26,7 @@ pub(crate) fn lines(
     let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(Vec::new()) };
     let mut texts = Texts::new(btf);
     let mut lines = Vec::new();
-    for_each(ext, &ext.lines, origins, |index, offset, [file, text, position]| {
+    for_each(&ext.lines, origins, |index, offset, [file, text, position]| {
         lines.push(LineInfo {
             slot: slot(functions, origins, index, offset),
             file: texts.text(file)?,
@@ -46,7 +47,7 @@ pub(crate) fn prototypes(
     origins: &[CodeRange],
 ) -> Result<(), Error> {
     let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(()) };
-    for_each(ext, &ext.functions, origins, |index, offset, [ty, ..]| {
+    for_each(&ext.functions, origins, |index, offset, [ty, ..]| {
         if u64::from(offset) == origins[index].start {
             functions[index].prototype = prototype(btf, ty)?;
         }
@@ -89,7 +90,7 @@ pub(crate) fn relocate_to(
 ) -> Result<(), Error> {
     let (Some(btf), Some(ext)) = (&object.btf, &object.ext) else { return Ok(()) };
     let mut co_re = CoRe::new(btf, target);
-    for_each(ext, &ext.core, origins, |index, offset, [ty, path, question]| {
+    for_each(&ext.core, origins, |index, offset, [ty, path, question]| {
         let function = origins[index];
         let slot = slot(functions, origins, index, offset);
         let record = Record { ty, path, question };
@@ -114,25 +115,18 @@ fn slot(functions: &[Function], origins: &[CodeRange], index: usize, offset: u32
 const SLOT: u32 = Slot::BYTES as u32;
 
 /// Calls `f` with each record about an instruction of `origins`: which of them, the instruction's offset in
-/// the section, and the record's words. One pass over the records of each section, however many functions
-/// of it there are.
+/// the section, and the record's words. Functions ascend by section and start, and records by offset.
 fn for_each(
-    ext: &Ext,
-    blocks: &[Block],
+    part: &Part,
     origins: &[CodeRange],
     mut f: impl FnMut(usize, u32, [u32; 3]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut places: Vec<(usize, u64, usize)> =
         origins.iter().enumerate().map(|(index, f)| (f.section, f.start, index)).collect();
     places.sort_unstable();
-    for block in blocks {
-        for (offset, words) in ext.records(block) {
-            let key = (block.section, u64::from(offset));
-            let after = places.partition_point(|&(section, start, _)| (section, start) <= key);
-            let Some(&(section, _, index)) = places[..after].last() else { continue };
-            if section == block.section && u64::from(offset) < origins[index].end {
-                f(index, offset, words)?;
-            }
+    for (_, _, index) in places {
+        for (offset, words) in part.of(origins[index]) {
+            f(index, offset, words)?;
         }
     }
     Ok(())

@@ -22,6 +22,8 @@
 //! and the addend stands in the instruction. For 64-bit loads that is a byte distance in the two immediates;
 //! for calls it is a slot distance less one, for a call counts from the next instruction.
 
+use std::collections::HashMap;
+
 use skep_abi::{Extern, Function, MISSING_FUNCTION};
 use skep_isa::{CallTarget, Imm64, Insn, Slot};
 
@@ -67,7 +69,7 @@ pub(crate) fn link(object: &Parsed, name: &str, entry: usize, symbols: Symbols<'
     let mut linker = Linker {
         object,
         symbols,
-        placed: vec![None; object.functions.len()],
+        placed: HashMap::new(),
         order: Vec::new(),
         open: Vec::new(),
         insns: Vec::new(),
@@ -77,7 +79,7 @@ pub(crate) fn link(object: &Parsed, name: &str, entry: usize, symbols: Symbols<'
     let mut roots = std::iter::once(&entry).chain(callbacks);
     let mut pending = Vec::new();
     while let Some(function) = pending.pop().or_else(|| roots.next().copied()) {
-        if linker.placed[function].is_none() {
+        if !linker.placed.contains_key(&function) {
             let referred = linker.open.len();
             linker.place(function, name)?;
             pending.extend(linker.open[referred..].iter().rev().map(|&(_, target)| target));
@@ -92,8 +94,8 @@ pub(crate) fn link(object: &Parsed, name: &str, entry: usize, symbols: Symbols<'
 struct Linker<'a> {
     object: &'a Parsed,
     symbols: Symbols<'a>,
-    /// By function: its first slot in the program once it is placed.
-    placed: Vec<Option<u32>>,
+    /// The first slots in the program of the functions that are placed: those that it reaches, not all there are.
+    placed: HashMap<usize, u32>,
     /// Functions in the order of the program.
     order: Vec<usize>,
     /// Slots that refer to functions, ascending.
@@ -117,7 +119,7 @@ impl Linker<'_> {
             Ok(start) if first + slots.len() <= i32::MAX as usize => start,
             _ => return Err(Error::ProgramTooLarge { program: program.into() }),
         };
-        self.placed[index] = Some(start);
+        self.placed.insert(index, start);
         self.order.push(index);
         self.functions.push(Function::new(name, start, function.global));
 
@@ -164,7 +166,7 @@ impl Linker<'_> {
     /// Writes the distance to its function into every slot that refers to one.
     fn resolve(&mut self) {
         for &(slot, target) in &self.open {
-            let start = self.placed[target].unwrap_or(0);
+            let start = self.placed.get(&target).copied().unwrap_or(0);
             // Both are slots of a program that `place` keeps below 2^31 slots.
             let distance = start as i32 - (slot as i32 + 1);
             match &mut self.insns[slot] {

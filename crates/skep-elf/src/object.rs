@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use skep_abi::{AttachTo, Context, MapDef, MapFlags, MapKind, ProgramSource, ProgramType, Section};
-use skep_btf::{Btf, Ext};
+use skep_btf::Btf;
 
 use crate::config;
 use crate::elf::{Content, Elf};
@@ -13,6 +13,8 @@ use crate::error::Error;
 use crate::externs::{Externs, KCONFIG};
 use crate::functions::Functions;
 use crate::options::LinkOptions;
+use crate::records::Records;
+use crate::steps::steps;
 use crate::symbols::Symbols;
 use crate::{data, exceptions, lines, link, maps, struct_ops, types};
 
@@ -24,6 +26,8 @@ use crate::{data, exceptions, lines, link, maps, struct_ops, types};
 #[derive(Clone, Debug)]
 pub struct Object {
     programs: Vec<Program>,
+    /// Numbers of programs, ascending by their names, which differ.
+    by_name: Vec<u32>,
     maps: Vec<ObjectMap>,
     license: String,
     parsed: Arc<Parsed>,
@@ -154,7 +158,10 @@ impl Object {
             gpl_compatible,
         });
         let programs = object.programs()?;
-        Ok(Self { programs, maps: object_maps, license, parsed: object })
+        // Fits: there are fewer programs than bytes in the file, and a name's offset has 32 bits.
+        let mut by_name: Vec<u32> = (0..programs.len() as u32).collect();
+        by_name.sort_unstable_by(|a, b| programs[*a as usize].name.cmp(&programs[*b as usize].name));
+        Ok(Self { programs, by_name, maps: object_maps, license, parsed: object })
     }
 
     /// Its programs, in the order of their sections.
@@ -168,10 +175,14 @@ impl Object {
     ///
     /// [`Error::NoSuchProgram`], which lists those that exist, or [`Error::NoProgram`].
     pub fn program(&self, name: &str) -> Result<&Program, Error> {
-        match self.programs.iter().find(|program| program.name == name) {
-            Some(program) => Ok(program),
-            None if self.programs.is_empty() => Err(Error::NoProgram),
-            None => Err(Error::NoSuchProgram { name: name.into(), known: self.program_names() }),
+        let place = self.by_name.binary_search_by(|&number| {
+            steps(1);
+            self.programs[number as usize].name.as_str().cmp(name)
+        });
+        match place {
+            Ok(place) => Ok(&self.programs[self.by_name[place] as usize]),
+            Err(_) if self.programs.is_empty() => Err(Error::NoProgram),
+            Err(_) => Err(Error::NoSuchProgram { name: name.into(), known: self.program_names() }),
         }
     }
 
@@ -427,7 +438,7 @@ impl Variable {
 pub(crate) struct Parsed {
     pub(crate) elf: Elf,
     pub(crate) btf: Option<Arc<Btf>>,
-    pub(crate) ext: Option<Ext>,
+    pub(crate) ext: Option<Records>,
     /// By section.
     pub(crate) roles: Vec<Role>,
     /// Where the maps declared in `.maps` stand, by index.

@@ -8,6 +8,7 @@ use skep_btf::{Btf, Ext, Kind, Type};
 
 use crate::elf::{Content, Elf, Place};
 use crate::error::Error;
+use crate::records::Records;
 
 /// Reads the types, if the object has any.
 pub(crate) fn types(elf: &Elf) -> Result<Option<Arc<Btf>>, Error> {
@@ -20,7 +21,7 @@ pub(crate) fn types(elf: &Elf) -> Result<Option<Arc<Btf>>, Error> {
 }
 
 /// Finds what is said about instructions, if anything is.
-pub(crate) fn ext(elf: &Elf, btf: &Btf) -> Result<Option<Ext>, Error> {
+pub(crate) fn ext(elf: &Elf, btf: &Btf) -> Result<Option<Records>, Error> {
     let Some(section) = elf.section(".BTF.ext") else { return Ok(None) };
     let mut code = HashMap::new();
     for (index, section) in elf.sections.iter().enumerate() {
@@ -28,7 +29,8 @@ pub(crate) fn ext(elf: &Elf, btf: &Btf) -> Result<Option<Ext>, Error> {
             code.entry(&*section.name).or_insert(index);
         }
     }
-    Ok(Some(Ext::parse(elf.data(section), btf, |name| code.get(name).copied())?))
+    let ext = Ext::parse(elf.data(section), btf, |name| code.get(name).copied())?;
+    Ok(Some(Records::new(&ext)))
 }
 
 /// The types of sections with variables by the sections' names.

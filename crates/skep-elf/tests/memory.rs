@@ -19,11 +19,14 @@ const BASE: usize = 64 * 1024;
 thread_local! {
     /// Bytes allocated by this thread, and the most there were.
     static LIVE: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+    /// Bytes that this thread ever allocated.
+    static EVER: Cell<isize> = const { Cell::new(0) };
 }
 
 struct Counting;
 
 fn count(bytes: isize) {
+    EVER.set(EVER.get() + bytes.max(0));
     LIVE.with(|cell| {
         let (live, peak) = cell.get();
         let live = live + bytes;
@@ -192,4 +195,23 @@ fn tables_that_claim_more_than_they_have_cost_nothing() {
         }
     }
     assert!(load_bounded(&bytes).is_some());
+}
+
+#[test]
+fn linking_each_of_many_programs_takes_no_memory_for_the_others() {
+    let taken = |count: u64| {
+        let mut file = ObjectFile::new();
+        let section = file.code("xdp", &RETURN_0.repeat(count as usize));
+        for number in 0..count {
+            file.function(&format!("program_{number}"), section, number * 16, 16);
+        }
+        let object = Object::parse(&file.build()).unwrap();
+        let before = EVER.get();
+        for program in object.programs() {
+            program.source(None).unwrap();
+        }
+        EVER.get() - before
+    };
+    let (one, two) = (taken(1_000), taken(2_000));
+    assert!(two < one * 5 / 2, "{one} bytes, and for twice as many programs {two}");
 }

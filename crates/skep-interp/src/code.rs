@@ -155,6 +155,11 @@ impl Code {
     }
 }
 
+/// Whether a function starts at the slot. The verifier has functions ascend.
+pub(crate) fn starts_function(parts: &Parts, slot: i64) -> bool {
+    parts.functions.binary_search_by_key(&slot, |function| i64::from(function.start)).is_ok()
+}
+
 fn is_tail_call(linkage: &Linkage, helper: u32) -> bool {
     linkage.inline_linux_helpers && helper == TAIL_CALL
 }
@@ -225,7 +230,7 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
                 // Helpers are given the slot that it starts at.
                 Imm64::Function(offset) => {
                     let target = target(offset);
-                    if !parts.functions.iter().any(|function| i64::from(function.start) == target) {
+                    if !starts_function(parts, target) {
                         return malformed("the address is that of no function");
                     }
                     target as u64
@@ -239,7 +244,7 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
         }
         Insn::Call { target: CallTarget::Local(offset) } => {
             let target = target(offset);
-            if !parts.functions.iter().any(|function| i64::from(function.start) == target) {
+            if !starts_function(parts, target) {
                 return malformed("the call leads to no function");
             }
         }

@@ -29,7 +29,7 @@ use skep_abi::{Entry, MAX_LOOPS, RunEnv, SkbContext};
 use skep_isa::{AtomicOp, CallTarget, Imm64, Insn, Operand, PacketBase, Reg, Size};
 
 use crate::alu;
-use crate::code::{Code, MAX_FRAMES};
+use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::memory;
 
 /// Bytes of stack that a function may use at most.
@@ -197,7 +197,7 @@ unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *m
             return 1;
         }
         let (below, slot) = ((*machine).depth, function as usize);
-        let starts = (*machine).code.parts.functions.iter().any(|function| function.start as usize == slot);
+        let starts = starts_function(&(*machine).code.parts, slot as i64);
         // What a verifier proves of every program. Where it was wrong, the process ends here.
         assert!(starts && below + 1 < MAX_FRAMES, "a callback of no function, or in too deep a frame");
         let mut regs: Registers = [0; 11];

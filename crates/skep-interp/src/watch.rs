@@ -26,7 +26,7 @@ use skep_isa::{CallTarget, Insn, Reg, Size};
 use skep_verifier::{Machine, MachineFrame};
 
 use crate::alu;
-use crate::code::{Code, MAX_FRAMES};
+use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::exec::{self, AccessKind, FRAME_BYTES, Registers, Watch};
 use crate::maps::Maps;
 use crate::memory;
@@ -209,7 +209,7 @@ impl<'a, 'r> Checking<'a, 'r> {
 
     /// Whether that is what stands for a function.
     fn is_function(&self, value: u64) -> bool {
-        self.code.parts.functions.iter().any(|function| u64::from(function.start) == value)
+        i64::try_from(value).is_ok_and(|value| starts_function(&self.code.parts, value))
     }
 
     /// The map that a helper is passed.

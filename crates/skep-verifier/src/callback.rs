@@ -34,7 +34,7 @@ use skep_isa::Reg;
 const MAX_LOOPS: u64 = 1 << 23;
 
 /// Where a walk begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Root {
     /// The function.
     pub(crate) function: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Root {
 }
 
 /// What a walk is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum RootKind {
     /// The program itself.
     Program,
@@ -159,9 +159,7 @@ impl Walker<'_> {
         self.stay();
         check_depth(state)?;
         let edge = (self.slot as u32, function);
-        if !self.calls_back.contains(&edge) {
-            self.calls_back.push(edge);
-        }
+        self.calls_back.add(edge);
         let id = self.new_id();
         state.rounds.advance(of, id);
         state.push(function, self.slot as u32);

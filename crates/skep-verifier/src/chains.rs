@@ -62,11 +62,11 @@ impl Walker<'_> {
                 }
             }
         }
-        for (slot, callee) in &self.calls_back {
+        for (slot, callee) in self.calls_back.items() {
             let caller = self.shape.functions.partition_point(|range| range.start <= *slot as usize) - 1;
             edges[caller].push(Edge { slot: *slot, callee: *callee });
         }
-        for root in &self.roots {
+        for root in self.roots.items() {
             self.follow(&mut nodes, &edges, root.function as usize, 0, &mut Vec::new())?;
         }
         Ok(())

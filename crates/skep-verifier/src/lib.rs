@@ -79,6 +79,7 @@ mod stack;
 mod state;
 mod tail;
 mod tnum;
+mod unique;
 mod value;
 mod walk;
 mod watch;

@@ -25,6 +25,7 @@ use crate::recorded::Recorded;
 use crate::rounds::Construct;
 use crate::scalar::Scalar;
 use crate::state::State;
+use crate::unique::Unique;
 use crate::value::{Kind, Value};
 use crate::watch::Watch;
 use crate::{Code, Config, Unverified};
@@ -63,9 +64,9 @@ pub(crate) struct Walker<'a> {
     /// The node of the remembered states that the current path is below.
     pub(crate) node: u32,
     /// Where walks begin: the program itself, and what the host calls by itself.
-    pub(crate) roots: Vec<Root>,
+    pub(crate) roots: Unique<Root>,
     /// Which functions helpers call back, by the slot of the call.
-    pub(crate) calls_back: Vec<(u32, u32)>,
+    pub(crate) calls_back: Unique<(u32, u32)>,
     /// The root that is being walked.
     pub(crate) root: usize,
     /// Whether some slice of a dynptr may be a copy in the stack.
@@ -115,7 +116,7 @@ impl<'a> Walker<'a> {
             root: 0,
             copies_in_stack: false,
             watch: None,
-            calls_back: Vec::new(),
+            calls_back: Unique::default(),
             recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),
         }
     }
@@ -123,7 +124,7 @@ impl<'a> Walker<'a> {
     /// Walks everything.
     pub(crate) fn walk(&mut self) -> Step<()> {
         let mut state = State::default();
-        while let Some(root) = self.roots.get(self.root).copied() {
+        while let Some(root) = self.roots.items().get(self.root).copied() {
             self.slot = self.shape.functions[root.function as usize].start;
             self.node = NONE;
             self.history.clear();
@@ -155,13 +156,11 @@ impl<'a> Walker<'a> {
 
     /// What the host calls later, to be walked by itself.
     pub(crate) fn add_root(&mut self, root: Root) {
-        if !self.roots.contains(&root) {
-            self.roots.push(root);
-        }
+        self.roots.add(root);
     }
 
     pub(crate) fn root_kind(&self) -> RootKind {
-        self.roots[self.root].of
+        self.roots.items()[self.root].of
     }
 
     fn walk_root(&mut self, state: &mut State) -> Step<()> {
@@ -470,7 +469,7 @@ impl<'a> Walker<'a> {
 }
 
 /// Where every walk of the program begins; the program itself is the first.
-fn roots(shape: &Shape) -> Vec<Root> {
+fn roots(shape: &Shape) -> Unique<Root> {
     let exception = |function| Root { function: function as u32, of: RootKind::Exception };
     std::iter::once(Root::PROGRAM).chain(shape.exception_callback.map(exception)).collect()
 }

@@ -56,6 +56,8 @@
 
 mod error;
 pub mod function;
+#[cfg(test)]
+mod growth_tests;
 mod helpers;
 mod hook;
 mod host;
@@ -65,6 +67,7 @@ mod packet;
 mod program;
 mod provides;
 mod runtime;
+mod steps;
 mod tail;
 
 pub use error::Error;

@@ -5,13 +5,14 @@
 use crate::helpers;
 use crate::object::ProgramOptions;
 use crate::program::{LoadTimes, Program};
+use crate::steps::steps;
 use crate::{Error, MapArray, MapHash, Object, ProgramArray, Runtime};
 use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType, SpecialKind};
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::{Map, UpdateFlags};
 use skep_verifier::Verified;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -137,6 +138,9 @@ impl<'a> Linker<'a> {
             Some(name) => vec![name],
             None => self.object.programs(),
         };
+        let mut known: HashSet<&str> = wanted.iter().copied().collect();
+        // What maps hold at first, until a program names the map.
+        let mut entries = self.entries_by_map();
         // Programs first: what the verifier refuses should not cost the creation of large maps.
         let definitions = self.definitions(&variables);
         let mut verified = Vec::with_capacity(wanted.len());
@@ -151,9 +155,10 @@ impl<'a> Linker<'a> {
             check_context(&program)?;
             self.check_helpers(&program)?;
             crate::provides::check(&program)?;
-            for (_, entry) in self.entries().filter(|(map, _)| names(&program, *map)) {
+            for entry in named_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
+                steps(1);
                 if let EntryTarget::Program(name) = &entry.target
-                    && !wanted.contains(&&**name)
+                    && known.insert(name)
                 {
                     wanted.push(name);
                 }
@@ -189,28 +194,43 @@ impl<'a> Linker<'a> {
         created.flat_map(|(index, map)| map.entries.iter().map(move |entry| (index, entry)))
     }
 
+    /// The same, by map.
+    fn entries_by_map(&self) -> HashMap<usize, Vec<&'a MapEntry>> {
+        let mut by_map: HashMap<usize, Vec<&'a MapEntry>> = HashMap::new();
+        for (map, entry) in self.entries() {
+            by_map.entry(map).or_default().push(entry);
+        }
+        by_map
+    }
+
     /// Fills maps of maps, where the key of an element is its index, and arrays of programs as far as programs that were
     /// loaded come to them.
     fn fill(&self, module: &Module) -> Result<(), Error> {
+        let at = |map: &Arc<Map>| Arc::as_ptr(map).addr();
+        let arrays: HashMap<_, _> = module.arrays.iter().map(|array| (at(array.map()), array)).collect();
+        let outer: HashMap<_, _> = module.outer.iter().map(|array| (at(array.map()), array)).collect();
+        let tables: HashMap<_, _> = module.tables.iter().map(|table| (at(table.map()), table)).collect();
+        let mut programs: HashMap<&str, &Program> = HashMap::new();
+        for program in &module.programs {
+            programs.entry(program.name()).or_insert(program);
+        }
         for (map, entry) in self.entries() {
+            steps(1);
             let map = &module.maps[map];
             let name = match &entry.target {
                 EntryTarget::Program(name) => name,
                 EntryTarget::Map(inner) => {
-                    let array = module.outer.iter().find(|array| Arc::ptr_eq(array.map(), map));
-                    if let Some(array) = array {
+                    if let Some(array) = outer.get(&at(map)) {
                         array.set(entry.index, &module.maps[*inner as usize])?;
                     }
-                    let table = module.tables.iter().find(|table| Arc::ptr_eq(table.map(), map));
-                    if let Some(table) = table {
+                    if let Some(table) = tables.get(&at(map)) {
                         table.set(&entry.index.to_ne_bytes(), &module.maps[*inner as usize])?;
                     }
                     continue;
                 }
             };
-            let array = module.arrays.iter().find(|array| Arc::ptr_eq(array.map(), map));
-            let Some(array) = array else { continue };
-            match module.program(name) {
+            let Some(array) = arrays.get(&at(map)) else { continue };
+            match programs.get(&**name) {
                 Some(program) => drop(array.set(entry.index, program)?),
                 // Nobody comes there.
                 None if self.only.is_some() => {}
@@ -331,7 +351,10 @@ impl<'a> Linker<'a> {
                 def.max_entries = *entries;
             }
             let map = Map::create_in(&memory, &def, &options)?;
-            let here: Vec<_> = variables.iter().filter(|variable| variable.map == index).collect();
+            // They come in the order of the maps.
+            let first = variables.partition_point(|variable| variable.map < index);
+            let here = variables[first..].iter().take_while(|variable| variable.map == index);
+            let here: Vec<_> = here.inspect(|_| steps(1)).collect();
             let mut initial =
                 self.object.elf().and_then(|elf| elf.maps()[index].initial.as_deref()).map(<[u8]>::to_vec);
             for variable in &here {
@@ -413,11 +436,13 @@ fn fields(def: &MapDef) -> impl Iterator<Item = (u32, u32, bool)> {
     def.fields.iter().map(|field| (field.offset, field.size, field.kind == SpecialKind::SpinLock))
 }
 
-/// Whether a program names the map of that index.
-fn names(program: &Verified, map: usize) -> bool {
-    program.insns().iter().any(
-        |insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Map(named), .. } if *named as usize == map),
-    )
+/// The maps that a program names, ascending.
+fn named_maps(program: &Verified) -> BTreeSet<usize> {
+    let named = program.insns().iter().filter_map(|insn| match insn {
+        Insn::LoadImm64 { value: Imm64::Map(named), .. } => Some(*named as usize),
+        _ => None,
+    });
+    named.collect()
 }
 
 /// The program must be of a type that runs here, and keep to the fields that there are.

@@ -258,8 +258,7 @@ impl Object {
     fn linked_with(&self, program: &str, options: ProgramOptions, own: bool) -> Result<ProgramSource, Error> {
         let mut source = match &self.content {
             Content::Elf(elf) => {
-                let found = elf.programs().iter().find(|found| found.name() == program);
-                let found = found.ok_or_else(|| self.no_program(program))?;
+                let found = elf.program(program).map_err(|_| self.no_program(program))?;
                 let target = self.host_types.as_deref();
                 let functions: Option<&skep_elf::Functions<'_>> =
                     if own || target.is_none() { Some(&skep_abi::own_kfunc_number) } else { None };

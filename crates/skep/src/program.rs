@@ -16,6 +16,7 @@ use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::{Compiled, TailEntry};
 use skep_maps::Map;
 use skep_verifier::Verified;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -68,8 +69,8 @@ pub(crate) struct Inner {
     /// Whether it may take a lock, itself or in a program that it goes over to.
     locks: bool,
     times: LoadTimes,
-    /// By index; `None` where the program does not name it.
-    maps: Vec<Option<Arc<Map>>>,
+    /// Those that the program names, by index.
+    maps: BTreeMap<u32, Arc<Map>>,
     shared: Arc<Shared>,
 }
 
@@ -112,7 +113,7 @@ impl Program {
         let kind = match (verified.entry(), verified.program_type().native) {
             (Entry::Buffer { len }, Some(Native::Buffer)) => {
                 // Programs that it goes over to by tail calls find the same buffer.
-                let leaves = named(&verified, maps).iter().flatten().any(|map| tail::is_wired(map));
+                let leaves = named(&verified, maps).values().any(|map| tail::is_wired(map));
                 let aligned = leaves || verified.insns().iter().any(is_atomic);
                 Kind::Buffer(Buffer { len, aligned })
             }
@@ -303,7 +304,7 @@ impl Drop for Inner {
         self.shared.disconnect(self);
         let arrays = self.uses_arrays();
         // Who looks for rings takes these for the host's until they are gone.
-        self.maps = Vec::new();
+        self.maps = BTreeMap::new();
         if arrays {
             self.shared.look_for_rings();
         }
@@ -344,12 +345,12 @@ impl Inner {
 
     /// The maps that it names.
     pub(crate) fn maps(&self) -> impl Iterator<Item = &Arc<Map>> {
-        self.maps.iter().flatten()
+        self.maps.values()
     }
 
     /// The map of that index, if the program names it.
     pub(crate) fn map(&self, index: u32) -> Option<&Arc<Map>> {
-        self.maps.get(index as usize)?.as_ref()
+        self.maps.get(&index)
     }
 
     /// Whether it names arrays of programs or of maps.
@@ -439,16 +440,12 @@ fn may_lock(insn: &Insn) -> bool {
 }
 
 /// The maps that a program names, by their index.
-fn named(program: &Verified, maps: &[Arc<Map>]) -> Vec<Option<Arc<Map>>> {
-    let mut named = vec![None; maps.len()];
-    for insn in program.insns() {
-        if let Insn::LoadImm64 { value: Imm64::Map(map) | Imm64::MapValue { map, .. }, .. } = insn
-            && let (Some(place), Some(map)) = (named.get_mut(*map as usize), maps.get(*map as usize))
-        {
-            *place = Some(Arc::clone(map));
-        }
-    }
-    named
+fn named(program: &Verified, maps: &[Arc<Map>]) -> BTreeMap<u32, Arc<Map>> {
+    let indices = program.insns().iter().filter_map(|insn| match insn {
+        Insn::LoadImm64 { value: Imm64::Map(map) | Imm64::MapValue { map, .. }, .. } => Some(*map),
+        _ => None,
+    });
+    indices.filter_map(|index| Some((index, Arc::clone(maps.get(index as usize)?)))).collect()
 }
 
 /// Whether an instruction faults, or may, on an address that is not aligned.

@@ -54,6 +54,7 @@ pub(crate) use shape::Shape;
 use crate::Error;
 use crate::program::Inner;
 use crate::runtime::Shared;
+use crate::steps::steps;
 use shape::Agreed;
 use skep_abi::{MapKind, RunEnv};
 use skep_interp::Interpreter;
@@ -424,6 +425,7 @@ impl Shared {
                 slot.sites.values().map(|wired| wired.site.clone()).collect()
             }
         };
+        steps(1 + sites.len());
         let nothing = match change {
             Change::Install(_) => false,
             Change::Remove => slot.program.is_none(),
@@ -581,13 +583,14 @@ impl Slot {
 
     /// The sites of a program that do not lead anywhere yet.
     fn nowhere(&self, compiled: &Arc<Compiled>) -> impl Iterator<Item = SiteRef> {
-        let own = self.sites.range(Self::of(compiled)).map(|(_, wired)| wired);
+        let own = self.sites.range(Self::of(compiled)).map(|(_, wired)| wired).inspect(|_| steps(1));
         own.filter(|wired| matches!(wired.leads, Leads::Nowhere)).map(|wired| wired.site.clone())
     }
 
     /// Takes the sites of a program out.
     fn take(&mut self, compiled: &Arc<Compiled>) -> Vec<Wired> {
         let keys: Vec<_> = self.sites.range(Self::of(compiled)).map(|(key, _)| *key).collect();
+        steps(1 + keys.len());
         keys.iter().filter_map(|key| self.sites.remove(key)).collect()
     }
 }

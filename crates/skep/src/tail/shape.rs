@@ -17,6 +17,7 @@
 use super::{Array, State, key};
 use crate::program::Inner;
 use crate::runtime::Shared;
+use crate::steps::steps;
 use skep_abi::{Entry, ProgramType};
 use skep_maps::Map;
 use skep_rcu::Grace;
@@ -88,7 +89,9 @@ impl State {
     fn through(&self, map: &Map) -> Vec<usize> {
         let own = self.arrays.get(&key(map));
         let inner = own.iter().flat_map(|array| array.maps.values()).map(|map| key(map));
-        std::iter::once(key(map)).chain(inner).collect()
+        let keys: Vec<_> = std::iter::once(key(map)).chain(inner).collect();
+        steps(keys.len());
+        keys
     }
 
     /// What programs of an array are given, where that has been agreed on.

@@ -1,0 +1,65 @@
+//! What `.BTF.ext` says, by the instruction that it is about.
+//!
+//! The file has it by section and in any order. A file may have as many programs as records: each must find what is about
+//! its own functions without passing what is about the others'. So all records are put in order once.
+
+use skep_btf::{Block, Ext};
+
+use crate::functions::CodeRange;
+use crate::steps::steps;
+
+/// All records of an object.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// Types of functions.
+    pub(crate) functions: Part,
+    /// Source lines.
+    pub(crate) lines: Part,
+    /// CO-RE relocations.
+    pub(crate) core: Part,
+}
+
+/// Records of one kind, ascending by section and offset; those of one instruction as in the file.
+#[derive(Debug)]
+pub(crate) struct Part(Vec<Record>);
+
+#[derive(Debug)]
+struct Record {
+    section: usize,
+    /// Of the instruction, in bytes.
+    offset: u32,
+    words: [u32; 3],
+}
+
+impl Records {
+    pub(crate) fn new(ext: &Ext) -> Self {
+        let part = |blocks: &[Block]| {
+            let all = blocks.iter().flat_map(|block| {
+                let section = block.section;
+                ext.records(block).map(move |(offset, words)| Record { section, offset, words })
+            });
+            let mut all: Vec<_> = all.collect();
+            all.sort_by_key(|record| (record.section, record.offset));
+            Part(all)
+        };
+        Self { functions: part(&ext.functions), lines: part(&ext.lines), core: part(&ext.core) }
+    }
+}
+
+impl Part {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The records about a function: the offset of an instruction in the section, and the words.
+    pub(crate) fn of(&self, function: CodeRange) -> impl Iterator<Item = (u32, [u32; 3])> {
+        let before = |end: u64| {
+            self.0.partition_point(|record| {
+                (record.section, u64::from(record.offset)) < (function.section, end)
+            })
+        };
+        let own = &self.0[before(function.start)..before(function.end)];
+        steps(own.len() + 1);
+        own.iter().map(|record| (record.offset, record.words))
+    }
+}

@@ -1,0 +1,21 @@
+//! Counts steps in tests, so that they can say how work grows with what a file makes large.
+
+/// So many steps were made of work that might grow faster than the file.
+#[inline(always)]
+pub(crate) fn steps(_count: usize) {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + _count as u64);
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The steps that `f` makes on this thread.
+#[cfg(test)]
+pub(crate) fn counted(f: impl FnOnce()) -> u64 {
+    let before = STEPS.get();
+    f();
+    STEPS.get() - before
+}

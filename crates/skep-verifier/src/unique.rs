@@ -1,0 +1,96 @@
+//! A list in which everything is once, and which can be cut back to what it was.
+//!
+//! A program has as many callbacks as instructions, so that something is on the list is not found by going along it.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+#[derive(Default)]
+pub(crate) struct Unique<T> {
+    list: Vec<T>,
+    known: HashSet<T>,
+}
+
+impl<T: Copy + Eq + Hash> Unique<T> {
+    /// Adds what is not there yet.
+    pub(crate) fn add(&mut self, item: T) {
+        if self.known.insert(item) {
+            self.list.push(item);
+        }
+    }
+
+    /// The items in the order in which they were added.
+    pub(crate) fn items(&self) -> &[T] {
+        &self.list
+    }
+
+    /// Cuts it back to its first items.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        for item in self.list.drain(len.min(self.list.len())..) {
+            self.known.remove(&item);
+        }
+    }
+}
+
+impl<T: Copy + Eq + Hash> FromIterator<T> for Unique<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut unique = Self { list: Vec::new(), known: HashSet::new() };
+        items.into_iter().for_each(|item| unique.add(item));
+        unique
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::hash::Hasher;
+
+    thread_local! {
+        static COMPARED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Counts comparisons.
+    #[derive(Clone, Copy, Debug)]
+    struct Item(u32);
+
+    impl PartialEq for Item {
+        fn eq(&self, other: &Self) -> bool {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0 == other.0
+        }
+    }
+
+    impl Eq for Item {}
+
+    impl Hash for Item {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.0.hash(state);
+        }
+    }
+
+    #[test]
+    fn to_add_twice_as_many_takes_twice_as_many_comparisons() {
+        let compared = |count: u32| {
+            let before = COMPARED.get();
+            let unique: Unique<Item> = (0..count).chain(0..count).map(Item).collect();
+            assert_eq!(unique.items().len(), count as usize);
+            COMPARED.get() - before
+        };
+        let (one, two) = (compared(10_000), compared(20_000));
+        assert!(one >= 10_000, "each is found once: {one}");
+        assert!(two < one * 5 / 2, "{one} comparisons, and {two} for twice as many");
+    }
+
+    #[test]
+    fn what_was_cut_off_can_be_added_again() {
+        let mut unique: Unique<u32> = [3, 1, 3, 2].into_iter().collect();
+        unique.truncate(2);
+        assert_eq!(unique.items(), [3, 1]);
+        unique.truncate(5);
+        for item in [1, 2, 2] {
+            unique.add(item);
+        }
+        assert_eq!(unique.items(), [3, 1, 2]);
+    }
+}

@@ -1,0 +1,96 @@
+//! How the work of a load grows with what an object makes large: in steps, which do not depend on the machine.
+
+use crate::steps::counted;
+use crate::{Module, Object, Runtime};
+use skep_abi::{MapDef, MapKind, RAW};
+use skep_isa::{assemble, encode_bytes};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// `steps` for so many of something, and for twice as many, which may cost so many times as much.
+fn assert_grows_no_faster(what: &str, count: usize, steps: impl Fn(usize) -> u64) {
+    const GROWTH: f64 = 2.5;
+    let (one, two) = (steps(count), steps(2 * count));
+    assert!(one >= count as u64, "{what}: only {one} steps were counted");
+    let growth = two as f64 / one as f64;
+    assert!(growth < GROWTH, "{what}: {one} steps, and for twice as much {two}");
+}
+
+fn programs() -> MapDef {
+    MapDef::new("programs", MapKind::ProgArray, 4, 4, 2)
+}
+
+fn object(text: &str, maps: Vec<MapDef>) -> Object {
+    let bytes = encode_bytes(&assemble(text).unwrap()).unwrap();
+    Object::from_bytecode_and_maps("main", &RAW, &bytes, maps).unwrap()
+}
+
+fn load(runtime: &Runtime, text: &str, map: MapDef) -> Module {
+    runtime.linker(&object(text, vec![map])).load().unwrap()
+}
+
+/// So many tail calls to element 0.
+fn sites(count: usize) -> String {
+    let mut text = "r6 = r1\n".to_owned();
+    for _ in 0..count {
+        write!(text, "r1 = r6\nr2 = map[0] ll\nr3 = 0\ncall 12\n").unwrap();
+    }
+    text + "r0 = 7\nexit"
+}
+
+#[test]
+fn sites_of_one_element_in_one_program() {
+    assert_grows_no_faster("sites", 200, |count| {
+        let runtime = Runtime::new().unwrap();
+        let first = load(&runtime, "r0 = 5\nexit", programs());
+        let array = first.program_array("programs").unwrap();
+        array.set(0, &first.programs()[0]).unwrap();
+        let main = object(&sites(count), vec![programs()]);
+        counted(|| {
+            let linker = runtime.linker(&main).map("programs", Arc::clone(array.map()));
+            let module = linker.load().unwrap();
+            array.remove(0).unwrap();
+            array.set(0, &first.programs()[0]).unwrap();
+            drop(module);
+        })
+    });
+}
+
+#[test]
+fn programs_with_sites_of_one_element() {
+    assert_grows_no_faster("programs", 200, |count| {
+        let runtime = Runtime::new().unwrap();
+        let first = load(&runtime, "r0 = 5\nexit", programs());
+        let array = first.program_array("programs").unwrap();
+        array.set(0, &first.programs()[0]).unwrap();
+        let main = object(&sites(2), vec![programs()]);
+        counted(|| {
+            let load = |_| runtime.linker(&main).map("programs", Arc::clone(array.map())).load().unwrap();
+            let modules: Vec<_> = (0..count).map(load).collect();
+            drop(modules);
+        })
+    });
+}
+
+#[test]
+fn arrays_in_a_map_of_maps_and_programs_that_name_it() {
+    assert_grows_no_faster("arrays", 200, |count| {
+        let runtime = Runtime::new().unwrap();
+        let inner: Vec<_> = (0..count).map(|_| load(&runtime, "r0 = 5\nexit", programs())).collect();
+        let entries = u32::try_from(count).unwrap();
+        let def = MapDef::new("outer", MapKind::ArrayOfMaps, 4, 4, entries);
+        let def = MapDef { inner: Some(Box::new(programs())), ..def };
+        let names = object("r1 = map[0] ll\nr0 = 0\nexit", vec![def.clone()]);
+        let holder = load(&runtime, "r0 = 0\nexit", def);
+        let outer = holder.map_array("outer").unwrap();
+        counted(|| {
+            let set =
+                |index: u32| outer.set(index, inner[index as usize].program_array("programs").unwrap().map());
+            (0..entries / 2).for_each(|index| drop(set(index).unwrap()));
+            let load = |_| runtime.linker(&names).map("outer", Arc::clone(outer.map())).load().unwrap();
+            let modules: Vec<_> = (0..count).map(load).collect();
+            (entries / 2..entries).for_each(|index| drop(set(index).unwrap()));
+            drop(modules);
+        })
+    });
+}

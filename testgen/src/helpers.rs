@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 
 use skep_abi::{
-    Access, ArgKind, Callback, HelperFn, HelperProto, MAX_LOOPS, RetKind, RunEnv, XdpContext, linux_helper,
+    Access, ArgKind, Callback, HelperFn, HelperProto, MAX_LOOPS, MapKind, RetKind, RunEnv, XdpContext,
+    linux_helper,
 };
 
 use crate::host::Table;
@@ -144,7 +145,12 @@ unsafe extern "C" fn look_up(map: u64, key: u64, _: u64, _: u64, _: u64, env: *m
         }
         let copy = if (*table).kind.is_per_cpu() { (*env).cpu } else { 0 };
         let cell = index as usize + (*table).entries as usize * copy as usize;
-        base.add(cell * (*table).stride / 8).expose_provenance() as u64
+        let cell = base.add(cell * (*table).stride / 8);
+        match (*table).kind {
+            // A map, or none.
+            MapKind::ArrayOfMaps => cell.read(),
+            _ => cell.expose_provenance() as u64,
+        }
     }
 }
 

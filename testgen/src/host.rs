@@ -4,10 +4,10 @@
 //! nothing is locked, so a host serves one thread. All memory stays where it is for the host's life: only
 //! contents are reset between runs, so that two runs see the same addresses.
 
-use skep_abi::{InlineArray, Linkage, MapKind, MapLink, RunEnv, SkbContext, XdpContext};
+use skep_abi::{InlineArray, Linkage, MapDef, MapKind, MapLink, RunEnv, SkbContext, XdpContext};
 
 use crate::helpers::implementations;
-use crate::program::{Flavour, TestProgram, maps};
+use crate::program::{Flavour, INNER_MAPS, OUTER, TestProgram, inner, maps};
 use crate::source::Source;
 
 /// The virtual CPU that runs are on, of [`CPUS`].
@@ -29,6 +29,8 @@ pub struct Host {
     skb: Box<SkbContext>,
     /// Never grows: handles are addresses in it.
     tables: Vec<Table>,
+    /// What the array of maps holds some of. Never grows either.
+    inner: Vec<Table>,
     linkage: Linkage,
     flavour: Flavour,
 }
@@ -51,8 +53,19 @@ pub struct State {
     pub packet: (u64, u64),
     /// The maps' values.
     pub maps: Vec<Vec<u64>>,
+    /// Those of the maps that are found in maps.
+    pub inner: Vec<Vec<u64>>,
     /// How many tail calls the run made.
     pub tail_calls: u32,
+}
+
+impl Table {
+    fn new(def: &MapDef) -> Self {
+        let stride = def.value_size.next_multiple_of(8) as usize;
+        let copies = if def.kind.is_per_cpu() { CPUS } else { 1 };
+        let values = vec![0; stride / 8 * def.max_entries as usize * copies];
+        Self { kind: def.kind, stride, entries: def.max_entries, key_size: def.key_size, values }
+    }
 }
 
 impl Host {
@@ -62,26 +75,14 @@ impl Host {
             Flavour::Buffer { len } => len as usize,
             Flavour::Xdp | Flavour::Skb => 2 * ROOM + PACKET,
         };
-        let tables: Vec<Table> = maps()
-            .iter()
-            .map(|def| {
-                let stride = def.value_size.next_multiple_of(8) as usize;
-                let copies = if def.kind.is_per_cpu() { CPUS } else { 1 };
-                let words = stride / 8 * def.max_entries as usize * copies;
-                Table {
-                    kind: def.kind,
-                    stride,
-                    entries: def.max_entries,
-                    key_size: def.key_size,
-                    values: vec![0; words],
-                }
-            })
-            .collect();
+        let inner = inner();
+        let tables = maps().iter().map(Table::new).collect();
         let mut host = Self {
             memory: vec![0; bytes.div_ceil(16).max(1)],
             context: Box::default(),
             skb: Box::default(),
             tables,
+            inner: (0..INNER_MAPS).map(|_| Table::new(&inner)).collect(),
             linkage: Linkage::default(),
             flavour,
         };
@@ -118,9 +119,21 @@ impl Host {
         for cell in &mut self.memory {
             *cell = u128::from(number(source)) << 64 | u128::from(number(source));
         }
-        for table in &mut self.tables {
+        // Who asks for no maps in maps finds everything else as it was before there were any.
+        let mut apart = source.clone();
+        for table in self.tables.iter_mut().filter(|table| table.kind != MapKind::ArrayOfMaps) {
             table.values.fill_with(|| number(source));
         }
+        let source_of_inner = &mut apart;
+        for table in &mut self.inner {
+            table.values.fill_with(|| source_of_inner.number());
+        }
+        let inner: Vec<u64> =
+            self.inner.iter_mut().map(|table| (&raw mut *table).expose_provenance() as u64).collect();
+        self.tables[OUTER as usize].values.fill_with(|| match source_of_inner.chance(25) {
+            true => 0,
+            false => source_of_inner.pick(&inner),
+        });
         if self.flavour.has_packet() {
             let start = self.memory.as_mut_ptr().expose_provenance() as u64;
             let data = start + ROOM as u64;
@@ -203,8 +216,11 @@ impl Host {
                 (self.context.data - start, self.context.data_end - start)
             }
         };
-        let maps = self.tables.iter().map(|table| table.values.clone()).collect();
-        State { memory, packet, maps, tail_calls: skep_abi::MAX_TAIL_CALLS - env.tail_calls_left }
+        // Where maps are in memory is nobody's business.
+        let tables = self.tables.iter().filter(|table| table.kind != MapKind::ArrayOfMaps);
+        let maps = tables.map(|table| table.values.clone()).collect();
+        let inner = self.inner.iter().map(|table| table.values.clone()).collect();
+        State { memory, packet, maps, inner, tail_calls: skep_abi::MAX_TAIL_CALLS - env.tail_calls_left }
     }
 
     fn links(&mut self) -> Vec<MapLink> {
@@ -213,7 +229,7 @@ impl Host {
             .map(|table| {
                 let base = table.values.as_mut_ptr().expose_provenance() as u64;
                 let per_cpu = table.kind.is_per_cpu();
-                let array = table.kind.is_array();
+                let array = table.kind.is_array() && table.kind != MapKind::ArrayOfMaps;
                 let cpu_stride = if per_cpu { table.stride as u32 * table.entries } else { 0 };
                 MapLink {
                     handle: (&raw mut *table).expose_provenance() as u64,

@@ -47,6 +47,15 @@ pub(crate) const GLOBALS: u32 = 1;
 pub(crate) const PERCPU: u32 = 2;
 /// Index of the map that is not an array.
 pub(crate) const TABLE: u32 = 3;
+/// Index of the array of maps.
+pub(crate) const OUTER: u32 = 4;
+/// Maps there are that the array of maps may hold.
+pub(crate) const INNER_MAPS: usize = 2;
+
+/// What the array of maps holds.
+pub(crate) fn inner() -> MapDef {
+    MapDef::new("inner", MapKind::Array, 4, 40, 3)
+}
 
 /// The maps that programs may name.
 pub fn maps() -> Vec<MapDef> {
@@ -58,6 +67,7 @@ pub fn maps() -> Vec<MapDef> {
         map("globals", MapKind::Array, 4, 64, 1),
         map("percpu", MapKind::PercpuArray, 4, 16, 3),
         map("table", MapKind::Hash, 8, 24, 4),
+        MapDef { inner: Some(Box::new(inner())), ..map("outer", MapKind::ArrayOfMaps, 4, 4, 4) },
     ]
 }
 

@@ -5,8 +5,9 @@ use skep_isa::{Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
 use super::Generator;
 use super::state::{Address, Area, Kind, Slot, State};
+use crate::builder::Open;
 use crate::helpers::{ADJUST_HEAD, CPU_NUMBER, FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
-use crate::program::{ARRAY, GLOBALS, PERCPU, TABLE, maps};
+use crate::program::{ARRAY, GLOBALS, OUTER, PERCPU, TABLE, inner, maps};
 use crate::source::Source;
 
 /// What a function is passed.
@@ -131,9 +132,14 @@ impl Generator<'_> {
             let address = Address { area: Area::Value(bytes), offset: offset as i32 };
             return state.set(dst, Kind::Address(address));
         }
-        let map = self.source.pick(&[ARRAY, ARRAY, GLOBALS, PERCPU, TABLE]);
-        let def = &maps[map as usize];
+        let map = match self.options.control && self.source.chance(25) {
+            true => OUTER,
+            false => self.source.pick(&[ARRAY, ARRAY, GLOBALS, PERCPU, TABLE]),
+        };
+        let inner = inner();
+        let def = if map == OUTER { &inner } else { &maps[map as usize] };
         let Some(key) = self.free_slot(state) else { return self.arithmetic(state) };
+        let no_map = (map == OUTER).then(|| self.find_map(state, key));
         // The key: a constant inside or just outside, or any number.
         let size = if def.kind == MapKind::Hash { Size::B8 } else { Size::B4 };
         let value = match self.source.below(3) {
@@ -144,7 +150,9 @@ impl Generator<'_> {
         state.initialise(key, size.bytes() as i32);
         self.code.mov(Reg::R2, Reg::R10);
         self.code.add_imm(Reg::R2, key);
-        self.code.load_imm64(Reg::R1, Imm64::Map(map));
+        if map != OUTER {
+            self.code.load_imm64(Reg::R1, Imm64::Map(map));
+        }
         self.code.call_helper(LOOKUP);
         self.after_call(state, Kind::Unknown);
 
@@ -162,8 +170,28 @@ impl Generator<'_> {
         found.set(value, Kind::Address(Address { area: Area::Value(def.value_size as i32), offset: 0 }));
         self.block(&mut found, number);
         self.code.land(null);
+        if let Some(no_map) = no_map {
+            self.code.land(no_map);
+        }
         let missing = state.clone();
         self.join(state, &found, &missing);
+    }
+
+    /// A look-up in the array of maps, by a key in that slot: `r1` is the map that was found. Where there is none, the jump is
+    /// taken, and `r0` is 0.
+    pub(super) fn find_map(&mut self, state: &mut State, key: i32) -> Open {
+        // Most indices are inside.
+        let index = self.source.below(5) as i32;
+        self.code.store(Size::B4, Reg::R10, key as i16, Operand::Imm(index));
+        state.initialise(key, 4);
+        self.code.mov(Reg::R2, Reg::R10);
+        self.code.add_imm(Reg::R2, key);
+        self.code.load_imm64(Reg::R1, Imm64::Map(OUTER));
+        self.code.call_helper(LOOKUP);
+        self.after_call(state, Kind::Unknown);
+        let none = self.code.jump_if(Width::W64, Cond::Eq, Reg::R0, Operand::Imm(0));
+        self.code.mov(Reg::R1, Reg::R0);
+        none
     }
 
     /// Moves the packet's head, and finds the packet again.
@@ -234,7 +262,7 @@ impl Generator<'_> {
     }
 
     /// An 8-byte slot that holds no address, by its offset from `r10`.
-    fn free_slot(&mut self, state: &State) -> Option<i32> {
+    pub(super) fn free_slot(&mut self, state: &State) -> Option<i32> {
         let free: Vec<usize> =
             (0..state.slots.len()).filter(|at| matches!(state.slots[*at], Slot::Bytes(_))).collect();
         (!free.is_empty()).then(|| self.source.pick(&free) as i32 * 8 - state.frame())

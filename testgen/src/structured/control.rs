@@ -6,7 +6,7 @@ use super::Generator;
 use super::flow::{MAX_DEPTH, MAX_LOOPS};
 use super::state::{Address, Area, Kind, State};
 use crate::helpers::{FOR_EACH, REPEAT};
-use crate::program::{ARRAY, Flavour, GLOBALS, PERCPU, TABLE, maps};
+use crate::program::{ARRAY, Flavour, GLOBALS, OUTER, PERCPU, TABLE, inner, maps};
 use crate::source::Source;
 
 /// Bytes of the caller's stack that callbacks are given.
@@ -19,7 +19,7 @@ const LAST_CALLER: usize = 6;
 pub(super) enum Callback {
     /// A helper that counts.
     Repeat,
-    /// A helper that goes through that map.
+    /// A helper that goes through that map; of the array of maps, through one that is found in it.
     ForEach(u32),
 }
 
@@ -27,7 +27,7 @@ impl Callback {
     pub(super) fn random(source: &mut Source) -> Self {
         match source.below(2) {
             0 => Self::Repeat,
-            _ => Self::ForEach(source.pick(&[ARRAY, GLOBALS, PERCPU, TABLE])),
+            _ => Self::ForEach(source.pick(&[ARRAY, GLOBALS, PERCPU, TABLE, OUTER])),
         }
     }
 }
@@ -44,7 +44,7 @@ impl Generator<'_> {
                 state.set(Reg::R2, context);
             }
             Callback::ForEach(map) => {
-                let def = &maps()[map as usize];
+                let def = if map == OUTER { inner() } else { maps().swap_remove(map as usize) };
                 let size = if def.key_size == 8 { Size::B8 } else { Size::B4 };
                 self.code.load(size, Reg::R2, Reg::R2, 0);
                 state.set(Reg::R2, Kind::Number);
@@ -146,6 +146,8 @@ impl Generator<'_> {
             return self.arithmetic(state);
         }
         let callee = self.source.below(self.callbacks.len() as u32) as usize;
+        let Some(key) = self.free_slot(state) else { return self.arithmetic(state) };
+        let mut no_map = None;
         self.pass_stack(state, Reg::R3, CONTEXT, true);
         match self.callbacks[callee] {
             Callback::Repeat if self.source.chance(40) => {
@@ -155,6 +157,15 @@ impl Generator<'_> {
             Callback::Repeat => {
                 let rounds = self.source.below(6) as i32;
                 self.code.mov_imm(Reg::R1, rounds);
+            }
+            Callback::ForEach(OUTER) => {
+                // What was passed is passed again behind the look-up.
+                let Kind::Address(Address { offset, .. }) = state.kind(Reg::R3) else {
+                    unreachable!("the context was just passed")
+                };
+                no_map = Some(self.find_map(state, key));
+                self.code.mov(Reg::R3, Reg::R10);
+                self.code.add_imm(Reg::R3, offset);
             }
             Callback::ForEach(map) => self.code.load_imm64(Reg::R1, Imm64::Map(map)),
         }
@@ -166,6 +177,9 @@ impl Generator<'_> {
             Callback::Repeat => REPEAT,
             Callback::ForEach(_) => FOR_EACH,
         });
+        if let Some(no_map) = no_map {
+            self.code.land(no_map);
+        }
         self.after_call(state, Kind::Number);
     }
 }

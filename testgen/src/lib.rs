@@ -15,7 +15,7 @@
 //!
 //! Programs made by [`structured`] never let an address flow into a result: `r0`, the buffer and the maps hold
 //! the same numbers wherever the stack lies, and may be compared between runs. Those of [`wild`] promise
-//! nothing of the kind.
+//! nothing of the kind; the verifier does so for those that it accepts.
 
 mod builder;
 mod helpers;
@@ -30,4 +30,4 @@ pub use host::{Host, State};
 pub use program::{Flavour, TestProgram, maps};
 pub use source::{EDGES, Source};
 pub use structured::{Options, structured};
-pub use wild::{Question, mutated, wild};
+pub use wild::{Question, mutated, stale, wild};

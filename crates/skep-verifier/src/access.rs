@@ -105,7 +105,7 @@ impl Walker<'_> {
         src: Operand,
     ) -> Step<()> {
         let mut value = match src {
-            Operand::Reg(src) => *self.peek(state, src)?,
+            Operand::Reg(src) => *self.look(state, src)?,
             Operand::Imm(imm) => Value::constant(i64::from(imm) as u64),
         };
         if let Operand::Reg(src) = src

@@ -3,13 +3,14 @@
 use crate::Code;
 use crate::fault::{Fault, Step};
 use crate::scalar::Scalar;
+use crate::stale::{is_bits, same_packet};
 use crate::state::State;
 use crate::value::{Kind, MAX_OFFSET, Value};
 use crate::walk::Walker;
 use skep_isa::{AluOp, Insn, Operand, Reg, Width};
 
 impl Walker<'_> {
-    /// The value in `reg`, which must be readable.
+    /// The value in `reg`, which must be of use.
     pub(crate) fn read(&self, state: &State, reg: Reg) -> Step<Value> {
         Ok(*self.peek(state, reg)?)
     }
@@ -19,12 +20,13 @@ impl Walker<'_> {
     #[inline]
     pub(crate) fn peek<'s>(&self, state: &'s State, reg: Reg) -> Step<&'s Value> {
         let value = state.reg(reg);
-        if value.is_readable() { Ok(value) } else { Err(unreadable(reg, value)) }
+        if value.is_readable() { Ok(value) } else { Err(self.unreadable(reg, value)) }
     }
 
+    /// The value of an operand, which may be a stale address.
     pub(crate) fn operand(&self, state: &State, operand: Operand) -> Step<Value> {
         match operand {
-            Operand::Reg(reg) => self.read(state, reg),
+            Operand::Reg(reg) => self.look(state, reg).copied(),
             Operand::Imm(imm) => Ok(Value::constant(i64::from(imm) as u64)),
         }
     }
@@ -49,49 +51,51 @@ impl Walker<'_> {
                 self.write(state, dst, Value::constant(number))
             }
             Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => {
-                let value = self.copied(state, width, src)?;
+                let value = self.copied(state, width, dst, src)?;
                 self.write(state, dst, value)
             }
             Insn::Alu { width, op, dst, src } => self.binary(state, width, op, dst, src),
-            // Where addresses may leave the program, what is made of their bits is a number.
-            Insn::MovSx { dst, src, .. } if self.may_leak() && self.read(state, src)?.is_pointer() => {
-                self.write(state, dst, Value::UNKNOWN)
-            }
-            Insn::Neg { dst, .. } | Insn::Endian { dst, .. }
-                if self.may_leak() && self.read(state, dst)?.is_pointer() =>
-            {
-                self.write(state, dst, Value::UNKNOWN)
-            }
-            Insn::Neg { width, dst } => {
-                let value = self.number(state, dst, "-")?;
-                self.write(state, dst, Value::scalar(value.neg(width)))
-            }
+            Insn::Neg { width, dst } => self.unary(state, dst, dst, "-", |number| number.neg(width)),
             Insn::MovSx { width, from, dst, src } => {
-                let value = self.number(state, src, "sign extension")?;
-                let extended = value.sign_extended(from, width);
-                if extended == value {
+                let value = self.look(state, src)?;
+                if value.is_scalar() && value.num.sign_extended(from, width) == value.num {
                     // Nothing changed: the two are the same number.
-                    let value = self.copied(state, Width::W64, src)?;
+                    let value = self.copied(state, Width::W64, dst, src)?;
                     return self.write(state, dst, value);
                 }
-                self.write(state, dst, Value::scalar(extended))
+                self.unary(state, dst, src, "sign extension", |number| number.sign_extended(from, width))
             }
             Insn::Endian { order, size, dst } => {
-                let value = self.number(state, dst, "byte swap")?;
-                self.write(state, dst, Value::scalar(value.endian(order, size)))
+                self.unary(state, dst, dst, "byte swap", |number| number.endian(order, size))
             }
             _ => Ok(()),
         }
     }
 
-    fn number(&self, state: &State, reg: Reg, op: &str) -> Step<Scalar> {
-        let value = self.read(state, reg)?;
-        if value.is_scalar() { Ok(value.num) } else { Err(forbidden(op, reg, &value)) }
+    /// Gives `dst` what `make` makes of the number in `src`.
+    fn unary(
+        &self,
+        state: &mut State,
+        dst: Reg,
+        src: Reg,
+        op: &str,
+        make: impl Fn(&Scalar) -> Scalar,
+    ) -> Step<()> {
+        let value = self.look(state, src)?;
+        let result = if value.is_scalar() {
+            Value::scalar(make(&value.num))
+        } else if self.may_leak() {
+            // Where addresses may leave the program, what is made of their bits is a number.
+            Value::UNKNOWN
+        } else {
+            self.unless_dead(dst, || self.forbidden(op, src, value))?
+        };
+        self.write(state, dst, result)
     }
 
     /// A copy of a register, tied to it if it is a number that can still be narrowed.
-    fn copied(&mut self, state: &mut State, width: Width, src: Reg) -> Step<Value> {
-        let value = self.read(state, src)?;
+    fn copied(&mut self, state: &mut State, width: Width, dst: Reg, src: Reg) -> Step<Value> {
+        let value = *self.look(state, src)?;
         if !value.is_scalar() {
             if width == Width::W32 && value.is_of_packet() {
                 // Clang subtracts `data` from `data_end` in 32 bits where only those are used.
@@ -101,8 +105,14 @@ impl Walker<'_> {
                 return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
             }
             if width == Width::W32 {
-                let text = format!("expected a number in {src}, found {value}: half of a pointer would leak");
-                return Err(Fault::new(Code::PointerLeak, text));
+                return self.unless_dead(dst, || {
+                    if value.is_stale() {
+                        return self.unreadable(src, &value);
+                    }
+                    let text =
+                        format!("expected a number in {src}, found {value}: half of a pointer would leak");
+                    Fault::new(Code::PointerLeak, text)
+                });
             }
             return Ok(value);
         }
@@ -130,7 +140,7 @@ impl Walker<'_> {
         };
         let numbers = a.is_scalar() && !matches!(src, Operand::Reg(src) if !regs[src.index()].is_scalar());
         if !numbers {
-            let a = self.read(state, dst)?;
+            let a = *self.look(state, dst)?;
             let b = self.operand(state, src)?;
             let result = self.with_pointer(width, op, dst, src, &a, &b)?;
             return self.write(state, dst, result);
@@ -180,8 +190,10 @@ impl Walker<'_> {
     ) -> Step<Value> {
         // The distance of two places in a packet; with 32 bits, its lower half.
         match width {
-            Width::W64 if op == AluOp::Sub && a.is_packet() && b.is_packet() => return Ok(Value::UNKNOWN),
-            Width::W32 if op == AluOp::Sub && a.is_of_packet() && b.is_of_packet() => {
+            Width::W64 if op == AluOp::Sub && (a.is_packet() && b.is_packet() || same_packet(a, b)) => {
+                return Ok(Value::UNKNOWN);
+            }
+            Width::W32 if op == AluOp::Sub && (a.is_of_packet() && b.is_of_packet() || same_packet(a, b)) => {
                 return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
             }
             Width::W64 if op == AluOp::Sub && a.is_pointer() && b.is_pointer() && self.may_leak() => {
@@ -196,13 +208,25 @@ impl Walker<'_> {
             Operand::Reg(src) if !b.is_scalar() => src,
             _ => dst,
         };
+        let refused = || match (src, a.is_stale()) {
+            (_, true) => self.forbidden(symbol(op), dst, a),
+            (Operand::Reg(src), _) if b.is_stale() => self.forbidden(symbol(op), src, b),
+            _ => self.forbidden(symbol(op), name, if a.is_scalar() { b } else { a }),
+        };
         let (pointer, number) = match (op, a.is_scalar(), b.is_scalar()) {
             (AluOp::Add, false, true) | (AluOp::Sub, false, true) => (a, b),
             (AluOp::Add, true, false) => (b, a),
-            _ => return Err(forbidden(symbol(op), name, if a.is_scalar() { b } else { a })),
+            // A stale address has no use, and a difference tells nothing where nobody reads it.
+            _ if a.is_stale() || b.is_stale() || (op == AluOp::Sub && !a.is_scalar() && !b.is_scalar()) => {
+                return self.unless_dead(dst, refused);
+            }
+            _ => return Err(refused()),
         };
+        if pointer.is_stale() && (width == Width::W32 || is_bits(pointer)) {
+            return self.unless_dead(dst, refused);
+        }
         if width == Width::W32 {
-            return Err(forbidden("32-bit arithmetic", name, pointer));
+            return Err(self.forbidden("32-bit arithmetic", name, pointer));
         }
         match pointer.kind {
             Kind::PacketEnd
@@ -212,7 +236,7 @@ impl Walker<'_> {
             | Kind::Function { .. }
             | Kind::Struct { .. }
             | Kind::Opaque { .. } => {
-                return Err(forbidden(symbol(op), name, pointer));
+                return Err(refused());
             }
             _ if pointer.is_maybe_null() => {
                 let text = format!("arithmetic on {name}, which may be null: {pointer}");
@@ -229,7 +253,7 @@ impl Walker<'_> {
                 number
             });
             if number.unsigned_abs() >= MAX_OFFSET as u64 || offset.abs() >= MAX_OFFSET {
-                return Err(too_far(name, pointer, &number));
+                return self.unless_forgotten(dst, || too_far(name, pointer, &number));
             }
             result.offset = offset as i32;
             return Ok(result);
@@ -238,22 +262,33 @@ impl Walker<'_> {
             if self.may_leak() {
                 return Ok(Value::UNKNOWN); // good for helpers that read any address, and for nothing else
             }
-            let text = format!("expected a constant offset into the context, found {}", number.num);
-            return Err(Fault::new(Code::PointerArithmetic, text));
+            return self.unless_forgotten(dst, || {
+                let text = format!("expected a constant offset into the context, found {}", number.num);
+                Fault::new(Code::PointerArithmetic, text)
+            });
         }
         let limits = -MAX_OFFSET..MAX_OFFSET;
-        if !limits.contains(&number.num.smin) || !limits.contains(&number.num.smax) {
-            return Err(too_far(name, pointer, &number.num));
-        }
+        let within = |num: &Scalar| limits.contains(&num.smin) && limits.contains(&num.smax);
         result.num = pointer.num.alu(op, Width::W64, &number.num);
-        if !limits.contains(&result.num.smin) || !limits.contains(&result.num.smax) {
-            return Err(too_far(name, pointer, &number.num));
+        if !within(&number.num) || !within(&result.num) {
+            // A number that does not matter may have been forgotten where paths meet.
+            return self.unless_forgotten(dst, || too_far(name, pointer, &number.num));
         }
         if pointer.is_packet() {
             result.id = self.new_id();
             result.range = remaining(op, pointer.range, &number.num);
         }
         Ok(result)
+    }
+
+    #[cold]
+    fn forbidden(&self, op: &str, reg: Reg, value: &Value) -> Box<Fault> {
+        if value.is_stale() {
+            return self.unreadable(reg, value);
+        }
+        let text = format!("expected a number in {reg} for {op}, found {value}");
+        let fault = Fault::new(Code::PointerArithmetic, text);
+        if value.is_maybe_null() { fault.suggest(CHECK_NULL) } else { fault }
     }
 }
 
@@ -281,35 +316,6 @@ fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
 #[cold]
 fn read_only() -> Box<Fault> {
     Fault::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read")
-}
-
-#[cold]
-pub(crate) fn unreadable(reg: Reg, value: &Value) -> Box<Fault> {
-    match value.kind {
-        Kind::Lost { slot, packet: true } => {
-            let text =
-                format!("{reg} held a packet pointer, but the call in {slot} may have moved the packet");
-            Fault::new(Code::Uninitialised, text)
-                .suggest("read data and data_end from the context again after the call, and check anew")
-        }
-        // A call preserves those, so it gave back what they hold.
-        Kind::Lost { slot, packet: false } if reg.number() >= 6 => {
-            let text = format!("{reg} held an object that the call in {slot} gave back or ended");
-            Fault::new(Code::Uninitialised, text).suggest("use it before that call")
-        }
-        Kind::Lost { slot, packet: false } => {
-            let text = format!("{reg} is read, but its value was lost at the call in {slot}");
-            Fault::new(Code::Uninitialised, text).suggest("calls preserve r6 to r9 only")
-        }
-        _ => Fault::new(Code::Uninitialised, format!("{reg} is read but was never written")),
-    }
-}
-
-#[cold]
-fn forbidden(op: &str, reg: Reg, value: &Value) -> Box<Fault> {
-    let text = format!("expected a number in {reg} for {op}, found {value}");
-    let fault = Fault::new(Code::PointerArithmetic, text);
-    if value.is_maybe_null() { fault.suggest(CHECK_NULL) } else { fault }
 }
 
 #[cold]

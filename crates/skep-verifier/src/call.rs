@@ -82,9 +82,7 @@ impl<'a> Walker<'a> {
         }
         let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
         if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
-            self.charge(state);
-            self.lose_packet_slices(state);
-            state.lose_packet(slot);
+            self.lose_packet(state);
         }
         lose_arguments(state, slot);
         let result = self.result(state, proto, arguments)?;
@@ -108,7 +106,7 @@ impl<'a> Walker<'a> {
             }
             // A tail call that does not happen leaves nothing behind either.
             RetKind::Void | RetKind::TailCall => {
-                return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0));
+                return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32 }, 0));
             }
             RetKind::MapValueOrNull | RetKind::MapValue => {
                 let (map, found_in) = arguments.map.ok_or_else(|| contradiction("a map's value"))?;

@@ -66,6 +66,11 @@ impl Flow {
         flow
     }
 
+    /// Whether it was not made.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before.is_empty()
+    }
+
     /// What is live before the instruction at `slot`.
     pub(crate) fn before(&self, slot: usize) -> &Live {
         &self.before[slot]

@@ -84,6 +84,6 @@ pub(crate) fn check_depth(state: &State) -> Step<()> {
 /// A call does not preserve `r1` to `r5`.
 pub(crate) fn lose_arguments(state: &mut State, slot: u32) {
     for reg in ARGS {
-        *state.reg_mut(reg) = Value::pointer(Kind::Lost { slot, packet: false }, 0);
+        *state.reg_mut(reg) = Value::pointer(Kind::Lost { slot }, 0);
     }
 }

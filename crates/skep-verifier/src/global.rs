@@ -267,16 +267,11 @@ impl Walker<'_> {
         }
         let slot = self.slot as u32;
         if global.effects.moves_packet {
-            self.charge(state);
-            self.lose_packet_slices(state);
-            state.lose_packet(slot);
+            self.lose_packet(state);
         }
         lose_arguments(state, slot);
-        *state.reg_mut(Reg::R0) = if global.returns {
-            Value::UNKNOWN
-        } else {
-            Value::pointer(Kind::Lost { slot, packet: false }, 0)
-        };
+        *state.reg_mut(Reg::R0) =
+            if global.returns { Value::UNKNOWN } else { Value::pointer(Kind::Lost { slot }, 0) };
         self.add_root(Root { function: function as u32, of: RootKind::Global });
         Ok(())
     }

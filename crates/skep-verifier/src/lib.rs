@@ -76,6 +76,7 @@ mod snapshot;
 mod soundness;
 mod special;
 mod stack;
+mod stale;
 mod state;
 mod tail;
 mod tnum;

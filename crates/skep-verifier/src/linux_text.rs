@@ -116,7 +116,8 @@ impl Names<'_> {
             Kind::Packet => ("pkt".to_owned(), String::new()),
             Kind::PacketMeta => ("pkt_meta".to_owned(), String::new()),
             Kind::PacketEnd => return "pkt_end()".to_owned(),
-            Kind::PacketHalf => return "scalar()".to_owned(),
+            // Linux knows no more of these: it lets root look at addresses.
+            Kind::PacketHalf | Kind::Stale { .. } => return "scalar()".to_owned(),
             Kind::Map { map } => return format!("map_ptr({})", self.map(map)),
             Kind::MapValue { map, maybe_null } => {
                 (format!("map_value{}", or_null(maybe_null)), self.map(map))
@@ -175,7 +176,7 @@ impl Names<'_> {
         let frame = state.top();
         for reg in Reg::ALL {
             let value = &frame.regs[reg];
-            if value.is_readable() {
+            if value.is_made() {
                 let _ = write!(text, "R{}={} ", reg.number(), self.value(value, state.top_index()));
             }
         }

@@ -155,7 +155,7 @@ impl<'a> Log<'a> {
         let mut items = Vec::new();
         for reg in written.union(read).union(own).iter() {
             let value = after.reg(reg);
-            if value.is_readable() {
+            if value.is_made() {
                 let made = if own.contains(reg) { "_w" } else { "" };
                 items.push(format!("R{}{made}={}", reg.number(), self.names.value(value, depth)));
             }

@@ -64,6 +64,11 @@ impl Outline {
                 Kind::Struct { of, .. } => (15, of as u32),
                 Kind::Object { ty, .. } => (15, ty + 16),
                 Kind::Opaque { .. } => (15, u32::MAX),
+                // Whatever it was, and wherever: what came of arithmetic covers the others.
+                Kind::Stale { .. } => {
+                    tags |= 15 << (4 * at);
+                    continue;
+                }
             };
             tags |= tag << (4 * at);
             hash = mix(hash, u64::from(object) << 32 | u64::from(value.offset as u32));

@@ -11,6 +11,7 @@ use crate::Code;
 use crate::branch::{mirrored, negated};
 use crate::fault::{Fault, Step};
 use crate::scalar::Scalar;
+use crate::stale::may_compare_stale;
 use crate::state::State;
 use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
@@ -71,6 +72,16 @@ impl Walker<'_> {
             let text = format!("{expected}, found a comparison of {dst}, which is {a},{other}");
             Err(Fault::new(Code::PointerLeak, text))
         };
+        if a.is_stale() || b.is_stale() {
+            let (reg, stale) = match src {
+                Operand::Reg(src) if !a.is_stale() => (src, b),
+                _ => (dst, a),
+            };
+            return match may_compare_stale(width, cond, a, b) {
+                true => Ok(nothing),
+                false => Err(self.unreadable(reg, stale)),
+            };
+        }
         if width == Width::W32 && (self.may_leak() || as_fields(cond, a, b)) {
             return Ok(nothing);
         }

@@ -468,11 +468,11 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
         };
         let frame = &mut state.frames_mut()[at];
         // Why a register cannot be read is worth keeping.
-        let readable = frame.regs.readable();
-        for reg in bits(readable & !live.regs) {
+        let made = frame.regs.made();
+        for reg in bits(made & !live.regs) {
             frame.regs.0[reg] = Value::UNINIT;
         }
-        for reg in bits(readable & live.regs & !live.matter) {
+        for reg in bits(made & live.regs & !live.matter) {
             if frame.regs.0[reg].is_scalar() {
                 frame.regs.0[reg] = Value::UNKNOWN;
             }

@@ -251,7 +251,7 @@ impl<'a> View<'a> {
         let object =
             |wanted: Object| machine.objects.iter().any(|(object, start)| *object == wanted && from(*start));
         match value.kind {
-            Kind::Uninit | Kind::Lost { .. } => true,
+            Kind::Uninit | Kind::Lost { .. } | Kind::Stale { .. } => true,
             Kind::Scalar => value.num.contains(real),
             Kind::Context => from(machine.context),
             Kind::Stack { frame } => {

@@ -185,7 +185,8 @@ impl Walker<'_> {
             | Kind::Opaque { .. }
             | Kind::Scalar
             | Kind::Uninit
-            | Kind::Lost { .. } => {
+            | Kind::Lost { .. }
+            | Kind::Stale { .. } => {
                 let text = format!("expected a pointer to memory in {reg}, found {pointer}");
                 Err(Fault::new(Code::OutOfBounds, text))
             }

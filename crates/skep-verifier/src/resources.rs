@@ -243,23 +243,6 @@ impl Walker<'_> {
         self.end_values(state, |value| value.reference == id);
     }
 
-    /// Makes the values that `dead` names unusable.
-    pub(crate) fn end_values(&self, state: &mut State, dead: impl Fn(&Value) -> bool) {
-        // Where addresses may leave the program as numbers, this is one from here on.
-        let ended = match self.may_leak() {
-            true => Value::UNKNOWN,
-            false => Value::pointer(Kind::Lost { slot: self.slot as u32, packet: false }, 0),
-        };
-        for frame in state.frames_mut() {
-            for value in &mut frame.regs.0 {
-                if value.is_pointer() && dead(value) {
-                    *value = ended;
-                }
-            }
-            frame.stack.lose(|value| value.is_pointer() && dead(value));
-        }
-    }
-
     /// Nothing may be held where the program goes away; `place` says where that is.
     #[inline]
     pub(crate) fn check_nothing_held(&self, state: &State, place: &str) -> Step<()> {

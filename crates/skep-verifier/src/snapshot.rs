@@ -12,7 +12,7 @@ use crate::rounds::{Round, differs_in, goes_on_longer, progress};
 use crate::scalar::Scalar;
 use crate::stack::{Cell, Found, Stack};
 use crate::state::State;
-use crate::value::{Kind, Value};
+use crate::value::{Kind, Stale, Value};
 use skep_isa::Size;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -249,7 +249,7 @@ impl Shots {
                 ids.equal = ids.equal && regs[reg].id == 0 && regs[reg].num.is_unknown();
             }
             let kept = shot.numbers | shot.constants | shot.values | shot.pointers;
-            ids.equal = ids.equal && frame.regs.readable() & !kept == 0;
+            ids.equal = ids.equal && frame.regs.made() & !kept == 0;
             for reg in bits(shot.values) {
                 if !ids.cover(values.next()?, &regs[reg]) {
                     return None;
@@ -369,6 +369,15 @@ impl Ids {
             (Kind::Scalar, Kind::Scalar) => {
                 self.equal &= old.num == new.num;
                 old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.tied(old, new))
+            }
+            // Where and why it became stale is for messages.
+            (Kind::Stale { of: Stale::Bits, .. }, Kind::Stale { of, .. }) => {
+                self.equal &= of == Stale::Bits;
+                true
+            }
+            (Kind::Stale { of, .. }, Kind::Stale { of: other, .. }) => {
+                self.equal &= old.num == new.num;
+                of == other && self.offsets(old, new) && (old.id == 0 || self.pair(old.id, new.id, 0))
             }
             (kind, other) if kind == other => {
                 self.equal &= old.range == new.range && old.num == new.num;

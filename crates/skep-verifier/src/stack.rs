@@ -375,16 +375,21 @@ impl Stack {
         self.withheld.and(&ByteSet::from_units(self.live, &self.withheld))
     }
 
-    /// Withholds the bytes of pointer cells that `lost` names.
-    pub(crate) fn lose(&mut self, lost: impl Fn(&Value) -> bool) {
+    /// Puts the stale address `ended` in the place of the pointers that `dead` names, or withholds their bytes where it
+    /// is none. Parts of objects that only calls may touch are withheld in any case.
+    pub(crate) fn end_cells(&mut self, ended: &Value, dead: impl Fn(&Value) -> bool) {
         let mut at = 0;
         while at < self.cells.len() {
-            let cell = self.cells[at];
-            if lost(&cell.value) {
+            let cell = &mut self.cells[at];
+            if !dead(&cell.value) {
+                at += 1;
+            } else if ended.is_pointer() && !matches!(cell.value.kind, Kind::Opaque { .. }) {
+                cell.value = *ended;
+                at += 1;
+            } else {
+                let cell = *cell;
                 self.withhold(&cell);
                 self.remove_cell(at);
-            } else {
-                at += 1;
             }
         }
     }
@@ -492,7 +497,7 @@ mod tests {
         let mut stack = Stack::default();
         stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
         stack.write(496, Size::B8, &Value::pointer(Kind::Packet, 0));
-        stack.lose(|_| true);
+        stack.end_cells(&Value::UNKNOWN, |_| true);
         stack.write(488, Size::B8, &Value::UNKNOWN);
         let units = |start: u32, end: u32| u128::MAX >> (128 - (end - start) / 4) << (start / 4);
         stack.forget_dead(units(496, 504), u128::MAX);

@@ -35,9 +35,9 @@ impl Default for Registers {
 }
 
 impl Registers {
-    /// The readable ones but `r10`, one bit each.
-    pub(crate) fn readable(&self) -> u16 {
-        let bit = |(at, value): (usize, &Value)| u16::from(value.is_readable()) << at;
+    /// Those with a value but `r10`, one bit each.
+    pub(crate) fn made(&self) -> u16 {
+        let bit = |(at, value): (usize, &Value)| u16::from(value.is_made()) << at;
         self.0[..10].iter().enumerate().map(bit).sum()
     }
 }
@@ -201,17 +201,5 @@ impl State {
             },
         );
         possible
-    }
-
-    /// Makes every pointer into the packet unusable.
-    pub(crate) fn lose_packet(&mut self, slot: u32) {
-        for frame in self.frames_mut() {
-            for value in &mut frame.regs.0 {
-                if value.dies_with_packet() {
-                    *value = Value::pointer(Kind::Lost { slot, packet: true }, 0);
-                }
-            }
-            frame.stack.lose(Value::dies_with_packet);
-        }
     }
 }

@@ -10,6 +10,7 @@
 //! | maybe-null pointer | they come from the same call: both are null or neither is |
 //! | value of a map with a lock, inner map | they are the same value, the same map |
 //! | part of an object in the stack | they are parts or slices of the same object |
+//! | stale address in a packet | they lay in the same packet, before the move that ended them |
 
 use crate::scalar::Scalar;
 use skep_abi::{DynptrKind, StructKind};
@@ -20,9 +21,11 @@ use std::fmt;
 pub(crate) enum Kind {
     /// Never written.
     Uninit,
-    /// Lost at the call in this slot: a register that calls do not preserve, or a pointer into a packet that
-    /// the call may have moved.
-    Lost { slot: u32, packet: bool },
+    /// Lost at the call in this slot: a register that calls do not preserve.
+    Lost { slot: u32 },
+    /// An address that is of no use any more, since the instruction in this slot. It may be copied, kept in the stack
+    /// and moved; what else, says [`Stale`]. Where addresses may leave the program it is a number instead.
+    Stale { slot: u32, of: Stale },
     /// A number.
     Scalar,
     /// The program's context.
@@ -58,6 +61,18 @@ pub(crate) enum Kind {
     /// One of the 8-byte parts of an object that lives in the stack and that only helpers may touch. Its
     /// `offset` says which part, its `id` which object.
     Opaque { of: Opaque },
+}
+
+/// What a stale address was, which decides what may be asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stale {
+    /// The address of an object that ended: whether it is null or another object's.
+    Object,
+    /// The address of a place in a packet that may have moved since: the same, and its distance from others in the
+    /// same packet, which have its `id`.
+    Packet,
+    /// What arithmetic made of an address: nothing.
+    Bits,
 }
 
 /// How far the address of a host's object can be relied on.
@@ -152,12 +167,22 @@ impl Value {
         matches!(self.kind, Kind::Scalar)
     }
 
-    pub(crate) const fn is_readable(&self) -> bool {
+    /// Whether it is a value at all, and if only a stale address.
+    pub(crate) const fn is_made(&self) -> bool {
         !matches!(self.kind, Kind::Uninit | Kind::Lost { .. })
     }
 
+    pub(crate) const fn is_stale(&self) -> bool {
+        matches!(self.kind, Kind::Stale { .. })
+    }
+
+    /// Whether instructions that know nothing of stale addresses may read it.
+    pub(crate) const fn is_readable(&self) -> bool {
+        self.is_made() && !self.is_stale()
+    }
+
     pub(crate) const fn is_pointer(&self) -> bool {
-        self.is_readable() && !self.is_scalar()
+        self.is_made() && !self.is_scalar()
     }
 
     /// Whether a pointer's place is known: nothing is added to its offset. A variable part can turn out to be a
@@ -223,9 +248,15 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             Kind::Uninit => return f.write_str("an uninitialised register"),
-            Kind::Lost { slot, packet: false } => return write!(f, "a register lost at the call in {slot}"),
-            Kind::Lost { slot, packet: true } => {
-                return write!(f, "a packet pointer lost at the call in {slot}");
+            Kind::Lost { slot } => return write!(f, "a register lost at the call in {slot}"),
+            Kind::Stale { slot, of: Stale::Object } => {
+                return write!(f, "the address of an object that ended at {slot}");
+            }
+            Kind::Stale { slot, of: Stale::Packet } => {
+                return write!(f, "an address in the packet before the call in {slot}");
+            }
+            Kind::Stale { slot, of: Stale::Bits } => {
+                return write!(f, "what the instruction in {slot} made of an address");
             }
             Kind::Scalar => return fmt::Display::fmt(&self.num, f),
             Kind::Stack { frame } => {

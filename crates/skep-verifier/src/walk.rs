@@ -16,7 +16,7 @@ use crate::callback::{Root, RootKind, enter_timer};
 use crate::cfg::{Shape, next_slot, target};
 use crate::facts::Record;
 use crate::fault::{Fault, Step};
-use crate::flow::Flow;
+use crate::flow::{Flow, Live};
 use crate::guess::{Doubt, Guess};
 use crate::object::Types;
 use crate::paths::{BOUND_LOOP, MAX_SPARE, MAX_WORK, Path, Turn};
@@ -31,6 +31,7 @@ use crate::watch::Watch;
 use crate::{Code, Config, Unverified};
 use skep_abi::{Context, Entry, MapDef, ProgramType};
 use skep_isa::{CallTarget, Cond, Imm64, Insn, Operand, Reg, Width};
+use std::cell::OnceCell;
 
 /// A walk over one program.
 pub(crate) struct Walker<'a> {
@@ -38,6 +39,8 @@ pub(crate) struct Walker<'a> {
     pub(crate) config: &'a Config<'a>,
     pub(crate) shape: &'a Shape,
     flow: &'a Flow,
+    /// The same of a program in which no paths meet, made where it is asked for.
+    straight: OnceCell<Flow>,
     pub(crate) record: Record,
     /// The host's types.
     pub(crate) types: Types<'a>,
@@ -96,6 +99,7 @@ impl<'a> Walker<'a> {
             config,
             shape,
             flow,
+            straight: OnceCell::new(),
             types: Types::new(config.btf),
             record: Record::new(slots, shape.functions.len()),
             memory: Memory::new(slots, shape.joins(), config.max_state_bytes),
@@ -202,6 +206,16 @@ impl<'a> Walker<'a> {
 
     pub(crate) fn is_sleepable(&self) -> bool {
         self.program.source.sleepable
+    }
+
+    /// Whether `reg` is among what the future asks for behind the instruction.
+    pub(crate) fn after(&self, of: impl Fn(&Live) -> u16, reg: Reg) -> bool {
+        let behind = next_slot(&self.program.source.insns, self.slot);
+        let flow = match self.flow.is_empty() {
+            true => self.straight.get_or_init(|| Flow::of(self.program, self.shape, self.config)),
+            false => self.flow,
+        };
+        of(flow.before(behind)) & 1 << reg.number() != 0
     }
 
     /// The map of that index in the object.
@@ -410,11 +424,8 @@ impl<'a> Walker<'a> {
             let taken = holds(cond, width, a, b);
             return self.turn((taken, !taken), offset);
         }
-        let a = *self.peek(state, dst)?;
-        let b = match src {
-            Operand::Reg(src) => *self.peek(state, src)?,
-            Operand::Imm(imm) => Value::constant(i64::from(imm) as u64),
-        };
+        let a = *self.look(state, dst)?;
+        let b = self.operand(state, src)?;
         if !a.is_scalar() || !b.is_scalar() {
             let test = self.compare_pointers(width, cond, dst, src, &a, &b)?;
             if test.ways.0 && test.ways.1 {

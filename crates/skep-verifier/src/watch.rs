@@ -48,7 +48,7 @@ pub(crate) fn changes(before: &State, after: &State, stacks: bool, found: &mut V
         let frame = frame as u8;
         for reg in &Reg::ALL[..10] {
             let value = now.regs[*reg];
-            if then.map_or(value.is_readable(), |then| then.regs[*reg] != value) {
+            if then.map_or(value.is_made(), |then| then.regs[*reg] != value) {
                 found.push(Change::Reg { frame, reg: *reg, value });
             }
         }

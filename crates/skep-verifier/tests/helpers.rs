@@ -186,7 +186,7 @@ fn fetched_values_are_unknown_and_of_their_size() {
     let text = "r0 = 0\nr2 = 1\nr0 = cmpxchg_64(r1 + 0x0, r0, r2)\nr1 += r0\nr0 = *(u8 *)(r1 + 0)\nexit";
     refused("raw", text, Code::PointerArithmetic, "too much");
     // What is in memory is unknown too, and the operand of a plain addition stays what it was.
-    let text = "*(u64 *)(r10 - 8) = 0\nr2 = 3\nlock *(u64 *)(r10 - 8) += r2\nr3 = *(u64 *)(r10 - 8)\nr1 += r2\nr1 += r3\nr0 = 0\nexit";
+    let text = "*(u64 *)(r10 - 8) = 0\nr2 = 3\nlock *(u64 *)(r10 - 8) += r2\nr3 = *(u64 *)(r10 - 8)\nr1 += r2\nr1 += r3\nr0 = *(u8 *)(r1 + 0)\nexit";
     refused("raw", text, Code::PointerArithmetic, "r1");
 }
 

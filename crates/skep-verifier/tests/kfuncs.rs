@@ -17,7 +17,7 @@ fn what_is_acquired_is_released_once() {
     accepted("tc", &held(release));
     accepted("xdp", &held(&format!("r2 = *(u32 *)(r6 + 0)\n{release}")));
     refused("tc", &held(""), Code::Resource, "still held");
-    refused("tc", &held(&format!("{release}\n{release}")), Code::Uninitialised, "r6");
+    refused("tc", &held(&format!("{release}\n{release}")), Code::Uninitialised, "r1 held an object");
     refused("tc", &held(&format!("{release}\nr2 = *(u32 *)(r6 + 0)")), Code::Uninitialised, "r6");
     refused("tc", "r1 = 1\ncall @bpf_task_from_pid\nr0 = 0\nexit", Code::Resource, "still held");
     let unchecked = "r1 = 1\ncall @bpf_task_from_pid\nr1 = r0\ncall @bpf_task_release\nr0 = 0\nexit";

@@ -13,9 +13,9 @@ const LOOKUP: &str =
 const LEAKS: &[(&str, Code)] = &[
     ("*(u64 *)(r0 + 0) = r6", Code::PointerLeak),
     ("*(u64 *)(r0 + 0) = r10", Code::PointerLeak),
-    ("w1 = w6", Code::PointerLeak),
-    ("r1 = r10\nr1 -= r0", Code::PointerArithmetic),
-    ("w0 -= w6", Code::PointerArithmetic),
+    ("w1 = w6\n*(u64 *)(r0 + 0) = r1", Code::PointerLeak),
+    ("r1 = r10\nr1 -= r0\n*(u64 *)(r0 + 0) = r1", Code::PointerArithmetic),
+    ("r1 = r0\nw0 -= w6\n*(u64 *)(r1 + 0) = r0", Code::PointerArithmetic),
     ("if r6 == 5 goto out", Code::PointerLeak),
     ("if r6 > 0 goto out", Code::PointerLeak),
     ("if w6 == 0 goto out", Code::PointerLeak),
@@ -33,9 +33,9 @@ const LEAKS: &[(&str, Code)] = &[
     ),
     ("*(u64 *)(r10 - 32) = r6\n*(u8 *)(r10 - 32) = 0\nr1 = *(u64 *)(r10 - 32)", Code::Uninitialised),
     ("lock *(u64 *)(r0 + 0) += r6", Code::PointerLeak),
-    ("r6 = -r6", Code::PointerArithmetic),
-    ("r6 = be64 r6", Code::PointerArithmetic),
-    ("r6 = (s32)r6", Code::PointerArithmetic),
+    ("r6 = -r6\n*(u64 *)(r0 + 0) = r6", Code::PointerArithmetic),
+    ("r6 = be64 r6\n*(u64 *)(r0 + 0) = r6", Code::PointerArithmetic),
+    ("r6 = (s32)r6\n*(u64 *)(r0 + 0) = r6", Code::PointerArithmetic),
 ];
 
 #[test]

@@ -182,7 +182,7 @@ fn context_accesses_outside_of_fields_are_refused() {
     refused("xdp", "r2 = 1\nlock *(u32 *)(r1 + 12) += r2\nr0 = 0\nexit", Code::Misaligned, "atomic");
     refused(
         "tc",
-        "r2 = *(u32 *)(r1 + 0)\nr2 &= 4\nr1 += r2\nr0 = 0\nexit",
+        "r2 = *(u32 *)(r1 + 0)\nr2 &= 4\nr1 += r2\nr0 = *(u32 *)(r1 + 0)\nexit",
         Code::PointerArithmetic,
         "constant offset",
     );

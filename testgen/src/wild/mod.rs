@@ -1,7 +1,7 @@
 //! Programs that attack a verifier.
 //!
 //! Most are refused, and should be. Those that are accepted must not do harm: they are run in the
-//! interpreter's checking mode, with many inputs. Five kinds:
+//! interpreter's checking mode, with many inputs. Six kinds:
 //!
 //! * *probes of numbers*: a number of unknown value goes through arithmetic and comparisons, and is then used
 //!   as an offset into memory. Whether that is safe depends on every transfer function that a verifier has;
@@ -9,6 +9,8 @@
 //!   and spills of pointers of which one is checked;
 //! * *probes of paths*: two paths meet, and what follows is safe after one of them, or both, or none. A
 //!   verifier that remembers states must not take one for the other;
+//! * *probes of stale addresses*: pointers into a packet that has moved, which may be compared and subtracted and tell
+//!   nothing of where they point;
 //! * *mutants*: structured programs with a few instructions changed;
 //! * *noise*: instructions drawn one by one.
 
@@ -16,9 +18,11 @@ mod mutants;
 mod numbers;
 mod objects;
 mod paths;
+mod stale;
 
 pub use mutants::mutated;
 pub use numbers::Question;
+pub use stale::stale;
 
 use crate::program::TestProgram;
 use crate::source::Source;
@@ -26,11 +30,12 @@ use crate::structured::Options;
 
 /// A program that a verifier has to look at closely.
 pub fn wild(source: &mut Source, options: &Options) -> TestProgram {
-    match source.below(16) {
+    match source.below(17) {
         0..=4 => numbers::probe(source),
         5..=8 => objects::probe(source),
         9..=12 => paths::probe(source),
         13 | 14 => mutants::mutant(source, options),
+        15 => stale(source),
         _ => mutants::noise(source, options),
     }
 }

@@ -175,7 +175,7 @@ impl Lab {
 }
 
 /// Whether there are loops that only a great number bounds.
-fn has_long_loops(program: &TestProgram) -> bool {
+pub(crate) fn has_long_loops(program: &TestProgram) -> bool {
     let long = |insn: &Insn| {
         matches!(insn, Insn::MayGoto { .. } | Insn::LoadImm64 { value: Imm64::Function(_), .. })
     };

@@ -148,5 +148,5 @@ impl Walker<'_> {
 
 /// The result of a function that has none.
 fn nothing(slot: u32) -> Value {
-    Value::pointer(Kind::Lost { slot, packet: false }, 0)
+    Value::pointer(Kind::Lost { slot }, 0)
 }

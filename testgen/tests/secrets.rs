@@ -1,0 +1,74 @@
+//! Where a program's memory lies is nothing that it can find out: each accepted program runs on two hosts that differ in
+//! the addresses of everything, and must leave the same behind on both. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the
+//! number of programs.
+
+mod common;
+
+use common::{Lab, cases, fail, first_seed, has_long_loops, verified};
+use skep_testgen::{Flavour, Host, Options, Source, TestProgram, stale, wild};
+use skep_verifier::Verified;
+
+/// Contents that each program runs over.
+const INPUTS: u64 = 8;
+
+/// Two hosts at once, so that no address is the same.
+struct Twins([Lab; 2]);
+
+impl Twins {
+    fn new(flavour: Flavour) -> Self {
+        Self([Lab::new(Host::new(flavour)), Lab::new(Host::new(flavour))])
+    }
+
+    /// What the program leaves behind in one and not in the other.
+    fn differ(&mut self, program: &TestProgram, accepted: &Verified) -> Option<String> {
+        let [one, other] = &mut self.0;
+        for lab in [&mut *one, &mut *other] {
+            lab.set_hints(program);
+        }
+        let engines = [one.interpreter(accepted), other.interpreter(accepted)]
+            .map(|made| made.expect("it was verified"));
+        (0..INPUTS).find_map(|input| {
+            let found = [one.interpret(&engines[0], input), other.interpret(&engines[1], input)];
+            (found[0] != found[1]).then(|| {
+                format!("input {input}: {:#x} on one host, {:#x} on the other", found[0].0, found[1].0)
+            })
+        })
+    }
+}
+
+/// Runs what is accepted of so many programs, at least one of `least` of which must be.
+fn nothing_is_told(programs: u64, least: u64, make: impl Fn(&mut Source) -> TestProgram) {
+    let flavours = [Flavour::Buffer { len: 64 }, Flavour::Xdp, Flavour::Skb];
+    let mut twins = flavours.map(Twins::new);
+    let mut accepted = 0;
+    for seed in first_seed()..first_seed() + programs {
+        let program = make(&mut Source::from_seed(seed));
+        let Some(at) = flavours.iter().position(|flavour| *flavour == program.flavour) else { continue };
+        // Millions of rounds tell no more than a few do.
+        if has_long_loops(&program) {
+            continue;
+        }
+        let Ok(verified_program) = verified(&program) else { continue };
+        accepted += 1;
+        if twins[at].differ(&program, &verified_program).is_some() {
+            let twins = &mut twins[at];
+            fail(seed, &program, |program| twins.differ(program, &verified(program).ok()?));
+        }
+    }
+    println!("{accepted} of {programs} accepted");
+    assert!(accepted * least >= programs, "only {accepted} of {programs} accepted");
+}
+
+#[test]
+fn what_is_left_of_an_address_tells_nothing_of_it() {
+    nothing_is_told(cases(4000), 20, stale);
+}
+
+#[test]
+fn no_accepted_program_depends_on_where_its_memory_lies() {
+    nothing_is_told(cases(1000), 20, |source| {
+        let flavour = source.pick(&[Flavour::Buffer { len: 64 }, Flavour::Xdp, Flavour::Skb]);
+        let options = Options { statements: 2 + source.below(20), ..Options::with_control(flavour) };
+        wild(source, &options)
+    });
+}

@@ -168,6 +168,11 @@ impl Program {
     /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where every virtual CPU of the
     /// runtime belongs to another thread ([`Runtime::release_cpu`]); [`Error::LockHeld`] in a handler of a signal that came
     /// while this thread held the lock of a map's value, for programs that take such locks or make tail calls.
+    ///
+    /// # Signal handlers
+    ///
+    /// A program may be run in one, but not as the first of this runtime on its thread: that claims a virtual CPU, which
+    /// allocates.
     #[inline]
     pub fn run(&self, packet: &mut Packet) -> Result<u64, Error> {
         self.run_with(Engine::Jit, packet)

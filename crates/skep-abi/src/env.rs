@@ -15,11 +15,11 @@
 //! Compiled code passes the address of an entry with the signature of [`HelperFn`]: where there is no
 //! [`RunEnv::callback`], that is called directly.
 
-/// The environment block of one run. Compiled code knows the offset of the second.
+/// The environment block of one run. Compiled code knows the offsets of `cpu` and `printed`.
 ///
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
-///  48  sleepable u32 | 52  sections u32
+///  48  sleepable u32 | 52  sections u32 | 56  printed u64
 /// ```
 /// It begins at a multiple of [`RunEnv::ALIGN`], so that compiled code can count tail calls in the lowest bits of the
 /// register that holds its address: one count for all frames, which none of them can reset.
@@ -45,6 +45,9 @@ pub struct RunEnv {
     pub sleepable: u32,
     /// How many normal read sections the run has entered by functions of its own and not left yet.
     pub sections: u32,
+    /// Address of the [`crate::Printed`] of the call in progress, or 0: engines write it before calls of helpers that the
+    /// verifier took something down for, and the helper takes it away.
+    pub printed: u64,
 }
 
 impl RunEnv {
@@ -52,6 +55,8 @@ impl RunEnv {
     pub const ALIGN: usize = align_of::<Self>();
     /// Offset of `cpu` in bytes.
     pub const CPU: i32 = 4;
+    /// Offset of `printed` in bytes.
+    pub const PRINTED: i32 = 56;
 }
 
 impl Default for RunEnv {
@@ -66,6 +71,7 @@ impl Default for RunEnv {
             engine: 0,
             sleepable: 0,
             sections: 0,
+            printed: 0,
         }
     }
 }
@@ -183,6 +189,7 @@ mod tests {
     fn offsets_that_compiled_code_knows() {
         assert_eq!(RunEnv::ALIGN, 128);
         assert_eq!(offset_of!(RunEnv, cpu) as i32, RunEnv::CPU);
+        assert_eq!(offset_of!(RunEnv, printed) as i32, RunEnv::PRINTED);
         assert_eq!(offset_of!(ProgramTable, entries) as i32, ProgramTable::ENTRIES);
         assert_eq!(offset_of!(ProgramTable, len) as i32, ProgramTable::LEN);
     }

@@ -34,7 +34,8 @@ pub enum ArgKind {
     None,
     /// Any initialised value; pointers only where the program type lets them leak.
     Anything,
-    /// A value for a format string: looked at only where the format names it, so it may be uninitialised.
+    /// A value for a format: looked at only where the format names it, so it may be uninitialised. What it is, is taken
+    /// down ([`crate::Printed`]).
     Printed,
     /// A number.
     Scalar,
@@ -69,6 +70,10 @@ pub enum ArgKind {
     },
     /// A NUL-terminated string in read-only map memory (`.rodata`).
     ConstString,
+    /// A format in read-only map memory, for the [`ArgKind::Values`] behind it ([`crate::parse_format`]).
+    Format,
+    /// Values of 64 bits for a format, or null: their size in bytes is the next argument, a [`ArgKind::Size`].
+    Values,
     /// Memory of the value size of the preceding `Map` argument, or null.
     MapValueOrNull(Access),
     /// The value of the preceding `Map` argument's map, or a pointer into one: the map value itself, not a copy.

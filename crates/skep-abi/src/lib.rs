@@ -8,11 +8,13 @@
 mod arch;
 mod context;
 mod env;
+mod format;
 mod helper;
 mod helpers;
 mod kfuncs;
 mod map;
 mod packet;
+mod printed;
 mod program;
 mod special;
 mod types;
@@ -21,12 +23,14 @@ pub use context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, Str
 pub use env::{
     CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MAX_TAIL_CALLS, MapLink, ProgramTable, RunEnv,
 };
+pub use format::{Conversion, FormatError, MAX_FORMAT, MAX_PRINTED, Piece, Shown, parse_format};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{
     KFUNCS, Kfunc, KfuncFlags, OWN_KFUNC, OWN_KFUNCS, SpecialKfunc, kfunc_named, own_kfunc, own_kfunc_number,
 };
 pub use map::{MapDef, MapFlags, MapKind};
+pub use printed::{Printable, Printed};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,
     Prototype, UNRELOCATED,

@@ -1,7 +1,7 @@
 //! A program made ready: its maps and helpers found, its structure looked at once, so that running it can
 //! neither miss anything nor leave its instructions.
 
-use skep_abi::{Context, Entry, Linkage, MapDef, ProgramType};
+use skep_abi::{Context, Entry, Linkage, MapDef, Printed, ProgramType};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_text::Loads;
 use skep_verifier::{Fact, FunctionFacts, Recorded, Verified};
@@ -22,6 +22,8 @@ pub(crate) struct Parts {
     pub(crate) program_type: &'static ProgramType,
     pub(crate) entry: Entry,
     pub(crate) recorded: Option<Arc<Recorded>>,
+    /// What holds of the values that calls print, by slot.
+    pub(crate) printed: Arc<[(u32, Printed)]>,
 }
 
 /// A program ready to run.
@@ -48,6 +50,7 @@ impl From<&Verified> for Parts {
             program_type: program.program_type(),
             entry: program.entry(),
             recorded: program.recorded().cloned(),
+            printed: Arc::clone(program.printed()),
         }
     }
 }
@@ -105,6 +108,13 @@ impl Code {
             Some(loads) => &**loads,
             None => unreachable!("refused by Code::with"),
         })
+    }
+
+    /// The address of what holds of the values that the call in that slot prints.
+    pub(crate) fn printed(&self, slot: usize) -> Option<u64> {
+        let printed = &self.parts.printed;
+        let at = printed.binary_search_by_key(&(slot as u32), |(slot, _)| *slot).ok()?;
+        Some((&raw const printed[at].1).expose_provenance() as u64)
     }
 
     /// Whether that helper is a tail call.

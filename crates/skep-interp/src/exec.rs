@@ -351,6 +351,9 @@ unsafe fn execute<W: Watch>(
                 // is the helper's as long as it runs, and this function's again behind it.
                 unsafe {
                     (*machine).depth = depth;
+                    if let Some(printed) = code.printed(slot) {
+                        (*env).printed = printed;
+                    }
                     regs[0] = helper(args[0], args[1], args[2], args[3], args[4], env);
                     if let Some(stop) = (*machine).stop.take() {
                         return Err(stop);

@@ -248,7 +248,12 @@ impl<'a, 'r> Checking<'a, 'r> {
                         _ => Some((Access::Read, def.key_size.into())),
                     }
                 }
-                ArgKind::Memory { nullable, .. } if value == 0 && args[i + 1] == 0 && nullable => None,
+                ArgKind::Memory { nullable: true, .. } | ArgKind::Values
+                    if value == 0 && args[i + 1] == 0 =>
+                {
+                    None
+                }
+                ArgKind::Values => Some((Access::Read, args[i + 1])),
                 ArgKind::Memory { access, .. } => Some((access, args[i + 1])),
                 ArgKind::FixedMemory { access, bytes } => Some((access, bytes.into())),
                 _ => None,

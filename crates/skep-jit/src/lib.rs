@@ -43,9 +43,10 @@ mod plan;
 mod reduce;
 mod site;
 
-use skep_abi::{Linkage, RunEnv};
+use skep_abi::{Linkage, Printed, RunEnv};
 use skep_text::{Arena, Step, Text};
 use skep_verifier::Verified;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use error::Error;
@@ -89,6 +90,8 @@ pub struct Compiled {
     tail_calls: TailCalls,
     instructions: u32,
     install: Duration,
+    /// The code holds addresses of these.
+    _printed: Arc<[(u32, Printed)]>,
 }
 
 /// The entry of a compiled program: arguments in `r1` and `r2`, and the environment of the run.
@@ -111,9 +114,9 @@ pub fn compile(
     options: Options,
     arena: &Arena,
 ) -> Result<Compiled, Error> {
-    compile_parts(Parts::of(program, linkage, !options.fixed_code), arch::detect(), options, arena, || {
-        format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name())
-    })
+    let parts = Parts::of(program, linkage, !options.fixed_code);
+    let name = || format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name());
+    compile_parts(parts, Arc::clone(program.printed()), arch::detect(), options, arena, name)
 }
 
 impl Compiled {
@@ -256,6 +259,7 @@ fn offsets<A: Arch>(parts: Parts<'_>, layout: &layout::Layout<A>) -> Box<[u32]> 
 
 fn compile_parts(
     parts: Parts<'_>,
+    printed: Arc<[(u32, Printed)]>,
     features: <arch::Native as Arch>::Features,
     options: Options,
     arena: &Arena,
@@ -286,5 +290,5 @@ fn compile_parts(
     })?;
     let install = started.elapsed();
     let (offsets, instructions) = (offsets(parts, &layout), layout.instructions());
-    Ok(Compiled { text, offsets, tail_calls, instructions, install })
+    Ok(Compiled { text, offsets, tail_calls, instructions, install, _printed: printed })
 }

@@ -287,7 +287,12 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Call { target: CallTarget::Helper(id) } => {
                 match self.parts.helper_call(slot, id)? {
-                    HelperCall::Call(address) => self.emit.call_helper(address),
+                    HelperCall::Call(address) => {
+                        if let Some(printed) = self.parts.printed(slot) {
+                            self.emit.note_printed(printed);
+                        }
+                        self.emit.call_helper(address);
+                    }
                     HelperCall::CpuNumber => self.emit.cpu_number(),
                     HelperCall::Lookup(array, key) => return Ok(self.lookup(slot, &array, key)),
                     HelperCall::TailCall(call) => self.tail_call(slot, call),

@@ -4,7 +4,7 @@
 //! The verifier has proved all of this program; it is looked at again here, once and cheaply, because a
 //! mistake in these structures would become a wild jump. What this pass accepts, emission cannot trip over.
 
-use skep_abi::{Entry, InlineArray, Linkage};
+use skep_abi::{Entry, InlineArray, Linkage, Printed};
 use skep_isa::{CallTarget, Imm64, Insn, Reg, RegSet};
 use skep_verifier::{Fact, FunctionFacts, Verified};
 
@@ -17,6 +17,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) insns: &'a [Insn],
     pub(crate) facts: &'a [Fact],
     pub(crate) functions: &'a [FunctionFacts],
+    /// What holds of the values that calls print, by slot. It stays where it is as long as the code.
+    pub(crate) printed: &'a [(u32, Printed)],
     pub(crate) linkage: &'a Linkage,
     /// Whether the context is a [`skep_abi::SkbContext`].
     pub(crate) socket_buffer: bool,
@@ -430,6 +432,7 @@ impl<'a> Parts<'a> {
             insns: program.insns(),
             facts: program.facts(),
             functions: program.functions(),
+            printed: program.printed(),
             linkage,
             socket_buffer: program.program_type().is_socket_buffer(),
             buffer_len: match program.entry() {
@@ -495,6 +498,12 @@ impl<'a> Parts<'a> {
         Ok(HelperCall::Call(helper as usize as u64))
     }
 
+    /// The address of what holds of the values that the call prints.
+    pub(crate) fn printed(&self, slot: usize) -> Option<u64> {
+        let at = self.printed.binary_search_by_key(&(slot as u32), |(slot, _)| *slot).ok()?;
+        Some((&raw const self.printed[at].1).expose_provenance() as u64)
+    }
+
     /// The address of the runtime's own function of that number, which takes nothing.
     pub(crate) fn function(&self, slot: usize, number: i32) -> Result<u64, Error> {
         let function = self.linkage.function(number.cast_unsigned());
@@ -554,6 +563,7 @@ mod tests {
             insns: &insns,
             facts: &facts,
             functions: &functions,
+            printed: &[],
             linkage: &linkage,
             socket_buffer: false,
             buffer_len: None,

@@ -229,7 +229,7 @@ impl<'a> Addresses<'a> {
                         known[..6].fill(Abs::Other);
                         return given;
                     }
-                    Some(proto) => self.helper_reads(proto, known, effect),
+                    Some(proto) => self.helper_reads(proto, known, effect, escaped),
                     None => effect.reads = u128::MAX,
                 }
                 known[..6].fill(Abs::Other);
@@ -262,7 +262,7 @@ impl<'a> Addresses<'a> {
         false
     }
 
-    fn helper_reads(&self, proto: &HelperProto, known: &Known, effect: &mut Effect) {
+    fn helper_reads(&self, proto: &HelperProto, known: &Known, effect: &mut Effect, escaped: bool) {
         *effect = Effect::NONE;
         let map = |before: usize| {
             let at = (0..before).find(|at| proto.args[*at] == ArgKind::Map)?;
@@ -274,7 +274,10 @@ impl<'a> Addresses<'a> {
         for (at, arg) in proto.args.iter().enumerate() {
             let pointer = known[at + 1];
             let size = match *arg {
-                ArgKind::None | ArgKind::Printed | ArgKind::Scalar | ArgKind::Size { .. } | ArgKind::Map => {
+                ArgKind::None | ArgKind::Scalar | ArgKind::Size { .. } | ArgKind::Map => continue,
+                // Among the values may be the addresses of strings.
+                ArgKind::Values if escaped => {
+                    effect.reads = u128::MAX;
                     continue;
                 }
                 ArgKind::MapKey => map(at).map(|map| map.key_size),
@@ -286,7 +289,7 @@ impl<'a> Addresses<'a> {
                 ArgKind::Memory { access: Access::Write, .. }
                 | ArgKind::FixedMemory { access: Access::Write, .. } => continue,
                 ArgKind::MapValue(_) => map(at).map(|map| map.value_size),
-                ArgKind::Memory { .. } => match known.get(at + 2) {
+                ArgKind::Memory { .. } | ArgKind::Values => match known.get(at + 2) {
                     Some(Abs::Constant(size)) => u32::try_from(*size).ok(),
                     _ => None,
                 },

@@ -61,6 +61,7 @@ impl<'a> Walker<'a> {
             let value = self.read(state, reg)?;
             self.argument(state, proto, at, &value, &mut known)?;
         }
+        self.print_registers(state, proto);
         for filled in &known.filled {
             filled.apply(state);
         }
@@ -155,15 +156,19 @@ impl<'a> Walker<'a> {
                 let sizes = self.size_argument(state, proto, at + 1)?;
                 known.size = Some(sizes.1);
                 if nullable && value.as_constant() == Some(0) {
-                    if sizes.1 != 0 {
-                        let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
-                        return Err(Fault::new(Code::Argument, text));
-                    }
-                    return Ok(());
+                    return null_of_no_bytes(proto, reg, sizes);
                 }
                 known.filled.extend(self.memory(state, proto, reg, value, sizes, access)?);
             }
             ArgKind::ConstString => self.constant_string(&proto.name, reg, value).map(|_| ())?,
+            ArgKind::Format => self.format_argument(state, proto, at, value)?,
+            ArgKind::Values => {
+                let sizes = self.size_argument(state, proto, at + 1)?;
+                match value.as_constant() {
+                    Some(0) => null_of_no_bytes(proto, reg, sizes)?,
+                    _ => self.values_argument(state, proto, reg, value, sizes)?,
+                }
+            }
             ArgKind::Callback(_) => self.check_callback(proto, reg, value)?,
             ArgKind::CallbackContext => self.check_callback_context(proto, reg, value)?,
             ArgKind::AllocationSize => {
@@ -345,6 +350,15 @@ impl<'a> Walker<'a> {
 #[cold]
 pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
     Fault::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
+}
+
+/// Null is memory of no bytes alone.
+fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Step<()> {
+    if most == 0 {
+        return Ok(());
+    }
+    let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
+    Err(Fault::new(Code::Argument, text))
 }
 
 /// The same, with another class where a check for null is all that is missing.

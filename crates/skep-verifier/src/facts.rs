@@ -6,8 +6,10 @@ use crate::Code;
 use crate::cfg::{Shape, target};
 use crate::fault::{Fault, Step};
 use crate::program::{CallFact, Fact, FunctionFacts};
-use skep_abi::{ContextField, Function};
+use skep_abi::{ContextField, Function, Printed};
 use skep_isa::{CallTarget, Insn, Size};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What was seen of each slot so far.
 pub(crate) struct Record {
@@ -21,6 +23,8 @@ pub(crate) struct Record {
     deepest: Vec<u32>,
     /// By function: whether bytes of its stack are read that may not have been written.
     unwritten: Vec<bool>,
+    /// By slot of a call that prints: what holds of the values.
+    printed: BTreeMap<u32, Printed>,
     /// What was there before each change since the first guess that is not confirmed yet.
     watched: Option<Vec<Before>>,
 }
@@ -99,6 +103,7 @@ impl Record {
             calls: Vec::new(),
             deepest: vec![0; functions],
             unwritten: vec![false; functions],
+            printed: BTreeMap::new(),
             watched: None,
         }
     }
@@ -125,8 +130,8 @@ impl Record {
         self.watched = None;
     }
 
-    /// Takes all changes back that were made since. How deep stacks are stays, and which are zeroed: more is
-    /// harmless.
+    /// Takes all changes back that were made since. How deep stacks are stays, which are zeroed, and what is said of
+    /// printed values: more of the former and less of the latter is harmless.
     pub(crate) fn undo(&mut self, mark: usize) {
         let Some(watched) = &mut self.watched else { return };
         for before in watched.drain(mark..).rev() {
@@ -202,6 +207,16 @@ impl Record {
         {
             watched.push(Before::Call(slot as u32, before));
         }
+    }
+
+    /// A call prints such values on some path.
+    pub(crate) fn printed(&mut self, slot: usize, printed: Printed) {
+        self.printed.entry(slot as u32).and_modify(|before| *before = before.or(&printed)).or_insert(printed);
+    }
+
+    /// What holds of the values of calls that print, by slot.
+    pub(crate) fn take_printed(&mut self) -> Arc<[(u32, Printed)]> {
+        std::mem::take(&mut self.printed).into_iter().collect()
     }
 
     /// A byte that far below `r10` is touched in a frame of that function.

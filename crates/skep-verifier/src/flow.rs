@@ -220,8 +220,10 @@ impl Flow {
                 let decides = proto.is_some_and(|proto| calls_back(proto) || proto.ret == RetKind::TailCall);
                 for (at, reg) in Reg::ALL[1..6].iter().enumerate() {
                     match proto.map(|proto| proto.args[at]) {
-                        Some(ArgKind::None | ArgKind::Printed) => {}
-                        Some(ArgKind::Anything | ArgKind::Scalar) => live.read(*reg, decides),
+                        Some(ArgKind::None) => {}
+                        Some(ArgKind::Anything | ArgKind::Scalar | ArgKind::Printed) => {
+                            live.read(*reg, decides);
+                        }
                         Some(_) | None => live.read(*reg, true),
                     }
                 }

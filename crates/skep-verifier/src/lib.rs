@@ -62,6 +62,7 @@ mod outline;
 mod packet;
 mod paths;
 mod pointer;
+mod printed;
 mod program;
 mod prune;
 mod recorded;
@@ -184,11 +185,12 @@ fn prove(
         log.finish(outcome.as_ref().err().map(|refusal| &**refusal), &stacks, stats, config.max_walked);
     }
     drop(log);
-    let Walked { record, recorded, shape, stats } = outcome?;
+    let Walked { mut record, recorded, shape, stats } = outcome?;
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
         refuse(&program, &Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), Vec::new())
     })?;
     let Unverified { source, maps, entry } = program;
+    let printed = record.take_printed();
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &shape);
     Ok(Verified {
         name: source.name,
@@ -199,6 +201,7 @@ fn prove(
         facts,
         functions,
         exception_callback: shape.exception_callback,
+        printed,
         maps,
         lines: source.lines,
         tag: tag.0,

@@ -1,7 +1,7 @@
 //! Programs before and after verification.
 
 use crate::recorded::Recorded;
-use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, ProgramSource, ProgramType};
+use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType};
 use skep_isa::Insn;
 use std::sync::Arc;
 
@@ -29,6 +29,7 @@ pub struct Verified {
     pub(crate) facts: Vec<Fact>,
     pub(crate) functions: Vec<FunctionFacts>,
     pub(crate) exception_callback: Option<usize>,
+    pub(crate) printed: Arc<[(u32, Printed)]>,
     pub(crate) maps: Arc<[MapDef]>,
     pub(crate) lines: Vec<LineInfo>,
     pub(crate) tag: [u8; 8],
@@ -147,6 +148,12 @@ impl Verified {
     /// the cookie is the result.
     pub fn exception_callback(&self) -> Option<usize> {
         self.exception_callback
+    }
+
+    /// What holds of the values that calls of helpers print, by slot in ascending order. An engine puts the address of the
+    /// second into [`skep_abi::RunEnv::printed`] before such a call.
+    pub fn printed(&self) -> &Arc<[(u32, Printed)]> {
+        &self.printed
     }
 
     /// The maps that its instructions name by index.

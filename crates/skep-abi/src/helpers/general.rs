@@ -48,8 +48,8 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(181, "loop", [Anything, callback(Callback::Loop), CallbackContext, Anything], Number),
     // Text.
     f(6, "trace_printk", [READ, SIZE, Printed, Printed, Printed], Number).gpl(),
-    f(177, "trace_vprintk", [READ, SIZE, READ_OR_NULL, SIZE0], Number).gpl(),
-    f(165, "snprintf", [WRITE_OR_NULL, SIZE0, ConstString, READ_OR_NULL, SIZE0], Number).gpl(),
+    f(177, "trace_vprintk", [READ, SIZE, Values, SIZE0], Number).gpl(),
+    f(165, "snprintf", [WRITE_OR_NULL, SIZE0, Format, Values, SIZE0], Number).gpl(),
     f(105, "strtol", [READ, SIZE, Anything, U64_OUT], Number),
     f(106, "strtoul", [READ, SIZE, Anything, U64_OUT], Number),
     f(182, "strncmp", [READ, SIZE, ConstString], Number),

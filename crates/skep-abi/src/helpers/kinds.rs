@@ -4,8 +4,8 @@ use crate::context::StructKind;
 use crate::helper::{Access, ArgKind, HelperProto, RetKind};
 
 pub(super) use ArgKind::{
-    AllocationSize, Anything, CallbackContext, ConstString, Context, ContextOrNull, KptrField, Map, MapKey,
-    None as No, PerCpuVariable, Printed, Record, Scalar, SpinLock, Timer,
+    AllocationSize, Anything, CallbackContext, ConstString, Context, ContextOrNull, Format, KptrField, Map,
+    MapKey, None as No, PerCpuVariable, Printed, Record, Scalar, SpinLock, Timer, Values,
 };
 pub(super) use RetKind::{Scalar as Number, SizeOrError, Void};
 

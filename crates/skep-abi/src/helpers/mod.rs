@@ -95,9 +95,13 @@ mod tests {
             for (i, arg) in proto.args.iter().enumerate() {
                 match arg {
                     ArgKind::Size { .. } => {
-                        assert!(matches!(proto.args[i - 1], ArgKind::Memory { .. }), "{}", proto.name)
+                        assert!(
+                            matches!(proto.args[i - 1], ArgKind::Memory { .. } | ArgKind::Values),
+                            "{}",
+                            proto.name
+                        )
                     }
-                    ArgKind::Memory { .. } => {
+                    ArgKind::Memory { .. } | ArgKind::Values => {
                         assert!(matches!(proto.args[i + 1], ArgKind::Size { .. }), "{}", proto.name)
                     }
                     ArgKind::MapKey | ArgKind::MapValue(_) | ArgKind::MapValueOrNull(_) => {

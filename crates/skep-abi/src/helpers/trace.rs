@@ -53,7 +53,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(184, "get_func_ret", [Context, U64_OUT], Number),
     f(185, "get_func_arg_cnt", [Context], Number),
     // Text.
-    f(126, "seq_printf", [SEQ, READ, SIZE, READ_OR_NULL, SIZE0], Number).gpl(),
+    f(126, "seq_printf", [SEQ, READ, SIZE, Values, SIZE0], Number).gpl(),
     f(127, "seq_write", [SEQ, READ, SIZE0], Number).gpl(),
     f(147, "d_path", [object(&["path"]), WRITE, SIZE0], Number),
     f(149, "snprintf_btf", [WRITE, SIZE, READ, SIZE, Anything], Number),

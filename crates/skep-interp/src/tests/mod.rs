@@ -31,6 +31,7 @@ pub(crate) fn parts(insns: &[Insn]) -> Parts {
         program_type: &RAW,
         entry: Entry::Buffer { len: 0 },
         recorded: None,
+        printed: [].into(),
     }
 }
 

@@ -238,6 +238,9 @@ pub(crate) trait Calls {
     /// Calls a helper, the environment in the sixth argument register.
     fn call_helper(&mut self, address: u64);
 
+    /// Puts that address into [`RunEnv::printed`]. Arguments are in place already.
+    fn note_printed(&mut self, address: u64);
+
     /// `dst` = the address of a label.
     fn mov_label(&mut self, dst: Reg, label: Label);
 

@@ -14,9 +14,9 @@ mod random;
 mod refusals;
 mod sequences;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use skep_abi::{HelperFn, Linkage, MapLink, ProgramTable, RunEnv};
+use skep_abi::{HelperFn, Linkage, MapLink, Printed, ProgramTable, RunEnv};
 use skep_isa::{CallTarget, Insn, assemble};
 use skep_text::{Arena, Config};
 use skep_verifier::{CallFact, Fact, FunctionFacts};
@@ -97,6 +97,7 @@ pub(super) struct Program {
     linkage: Linkage,
     socket_buffer: bool,
     fixed: bool,
+    printed: Arc<[(u32, Printed)]>,
 }
 
 impl Program {
@@ -132,6 +133,7 @@ impl Program {
             linkage: Linkage::default(),
             socket_buffer: false,
             fixed: false,
+            printed: [].into(),
         };
         program.facts = program.reached();
         program
@@ -194,6 +196,7 @@ impl Program {
             insns: &self.insns,
             facts: &self.facts,
             functions: &self.functions,
+            printed: &self.printed,
             linkage: &self.linkage,
             socket_buffer: self.socket_buffer,
             buffer_len: None,
@@ -211,7 +214,7 @@ impl Program {
         options: Options,
         arena: &Arena,
     ) -> Result<Compiled, Error> {
-        compile_parts(self.parts(), features, options, arena, || "test".into())
+        compile_parts(self.parts(), Arc::clone(&self.printed), features, options, arena, || "test".into())
     }
 
     fn compile(&self) -> Compiled {

@@ -10,6 +10,7 @@ mod callback;
 mod checksum;
 pub(crate) mod conformance;
 mod dynptr;
+mod format;
 pub(crate) mod lock;
 mod map;
 mod packet;

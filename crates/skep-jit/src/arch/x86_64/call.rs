@@ -26,6 +26,12 @@ impl Calls for Emitter<'_> {
         }
     }
 
+    fn note_printed(&mut self, address: u64) {
+        self.environment(SIXTH);
+        self.address(SCRATCH, address);
+        self.put(encode::store_r(Size::B8, Mem::at(SIXTH, RunEnv::PRINTED), SCRATCH));
+    }
+
     fn mov_label(&mut self, dst: Reg, label: Label) {
         self.put(encode::lea_rip(gpr(dst)));
         self.code.patch_last(layout::Target::Label(label));

@@ -9,6 +9,7 @@
  *   l LICENSE
  *   b ID                        attach_btf_id
  *   B KIND NAME                 the same by BTF kind and name in the kernel's BTF
+ *   S STRUCT MEMBER             the same for a member of a structure of functions, whose number is the attach type
  *   T HEX                       BTF of the program and of the maps after this line
  *   F HEX                       func_info, records of 8 bytes
  *   m KIND KEY VALUE ENTRIES FLAGS KEY_TYPE VALUE_TYPE EXTRA INNER [HEX]
@@ -162,6 +163,19 @@ static int btf_id(unsigned kind, const char *name)
 			return keep(key, (int)i);
 	}
 	return keep(key, 0);
+}
+
+/* The number of a member of a structure of the kernel's, or -1. */
+static int member_number(int id, const char *name)
+{
+	if (id <= 0 || BTF_INFO_KIND(types[id]->info) != BTF_KIND_STRUCT)
+		return -1;
+	const char *strings = (char *)vmlinux + vmlinux->hdr_len + vmlinux->str_off;
+	const struct btf_member *members = (const struct btf_member *)(types[id] + 1);
+	for (unsigned i = 0; i < BTF_INFO_VLEN(types[id]->info); i++)
+		if (!strcmp(strings + members[i].name_off, name))
+			return (int)i;
+	return -1;
 }
 
 /* One request. */
@@ -404,6 +418,17 @@ int main(void)
 			asked.attach_id = (unsigned)btf_id(kind, name + (*name == ' '));
 			if (!asked.attach_id)
 				trouble("no kernel type %s", rest);
+			break;
+		}
+		case 'S': {
+			char *member = strchr(rest, ' ');
+			if (member)
+				*member++ = 0;
+			asked.attach_id = (unsigned)btf_id(BTF_KIND_STRUCT, rest);
+			int number = member ? member_number((int)asked.attach_id, member) : -1;
+			if (number < 0)
+				trouble("no member %s of %s", member ? member : "", rest);
+			asked.attach = (unsigned)number;
 			break;
 		}
 		case 'T': add_btf(rest); break;

@@ -7,7 +7,7 @@ use skep_isa::{CallTarget, Imm64, Insn, assemble};
 
 use crate::entry::{Entry, Trouble};
 use crate::function::Argument;
-use crate::section::Section;
+use crate::section::{STRUCT, Section};
 
 /// The instructions of an entry.
 #[derive(Clone, Debug)]
@@ -72,7 +72,11 @@ pub fn kernel_names(entry: &Entry) -> Result<Vec<String>, Trouble> {
         if let Some(object) = target.name.strip_prefix("bpf_iter_") {
             names.push(format!("bpf_iter__{object}"));
         }
-        names.push(target.name);
+        match target.name.split_once('.').filter(|_| target.kind == STRUCT) {
+            // The structure that the kernel makes of it names all that the members are given.
+            Some((of, _)) => names.extend([of.to_owned(), format!("bpf_struct_ops_{of}")]),
+            None => names.push(target.name),
+        }
     }
     names.extend(entry.maps.iter().flat_map(|map| &map.fields).filter_map(|field| field.of.clone()));
     let arguments = entry.functions.iter().flat_map(|line| &line.arguments);

@@ -8,7 +8,7 @@ use skep_isa::encode_bytes;
 use crate::btf::describe;
 use crate::entry::{Entry, Trouble};
 use crate::program::Program;
-use crate::section::Section;
+use crate::section::{STRUCT, Section};
 
 /// `CAP_PERFMON` and `CAP_SYS_ADMIN`.
 const CAPABILITIES: u64 = 1 << 38 | 1 << 21;
@@ -40,7 +40,10 @@ pub fn request(entry: &Entry, lines: usize, level: u32) -> Result<Option<String>
     line(format_args!("t {} {} {flags}", section.kind, entry.attach.unwrap_or(section.attach)));
     line(format_args!("l {}", entry.license));
     if let Some(target) = &section.target {
-        line(format_args!("B {} {}", target.kind, target.name));
+        match target.name.split_once('.').filter(|_| target.kind == STRUCT) {
+            Some((of, member)) => line(format_args!("S {of} {member}")),
+            None => line(format_args!("B {} {}", target.kind, target.name)),
+        }
     }
     if entry.unprivileged {
         line(format_args!("c {CAPABILITIES:x}"));

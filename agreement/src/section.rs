@@ -27,6 +27,8 @@ pub struct Section {
 /// Kinds of BTF.
 const FUNC: u32 = 12;
 const TYPEDEF: u32 = 8;
+/// A structure, of which the target names a member behind a point.
+pub(crate) const STRUCT: u32 = 4;
 
 /// Whether what follows the name says what the program is attached to: the kind of BTF and what its name there begins
 /// with.
@@ -117,6 +119,7 @@ const ROWS: &[Row] = &[
     ("fexit", 26, 25, Some((FUNC, "")), None),
     ("fmod_ret", 26, 26, Some((FUNC, "")), None),
     ("iter", 26, 28, Some((FUNC, "bpf_iter_")), None),
+    ("struct_ops", 27, 0, Some((STRUCT, "")), None),
     ("lsm", 29, 27, Some((FUNC, "bpf_lsm_")), None),
     ("lsm_cgroup", 29, 43, Some((FUNC, "bpf_lsm_")), None),
     ("sk_lookup", 30, 36, None, Some("bpf_sk_lookup")),

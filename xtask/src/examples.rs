@@ -20,10 +20,11 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 6] = [
+const PLACES: [Place; 7] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/tests/objects/exceptions", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/printing", flags: &[] },
     Place { directory: "crates/skep/tests/objects/sections", flags: &[] },
     Place { directory: "crates/skep/tests/objects/verdicts", flags: &[] },
     // A loop that copies bytes is to be compiled as one, not as a call of a function that BPF has not.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+mod attach;
 mod context;
 mod env;
 mod format;

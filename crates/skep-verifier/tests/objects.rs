@@ -47,7 +47,8 @@ fn functions_that_return_nothing_have_no_result_to_read() {
     refused("fexit/void_function", "r2 = *(u64 *)(r1 + 24)\nr0 = 0\nexit", Code::Context, "has 3 values");
     // A result that is a pointer can be followed.
     accepted("fexit/open_file", "r2 = *(u64 *)(r1 + 8)\nr2 = *(u32 *)(r2 + 0)\nr0 = 0\nexit");
-    refused("fmod_ret/void_function", "r0 = 0\nexit", Code::Types, "returns no number");
+    refused("fmod_ret/void_function", "r0 = 0\nexit", Code::Context, "its result may not be changed");
+    refused("fmod_ret/vfs_read", "r0 = 0\nexit", Code::Context, "its result may not be changed");
     accepted("fmod_ret/security_file_open", "r0 = *(u64 *)(r1 + 8)\nexit");
 }
 
@@ -103,6 +104,7 @@ fn members_of_structures_of_functions_are_named_with_their_structure() {
     refused("struct_ops/tcp_congestion_ops.flags", "r0 = 0\nexit", Code::Types, "no pointer to a function");
     refused("struct_ops/tcp_congestion_ops.none", "r0 = 0\nexit", Code::Types, "has no member none");
     refused("struct_ops/none.none", "r0 = 0\nexit", Code::Types, "no struct none");
+    refused("struct_ops/file.f_mode", "r0 = 0\nexit", Code::Types, "whose functions programs can be");
     refused("struct_ops/none", "r0 = 0\nexit", Code::Types, "a structure and its member");
 }
 

@@ -138,6 +138,8 @@ pub struct ProgramType {
     pub helpers: HelperSet,
     /// Of these, those that it may call only when attached to one of some functions, hooks or iterators.
     pub limited: &'static [(u32, &'static [&'static str])],
+    /// Of these, those that it may not call when attached to a function whose name begins so.
+    pub barred: &'static [(u32, &'static str)],
     /// The prototypes of those that are others to it than to most types.
     pub variants: &'static [HelperProto],
     /// What it may return.
@@ -163,6 +165,7 @@ impl ProgramType {
         may_leak: false,
         helpers: HelperSet::EMPTY,
         limited: &[],
+        barred: &[],
         variants: &[],
         results: Results::Any,
         verdicts: &[],
@@ -183,7 +186,9 @@ impl ProgramType {
     pub fn may_call(&self, id: u32, target: Option<&str>) -> bool {
         let places = self.limited.iter().find(|(limited, _)| *limited == id).map(|(_, places)| *places);
         let here = |places: &[&str]| target.is_none_or(|target| places.contains(&target));
-        self.helpers.contains(id) && places.is_none_or(here)
+        let barred =
+            |(of, start): &(u32, &str)| *of == id && target.is_some_and(|name| name.starts_with(start));
+        self.helpers.contains(id) && places.is_none_or(here) && !self.barred.iter().any(barred)
     }
 
     /// The prototype of Linux's helper of that number as programs of this type see it; `None` if they may not call it.
@@ -317,7 +322,9 @@ mod tests {
         assert!(entry.may_call(147, Some("vfs_getattr")) && entry.may_call(147, None));
         assert!(!entry.may_call(147, Some("vfs_read")));
         assert!(entry.may_call(5, Some("vfs_read")) && !entry.may_call(9, Some("vfs_getattr")));
+        assert!(entry.may_call(107, Some("vfs_read")) && !entry.may_call(107, Some("bpf_sk_storage_free")));
         for kind in TYPES {
+            assert!(kind.barred.iter().all(|(id, _)| kind.helpers.contains(*id)), "{}", kind.name);
             assert!(kind.limited.iter().all(|(id, _)| kind.helpers.contains(*id)), "{}", kind.name);
         }
     }

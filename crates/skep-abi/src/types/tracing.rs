@@ -13,6 +13,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         helpers: sets::FUNCTION,
         variants: variants::TRACING_STORAGE,
         limited: PATHS,
+        barred: SOCKET_STORAGE,
         results: ZERO,
         ..TRACING
     },
@@ -24,6 +25,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
         helpers: sets::FUNCTION,
         variants: variants::TRACING_STORAGE,
         limited: PATHS,
+        barred: SOCKET_STORAGE,
         results: ZERO,
         ..TRACING
     },
@@ -116,6 +118,8 @@ const PATHS: &[(u32, &[&str])] = &[(
         "filp_close",
     ],
 )];
+/// Storage of sockets is not used where it is made or freed.
+const SOCKET_STORAGE: &[(u32, &str)] = &[(107, "bpf_sk_storage"), (108, "bpf_sk_storage")];
 /// Where there is a socket whose options may be got and set.
 const SOCKET_ITERATORS: &[&str] = &["tcp", "unix"];
 const SOCKET_HOOKS: &[&str] =

@@ -110,11 +110,19 @@ impl Walker<'_> {
             let text = format!("programs may not be attached to the security hook {target}");
             return Err(Fault::new(Code::Context, text));
         }
+        if let Some(why) = of.denied(target) {
+            let text = format!("programs may not be attached to {}: {why}", named(of, target));
+            return Err(Fault::new(Code::Context, text));
+        }
         if matches!(of, AttachTo::StructOps | AttachTo::SecurityHook) {
             self.check_licence(format_args!("attaching to {}", description(of)))?;
         }
         let btf = self.btf(&format!("the program is attached to {target}, which"))?;
-        let (what, prototype, function) = find(btf, of, target)?;
+        let (what, prototype) = find(btf, of, target)?;
+        if prototype.params().any(|param| param.ty == 0) {
+            let text = format!("programs may not be attached to {what}: it takes any number of arguments");
+            return Err(Fault::new(Code::Context, text));
+        }
         let mut args = Vec::new();
         let skipped = usize::from(of == AttachTo::Tracepoint);
         for (at, param) in prototype.params().enumerate().skip(skipped) {
@@ -138,17 +146,13 @@ impl Walker<'_> {
                 let reliance = Reliance { trust: Trust::Walked, maybe_null: false };
                 args.push(argument(btf, prototype.target(), reliance, of, "").map_err(damaged)?);
             }
-            AttachTo::FunctionModify => args.push(Argument::Number),
+            AttachTo::FunctionModify if result.kind != Kind::Void => args.push(Argument::Number),
             AttachTo::SecurityHook => {
                 if let Some((min, max)) = results {
                     args.push(Argument::Range { min, max });
                 }
             }
             _ => {}
-        }
-        if of == AttachTo::FunctionModify && !matches!(result.kind, Kind::Int | Kind::Enum | Kind::Enum64) {
-            let text = format!("{function} cannot be overridden: it returns no number");
-            return Err(Fault::new(Code::Types, text));
         }
         let hook = matches!(of, AttachTo::SecurityHook | AttachTo::StructOps);
         let returns_nothing = hook && result.kind == Kind::Void;
@@ -185,7 +189,7 @@ impl Walker<'_> {
 const MAX_WORDS: u32 = 2;
 
 /// What a target is called, the prototype that decides its arguments, and the function that has it.
-fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Step<(String, Type<'a>, String)> {
+fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Step<(String, Type<'a>)> {
     let (name, kind) = match of {
         AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify => {
             (target.to_owned(), Kind::Func)
@@ -206,11 +210,11 @@ fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Step<(String, Type<'a>,
             .suggest("check the name, and give the BTF of the system that the program is for with --btf"));
     };
     let prototype = btf.prototype(id).map_err(damaged)?;
-    Ok((named(of, target), prototype, name))
+    Ok((named(of, target), prototype))
 }
 
 /// A member of a structure of functions: `tcp_congestion_ops.ssthresh`.
-fn find_member<'a>(btf: &'a Btf, target: &str) -> Step<(String, Type<'a>, String)> {
+fn find_member<'a>(btf: &'a Btf, target: &str) -> Step<(String, Type<'a>)> {
     let missing = |text: String| {
         Fault::new(Code::Types, text)
             .suggest("name the structure and its member, for example tcp_congestion_ops.ssthresh")
@@ -221,6 +225,10 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Step<(String, Type<'a>, String
     let Some(id) = btf.find(of, Kind::Struct) else {
         return Err(missing(format!("the given types have no struct {of}")));
     };
+    // The kernel makes a structure of its own of each that programs may be the functions of.
+    if btf.find(&format!("bpf_struct_ops_{of}"), Kind::Struct).is_none() {
+        return Err(Fault::new(Code::Types, format!("struct {of} is none whose functions programs can be")));
+    }
     let found = btf.members(id).map_err(damaged)?.find(|found| found.name().is_ok_and(|name| name == member));
     let Some(found) = found else {
         return Err(missing(format!("struct {of} has no member {member}")));
@@ -232,7 +240,7 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Step<(String, Type<'a>, String
         None => btf.prototype(found.ty),
     };
     match prototype {
-        Ok(prototype) => Ok((format!("{of}.{member}"), prototype, member.to_owned())),
+        Ok(prototype) => Ok((format!("{of}.{member}"), prototype)),
         Err(skep_btf::Error::WrongKind { .. }) => {
             Err(missing(format!("{of}.{member} is no pointer to a function")))
         }

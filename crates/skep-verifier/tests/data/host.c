@@ -233,6 +233,10 @@ struct tcp_congestion_ops {
 	u32 flags;
 };
 
+struct bpf_struct_ops_tcp_congestion_ops {
+	struct tcp_congestion_ops data;
+};
+
 /* What programs are attached to. */
 #define FUNC(...) __VA_ARGS__ __attribute__((used, noinline))
 FUNC(long) vfs_read(struct file *file, char __user *buf, u64 count, long *pos) { return (long)file; }
@@ -258,6 +262,7 @@ int per_cpu(counter);
 u64 jiffies __attribute__((used));
 struct task_struct init_task __attribute__((used));
 struct tcp_congestion_ops operations __attribute__((used));
+struct bpf_struct_ops_tcp_congestion_ops registered __attribute__((used));
 struct all {
 	struct bpf_nf_ctx nf;
 	struct pt_regs regs;

@@ -1,0 +1,85 @@
+//! What Linux attaches no programs to, beyond what types say: the answers of 6.12, one function or member at a time.
+//!
+//! The kernel keeps these lists in sections of its own, and nothing in its BTF tells of them. Other releases have others:
+//! a function that is not in a table is treated as most functions are, which for a change of results is a refusal.
+
+use crate::types::AttachTo;
+
+/// Functions that the kernel itself calls around programs: no program is attached to them.
+const AROUND_PROGRAMS: &[&str] =
+    &["__rcu_read_lock", "__rcu_read_unlock", "migrate_disable", "migrate_enable"];
+
+/// Functions that never return, so that nothing can follow them.
+const WITHOUT_RETURN: &[&str] = &[
+    "__ia32_sys_exit",
+    "__ia32_sys_exit_group",
+    "__module_put_and_kthread_exit",
+    "__x64_sys_exit",
+    "__x64_sys_exit_group",
+    "do_exit",
+    "do_group_exit",
+    "kthread_complete_and_exit",
+    "kthread_exit",
+    "make_task_dead",
+];
+
+/// Functions whose results programs may change, besides all whose names begin with [`SECURITY`]. A kernel that is built
+/// with error injection (`CONFIG_FUNCTION_ERROR_INJECTION`) allows others as well; this list is of one without.
+const MODIFIABLE: &[&str] = &[
+    "bpf_fentry_test1",
+    "bpf_modify_return_test",
+    "bpf_modify_return_test2",
+    "bpf_modify_return_test_tp",
+    "update_socket_protocol",
+];
+
+/// What the names of the functions begin with that ask security modules.
+const SECURITY: &str = "security_";
+
+/// Members of structures of functions that no program can be.
+const UNSUPPORTED_MEMBERS: &[&str] = &["tcp_congestion_ops.get_info"];
+
+impl AttachTo {
+    /// Why no program is attached there, where the target's name alone says so.
+    pub fn denied(self, target: &str) -> Option<&'static str> {
+        let function = matches!(self, Self::FunctionEntry | Self::FunctionExit | Self::FunctionModify);
+        if function && AROUND_PROGRAMS.contains(&target) {
+            return Some("it runs around each program, which would call itself");
+        }
+        match self {
+            Self::FunctionExit | Self::FunctionModify if WITHOUT_RETURN.contains(&target) => {
+                Some("it never returns")
+            }
+            Self::FunctionModify if !target.starts_with(SECURITY) && !MODIFIABLE.contains(&target) => {
+                Some("its result may not be changed")
+            }
+            Self::StructOps if UNSUPPORTED_MEMBERS.contains(&target) => Some("it cannot be a program"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_ascend() {
+        for list in [AROUND_PROGRAMS, WITHOUT_RETURN, MODIFIABLE, UNSUPPORTED_MEMBERS] {
+            assert!(list.is_sorted());
+        }
+    }
+
+    #[test]
+    fn what_is_denied_depends_on_how_a_program_is_attached() {
+        let denied = |of: AttachTo, target| of.denied(target).is_some();
+        let functions = [AttachTo::FunctionEntry, AttachTo::FunctionExit, AttachTo::FunctionModify];
+        assert_eq!(functions.map(|of| denied(of, "migrate_disable")), [true; 3]);
+        assert_eq!(functions.map(|of| denied(of, "do_exit")), [false, true, true]);
+        assert_eq!(functions.map(|of| denied(of, "vfs_read")), [false, false, true]);
+        assert_eq!(functions.map(|of| denied(of, "security_file_open")), [false; 3]);
+        assert!(!denied(AttachTo::SecurityHook, "migrate_disable"));
+        assert!(denied(AttachTo::StructOps, "tcp_congestion_ops.get_info"));
+        assert!(!denied(AttachTo::StructOps, "tcp_congestion_ops.ssthresh"));
+    }
+}

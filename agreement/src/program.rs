@@ -73,8 +73,7 @@ pub fn kernel_names(entry: &Entry) -> Result<Vec<String>, Trouble> {
             names.push(format!("bpf_iter__{object}"));
         }
         match target.name.split_once('.').filter(|_| target.kind == STRUCT) {
-            // The structure that the kernel makes of it names all that the members are given.
-            Some((of, _)) => names.extend([of.to_owned(), format!("bpf_struct_ops_{of}")]),
+            Some((of, _)) => names.push(of.to_owned()),
             None => names.push(target.name),
         }
     }

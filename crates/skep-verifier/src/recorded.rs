@@ -16,7 +16,7 @@
 //! unreadable may be anything, since no path from there reads it.
 
 use crate::state::{Frame, State};
-use crate::value::{Kind, Value};
+use crate::value::{Kind, Trust, Value};
 use skep_isa::Size;
 use std::fmt;
 
@@ -272,6 +272,8 @@ impl<'a> View<'a> {
             Kind::MapKey { map } => object(Object::Key(map)),
             Kind::Memory { .. } => object(Object::Memory),
             Kind::Function { function } => machine.functions.get(function as usize) == Some(&real),
+            // Found by following pointers: it leads anywhere, and is 0 where the load faulted.
+            Kind::Object { trust: Trust::Walked | Trust::Untrusted | Trust::PerCpu, .. } => true,
             Kind::InnerMap { .. } | Kind::Struct { .. } | Kind::Object { .. } => {
                 real != 0 || value.is_maybe_null()
             }

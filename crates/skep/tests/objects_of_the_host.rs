@@ -2,7 +2,6 @@
 //! makes such a pointer by itself.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,9 +178,13 @@ fn where_the_handler_is_forbidden_the_program_is_refused_by_name() {
 fn child(test: &str) -> Option<std::process::ExitStatus> {
     const NAME: &str = "SKEP_TEST_DIES";
     if std::env::var_os(NAME).is_some() {
+        // The child dies of a signal; its memory is of no interest.
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a valid limit.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) }, 0);
         return None;
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = skep_testkit::itself();
     Some(command.args([test, "--exact", "--nocapture"]).env(NAME, "1").output().unwrap().status)
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Kind, Program};
 use crate::{Engine, Object, Packet, Runtime};
-use skep_abi::{MapDef, MapKind, RAW, RunEnv, SkbContext, XdpContext};
+use skep_abi::{ArgKind, HelperProto, MapDef, MapKind, RAW, RetKind, RunEnv, SkbContext, XdpContext};
 use skep_interp::Regions;
 use std::path::{Path, PathBuf};
 
@@ -159,5 +159,55 @@ fn what_is_found_in_a_map_of_maps_is_looked_up_in() {
         }
         let one = Some(1u64.to_ne_bytes().to_vec());
         assert_eq!(maps.map(|map| map.lookup(&[0; 4])), [Ok(one.clone()), Ok(one)]);
+    }
+}
+
+/// An object of the host at the address that it is given.
+unsafe extern "C" fn object_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    address
+}
+
+#[test]
+fn objects_of_the_host_may_lead_anywhere() {
+    let bytes: &[u8] = include_bytes!("../../../skep-verifier/corpus/linux.btf");
+    let types = std::sync::Arc::new(skep_btf::Btf::parse(bytes).expect("types"));
+    let id = types.find("task_struct", skep_btf::Kind::Struct).expect("the structure");
+    let at = |name: &str| {
+        let found = types.members(id).expect("members").find(|member| member.name() == Ok(name));
+        found.expect("a member").bit_offset / 8
+    };
+    let (parent, pid) = (at("real_parent"), at("pid"));
+    // What the parent's parent is, and the number of that one; copies of both are spilled and compared.
+    let text = format!(
+        "r1 = *(u64 *)(r1 + 0)
+         call 2000
+         r6 = *(u64 *)(r0 + {parent})
+         r7 = *(u64 *)(r6 + {parent})
+         *(u64 *)(r10 - 8) = r7
+         r1 = *(s32 *)(r7 + {pid})
+         r7 = *(u64 *)(r10 - 8)
+         r0 = *(u32 *)(r7 + {pid})
+         if r6 == 0 goto +1
+         r0 += r1
+         exit"
+    );
+    let bytes = skep_isa::encode_bytes(&skep_isa::assemble(&text).expect("a program")).expect("its bytes");
+    let mut object = Object::from_bytecode("walks", &RAW, &bytes).expect("an object");
+    object.set_host_types(types.clone());
+    let (any, none) = (ArgKind::Anything, ArgKind::None);
+    let ret = RetKind::Object { of: "task_struct", maybe_null: false };
+    let proto = HelperProto::new(2000, "object_at", [any, none, none, none, none], ret);
+    // SAFETY: what it returns is read by loads that may fault.
+    let runtime = unsafe { Runtime::builder().helper(proto, object_at) }.build().expect("a runtime");
+    let module = runtime.linker(&object).buffer_len(8).load().expect("it loads");
+    let program = &module.programs()[0];
+    for wrong in [0, 1, 4096, 0xdead_beef_dead_beef, 0xffff_8000_0000_0000, u64::MAX] {
+        let mut task = vec![0u64; 4096];
+        task[parent as usize / 8] = wrong;
+        check_on(program, &[], &(task.as_ptr().expose_provenance() as u64).to_ne_bytes());
+        // An object that is gone itself.
+        if wrong != 0 {
+            check_on(program, &[], &wrong.to_ne_bytes());
+        }
     }
 }

@@ -1,11 +1,16 @@
 //! How the work of a load grows with what an object makes large: in steps, which do not depend on the machine.
 
+#[path = "../../skep-elf/tests/support/mod.rs"]
+mod support;
+
 use crate::steps::counted;
 use crate::{Module, Object, Runtime};
 use skep_abi::{MapDef, MapKind, RAW};
 use skep_isa::{assemble, encode_bytes};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use support::btf::{Attribute::*, Types};
+use support::{LOAD_R1, ObjectFile, R_BPF_64_64, R_BPF_64_ABS64, RETURN_0};
 
 /// `steps` for so many of something, and for twice as many, which may cost so many times as much.
 fn assert_grows_no_faster(what: &str, count: usize, steps: impl Fn(usize) -> u64) {
@@ -91,6 +96,47 @@ fn arrays_in_a_map_of_maps_and_programs_that_name_it() {
             let modules: Vec<_> = (0..count).map(load).collect();
             (entries / 2..entries).for_each(|index| drop(set(index).unwrap()));
             drop(modules);
+        })
+    });
+}
+
+/// So many programs that name an array of programs, which holds all of them from the beginning.
+fn programs_in_an_array(count: u32) -> Vec<u8> {
+    let code = [&LOAD_R1[..], &[0; 8], &RETURN_0].concat();
+    let mut file = ObjectFile::new();
+    let section = file.code("xdp", &code.repeat(count as usize));
+    let mut types = Types::new();
+    let function = types.function_type();
+    let pointer = types.pointer(function);
+    let values = types.array(pointer, 0);
+    let sizes = [("type", MapKind::ProgArray.number()), ("key_size", 4), ("max_entries", count)];
+    let mut attributes: Vec<_> = sizes.map(|(name, number)| Number(name, number)).into();
+    attributes.push(Member("values", values));
+    let map = types.map(&attributes);
+    let (elements, size) = (sizes.len() as u32 * 8, attributes.len() as u32 * 8);
+    types.data_section(".maps", &[("programs", map, 0, size)]);
+    let maps = file.data(".maps", &vec![0; (elements + 8 * count) as usize]);
+    let symbol = file.variable("programs", maps, 0, size.into());
+    for number in 0..count {
+        let start = u64::from(number) * code.len() as u64;
+        let program = file.function(&format!("program_{number}"), section, start, code.len() as u64);
+        file.relocate(section, start, R_BPF_64_64, symbol);
+        file.relocate(maps, u64::from(elements + 8 * number), R_BPF_64_ABS64, program);
+    }
+    file.info(".BTF", types.build());
+    file.build()
+}
+
+#[test]
+fn programs_that_an_object_puts_into_an_array() {
+    assert_grows_no_faster("entries", 200, |count| {
+        let object = Object::parse(&programs_in_an_array(count as u32)).unwrap();
+        let runtime = Runtime::new().unwrap();
+        counted(|| {
+            let module = runtime.load(&object).unwrap();
+            let array = module.program_array("programs").unwrap();
+            let last = array.get(array.len() - 1).unwrap();
+            assert_eq!(last.name(), format!("program_{}", count - 1));
         })
     });
 }

@@ -9,12 +9,16 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
 use skep_agreement::{
-    Answer, Entry, Verdict, answers, entries, kernel_names, request, types, vm, with_verdicts,
+    Answer, Entry, Verdict, answers, entries, kernel_names, lifetimes, request, sample, types, vm,
+    with_verdicts,
 };
+use skep_btf::Btf;
 
 const USAGE: &str = "\
 usage: verdicts (--vm VMLINUZ | --run COMMAND) [--print] [-v | -vv] FILE.corpus...
        verdicts --types BTF --out FILE.btf FILE.corpus...
+       verdicts --types BTF --lifetimes COUNT --seed SEED --out FILE.corpus
+       verdicts --sample COUNT --out SAMPLE.corpus FILE.corpus
 
 Asks a kernel for its verdict on every program of the files and writes the lines `linux:` anew.
 
@@ -23,6 +27,8 @@ Asks a kernel for its verdict on every program of the files and writes the lines
   --print          prints the verdicts and leaves the files as they are
   --types BTF      asks nothing, but writes those of the kernel's types (/sys/kernel/btf/vmlinux) that the programs of all
                    these files name to --out, for tests without a kernel
+  --lifetimes COUNT  writes so many programs about lifetimes, made by chance from --seed (0), with the offsets of --types
+  --sample COUNT   writes a part of the programs: so many for each reason of a refusal, and for each event of the accepted
   -v, -vv          prints logs too: each whole, or with the state after each instruction
 ";
 
@@ -35,6 +41,9 @@ struct Options {
     level: u32,
     types: Option<PathBuf>,
     out: Option<PathBuf>,
+    lifetimes: Option<u64>,
+    sample: Option<usize>,
+    seed: u64,
     files: Vec<PathBuf>,
 }
 
@@ -61,6 +70,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             "--run" => options.command = Some(words.next()?),
             "--types" => options.types = Some(words.next()?.into()),
             "--out" => options.out = Some(words.next()?.into()),
+            "--lifetimes" => options.lifetimes = Some(words.next()?.parse().ok()?),
+            "--sample" => options.sample = Some(words.next()?.parse().ok()?),
+            "--seed" => options.seed = words.next()?.parse().ok()?,
             "--print" => options.print = true,
             "-v" => options.level = 1,
             "-vv" => options.level = 2,
@@ -68,14 +80,33 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Options> {
             _ => options.files.push(word.into()),
         }
     }
-    let ways = [options.kernel.is_some(), options.command.is_some(), options.types.is_some()];
-    let one_way =
-        ways.iter().filter(|way| **way).count() == 1 && options.types.is_some() == options.out.is_some();
-    (one_way && !options.files.is_empty()).then_some(options)
+    let made = options.types.is_some() || options.sample.is_some();
+    let ways = [
+        options.kernel.is_some(),
+        options.command.is_some(),
+        options.types.is_some(),
+        options.sample.is_some(),
+    ];
+    let one_way = ways.iter().filter(|way| **way).count() == 1 && made == options.out.is_some();
+    let made_from_nothing = options.lifetimes.is_some();
+    let files = if made_from_nothing { options.types.is_some() } else { !options.files.is_empty() };
+    (one_way && files && made_from_nothing <= options.files.is_empty()).then_some(options)
 }
 
 /// Whether every question was answered.
 fn run(options: &Options) -> Result<bool, String> {
+    if let (Some(from), Some(to), Some(count)) = (&options.types, &options.out, options.lifetimes) {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());
+        let types =
+            Btf::parse(fs::read(from).map_err(|error| named(&error))?).map_err(|error| named(&error))?;
+        let text = lifetimes(&types, options.seed, count)?;
+        return written(to, &text);
+    }
+    if let (Some(most), Some(to), [from]) = (options.sample, &options.out, &options.files[..]) {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());
+        let text = fs::read_to_string(from).map_err(|error| named(&error))?;
+        return written(to, &sample(&text, most).map_err(|error| named(&error))?);
+    }
     if let (Some(from), Some(to)) = (&options.types, &options.out) {
         return write_types(from, to, &options.files);
     }
@@ -124,6 +155,11 @@ fn run(options: &Options) -> Result<bool, String> {
         }
     }
     Ok(complete)
+}
+
+fn written(to: &Path, text: &str) -> Result<bool, String> {
+    fs::write(to, text).map_err(|error| format!("{}: {error}", to.display()))?;
+    Ok(true)
 }
 
 /// Names of types in a file's comments.

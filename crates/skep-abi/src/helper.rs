@@ -111,7 +111,7 @@ pub enum ArgKind {
         nullable: bool,
     },
     /// A structure with a stable layout, one of `kinds`, or an object of the host whose C type is one of `types`:
-    /// what stands for a socket. `nullable`: or null.
+    /// what stands for a socket. An object that only a read section keeps alive will not do. `nullable`: or null.
     StructOrObject {
         /// Any of these structures will do.
         kinds: &'static [StructKind],

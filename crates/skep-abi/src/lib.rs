@@ -17,6 +17,7 @@ mod map;
 mod packet;
 mod printed;
 mod program;
+mod sleep;
 mod special;
 mod types;
 
@@ -37,6 +38,7 @@ pub use program::{
     Prototype, UNRELOCATED,
 };
 pub use skep_btf::{MAX_SPECIAL, SpecialField, SpecialKind};
+pub use sleep::{may_sleep_at, sleepers_use};
 pub use special::holders;
 pub use types::{
     AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, TYPES, XDP,

@@ -127,7 +127,7 @@ impl<'a> Walker<'a> {
                 known.key = self.constant_key(state, def, value);
             }
             ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind) => {
-                self.object_argument(proto, reg, value, &["sock_common"], false)?;
+                self.object_argument(proto, reg, value, &["sock_common"], false, true)?;
             }
             ArgKind::MapValue(access) => {
                 let map = self.argument_map(proto, known)?;
@@ -205,7 +205,7 @@ impl<'a> Walker<'a> {
                 known.dynptr = Some(dynptr);
             }
             ArgKind::StructOrObject { types, nullable, .. } if matches!(value.kind, Kind::Object { .. }) => {
-                self.object_argument(proto, reg, value, types, nullable)?;
+                self.object_argument(proto, reg, value, types, nullable, true)?;
                 known.carried = value.reference;
             }
             ArgKind::Struct { kinds, nullable } | ArgKind::StructOrObject { kinds, nullable, .. } => {
@@ -213,7 +213,7 @@ impl<'a> Walker<'a> {
                 known.carried = value.reference;
             }
             ArgKind::Object { types, nullable } => {
-                self.object_argument(proto, reg, value, types, nullable)?;
+                self.object_argument(proto, reg, value, types, nullable, false)?;
                 known.carried = value.reference;
             }
             ArgKind::PerCpuVariable => known.variable = Some(self.per_cpu_argument(proto, reg, value)?),

@@ -78,7 +78,7 @@ impl<'a> Walker<'a> {
     ) -> Step<()> {
         let slot = self.slot as u32;
         if let Some(reference) = arguments.released {
-            self.release(state, reference);
+            self.release(state, &proto.name, reference)?;
         }
         let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
         if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {

@@ -14,8 +14,9 @@ use crate::callback::{Root, RootKind};
 use crate::cfg::target;
 use crate::fault::{Fault, Step};
 use crate::frames::{ARGS, check_depth, lose_arguments};
+use crate::resources::Section;
 use crate::state::State;
-use crate::value::{Kind, Value};
+use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
 use crate::{Code, Config, Unverified};
 use skep_abi::{
@@ -34,6 +35,8 @@ pub(crate) enum Param {
     Context,
     /// The address of so many bytes.
     Memory { bytes: u32, nullable: bool, read_only: bool },
+    /// A trusted object of the host, by the number of its type there.
+    Object { ty: u32, nullable: bool },
 }
 
 /// A function that is verified by itself.
@@ -77,7 +80,7 @@ pub(crate) fn globals(
     function_at: impl Fn(usize) -> Option<usize>,
 ) -> Vec<Option<Global>> {
     let mut globals: Vec<Option<Global>> =
-        program.source.functions.iter().map(|function| global(program, function)).collect();
+        program.source.functions.iter().map(|function| global(program, config, function)).collect();
     if let Some(first) = globals.first_mut() {
         *first = None; // the program itself
     }
@@ -92,12 +95,12 @@ pub(crate) fn globals(
     globals
 }
 
-fn global(program: &Unverified, function: &Function) -> Option<Global> {
+fn global(program: &Unverified, config: &Config<'_>, function: &Function) -> Option<Global> {
     let (prototype, btf) = (function.prototype.as_ref()?, program.source.btf.as_ref()?);
     if !function.global || prototype.params.len() > ARGS.len() {
         return None;
     }
-    let param = |param: &skep_abi::Param| param_of(program, btf, param.ty, param.tags);
+    let param = |param: &skep_abi::Param| param_of(program, config, btf, param.ty, param.tags);
     let params = prototype.params.iter().map(param).collect::<Option<_>>()?;
     let returns = match btf.resolve(prototype.result).ok()?.kind {
         Type::Void => false,
@@ -108,9 +111,14 @@ fn global(program: &Unverified, function: &Function) -> Option<Global> {
 }
 
 /// Remarks on parameters that ask for more than is understood here.
-const OTHERS: [ParamTags; 3] = [ParamTags::TRUSTED, ParamTags::UNTRUSTED, ParamTags::ARENA];
+const OTHERS: [ParamTags; 2] = [ParamTags::UNTRUSTED, ParamTags::ARENA];
 
-fn param_of(program: &Unverified, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
+fn param_of(program: &Unverified, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
+    if tags.contains(ParamTags::TRUSTED) && !tags.contains(ParamTags::CTX) {
+        let to = btf.resolve(btf.pointer(ty).ok()??.to).ok()?;
+        let ty = config.btf?.find(to.name().ok()?, Type::Struct)?;
+        return Some(Param::Object { ty, nullable: tags.contains(ParamTags::NULLABLE) });
+    }
     if OTHERS.iter().any(|other| tags.contains(*other)) {
         return None;
     }
@@ -210,7 +218,8 @@ fn of_kfunc(btf: Option<&Btf>, id: u32) -> Effects {
     let of_host = || btf.and_then(|btf| kfunc_named(btf.ty(id).ok()?.name().ok()?));
     let known = own_kfunc(id).or_else(of_host);
     Effects {
-        moves_packet: true,
+        // None of those that are known does.
+        moves_packet: known.is_none(),
         sleeps: known.is_none_or(|known| known.flags.has(KfuncFlags::SLEEPABLE)),
         throws: known.is_none_or(|known| known.special == SpecialKfunc::Throw),
         leaves: false,
@@ -222,6 +231,11 @@ impl Walker<'_> {
     pub(crate) fn call_global(&mut self, state: &mut State, function: usize, global: &Global) -> Step<()> {
         check_depth(state)?;
         self.check_no_lock(state, "a function")?;
+        if state.resources.depth(Section::NoPreempt) > 0 {
+            let name = self.function_name(function);
+            let text = format!("{name} is verified by itself, and is called in a section without preemption");
+            return Err(Fault::new(Code::Resource, text).suggest("make the function static"));
+        }
         let name = self.function_name(function).to_owned();
         if global.effects.sleeps {
             self.check_may_sleep(state, &name)?;
@@ -253,6 +267,10 @@ impl Walker<'_> {
                 Param::Context if value == Value::pointer(Kind::Context, 0) => {}
                 Param::Context => return Err(expected(&proto, reg, "the context, unchanged", &value)),
                 Param::Memory { nullable: true, .. } if value.as_constant() == Some(0) => {}
+                Param::Object { nullable: true, .. } if value.as_constant() == Some(0) => {}
+                Param::Object { ty, nullable } => {
+                    self.trusted_argument(&proto, reg, &value, (ty, nullable))?
+                }
                 Param::Memory { bytes, nullable, read_only } => {
                     if nullable {
                         value.kind = value.kind.not_null();
@@ -276,6 +294,23 @@ impl Walker<'_> {
         Ok(())
     }
 
+    /// An argument of a global function that says it is trusted.
+    fn trusted_argument(
+        &self,
+        proto: &HelperProto,
+        reg: Reg,
+        value: &Value,
+        (ty, nullable): (u32, bool),
+    ) -> Step<()> {
+        if let Kind::Object { trust: Trust::Trusted, maybe_null, .. } = value.kind
+            && (nullable || !maybe_null)
+            && self.object_is(value, ty)?
+        {
+            return Ok(());
+        }
+        Err(expected(proto, reg, &format!("a trusted {}", self.type_name(ty)), value))
+    }
+
     /// The registers at a global function's start.
     pub(crate) fn enter_global(&mut self, state: &mut State, function: usize) {
         let Some(global) = &self.shape.globals[function] else { return };
@@ -283,6 +318,9 @@ impl Walker<'_> {
             *state.reg_mut(reg) = match *param {
                 Param::Number => Value::UNKNOWN,
                 Param::Context => Value::pointer(Kind::Context, 0),
+                Param::Object { ty, nullable } => {
+                    self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: nullable })
+                }
                 Param::Memory { bytes, nullable, read_only } => {
                     self.named(Kind::Memory { bytes, read_only, maybe_null: nullable })
                 }

@@ -16,7 +16,7 @@ use crate::fault::{Fault, Step};
 use crate::resources::Held;
 use crate::rounds::Construct;
 use crate::state::State;
-use crate::value::{Kind, Opaque, Value};
+use crate::value::{Kind, Needs, Opaque, Trust, Value};
 use crate::walk::Walker;
 use skep_isa::{Reg, Size};
 
@@ -28,6 +28,7 @@ struct Found {
     /// Its reference.
     id: u32,
     ended: bool,
+    needs: Needs,
 }
 
 impl Walker<'_> {
@@ -38,8 +39,8 @@ impl Walker<'_> {
         state: &mut State,
         call: &str,
         reg: Reg,
-        ty: u32,
-        slots: u32,
+        (ty, slots): (u32, u32),
+        needs: Needs,
     ) -> Step<()> {
         let value = self.read(state, reg)?;
         let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
@@ -47,7 +48,7 @@ impl Walker<'_> {
         let id = self.acquire(state, Held::Iterator)?;
         let stack = &mut state.frames_mut()[usize::from(frame)].stack;
         for slot in 0..slots {
-            stack.write(start + 8 * slot, Size::B8, &part(ty, slot, id, false));
+            stack.write(start + 8 * slot, Size::B8, &part(ty, slot, id, (false, needs)));
         }
         let of = Construct::Iterator { reference: id, frame };
         state.rounds.enter(of, self.new_id());
@@ -75,7 +76,7 @@ impl Walker<'_> {
         *other.reg_mut(Reg::R0) = Value::constant(0);
         let stack = &mut other.frames_mut()[usize::from(found.frame)].stack;
         for slot in 0..slots {
-            stack.write(found.start + 8 * slot, Size::B8, &part(ty, slot, found.id, true));
+            stack.write(found.start + 8 * slot, Size::B8, &part(ty, slot, found.id, (true, found.needs)));
         }
         self.put_aside(other, self.slot + 1);
         self.stay();
@@ -96,8 +97,17 @@ impl Walker<'_> {
         slots: u32,
     ) -> Step<()> {
         let found = self.iterator(state, call, reg, ty, slots)?;
-        // Its elements end with it.
-        self.release(state, found.id);
+        // Its elements end with it. Objects can still be looked at: their loads are probes.
+        state.change_values(
+            |value| value.reference == found.id && matches!(value.kind, Kind::Object { .. }),
+            |value| {
+                if let Kind::Object { trust, .. } = &mut value.kind {
+                    *trust = Trust::Untrusted;
+                }
+                value.reference = 0;
+            },
+        );
+        self.release(state, call, found.id)?;
         state.rounds.leave(Construct::Iterator { reference: found.id, frame: found.frame });
         Ok(())
     }
@@ -111,10 +121,10 @@ impl Walker<'_> {
         for slot in 0..slots {
             let cell = stack.cell_at(start + 8 * slot);
             let part = cell.and_then(|cell| match cell.value.kind {
-                Kind::Opaque { of: Opaque::Iterator { ty: of, ended } }
+                Kind::Opaque { of: Opaque::Iterator { ty: of, ended, needs } }
                     if of == ty && cell.value.offset == 8 * slot as i32 =>
                 {
-                    Some(Found { frame, start, id: cell.value.reference, ended })
+                    Some(Found { frame, start, id: cell.value.reference, ended, needs })
                 }
                 _ => None,
             });
@@ -127,6 +137,11 @@ impl Walker<'_> {
                 }
             }
         }
+        if let Some(Found { needs: Needs::LeftSection, .. }) = found {
+            let text = format!("{call} is given an iterator in {reg} whose read section was left");
+            return Err(Fault::new(Code::Resource, text)
+                .suggest("make, use and destroy the iterator in one read section"));
+        }
         found.ok_or_else(|| {
             let text = format!(
                 "{call} expects an iterator of its type in {reg} that was made before and not yet destroyed"
@@ -137,7 +152,7 @@ impl Walker<'_> {
 }
 
 /// The value of one slot of an iterator.
-fn part(ty: u32, slot: u32, id: u32, ended: bool) -> Value {
-    let kind = Kind::Opaque { of: Opaque::Iterator { ty, ended } };
+fn part(ty: u32, slot: u32, id: u32, (ended, needs): (bool, Needs)) -> Value {
+    let kind = Kind::Opaque { of: Opaque::Iterator { ty, ended, needs } };
     Value { reference: id, ..Value::pointer(kind, 8 * slot as i32) }
 }

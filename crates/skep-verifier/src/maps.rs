@@ -35,6 +35,22 @@ impl<'a> Walker<'a> {
         })
     }
 
+    /// Programs of Linux's types that may sleep use some kinds of maps only.
+    pub(crate) fn check_map_of_sleeper(&self, def: &MapDef) -> Step<()> {
+        let of_linux = self.program_type().number.is_some();
+        if !of_linux || !self.is_sleepable() || skep_abi::sleepers_use(def.kind) {
+            return Ok(());
+        }
+        let text = format!(
+            "the map {} is a {}, which programs of type {} that may sleep do not use",
+            def.name,
+            def.kind,
+            self.program_type().name
+        );
+        Err(Fault::new(Code::Helper, text)
+            .suggest("use an array, a hash, a queue, a ring buffer or a storage, or leave `.s` out of the section's name"))
+    }
+
     /// The map that an argument is.
     pub(crate) fn map_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
         let number = match value.kind {

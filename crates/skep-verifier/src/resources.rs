@@ -15,7 +15,7 @@ use crate::Code;
 use crate::callback::RootKind;
 use crate::fault::{Fault, Step};
 use crate::state::{Frame, State};
-use crate::value::{Kind, Trust, Value};
+use crate::value::{Kind, Needs, Opaque, Trust, Value};
 use crate::walk::Walker;
 use skep_abi::Callback;
 use skep_isa::Reg;
@@ -105,7 +105,7 @@ impl Section {
     }
 
     /// How many may be inside of each other.
-    fn depth(self) -> u32 {
+    fn depth(self) -> u8 {
         match self {
             Self::Read => 1,
             Self::NoPreempt | Self::NoInterrupts => 64,
@@ -113,13 +113,16 @@ impl Section {
     }
 }
 
+/// How many sections of each kind a path is in.
+pub(crate) type Depths = [u8; 3];
+
 /// What a path holds.
 #[derive(Clone, Default)]
 pub(crate) struct Resources {
     pub(crate) references: Vec<Reference>,
     pub(crate) lock: Option<Lock>,
     /// How many sections of each kind the path is in.
-    sections: [u32; 3],
+    sections: Depths,
     /// Slot of the call that entered the last one.
     entered: u32,
 }
@@ -145,9 +148,14 @@ impl Resources {
         self.references.is_empty() && self.lock.is_none() && self.sections == [0; 3]
     }
 
+    /// How many sections of each kind the path is in.
+    pub(crate) fn depths(&self) -> Depths {
+        self.sections
+    }
+
     /// How many sections of that kind the path is in.
     pub(crate) fn depth(&self, section: Section) -> u32 {
-        self.sections[section as usize]
+        self.sections[section as usize].into()
     }
 
     /// About how many bytes of memory it takes.
@@ -237,28 +245,53 @@ impl Walker<'_> {
     }
 
     /// Gives a reference back: every value with its number ends.
-    pub(crate) fn release(&mut self, state: &mut State, id: u32) {
+    ///
+    /// A callback gives back what it acquired itself: it may be called again, or not at all.
+    pub(crate) fn release(&mut self, state: &mut State, who: &str, id: u32) -> Step<()> {
         self.charge(state);
+        let called_back = state.frames().iter().rposition(|frame| frame.callback.is_some());
+        if let (Some(called_back), Some(reference)) = (called_back, state.resources.get(id))
+            && usize::from(reference.frame) < called_back
+        {
+            let text = format!(
+                "{who} gives back {} acquired by the call in {}, outside of the callback that it is called in",
+                reference.what.name(),
+                reference.slot
+            );
+            return Err(
+                Fault::new(Code::Resource, text).suggest("give it back behind the call that calls back")
+            );
+        }
         state.resources.was_null(id);
         self.end_values(state, |value| value.reference == id);
+        Ok(())
     }
 
     /// Nothing may be held where the program goes away; `place` says where that is.
     #[inline]
     pub(crate) fn check_nothing_held(&self, state: &State, place: &str) -> Step<()> {
-        if state.resources.is_empty() { Ok(()) } else { self.still_held(state, 0, place) }
+        if state.resources.is_empty() { Ok(()) } else { self.still_held(state, (0, [0; 3]), place) }
     }
 
-    /// At the end of a callback, nothing that it acquired may be held.
+    /// At the end of a callback, nothing that it acquired may be held, and it is in the sections that it was called in.
     pub(crate) fn check_callback_end(&self, state: &State) -> Step<()> {
-        if state.resources.is_empty() {
+        let (resources, before) = (&state.resources, state.top().sections);
+        let left = Section::ALL
+            .into_iter()
+            .find(|section| resources.depth(*section) < u32::from(before[*section as usize]));
+        if let Some(section) = left {
+            let text =
+                format!("the callback has left {} that it was called in where it returns", section.name());
+            return Err(Fault::new(Code::Resource, text).suggest("leave the section behind the call"));
+        }
+        if resources.is_empty() {
             return Ok(());
         }
-        self.still_held(state, state.top_index(), "where the callback returns")
+        self.still_held(state, (state.top_index(), before), "where the callback returns")
     }
 
     #[cold]
-    fn still_held(&self, state: &State, frame: u8, place: &str) -> Step<()> {
+    fn still_held(&self, state: &State, (frame, before): (u8, Depths), place: &str) -> Step<()> {
         let resources = &state.resources;
         if let Some(lock) = resources.lock {
             let text = format!("the lock that was taken by the call in {} is still held {place}", lock.slot);
@@ -267,7 +300,7 @@ impl Walker<'_> {
             );
         }
         for section in Section::ALL {
-            if resources.depth(section) > 0 {
+            if resources.depth(section) > u32::from(before[section as usize]) {
                 let text = format!("{} entered in {} is not left {place}", section.name(), resources.entered);
                 return Err(
                     Fault::new(Code::Resource, text).suggest("leave the section on every path to here")
@@ -316,11 +349,20 @@ impl Walker<'_> {
         if *depth == 0 && section == Section::Read {
             self.charge(state);
             state.change_values(
-                |value| matches!(value.kind, Kind::Object { trust: Trust::ReadSection, .. }),
                 |value| {
-                    if let Kind::Object { trust, .. } = &mut value.kind {
-                        *trust = Trust::Untrusted;
+                    matches!(
+                        value.kind,
+                        Kind::Object { trust: Trust::ReadSection, .. }
+                            | Kind::Opaque { of: Opaque::Iterator { needs: Needs::ReadSection, .. } }
+                    )
+                },
+                |value| match &mut value.kind {
+                    Kind::Object { trust, maybe_null, .. } => {
+                        // A probe load gives 0 for null as well.
+                        (*trust, *maybe_null) = (Trust::Untrusted, false);
                     }
+                    Kind::Opaque { of: Opaque::Iterator { needs, .. } } => *needs = Needs::LeftSection,
+                    _ => {}
                 },
             );
         }

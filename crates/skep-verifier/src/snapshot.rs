@@ -7,7 +7,7 @@
 //! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
 
 use crate::bytes::ByteSet;
-use crate::resources::Resources;
+use crate::resources::{Depths, Resources};
 use crate::rounds::{Round, differs_in, goes_on_longer, progress};
 use crate::scalar::Scalar;
 use crate::stack::{Cell, Found, Stack};
@@ -75,6 +75,8 @@ pub(crate) struct Shots {
 /// and in the order of registers.
 pub(crate) struct FrameShot {
     pub(crate) call_slot: u32,
+    /// The sections that it was called in.
+    sections: Depths,
     /// Numbers of which nothing matters.
     numbers: u16,
     /// Known numbers.
@@ -135,6 +137,7 @@ impl Shots {
             let remains = frame.stack.remains();
             let mut shot = FrameShot {
                 call_slot: frame.call_slot,
+                sections: frame.sections,
                 numbers: 0,
                 constants: 0,
                 pointers: 0,
@@ -233,7 +236,7 @@ impl Shots {
         let mut stacks = self.stacks[shot.stacks.range()].iter();
         let mut cells = self.cells[shot.cells.range()].iter();
         for (shot, frame) in self.frames[shot.frames.range()].iter().zip(state.frames()) {
-            if shot.call_slot != frame.call_slot {
+            if shot.call_slot != frame.call_slot || shot.sections != frame.sections {
                 return None;
             }
             let regs = &frame.regs.0;

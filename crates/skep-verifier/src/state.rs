@@ -1,6 +1,6 @@
 //! The machine as one path has left it: the frames, with their registers and stacks.
 
-use crate::resources::Resources;
+use crate::resources::{Depths, Resources};
 use crate::rounds::Rounds;
 use crate::scalar::Scalar;
 use crate::stack::Stack;
@@ -22,6 +22,8 @@ pub(crate) struct Frame {
     pub(crate) call_slot: u32,
     /// What it returns to, if a helper called it.
     pub(crate) callback: Option<Callback>,
+    /// The sections that it was called in.
+    pub(crate) sections: Depths,
 }
 
 /// The registers of a frame.
@@ -63,6 +65,7 @@ impl Frame {
         self.function = source.function;
         self.call_slot = source.call_slot;
         self.callback = source.callback;
+        self.sections = source.sections;
     }
 }
 
@@ -141,6 +144,7 @@ impl State {
         frame.function = function;
         frame.call_slot = call_slot;
         frame.callback = None;
+        frame.sections = self.resources.depths();
         self.depth += 1;
     }
 

@@ -97,8 +97,19 @@ pub(crate) enum Opaque {
     /// `struct bpf_dynptr`, 16 bytes.
     Dynptr { of: DynptrKind, read_only: bool },
     /// An open-coded iterator: the type of its structure in the host's BTF; whether it can still have
-    /// elements.
-    Iterator { ty: u32, ended: bool },
+    /// elements; what it needs to be used.
+    Iterator { ty: u32, ended: bool, needs: Needs },
+}
+
+/// What an iterator needs to be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needs {
+    /// Nothing.
+    Nothing,
+    /// The read section in which it was made.
+    ReadSection,
+    /// The same, and that was left: nothing can be done with it.
+    LeftSection,
 }
 
 impl Kind {

@@ -363,7 +363,9 @@ impl<'a> Walker<'a> {
         match value {
             Imm64::Value(number) => Ok(Value::constant(number)),
             Imm64::Map(map) => {
-                self.check_special_map(self.outer_map(map)?)?;
+                let def = self.outer_map(map)?;
+                self.check_special_map(def)?;
+                self.check_map_of_sleeper(def)?;
                 Ok(Value::pointer(Kind::Map { map }, 0))
             }
             Imm64::MapValue { map, offset } => {

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use skep_abi::{Context, Entry as Given, MapDef, Param, ParamTags, ProgramSource, Prototype, Section};
+use skep_abi::{
+    Context, Entry as Given, MapDef, Param, ParamTags, ProgramSource, Prototype, Section, SpecialKind,
+};
 use skep_agreement::{Described, Entry, Program, Verdict, describe, entries};
 use skep_btf::{Btf, Kind};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -22,7 +24,11 @@ const SLEEPABLE: u32 = 16;
 /// Bytes that `raw` programs are given.
 const BUFFER: u32 = 16;
 
+/// The files of the corpus, or that file alone which `SKEP_CORPUS` names.
 fn files() -> Vec<PathBuf> {
+    if let Some(file) = std::env::var_os("SKEP_CORPUS") {
+        return vec![file.into()];
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let mut files: Vec<PathBuf> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -121,6 +127,12 @@ fn definition(
         if value != 0 {
             (def.key_btf, def.value_btf) = (Some(key), Some(value));
             def.fields = own.special_fields(value).map_err(|error| error.to_string())?;
+            // What is kept is the kernel's.
+            for (field, line) in def.fields.iter_mut().zip(&map.fields) {
+                if let (SpecialKind::Kptr { to }, Some(of)) = (&mut field.kind, &line.of) {
+                    *to = linux_types().find(of, Kind::Struct).unwrap_or(0);
+                }
+            }
         }
     }
     if let Some(data) = &map.data {

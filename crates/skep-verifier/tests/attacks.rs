@@ -109,9 +109,9 @@ fn what_the_host_holds_in_a_callback_keeps_it_from_sleeping() {
     // copy_from_user(fp - 8, 8, 0) in the callback of for_each_map_elem, and in that of a loop, which may.
     let body = "f:\nr1 = r10\nr1 += -8\nr2 = 8\nr3 = 0\ncall 148\nr0 = 0\nexit";
     let each = format!("r1 = map[0] ll\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 164\nr0 = 0\nexit\n{body}");
-    host_refused("fentry.s/vfs_read", &each, Code::Resource, "may sleep");
+    host_refused("fentry.s/__x64_sys_read", &each, Code::Resource, "may sleep");
     host_accepted(
-        "fentry.s/vfs_read",
+        "fentry.s/__x64_sys_read",
         &format!("r1 = 2\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\n{body}"),
     );
 }

@@ -83,10 +83,10 @@ fn sections_are_left_and_not_left_twice() {
 #[test]
 fn nothing_sleeps_where_that_is_not_allowed() {
     let copy = "r1 = r10\nr1 += -8\nr2 = 8\nr3 = 0\nr4 = 0\ncall @bpf_copy_from_user_str\n";
-    accepted("fentry.s/vfs_read", &format!("{copy}r0 = 0\nexit"));
+    accepted("fentry.s/__x64_sys_read", &format!("{copy}r0 = 0\nexit"));
     refused("fentry/vfs_read", &format!("{copy}r0 = 0\nexit"), Code::Helper, "may sleep");
     let text = format!("call @bpf_rcu_read_lock\n{copy}call @bpf_rcu_read_unlock\nr0 = 0\nexit");
-    refused("fentry.s/vfs_read", &text, Code::Resource, "may sleep");
+    refused("fentry.s/__x64_sys_read", &text, Code::Resource, "may sleep");
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn memory_arguments_have_the_size_that_the_next_one_says() {
     let text = |size: &str| {
         format!("r1 = r10\nr1 += -8\n{size}\nr3 = 0\nr4 = 0\ncall @bpf_copy_from_user_str\nr0 = 0\nexit")
     };
-    refused("fentry.s/vfs_read", &text("r2 = 9"), Code::OutOfBounds, "");
-    refused("fentry.s/vfs_read", &text("r2 = -1"), Code::Argument, "bounded size");
+    refused("fentry.s/__x64_sys_read", &text("r2 = 9"), Code::OutOfBounds, "");
+    refused("fentry.s/__x64_sys_read", &text("r2 = -1"), Code::Argument, "bounded size");
     let lookup = |sizes: (u32, u32)| {
         format!(
             "*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\n*(u64 *)(r10 - 32) = 0\n*(u64 *)(r10 - 24) = 0\nr2 = r10\n\
@@ -182,9 +182,9 @@ fn tasks_are_gone_through_in_a_read_section() {
                  call @bpf_iter_task_next\nif r0 == 0 goto done\nr1 = *(u32 *)(r0 + 0)\ngoto next\ndone:\nr1 = r10\n\
                  r1 += -24\ncall @bpf_iter_task_destroy\n";
     accepted("fentry/vfs_read", &format!("{tasks}r0 = 0\nexit"));
-    refused("fentry.s/vfs_read", &format!("{tasks}r0 = 0\nexit"), Code::Resource, "read section");
+    refused("fentry.s/__x64_sys_read", &format!("{tasks}r0 = 0\nexit"), Code::Resource, "read section");
     let locked = format!("call @bpf_rcu_read_lock\n{tasks}call @bpf_rcu_read_unlock\nr0 = 0\nexit");
-    accepted("fentry.s/vfs_read", &locked);
+    accepted("fentry.s/__x64_sys_read", &locked);
 }
 
 /// A dynptr over the packet at r10 - 16.

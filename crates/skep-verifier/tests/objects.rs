@@ -235,19 +235,19 @@ fn a_sleepable_program_is_in_a_read_section_only_where_it_says_so() {
     };
     let (lock, unlock) = ("call @bpf_rcu_read_lock", "call @bpf_rcu_read_unlock");
     accepted("fentry/vfs_read", &text("", ""));
-    accepted("fentry.s/vfs_read", &text(lock, unlock));
-    refused("fentry.s/vfs_read", &text("", ""), Code::Argument, "sure to be alive");
-    refused("fentry.s/vfs_read", &text(lock, ""), Code::Resource, "read section");
-    refused("fentry.s/vfs_read", &text("", unlock), Code::Argument, "sure to be alive");
+    accepted("fentry.s/__x64_sys_read", &text(lock, unlock));
+    refused("fentry.s/__x64_sys_read", &text("", ""), Code::Argument, "sure to be alive");
+    refused("fentry.s/__x64_sys_read", &text(lock, ""), Code::Resource, "read section");
+    refused("fentry.s/__x64_sys_read", &text("", unlock), Code::Argument, "sure to be alive");
 }
 
 #[test]
 fn what_a_read_section_kept_alive_is_not_relied_on_after_it() {
     let text = "call 158\nr6 = r0\ncall @bpf_rcu_read_lock\nr7 = *(u64 *)(r6 + 40)\ncall @bpf_rcu_read_unlock\n\
                 r2 = *(u32 *)(r7 + 0)\nr1 = r7\ncall @bpf_task_acquire\nr0 = 0\nexit";
-    refused("fentry.s/vfs_read", text, Code::Argument, "ptr_task_struct");
+    refused("fentry.s/__x64_sys_read", text, Code::Argument, "ptr_task_struct");
     let helper = text.replace("call @bpf_task_acquire", "call 175");
-    refused("fentry.s/vfs_read", &helper, Code::Argument, "cannot be relied on");
+    refused("fentry.s/__x64_sys_read", &helper, Code::Argument, "cannot be relied on");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sleepable programs: which read sections they are in, and which virtual CPU they are.
 
-use skep::abi::{MapDef, MapKind, OWN_KFUNC, RAW};
+use skep::abi::{MapDef, MapFlags, MapKind, OWN_KFUNC, RAW};
 use skep::function::Caller;
 use skep::isa::{assemble, encode_bytes};
 use skep::jit::Target;
@@ -131,6 +131,27 @@ fn bare_instructions_may_sleep_and_call_functions_by_their_numbers() {
             assert_eq!(module.programs()[0].run_raw_with(engine, &mut []).unwrap(), expected << 8);
         }
         assert_eq!(module.programs()[0].verified().is_sleepable(), sleepable);
+    }
+}
+
+#[test]
+fn a_sleepable_program_uses_tries_too_with_and_without_a_bracket() {
+    let mut trie = MapDef::new("routes", MapKind::LpmTrie, 8, 8, 4);
+    trie.flags = MapFlags::NO_PREALLOC;
+    let text = |enter: &str, leave: &str| {
+        format!(
+            "{enter}*(u32 *)(r10 - 8) = 32\n*(u32 *)(r10 - 4) = 7\n*(u64 *)(r10 - 16) = 42\nr6 = 1\n\
+             r1 = map[0] ll\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 0\ncall 2\n\
+             r1 = map[0] ll\nr2 = r10\nr2 += -8\ncall 1\nif r0 == 0 goto end\nr6 = *(u64 *)(r0 + 0)\n\
+             end:\n{leave}r0 = r6\nexit"
+        )
+    };
+    let (enter, leave) = (format!("call kfunc[{OWN_KFUNC}]\n"), format!("call kfunc[{}]\n", OWN_KFUNC + 1));
+    for text in [text("", ""), text(&enter, &leave)] {
+        let module = runtime().linker(&bytecode(&text, vec![trie.clone()])).sleepable(true).load().unwrap();
+        for engine in ENGINES {
+            assert_eq!(module.programs()[0].run_raw_with(engine, &mut []).unwrap(), 42, "{engine:?}");
+        }
     }
 }
 

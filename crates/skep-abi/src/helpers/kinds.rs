@@ -46,6 +46,9 @@ pub(super) const ANY_SOCKET: ArgKind =
 pub(super) const ANY_SOCKET_OR_NULL: ArgKind =
     ArgKind::StructOrObject { kinds: SOCKETS, types: &["sock_common"], nullable: true };
 
+/// A socket of the host that a read section may keep alive, or null.
+pub(super) const HOST_SOCKET_OR_NULL: ArgKind = ArgKind::Object { types: &["sock_common"], nullable: true };
+
 /// 0, or a negated error number.
 pub(super) const STATUS: RetKind = RetKind::Range { min: -4095, max: 0 };
 /// A number of 32 bits.

@@ -15,10 +15,10 @@ const OBJECT_BUFF_LEN: HelperProto = f(188, "xdp_get_buff_len", [object(&["xdp_b
 const STORAGE_OR_NONE: HelperProto = f(
     107,
     "sk_storage_get",
-    [Map, ANY_SOCKET_OR_NULL, VALUE_OR_NULL, Anything],
+    [Map, HOST_SOCKET_OR_NULL, VALUE_OR_NULL, Anything],
     crate::RetKind::MapValueOrNull,
 );
-const DELETED_STORAGE_OR_NONE: HelperProto = f(108, "sk_storage_delete", [Map, ANY_SOCKET_OR_NULL], Number);
+const DELETED_STORAGE_OR_NONE: HelperProto = f(108, "sk_storage_delete", [Map, HOST_SOCKET_OR_NULL], Number);
 
 /// To programs that change what functions of the host return.
 pub(crate) static TRACING: &[HelperProto] = &[OBJECT_COOKIE, OBJECT_BUFF_LEN];

@@ -5,7 +5,7 @@ use crate::Code;
 use crate::fault::{Fault, Step};
 use crate::frames::lose_arguments;
 use crate::state::State;
-use crate::value::{Kind, Trust, Value};
+use crate::value::{Kind, Needs, Trust, Value};
 use crate::walk::Walker;
 use skep_abi::{AttachTo, Context, KfuncFlags};
 use skep_isa::Reg;
@@ -19,7 +19,8 @@ impl Walker<'_> {
         if flags.has(KfuncFlags::ITER_NEW) {
             self.check_iterator_place(prototype)?;
             self.kfunc_arguments(state, prototype, 1)?;
-            self.iterator_new(state, who, Reg::R1, ty, slots)?;
+            let needs = if read_section { Needs::ReadSection } else { Needs::Nothing };
+            self.iterator_new(state, who, Reg::R1, (ty, slots), needs)?;
             lose_arguments(state, slot);
             *state.reg_mut(Reg::R0) = Value::UNKNOWN;
         } else if flags.has(KfuncFlags::ITER_DESTROY) {

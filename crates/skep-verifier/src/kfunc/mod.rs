@@ -87,7 +87,7 @@ impl Walker<'_> {
             SpecialKfunc::None => {
                 let known = self.kfunc_arguments(state, &prototype, 0)?;
                 if let Some(reference) = known.released {
-                    self.release(state, reference);
+                    self.release(state, prototype.name(), reference)?;
                 }
                 self.kfunc_result(state, &prototype)?
             }

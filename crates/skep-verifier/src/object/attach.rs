@@ -33,6 +33,10 @@ const UNTRUSTED_HOOKS: &[&str] = &[
     "task_free",
 ];
 
+/// Iterators whose objects are not known to be more than found.
+const UNTRUSTED_ITERATORS: &[&str] =
+    &["bpf_link", "bpf_sk_storage_map", "ipv6_route", "ksym", "netlink", "sockmap", "task_file", "task_vma"];
+
 /// Hooks that answer a question with yes (1) or no (0).
 const BOOL_HOOKS: &[&str] = &["audit_rule_known", "inode_xattr_skipcap", "xfrm_state_pol_flow_match"];
 
@@ -113,6 +117,12 @@ impl Walker<'_> {
         if let Some(why) = of.denied(target) {
             let text = format!("programs may not be attached to {}: {why}", named(of, target));
             return Err(Fault::new(Code::Context, text));
+        }
+        if self.is_sleepable() && !skep_abi::may_sleep_at(of, target) {
+            let text = format!("the program may sleep, but {} is no place where it may", named(of, target));
+            return Err(Fault::new(Code::Context, text).suggest(
+                "leave `.s` out of the section's name, or attach it to a system call or another hook",
+            ));
         }
         if matches!(of, AttachTo::StructOps | AttachTo::SecurityHook) {
             self.check_licence(format_args!("attaching to {}", description(of)))?;
@@ -261,6 +271,9 @@ fn reliance(of: AttachTo, target: &str, at: usize) -> Reliance {
         }
         AttachTo::Tracepoint | AttachTo::SecurityHook | AttachTo::StructOps | AttachTo::Netfilter => {
             Reliance { trust: Trust::Trusted, maybe_null: false }
+        }
+        AttachTo::Iterator if at > 0 && UNTRUSTED_ITERATORS.contains(&target) => {
+            Reliance { trust: Trust::Walked, maybe_null: true }
         }
         // The last call of an iterator comes without an object.
         AttachTo::Iterator => Reliance { trust: Trust::Trusted, maybe_null: at > 0 },

@@ -2,7 +2,9 @@
 //!
 //! | found in an object that is | tagged `__rcu`, or known to be so protected | known to live as long | other |
 //! |---|---|---|---|
-//! | trusted, or alive in the read section | alive in the read section, if in one | trusted, if that is | walked |
+//! | trusted | alive in the read section | trusted | walked |
+//! | alive in the read section | alive in the read section | walked | walked |
+//! | trusted or alive, outside of a read section | untrusted | trusted, if that is | untrusted |
 //! | walked | walked | walked | walked |
 //! | untrusted | untrusted | untrusted | untrusted |
 //!
@@ -116,11 +118,13 @@ impl Walker<'_> {
     fn found_trust(&self, state: &State, of: Trust, most: Trust, maybe_null: bool) -> (Trust, bool) {
         match (of, most) {
             (Trust::Untrusted, _) => (Trust::Untrusted, false),
-            (_, Trust::PerCpu) => (Trust::PerCpu, maybe_null),
             (Trust::Trusted, Trust::Trusted) => (Trust::Trusted, maybe_null),
-            (Trust::Trusted | Trust::ReadSection, Trust::ReadSection) if self.in_read_section(state) => {
-                (Trust::ReadSection, maybe_null)
+            // Outside of a read section, what is found may be gone before it is used.
+            (Trust::Trusted | Trust::ReadSection, _) if !self.in_read_section(state) => {
+                (Trust::Untrusted, false)
             }
+            (_, Trust::PerCpu) => (Trust::PerCpu, maybe_null),
+            (Trust::Trusted | Trust::ReadSection, Trust::ReadSection) => (Trust::ReadSection, maybe_null),
             // Null is as good as any wrong address to a probe load.
             _ => (Trust::Walked, false),
         }

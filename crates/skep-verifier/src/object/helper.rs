@@ -13,7 +13,8 @@ use skep_isa::Reg;
 const PER_CPU_SECTION: &str = ".data..percpu";
 
 impl Walker<'_> {
-    /// Checks an argument that must be an object of one of these C types, or null if that is allowed.
+    /// Checks an argument that must be an object of one of these C types, or null if that is allowed. `outlives`: a read
+    /// section is not enough to keep it alive.
     pub(crate) fn object_argument(
         &self,
         proto: &HelperProto,
@@ -21,6 +22,7 @@ impl Walker<'_> {
         value: &Value,
         types: &[&str],
         nullable: bool,
+        outlives: bool,
     ) -> Step<()> {
         if nullable && value.as_constant() == Some(0) {
             return Ok(());
@@ -40,6 +42,10 @@ impl Walker<'_> {
             }
             Kind::Object { maybe_null: true, .. } if !nullable => {
                 Err(expected(Code::MaybeNull, &self.show(value)).suggest(CHECK_NULL))
+            }
+            Kind::Object { trust: Trust::ReadSection, .. } if outlives => {
+                let found = format!("{}, which only the read section keeps alive", self.show(value));
+                Err(expected(Code::Argument, &found).suggest("look the socket up, or acquire it first"))
             }
             Kind::Object { trust: Trust::Untrusted | Trust::PerCpu, .. } => {
                 let found = format!("{}, which cannot be relied on", self.show(value));

@@ -240,6 +240,8 @@ struct bpf_struct_ops_tcp_congestion_ops {
 /* What programs are attached to. */
 #define FUNC(...) __VA_ARGS__ __attribute__((used, noinline))
 FUNC(long) vfs_read(struct file *file, char __user *buf, u64 count, long *pos) { return (long)file; }
+/* Programs that sleep are attached to system calls. */
+FUNC(long) __x64_sys_read(struct file *file, char __user *buf, u64 count, long *pos) { return (long)file; }
 FUNC(void) void_function(struct task_struct *task, bool yes, enum color color) {}
 FUNC(struct file *) open_file(const char *name) { return 0; }
 FUNC(int) many(struct pair pair, int after, struct cred **where) { return 0; }

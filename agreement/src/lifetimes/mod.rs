@@ -1,0 +1,294 @@
+//! Programs about lifetimes, made by chance: a grammar of events that begin, use and end the life of something, in programs
+//! of many types. Linux's verdicts on them show where skep and Linux disagree.
+//!
+//! ```text
+//!   seed --> Maker: prologue, events, a use, what is left is given back --> an entry of a corpus file
+//! ```
+//!
+//! A program is mostly sound: the maker knows what it holds, checks for null, and gives everything back. Now and then it
+//! leaves a step out, so about half of the programs are wrong. The same seed makes the same programs.
+//!
+//! ```text
+//!   r6: the context   r7, r8, r9: objects   r10 - 8: a key   r10 - 48: an iterator   r10 - 64: a dynptr
+//!   r10 - 80: a buffer   r10 - 88: what a callback is given   r10 - 104, ...: objects to be released
+//! ```
+
+mod events;
+mod sample;
+mod tables;
+
+pub use sample::sample;
+
+use skep_btf::{Btf, Kind};
+use tables::{MAPS, STAGES, Stage, Thing};
+
+/// `count` entries of a corpus file. Offsets of members are those of `types`, a kernel's.
+///
+/// # Errors
+///
+/// A member that the types do not have.
+pub fn lifetimes(types: &Btf, seed: u64, count: u64) -> Result<String, String> {
+    let mut text = String::from("# Lifetimes: made by `cargo xtask verdicts --lifetimes`.\n");
+    for names in tables::kernel_names().chunks(8) {
+        text.push_str(&format!("# types: {}\n", names.join(" ")));
+    }
+    for at in 0..count {
+        let chance =
+            Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at.wrapping_mul(0xd134_2543_de82_ef95));
+        text.push('\n');
+        text.push_str(&Maker::new(types, chance).program(&format!("{seed}-{at}"))?);
+    }
+    Ok(text)
+}
+
+/// A source of numbers (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    /// True so many times out of a hundred.
+    fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        of.get(self.below(of.len()))
+    }
+}
+
+/// What a register holds.
+#[derive(Clone, Copy)]
+struct Object {
+    thing: Thing,
+    /// Nobody looked yet whether it is null.
+    unchecked: bool,
+}
+
+/// A reference that is to be released.
+#[derive(Clone, Copy)]
+struct Reference {
+    /// Bytes below `r10` where the pointer lies.
+    slot: usize,
+    release: &'static str,
+}
+
+/// A program as it is made.
+struct Maker<'a> {
+    types: &'a Btf,
+    chance: Chance,
+    stage: &'static Stage,
+    lines: Vec<String>,
+    /// Functions behind the program: declaration, if one is needed, and lines.
+    functions: Vec<(Option<String>, String)>,
+    objects: [Option<Object>; 3],
+    references: Vec<Reference>,
+    slots: usize,
+    labels: usize,
+    /// In a read section, without preemption.
+    sections: [bool; 2],
+    /// The iterator, as an index of the table.
+    iterator: Option<usize>,
+    /// What gives the dynptr back, if anything.
+    dynptr: Option<Option<&'static str>>,
+    names: Vec<String>,
+}
+
+/// The name of the register of that number among those for objects.
+fn register(at: usize) -> &'static str {
+    ["r7", "r8", "r9"][at % 3]
+}
+
+impl<'a> Maker<'a> {
+    fn new(types: &'a Btf, mut chance: Chance) -> Self {
+        let stage = &STAGES[chance.below(STAGES.len())];
+        Self {
+            types,
+            chance,
+            stage,
+            lines: Vec::new(),
+            functions: Vec::new(),
+            objects: [None; 3],
+            references: Vec::new(),
+            slots: 104,
+            labels: 0,
+            sections: [false; 2],
+            iterator: None,
+            dynptr: None,
+            names: Vec::new(),
+        }
+    }
+
+    fn program(mut self, number: &str) -> Result<String, String> {
+        self.emit("r6 = r1; *(u64 *)(r10 - 8) = 0; *(u64 *)(r10 - 80) = 0; *(u64 *)(r10 - 72) = 0");
+        self.emit("*(u64 *)(r10 - 88) = 0; r7 = 0; r8 = 0; r9 = 0");
+        self.argument();
+        let events = 2 + self.chance.below(4);
+        for _ in 0..events {
+            self.event()?;
+        }
+        self.use_object()?;
+        if self.chance.percent(93) {
+            self.give_back();
+        }
+        if self.chance.percent(8) {
+            self.use_object()?;
+        }
+        self.emit("r0 = 0; exit");
+        Ok(self.entry(number))
+    }
+
+    /// The entry's text.
+    fn entry(self, number: &str) -> String {
+        let mut code: String = self.lines.iter().map(|line| format!("  {line}\n")).collect();
+        for (_, body) in &self.functions {
+            code.push_str(body);
+        }
+        let mut wanted: Vec<&str> = MAPS.iter().map(|map| map.0).collect();
+        wanted.retain(|name| {
+            code.contains(&format!("map[{name}]")) || *name == "inner" && code.contains("map[outer]")
+        });
+        let mut text = format!("== {number}-{}\ntype: {}\n", self.names.join("-"), self.stage.section);
+        for (name, line) in MAPS.iter().filter(|map| wanted.contains(&map.0)) {
+            // An array of programs is for one type: another number of elements makes it another map.
+            let own = STAGES.iter().position(|stage| stage.section == self.stage.section).unwrap_or(0);
+            let line = line.replace("prog_array 4 4 4", &format!("prog_array 4 4 {}", 4 + own));
+            text.push_str(&format!("map: {name} {line}\n"));
+        }
+        for declared in self.functions.iter().filter_map(|function| function.0.as_ref()) {
+            text.push_str(&format!("func: {declared}\n"));
+        }
+        text.push_str("insns:\n");
+        text.push_str(&code);
+        text
+    }
+
+    /// Instructions apart by `;`; `L` is a label of this text alone.
+    fn emit(&mut self, text: &str) {
+        let lines = self.labelled(text);
+        self.lines.extend(lines);
+    }
+
+    fn labelled(&mut self, text: &str) -> Vec<String> {
+        self.labels += 1;
+        let label = format!("l{}", self.labels);
+        let line = |line: &str| {
+            let line = line.trim();
+            match line {
+                "L:" => format!("{label}:"),
+                _ => line.replace("goto L", &format!("goto {label}")),
+            }
+        };
+        text.split(';').map(line).collect()
+    }
+
+    /// The argument of the program that is an object.
+    fn argument(&mut self) {
+        let Some((at, thing, nullable)) = self.stage.argument else { return };
+        self.emit(&format!("r7 = *(u64 *)(r6 + {})", 8 * at));
+        self.objects[0] = Some(Object { thing, unchecked: nullable });
+        if nullable && self.chance.percent(90) {
+            self.check(0);
+        }
+    }
+
+    /// The result of a call is kept.
+    fn keep(&mut self, thing: Thing, maybe_null: bool) -> usize {
+        let at = self.chance.below(3);
+        self.emit(&format!("{} = r0", register(at)));
+        self.objects[at] = Some(Object { thing, unchecked: maybe_null });
+        if maybe_null && self.chance.percent(92) {
+            self.check(at);
+        }
+        at
+    }
+
+    /// Goes on where the object is not null.
+    fn check(&mut self, at: usize) {
+        self.check_or_leave(register(at), None);
+        if let Some(object) = &mut self.objects[at] {
+            object.unchecked = false;
+        }
+    }
+
+    /// Goes on where the register is not null, and ends the program elsewhere; `but` is not held there.
+    fn check_or_leave(&mut self, reg: &str, but: Option<usize>) {
+        self.labels += 1;
+        let label = format!("ok{}", self.labels);
+        self.lines.push(format!("if {reg} != 0 goto {label}"));
+        for line in self.cleanup(but) {
+            self.lines.push(line);
+        }
+        self.emit("r0 = 0; exit");
+        self.lines.push(format!("{label}:"));
+    }
+
+    /// Gives back what is held, in order; `but` is the slot of what is not.
+    fn cleanup(&self, but: Option<usize>) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut say = |text: &str| lines.extend(text.split(';').map(|line| line.trim().to_owned()));
+        if let Some(at) = self.iterator {
+            say(&format!("r1 = r10; r1 += -48; call kfunc[bpf_iter_{}_destroy]", tables::ITERATORS[at].0));
+        }
+        if let Some(Some(text)) = self.dynptr {
+            say(text);
+        }
+        for reference in self.references.iter().filter(|reference| Some(reference.slot) != but) {
+            say(&format!("r1 = *(u64 *)(r10 - {}); call {}", reference.slot, reference.release));
+        }
+        if self.sections[1] {
+            say("call kfunc[bpf_preempt_enable]");
+        }
+        if self.sections[0] {
+            say("call kfunc[bpf_rcu_read_unlock]");
+        }
+        lines
+    }
+
+    fn give_back(&mut self) {
+        let lines = self.cleanup(None);
+        self.lines.extend(lines);
+        (self.iterator, self.dynptr, self.sections) = (None, None, [false; 2]);
+        self.references.clear();
+    }
+
+    /// Where a member lies in a structure of the kernel: names apart by dots.
+    fn offset(&self, of: &str, path: &str) -> Result<u32, String> {
+        let missing = || format!("the types have no {of}.{path}");
+        let mut ty = self.types.find(of, Kind::Struct).ok_or_else(missing)?;
+        let mut bits = 0;
+        for name in path.split('.') {
+            let (at, to) = find_member(self.types, ty, name, 0).ok_or_else(missing)?;
+            bits += at;
+            ty = to;
+        }
+        Ok(bits / 8)
+    }
+}
+
+/// Bits before a member, and its type; members of members without a name count.
+fn find_member(types: &Btf, ty: u32, name: &str, depth: u32) -> Option<(u32, u32)> {
+    for member in types.members(ty).ok()? {
+        let named = member.name().ok()?;
+        if named == name {
+            return Some((member.bit_offset, member.ty));
+        }
+        if named.is_empty()
+            && depth < 8
+            && let Some((at, ty)) = find_member(types, member.ty, name, depth + 1)
+        {
+            return Some((member.bit_offset + at, ty));
+        }
+    }
+    None
+}

@@ -355,4 +355,32 @@ mod tests {
         assert_eq!(error(b"%d %d", 1), "more than one value is asked for, and there is one");
         assert_eq!(error(b"%d", 0), "more than 0 values are asked for, and there are 0");
     }
+
+    #[test]
+    fn a_space_between_two_formats_parts_them() {
+        let alphabet: Vec<u8> = b"%dlspkI4-5c\xff".to_vec();
+        let mut formats: Vec<Vec<u8>> = vec![Vec::new()];
+        for len in 0..3 {
+            let longer = |format: &Vec<u8>| {
+                let format = format.clone();
+                alphabet.iter().map(move |byte| [&format[..], &[*byte]].concat()).collect::<Vec<_>>()
+            };
+            let made: Vec<_> = formats.iter().filter(|format| format.len() == len).flat_map(longer).collect();
+            formats.extend(made);
+        }
+        // How many values each takes; none where it is wrong. A space may be a flag of what it is put behind.
+        let taken = |format: &[u8]| {
+            let pieces = parse_format(format, usize::MAX).ok()?;
+            Some(pieces.iter().filter(|piece| matches!(piece, Piece::Value(_))).count())
+        };
+        let all: Vec<_> = formats.iter().map(|format| (format, taken(format))).collect();
+        assert!(all.iter().filter(|(_, taken)| taken.is_none()).count() > 300);
+        for (first, count) in &all {
+            let Some(count) = count else { continue };
+            for (second, more) in all.iter().step_by(7) {
+                let both = [&first[..], b" ", second].concat();
+                assert_eq!(taken(&both), more.map(|more| count + more), "{}", both.escape_ascii());
+            }
+        }
+    }
 }

@@ -237,6 +237,12 @@ impl Walker<'_> {
             return Err(Fault::new(Code::Resource, text).suggest("make the function static"));
         }
         let name = self.function_name(function).to_owned();
+        // It was verified alone, so nothing is known of how long it takes.
+        if state.resources.depth(Section::NoPreempt) > 0 {
+            let text = format!("the global function {name} is called in the section without preemption");
+            return Err(Fault::new(Code::Resource, text)
+                .suggest("make the function static, or leave the section first"));
+        }
         if global.effects.sleeps {
             self.check_may_sleep(state, &name)?;
         }

@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn trace_vprintk(
 /// How many values so many bytes are.
 pub(super) fn values_of(bytes: u64) -> Option<usize> {
     let bytes = bytes as u32 as usize;
-    (bytes % size_of::<u64>() == 0).then_some(bytes / size_of::<u64>())
+    bytes.is_multiple_of(size_of::<u64>()).then_some(bytes / size_of::<u64>())
 }
 
 /// Formats a message and hands it to the log; returns its length in bytes.

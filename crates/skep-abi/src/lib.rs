@@ -31,7 +31,7 @@ pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{
     KFUNCS, Kfunc, KfuncFlags, OWN_KFUNC, OWN_KFUNCS, SpecialKfunc, kfunc_named, own_kfunc, own_kfunc_number,
 };
-pub use map::{MapDef, MapFlags, MapKind};
+pub use map::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt};
 pub use printed::{Printable, Printed};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,

@@ -1,6 +1,6 @@
 //! Map kinds and definitions, with the numbers that Linux's `enum bpf_map_type` gives them.
 
-use skep_btf::SpecialField;
+use skep_btf::{SpecialField, SpecialKind};
 use std::fmt;
 use std::sync::Arc;
 
@@ -119,6 +119,11 @@ impl MapKind {
         matches!(self, Self::PercpuHash | Self::PercpuArray | Self::LruPercpuHash)
     }
 
+    /// Whether its values are maps.
+    pub const fn holds_maps(self) -> bool {
+        matches!(self, Self::ArrayOfMaps | Self::HashOfMaps)
+    }
+
     /// Whether keys are `u32` indexes below `max_entries`.
     pub const fn is_array(self) -> bool {
         matches!(self, Self::Array | Self::PercpuArray | Self::ProgArray | Self::ArrayOfMaps)
@@ -146,6 +151,9 @@ impl MapFlags {
     pub const WRONLY_PROG: Self = Self(1 << 8);
     /// `BPF_F_MMAPABLE`.
     pub const MMAPABLE: Self = Self(1 << 10);
+    /// `BPF_F_INNER_MAP`: as the inner map of a map of maps, an array may have any capacity. Programs are then verified
+    /// without knowledge of it.
+    pub const INNER_MAP: Self = Self(1 << 12);
 
     /// Whether all of `other`'s bits are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -183,8 +191,36 @@ pub struct MapDef {
     pub value_btf: Option<u32>,
     /// Locks, timers, kept pointers and the like in its values, ascending by offset.
     pub fields: Vec<SpecialField>,
-    /// What its only value holds, if nobody can change that: the constants of a program.
+    /// For each of `fields`, the name of the type that it points to or holds, where the definition came with types:
+    /// the numbers in the fields are those of one object's types, names are the same in all. Empty where there are none.
+    pub field_types: Vec<Option<Arc<str>>>,
+    /// What its first value holds for ever: the constants of a program. A map that is created from this definition
+    /// is filled with these bytes and frozen.
     pub frozen: Option<Arc<[u8]>>,
+}
+
+/// Why a definition describes no map, whatever a runtime provides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Defect {
+    /// The maps inside of a map hold maps themselves.
+    NestedMaps,
+    /// A special field does not lie where it may: fields ascend, begin and end at multiples of 4, and lie inside of the
+    /// value; a lock has 4 bytes, and a pointer 8, at a multiple of 8.
+    Field(SpecialFieldAt),
+    /// A value has two fields of which it may have one.
+    Repeated(SpecialFieldAt),
+}
+
+/// Where a special field lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecialFieldAt {
+    /// Its C type.
+    pub name: &'static str,
+    /// Bytes from the value's start.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub size: u32,
 }
 
 impl MapDef {
@@ -213,7 +249,107 @@ impl MapDef {
             key_btf: None,
             value_btf: None,
             fields: Vec::new(),
+            field_types: Vec::new(),
             frozen: None,
         }
+    }
+
+    /// What is wrong with the definition, if anything is: what the verifier takes for granted of every definition, and
+    /// what no map is created from.
+    pub fn defect(&self) -> Option<Defect> {
+        let nested = |inner: &Self| inner.inner.is_some() || inner.kind.holds_maps();
+        if self.inner.as_deref().is_some_and(nested) {
+            return Some(Defect::NestedMaps);
+        }
+        let mut free = 0;
+        for (number, field) in self.fields.iter().enumerate() {
+            let at = SpecialFieldAt { name: field.kind.name(), offset: field.offset, size: field.size };
+            let end = field.offset.checked_add(field.size).filter(|end| *end <= self.value_size);
+            // A lock is a word; a kept pointer is read and written whole, and atomically.
+            let (align, wanted) = match field.kind {
+                SpecialKind::SpinLock => (4, Some(4)),
+                kind if is_pointer(kind) => (8, Some(8)),
+                _ => (4, None),
+            };
+            let aligned = field.offset.is_multiple_of(align) && field.size.is_multiple_of(4);
+            let sized = wanted.map_or(field.size > 0, |wanted| field.size == wanted);
+            match end.filter(|_| field.offset >= free && aligned && sized) {
+                Some(end) => free = end,
+                None => return Some(Defect::Field(at)),
+            }
+            let alike =
+                |other: &SpecialField| once(other.kind).is_some_and(|one| once(field.kind) == Some(one));
+            if self.fields[..number].iter().any(alike) {
+                return Some(Defect::Repeated(at));
+            }
+        }
+        self.inner.as_deref().and_then(Self::defect)
+    }
+}
+
+const fn is_pointer(kind: SpecialKind) -> bool {
+    use SpecialKind as K;
+    matches!(kind, K::KptrUntrusted { .. } | K::Kptr { .. } | K::KptrPercpu { .. } | K::Uptr { .. })
+}
+
+/// Equal for fields of which a value may have one alone. Locks of both kinds exclude each other.
+const fn once(kind: SpecialKind) -> Option<u8> {
+    match kind {
+        SpecialKind::SpinLock | SpecialKind::ResSpinLock => Some(0),
+        SpecialKind::Timer => Some(1),
+        SpecialKind::Workqueue => Some(2),
+        SpecialKind::TaskWork => Some(3),
+        SpecialKind::Refcount => Some(4),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(fields: &[(SpecialKind, u32, u32)]) -> Option<Defect> {
+        let field = |&(kind, offset, size)| SpecialField { kind, offset, size };
+        let fields = fields.iter().map(field).collect();
+        MapDef { fields, ..MapDef::new("m", MapKind::Hash, 4, 32, 1) }.defect()
+    }
+
+    #[test]
+    fn a_value_has_one_lock() {
+        use SpecialKind as K;
+        assert_eq!(with(&[(K::SpinLock, 0, 4), (K::Timer, 8, 16)]), None);
+        for kind in [K::SpinLock, K::ResSpinLock] {
+            let at = SpecialFieldAt { name: kind.name(), offset: 4, size: 4 };
+            assert_eq!(with(&[(K::SpinLock, 0, 4), (kind, 4, 4)]), Some(Defect::Repeated(at)));
+        }
+        assert_eq!(with(&[(K::Kptr { to: 1 }, 0, 8), (K::Kptr { to: 1 }, 8, 8)]), None);
+    }
+
+    #[test]
+    fn fields_lie_inside_of_the_value_in_order() {
+        use SpecialKind as K;
+        for fields in [
+            &[(K::SpinLock, 32, 4)][..],
+            &[(K::SpinLock, u32::MAX - 3, 4)],
+            &[(K::SpinLock, 2, 4)],
+            &[(K::Timer, 0, 0)],
+            &[(K::Timer, 8, 16), (K::SpinLock, 0, 4)],
+            &[(K::SpinLock, 0, 4), (K::Timer, 0, 16)],
+            &[(K::KptrUntrusted { to: 1 }, 0, 4)],
+        ] {
+            assert!(matches!(with(fields), Some(Defect::Field(_))), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn maps_of_maps_of_maps_are_none() {
+        let of = |inner| MapDef {
+            inner: Some(Box::new(inner)),
+            ..MapDef::new("m", MapKind::ArrayOfMaps, 4, 4, 1)
+        };
+        let array = MapDef::new("m", MapKind::Array, 4, 8, 1);
+        assert_eq!(of(array.clone()).defect(), None);
+        assert_eq!(of(of(array)).defect(), Some(Defect::NestedMaps));
+        assert_eq!(of(MapDef::new("m", MapKind::HashOfMaps, 4, 4, 1)).defect(), Some(Defect::NestedMaps));
     }
 }

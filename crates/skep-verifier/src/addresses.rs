@@ -6,11 +6,12 @@
 //! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
 
 use crate::Config;
+use crate::assumed::Maps;
 use crate::callback::calls_back;
 use crate::cfg::target;
 use crate::flow::MAX_PASSES;
 use crate::stack::STACK_BYTES;
-use skep_abi::{Access, ArgKind, HelperProto, MapDef};
+use skep_abi::{Access, ArgKind, HelperProto};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Imm64, Insn, Operand, Width};
 use std::ops::Range;
 
@@ -100,7 +101,7 @@ impl Abs {
 /// The forward pass.
 pub(crate) struct Addresses<'a> {
     insns: &'a [Insn],
-    maps: &'a [MapDef],
+    maps: &'a Maps,
     config: &'a Config<'a>,
     /// What is known where jumps lead, with the slot they lead to.
     entries: Vec<Known>,
@@ -109,7 +110,7 @@ pub(crate) struct Addresses<'a> {
 }
 
 impl<'a> Addresses<'a> {
-    pub(crate) fn new(insns: &'a [Insn], maps: &'a [MapDef], config: &'a Config<'a>) -> Self {
+    pub(crate) fn new(insns: &'a [Insn], maps: &'a Maps, config: &'a Config<'a>) -> Self {
         Self { insns, maps, config, entries: Vec::new(), index: Vec::new() }
     }
 
@@ -267,7 +268,7 @@ impl<'a> Addresses<'a> {
         let map = |before: usize| {
             let at = (0..before).find(|at| proto.args[*at] == ArgKind::Map)?;
             match known[at + 1] {
-                Abs::Map(map) => self.maps.get(map as usize),
+                Abs::Map(map) => self.maps.get(map),
                 _ => None,
             }
         };
@@ -280,15 +281,15 @@ impl<'a> Addresses<'a> {
                     effect.reads = u128::MAX;
                     continue;
                 }
-                ArgKind::MapKey => map(at).map(|map| map.key_size),
+                ArgKind::MapKey => map(at).map(|map| map.key_size()),
                 ArgKind::MapValue(access)
-                    if map(at).is_some_and(|map| access.in_map(map.kind) == Access::Write) =>
+                    if map(at).is_some_and(|map| access.in_map(map.kind()) == Access::Write) =>
                 {
                     continue;
                 }
                 ArgKind::Memory { access: Access::Write, .. }
                 | ArgKind::FixedMemory { access: Access::Write, .. } => continue,
-                ArgKind::MapValue(_) => map(at).map(|map| map.value_size),
+                ArgKind::MapValue(_) => map(at).map(|map| map.value_size()),
                 ArgKind::Memory { .. } | ArgKind::Values => match known.get(at + 2) {
                     Some(Abs::Constant(size)) => u32::try_from(*size).ok(),
                     _ => None,
@@ -298,7 +299,7 @@ impl<'a> Addresses<'a> {
             };
             let reads = pointer.reach(0, size).unwrap_or(0);
             effect.reads |= reads;
-            if *arg == ArgKind::MapKey && map(at).is_none_or(|map| map.kind.is_array()) {
+            if *arg == ArgKind::MapKey && map(at).is_none_or(|map| map.kind().is_array()) {
                 effect.key |= reads;
             }
         }

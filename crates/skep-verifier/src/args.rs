@@ -2,6 +2,7 @@
 
 use crate::Code;
 use crate::alu::CHECK_NULL;
+use crate::assumed::MapView;
 use crate::dynptr::Dynptr;
 use crate::fault::{Fault, Step};
 use crate::frames::ARGS;
@@ -13,8 +14,7 @@ use crate::state::State;
 use crate::value::{Kind, MAX_OFFSET, Value};
 use crate::walk::Walker;
 use skep_abi::{
-    Access, ArgKind, Context, DynptrArg, DynptrKind, Entry, HelperProto, MapDef, RetKind, SpecialKind,
-    StructKind,
+    Access, ArgKind, Context, DynptrArg, DynptrKind, Entry, HelperProto, RetKind, SpecialKind, StructKind,
 };
 use skep_isa::Reg;
 
@@ -121,21 +121,21 @@ impl<'a> Walker<'a> {
                     proto,
                     reg,
                     value,
-                    (def.key_size, def.key_size),
+                    (def.key_size(), def.key_size()),
                     Access::Read,
                 )?);
                 known.key = self.constant_key(state, def, value);
             }
-            ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind) => {
+            ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind()) => {
                 self.object_argument(proto, reg, value, &["sock_common"], false, true)?;
             }
             ArgKind::MapValue(access) => {
                 let map = self.argument_map(proto, known)?;
-                let (size, access) = (map.value_size, access.in_map(map.kind));
+                let (size, access) = (map.value_size(), access.in_map(map.kind()));
                 known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
             }
             ArgKind::MapValueOrNull(access) => {
-                let size = self.argument_map(proto, known)?.value_size;
+                let size = self.argument_map(proto, known)?.value_size();
                 if value.as_constant() != Some(0) {
                     known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
                 }
@@ -249,7 +249,7 @@ impl<'a> Walker<'a> {
         self.program_type().may_leak
     }
 
-    fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Step<&'a MapDef> {
+    fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Step<MapView<'a>> {
         match known.map {
             Some((map, _)) => self.map(map),
             None => {
@@ -268,7 +268,7 @@ impl<'a> Walker<'a> {
         if fits {
             return Ok(());
         }
-        Err(not_null(proto, reg, &format!("a value of the map {}", def.name), value))
+        Err(not_null(proto, reg, &format!("a value of the map {}", def.name()), value))
     }
 
     /// A timer is made with the map that it lies in.
@@ -282,8 +282,8 @@ impl<'a> Walker<'a> {
         let text = format!(
             "{} expects the map whose value the timer lies in, {}, in {reg}, found {}",
             proto.name,
-            self.map(map)?.name,
-            if number == map { "another that looks like it" } else { &self.map(number)?.name }
+            self.map(map)?.name(),
+            if number == map { "another that looks like it" } else { self.map(number)?.name() }
         );
         Err(Fault::new(Code::Argument, text))
     }

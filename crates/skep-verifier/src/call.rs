@@ -59,12 +59,12 @@ impl<'a> Walker<'a> {
     fn key_in_bounds(&self, state: &State, map: u32) -> bool {
         let key = state.reg(Reg::R2);
         let (Kind::Stack { frame }, Ok(def)) = (key.kind, self.map(map)) else { return false };
-        if !def.kind.is_array() || def.key_size != 4 || !key.is_fixed() {
+        if !def.kind().is_array() || def.key_size() != 4 || !key.is_fixed() {
             return false;
         }
         let Ok(start) = u32::try_from(key.offset + STACK_BYTES as i32) else { return false };
         match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
-            Found::Value(value) => value.is_scalar() && value.num.umax < u64::from(def.max_entries),
+            Found::Value(value) => value.is_scalar() && value.num.umax < u64::from(def.at_least()),
             Found::Unwritten | Found::Remains | Found::PartOfPointer => false,
         }
     }

@@ -196,7 +196,7 @@ impl Walker<'_> {
                     return Err(expected(proto, Reg::R1, "a map", state.reg(Reg::R1)));
                 };
                 let def = self.map(map)?;
-                if def.kind.is_array() && calls >= def.max_entries {
+                if def.at_most().is_some_and(|most| calls >= most) {
                     return Ok(None);
                 }
                 let key = Value::pointer(Kind::MapKey { map }, 0);

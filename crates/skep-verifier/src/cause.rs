@@ -11,17 +11,18 @@
 //!
 //! Everything else on the path could be different, and the program would be refused all the same.
 
+use crate::Code;
 use crate::bytes::ByteSet;
 use crate::fault::{About, Fault};
 use crate::linux_text::{Names, stack_offset};
 use crate::paths::Turn;
+use crate::program::Subject;
 use crate::refusal::{Step, Why};
 use crate::replay::{Recorded, Recorder, Touch, stack_bytes};
 use crate::stack::STACK_BYTES;
 use crate::state::{MAX_FRAMES, State};
 use crate::value::{Kind, Value};
 use crate::watch::Change;
-use crate::{Code, Unverified};
 use skep_isa::{AluOp, CallTarget, Insn, Reg, RegSet, Size};
 
 /// The most steps that a refusal shows.
@@ -34,7 +35,7 @@ struct Wanted {
 }
 
 struct Slice<'a, 'n> {
-    program: &'a Unverified,
+    program: &'a Subject,
     names: &'a Names<'n>,
     wanted: Wanted,
     /// What was found, the last step first.
@@ -43,7 +44,7 @@ struct Slice<'a, 'n> {
 
 /// The steps that matter, oldest first.
 pub(crate) fn path(
-    program: &Unverified,
+    program: &Subject,
     names: &Names<'_>,
     fault: &Fault,
     slot: usize,
@@ -69,7 +70,7 @@ pub(crate) fn path(
 }
 
 /// The branches that a loop goes round by, each once.
-pub(crate) fn turns(program: &Unverified, history: &[Turn]) -> Vec<Step> {
+pub(crate) fn turns(program: &Subject, history: &[Turn]) -> Vec<Step> {
     let mut found: Vec<Turn> = Vec::new();
     for turn in history[history.len().saturating_sub(MAX_PATH)..].iter().rev() {
         if !found.contains(turn) {
@@ -373,7 +374,7 @@ impl Slice<'_, '_> {
     }
 }
 
-fn step(program: &Unverified, slot: u32, turn: Option<bool>, why: Why, state: String) -> Step {
+fn step(program: &Subject, slot: u32, turn: Option<bool>, why: Why, state: String) -> Step {
     let line = crate::line_at(&program.source, slot);
     let insn = &program.source.insns[slot as usize];
     let turn = match turn {

@@ -10,7 +10,8 @@ use crate::callback::calls_back;
 use crate::exception::exception_callback;
 use crate::fault::{Fault, Step};
 use crate::global::{Global, globals};
-use crate::{Code, Config, Unverified};
+use crate::program::Subject;
+use crate::{Code, Config};
 use skep_isa::{CallTarget, Insn};
 use std::ops::Range;
 
@@ -67,7 +68,7 @@ pub(crate) fn target(slot: usize, offset: i32) -> Option<usize> {
 
 impl Shape {
     /// Checks the structure.
-    pub(crate) fn of(program: &Unverified, config: &Config<'_>) -> Step<Self> {
+    pub(crate) fn of(program: &Subject, config: &Config<'_>) -> Step<Self> {
         let insns = &program.source.insns[..];
         if insns.is_empty() {
             return Err(Fault::at(Code::Structure, 0, "the program has no instructions"));
@@ -148,7 +149,7 @@ impl Shape {
     }
 }
 
-fn functions(program: &Unverified) -> Step<Vec<Range<usize>>> {
+fn functions(program: &Subject) -> Step<Vec<Range<usize>>> {
     let (functions, slots) = (&program.source.functions, program.source.insns.len());
     if functions.first().is_none_or(|first| first.start != 0) {
         return Err(Fault::at(Code::Structure, 0, "the first function does not start at slot 0"));

@@ -13,12 +13,12 @@
 //! - Where control goes on behind a throw is nowhere: the path ends.
 
 use crate::Code;
-use crate::Unverified;
 use crate::callback::RootKind;
 use crate::cfg::target;
 use crate::ends::check_range;
 use crate::fault::{Fault, Step};
 use crate::global::{Global, Param};
+use crate::program::Subject;
 use crate::state::State;
 use crate::value::Value;
 use crate::walk::Walker;
@@ -28,7 +28,7 @@ use skep_isa::{CallTarget, Imm64, Insn, Reg};
 const TAG: &str = "exception_callback:";
 
 /// The index of the function that the program's tag names, if it has one.
-pub(crate) fn exception_callback(program: &Unverified, globals: &[Option<Global>]) -> Step<Option<usize>> {
+pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) -> Step<Option<usize>> {
     let source = &program.source;
     let main = source.functions.first().and_then(|main| main.prototype.as_ref());
     let Some((main, btf)) = main.zip(source.btf.as_deref()) else { return Ok(None) };

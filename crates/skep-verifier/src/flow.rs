@@ -12,10 +12,11 @@
 //!
 //! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
 
+use crate::Config;
 use crate::addresses::{Addresses, Effect};
 use crate::callback::calls_back;
 use crate::cfg::{Arrival, Shape, next_slot, target};
-use crate::{Config, Unverified};
+use crate::program::Subject;
 use skep_abi::{ArgKind, Results, RetKind};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
 
@@ -50,8 +51,8 @@ const ARGUMENTS: u16 = 0b11_1110;
 const CLOBBERED: u16 = 0b11_1111;
 
 impl Flow {
-    pub(crate) fn of<'a>(program: &'a Unverified, shape: &Shape, config: &'a Config<'a>) -> Self {
-        let (insns, maps) = (&program.source.insns[..], &program.maps[..]);
+    pub(crate) fn of<'a>(program: &'a Subject, shape: &Shape, config: &'a Config<'a>) -> Self {
+        let (insns, maps) = (&program.source.insns[..], &program.maps);
         let result_matters = program.source.program_type.results != Results::Any;
         let calls = |(slot, arrival): (usize, &Arrival)| arrival.calls_back.then_some(slot as u32);
         let callers = shape.arrivals.iter().enumerate().filter_map(calls).collect();

@@ -14,11 +14,12 @@ use crate::callback::{Root, RootKind};
 use crate::cfg::target;
 use crate::fault::{Fault, Step};
 use crate::frames::{ARGS, check_depth, lose_arguments};
+use crate::program::Subject;
 use crate::resources::Section;
 use crate::state::State;
 use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
-use crate::{Code, Config, Unverified};
+use crate::{Code, Config};
 use skep_abi::{
     Access, ArgKind, Context, Function, HelperProto, KfuncFlags, ParamTags, RetKind, SpecialKfunc,
     kfunc_named, own_kfunc,
@@ -75,7 +76,7 @@ impl Effects {
 
 /// By function: how it is verified by itself; `None` for those that are walked in place.
 pub(crate) fn globals(
-    program: &Unverified,
+    program: &Subject,
     config: &Config<'_>,
     function_at: impl Fn(usize) -> Option<usize>,
 ) -> Vec<Option<Global>> {
@@ -95,7 +96,7 @@ pub(crate) fn globals(
     globals
 }
 
-fn global(program: &Unverified, config: &Config<'_>, function: &Function) -> Option<Global> {
+fn global(program: &Subject, config: &Config<'_>, function: &Function) -> Option<Global> {
     let (prototype, btf) = (function.prototype.as_ref()?, program.source.btf.as_ref()?);
     if !function.global || prototype.params.len() > ARGS.len() {
         return None;
@@ -113,7 +114,7 @@ fn global(program: &Unverified, config: &Config<'_>, function: &Function) -> Opt
 /// Remarks on parameters that ask for more than is understood here.
 const OTHERS: [ParamTags; 2] = [ParamTags::UNTRUSTED, ParamTags::ARENA];
 
-fn param_of(program: &Unverified, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
+fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
     if tags.contains(ParamTags::TRUSTED) && !tags.contains(ParamTags::CTX) {
         let to = btf.resolve(btf.pointer(ty).ok()??.to).ok()?;
         let ty = config.btf?.find(to.name().ok()?, Type::Struct)?;
@@ -150,7 +151,7 @@ fn param_of(program: &Unverified, config: &Config<'_>, btf: &Btf, ty: u32, tags:
 }
 
 /// Whether the program's context is a structure of that name.
-fn is_context(program: &Unverified, name: &str) -> bool {
+fn is_context(program: &Subject, name: &str) -> bool {
     match program.source.program_type.context {
         Context::Struct(layout) => layout.name == name,
         Context::Bytes { name: known, .. } => known == name,
@@ -160,7 +161,7 @@ fn is_context(program: &Unverified, name: &str) -> bool {
 
 /// By function: what it or anything that it may call can do.
 fn effects(
-    program: &Unverified,
+    program: &Subject,
     config: &Config<'_>,
     function_at: impl Fn(usize) -> Option<usize>,
 ) -> Vec<Effects> {

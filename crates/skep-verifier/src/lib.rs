@@ -33,6 +33,7 @@ mod access;
 mod addresses;
 mod alu;
 mod args;
+mod assumed;
 mod branch;
 mod bytes;
 mod call;
@@ -87,6 +88,7 @@ mod walk;
 mod watch;
 mod widen;
 
+pub use assumed::{Assumed, Assumption};
 pub use halves::without_extension;
 pub use maps::INNER as INNER_MAP;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
@@ -99,6 +101,7 @@ use fault::Fault;
 use flow::Flow;
 use linux_text::Names;
 use log::Log;
+use program::Subject;
 use replay::Recorder;
 use skep_abi::{HelperProto, LineInfo, ProgramSource};
 use skep_btf::Btf;
@@ -166,6 +169,7 @@ fn prove(
     line: Option<&mut dyn FnMut(&str)>,
 ) -> Result<Verified, Box<Refusal>> {
     let start = Instant::now();
+    let program = Subject::from(program);
     // The same, for as long as this call lasts.
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
@@ -189,7 +193,8 @@ fn prove(
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
         refuse(&program, &Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), Vec::new())
     })?;
-    let Unverified { source, maps, entry } = program;
+    let Subject { source, maps, entry } = program;
+    let (maps, read) = maps.into_read();
     let printed = record.take_printed();
     let (insns, facts, functions) = record.finish(source.insns, source.functions, &shape);
     Ok(Verified {
@@ -203,6 +208,7 @@ fn prove(
         exception_callback: shape.exception_callback,
         printed,
         maps,
+        read,
         lines: source.lines,
         tag: tag.0,
         recorded,
@@ -220,7 +226,7 @@ struct Walked {
 
 /// Walks every path.
 fn walk(
-    program: &Unverified,
+    program: &Subject,
     config: &Config<'_>,
     log: Option<&mut Log<'_>>,
     start: Instant,
@@ -271,13 +277,7 @@ fn walk(
 }
 
 /// Walks once more, recording the path.
-fn record(
-    program: &Unverified,
-    config: &Config<'_>,
-    shape: &Shape,
-    flow: &Flow,
-    recorder: &mut Recorder<'_>,
-) {
+fn record(program: &Subject, config: &Config<'_>, shape: &Shape, flow: &Flow, recorder: &mut Recorder<'_>) {
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, max_recorded: 0, ..*config };
     let mut walker = Walker::new(program, config, shape, flow);
@@ -288,7 +288,7 @@ fn record(
 
 #[cold]
 fn refuse(
-    program: &Unverified,
+    program: &Subject,
     fault: &Fault,
     slot: usize,
     (stats, start): (Stats, Instant),

@@ -7,17 +7,18 @@
 //!
 //! The syntax is that of the log, so that what reads logs of Linux reads these; what is said is skep's own.
 
+use crate::assumed::Maps;
 use crate::scalar::Scalar;
 use crate::stack::{STACK_BYTES, Stack};
 use crate::state::{Frame, State};
 use crate::value::{Kind, Opaque, Trust, Value};
-use skep_abi::{HelperProto, MapDef, linux_helper};
+use skep_abi::{HelperProto, linux_helper};
 use skep_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, Operand, PacketBase, Reg, Width};
 use std::fmt::Write;
 
 /// What the texts need to know of a program: names.
 pub(crate) struct Names<'a> {
-    pub(crate) maps: &'a [MapDef],
+    pub(crate) maps: &'a Maps,
     pub(crate) helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
 }
 
@@ -90,8 +91,8 @@ impl Names<'_> {
 
     /// A map's name and sizes.
     fn map(&self, index: u32) -> String {
-        match self.maps.get(index as usize) {
-            Some(def) => format!("map={},ks={},vs={}", def.name, def.key_size, def.value_size),
+        match self.maps.get(index) {
+            Some(map) => map.shown(),
             None => format!("map={index}"),
         }
     }

@@ -15,9 +15,10 @@ use crate::fault::Fault;
 use crate::linux_text::{Names, frame_prefix, stack_offset};
 use crate::paths::Turn;
 use crate::program::Stats;
+use crate::program::Subject;
 use crate::state::State;
 use crate::watch::{Change, Watch, changes};
-use crate::{Config, Refusal, Unverified};
+use crate::{Config, Refusal};
 use skep_abi::LineInfo;
 use skep_isa::{Insn, RegSet};
 
@@ -26,7 +27,7 @@ const COLUMN: usize = 40;
 
 /// Writes a log to whoever takes its lines.
 pub(crate) struct Log<'a> {
-    program: &'a Unverified,
+    program: &'a Subject,
     names: Names<'a>,
     /// By slot, where the instructions can be encoded.
     opcodes: Vec<u8>,
@@ -52,11 +53,7 @@ enum Start {
 }
 
 impl<'a> Log<'a> {
-    pub(crate) fn new(
-        program: &'a Unverified,
-        config: &'a Config<'a>,
-        line: &'a mut dyn FnMut(&str),
-    ) -> Self {
+    pub(crate) fn new(program: &'a Subject, config: &'a Config<'a>, line: &'a mut dyn FnMut(&str)) -> Self {
         let insns = &program.source.insns;
         let encoded = skep_isa::encode(insns).unwrap_or_default();
         Self {

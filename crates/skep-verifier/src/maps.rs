@@ -4,10 +4,11 @@
 //! it by the outer map's index with the bit [`INNER`], so that all rules for values hold for them as well.
 
 use crate::Code;
+use crate::assumed::MapView;
 use crate::fault::{Fault, Step};
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
-use skep_abi::{ArgKind, HelperProto, MapDef, MapFlags, MapKind, StructKind};
+use skep_abi::{ArgKind, Defect, HelperProto, MapFlags, MapKind, SpecialFieldAt, StructKind};
 use skep_isa::Reg;
 
 /// Set in a map's number that means the inner map of the one with the other bits.
@@ -24,31 +25,53 @@ const SOCKET_MOVERS: [&str; 7] =
 pub(crate) const ITERATOR: u32 = 28;
 
 impl<'a> Walker<'a> {
-    /// The definition of the map of that number.
-    pub(crate) fn map(&self, number: u32) -> Step<&'a MapDef> {
+    /// What is known of the map of that number.
+    pub(crate) fn map(&self, number: u32) -> Step<MapView<'a>> {
         let outer = self.outer_map(number & !INNER)?;
         if number & INNER == 0 {
             return Ok(outer);
         }
-        outer.inner.as_deref().ok_or_else(|| {
-            Fault::new(Code::Structure, format!("it is not known what the maps in {} look like", outer.name))
+        outer.inner().ok_or_else(|| {
+            Fault::new(
+                Code::Structure,
+                format!("it is not known what the maps in {} look like", outer.name()),
+            )
         })
     }
 
     /// Programs of Linux's types that may sleep use some kinds of maps only.
-    pub(crate) fn check_map_of_sleeper(&self, def: &MapDef) -> Step<()> {
+    pub(crate) fn check_map_of_sleeper(&self, def: MapView<'_>) -> Step<()> {
         let of_linux = self.program_type().number.is_some();
-        if !of_linux || !self.is_sleepable() || skep_abi::sleepers_use(def.kind) {
+        if !of_linux || !self.is_sleepable() || skep_abi::sleepers_use(def.kind()) {
             return Ok(());
         }
         let text = format!(
             "the map {} is a {}, which programs of type {} that may sleep do not use",
-            def.name,
-            def.kind,
+            def.name(),
+            def.kind(),
             self.program_type().name
         );
         Err(Fault::new(Code::Helper, text)
             .suggest("use an array, a hash, a queue, a ring buffer or a storage, or leave `.s` out of the section's name"))
+    }
+
+    /// The map of that index, which an instruction names: every other way to a map begins here.
+    pub(crate) fn named_map(&self, index: u32) -> Step<MapView<'a>> {
+        let map = self.outer_map(index)?;
+        let at = |what: &str, at: SpecialFieldAt| {
+            format!("the values of the map {} hold {what} {} at {}", map.name(), at.name, at.offset)
+        };
+        let text = match map.defect() {
+            None => return self.check_special_map(map).map(|()| map),
+            Some(Defect::Field(field)) => {
+                format!("{}, {} bytes that lie where no such field may", at("a", field), field.size)
+            }
+            Some(Defect::Repeated(field)) => format!("{}, where they may have one", at("a second", field)),
+            Some(_) => {
+                format!("the maps in {} hold maps themselves; a map in a map holds no maps", map.name())
+            }
+        };
+        Err(Fault::new(Code::Structure, text))
     }
 
     /// The map that an argument is.
@@ -70,27 +93,27 @@ impl<'a> Walker<'a> {
     }
 
     /// Whether a helper can work on that map.
-    fn check_map_call(&self, proto: &HelperProto, def: &MapDef) -> Step<()> {
-        if !works_on(proto, def.kind) {
+    fn check_map_call(&self, proto: &HelperProto, def: MapView<'_>) -> Step<()> {
+        if !works_on(proto, def.kind()) {
             let text =
-                format!("{} does not work on the map {}, which is a {}", proto.name, def.name, def.kind);
+                format!("{} does not work on the map {}, which is a {}", proto.name, def.name(), def.kind());
             return Err(Fault::new(Code::Argument, text));
         }
         let writes = WRITERS.contains(&&*proto.name);
         let reads = matches!(&*proto.name, "map_peek_elem" | "map_pop_elem");
-        if is_of_sockets(def.kind) && !self.may_change_sockets(proto) {
+        if is_of_sockets(def.kind()) && !self.may_change_sockets(proto) {
             let text = format!(
                 "programs of type {} may not change the map {}, which holds sockets, by {}",
                 self.program_type().name,
-                def.name,
+                def.name(),
                 proto.name
             );
             return Err(Fault::new(Code::Helper, text));
         }
-        let denied = (writes && def.flags.contains(MapFlags::RDONLY_PROG))
-            || (reads && def.flags.contains(MapFlags::WRONLY_PROG));
+        let denied = (writes && def.flags().contains(MapFlags::RDONLY_PROG))
+            || (reads && def.flags().contains(MapFlags::WRONLY_PROG));
         if denied {
-            let text = format!("{} is not allowed on the map {} by its flags", proto.name, def.name);
+            let text = format!("{} is not allowed on the map {} by its flags", proto.name, def.name());
             return Err(Fault::new(Code::ReadOnly, text));
         }
         Ok(())
@@ -117,7 +140,7 @@ impl<'a> Walker<'a> {
         maybe_null: bool,
     ) -> Step<(Value, bool)> {
         let def = self.map(number)?;
-        let (kind, acquires) = match def.kind {
+        let (kind, acquires) = match def.kind() {
             MapKind::ArrayOfMaps | MapKind::HashOfMaps => (Kind::InnerMap { map: number, maybe_null }, false),
             MapKind::Xskmap => (Kind::Struct { of: StructKind::XdpSock, maybe_null }, false),
             MapKind::Sockmap | MapKind::Sockhash => (Kind::Struct { of: StructKind::Sock, maybe_null }, true),
@@ -129,7 +152,7 @@ impl<'a> Walker<'a> {
         }
         if let Kind::InnerMap { .. } = found_in.kind
             && matches!(kind, Kind::MapValue { .. })
-            && !def.fields.is_empty()
+            && !def.fields().is_empty()
         {
             // Which of all maps that look like this one it lies in.
             value.reference = found_in.id;

@@ -3,13 +3,14 @@
 use crate::Code;
 use crate::alu::CHECK_NULL;
 use crate::args::expected;
+use crate::assumed::MapView;
 use crate::fault::{Fault, Step};
 use crate::region::{Intent, Region};
 use crate::stack::Found;
 use crate::state::State;
 use crate::value::{Kind, StackBytes, Value};
 use crate::walk::Walker;
-use skep_abi::{Access, HelperProto, MapDef, MapFlags};
+use skep_abi::{Access, HelperProto};
 use skep_isa::{Reg, Size};
 
 /// Bytes of a stack that a call may write.
@@ -123,9 +124,9 @@ impl<'a> Walker<'a> {
     }
 
     /// The key of an array, if it is a known number on the stack.
-    pub(crate) fn constant_key(&self, state: &State, def: &MapDef, key: &Value) -> Option<u32> {
+    pub(crate) fn constant_key(&self, state: &State, def: MapView<'_>, key: &Value) -> Option<u32> {
         let Kind::Stack { frame } = key.kind else { return None };
-        if !def.kind.is_array() || def.key_size != 4 || !key.is_fixed() {
+        if !def.kind().is_array() || def.key_size() != 4 || !key.is_fixed() {
             return None;
         }
         let start = u32::try_from(key.offset + crate::stack::STACK_BYTES as i32).ok()?;
@@ -139,11 +140,10 @@ impl<'a> Walker<'a> {
     fn constants(&self, pointer: &Value) -> Option<(&'a [u8], usize)> {
         let Kind::MapValue { map, maybe_null: false } = pointer.kind else { return None };
         let def = self.map(map).ok()?;
-        let frozen = def.frozen.as_deref()?;
-        let once = def.max_entries == 1 && def.flags.contains(MapFlags::RDONLY_PROG);
+        let contents = def.contents()?;
         let variable = pointer.num.as_constant()? as i64;
         let at = usize::try_from(i64::from(pointer.offset).checked_add(variable)?).ok()?;
-        once.then_some((frozen, at))
+        Some((contents, at))
     }
 
     /// The number that a load from there gives in every run.
@@ -166,8 +166,8 @@ impl<'a> Walker<'a> {
             return refused("no value of a read-only map");
         };
         let def = self.map(map)?;
-        if !def.flags.contains(MapFlags::RDONLY_PROG) || def.frozen.is_none() {
-            return refused(&format!("the contents of the map {} may change", def.name));
+        if def.contents().is_none() {
+            return refused(&format!("the contents of the map {} may change", def.name()));
         }
         let Some((bytes, at)) = self.constants(value) else {
             return refused("not at the same place in every run");

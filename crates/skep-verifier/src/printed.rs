@@ -156,10 +156,10 @@ impl Walker<'_> {
             (Region::Memory, Kind::MapValue { map, .. }) => {
                 let def = self.map(map).ok()?;
                 let behind = |field: &&skep_abi::SpecialField| i64::from(field.offset + field.size) > from;
-                let field = def.fields.iter().filter(behind).map(|field| field.offset).min();
-                i64::from(def.value_size.min(field.unwrap_or(u32::MAX)))
+                let field = def.fields().iter().filter(behind).map(|field| field.offset).min();
+                i64::from(def.value_size().min(field.unwrap_or(u32::MAX)))
             }
-            (Region::Memory, Kind::MapKey { map }) => self.map(map).ok()?.key_size.into(),
+            (Region::Memory, Kind::MapKey { map }) => self.map(map).ok()?.key_size().into(),
             (Region::Memory, Kind::Memory { bytes, .. } | Kind::Buffer { bytes }) => bytes.into(),
             // The range belongs to the pointer with its variable part.
             (Region::Memory, Kind::Packet | Kind::PacketMeta) => {

@@ -1,5 +1,6 @@
 //! Programs before and after verification.
 
+use crate::assumed::{Assumption, Maps, Read, assumptions};
 use crate::recorded::Recorded;
 use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType};
 use skep_isa::Insn;
@@ -14,6 +15,20 @@ pub struct Unverified {
     pub maps: Arc<[MapDef]>,
     /// What it will be given.
     pub entry: Entry,
+}
+
+/// A program while it is verified: what is known of its maps is read through [`Maps`] alone.
+pub(crate) struct Subject {
+    pub(crate) source: ProgramSource,
+    pub(crate) maps: Maps,
+    pub(crate) entry: Entry,
+}
+
+impl From<Unverified> for Subject {
+    fn from(program: Unverified) -> Self {
+        let Unverified { source, maps, entry } = program;
+        Self { maps: Maps::new(maps, &source.insns), source, entry }
+    }
 }
 
 /// A program that was proved safe, rewritten for the host's native structures, with what the proof learned.
@@ -31,6 +46,7 @@ pub struct Verified {
     pub(crate) exception_callback: Option<usize>,
     pub(crate) printed: Arc<[(u32, Printed)]>,
     pub(crate) maps: Arc<[MapDef]>,
+    pub(crate) read: Box<[Read]>,
     pub(crate) lines: Vec<LineInfo>,
     pub(crate) tag: [u8; 8],
     pub(crate) stats: Stats,
@@ -161,6 +177,12 @@ impl Verified {
         &self.maps
     }
 
+    /// Everything that the proof takes for granted of the maps that the program names. It may run with real maps of which
+    /// all of this holds, and goes on to hold for as long as a run can reach them.
+    pub fn assumptions(&self) -> impl Iterator<Item = Assumption<'_>> {
+        assumptions(self, &self.read)
+    }
+
     /// Source lines in ascending order of slots.
     pub fn lines(&self) -> &[LineInfo] {
         &self.lines
@@ -183,9 +205,9 @@ impl Verified {
     }
 }
 
-impl Unverified {
+impl Subject {
     /// The slots of the function of that index.
-    pub fn function_range(&self, index: usize) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn function_range(&self, index: usize) -> Option<std::ops::Range<usize>> {
         let functions: &[Function] = &self.source.functions;
         let start = functions.get(index)?.start as usize;
         let end = functions.get(index + 1).map_or(self.source.insns.len(), |next| next.start as usize);

@@ -124,25 +124,25 @@ impl Walker<'_> {
                 let def = self.map(map)?;
                 let denied = if intent.writes() { MapFlags::RDONLY_PROG } else { MapFlags::WRONLY_PROG };
                 // Those of devices are the host's own.
-                let fixed = matches!(def.kind, MapKind::Devmap | MapKind::DevmapHash);
-                if def.flags.contains(denied)
+                let fixed = matches!(def.kind(), MapKind::Devmap | MapKind::DevmapHash);
+                if def.flags().contains(denied)
                     || (fixed && intent.writes())
-                    || (intent == Intent::Atomic && def.flags.contains(MapFlags::WRONLY_PROG))
+                    || (intent == Intent::Atomic && def.flags().contains(MapFlags::WRONLY_PROG))
                 {
                     let verb = if intent.writes() { "write" } else { "read" };
-                    let text = format!("programs may not {verb} values of the map {}", def.name);
+                    let text = format!("programs may not {verb} values of the map {}", def.name());
                     return Err(Fault::new(Code::ReadOnly, text));
                 }
-                if span.low < 0 || span.high + bytes > i64::from(def.value_size) {
+                if span.low < 0 || span.high + bytes > i64::from(def.value_size()) {
                     let text = format!(
                         "expected an access inside of the {}-byte value of the map {}, found {} in {reg}",
-                        def.value_size,
-                        def.name,
+                        def.value_size(),
+                        def.name(),
                         found(&span, bytes)
                     );
                     return Err(bounded(Fault::new(Code::OutOfBounds, text), pointer));
                 }
-                if def.fields.is_empty() {
+                if def.fields().is_empty() {
                     return Ok(Region::Memory);
                 }
                 let bytes = (span.low, span.high + bytes);
@@ -168,7 +168,7 @@ impl Walker<'_> {
                     let text = format!("the key of a map's element may only be read: {pointer} in {reg}");
                     return Err(Fault::new(Code::ReadOnly, text));
                 }
-                let length = self.map(map)?.key_size;
+                let length = self.map(map)?.key_size();
                 self.inside(reg, pointer, &span, bytes, length, "key")
             }
             Kind::Struct { of, .. } => self.struct_region(reg, pointer, of, span.low, size, intent),

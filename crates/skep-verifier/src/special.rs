@@ -10,13 +10,14 @@
 //! does not, null or such a pointer may be stored.
 
 use crate::Code;
+use crate::assumed::MapView;
 use crate::fault::{Fault, Step};
 use crate::region::Intent;
 use crate::resources::Lock;
 use crate::state::State;
 use crate::value::{Kind, Trust, Value};
 use crate::walk::Walker;
-use skep_abi::{MapDef, SpecialField, SpecialKind};
+use skep_abi::{SpecialField, SpecialKind};
 use skep_isa::Reg;
 
 /// The program types, by Linux's numbers, that may not take locks: they could interrupt who holds it.
@@ -29,14 +30,14 @@ impl Walker<'_> {
     /// object that they are, if so.
     pub(crate) fn check_special(
         &self,
-        def: &MapDef,
+        def: MapView<'_>,
         reg: Reg,
         pointer: &Value,
         (low, high): (i64, i64),
         intent: Option<Intent>,
     ) -> Step<Option<SpecialField>> {
         let overlaps = |field: &&SpecialField| i64::from(field.offset) < high && low < end(field);
-        let Some(field) = def.fields.iter().find(overlaps) else { return Ok(None) };
+        let Some(field) = def.fields().iter().find(overlaps) else { return Ok(None) };
         let name = name_of(field.kind);
         if !is_kptr(field.kind) || intent.is_none() {
             let text = format!(
@@ -44,7 +45,7 @@ impl Walker<'_> {
                  {low}..{high} by {reg}",
                 field.offset,
                 end(field),
-                def.name
+                def.name()
             );
             return Err(Fault::new(Code::OutOfBounds, text));
         }
@@ -53,7 +54,8 @@ impl Walker<'_> {
             let text = format!(
                 "the pointer to a host's object at {} of the map {}'s values must be loaded or stored whole, at a \
                  constant offset; found an access to bytes {low}..{high} by {reg}",
-                field.offset, def.name
+                field.offset,
+                def.name()
             );
             return Err(Fault::new(Code::OutOfBounds, text));
         }
@@ -70,7 +72,7 @@ impl Walker<'_> {
     }
 
     /// What may be stored there: null, or where nobody owns the object, a pointer to one.
-    pub(crate) fn check_kptr_store(&self, def: &MapDef, field: &SpecialField, value: &Value) -> Step<()> {
+    pub(crate) fn check_kptr_store(&self, def: MapView<'_>, field: &SpecialField, value: &Value) -> Step<()> {
         let fits = match (field.kind, value.kind) {
             (SpecialKind::KptrUntrusted { .. }, _) if value.as_constant() == Some(0) => true,
             (SpecialKind::KptrUntrusted { to }, Kind::Object { ty: found, .. }) => {
@@ -83,7 +85,8 @@ impl Walker<'_> {
         }
         let text = format!(
             "the pointer to a host's object at {} of the map {}'s values may not be overwritten, found a store of {value}",
-            field.offset, def.name
+            field.offset,
+            def.name()
         );
         Err(Fault::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
     }
@@ -104,7 +107,7 @@ impl Walker<'_> {
             return Err(if value.is_maybe_null() { fault.suggest(crate::alu::CHECK_NULL) } else { fault });
         };
         let def = self.map(map)?;
-        let mut fields = def.fields.iter().filter(|field| wanted(field.kind));
+        let mut fields = def.fields().iter().filter(|field| wanted(field.kind));
         if let Some(field) =
             fields.clone().find(|field| value.is_fixed() && i64::from(field.offset) == value.offset.into())
         {
@@ -114,16 +117,19 @@ impl Walker<'_> {
             None => {
                 format!(
                     "{who} expects a {name} in {reg}, but the values of the map {} hold none by their type",
-                    def.name
+                    def.name()
                 )
             }
             Some(field) if !value.is_fixed() => format!(
                 "{who} expects the {name} at {} of the map {}'s values in {reg}, at a constant offset; found {value}",
-                field.offset, def.name
+                field.offset,
+                def.name()
             ),
             Some(field) => format!(
                 "{who} expects the {name} at {} of the map {}'s values in {reg}, found offset {}",
-                field.offset, def.name, value.offset
+                field.offset,
+                def.name(),
+                value.offset
             ),
         };
         Err(Fault::new(Code::Argument, text))
@@ -171,7 +177,7 @@ impl Walker<'_> {
     pub(crate) fn keeps_identity(&self, kind: Kind) -> bool {
         match kind {
             Kind::MapValue { map, .. } => self.map(map).is_ok_and(|def| {
-                def.fields.iter().any(|field| {
+                def.fields().iter().any(|field| {
                     matches!(
                         field.kind,
                         SpecialKind::SpinLock | SpecialKind::ListHead { .. } | SpecialKind::RbRoot { .. }
@@ -184,24 +190,24 @@ impl Walker<'_> {
     }
 
     /// Whether programs of this type may use a map with such fields at all.
-    pub(crate) fn check_special_map(&self, def: &MapDef) -> Step<()> {
-        if let Some(inner) = &def.inner {
+    pub(crate) fn check_special_map(&self, def: MapView<'_>) -> Step<()> {
+        if let Some(inner) = def.inner() {
             self.check_special_map(inner)?;
         }
-        if def.fields.is_empty() {
+        if def.fields().is_empty() {
             return Ok(());
         }
         if let Some(field) = def.misplaced() {
             let text = format!(
                 "the map {} cannot be created: values of kind {} hold no {}",
-                def.name,
-                def.kind,
+                def.name(),
+                def.kind(),
                 field.kind.name()
             );
             return Err(Fault::new(Code::Argument, text));
         }
         let kind = self.program_type();
-        let refused = def.fields.iter().find(|field| {
+        let refused = def.fields().iter().find(|field| {
             let types: &[u32] = match field.kind {
                 SpecialKind::SpinLock | SpecialKind::ListHead { .. } | SpecialKind::RbRoot { .. } => {
                     &NO_LOCKS
@@ -217,7 +223,7 @@ impl Walker<'_> {
                 let text = format!(
                     "programs of type {} may not use the map {}, whose values hold a {}",
                     kind.name,
-                    def.name,
+                    def.name(),
                     name_of(field.kind)
                 );
                 Err(Fault::new(Code::Argument, text))

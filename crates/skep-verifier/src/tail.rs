@@ -4,6 +4,7 @@ use crate::Code;
 use crate::args::{Arguments, expected};
 use crate::branch::assume;
 use crate::fault::{Fault, Step};
+use crate::maps::INNER;
 use crate::scalar::Scalar;
 use crate::stack::STACK_BYTES;
 use crate::state::State;
@@ -21,10 +22,11 @@ impl Walker<'_> {
         proto: &HelperProto,
         arguments: &Arguments,
     ) -> Step<Option<u32>> {
-        let Some((_, given)) = arguments.map else {
+        let Some((map, given)) = arguments.map else {
             let text = format!("the prototype of {} names no map", proto.name);
             return Err(Fault::new(Code::Unsupported, text));
         };
+        self.outer_map(map & !INNER)?.leads_to_programs();
         let index = self.read(state, Reg::R3)?;
         if !index.is_scalar() {
             return Err(expected(proto, Reg::R3, "an index", &index));

@@ -11,6 +11,7 @@
 //! that its state stands for. Loops are walked round by round; a state that repeats itself exactly would go
 //! round for ever, and one that never does is stopped by the limit.
 
+use crate::assumed::MapView;
 use crate::branch::{assume, assume_not, holds};
 use crate::callback::{Root, RootKind, enter_timer};
 use crate::cfg::{Shape, next_slot, target};
@@ -20,6 +21,7 @@ use crate::flow::{Flow, Live};
 use crate::guess::{Doubt, Guess};
 use crate::object::Types;
 use crate::paths::{BOUND_LOOP, MAX_SPARE, MAX_WORK, Path, Turn};
+use crate::program::Subject;
 use crate::prune::{Memory, NONE, Visit};
 use crate::recorded::Recorded;
 use crate::rounds::Construct;
@@ -28,14 +30,14 @@ use crate::state::State;
 use crate::unique::Unique;
 use crate::value::{Kind, Value};
 use crate::watch::Watch;
-use crate::{Code, Config, Unverified};
-use skep_abi::{Context, Entry, MapDef, ProgramType};
+use crate::{Code, Config};
+use skep_abi::{Context, Entry, ProgramType};
 use skep_isa::{CallTarget, Cond, Imm64, Insn, Operand, Reg, Width};
 use std::cell::OnceCell;
 
 /// A walk over one program.
 pub(crate) struct Walker<'a> {
-    pub(crate) program: &'a Unverified,
+    pub(crate) program: &'a Subject,
     pub(crate) config: &'a Config<'a>,
     pub(crate) shape: &'a Shape,
     flow: &'a Flow,
@@ -88,7 +90,7 @@ enum Next {
 
 impl<'a> Walker<'a> {
     pub(crate) fn new(
-        program: &'a Unverified,
+        program: &'a Subject,
         config: &'a Config<'a>,
         shape: &'a Shape,
         flow: &'a Flow,
@@ -219,8 +221,8 @@ impl<'a> Walker<'a> {
     }
 
     /// The map of that index in the object.
-    pub(crate) fn outer_map(&self, index: u32) -> Step<&'a MapDef> {
-        self.program.maps.get(index as usize).ok_or_else(|| {
+    pub(crate) fn outer_map(&self, index: u32) -> Step<MapView<'a>> {
+        self.program.maps.get(index).ok_or_else(|| {
             Fault::new(Code::Structure, format!("there is no map of index {index} in the object"))
         })
     }
@@ -363,22 +365,23 @@ impl<'a> Walker<'a> {
         match value {
             Imm64::Value(number) => Ok(Value::constant(number)),
             Imm64::Map(map) => {
-                let def = self.outer_map(map)?;
-                self.check_special_map(def)?;
+                let def = self.named_map(map)?;
                 self.check_map_of_sleeper(def)?;
                 Ok(Value::pointer(Kind::Map { map }, 0))
             }
             Imm64::MapValue { map, offset } => {
-                let def = self.outer_map(map)?;
-                self.check_special_map(def)?;
-                if def.kind != skep_abi::MapKind::Array || def.max_entries == 0 {
+                let def = self.named_map(map)?;
+                if def.kind() != skep_abi::MapKind::Array || def.at_least() == 0 {
                     let text =
-                        format!("values of the map {}, a {}, have no fixed address", def.name, def.kind);
+                        format!("values of the map {}, a {}, have no fixed address", def.name(), def.kind());
                     return Err(Fault::new(Code::Structure, text));
                 }
-                if offset >= def.value_size {
-                    let text =
-                        format!("offset {offset} is outside of the {} bytes of {}", def.value_size, def.name);
+                if offset >= def.value_size() {
+                    let text = format!(
+                        "offset {offset} is outside of the {} bytes of {}",
+                        def.value_size(),
+                        def.name()
+                    );
                     return Err(Fault::new(Code::OutOfBounds, text));
                 }
                 let offset =

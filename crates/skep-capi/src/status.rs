@@ -140,7 +140,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::Read { .. } => Status::Read,
-            Error::Object(_) | Error::Decode(_) => Status::Object,
+            // Hosts in C give no maps: an object whose maps do not fit contradicts itself.
+            Error::Object(_) | Error::Decode(_) | Error::MapMismatch { .. } => Status::Object,
             Error::Refused(_) => Status::Refused,
             Error::HelperMissing { .. } => Status::Unsupported,
             Error::Map(error) => of_map(error),
@@ -171,6 +172,10 @@ fn of_map(error: &MapError) -> Status {
         | MapError::NoEntries { .. }
         | MapError::Extra { .. }
         | MapError::RingSize { .. }
+        | MapError::Field { .. }
+        | MapError::FieldRepeated { .. }
+        | MapError::NestedMaps { .. }
+        | MapError::FrozenContents { .. }
         | MapError::NeitherReadNorWrite { .. }
         | MapError::NeedsNoPrealloc { .. } => Status::Object,
         MapError::TooLarge { .. } | MapError::NoMemory { .. } => Status::Memory,

@@ -13,7 +13,7 @@ use skep_btf::{Btf, Kind, Type};
 
 use crate::elf::{Content, Elf, Place, Section, SymbolKind};
 use crate::error::Error;
-use crate::maps::special_fields;
+use crate::maps::set_fields;
 use crate::object::{ObjectMap, Variable};
 use crate::types::data_sections;
 
@@ -72,7 +72,7 @@ pub(crate) fn variables(
                 if let (Some(ty), Some(btf)) = (ty, btf) {
                     maps[index].def.value_btf = Some(ty.id);
                     let def = &mut maps[index].def;
-                    def.fields = special_fields(btf, &section.name, ty.id)?;
+                    set_fields(def, btf, ty.id)?;
                     if def
                         .fields
                         .last()

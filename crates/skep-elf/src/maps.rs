@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use skep_abi::{MapDef, MapFlags, MapKind};
-use skep_btf::{Btf, Kind, Member, SpecialField, Type};
+use skep_btf::{Btf, Kind, Member, SpecialField, SpecialKind, Type};
 
 use crate::elf::{Elf, Place};
 use crate::error::Error;
@@ -228,7 +228,7 @@ impl Attributes {
         };
         complete(&mut def)?;
         if let Some(value) = self.value {
-            def.fields = special_fields(btf, map, value)?;
+            set_fields(&mut def, btf, value)?;
         }
         def.inner = self.inner(btf, &def, outermost)?.map(Box::new);
         let name = |ty: Option<u32>| ty.map(|ty| btf.type_name(ty)).transpose();
@@ -320,12 +320,24 @@ impl Attribute<'_> {
     }
 }
 
-/// Locks, timers and the like in a map's value.
-pub(crate) fn special_fields(btf: &Btf, map: &str, value: u32) -> Result<Vec<SpecialField>, Error> {
-    btf.special_fields(value).map_err(|error| match error {
-        skep_btf::Error::Special { ty, reason } => Error::MapFields { map: map.into(), ty, reason },
+/// Finds locks, timers and the like in a map's value, and the names of the types that they lead to.
+pub(crate) fn set_fields(def: &mut MapDef, btf: &Btf, value: u32) -> Result<(), Error> {
+    def.fields = btf.special_fields(value).map_err(|error| match error {
+        skep_btf::Error::Special { ty, reason } => Error::MapFields { map: def.name.clone(), ty, reason },
         other => other.into(),
-    })
+    })?;
+    let leads_to = |field: &SpecialField| match field.kind {
+        SpecialKind::ListHead { holds: to, .. }
+        | SpecialKind::RbRoot { holds: to, .. }
+        | SpecialKind::KptrUntrusted { to }
+        | SpecialKind::Kptr { to }
+        | SpecialKind::KptrPercpu { to }
+        | SpecialKind::Uptr { to } => Some(to),
+        _ => None,
+    };
+    let name = |field| leads_to(field).map(|to| Ok(btf.type_name(to)?.into())).transpose();
+    def.field_types = def.fields.iter().map(name).collect::<Result<_, Error>>()?;
+    Ok(())
 }
 
 /// A size that may be given as a number, as a type, as both where they agree, or not at all (0).

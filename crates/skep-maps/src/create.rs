@@ -1,6 +1,6 @@
 //! From a definition to a map: what is refused, and why.
 
-use skep_abi::{MapDef, MapFlags, MapKind, SpecialKind, holders};
+use skep_abi::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt, SpecialKind, holders};
 use skep_mem::Error;
 
 use crate::array::Array;
@@ -150,7 +150,7 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     check_flags(def)?;
     check_extra(def)?;
     check_fields(def)?;
-    Ok(())
+    check_frozen(def)
 }
 
 fn is_lru(kind: MapKind) -> bool {
@@ -169,7 +169,7 @@ fn check_flags(def: &MapDef) -> Result<(), MapError> {
         MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::LpmTrie => MapFlags::NO_PREALLOC,
         // One clock for all CPUs is what there is, whether or not one for each is asked for.
         MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
-        MapKind::Array => MapFlags::MMAPABLE,
+        MapKind::Array => MapFlags::MMAPABLE.union(MapFlags::INNER_MAP),
         _ => MapFlags(0),
     });
     let unknown = def.flags.0 & !provided.0;
@@ -216,25 +216,27 @@ fn check_fields(def: &MapDef) -> Result<(), MapError> {
     if lock && (def.flags.0 & MapFlags::RDONLY_PROG.union(MapFlags::WRONLY_PROG).0) != 0 {
         return Err(MapError::LockNotWritable { map: map() });
     }
-    let mut free = 0;
-    for field in &def.fields {
-        let (offset, size) = (field.offset, field.size);
-        let end = offset.checked_add(size).filter(|end| *end <= def.value_size);
-        let (align, wanted) = match field.kind {
-            SpecialKind::SpinLock => (4, Some(4)),
-            SpecialKind::KptrUntrusted { .. } | SpecialKind::Kptr { .. } | SpecialKind::KptrPercpu { .. } => {
-                (ADDRESS, Some(ADDRESS))
-            }
-            _ => (4, None),
-        };
-        let whole = size.is_multiple_of(4) && wanted.map_or(size > 0, |wanted| size == wanted);
-        let lies = offset >= free && offset.is_multiple_of(align) && whole;
-        match end.filter(|_| lies) {
-            Some(end) => free = end,
-            None => return Err(MapError::Field { map: map(), value_size: def.value_size, offset, size }),
+    match def.defect() {
+        None => Ok(()),
+        Some(Defect::Field(SpecialFieldAt { offset, size, .. })) => {
+            Err(MapError::Field { map: map(), value_size: def.value_size, offset, size })
         }
+        Some(Defect::Repeated(SpecialFieldAt { name, offset, .. })) => {
+            Err(MapError::FieldRepeated { map: map(), name, offset })
+        }
+        Some(_) => Err(MapError::NestedMaps { map: map() }),
     }
-    Ok(())
+}
+
+/// Contents that stay for ever.
+fn check_frozen(def: &MapDef) -> Result<(), MapError> {
+    let Some(frozen) = &def.frozen else { return Ok(()) };
+    // Copies go around special fields, so the value would not hold what the definition says.
+    if def.kind == MapKind::Array && frozen.len() == def.value_size as usize && def.fields.is_empty() {
+        return Ok(());
+    }
+    let (map, kind) = (def.name.clone(), def.kind);
+    Err(MapError::FrozenContents { map, kind, value_size: def.value_size, given: frozen.len() })
 }
 
 fn too_large(def: &MapDef, options: &Options, bytes: Option<usize>) -> MapError {

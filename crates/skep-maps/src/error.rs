@@ -245,6 +245,42 @@ pub enum MapError {
         size: u32,
     },
 
+    /// Two fields of values of which there may be one.
+    #[error("map `{map}`: values hold a second {name} at {offset}; a value may have one: remove one of them")]
+    FieldRepeated {
+        /// The map's name.
+        map: String,
+        /// The field's C type.
+        name: &'static str,
+        /// Bytes from the value's start to the second.
+        offset: u32,
+    },
+
+    /// A map of maps whose inner maps hold maps.
+    #[error(
+        "map `{map}`: the maps inside of it hold maps themselves; give it inner maps of another kind, such as array or hash"
+    )]
+    NestedMaps {
+        /// The map's name.
+        map: String,
+    },
+
+    /// Frozen contents that a map of this definition cannot have.
+    #[error(
+        "map `{map}`: the definition's frozen contents have {given} bytes, its kind is {kind} with values of {value_size} \
+         bytes; only an array without special fields can be created frozen, with as many bytes as its values have"
+    )]
+    FrozenContents {
+        /// The map's name.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+        /// The value size in bytes.
+        value_size: u32,
+        /// Bytes of frozen contents.
+        given: usize,
+    },
+
     /// Locks in values that programs cannot both read and write.
     #[error(
         "map `{map}`: values with a struct bpf_spin_lock must be readable and writable by programs: leave BPF_F_RDONLY_PROG and \
@@ -444,6 +480,7 @@ impl MapError {
                 errno::E2BIG
             }
             Self::NoMemory { .. } => errno::ENOMEM,
+            Self::FieldRepeated { .. } => errno::EEXIST,
             Self::Frozen { .. } => errno::EPERM,
             Self::Busy { .. } | Self::Consumed { .. } | Self::LockHeld { .. } => errno::EBUSY,
             Self::NotAQueue { .. } | Self::NotARing { .. } | Self::FieldNotAllowed { .. } => {
@@ -467,6 +504,8 @@ impl MapError {
             | Self::PrefixTooLong { .. }
             | Self::CannotDelete { .. }
             | Self::Field { .. }
+            | Self::NestedMaps { .. }
+            | Self::FrozenContents { .. }
             | Self::NoLock { .. }
             | Self::HoldsReferences { .. }
             | Self::PushFlags { .. }

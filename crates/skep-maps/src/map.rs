@@ -122,7 +122,8 @@ macro_rules! each {
 
 /// The host's side.
 impl Map {
-    /// Makes an empty map; the elements of arrays are zero.
+    /// Makes an empty map; the elements of arrays are zero. Where the definition gives [frozen](MapDef::frozen) contents, the first
+    /// element holds them and the map is [frozen](Self::freeze).
     ///
     /// Memory is promised by the system but not touched before it is used.
     ///
@@ -156,14 +157,20 @@ impl Map {
             Table::References(programs) if def.kind == MapKind::ProgArray => programs.table(),
             _ => ProgramTable::default(),
         };
-        Ok(Self {
+        let map = Self {
             table_of_programs,
             calls: Calls::of(&table, def.key_size),
             def: def.clone(),
             table,
             frozen: RwLock::new(false),
             memory: memory.clone(),
-        })
+        };
+        // Here rather than by whoever creates it: a map whose definition says so is never seen with other contents.
+        if let Some(contents) = &def.frozen {
+            map.update(&0u32.to_ne_bytes(), contents, UpdateFlags::Any)?;
+            map.freeze();
+        }
+        Ok(map)
     }
 
     /// What the map was made from.

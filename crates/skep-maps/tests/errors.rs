@@ -111,7 +111,7 @@ fn flags_that_a_kind_does_not_have_are_refused() {
     refused(
         create(&with_flags(MapKind::Array, 1)),
         22,
-        "map `m`: flags 0x1 contain 0x1, which kind array does not provide; it provides 0x580",
+        "map `m`: flags 0x1 contain 0x1, which kind array does not provide; it provides 0x1580",
     );
     refused(
         create(&with_flags(MapKind::Hash, 0x481)),
@@ -589,6 +589,41 @@ fn no_way_to_write_a_value_writes_a_kept_pointer() {
             }
         }
     }
+}
+
+#[test]
+fn a_value_has_one_lock_and_a_map_in_a_map_holds_no_maps() {
+    let field = |kind, offset| SpecialField { kind, offset, size: 4 };
+    let fields = vec![field(SpecialKind::SpinLock, 0), field(SpecialKind::SpinLock, 4)];
+    let text =
+        "map `m`: values hold a second struct bpf_spin_lock at 4; a value may have one: remove one of them";
+    refused(create(&with_fields(MapKind::Array, fields)), 17, text);
+    let of = |inner| MapDef { inner: Some(Box::new(inner)), ..def(MapKind::ArrayOfMaps, 4, 4, 1) };
+    let text = "map `m`: the maps inside of it hold maps themselves; give it inner maps of another kind, such as \
+                array or hash";
+    refused(create(&of(of(def(MapKind::Array, 4, 8, 1)))), 22, text);
+    create(&of(def(MapKind::Array, 4, 8, 1))).unwrap();
+}
+
+#[test]
+fn a_map_that_is_created_frozen_holds_its_contents() {
+    let frozen = |kind, bytes: &[u8]| MapDef { frozen: Some(bytes.into()), ..def(kind, 4, 8, 2) };
+    let map = create(&frozen(MapKind::Array, &[7; 8])).unwrap();
+    assert_eq!((map.lookup(&[0; 4]), map.is_frozen()), (Ok(Some(vec![7; 8])), true));
+    refused(
+        map.update(&[0; 4], &[0; 8], UpdateFlags::Any),
+        1,
+        "map `m` is frozen: its host may not change it any more",
+    );
+    let text = |kind: &str, given: usize| {
+        format!(
+            "map `m`: the definition's frozen contents have {given} bytes, its kind is {kind} with values of 8 bytes; only an \
+             array without special fields can be created frozen, with as many bytes as its values have"
+        )
+    };
+    refused(create(&frozen(MapKind::Array, &[7; 7])), 22, &text("array", 7));
+    refused(create(&frozen(MapKind::Hash, &[7; 8])), 22, &text("hash", 8));
+    refused(create(&frozen(MapKind::PercpuArray, &[7; 8])), 22, &text("percpu_array", 8));
 }
 
 #[test]

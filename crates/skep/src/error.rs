@@ -105,15 +105,19 @@ pub enum Error {
     /// A map could not be created or used.
     #[error(transparent)]
     Map(#[from] skep_maps::MapError),
-    /// A map handed to the linker does not fit the object's definition.
-    #[error("map {name}: the object wants {wanted}, the map given is {given}")]
+    /// A map handed to the linker, or put into a map of maps, is not what programs are verified with.
+    #[error("map {name}: {field} differs: wanted is {wanted}; the map given is {given}; {remedy}")]
     MapMismatch {
         /// The map.
         name: String,
-        /// What the object defines.
+        /// The first respect in which they differ.
+        field: &'static str,
+        /// What the object, or the template of a map of maps, defines.
         wanted: String,
         /// What was given.
         given: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// An element beyond the end of an array of programs.
     #[error("map {map} has {len} elements, of which {index} is none; they count from 0")]

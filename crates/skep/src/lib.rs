@@ -54,6 +54,7 @@
 //! `bpf_get_smp_processor_id` returns and that per-CPU maps are indexed by. No two threads have the same at
 //! the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many there are.
 
+mod contract;
 mod error;
 pub mod function;
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //!
 //! A load is all or nothing: maps and code of a load that fails are freed before the error is returned.
 
+use crate::contract;
 use crate::helpers;
 use crate::object::ProgramOptions;
 use crate::program::{LoadTimes, Program};
 use crate::steps::steps;
 use crate::{Error, MapArray, MapHash, Object, ProgramArray, Runtime};
-use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType, SpecialKind};
+use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType};
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::{Map, UpdateFlags};
@@ -97,7 +98,9 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Uses an existing map in the place of the object's map of that name, so that several objects share it.
+    /// Uses an existing map in the place of the object's map of that name, so that several objects share it. It must have
+    /// the kind, sizes, flags, special fields and inner map of the object's, and as an array at least as many elements; programs are
+    /// verified for the elements that it has.
     /// A per-CPU map must have a value for each of this runtime's virtual CPUs; runtimes that share one number
     /// their CPUs each for themselves, so their programs may update one value at the same time. The map stays as
     /// it is: neither its capacity nor variables in it can be set by this load.
@@ -107,7 +110,7 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Creates the map of that name with another capacity.
+    /// Creates the map of that name with another capacity, for which the programs are verified.
     #[must_use]
     pub fn max_entries(mut self, map: &str, entries: u32) -> Self {
         self.max_entries.insert(map.to_owned(), entries);
@@ -142,7 +145,7 @@ impl<'a> Linker<'a> {
         // What maps hold at first, until a program names the map.
         let mut entries = self.entries_by_map();
         // Programs first: what the verifier refuses should not cost the creation of large maps.
-        let definitions = self.definitions(&variables);
+        let definitions = self.definitions(&variables)?;
         let mut verified = Vec::with_capacity(wanted.len());
         let mut next = 0;
         while let Some(&name) = wanted.get(next) {
@@ -165,7 +168,7 @@ impl<'a> Linker<'a> {
             }
             verified.push((program, LoadTimes { link, ..LoadTimes::default() }));
         }
-        let maps = self.create_maps(&variables)?;
+        let maps = self.create_maps(&definitions, &variables)?;
         let linkage = Arc::new(self.linkage(&maps));
         let programs = verified
             .into_iter()
@@ -290,17 +293,20 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    /// The maps as the programs of this load find them: constants that are set here are what they are set to, and
-    /// what a given map holds is not known.
-    fn definitions(&self, variables: &[Variable]) -> Arc<[MapDef]> {
-        let object = self.object.shared_maps();
-        if self.variables.is_empty() && self.given.is_empty() {
-            return object;
+    /// The maps as the programs of this load find them: those that the host gives as they are, and the others as they
+    /// are created, from these very definitions.
+    fn definitions(&self, variables: &[Variable]) -> Result<Arc<[MapDef]>, Error> {
+        let object = self.object.maps_for_host();
+        if self.variables.is_empty() && self.given.is_empty() && self.max_entries.is_empty() {
+            return Ok(object);
         }
         let mut maps = object.to_vec();
         for def in &mut maps {
-            if self.given.contains_key(&def.name) {
-                def.frozen = None;
+            if let Some(given) = self.given.get(&def.name) {
+                *def = contract::stands_for(def, given, self.runtime.cpus())?;
+            }
+            if let Some(entries) = self.max_entries.get(&def.name) {
+                def.max_entries = *entries;
             }
         }
         for variable in variables {
@@ -312,7 +318,7 @@ impl<'a> Linker<'a> {
                 Arc::make_mut(frozen)[range].copy_from_slice(value);
             }
         }
-        maps.into()
+        Ok(maps.into())
     }
 
     fn variables(&self) -> Vec<Variable> {
@@ -330,14 +336,13 @@ impl<'a> Linker<'a> {
         .collect()
     }
 
-    fn create_maps(&self, variables: &[Variable]) -> Result<Vec<Arc<Map>>, Error> {
+    fn create_maps(&self, definitions: &[MapDef], variables: &[Variable]) -> Result<Vec<Arc<Map>>, Error> {
         let options =
             skep_maps::Options { cpus: self.runtime.cpus(), limit: self.runtime.shared().map_memory };
         let memory = self.runtime.memory();
-        let mut maps = Vec::with_capacity(self.object.maps().len());
-        for (index, def) in self.object.maps().iter().enumerate() {
+        let mut maps = Vec::with_capacity(definitions.len());
+        for (index, def) in definitions.iter().enumerate() {
             if let Some(given) = self.given.get(&def.name) {
-                check_shape(def, given, self.runtime.cpus())?;
                 let shared = self.runtime.shared();
                 let wired = given.references().is_none() || shared.has_wired(given);
                 if !wired || !given.fits(&shared.domain) {
@@ -346,36 +351,40 @@ impl<'a> Linker<'a> {
                 maps.push(Arc::clone(given));
                 continue;
             }
-            let mut def = def.clone();
-            if let Some(entries) = self.max_entries.get(&def.name) {
-                def.max_entries = *entries;
-            }
-            let map = Map::create_in(&memory, &def, &options)?;
-            // They come in the order of the maps.
-            let first = variables.partition_point(|variable| variable.map < index);
-            let here = variables[first..].iter().take_while(|variable| variable.map == index);
-            let here: Vec<_> = here.inspect(|_| steps(1)).collect();
-            let mut initial =
-                self.object.elf().and_then(|elf| elf.maps()[index].initial.as_deref()).map(<[u8]>::to_vec);
-            for variable in &here {
-                if let Some(value) = self.variables.get(&variable.name) {
-                    // Sections of zeroes have no contents in the file.
-                    let bytes = initial.get_or_insert_with(|| vec![0; def.value_size as usize]);
-                    bytes[variable.offset..variable.offset + variable.size].copy_from_slice(value);
-                }
-            }
-            if let Some(bytes) = &initial {
-                map.update(&0u32.to_ne_bytes(), bytes, UpdateFlags::Any)?;
-            }
-            let holds_variables = initial.is_some() || !here.is_empty();
-            if holds_variables && def.flags.contains(MapFlags::RDONLY_PROG) {
-                map.freeze(); // constants, as Linux's loaders have it
+            let map = Map::create_in(&memory, def, &options)?;
+            if def.frozen.is_none() {
+                self.set_first(&map, index, variables)?;
             }
             let map = Arc::new(map);
             self.runtime.shared().wire(&map);
             maps.push(map);
         }
         Ok(maps)
+    }
+
+    /// Gives a map of variables its first contents, those that are set by this load included.
+    fn set_first(&self, map: &Map, index: usize, variables: &[Variable]) -> Result<(), Error> {
+        // They come in the order of the maps.
+        let first = variables.partition_point(|variable| variable.map < index);
+        let here = variables[first..].iter().take_while(|variable| variable.map == index);
+        let here: Vec<_> = here.inspect(|_| steps(1)).collect();
+        let mut initial =
+            self.object.elf().and_then(|elf| elf.maps()[index].initial.as_deref()).map(<[u8]>::to_vec);
+        for variable in &here {
+            if let Some(value) = self.variables.get(&variable.name) {
+                // Sections of zeroes have no contents in the file.
+                let bytes = initial.get_or_insert_with(|| vec![0; map.def().value_size as usize]);
+                bytes[variable.offset..variable.offset + variable.size].copy_from_slice(value);
+            }
+        }
+        if let Some(bytes) = &initial {
+            map.update(&0u32.to_ne_bytes(), bytes, UpdateFlags::Any)?;
+        }
+        let holds_variables = initial.is_some() || !here.is_empty();
+        if holds_variables && map.def().flags.contains(MapFlags::RDONLY_PROG) {
+            map.freeze(); // constants, as Linux's loaders have it
+        }
+        Ok(())
     }
 
     fn linkage(&self, maps: &[Arc<Map>]) -> Linkage {
@@ -388,52 +397,6 @@ impl<'a> Linker<'a> {
             functions: (skep_abi::OWN_KFUNC..).zip(helpers::sections::OWN).collect(),
         }
     }
-}
-
-/// A given map must hold what the programs were verified and compiled for, with a value for each of this
-/// runtime's CPUs.
-pub(crate) fn check_shape(wanted: &MapDef, given: &Map, runtime_cpus: u32) -> Result<(), Error> {
-    let smaller = wanted.kind.is_array() && given.def().max_entries < wanted.max_entries;
-    let padded = (wanted.value_size as usize).next_multiple_of(8);
-    let cpus = if wanted.kind.is_per_cpu() { given.host_value_size() / padded } else { usize::MAX };
-    if same_shape(wanted, given.def()) && !smaller && cpus >= runtime_cpus as usize {
-        return Ok(());
-    }
-    let describe = |def: &MapDef, cpus: usize| {
-        let per_cpu = if def.kind.is_per_cpu() { format!(", {cpus} CPUs") } else { String::new() };
-        let special: String = fields(def)
-            .map(|(offset, size, lock)| match lock {
-                true => format!(", a lock at {offset}"),
-                false => format!(", a special field of {size} bytes at {offset}"),
-            })
-            .collect();
-        format!(
-            "{} with {}-byte keys, {}-byte values{special}, {} entries, flags {:#x}{per_cpu}",
-            def.kind, def.key_size, def.value_size, def.max_entries, def.flags.0
-        )
-    };
-    Err(Error::MapMismatch {
-        name: wanted.name.clone(),
-        wanted: describe(wanted, runtime_cpus as usize),
-        given: describe(given.def(), cpus),
-    })
-}
-
-/// Whether maps have the same kinds of keys and values, and what they hold as well.
-fn same_shape(a: &MapDef, b: &MapDef) -> bool {
-    let own = |def: &MapDef| (def.kind, def.key_size, def.value_size, def.flags);
-    let inner = match (&a.inner, &b.inner) {
-        (Some(a), Some(b)) => same_shape(a, b),
-        (None, None) => true,
-        _ => false,
-    };
-    // Whoever copies a value goes around the fields that the map knows of, not those that a program takes for locks.
-    own(a) == own(b) && fields(a).eq(fields(b)) && inner
-}
-
-/// What of a map's values is more than its bytes: where it is, and whether it is a lock.
-fn fields(def: &MapDef) -> impl Iterator<Item = (u32, u32, bool)> {
-    def.fields.iter().map(|field| (field.offset, field.size, field.kind == SpecialKind::SpinLock))
 }
 
 /// The maps that a program names, ascending.

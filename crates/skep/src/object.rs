@@ -169,9 +169,14 @@ impl Object {
         &self.maps
     }
 
-    /// The same, shared.
-    pub(crate) fn shared_maps(&self) -> Arc<[MapDef]> {
-        Arc::clone(&self.maps)
+    /// The same, with the types of the host where fields lead to its objects.
+    pub(crate) fn maps_for_host(&self) -> Arc<[MapDef]> {
+        match (self.elf().and_then(|elf| elf.btf()), &self.host_types) {
+            (Some(own), Some(host)) if host::keep_objects(&self.maps) => {
+                host::maps(&self.maps, own, host).into()
+            }
+            _ => Arc::clone(&self.maps),
+        }
     }
 
     /// What parsing cost.
@@ -206,7 +211,7 @@ impl Object {
             btf: self.host_types.as_deref(),
             ..Config::default()
         };
-        let unverified = self.unverified(program, options, &self.maps)?;
+        let unverified = self.unverified(program, options, self.maps_for_host(), false)?;
         Ok(match how.log {
             Some(log) => skep_verifier::verify_with_log(unverified, &config, log)?,
             None => skep_verifier::verify(unverified, &config)?,
@@ -230,7 +235,7 @@ impl Object {
             max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
             ..Config::default()
         };
-        let unverified = self.unverified_with(program, options, maps, true)?;
+        let unverified = self.unverified(program, options, Arc::clone(maps), true)?;
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());
             return Err(Error::KernelSymbol { program, symbol });
@@ -279,16 +284,7 @@ impl Object {
         &self,
         program: &str,
         options: ProgramOptions,
-        maps: &Arc<[MapDef]>,
-    ) -> Result<Unverified, Error> {
-        self.unverified_with(program, options, maps, false)
-    }
-
-    fn unverified_with(
-        &self,
-        program: &str,
-        options: ProgramOptions,
-        maps: &Arc<[MapDef]>,
+        maps: Arc<[MapDef]>,
         own: bool,
     ) -> Result<Unverified, Error> {
         let source = self.linked_with(program, options, own)?;
@@ -302,10 +298,6 @@ impl Object {
             skep_abi::Context::Buffer => Entry::Buffer { len: options.buffer_len },
             _ => Entry::Context,
         };
-        let maps = match (&source.btf, &self.host_types) {
-            (Some(own), Some(host)) if host::keep_objects(maps) => host::maps(maps, own, host).into(),
-            _ => Arc::clone(maps),
-        };
         Ok(Unverified { source, maps, entry })
     }
 
@@ -316,7 +308,7 @@ impl Object {
 }
 
 /// The functions of bare instructions: the program itself, and whatever local calls lead to.
-fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
+pub(crate) fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
     let mut starts: Vec<u32> = insns
         .iter()
         .enumerate()

@@ -4,8 +4,9 @@
 //! call. The program's handle keeps code, maps and runtime alive for as long as it takes.
 
 #[cfg(test)]
-mod checking;
+pub(crate) mod checking;
 
+use crate::contract;
 use crate::packet::Packet;
 use crate::runtime::Shared;
 use crate::tail::LookingForRings;
@@ -102,6 +103,7 @@ impl Program {
         maps: &[Arc<Map>],
         mut times: LoadTimes,
     ) -> Result<Self, Error> {
+        contract::check(&verified, maps)?;
         let shared = runtime.shared();
         let name = || verified.name().to_owned();
         let started = std::time::Instant::now();

@@ -2,7 +2,9 @@
  *
  * A host in C that uses every function of the library, and says what came of it.
  *
- *   host FIREWALL RAW CARELESS     three objects: to filter with, to run on a buffer, to be refused
+ *   host FIREWALL RAW MISFIT CARELESS
+ *
+ * Four objects: to filter with, to run on a buffer, one whose maps do not fit each other, and one to be refused.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -228,7 +230,7 @@ static void sum(const char *path)
 	skep_runtime_free(runtime);
 }
 
-static void refuse(const char *path)
+static void refuse(const char *misfit, const char *path)
 {
 	skep_runtime_options options = { .size = sizeof(options), .code_memory = 1 };
 	skep_module *module = NULL;
@@ -252,6 +254,10 @@ static void refuse(const char *path)
 	printf("no file: %s\n", skep_error_message());
 	CHECK(skep_object_parse("int main;", 9, &object) == SKEP_E_OBJECT && !object);
 	printf("no object: %s\n", skep_error_message());
+	CHECK(skep_object_open(misfit, &object) == SKEP_OK);
+	CHECK(skep_module_load(runtime, object, NULL, &module) == SKEP_E_OBJECT && !module);
+	printf("misfit: %s\n", skep_error_message());
+	skep_object_free(object);
 	CHECK(skep_object_open(path, &object) == SKEP_OK);
 	CHECK(skep_module_load(runtime, object, NULL, &module) == SKEP_E_REFUSED && !module);
 	printf("refused: %s\n", skep_error_message());
@@ -334,13 +340,13 @@ static void give_nothing(const char *path)
 
 int main(int argc, char **argv)
 {
-	if (argc != 4)
+	if (argc != 5)
 		return 2;
 	CHECK(strcmp(skep_version(), SKEP_VERSION) == 0);
 	CHECK(strcmp(skep_error_message(), "") == 0);
 	filter(argv[1]);
 	sum(argv[2]);
-	refuse(argv[3]);
+	refuse(argv[3], argv[4]);
 	give_nothing(argv[1]);
 	return 0;
 }

@@ -58,8 +58,9 @@ fn host(test: &str, linked: Linked) -> Option<String> {
         // At run time the library is found by the name that says its ABI.
         std::fs::remove_file(prefix.join("lib/libskep.so")).unwrap();
     }
-    let careless = root().join("crates/skep-cli/tests/objects/missing_null_check.bpf.o");
-    Some(run(host.arg(example("firewall")).arg(example("raw")).arg(careless)))
+    let bad = |name: &str| root().join("crates/skep-cli/tests/objects").join(name);
+    host.arg(example("firewall")).arg(example("raw"));
+    Some(run(host.arg(bad("inner_too_large.bpf.o")).arg(bad("missing_null_check.bpf.o"))))
 }
 
 fn said_by_host(said: &str) {
@@ -103,6 +104,7 @@ fn said_by_host(said: &str) {
     line("hardening", &["hardening: 0x4 is not known", "SKEP_SIGNED_RETURNS"]);
     line("no file", &["cannot read no/such/file.bpf.o: "]);
     line("no object", &["ELF"]);
+    line("misfit", &["map outer.inner: max_entries differs", "4 entries", "1000000 entries"]);
     line("refused", &["careless", "missing_null_check.bpf.c", "null"]);
     line("nothing", &["skep_program_run: packet is NULL\n"]);
 }

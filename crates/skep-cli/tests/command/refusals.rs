@@ -150,3 +150,9 @@ fn help_and_version_are_not_errors() {
     assert_eq!(skep(&["run", "--help"]).status, Some(0));
     assert!(skep(&["--version"]).out.starts_with("skep "));
 }
+
+#[test]
+fn an_initial_element_that_is_larger_than_its_template() {
+    let words = ["map outer.inner", "max_entries differs", "4 entries", "1000000 entries", "BPF_F_INNER_MAP"];
+    run(&object("inner_too_large")).refused(1, &words);
+}

@@ -33,7 +33,7 @@ fn check(program: &Program, bytes: &[u8]) {
 }
 
 /// The same; a program that is given a buffer finds these there.
-fn check_on(program: &Program, bytes: &[u8], given: &[u8]) {
+pub(crate) fn check_on(program: &Program, bytes: &[u8], given: &[u8]) {
     let inner = &program.inner;
     let name = program.name();
     let recorded = program.verified().recorded().expect("tests keep the states");

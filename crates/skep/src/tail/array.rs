@@ -1,7 +1,7 @@
 //! The host's handles of arrays of programs and of maps.
 
 use super::{LookingForRings, entry};
-use crate::linker::check_shape;
+use crate::contract;
 use crate::program::Program;
 use crate::runtime::Shared;
 use crate::{Error, Map};
@@ -98,7 +98,9 @@ impl MapArray {
         Self { map, shared: LookingForRings(shared) }
     }
 
-    /// Puts a map into an element; returns the one that was there.
+    /// Puts a map into an element; returns the one that was there. It must have the kind, sizes, flags and special fields of
+    /// the template ([`MapDef::inner`](crate::abi::MapDef)), and as a plain array its number of elements, unless both have the flag
+    /// `BPF_F_INNER_MAP`: programs were verified with the template.
     ///
     /// # Errors
     ///
@@ -108,7 +110,7 @@ impl MapArray {
     /// [`Error::Map`] where the map is frozen. The element is as it was then.
     pub fn set(&self, index: u32, map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
         match &self.map.def().inner {
-            Some(wanted) => check_shape(wanted, map, self.shared.0.domain.limit())?,
+            Some(wanted) => contract::fits(wanted, map, self.shared.0.domain.limit())?,
             // Nobody has said what programs may take what they find for.
             None => return Err(Error::NoInnerShape { map: self.map.name().to_owned() }),
         }

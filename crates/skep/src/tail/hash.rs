@@ -1,7 +1,7 @@
 //! The host's handle of hash tables of maps.
 
 use super::LookingForRings;
-use crate::linker::check_shape;
+use crate::contract;
 use crate::runtime::Shared;
 use crate::{Error, Map};
 use std::fmt;
@@ -24,7 +24,8 @@ impl MapHash {
         Self { map, shared: LookingForRings(shared) }
     }
 
-    /// Puts a map under a key; returns the one that was there.
+    /// Puts a map under a key; returns the one that was there. It must fit the template, as for
+    /// [`MapArray::set`](crate::MapArray::set).
     ///
     /// # Errors
     ///
@@ -35,7 +36,7 @@ impl MapHash {
     /// there is no memory. The table is as it was then.
     pub fn set(&self, key: &[u8], map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
         match &self.map.def().inner {
-            Some(wanted) => check_shape(wanted, map, self.shared.0.domain.limit())?,
+            Some(wanted) => contract::fits(wanted, map, self.shared.0.domain.limit())?,
             // Nobody has said what programs may take what they find for.
             None => return Err(Error::NoInnerShape { map: self.map.name().to_owned() }),
         }

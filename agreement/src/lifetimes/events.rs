@@ -254,7 +254,10 @@ impl Maker<'_> {
             self.named(name);
             self.emit(text);
             self.dynptr = Some(release);
-            return if self.chance.percent(80) { self.dynptr() } else { () };
+            if self.chance.percent(80) {
+                self.dynptr();
+            }
+            return;
         };
         match self.chance.below(if release.is_some() { 10 } else { 9 }) {
             0..6 => {

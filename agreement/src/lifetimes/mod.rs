@@ -292,3 +292,23 @@ fn find_member(types: &Btf, ty: u32, name: &str, depth: u32) -> Option<(u32, u32
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Program, entries};
+
+    #[test]
+    fn a_seed_stands_for_programs_that_can_be_asked() {
+        let types = include_bytes!("../../../crates/skep-verifier/corpus/linux.btf");
+        let types = Btf::parse(&types[..]).unwrap();
+        let text = lifetimes(&types, 7, 400).unwrap();
+        assert_eq!(lifetimes(&types, 7, 400).unwrap(), text);
+        assert_ne!(lifetimes(&types, 8, 400).unwrap(), text);
+        let entries = entries(&text).unwrap();
+        assert_eq!(entries.len(), 400);
+        for entry in &entries {
+            Program::of(entry).unwrap_or_else(|error| panic!("{}: {error}", entry.name));
+        }
+    }
+}

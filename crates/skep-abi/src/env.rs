@@ -15,11 +15,11 @@
 //! Compiled code passes the address of an entry with the signature of [`HelperFn`]: where there is no
 //! [`RunEnv::callback`], that is called directly.
 
-/// The environment block of one run. Compiled code knows the offsets of `cpu` and `printed`.
+/// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed` and `thrown`.
 ///
 /// ```text
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
-///  48  sleepable u32 | 52  sections u32 | 56  printed u64
+///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32
 /// ```
 /// It begins at a multiple of [`RunEnv::ALIGN`], so that compiled code can count tail calls in the lowest bits of the
 /// register that holds its address: one count for all frames, which none of them can reset.
@@ -48,6 +48,9 @@ pub struct RunEnv {
     /// Address of the [`crate::Printed`] of the call in progress, or 0: engines write it before calls of helpers that the
     /// verifier took something down for, and the helper takes it away.
     pub printed: u64,
+    /// Not 0 while an exception leaves functions, and their result is its cookie. The function that the run entered, or
+    /// that a tail call led to, makes it 0 again. Compiled code's; the interpreter does not look at it.
+    pub thrown: u32,
 }
 
 impl RunEnv {
@@ -57,6 +60,8 @@ impl RunEnv {
     pub const CPU: i32 = 4;
     /// Offset of `printed` in bytes.
     pub const PRINTED: i32 = 56;
+    /// Offset of `thrown` in bytes.
+    pub const THROWN: i32 = 64;
 }
 
 impl Default for RunEnv {
@@ -72,6 +77,7 @@ impl Default for RunEnv {
             sleepable: 0,
             sections: 0,
             printed: 0,
+            thrown: 0,
         }
     }
 }
@@ -190,6 +196,7 @@ mod tests {
         assert_eq!(RunEnv::ALIGN, 128);
         assert_eq!(offset_of!(RunEnv, cpu) as i32, RunEnv::CPU);
         assert_eq!(offset_of!(RunEnv, printed) as i32, RunEnv::PRINTED);
+        assert_eq!(offset_of!(RunEnv, thrown) as i32, RunEnv::THROWN);
         assert_eq!(offset_of!(ProgramTable, entries) as i32, ProgramTable::ENTRIES);
         assert_eq!(offset_of!(ProgramTable, len) as i32, ProgramTable::LEN);
     }

@@ -268,10 +268,11 @@ pub fn kfunc_named(name: &str) -> Option<&'static Kfunc> {
     KFUNCS.binary_search_by(|kfunc| kfunc.name.cmp(name)).ok().map(|at| &KFUNCS[at])
 }
 
-/// Functions that a runtime has of its own, whatever the types of the host: they neither take nor return anything.
+/// Functions that a runtime has of its own, whatever the types of the host: none returns anything, and none but
+/// `bpf_throw`, which takes a number, takes anything.
 /// The number of each in a call is [`OWN_KFUNC`] and its place here.
-pub static OWN_KFUNCS: [&str; 4] =
-    ["bpf_rcu_read_lock", "bpf_rcu_read_unlock", "bpf_preempt_disable", "bpf_preempt_enable"];
+pub static OWN_KFUNCS: [&str; 5] =
+    ["bpf_rcu_read_lock", "bpf_rcu_read_unlock", "bpf_preempt_disable", "bpf_preempt_enable", "bpf_throw"];
 
 /// The number of the first of [`OWN_KFUNCS`]. Numbers of types, which those of other functions are, stay far below.
 pub const OWN_KFUNC: u32 = 1 << 30;
@@ -345,7 +346,7 @@ mod tests {
             assert_eq!(own_kfunc(number).map(|kfunc| kfunc.name), Some(name));
         }
         assert_eq!(own_kfunc_number("bpf_task_acquire"), None);
-        assert_eq!((own_kfunc(OWN_KFUNC - 1), own_kfunc(OWN_KFUNC + 4)), (None, None));
+        assert_eq!((own_kfunc(OWN_KFUNC - 1), own_kfunc(OWN_KFUNC + 5)), (None, None));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) struct Parts {
     pub(crate) insns: Vec<Insn>,
     pub(crate) facts: Vec<Fact>,
     pub(crate) functions: Vec<FunctionFacts>,
+    pub(crate) exception_callback: Option<usize>,
     pub(crate) maps: Vec<MapDef>,
     pub(crate) program_type: &'static ProgramType,
     pub(crate) entry: Entry,
@@ -46,6 +47,7 @@ impl From<&Verified> for Parts {
             insns: program.insns().to_vec(),
             facts: program.facts().to_vec(),
             functions: program.functions().to_vec(),
+            exception_callback: program.exception_callback(),
             maps: program.maps().to_vec(),
             program_type: program.program_type(),
             entry: program.entry(),
@@ -78,6 +80,9 @@ impl Code {
         }
         if parts.facts.len() != slots {
             return Err(Error::Malformed { slot: 0, what: "the program's facts are not its own" });
+        }
+        if parts.exception_callback.is_some_and(|function| function >= functions.len()) {
+            return Err(Error::Malformed { slot: 0, what: "exceptions end in no function" });
         }
         for function in &functions {
             for slot in function.start..function.end {

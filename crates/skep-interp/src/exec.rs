@@ -17,6 +17,8 @@
 //!
 //! A tail call is the other program's run, in a machine of its own, whose result is the function's that made it.
 //!
+//! An exception leaves all frames of the run at once; its callback, if there is one, runs in the outermost frame anew.
+//!
 //! A [`Watch`] sees every step before it happens and may stop the run; [`Unwatched`] sees nothing and costs
 //! nothing. A run that is stopped in a callback goes back to the helper, which is told to stop (1), and ends
 //! behind it.
@@ -81,6 +83,9 @@ pub(crate) trait Watch {
     }
     /// The helper, a tail call, led to another program, whose result the current function returns.
     fn tail_called(&mut self) {}
+    /// All functions are left by an exception; the function that starts at `slot` begins, in a frame whose `r10` is `top`,
+    /// with the cookie as its argument.
+    fn thrown(&mut self, _slot: usize, _top: u64) {}
     /// The helper returned.
     fn returned(&mut self, _helper: u32, _args: [u64; 5], _result: u64) {}
     /// The helper in progress calls the function that starts at `slot`, in a frame whose `r10` is `top`.
@@ -408,6 +413,19 @@ unsafe fn execute<W: Watch>(
                 depth -= 1;
                 next = callers[depth].resume(&mut regs);
                 watch.leave();
+            }
+            Insn::Call { target: CallTarget::Kfunc { .. } } if code.parts.facts[slot].throws => {
+                // What a verifier proves of every program. Where it was wrong, the process ends here.
+                assert!(base == 0, "an exception in a function that a helper called");
+                let cookie = regs[1];
+                let Some(callback) = code.parts.exception_callback else { return Ok(cookie) };
+                (depth, regs) = (0, [0; 11]);
+                rounds[0] = MAX_LOOPS;
+                regs[1] = cookie;
+                // SAFETY: there is a first frame.
+                regs[10] = unsafe { open_frame(frames, 0) };
+                next = code.parts.functions[callback].start as usize;
+                watch.thrown(next, regs[10]);
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 let function = code.linkage.function(id.cast_unsigned());

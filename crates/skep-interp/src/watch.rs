@@ -344,6 +344,14 @@ impl Watch for Checking<'_, '_> {
         }
     }
 
+    fn thrown(&mut self, slot: usize, top: u64) {
+        for frame in std::mem::take(&mut self.frames) {
+            self.memory.take_back(frame.lent);
+        }
+        self.written = RegSet::of(&[Reg::R1]);
+        self.enter(slot, top);
+    }
+
     fn leave(&mut self) {
         let result = self.written.contains(Reg::R0);
         if let Some(frame) = self.frames.pop() {
@@ -376,6 +384,9 @@ impl Watch for Checking<'_, '_> {
         }
         let looked_at = self.frames.last().is_none_or(|frame| frame.callback) || self.frames.len() == 1;
         let mut reads = registers::reads(insn);
+        if self.code.parts.facts[slot].throws {
+            reads = reads.with(Reg::R1);
+        }
         if looked_at && *insn == Insn::Exit {
             reads = reads.with(Reg::R0);
         }

@@ -29,6 +29,7 @@
 mod address;
 mod arch;
 mod error;
+mod exception;
 mod fuse;
 mod known;
 mod layout;

@@ -152,7 +152,7 @@ impl Done {
         Self { slots, falls_through: true }
     }
 
-    const fn end(slots: usize) -> Self {
+    pub(crate) const fn end(slots: usize) -> Self {
         Self { slots, falls_through: false }
     }
 }
@@ -279,11 +279,10 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::Call { target: CallTarget::Local(_) } => {
                 let callee = self.parts.callee(slot)?;
-                let entry = match self.plan.reached(self.plan.functions[callee].start as usize) {
-                    true => self.labels.entry(callee),
-                    false => self.trap(),
-                };
-                self.emit.call_local(entry);
+                if self.parts.functions[callee].may_throw {
+                    return Ok(self.call_that_may_throw(slot, callee));
+                }
+                self.call_function(callee);
             }
             Insn::Call { target: CallTarget::Helper(id) } => {
                 match self.parts.helper_call(slot, id)? {
@@ -309,6 +308,10 @@ impl<A: Arch> Lowering<'_, A> {
                 }
             }
             Insn::LoadPacket { size, base, imm } => self.load_packet(slot, size, base, imm),
+            Insn::Call { target: CallTarget::Kfunc { .. } } if self.parts.facts[slot].throws => {
+                self.throw();
+                return Ok(Done::end(1));
+            }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 let address = self.parts.function(slot, id)?;
                 self.emit.call_helper(address);
@@ -318,6 +321,25 @@ impl<A: Arch> Lowering<'_, A> {
             }
         }
         Ok(Done::through(slots))
+    }
+
+    /// A call of a function of the program.
+    pub(crate) fn call_function(&mut self, callee: usize) {
+        let entry = match self.plan.reached(self.plan.functions[callee].start as usize) {
+            true => self.labels.entry(callee),
+            false => self.trap(),
+        };
+        self.emit.call_local(entry);
+    }
+
+    /// Whether the current function is the program itself.
+    pub(crate) fn in_program(&self) -> bool {
+        self.function == 0
+    }
+
+    /// The label of the current function's exit.
+    pub(crate) fn exit_label(&self) -> Label {
+        self.labels.exit(self.function)
     }
 
     /// Tells the emitter what is needed behind the instructions from one slot to another, which are emitted next.

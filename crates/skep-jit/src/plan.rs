@@ -19,6 +19,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) functions: &'a [FunctionFacts],
     /// What holds of the values that calls print, by slot. It stays where it is as long as the code.
     pub(crate) printed: &'a [(u32, Printed)],
+    /// The function that exceptions end in, if there is one.
+    pub(crate) exception_callback: Option<usize>,
     pub(crate) linkage: &'a Linkage,
     /// Whether the context is a [`skep_abi::SkbContext`].
     pub(crate) socket_buffer: bool,
@@ -231,6 +233,9 @@ impl Plan {
             let slot = end as usize;
             return Err(Error::Malformed { slot, what: "instructions outside of all functions" });
         }
+        if parts.exception_callback.is_some_and(|function| function >= functions.len()) {
+            return Err(Error::Malformed { slot: 0, what: "exceptions end in no function" });
+        }
         plan.keep_innermost();
         plan.callbacks.sort_unstable();
         plan.callbacks.dedup();
@@ -284,7 +289,7 @@ impl Plan {
                 entry.flags |= flag::FALLS | flag::PURE;
                 continue; // most of most programs, and nothing about it can fail
             }
-            if insn.falls_through() {
+            if insn.falls_through() && !parts.facts[slot].throws {
                 entry.flags |= flag::FALLS;
             }
             if insn.is_jump() {
@@ -336,8 +341,15 @@ impl Plan {
                 self.slots[slot].flags |= flag::PURE;
             }
             Insn::Call { target: CallTarget::Local(_) } => {
-                parts.callee(slot)?;
+                let callee = parts.callee(slot)?;
                 plan.calls = true;
+                if parts.functions[callee].may_throw {
+                    self.environment = true;
+                    if slot + 1 < plan.end as usize {
+                        // What is emitted jumps over what an exception does.
+                        self.slots[slot + 1].flags |= flag::TARGET;
+                    }
+                }
             }
             Insn::Call { target: CallTarget::Helper(id) } => match parts.helper_call(slot, id)? {
                 HelperCall::Call(_) => {
@@ -369,6 +381,13 @@ impl Plan {
                     self.slots[slot].reads = if key.is_some() { RegSet::EMPTY } else { Reg::R2.into() };
                 }
             },
+            Insn::Call { target: CallTarget::Kfunc { id, .. } } if parts.facts[slot].throws => {
+                parts.function(slot, id)?;
+                // The callback is called, or the caller is told.
+                plan.calls |= parts.exception_callback.is_some();
+                self.environment |= plan.start > 0;
+                self.slots[slot].reads = Reg::R1.into();
+            }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 parts.function(slot, id)?;
                 plan.calls = true;
@@ -433,6 +452,7 @@ impl<'a> Parts<'a> {
             facts: program.facts(),
             functions: program.functions(),
             printed: program.printed(),
+            exception_callback: program.exception_callback(),
             linkage,
             socket_buffer: program.program_type().is_socket_buffer(),
             buffer_len: match program.entry() {
@@ -564,6 +584,7 @@ mod tests {
             facts: &facts,
             functions: &functions,
             printed: &[],
+            exception_callback: None,
             linkage: &linkage,
             socket_buffer: false,
             buffer_len: None,

@@ -7,7 +7,7 @@ use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
 
 /// What stands in place of what is not provided.
-const INSTRUCTIONS: &str = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the program's own functions, and of bpf_rcu_read_lock, bpf_rcu_read_unlock, bpf_preempt_disable and bpf_preempt_enable";
+const INSTRUCTIONS: &str = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the program's own functions, and of bpf_rcu_read_lock, bpf_rcu_read_unlock, bpf_preempt_disable, bpf_preempt_enable and bpf_throw";
 
 /// Every instruction that the program reaches must be one that is provided.
 pub(crate) fn check(program: &Verified) -> Result<(), Error> {

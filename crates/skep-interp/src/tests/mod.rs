@@ -24,6 +24,7 @@ pub(crate) use skep_isa::Reg as R;
 pub(crate) fn parts(insns: &[Insn]) -> Parts {
     let fact = Fact { reached: true, jump_target: true, loop_head: true, ..Fact::default() };
     Parts {
+        exception_callback: None,
         insns: insns.to_vec(),
         facts: vec![fact; insns.len()],
         functions: vec![function("main", 0, insns.len() as u32)],

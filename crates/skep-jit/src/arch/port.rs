@@ -247,6 +247,12 @@ pub(crate) trait Calls {
     /// `r0` = the number of the CPU.
     fn cpu_number(&mut self);
 
+    /// `dst` = whether an exception leaves functions ([`RunEnv::thrown`]): 0 if not.
+    fn thrown(&mut self, dst: Reg);
+
+    /// Says that an exception leaves functions from here on, or no more. Of all registers only scratch changes.
+    fn set_thrown(&mut self, thrown: bool);
+
     /// `dst` = an address of this process, in the shortest form.
     fn mov_address(&mut self, dst: Reg, address: u64);
 

@@ -5,6 +5,7 @@ mod alu;
 mod atomics;
 mod callbacks;
 mod calls;
+mod exceptions;
 mod jumps;
 mod lookups;
 mod memory;
@@ -94,6 +95,7 @@ pub(super) struct Program {
     insns: Vec<Insn>,
     facts: Vec<Fact>,
     functions: Vec<FunctionFacts>,
+    exception_callback: Option<usize>,
     linkage: Linkage,
     socket_buffer: bool,
     fixed: bool,
@@ -130,6 +132,7 @@ impl Program {
             facts: Vec::new(),
             insns,
             functions,
+            exception_callback: None,
             linkage: Linkage::default(),
             socket_buffer: false,
             fixed: false,
@@ -191,12 +194,36 @@ impl Program {
         self
     }
 
+    /// Calls of functions by name end the program.
+    pub(super) fn throwing(mut self, exception_callback: Option<usize>) -> Self {
+        self.exception_callback = exception_callback;
+        for (slot, insn) in self.insns.iter().enumerate() {
+            if let Insn::Call { target: CallTarget::Kfunc { id, .. } } = *insn {
+                self.facts[slot].throws = true;
+                self.linkage.functions = vec![(id.cast_unsigned(), testing::CLOBBER)];
+            }
+        }
+        // Functions call such as come behind them.
+        for at in (0..self.functions.len()).rev() {
+            let slots = self.functions[at].start as usize..self.functions[at].end as usize;
+            let callee = |slot: usize| {
+                let target = self.insns[slot].function_target(slot)?;
+                self.functions.iter().find(|function| function.start as usize == target)
+            };
+            let throws =
+                |slot: usize| self.facts[slot].throws || callee(slot).is_some_and(|callee| callee.may_throw);
+            self.functions[at].may_throw = slots.into_iter().any(throws);
+        }
+        self
+    }
+
     fn parts(&self) -> Parts<'_> {
         Parts {
             insns: &self.insns,
             facts: &self.facts,
             functions: &self.functions,
             printed: &self.printed,
+            exception_callback: self.exception_callback,
             linkage: &self.linkage,
             socket_buffer: self.socket_buffer,
             buffer_len: None,

@@ -31,7 +31,7 @@ use crate::resources::Section;
 use crate::state::State;
 use crate::value::{Kind, Value};
 use crate::walk::Walker;
-use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc};
+use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
 use skep_isa::Reg;
 use std::rc::Rc;
 
@@ -122,7 +122,9 @@ impl Walker<'_> {
     fn check_may_call(&self, state: &State, prototype: &Prototype) -> Step<()> {
         let (kind, name) = (self.program_type(), prototype.name());
         let flags = prototype.known.flags;
-        if !prototype.known.is_for(kind.number) {
+        // What a runtime has of its own is open to types that only it has.
+        let own = kind.number.is_none() && own_kfunc_number(name).is_some();
+        if !own && !prototype.known.is_for(kind.number) {
             let text = format!("programs of type {} may not call {name}", kind.name);
             return Err(Fault::new(Code::Helper, text));
         }

@@ -99,7 +99,7 @@ impl Prototype {
         Self::read(btf, known, &prototype).map_err(damaged)
     }
 
-    /// The prototype of a function that neither takes nor returns anything.
+    /// The prototype of a function of a runtime's own, which returns nothing. What one takes is checked by hand.
     pub(super) fn own(known: &'static Kfunc) -> Self {
         let proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Void);
         Self { known, proto, params: Vec::new(), returned: Returned::Nothing, iterator: None }

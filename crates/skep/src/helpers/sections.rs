@@ -13,7 +13,13 @@ use skep_abi::{HelperFn, RunEnv};
 use skep_rcu::Section;
 
 /// The implementations of [`skep_abi::OWN_KFUNCS`], in their order.
-pub(crate) static OWN: [HelperFn; 4] = [enter, leave, enter, leave];
+pub(crate) static OWN: [HelperFn; 5] = [enter, leave, enter, leave, throw];
+
+/// `bpf_throw`: engines do it themselves, since a function that is called cannot leave the one that calls it. That it
+/// stands here says that they do.
+unsafe extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    0
+}
 
 unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: `env` is this run's, whose host is the runtime.

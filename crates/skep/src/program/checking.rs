@@ -28,12 +28,12 @@ fn packets(capture: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Runs a program in checking mode, as [`Program::run_with`] and [`Program::run_raw`] run it.
-fn check(program: &Program, bytes: &[u8]) {
-    check_on(program, bytes, &[0x5a; 256]);
+fn check(program: &Program, bytes: &[u8]) -> u64 {
+    check_on(program, bytes, &[0x5a; 256])
 }
 
 /// The same; a program that is given a buffer finds these there.
-pub(crate) fn check_on(program: &Program, bytes: &[u8], given: &[u8]) {
+pub(crate) fn check_on(program: &Program, bytes: &[u8], given: &[u8]) -> u64 {
     let inner = &program.inner;
     let name = program.name();
     let recorded = program.verified().recorded().expect("tests keep the states");
@@ -77,8 +77,19 @@ pub(crate) fn check_on(program: &Program, bytes: &[u8], given: &[u8]) {
             }
         }
     };
-    if let Err(violation) = result {
-        panic!("{name} over {bytes:02x?}: {violation}");
+    result.unwrap_or_else(|violation| panic!("{name} over {bytes:02x?}: {violation}"))
+}
+
+#[test]
+fn exceptions_end_where_the_verifier_says() {
+    let object = Object::parse(include_bytes!("../../tests/objects/exceptions/exceptions.bpf.o")).unwrap();
+    let module = Runtime::new().unwrap().load(&object).unwrap();
+    for program in module.programs() {
+        for length in 14..70 {
+            let bytes = vec![0; length];
+            let compiled = program.run_with(Engine::Jit, &mut Packet::new(&bytes)).unwrap();
+            assert_eq!(check(program, &bytes), compiled, "{} over {length} bytes", program.name());
+        }
     }
 }
 

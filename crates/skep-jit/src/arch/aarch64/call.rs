@@ -54,6 +54,21 @@ impl Calls for Emitter<'_> {
         self.load_cpu(to);
     }
 
+    fn thrown(&mut self, dst: Reg) {
+        let to = self.write(dst);
+        self.load_environment(to, RunEnv::THROWN);
+    }
+
+    fn set_thrown(&mut self, thrown: bool) {
+        let environment = if self.counts { SCRATCH } else { ENV };
+        self.environment(environment);
+        let value = if thrown { SCRATCH2 } else { Gpr::ZR };
+        if thrown {
+            self.constant(value, 1);
+        }
+        self.put(encode::store(Size::B4, value, Mem::At(environment, RunEnv::THROWN)));
+    }
+
     fn mov_address(&mut self, dst: Reg, address: u64) {
         let dst = self.write(dst);
         self.address(dst, address);
@@ -177,11 +192,16 @@ impl Emitter<'_> {
 
     /// `dst` = the number of the CPU.
     fn load_cpu(&mut self, dst: Gpr) {
+        self.load_environment(dst, RunEnv::CPU);
+    }
+
+    /// `dst` = the four bytes at that offset of the environment.
+    fn load_environment(&mut self, dst: Gpr, offset: i32) {
         let environment = if self.counts { dst } else { ENV };
         if self.counts {
             self.environment(dst);
         }
-        self.put(encode::load(Size::B4, None, dst, Mem::At(environment, RunEnv::CPU)));
+        self.put(encode::load(Size::B4, None, dst, Mem::At(environment, offset)));
     }
 
     /// A forward branch over what is emitted before [`Emitter::land`]; no gap may lie between.

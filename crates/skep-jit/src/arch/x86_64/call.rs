@@ -41,6 +41,16 @@ impl Calls for Emitter<'_> {
         self.load_cpu(Gpr::RAX);
     }
 
+    fn thrown(&mut self, dst: Reg) {
+        self.load_environment(gpr(dst), RunEnv::THROWN);
+    }
+
+    fn set_thrown(&mut self, thrown: bool) {
+        let environment = if self.counts { SCRATCH } else { ENV };
+        self.environment(environment);
+        self.put(encode::store_i(Size::B4, Mem::at(environment, RunEnv::THROWN), thrown.into()));
+    }
+
     fn mov_address(&mut self, dst: Reg, address: u64) {
         self.address(gpr(dst), address);
     }
@@ -156,11 +166,16 @@ impl Emitter<'_> {
 
     /// `dst` = the number of the CPU.
     fn load_cpu(&mut self, dst: Gpr) {
+        self.load_environment(dst, RunEnv::CPU);
+    }
+
+    /// `dst` = the four bytes at that offset of the environment.
+    fn load_environment(&mut self, dst: Gpr, offset: i32) {
         let environment = if self.counts { dst } else { ENV };
         if self.counts {
             self.environment(dst);
         }
-        self.put(encode::load(Size::B4, false, dst, Mem::at(environment, RunEnv::CPU)));
+        self.put(encode::load(Size::B4, false, dst, Mem::at(environment, offset)));
     }
 
     /// Moves `r0` to this CPU's values.

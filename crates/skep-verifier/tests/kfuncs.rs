@@ -57,7 +57,7 @@ fn the_runtime_s_own_functions_need_no_types() {
         (format!("{leave}r0 = 0\nexit"), Code::Resource),
         (format!("{enter}{leave}exit"), Code::Uninitialised),
         (format!("r6 = r1\n{enter}{leave}r0 = *(u32 *)(r1 + 0)\nexit"), Code::Uninitialised),
-        (format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + 4), Code::Types),
+        (format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + 5), Code::Types),
     ] {
         assert_eq!(check(text.clone()).expect_err(&text).code, code, "{text}");
     }

@@ -197,7 +197,7 @@ fn brackets_that_are_not_closed_or_not_opened_are_refused() {
 
 #[test]
 fn other_functions_of_the_kernel_are_not_there() {
-    let object = bytecode(&format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + 4), Vec::new());
+    let object = bytecode(&format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + 5), Vec::new());
     assert!(runtime().load(&object).is_err());
 }
 

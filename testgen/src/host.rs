@@ -9,6 +9,7 @@ use skep_abi::{InlineArray, Linkage, MapDef, MapKind, MapLink, RunEnv, SkbContex
 use crate::helpers::implementations;
 use crate::program::{Flavour, INNER_MAPS, OUTER, TestProgram, inner, maps};
 use crate::source::Source;
+use crate::thrown;
 
 /// The virtual CPU that runs are on, of [`CPUS`].
 const CPU: u32 = 1;
@@ -90,6 +91,7 @@ impl Host {
             maps: host.links(),
             helpers: implementations(),
             inline_linux_helpers: true,
+            functions: thrown::implementations(),
             ..Linkage::default()
         };
         host

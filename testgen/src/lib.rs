@@ -23,6 +23,7 @@ mod host;
 mod program;
 mod source;
 mod structured;
+mod thrown;
 mod wild;
 
 pub use helpers::helpers;
@@ -30,4 +31,5 @@ pub use host::{Host, State};
 pub use program::{Flavour, TestProgram, maps};
 pub use source::{EDGES, Source};
 pub use structured::{Options, structured};
+pub use thrown::with_throws;
 pub use wild::{Question, mutated, stale, wild};

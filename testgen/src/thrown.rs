@@ -1,0 +1,51 @@
+//! Programs that end by exceptions: made from others, by changing how functions are left in the middle.
+//!
+//! ```text
+//!   r0 = 5        r1 = 5
+//!   exit          call kfunc[bpf_throw]
+//! ```
+//!
+//! Functions whose address is taken are called by helpers, from where nothing may be thrown; and nothing may stand at a
+//! function's end from which control would go on.
+
+use skep_abi::{HelperFn, RunEnv, own_kfunc_number};
+use skep_isa::{AluOp, CallTarget, Imm64, Insn, Reg, Width};
+
+use crate::program::TestProgram;
+use crate::source::Source;
+
+/// `bpf_throw` for a host. Engines do it themselves; that it stands there says that they may.
+pub(crate) fn implementations() -> Vec<(u32, HelperFn)> {
+    extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+        0
+    }
+    own_kfunc_number("bpf_throw").map(|number| (number, throw as HelperFn)).into_iter().collect()
+}
+
+/// The program with some of its early exits made into throws, and how many there are.
+pub fn with_throws(mut program: TestProgram, source: &mut Source) -> (TestProgram, usize) {
+    let Some(number) = own_kfunc_number("bpf_throw") else { return (program, 0) };
+    let throw = Insn::Call { target: CallTarget::Kfunc { id: number as i32, object: 0 } };
+    let called_back: Vec<usize> = (0..program.insns.len())
+        .filter(|&slot| matches!(program.insns[slot], Insn::LoadImm64 { value: Imm64::Function(_), .. }))
+        .filter_map(|slot| program.insns[slot].function_target(slot))
+        .collect();
+    let mut throws = 0;
+    for (at, &start) in program.functions.iter().enumerate() {
+        let end = program.functions.get(at + 1).map_or(program.insns.len(), |&next| next as usize);
+        if called_back.contains(&(start as usize)) {
+            continue;
+        }
+        for slot in start as usize..end.saturating_sub(2) {
+            let pair = (program.insns[slot], program.insns[slot + 1]);
+            if let (Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R0, src }, Insn::Exit) = pair
+                && source.below(4) != 0
+            {
+                program.insns[slot] = Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R1, src };
+                program.insns[slot + 1] = throw;
+                throws += 1;
+            }
+        }
+    }
+    (program, throws)
+}

@@ -68,6 +68,8 @@ mod packet;
 mod program;
 mod provides;
 mod runtime;
+#[cfg(test)]
+mod sequences;
 mod steps;
 mod tail;
 

@@ -1,10 +1,10 @@
 //! The examples in the interpreter's checking mode: every register and stack slot is compared with the states of the
 //! verifier's walk before every instruction, over the packets of the capture beside them.
 
-use super::{Kind, Program};
-use crate::{Engine, Object, Packet, Runtime};
+use super::{ALIGNMENT, Buffer, Kind, Program};
+use crate::{Engine, Error, Object, Packet, Runtime};
 use skep_abi::{ArgKind, HelperProto, MapDef, MapKind, RAW, RetKind, RunEnv, SkbContext, XdpContext};
-use skep_interp::Regions;
+use skep_interp::{Regions, Violation};
 use std::path::{Path, PathBuf};
 
 /// Packets of the capture that each program runs on: every so many.
@@ -34,62 +34,87 @@ fn check(program: &Program, bytes: &[u8]) -> u64 {
 
 /// The same; a program that is given a buffer finds these there.
 pub(crate) fn check_on(program: &Program, bytes: &[u8], given: &[u8]) -> u64 {
-    let inner = &program.inner;
     let name = program.name();
     let recorded = program.verified().recorded().expect("tests keep the states");
     assert!(recorded.is_complete(), "{name}: {} states", recorded.states());
-    let helpers = |id| inner.shared.proto(id);
-    let regions = Regions::new(&helpers);
-    let interpreter = inner.interpreter().expect("the examples can be interpreted");
-    let section = inner.shared.domain.enter().expect("a virtual CPU");
-    let mut env = RunEnv {
-        cpu: section.number(),
-        host: &raw const *inner.shared as u64,
-        program: &raw const **inner as u64,
-        ..RunEnv::default()
-    };
     let mut packet = Packet::new(bytes);
-    let result = match inner.kind {
-        Kind::Xdp => {
-            let mut context: XdpContext = packet.xdp();
-            env.context = &raw mut context as u64;
-            // SAFETY: as in `Program::run_with`.
-            let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };
-            packet.take_xdp(&context);
-            result
-        }
-        Kind::Skb => {
-            let mut context: SkbContext = packet.skb();
-            env.context = &raw mut context as u64;
-            // SAFETY: as above.
-            let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };
-            packet.take_skb(&context);
-            result
-        }
-        Kind::Buffer(buffer) => {
-            let mut bytes = vec![0x5a; buffer.len as usize + 8];
-            let start = bytes.as_ptr().align_offset(8);
-            let bytes = &mut bytes[start..start + buffer.len as usize];
-            bytes.copy_from_slice(&given[..bytes.len()]);
-            // SAFETY: the buffer has the length that the program was verified for, and is aligned.
-            unsafe {
-                interpreter.run_checked(bytes.as_mut_ptr() as u64, buffer.len.into(), &mut env, &regions)
-            }
-        }
-    };
+    let mut room = vec![0x5a; program.buffer_len() + 8];
+    let start = room.as_ptr().align_offset(8);
+    let buffer = &mut room[start..start + program.buffer_len()];
+    buffer.copy_from_slice(&given[..buffer.len()]);
+    let result = program
+        .run_checked(&mut packet, buffer, Regions::DEFAULT_FUEL)
+        .expect("the examples can be interpreted");
     result.unwrap_or_else(|violation| panic!("{name} over {bytes:02x?}: {violation}"))
 }
 
-#[test]
-fn exceptions_end_where_the_verifier_says() {
-    let object = Object::parse(include_bytes!("../../tests/objects/exceptions/exceptions.bpf.o")).unwrap();
-    let module = Runtime::new().unwrap().load(&object).unwrap();
-    for program in module.programs() {
-        for length in 14..70 {
-            let bytes = vec![0; length];
-            let compiled = program.run_with(Engine::Jit, &mut Packet::new(&bytes)).unwrap();
-            assert_eq!(check(program, &bytes), compiled, "{} over {length} bytes", program.name());
+impl Program {
+    /// The length of the buffer that it is given; 0 where it is given a packet.
+    pub(crate) fn buffer_len(&self) -> usize {
+        match self.inner.kind {
+            Kind::Buffer(buffer) => buffer.len as usize,
+            Kind::Xdp | Kind::Skb => 0,
         }
+    }
+
+    /// Runs it in checking mode, as [`Program::run_with`] runs it on the packet, or [`Program::run_raw_with`] on the
+    /// buffer. That has the length that the program was verified for, and begins at a multiple of 8. `fuel` is the most
+    /// instructions that are executed.
+    pub(crate) fn run_checked(
+        &self,
+        packet: &mut Packet,
+        buffer: &mut [u8],
+        fuel: u64,
+    ) -> Result<Result<u64, Violation>, Error> {
+        let inner = &self.inner;
+        let helpers = |id| inner.shared.proto(id);
+        let regions = Regions::new(&helpers).with_fuel(fuel);
+        let interpreter = inner.interpreter()?;
+        if inner.locks && skep_maps::lock::is_held() {
+            return Err(Error::LockHeld);
+        }
+        let mut env = RunEnv {
+            host: &raw const *inner.shared as u64,
+            program: &raw const **inner as u64,
+            ..RunEnv::default()
+        };
+        let (_normal, _sleepable);
+        if inner.sleepable {
+            let section = inner.shared.domain.enter_sleepable()?;
+            (env.cpu, env.sleepable) = (section.number(), 1);
+            _sleepable = section;
+        } else {
+            let section = inner.shared.domain.enter()?;
+            env.cpu = section.number();
+            _normal = section;
+        }
+        let result = match inner.kind {
+            Kind::Xdp => {
+                let mut context: XdpContext = packet.xdp();
+                env.context = &raw mut context as u64;
+                // SAFETY: as in `Program::run_with`.
+                let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };
+                packet.take_xdp(&context);
+                result
+            }
+            Kind::Skb => {
+                let mut context: SkbContext = packet.skb();
+                env.context = &raw mut context as u64;
+                // SAFETY: as above.
+                let result = unsafe { interpreter.run_checked(env.context, 0, &mut env, &regions) };
+                packet.take_skb(&context);
+                result
+            }
+            Kind::Buffer(Buffer { len, .. }) => {
+                assert!(buffer.len() == len as usize && buffer.as_ptr().addr().is_multiple_of(ALIGNMENT));
+                // SAFETY: the buffer has the length that the program was verified for, and is aligned.
+                unsafe { interpreter.run_checked(buffer.as_mut_ptr() as u64, len.into(), &mut env, &regions) }
+            }
+        };
+        if env.sections > 0 {
+            inner.leave_sections(&env);
+        }
+        Ok(result)
     }
 }
 
@@ -119,6 +144,28 @@ fn the_examples_are_in_every_state_what_the_verifier_says() {
         }
     }
     assert!(programs >= 9, "{programs}");
+}
+
+#[test]
+fn a_map_given_for_two_of_a_programs_is_each_of_them() {
+    let text = "
+        r1 = map[1] ll
+        r2 = func[each] ll
+        r3 = 0
+        r4 = 0
+        call 164
+        r0 = 0
+        exit
+  each: r0 = *(u32 *)(r2 + 0)
+        r0 = 0
+        exit";
+    let bytes = skep_isa::encode_bytes(&skep_isa::assemble(text).expect("a program")).expect("its bytes");
+    let maps = ["a", "b"].map(|name| MapDef::new(name, MapKind::Array, 4, 8, 2));
+    let object = Object::from_bytecode_and_maps("goes", &RAW, &bytes, maps).expect("an object");
+    let runtime = Runtime::new().expect("a runtime");
+    let given = runtime.load(&object).expect("it loads").maps()[0].clone();
+    let module = runtime.linker(&object).map("a", given.clone()).map("b", given).load().expect("it loads");
+    check(&module.programs()[0], &[]);
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! Every sequence of safe calls gives results or errors: random definitions of maps, programs that use them in every
+//! way, loads with everything overridden, maps and programs put into other maps, removed, replaced and dropped, between
+//! runs and during them. No program does what the verifier has not proved (the interpreter in checking mode says so),
+//! none writes outside its buffer, nothing panics, and the process lives.
+//!
+//! ```text
+//!   number --> Case: objects and actions --> World: one action after the other, some of them inside of runs
+//!
+//!   this test --starts--> itself, in a process of its own, which notes the case that it is at
+//!             <--- died, or failed: that case, with parts left out one after the other while it still does
+//! ```
+//!
+//! `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of cases. `SKEP_KEEP_GOING=1` goes on behind failures, prints
+//! the number of each and makes none of them small. `SKEP_SHOW_REFUSED=1` prints why loads were refused.
+
+mod case;
+mod definitions;
+mod fragments;
+mod guarded;
+mod world;
+
+use case::Case;
+use skep_testkit::{is_emulated, itself};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use world::{Counts, Ground};
+
+/// What a child is to do: the first number, how many, and the parts that are left out, with commas between all of them.
+const CHILD: &str = "SKEP_SEQUENCES_CHILD";
+/// Where it notes what it is at.
+const NOTES: &str = "SKEP_SEQUENCES_NOTES";
+const NAME: &str = "sequences::no_sequence_of_safe_calls_does_harm";
+/// How a child ends that found something.
+const FOUND: i32 = 77;
+/// Cases between which runtimes are made anew.
+const GROUND: u64 = 500;
+
+#[test]
+fn no_sequence_of_safe_calls_does_harm() {
+    if let Ok(order) = std::env::var(CHILD) {
+        return go_through(&order);
+    }
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let usual = if is_emulated() { 20 } else { 200 };
+    let (first, cases) = (number("SKEP_SEED").unwrap_or(1), number("SKEP_CASES").unwrap_or(usual));
+    let keep_going = std::env::var_os("SKEP_KEEP_GOING").is_some();
+    let (mut next, mut counts) = (first, Counts::default());
+    while next < first + cases {
+        let notes = child(next, first + cases - next, &[]);
+        counts.add(&notes.counts);
+        let Some(failure) = notes.failure else { break };
+        if !keep_going {
+            fail(notes.at, &failure);
+        }
+        println!("SKEP_SEED={} SKEP_CASES=1: {failure}", notes.at);
+        next = notes.at + 1;
+    }
+    println!("{cases} cases: {counts:?}");
+    assert!(!keep_going || next == first, "there were failures");
+    assert!(
+        cases < 100 || counts.loaded > cases / 2 && counts.runs > cases / 2,
+        "too little happens: {counts:?}"
+    );
+}
+
+/// What a child said before it ended.
+struct Notes {
+    at: u64,
+    counts: Counts,
+    failure: Option<String>,
+}
+
+/// Goes through cases in a process of their own.
+fn child(first: u64, count: u64, dropped: &[usize]) -> Notes {
+    let path = notes_path();
+    let file =
+        File::options().create(true).truncate(true).read(true).write(true).open(&path).expect("a file");
+    let order: Vec<String> = [first, count]
+        .into_iter()
+        .chain(dropped.iter().map(|part| *part as u64))
+        .map(|n| n.to_string())
+        .collect();
+    let mut command = itself();
+    command.args(["--exact", NAME, "--nocapture"]).env(CHILD, order.join(",")).env(NOTES, &path);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    if std::env::var_os("SKEP_SHOW_REFUSED").is_none() {
+        command.stdout(Stdio::null());
+    }
+    let mut running = command.spawn().expect("a process");
+    let mut stderr = running.stderr.take().expect("it is piped");
+    let said = std::thread::spawn(move || std::io::read_to_string(&mut stderr).unwrap_or_default());
+    let patience = Duration::from_secs(if is_emulated() { 600 } else { 120 });
+    let (mut at, mut since, mut hung) = (0, Instant::now(), false);
+    let status = loop {
+        match running.try_wait().expect("it is a child") {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+        let now = read(&file, 0);
+        if now != at {
+            (at, since) = (now, Instant::now());
+        } else if since.elapsed() > patience && !hung {
+            hung = true;
+            running.kill().expect("it is a child");
+        }
+    };
+    let said = said.join().expect("it only reads");
+    let at = read(&file, 0);
+    let of = |place| read(&file, place);
+    let counts = Counts { loaded: of(1), refused: of(2), done: of(3), not_done: of(4), runs: of(5) };
+    let _ = std::fs::remove_file(&path);
+    let failure = match status.code() {
+        Some(0) => None,
+        _ if hung => Some("it does not end".to_owned()),
+        Some(_) => Some(gist(&said).to_owned()),
+        None => Some(format!("signal {}: {}", status.signal().unwrap_or(0), gist(&said))),
+    };
+    Notes { at, counts, failure }
+}
+
+fn notes_path() -> PathBuf {
+    std::env::temp_dir().join(format!("skep-sequences-{}", std::process::id()))
+}
+
+/// The line that says most of what a child said at its end.
+fn gist(said: &str) -> &str {
+    let found = said.lines().find_map(|line| line.strip_prefix("FOUND: "));
+    let panicked = said.lines().skip_while(|line| !line.contains("panicked at"));
+    found.or_else(|| panicked.take(2).last()).unwrap_or_default()
+}
+
+fn read(file: &File, place: u64) -> u64 {
+    let mut bytes = [0; 8];
+    match file.read_exact_at(&mut bytes, 8 * place) {
+        Ok(()) => u64::from_ne_bytes(bytes),
+        Err(_) => 0,
+    }
+}
+
+/// What the child does: one case after the other, until one fails.
+fn go_through(order: &str) {
+    let numbers: Vec<u64> = order.split(',').map(|n| n.parse().expect("a number")).collect();
+    let [first, count, dropped @ ..] = &numbers[..] else { panic!("an order has two numbers") };
+    let dropped: Vec<usize> = dropped.iter().map(|part| *part as usize).collect();
+    let path = std::env::var_os(NOTES).expect("a child is told where to note");
+    let notes = File::options().write(true).open(Path::new(&path)).expect("the parent made it");
+    let mut counts = Counts::default();
+    let mut ground = Ground::new();
+    for number in *first..first + count {
+        if (number - first) % GROUND == GROUND - 1 {
+            ground = Ground::new();
+        }
+        let case = Case::from_seed(number).without(&dropped);
+        let so_far = [number, counts.loaded, counts.refused, counts.done, counts.not_done, counts.runs];
+        let bytes: Vec<u8> = so_far.iter().flat_map(|count| count.to_ne_bytes()).collect();
+        notes.write_all_at(&bytes, 0).expect("notes can be taken");
+        let gone = catch_unwind(AssertUnwindSafe(|| ground.go_through(&case)));
+        match gone {
+            Ok((these, Ok(()))) => counts.add(&these),
+            Ok((_, Err(failure))) => {
+                eprintln!("FOUND: {failure}");
+                std::process::exit(FOUND);
+            }
+            // The panic has said what it was.
+            Err(_) => std::process::exit(FOUND),
+        }
+    }
+    let so_far = [first + count, counts.loaded, counts.refused, counts.done, counts.not_done, counts.runs];
+    let bytes: Vec<u8> = so_far.iter().flat_map(|count| count.to_ne_bytes()).collect();
+    notes.write_all_at(&bytes, 0).expect("notes can be taken");
+}
+
+/// Fails with a case of which no part can be left out any more, while it fails for the same reason.
+fn fail(number: u64, failure: &str) -> ! {
+    eprintln!("SKEP_SEED={number} SKEP_CASES=1: {failure}");
+    let parts = Case::from_seed(number).len();
+    let mut dropped: Vec<usize> = Vec::new();
+    let mut step = parts.div_ceil(2).max(1);
+    loop {
+        for from in (0..parts).step_by(step) {
+            let these = (from..parts.min(from + step)).filter(|part| !dropped.contains(part));
+            let more: Vec<usize> = dropped.iter().copied().chain(these).collect();
+            if more.len() > dropped.len()
+                && child(number, 1, &more).failure.is_some_and(|found| kind(&found) == kind(failure))
+            {
+                dropped = more;
+            }
+        }
+        match step {
+            1 => break,
+            _ => step = step.div_ceil(2),
+        }
+    }
+    let case = Case::from_seed(number).without(&dropped);
+    panic!("SKEP_SEED={number} SKEP_CASES=1: {failure}\nthe smallest such case:\n{case}");
+}
+
+/// A failure without its numbers: what stays the same while a case shrinks.
+fn kind(failure: &str) -> String {
+    let words = failure.split_whitespace();
+    words.filter(|word| !word.contains(|c: char| c.is_ascii_digit())).take(6).collect::<Vec<_>>().join(" ")
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.loaded += other.loaded;
+        self.refused += other.refused;
+        self.done += other.done;
+        self.not_done += other.not_done;
+        self.runs += other.runs;
+    }
+}

@@ -22,14 +22,16 @@ impl<'a> Maps<'a> {
     /// of its maps.
     pub(crate) fn of(&self, handle: u64) -> Vec<(u32, &'a MapDef)> {
         let maps = &self.code.parts.maps;
-        let own = self.code.linkage.maps.iter().position(|link| link.handle == handle);
-        let own = own.and_then(|index| Some((index as u32, maps.get(index)?)));
+        // A host may give one map for several of a program's.
+        let own = self.code.linkage.maps.iter().zip(maps.iter()).enumerate();
+        let own = own.filter(|(_, (link, _))| link.handle == handle);
+        let own = own.map(|(index, (_, def))| (index as u32, def));
         let found = self.found.iter().filter(|(found, _)| *found == handle);
         let found = found.filter_map(|(_, number)| {
             let outer = maps.get((number & !INNER_MAP) as usize)?;
             Some((*number, outer.inner.as_deref()?))
         });
-        own.into_iter().chain(found).collect()
+        own.chain(found).collect()
     }
 
     /// A look-up in a map found something; whether that is a map.

@@ -166,22 +166,24 @@ impl Memory {
         }
     }
 
-    /// The key of an element of a map, until it is taken back.
-    pub(crate) fn lend(&mut self, key: Option<(u32, Region)>) {
-        if let Some((map, region)) = key {
+    /// The key of an element, by the maps that have it, until it is taken back.
+    pub(crate) fn lend(&mut self, keys: &[(u32, Region)]) {
+        for &(map, region) in keys {
             self.regions.push(region);
             self.objects.push((Object::Key(map), region.start));
         }
     }
 
     /// Undoes [`Memory::lend`].
-    pub(crate) fn take_back(&mut self, key: Option<(u32, Region)>) {
-        let Some((map, region)) = key else { return };
-        if let Some(at) = self.regions.iter().rposition(|known| *known == region) {
-            self.regions.remove(at);
-        }
-        if let Some(at) = self.objects.iter().rposition(|known| *known == (Object::Key(map), region.start)) {
-            self.objects.remove(at);
+    pub(crate) fn take_back(&mut self, keys: &[(u32, Region)]) {
+        for &(map, region) in keys {
+            if let Some(at) = self.regions.iter().rposition(|known| *known == region) {
+                self.regions.remove(at);
+            }
+            let key = (Object::Key(map), region.start);
+            if let Some(at) = self.objects.iter().rposition(|known| *known == key) {
+                self.objects.remove(at);
+            }
         }
     }
 

@@ -79,8 +79,8 @@ struct StackFrame {
     caller_written: RegSet,
     /// Whether a helper called it, which looks at its result.
     callback: bool,
-    /// Memory that is the program's for this call alone: the key of an element.
-    lent: Option<(u32, Region)>,
+    /// Memory that is the program's for this call alone: the key of an element, for each of its maps that the map is.
+    lent: Vec<(u32, Region)>,
 }
 
 /// A call of a helper in progress.
@@ -230,7 +230,10 @@ impl<'a, 'r> Checking<'a, 'r> {
             let bad = Err(Reason::Argument { number: i as u8 + 1, value });
             let memory = match *kind {
                 ArgKind::Map => {
-                    map = self.maps.of(value).first().copied();
+                    let maps = self.maps.of(value);
+                    let known = self.code.parts.facts[slot].call.and_then(|fact| fact.map);
+                    let said = maps.iter().find(|(number, _)| Some(*number) == known);
+                    map = said.or(maps.first()).copied();
                     if map.is_none() {
                         return bad;
                     }
@@ -305,7 +308,7 @@ impl Watch for Checking<'_, '_> {
             written: [facts.zeroed; FRAME_BYTES],
             caller_written,
             callback: false,
-            lent: None,
+            lent: Vec::new(),
         });
         // A function finds its arguments, and nothing of its caller's other registers.
         self.written = self.written.intersection(registers::arguments()).with(Reg::R10);
@@ -323,12 +326,12 @@ impl Watch for Checking<'_, '_> {
             _ => None,
         });
         let maps = self.map_argument(proto, &passed);
-        let mut lent = None;
+        let mut lent = Vec::new();
         let count = match kind {
             Some(Callback::ForEach | Callback::Timer) => {
                 for (map, def) in maps {
                     let key = Region { start: args[1], bytes: def.key_size.into(), rights: Rights::READ };
-                    lent = Some((map, key));
+                    lent.push((map, key));
                     self.memory.learn_value(map, def, args[2]);
                 }
                 if kind == Some(Callback::Timer) { 3 } else { 4 }
@@ -338,7 +341,7 @@ impl Watch for Checking<'_, '_> {
             None => 0,
         };
         self.written = RegSet::of(&Reg::ALL[1..1 + count]).with(Reg::R10);
-        self.memory.lend(lent);
+        self.memory.lend(&lent);
         if let Some(frame) = self.frames.last_mut() {
             (frame.callback, frame.lent) = (true, lent);
         }
@@ -346,7 +349,7 @@ impl Watch for Checking<'_, '_> {
 
     fn thrown(&mut self, slot: usize, top: u64) {
         for frame in std::mem::take(&mut self.frames) {
-            self.memory.take_back(frame.lent);
+            self.memory.take_back(&frame.lent);
         }
         self.written = RegSet::of(&[Reg::R1]);
         self.enter(slot, top);
@@ -355,7 +358,7 @@ impl Watch for Checking<'_, '_> {
     fn leave(&mut self) {
         let result = self.written.contains(Reg::R0);
         if let Some(frame) = self.frames.pop() {
-            self.memory.take_back(frame.lent);
+            self.memory.take_back(&frame.lent);
             let lost = registers::arguments().with(Reg::R0);
             self.written = frame.caller_written.without(lost);
         }

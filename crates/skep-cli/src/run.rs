@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::measure::{Batches, Timing};
 use crate::object::{choose, runnable_type};
 use crate::report::{self, Loaded};
+use crate::target;
 use indicatif::{ProgressBar, ProgressStyle};
 use skep::abi::{Context, ProgramType};
 use skep::{Engine, Module, Object, Packet, Program, Runtime};
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long = "type", value_name = "TYPE", value_parser = runnable_type)]
     program_type: Option<&'static ProgramType>,
     /// Runs over the packets of this capture (pcap or pcapng, Ethernet).
-    #[arg(long, value_name = "IN", required_unless_present = "data_in", conflicts_with = "data_in")]
+    #[arg(long, value_name = "IN", conflicts_with = "data_in")]
     pcap: Option<PathBuf>,
     /// Writes the packets as the program left them, those it dropped left out, to this capture.
     #[arg(long, value_name = "OUT", requires = "pcap", conflicts_with = "data_in")]
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// Writes the bytes as the first run left them to this file.
     #[arg(long, value_name = "FILE", requires = "data_in")]
     data_out: Option<PathBuf>,
+    /// The types of the host: raw BTF, or an ELF file that has it.
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
     /// How often to go over the input. Every pass counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
@@ -64,13 +68,25 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let object = Object::open(&args.object)?;
+    if args.pcap.is_none() && args.data_in.is_none() {
+        return Err(nothing_to_run_on());
+    }
+    let mut object = Object::open(&args.object)?;
+    if let Some(types) = &args.btf {
+        target::set(&mut object, Some(types), None, None)?;
+    }
     let name = choose(&object, args.prog.as_deref())?;
     match (&args.pcap, &args.data_in) {
         (Some(path), _) => over_capture(args, path, &object, &name),
         (None, Some(path)) => on_data(args, path, &object, &name),
-        (None, None) => Err(Failure::Usage("nothing to run on: give --pcap or --data-in".into())),
+        (None, None) => Err(nothing_to_run_on()),
     }
+}
+
+fn nothing_to_run_on() -> Failure {
+    let text =
+        "nothing to run on: give a capture with --pcap, or the bytes of a packet or buffer with --data-in";
+    Failure::Usage(text.into())
 }
 
 fn engine(args: &Args) -> Engine {

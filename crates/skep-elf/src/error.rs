@@ -245,7 +245,7 @@ pub enum Error {
     },
     /// The section of a program stands for no type.
     #[error(
-        "program {program}: section {section} stands for no known program type; use {}, or say the type",
+        "program {program}: section {section} stands for no known program type; say the type (--type), or use {}",
         Sections
     )]
     UnknownSection {

@@ -162,8 +162,8 @@ fn asking_for_a_program_that_does_not_exist_lists_those_that_do() {
 fn a_section_that_stands_for_no_type_is_refused_unless_the_type_is_said() {
     let bytes = include_bytes!("objects/linkage.bpf.o");
     let error = unlinkable(bytes, "mystery");
-    let start = "program mystery: section mystery/thing stands for no known program type; use xdp, ";
-    assert!(error.starts_with(start) && error.ends_with(", raw, or say the type"), "{error}");
+    let start = "program mystery: section mystery/thing stands for no known program type; say the type (--type), or use xdp, ";
+    assert!(error.starts_with(start) && error.ends_with(", raw"), "{error}");
     assert!(error.contains(", socket, ") && error.len() < 600, "{error}");
     let object = Object::parse(bytes).unwrap();
     let source = object.program("mystery").unwrap().source(Some(&RAW)).unwrap();

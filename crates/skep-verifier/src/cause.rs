@@ -70,7 +70,7 @@ pub(crate) fn path(
 }
 
 /// The branches that a loop goes round by, each once.
-pub(crate) fn turns(program: &Subject, history: &[Turn]) -> Vec<Step> {
+pub(crate) fn turns(program: &Subject, names: &Names<'_>, history: &[Turn]) -> Vec<Step> {
     let mut found: Vec<Turn> = Vec::new();
     for turn in history[history.len().saturating_sub(MAX_PATH)..].iter().rev() {
         if !found.contains(turn) {
@@ -80,7 +80,7 @@ pub(crate) fn turns(program: &Subject, history: &[Turn]) -> Vec<Step> {
     found
         .iter()
         .rev()
-        .map(|turn| step(program, turn.slot, Some(turn.taken), Why::Leads, String::new()))
+        .map(|turn| step(program, names, turn.slot, Some(turn.taken), Why::Leads, String::new()))
         .collect()
 }
 
@@ -370,11 +370,18 @@ impl Slice<'_, '_> {
     }
 
     fn step(&self, recorded: &Recorded, why: Why, state: String) -> Step {
-        step(self.program, recorded.slot, recorded.turn, why, state)
+        step(self.program, self.names, recorded.slot, recorded.turn, why, state)
     }
 }
 
-fn step(program: &Subject, slot: u32, turn: Option<bool>, why: Why, state: String) -> Step {
+fn step(
+    program: &Subject,
+    names: &Names<'_>,
+    slot: u32,
+    turn: Option<bool>,
+    why: Why,
+    state: String,
+) -> Step {
     let line = crate::line_at(&program.source, slot);
     let insn = &program.source.insns[slot as usize];
     let turn = match turn {
@@ -384,7 +391,7 @@ fn step(program: &Subject, slot: u32, turn: Option<bool>, why: Why, state: Strin
     };
     Step {
         slot,
-        text: format!("{insn}{turn}"),
+        text: format!("{}{turn}", names.assembler(insn)),
         file: line.map(|line| line.file.clone()),
         line: line.map(|line| line.line),
         source: line.map(|line| line.text.clone()).filter(|text| !text.is_empty()),

@@ -191,7 +191,9 @@ fn prove(
     drop(log);
     let Walked { mut record, recorded, shape, stats } = outcome?;
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
-        refuse(&program, &Fault::at(Code::Structure, 0, error.to_string()), 0, (stats, start), Vec::new())
+        let names = Names { maps: &program.maps, btf: config.btf, helpers: config.helpers };
+        let fault = Fault::at(Code::Structure, 0, error.to_string());
+        refuse(&program, &names, &fault, 0, (stats, start), Vec::new())
     })?;
     let Subject { source, maps, entry } = program;
     let (maps, read) = maps.into_read();
@@ -233,9 +235,10 @@ fn walk(
 ) -> Result<Walked, Box<Refusal>> {
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, ..*config };
+    let names = Names { maps: &program.maps, btf: config.btf, helpers: config.helpers };
     let mut stats = Stats::default();
-    let shape =
-        Shape::of(program, config).map_err(|fault| refuse(program, &fault, 0, (stats, start), Vec::new()))?;
+    let shape = Shape::of(program, config)
+        .map_err(|fault| refuse(program, &names, &fault, 0, (stats, start), Vec::new()))?;
     // What the future reads is asked where paths meet; where none do, nobody asks.
     let flow = match shape.joins() {
         0 => Flow::default(),
@@ -262,18 +265,18 @@ fn walk(
     let history = walker.history;
     let slot = fault.slot.map_or(walker.slot, |slot| slot as usize);
     let path = match fault.code {
-        Code::Loop | Code::Limit => cause::turns(program, &history),
+        Code::Loop | Code::Limit => cause::turns(program, &names, &history),
         _ => {
             let mut recorder = Recorder::new(&program.source.insns, &history, &fault.reason);
             record(program, config, &shape, &flow, &mut recorder);
-            let names = Names { maps: &program.maps, helpers: config.helpers };
             cause::path(program, &names, &fault, slot, &recorder)
         }
     };
     if let Some(btf) = config.btf {
         fault.reason = object::with_names(btf, &fault.reason).into_owned();
     }
-    Err(refuse(program, &fault, slot, (stats, start), path))
+    fault.reason = names.with_calls(&program.source.insns, &fault.reason);
+    Err(refuse(program, &names, &fault, slot, (stats, start), path))
 }
 
 /// Walks once more, recording the path.
@@ -289,6 +292,7 @@ fn record(program: &Subject, config: &Config<'_>, shape: &Shape, flow: &Flow, re
 #[cold]
 fn refuse(
     program: &Subject,
+    names: &Names<'_>,
     fault: &Fault,
     slot: usize,
     (stats, start): (Stats, Instant),
@@ -305,7 +309,7 @@ fn refuse(
         program: source.name.clone(),
         code: fault.code,
         slot,
-        insn: source.insns.get(slot as usize).map(ToString::to_string).unwrap_or_default(),
+        insn: source.insns.get(slot as usize).map(|insn| names.assembler(insn)).unwrap_or_default(),
         reason: fault.reason.clone(),
         suggestion: fault.suggestion.map(str::to_owned),
         file: line.map(|line| line.file.clone()),

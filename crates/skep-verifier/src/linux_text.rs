@@ -12,13 +12,16 @@ use crate::scalar::Scalar;
 use crate::stack::{STACK_BYTES, Stack};
 use crate::state::{Frame, State};
 use crate::value::{Kind, Opaque, Trust, Value};
-use skep_abi::{HelperProto, linux_helper};
+use skep_abi::{HelperProto, linux_helper, own_kfunc};
+use skep_btf::Btf;
 use skep_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, Operand, PacketBase, Reg, Width};
 use std::fmt::Write;
 
 /// What the texts need to know of a program: names.
 pub(crate) struct Names<'a> {
     pub(crate) maps: &'a Maps,
+    /// The host's types.
+    pub(crate) btf: Option<&'a Btf>,
     pub(crate) helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
 }
 
@@ -85,8 +88,50 @@ impl Names<'_> {
                 format!("bpf_{}", proto.name)
             }
             Some(proto) => proto.name.to_string(),
-            None => "unknown".to_owned(),
+            None => linux_helper(id).map_or("unknown".to_owned(), |proto| format!("bpf_{}", proto.name)),
         }
+    }
+
+    /// An instruction in assembler, with the name of the helper or of the host's function that it calls.
+    pub(crate) fn assembler(&self, insn: &Insn) -> String {
+        match self.called(insn) {
+            Some(name) => format!("call {name}"),
+            None => insn.to_string(),
+        }
+    }
+
+    /// What an instruction calls, where that has a name.
+    fn called(&self, insn: &Insn) -> Option<String> {
+        let Insn::Call { target } = *insn else { return None };
+        match target {
+            CallTarget::Helper(id) => (self.helpers)(id).or(linux_helper(id)).map(|_| self.helper(id)),
+            CallTarget::Kfunc { id, .. } => match own_kfunc(id as u32) {
+                Some(own) => Some(own.name.to_owned()),
+                None => self.btf?.name(id as u32).ok().filter(|name| !name.is_empty()).map(str::to_owned),
+            },
+            CallTarget::Local(_) => None,
+        }
+    }
+
+    /// A reason in which calls that are told by their slots have names: `the call of bpf_sk_release in 12`.
+    pub(crate) fn with_calls(&self, insns: &[Insn], text: &str) -> String {
+        const CALL: &str = "the call in ";
+        let mut named = String::with_capacity(text.len() + 32);
+        let mut parts = text.split(CALL);
+        named.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            let insn = part[..digits].parse().ok().and_then(|slot: usize| insns.get(slot));
+            named.push_str(&match insn {
+                Some(insn @ (Insn::Call { .. } | Insn::CallReg { .. })) => match self.called(insn) {
+                    Some(name) => format!("the call of {name} in "),
+                    None => CALL.to_owned(),
+                },
+                _ => "the instruction in ".to_owned(),
+            });
+            named.push_str(part);
+        }
+        named
     }
 
     /// A map's name and sizes.

@@ -58,7 +58,7 @@ impl<'a> Log<'a> {
         let encoded = skep_isa::encode(insns).unwrap_or_default();
         Self {
             program,
-            names: Names { maps: &program.maps, helpers: config.helpers },
+            names: Names { maps: &program.maps, btf: config.btf, helpers: config.helpers },
             opcodes: encoded.iter().map(|slot| slot.opcode).collect(),
             line,
             current: None,

@@ -301,7 +301,11 @@ impl Walker<'_> {
         }
         for section in Section::ALL {
             if resources.depth(section) > u32::from(before[section as usize]) {
-                let text = format!("{} entered in {} is not left {place}", section.name(), resources.entered);
+                let text = format!(
+                    "{} entered by the call in {} is not left {place}",
+                    section.name(),
+                    resources.entered
+                );
                 return Err(
                     Fault::new(Code::Resource, text).suggest("leave the section on every path to here")
                 );
@@ -385,7 +389,7 @@ impl Walker<'_> {
         }
         if let Some(section) = Section::ALL.into_iter().find(|section| state.resources.depth(*section) > 0) {
             let text = format!(
-                "{who} may sleep, but is called in {} entered in {}",
+                "{who} may sleep, but is called in {} entered by the call in {}",
                 section.name(),
                 state.resources.entered
             );
@@ -400,7 +404,10 @@ impl Walker<'_> {
         match state.resources.lock {
             None => Ok(()),
             Some(lock) => {
-                let text = format!("{what} is called while the lock that was taken in {} is held", lock.slot);
+                let text = format!(
+                    "{what} is called while the lock that was taken by the call in {} is held",
+                    lock.slot
+                );
                 Err(Fault::new(Code::Resource, text).suggest("call bpf_spin_unlock first"))
             }
         }

@@ -261,7 +261,7 @@ impl fmt::Display for Value {
             Kind::Uninit => return f.write_str("an uninitialised register"),
             Kind::Lost { slot } => return write!(f, "a register lost at the call in {slot}"),
             Kind::Stale { slot, of: Stale::Object } => {
-                return write!(f, "the address of an object that ended at {slot}");
+                return write!(f, "the address of an object that ended by the call in {slot}");
             }
             Kind::Stale { slot, of: Stale::Packet } => {
                 return write!(f, "an address in the packet before the call in {slot}");

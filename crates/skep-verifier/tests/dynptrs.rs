@@ -83,7 +83,12 @@ fn no_load_or_store_touches_a_dynptr() {
 fn a_record_is_given_back_even_where_its_reservation_failed() {
     accepted("xdp", &format!("{RESERVE}{DISCARD}{END}"));
     accepted("xdp", &format!("{RESERVE}{}{END}", DISCARD.replace("200", "199")));
-    refused("xdp", &format!("{RESERVE}{END}"), Code::Resource, "the dynptr acquired by the call in 6");
+    refused(
+        "xdp",
+        &format!("{RESERVE}{END}"),
+        Code::Resource,
+        "the dynptr acquired by the call of bpf_ringbuf_reserve_dynptr in 6",
+    );
     let text = format!("{RESERVE}if r0 != 0 goto out\n{DISCARD}out: {END}");
     refused("xdp", &text, Code::Resource, "also where the reservation");
     refused("xdp", &format!("{RESERVE}{DISCARD}{DISCARD}{END}"), Code::Argument, "an initialised dynptr");

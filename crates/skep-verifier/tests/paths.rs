@@ -3,7 +3,7 @@
 mod common;
 
 use common::{check, kind, maps, program};
-use skep_verifier::{Config, Refusal, verify};
+use skep_verifier::{Config, Refusal, Why, verify};
 
 fn refusal(kind_name: &str, text: &str) -> Box<Refusal> {
     let mut unverified = program(kind(kind_name), text);
@@ -220,4 +220,16 @@ fn a_refusal_after_a_guess_has_the_path_that_was_refused() {
         ["1 makes r7 = map_value(map=bss,ks=4,vs=64)", "9 makes r7 = map_value(map=bss,ks=4,vs=64,off=60)"],
         "{found:?}"
     );
+}
+
+#[test]
+fn calls_have_names_in_refusals_and_their_paths() {
+    let text = "r1 = map[6] ll\nr2 = 16\nr3 = 0\ncall 131\nif r0 == 0 goto out\nr6 = r0\nr1 = r0\nr2 = 0\ncall 132\n\
+                r1 = r6\nr2 = 0\ncall 133\nout: r0 = 0\nexit";
+    let refusal = refusal("xdp", text);
+    assert!(refusal.reason.contains("the call of bpf_ringbuf_submit in 9 gave back"), "{refusal}");
+    assert_eq!(refusal.insn, "call bpf_ringbuf_discard");
+    // The end of the object's life is on the path.
+    let end = refusal.path.iter().find(|step| step.slot == 9).expect("the release");
+    assert_eq!((end.text.as_str(), end.why), ("call bpf_ringbuf_submit", Why::Loses));
 }

@@ -19,14 +19,19 @@ fn a_record_is_given_back_once_on_every_path() {
     accepted("xdp", &good);
     accepted("xdp", &good.replace("call 132", "call 133"));
     // Forgotten altogether, forgotten on one path, given back twice.
-    let leak = refused("xdp", &format!("{RESERVE}{END}"), Code::Resource, "the call in 4 is still held");
+    let leak = refused(
+        "xdp",
+        &format!("{RESERVE}{END}"),
+        Code::Resource,
+        "the call of bpf_ringbuf_reserve in 4 is still held",
+    );
     assert!(leak.suggestion.is_some_and(|text| text.contains("submit or discard")));
     let text = format!(
         "{RESERVE}if r0 == 0 goto out\nr1 = *(u64 *)(r0 + 0)\nif r1 == 5 goto out\nr1 = r0\n{SUBMIT}out: {END}"
     );
     refused("xdp", &text, Code::Resource, "where the program ends");
     let text = format!("{RESERVE}if r0 == 0 goto out\nr6 = r0\nr1 = r6\n{SUBMIT}r1 = r6\n{SUBMIT}out: {END}");
-    refused("xdp", &text, Code::Uninitialised, "r1 held an object that the call in");
+    refused("xdp", &text, Code::Uninitialised, "r1 held an object that the call of bpf_ringbuf_submit in");
     // What may be null is not given back.
     refused("xdp", &format!("{RESERVE}r1 = r0\n{SUBMIT}{END}"), Code::MaybeNull, "record");
 }
@@ -124,7 +129,12 @@ fn sockets_are_released_and_their_other_views_end_with_them() {
     let text =
         |middle: &str| format!("{SOCKET}if r0 == 0 goto out\nr6 = r0\n{middle}r1 = r6\ncall 86\nout: {END}");
     accepted("tc", &text(""));
-    refused("tc", &format!("{SOCKET}{END}"), Code::Resource, "the object acquired by the call in 7");
+    refused(
+        "tc",
+        &format!("{SOCKET}{END}"),
+        Code::Resource,
+        "the object acquired by the call of bpf_sk_lookup_tcp in 7",
+    );
     refused("tc", &format!("{SOCKET}r1 = r0\ncall 86\n{END}"), Code::MaybeNull, "compare it with NULL first");
     // Another view needs no release of its own, but ends with the socket.
     let view = "r1 = r0\ncall 96\nr7 = r0\n";
@@ -178,7 +188,7 @@ fn a_lock_is_released_on_every_path() {
     let text = |middle: &str| format!("{LOCKED}r1 = r6\ncall 93\n{middle}out: {END}");
     let unlock = "r1 = r6\ncall 94\n";
     accepted("xdp", &text(unlock));
-    refused("xdp", &text(""), Code::Resource, "taken by the call in 9 is still held");
+    refused("xdp", &text(""), Code::Resource, "taken by the call of bpf_spin_lock in 9 is still held");
     let some = "r2 = *(u32 *)(r6 + 8)\nif r2 == 1 goto out\n";
     refused("xdp", &text(&format!("{some}{unlock}")), Code::Resource, "still held");
     refused("xdp", &text(&format!("{unlock}{unlock}")), Code::Resource, "holds no lock");

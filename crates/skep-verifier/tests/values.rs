@@ -28,7 +28,12 @@ fn the_frame_pointer_is_read_only() {
 
 #[test]
 fn calls_lose_their_argument_registers() {
-    refused("xdp", "r2 = 1\ncall 7\nr0 = r2\nexit", Code::Uninitialised, "lost at the call in 1");
+    refused(
+        "xdp",
+        "r2 = 1\ncall 7\nr0 = r2\nexit",
+        Code::Uninitialised,
+        "lost at the call of bpf_get_prandom_u32 in 1",
+    );
     refused(
         "xdp",
         "r1 = 1\ncall f\nr0 = r1\nexit\nf: r0 = 0\nexit",

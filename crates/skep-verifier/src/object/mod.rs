@@ -52,7 +52,7 @@ impl<'a> Walker<'a> {
         self.types.btf.ok_or_else(|| {
             let text = format!("{what} needs the types of the host, which were not given");
             Fault::new(Code::Types, text)
-                .suggest("give the host's BTF with --btf FILE: /sys/kernel/btf/vmlinux, or an object file")
+                .suggest("give the host's BTF (--btf): /sys/kernel/btf/vmlinux, or an object file")
         })
     }
 

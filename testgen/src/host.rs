@@ -92,7 +92,6 @@ impl Host {
             helpers: implementations(),
             inline_linux_helpers: true,
             functions: thrown::implementations(),
-            ..Linkage::default()
         };
         host
     }

@@ -1,7 +1,7 @@
 //! A case: objects, and what a host does with them. Everything in it is a function of a number, and any part can be
 //! left out.
 
-use super::definitions::{ALL_DOORS, definition, definitions, similar};
+use super::definitions::{definition, definitions, similar};
 use super::fragments::{Fragment, fragment, program_type, text};
 use super::world::EXAMPLE;
 use skep_abi::{MapDef, ProgramType};
@@ -237,7 +237,7 @@ fn load(source: &mut Source, object: Option<u32>) -> Load {
         buffer: source.chance(10).then(|| source.pick(&[0, 8, 16, 64, 13, 4096])),
         sleepable: source.chance(15),
         program_type: source.chance(2).then(|| source.pick(skep_abi::TYPES)),
-        entries: match ALL_DOORS && source.chance(25) {
+        entries: match source.chance(25) {
             true => some(source, &[1, 2, 4, 8, 16, 100, 4096, 0, 1 << 20, u32::MAX]),
             false => Vec::new(),
         },

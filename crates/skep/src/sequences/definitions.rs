@@ -32,10 +32,7 @@ const KINDS: &[MapKind] = &[
 ];
 /// How deep templates of inner maps go.
 const DEPTH: u32 = 3;
-const ENTRIES: &[u32] = if ALL_DOORS { &[1, 1, 2, 4, 4, 4, 5, 8, 16] } else { &[4] };
-/// Whether maps differ from what programs were verified with in what is not looked at yet: arrays that are larger than
-/// the map in whose place they are, contents that a definition calls frozen, and maps of maps of maps.
-pub(super) const ALL_DOORS: bool = false;
+const ENTRIES: &[u32] = &[1, 1, 2, 4, 4, 4, 5, 8, 16];
 const FIELDS: &[SpecialKind] = &[
     SpecialKind::SpinLock,
     SpecialKind::SpinLock,
@@ -71,14 +68,14 @@ pub(super) fn definitions(source: &mut Source) -> Vec<MapDef> {
 /// Any definition. `depth` of templates are around it.
 pub(super) fn definition(source: &mut Source, name: String, depth: u32) -> MapDef {
     let kind = match source.chance(2) {
-        true if ALL_DOORS => source.pick(MapKind::ALL),
-        false if depth == DEPTH || depth > 0 && !ALL_DOORS => MapKind::Array,
-        _ => source.pick(KINDS),
+        true => source.pick(MapKind::ALL),
+        false if depth == DEPTH => MapKind::Array,
+        false => source.pick(KINDS),
     };
     let mut def = MapDef::new(name, kind, key_size(source, kind), value_size(source, kind), 1);
     def.max_entries = match kind {
         MapKind::Ringbuf => 4096,
-        _ if ALL_DOORS && source.chance(2) => source.pick(&[0, 1 << 20, u32::MAX]),
+        _ if source.chance(2) => source.pick(&[0, 1 << 20, u32::MAX]),
         _ => source.pick(ENTRIES),
     };
     def.flags = flags(source, kind);
@@ -104,7 +101,6 @@ pub(super) fn definition(source: &mut Source, name: String, depth: u32) -> MapDe
 pub(super) fn similar(source: &mut Source, def: &MapDef) -> MapDef {
     let mut def = def.clone();
     match source.below(16) {
-        4..=8 if !ALL_DOORS => {}
         0..=3 => {}
         4..=7 => def.max_entries = def.max_entries.saturating_mul(source.pick(&[2, 4, 4, 8])),
         8 => def.max_entries = source.pick(ENTRIES),
@@ -183,9 +179,6 @@ fn fields(source: &mut Source) -> Vec<SpecialField> {
 
 /// Says what the only value holds, as a loader of constants does and a caller may.
 fn freeze(source: &mut Source, def: &mut MapDef) {
-    if !ALL_DOORS {
-        return;
-    }
     let bytes = if source.chance(90) { def.value_size } else { source.below(100) };
     def.frozen = Some((0..bytes.min(64)).map(|_| source.below(64) as u8).collect::<Arc<[u8]>>());
     if source.chance(80) {

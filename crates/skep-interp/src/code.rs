@@ -192,8 +192,8 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
         foreign,
         throws,
     } = parts.facts[slot as usize];
-    if throws {
-        return Err(Error::Unsupported { slot, what: "a call of bpf_throw" });
+    if throws && !matches!(parts.insns[slot as usize], Insn::Call { target: CallTarget::Kfunc { .. } }) {
+        return Err(Error::Unsupported { slot, what: "an exception that is no call of a function by name" });
     }
     if foreign.is_some() {
         return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });

@@ -145,8 +145,12 @@ impl Slot {
             foreign,
             throws,
         } = *fact;
-        if throws {
-            return Err(Error::Unsupported { slot, what: "a call of bpf_throw" });
+        // `Plan::check` and `Lowering::throw` do it.
+        if throws && !matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } }) {
+            return Err(Error::Unsupported {
+                slot,
+                what: "an exception that is no call of a function by name",
+            });
         }
         if foreign.is_some() {
             return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });

@@ -58,7 +58,7 @@ fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
 /// Whether it has callbacks, `may_goto`, legacy packet loads, maps that are found in maps.
 fn kinds(program: &TestProgram) -> [bool; 4] {
     let outer = maps().iter().position(|def| def.inner.is_some()).expect("there is one") as u32;
-    let has = |wanted: &dyn Fn(&Insn) -> bool| program.insns.iter().any(|insn| wanted(insn));
+    let has = |wanted: &dyn Fn(&Insn) -> bool| program.insns.iter().any(wanted);
     [
         has(&|insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Function(_), .. }))
             && has(&|insn| matches!(insn, Insn::Call { target: CallTarget::Helper(_) })),

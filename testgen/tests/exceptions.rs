@@ -1,5 +1,5 @@
-//! Random programs that end by exceptions in the midst of their functions: accepted, as the verifier says in every state, and
-//! the same by every engine. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
+//! Random programs that end by exceptions in the midst of their functions: accepted, as the verifier says in every
+//! state, and the same by every engine. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
 
 mod common;
 

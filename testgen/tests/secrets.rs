@@ -1,6 +1,6 @@
-//! Where a program's memory lies is nothing that it can find out: each accepted program runs on two hosts that differ in
-//! the addresses of everything, and must leave the same behind on both. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the
-//! number of programs.
+//! Where a program's memory lies is nothing that it can find out: each accepted program runs on two hosts that differ
+//! in the addresses of everything, and must leave the same behind on both. `SKEP_SEED` starts elsewhere, `SKEP_CASES`
+//! is the number of programs.
 
 mod common;
 

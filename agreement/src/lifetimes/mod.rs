@@ -1,12 +1,12 @@
-//! Programs about lifetimes, made by chance: a grammar of events that begin, use and end the life of something, in programs
-//! of many types. Linux's verdicts on them show where skep and Linux disagree.
+//! Programs about lifetimes, made by chance: a grammar of events that begin, use and end the life of something, in
+//! programs of many types. Linux's verdicts on them show where skep and Linux disagree.
 //!
 //! ```text
 //!   seed --> Maker: prologue, events, a use, what is left is given back --> an entry of a corpus file
 //! ```
 //!
-//! A program is mostly sound: the maker knows what it holds, checks for null, and gives everything back. Now and then it
-//! leaves a step out, so about half of the programs are wrong. The same seed makes the same programs.
+//! A program is mostly sound: the maker knows what it holds, checks for null, and gives everything back. Now and then
+//! it leaves a step out, so about half of the programs are wrong. The same seed makes the same programs.
 //!
 //! ```text
 //!   r6: the context   r7, r8, r9: objects   r10 - 8: a key   r10 - 48: an iterator   r10 - 64: a dynptr

@@ -94,8 +94,8 @@ pub(super) const FIELDS: &[(Thing, &str, &str, Thing)] = &[
     (Thing::Skb, "sk_buff", "sk", Thing::Sock),
 ];
 
-/// A call that takes an object in `r1` or where the text puts `{}`: of what, its name, the families that have it, whether it
-/// is only for programs that sleep, text. Its result is released by the text itself.
+/// A call that takes an object in `r1` or where the text puts `{}`: of what, its name, the families that have it,
+/// whether it is only for programs that sleep, text. Its result is released by the text itself.
 pub(super) struct Use {
     pub(super) of: Thing,
     pub(super) name: &'static str,

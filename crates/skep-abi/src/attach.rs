@@ -1,7 +1,8 @@
 //! What Linux attaches no programs to, beyond what types say: the answers of 6.12, one function or member at a time.
 //!
-//! The kernel keeps these lists in sections of its own, and nothing in its BTF tells of them. Other releases have others:
-//! a function that is not in a table is treated as most functions are, which for a change of results is a refusal.
+//! The kernel keeps these lists in sections of its own, and nothing in its BTF tells of them. Other releases have
+//! others: a function that is not in a table is treated as most functions are, which for a change of results is a
+//! refusal.
 
 use crate::types::AttachTo;
 

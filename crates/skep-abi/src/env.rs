@@ -45,8 +45,8 @@ pub struct RunEnv {
     pub sleepable: u32,
     /// How many normal read sections the run has entered by functions of its own and not left yet.
     pub sections: u32,
-    /// Address of the [`crate::Printed`] of the call in progress, or 0: engines write it before calls of helpers that the
-    /// verifier took something down for, and the helper takes it away.
+    /// Address of the [`crate::Printed`] of the call in progress, or 0: engines write it before calls of helpers that
+    /// the verifier took something down for, and the helper takes it away.
     pub printed: u64,
     /// Not 0 while an exception leaves functions, and their result is its cookie. The function that the run entered, or
     /// that a tail call led to, makes it 0 again. Compiled code's; the interpreter does not look at it.

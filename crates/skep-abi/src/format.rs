@@ -1,7 +1,7 @@
 //! Formats of the helpers that print: `bpf_trace_printk`, `bpf_trace_vprintk`, `bpf_snprintf`, `bpf_seq_printf`.
 //!
-//! One parser serves the verifier, which refuses a wrong constant format, and the runtime, which answers a wrong one with
-//! an error. What there is to print is one table:
+//! One parser serves the verifier, which refuses a wrong constant format, and the runtime, which answers a wrong one
+//! with an error. What there is to print is one table:
 //!
 //! ```text
 //!   '%' [flags] [width] spelling          spelling: the longest that fits, of CONVERSIONS
@@ -9,8 +9,8 @@
 //!   anything else                         printable ASCII, or white space
 //! ```
 //!
-//! All of it is as Linux 6.12 answers: `crates/skep-verifier/corpus/formats.corpus` has the question for each line of the
-//! table and for what is beside it, and the runtime's tests have the texts.
+//! All of it is as Linux 6.12 answers: `crates/skep-verifier/corpus/formats.corpus` has the question for each line of
+//! the table and for what is beside it, and the runtime's tests have the texts.
 
 use std::fmt;
 

@@ -101,9 +101,9 @@ pub enum ArgKind {
         /// Whether null may be passed.
         nullable: bool,
     },
-    /// An object of the host, by the name of its C type. `nullable`: or null. As in Linux, a program may pass a pointer that
-    /// it found by following others: the object may be gone, and the address be any. A helper that cannot know better
-    /// reads it by loads that may fault, as programs do.
+    /// An object of the host, by the name of its C type. `nullable`: or null. As in Linux, a program may pass a
+    /// pointer that it found by following others: the object may be gone, and the address be any. A helper that
+    /// cannot know better reads it by loads that may fault, as programs do.
     Object {
         /// Any of these C types will do.
         types: &'static [&'static str],

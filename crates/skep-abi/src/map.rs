@@ -192,7 +192,8 @@ pub struct MapDef {
     /// Locks, timers, kept pointers and the like in its values, ascending by offset.
     pub fields: Vec<SpecialField>,
     /// For each of `fields`, the name of the type that it points to or holds, where the definition came with types:
-    /// the numbers in the fields are those of one object's types, names are the same in all. Empty where there are none.
+    /// the numbers in the fields are those of one object's types, names are the same in all. Empty where there are
+    /// none.
     pub field_types: Vec<Option<Arc<str>>>,
     /// What its first value holds for ever: the constants of a program. A map that is created from this definition
     /// is filled with these bytes and frozen.

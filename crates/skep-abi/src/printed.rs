@@ -7,8 +7,8 @@
 //!   verifier --Printed of the call--> engine --RunEnv::printed--> helper, which takes the note away
 //! ```
 //!
-//! A helper that finds no note follows nothing and shows no value as it is. So an engine that forgets notes prints less,
-//! and never an address.
+//! A helper that finds no note follows nothing and shows no value as it is. So an engine that forgets notes prints
+//! less, and never an address.
 
 use crate::format::MAX_PRINTED;
 

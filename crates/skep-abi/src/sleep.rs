@@ -95,8 +95,8 @@ const HOOKS: &[&str] = &[
     "userns_create",
 ];
 
-/// What the names of functions begin with at which a program may sleep: system calls, and tests of the kernel's own. Linux
-/// allows the system calls where it was built with error injection.
+/// What the names of functions begin with at which a program may sleep: system calls, and tests of the kernel's own.
+/// Linux allows the system calls where it was built with error injection.
 const FUNCTIONS: &[&str] = &[
     "__arm64_compat_sys_",
     "__arm64_sys_",

@@ -1,5 +1,5 @@
-//! Exception callbacks: functions that a program is left for by `bpf_throw`. No instruction refers to one; a declaration
-//! tag on the program names it.
+//! Exception callbacks: functions that a program is left for by `bpf_throw`. No instruction refers to one; a
+//! declaration tag on the program names it.
 //!
 //! ```text
 //!   FUNC program    DECL_TAG "exception_callback:handler" -> program      FUNC handler

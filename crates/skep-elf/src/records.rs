@@ -1,7 +1,7 @@
 //! What `.BTF.ext` says, by the instruction that it is about.
 //!
-//! The file has it by section and in any order. A file may have as many programs as records: each must find what is about
-//! its own functions without passing what is about the others'. So all records are put in order once.
+//! The file has it by section and in any order. A file may have as many programs as records: each must find what is
+//! about its own functions without passing what is about the others'. So all records are put in order once.
 
 use skep_btf::{Block, Ext};
 

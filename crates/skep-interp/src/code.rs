@@ -179,8 +179,8 @@ fn is_tail_call(linkage: &Linkage, helper: u32) -> bool {
     linkage.inline_linux_helpers && helper == TAIL_CALL
 }
 
-/// Whether the slot is reached. Each fact is used here or where it says, or the program is refused: a fact that this crate does
-/// not know must not compile.
+/// Whether the slot is reached. Each fact is used here or where it says, or the program is refused: a fact that this
+/// crate does not know must not compile.
 fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
     let Fact {
         reached,

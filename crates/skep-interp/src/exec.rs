@@ -83,8 +83,8 @@ pub(crate) trait Watch {
     }
     /// The helper, a tail call, led to another program, whose result the current function returns.
     fn tail_called(&mut self) {}
-    /// All functions are left by an exception; the function that starts at `slot` begins, in a frame whose `r10` is `top`,
-    /// with the cookie as its argument.
+    /// All functions are left by an exception; the function that starts at `slot` begins, in a frame whose `r10` is
+    /// `top`, with the cookie as its argument.
     fn thrown(&mut self, _slot: usize, _top: u64) {}
     /// The helper returned.
     fn returned(&mut self, _helper: u32, _args: [u64; 5], _result: u64) {}
@@ -131,9 +131,9 @@ struct Machine<'a, W: Watch> {
 ///
 /// # Safety
 ///
-/// Every access that the program makes and `watch` lets pass must be to valid memory: proved by the verifier
-/// for programs started as they were verified to be, with a linkage to live maps and helpers that keep their
-/// prototypes. `env` must be exclusive to this run. Where the program has loads that may fault, this thread blocks neither
+/// Every access that the program makes and `watch` lets pass must be to valid memory: proved by the verifier for
+/// programs started as they were verified to be, with a linkage to live maps and helpers that keep their prototypes.
+/// `env` must be exclusive to this run. Where the program has loads that may fault, this thread blocks neither
 /// SIGSEGV nor SIGBUS.
 pub(crate) unsafe fn run<W: Watch>(
     code: &Code,

@@ -121,8 +121,8 @@ impl Interpreter {
         Ok(Self { code: Code::with(Parts::from(program), linkage, None)? })
     }
 
-    /// Prepares a verified program that may read objects of the host which are gone ([`skep_verifier::Fact::probe`]): such
-    /// a load gives 0 where it faults. Others are prepared as by [`Interpreter::new`], which refuses these.
+    /// Prepares a verified program that may read objects of the host which are gone ([`skep_verifier::Fact::probe`]):
+    /// such a load gives 0 where it faults. Others are prepared as by [`Interpreter::new`], which refuses these.
     ///
     /// A thread that runs it must not block SIGSEGV or SIGBUS.
     ///

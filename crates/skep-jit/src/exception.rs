@@ -8,10 +8,11 @@
 //!                       behind:   ...
 //! ```
 //!
-//! `thrown` is in the run's environment ([`skep_abi::RunEnv::thrown`]). So the machine's stack is never cut: shadow stacks,
-//! signed return addresses and registers that a caller keeps need nothing special, and a program that was entered by a tail
-//! call catches its own exceptions and returns to whoever called the function that it took the place of. What it costs is a
-//! load and a branch behind each call of a function from which the verifier found a way to a throw; other calls cost nothing.
+//! `thrown` is in the run's environment ([`skep_abi::RunEnv::thrown`]). So the machine's stack is never cut: shadow
+//! stacks, signed return addresses and registers that a caller keeps need nothing special, and a program that was
+//! entered by a tail call catches its own exceptions and returns to whoever called the function that it took the
+//! place of. What it costs is a load and a branch behind each call of a function from which the verifier found a way
+//! to a throw; other calls cost nothing.
 //!
 //! No frame of a helper is ever between: the verifier refuses throws in functions that helpers call.
 

@@ -131,8 +131,8 @@ mod flag {
 }
 
 impl Slot {
-    /// What the facts say of a slot. Each of them is used here or where it says, or the program is refused: a fact that this
-    /// crate does not know must not compile.
+    /// What the facts say of a slot. Each of them is used here or where it says, or the program is refused: a fact
+    /// that this crate does not know must not compile.
     fn new(slot: usize, fact: &Fact, insn: &Insn) -> Result<Self, Error> {
         let Fact {
             reached,

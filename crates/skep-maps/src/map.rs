@@ -122,8 +122,8 @@ macro_rules! each {
 
 /// The host's side.
 impl Map {
-    /// Makes an empty map; the elements of arrays are zero. Where the definition gives [frozen](MapDef::frozen) contents, the first
-    /// element holds them and the map is [frozen](Self::freeze).
+    /// Makes an empty map; the elements of arrays are zero. Where the definition gives [frozen](MapDef::frozen)
+    /// contents, the first element holds them and the map is [frozen](Self::freeze).
     ///
     /// Memory is promised by the system but not touched before it is used.
     ///

@@ -12,11 +12,12 @@
 //!
 //! Relaxed is enough for all of it: what orders an element's contents is the publication of the element.
 //!
-//! Keys and values that a host or a program passes are read the same way, though memory that may not be written can be behind
-//! them (a host's `&[u8]`, a program's constants). Relaxed loads of at most 8 bytes are allowed there on the 64-bit targets that
-//! are supported (`std::sync::atomic`, "Atomic accesses to read-only memory"), and none here is larger. What is not settled is
-//! the reference that an atomic load is called on: Stacked Borrows has a `&AtomicU64` claim a right to write, which a `&[u8]`
-//! does not give, while Tree Borrows does not; so Miri must be told to use the latter.
+//! Keys and values that a host or a program passes are read the same way, though memory that may not be written can
+//! be behind them (a host's `&[u8]`, a program's constants). Relaxed loads of at most 8 bytes are allowed there on
+//! the 64-bit targets that are supported (`std::sync::atomic`, "Atomic accesses to read-only memory"), and none here
+//! is larger. What is not settled is the reference that an atomic load is called on: Stacked Borrows has a
+//! `&AtomicU64` claim a right to write, which a `&[u8]` does not give, while Tree Borrows does not; so Miri must be
+//! told to use the latter.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 

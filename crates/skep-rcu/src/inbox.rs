@@ -14,13 +14,13 @@
 //! Work of a kind of which older work is known to be held up by readers is no news: it would wait behind that
 //! anyway, and a stream of calls must not keep a keeper from pausing. It is taken by the next turn.
 //!
-//! That the last handle is gone is noted under the same lock, and is news. So a `take` that finds it noted has everything
-//! that was ever queued, and after one that does not, `park` returns at once.
+//! That the last handle is gone is noted under the same lock, and is news. So a `take` that finds it noted has
+//! everything that was ever queued, and after one that does not, `park` returns at once.
 //!
 //! The lock is a leaf: nothing is waited for, called or dropped while it is held.
 //!
-//! What would break it: looking for news and setting `parked` under two different locks, stamping before taking, or a keeper
-//! that asks before `take` whether the last handle is gone: `take` clears the news that it has gone since.
+//! What would break it: looking for news and setting `parked` under two different locks, stamping before taking, or a
+//! keeper that asks before `take` whether the last handle is gone: `take` clears the news that it has gone since.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -1,10 +1,10 @@
 //! What a proof takes for granted of the maps that a program names.
 //!
-//! The verifier knows a map by its definition alone. The proof holds for a real map as far as that map is as the definition
-//! says in every respect that the verifier has looked at, for as long as a run may reach it. So that no respect is
-//! forgotten, definitions are private to this module: the rules of the verifier see a [`MapView`], and whatever they read
-//! through it is taken down. [`Verified::assumptions`](crate::Verified::assumptions) lists it, and whoever loads the
-//! program compares the list with the real maps.
+//! The verifier knows a map by its definition alone. The proof holds for a real map as far as that map is as the
+//! definition says in every respect that the verifier has looked at, for as long as a run may reach it. So that no
+//! respect is forgotten, definitions are private to this module: the rules of the verifier see a [`MapView`], and
+//! whatever they read through it is taken down. [`Verified::assumptions`](crate::Verified::assumptions) lists it, and
+//! whoever loads the program compares the list with the real maps.
 //!
 //! ```text
 //!   rule -- view.value_size() --> 8, and VALUE_SIZE is set for that map
@@ -12,11 +12,11 @@
 //!   Verified::assumptions: (map 3, ValueSize(8)) ---> the loader: is it so?
 //! ```
 //!
-//! A new fact needs an accessor here, a bit, and a row of [`FACTS`]; the loader matches [`Assumed`] without a default, so it
-//! does not compile before it checks the fact.
+//! A new fact needs an accessor here, a bit, and a row of [`FACTS`]; the loader matches [`Assumed`] without a
+//! default, so it does not compile before it checks the fact.
 //!
-//! Of a map that is found in a map of maps, the definition is the template that the outer map was made with. What is not
-//! the same in all maps that may be put there is not known here at all: see [`MapView::at_most`].
+//! Of a map that is found in a map of maps, the definition is the template that the outer map was made with. What is
+//! not the same in all maps that may be put there is not known here at all: see [`MapView::at_most`].
 
 use crate::Verified;
 use crate::maps::INNER;

@@ -5,8 +5,8 @@
 //!                     --without a callback---------------------------> the cookie is the result
 //! ```
 //!
-//! - The callback is the global function that the one declaration tag `exception_callback:NAME` on the program names. It
-//!   takes one number. It is walked as a root of its own with any cookie, and what it returns is checked as the
+//! - The callback is the global function that the one declaration tag `exception_callback:NAME` on the program names.
+//!   It takes one number. It is walked as a root of its own with any cookie, and what it returns is checked as the
 //!   program's result. Nothing calls it: engines alone do.
 //! - A throw leaves all frames of the program, so nothing may be held in any of them. It cannot leave frames of the
 //!   host: neither a callback of a helper nor anything that it calls may throw.

@@ -1,8 +1,9 @@
 //! What calls print: formats that are known before any run, and what is proved of the values.
 //!
-//! A helper that prints is given numbers, some of them addresses of strings. It follows none that was not proved here to
-//! point to memory of the program, reads no further than was proved, and shows no address. What is proved is the least of
-//! all paths that get to the call ([`Printed`]); a wrong value is no reason to refuse, as it is none for Linux.
+//! A helper that prints is given numbers, some of them addresses of strings. It follows none that was not proved here
+//! to point to memory of the program, reads no further than was proved, and shows no address. What is proved is the
+//! least of all paths that get to the call ([`Printed`]); a wrong value is no reason to refuse, as it is none for
+//! Linux.
 
 use crate::Code;
 use crate::args::expected;

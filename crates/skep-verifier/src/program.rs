@@ -166,8 +166,8 @@ impl Verified {
         self.exception_callback
     }
 
-    /// What holds of the values that calls of helpers print, by slot in ascending order. An engine puts the address of the
-    /// second into [`skep_abi::RunEnv::printed`] before such a call.
+    /// What holds of the values that calls of helpers print, by slot in ascending order. An engine puts the address
+    /// of the second into [`skep_abi::RunEnv::printed`] before such a call.
     pub fn printed(&self) -> &Arc<[(u32, Printed)]> {
         &self.printed
     }
@@ -177,8 +177,8 @@ impl Verified {
         &self.maps
     }
 
-    /// Everything that the proof takes for granted of the maps that the program names. It may run with real maps of which
-    /// all of this holds, and goes on to hold for as long as a run can reach them.
+    /// Everything that the proof takes for granted of the maps that the program names. It may run with real maps of
+    /// which all of this holds, and goes on to hold for as long as a run can reach them.
     pub fn assumptions(&self) -> impl Iterator<Item = Assumption<'_>> {
         assumptions(self, &self.read)
     }

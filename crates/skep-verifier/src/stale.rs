@@ -78,8 +78,8 @@ impl Walker<'_> {
         if self.after(|live| live.regs, dst) { Err(fault()) } else { Ok(self.stale(Stale::Bits)) }
     }
 
-    /// The same where the fault is with the number that is added. It was forgotten where paths meet if it does not matter
-    /// for any address, comparison, or size, so it may not decide a refusal either.
+    /// The same where the fault is with the number that is added. It was forgotten where paths meet if it does not
+    /// matter for any address, comparison, or size, so it may not decide a refusal either.
     pub(crate) fn unless_forgotten(&self, dst: Reg, fault: impl FnOnce() -> Box<Fault>) -> Step<Value> {
         if self.after(|live| live.matter, dst) { Err(fault()) } else { Ok(self.stale(Stale::Bits)) }
     }

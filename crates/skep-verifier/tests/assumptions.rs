@@ -146,8 +146,8 @@ fn definitions_that_describe_no_map_are_refused() {
     assert!(maps().iter().all(|def| def.defect().is_none()), "those of the tests are all right");
 }
 
-/// Rules read definitions through views, which take down what was read: nothing else in the crate has a definition in its
-/// hands.
+/// Rules read definitions through views, which take down what was read: nothing else in the crate has a definition in
+/// its hands.
 #[test]
 fn definitions_are_private_to_the_module_that_takes_down_what_is_read() {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];

@@ -1,7 +1,7 @@
 //! What programs were proved with, compared with the maps that they run with.
 //!
-//! A proof takes a map's definition for granted ([`Verified::assumptions`]), so a program may only meet maps of which the
-//! definition is true, for as long as it runs. Maps come to programs through few doors, and each leads here:
+//! A proof takes a map's definition for granted ([`Verified::assumptions`]), so a program may only meet maps of which
+//! the definition is true, for as long as it runs. Maps come to programs through few doors, and each leads here:
 //!
 //! ```text
 //!   door                                          what happens
@@ -11,13 +11,14 @@
 //!   Program::load                                 check(): every assumption of the program, against the real maps
 //! ```
 //!
-//! The invariant that makes the third door enough: *the template of the real outer map is the contract*. Every program that
-//! uses the outer map is verified with that template, and every map is compared with it before it is put in, so it does
-//! not matter which comes first. What may differ between maps that fit one template is not assumed by the verifier: the
-//! capacity of all but plain arrays, and of arrays with `BPF_F_INNER_MAP`.
+//! The invariant that makes the third door enough: *the template of the real outer map is the contract*. Every
+//! program that uses the outer map is verified with that template, and every map is compared with it before it is put
+//! in, so it does not matter which comes first. What may differ between maps that fit one template is not assumed by
+//! the verifier: the capacity of all but plain arrays, and of arrays with `BPF_F_INNER_MAP`.
 //!
-//! The definition of a map never changes, and creation makes its [frozen](MapDef::frozen) contents true. So a comparison
-//! of definitions holds for ever. Programs in arrays of programs are compared where the arrays are wired (`tail`).
+//! The definition of a map never changes, and creation makes its [frozen](MapDef::frozen) contents true. So a
+//! comparison of definitions holds for ever. Programs in arrays of programs are compared where the arrays are wired
+//! (`tail`).
 
 use crate::Error;
 use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};

@@ -98,12 +98,12 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Uses an existing map in the place of the object's map of that name, so that several objects share it. It must have
-    /// the kind, sizes, flags, special fields and inner map of the object's, and as an array at least as many elements; programs are
-    /// verified for the elements that it has.
-    /// A per-CPU map must have a value for each of this runtime's virtual CPUs; runtimes that share one number
-    /// their CPUs each for themselves, so their programs may update one value at the same time. The map stays as
-    /// it is: neither its capacity nor variables in it can be set by this load.
+    /// Uses an existing map in the place of the object's map of that name, so that several objects share it. It must
+    /// have the kind, sizes, flags, special fields and inner map of the object's, and as an array at least as many
+    /// elements; programs are verified for the elements that it has. A per-CPU map must have a value for each of this
+    /// runtime's virtual CPUs; runtimes that share one number their CPUs each for themselves, so their programs may
+    /// update one value at the same time. The map stays as it is: neither its capacity nor variables in it can be set
+    /// by this load.
     #[must_use]
     pub fn map(mut self, name: &str, map: Arc<Map>) -> Self {
         self.given.insert(name.to_owned(), map);

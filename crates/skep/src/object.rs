@@ -127,9 +127,9 @@ impl Object {
     /// Says which types the host has: those of `/sys/kernel/btf/vmlinux`, for example. Programs are linked for them,
     /// and what they refer to of the host's functions and structures is looked up there.
     ///
-    /// A program that is given an object of the host may follow the pointers in it: loads that fault give 0. This takes the
-    /// fault handler of code memory ([`Config::fault_handler`](crate::text::Config::fault_handler)); where that is off, such
-    /// programs are refused when they are loaded.
+    /// A program that is given an object of the host may follow the pointers in it: loads that fault give 0. This
+    /// takes the fault handler of code memory ([`Config::fault_handler`](crate::text::Config::fault_handler)); where
+    /// that is off, such programs are refused when they are loaded.
     pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
         self.host_types = Some(types);
     }

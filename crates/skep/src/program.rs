@@ -162,8 +162,8 @@ impl Program {
 
     /// Runs it on a packet, which it may change, and returns its result, of which the lower 32 bits count.
     ///
-    /// Where it reads objects of the host ([`Object::set_host_types`](crate::Object::set_host_types)), the thread must not block
-    /// SIGSEGV or SIGBUS: a load that faults would end the process.
+    /// Where it reads objects of the host ([`Object::set_host_types`](crate::Object::set_host_types)), the thread
+    /// must not block SIGSEGV or SIGBUS: a load that faults would end the process.
     ///
     /// # Errors
     ///
@@ -173,8 +173,8 @@ impl Program {
     ///
     /// # Signal handlers
     ///
-    /// A program may be run in one, but not as the first of this runtime on its thread: that claims a virtual CPU, which
-    /// allocates.
+    /// A program may be run in one, but not as the first of this runtime on its thread: that claims a virtual CPU,
+    /// which allocates.
     #[inline]
     pub fn run(&self, packet: &mut Packet) -> Result<u64, Error> {
         self.run_with(Engine::Jit, packet)

@@ -1,5 +1,5 @@
-//! Programs that end by exceptions: from C, and from instructions, in both engines. The checking mode runs the same object
-//! (`src/program/checking.rs`).
+//! Programs that end by exceptions: from C, and from instructions, in both engines. The checking mode runs the same
+//! object (`src/program/checking.rs`).
 
 use skep::abi::{RAW, own_kfunc_number};
 use skep::isa::{assemble, encode_bytes};

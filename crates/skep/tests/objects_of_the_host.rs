@@ -1,5 +1,5 @@
-//! Programs that read objects of the host: loads through pointers that lead nowhere give 0, in both engines; and no program
-//! makes such a pointer by itself.
+//! Programs that read objects of the host: loads through pointers that lead nowhere give 0, in both engines; and no
+//! program makes such a pointer by itself.
 
 use std::os::unix::process::ExitStatusExt;
 use std::ptr;
@@ -56,8 +56,8 @@ fn runtime(config: text::Config) -> Runtime {
     let (any, none) = (ArgKind::Anything, ArgKind::None);
     let args = [any, none, none, none, none];
     let builder = Runtime::builder().code(config).log(|_, _| ());
-    // SAFETY: the first does nothing with its argument, and what it returns is read by loads that may fault. The second is
-    // called with good addresses, or in a process that is to die of it.
+    // SAFETY: the first does nothing with its argument, and what it returns is read by loads that may fault. The
+    // second is called with good addresses, or in a process that is to die of it.
     unsafe {
         builder
             .helper(HelperProto::new(OBJECT_AT, "object_at", args, ret), object_at)
@@ -226,7 +226,8 @@ fn keeping(kind: MapKind, to: u32) -> MapDef {
     MapDef { flags, fields, ..MapDef::new("keeps", kind, key_size, 16, 4) }
 }
 
-/// Writes a value with an address in the place of the pointer, where `writes`; then reads through what the map has there.
+/// Writes a value with an address in the place of the pointer, where `writes`; then reads through what the map has
+/// there.
 fn forger(writes: bool) -> String {
     let address = SECRET.as_ptr().expose_provenance();
     let write = "r1 = map[0] ll

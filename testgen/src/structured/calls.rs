@@ -177,8 +177,8 @@ impl Generator<'_> {
         self.join(state, &found, &missing);
     }
 
-    /// A look-up in the array of maps, by a key in that slot: `r1` is the map that was found. Where there is none, the jump is
-    /// taken, and `r0` is 0.
+    /// A look-up in the array of maps, by a key in that slot: `r1` is the map that was found. Where there is none,
+    /// the jump is taken, and `r0` is 0.
     pub(super) fn find_map(&mut self, state: &mut State, key: i32) -> Open {
         // Most indices are inside.
         let index = self.source.below(5) as i32;

@@ -46,8 +46,8 @@ pub struct Options {
     pub calls: bool,
     /// Whether it has atomics, load-acquire and store-release.
     pub atomics: bool,
-    /// Whether it has functions that helpers call, `may_goto`, maps that are found in maps, and legacy packet loads where there
-    /// is a socket buffer.
+    /// Whether it has functions that helpers call, `may_goto`, maps that are found in maps, and legacy packet loads
+    /// where there is a socket buffer.
     pub control: bool,
 }
 

@@ -8,8 +8,8 @@ use crate::helpers::ADJUST_HEAD;
 use crate::program::{Flavour, TestProgram};
 use crate::source::Source;
 
-/// A packet that moves, perhaps twice, and pointers of before and after that are compared, subtracted, moved, copied and
-/// spilled. The result tells which way each comparison went, and one of the values.
+/// A packet that moves, perhaps twice, and pointers of before and after that are compared, subtracted, moved, copied
+/// and spilled. The result tells which way each comparison went, and one of the values.
 pub fn stale(source: &mut Source) -> TestProgram {
     let mut code = Builder::default();
     let (context, data, end, at, fresh) = (Reg::R6, Reg::R7, Reg::R8, Reg::R9, Reg::R4);

@@ -110,8 +110,8 @@ fn loom_finds_the_fault_in_a_keeper_that_looks_and_then_goes_to_sleep() {
     );
 }
 
-/// A keeper that lives as long as the domain, whose last handle queues something and goes. `live` is the keeper's life and
-/// returns how many pieces of work it has had.
+/// A keeper that lives as long as the domain, whose last handle queues something and goes. `live` is the keeper's
+/// life and returns how many pieces of work it has had.
 fn last_handle(
     live: impl Fn(&Inbox, &Readers) -> usize + Copy + Send + Sync + 'static,
 ) -> impl Fn() + Send + Sync + 'static {

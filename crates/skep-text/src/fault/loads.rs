@@ -8,9 +8,9 @@
 //!            ^ probe               ^ probe          ^ probe          ^ probe
 //! ```
 //!
-//! The load is then what compiled code does: one instruction, done whatever the address is, so nothing can change between a
-//! check and the access, and no system call is needed that a sandbox might forbid. What would break it: a thread that
-//! has SIGSEGV or SIGBUS blocked.
+//! The load is then what compiled code does: one instruction, done whatever the address is, so nothing can change
+//! between a check and the access, and no system call is needed that a sandbox might forbid. What would break it: a
+//! thread that has SIGSEGV or SIGBUS blocked.
 
 use super::Probe;
 use crate::Arena;
@@ -46,20 +46,22 @@ impl Arena {
 }
 
 impl Loads {
-    /// The number of so many bytes at an address, in the machine's order and extended with zeroes; 0 where they cannot be
-    /// read, as of a [`Probe`](crate::Probe). `bytes` is 1, 2, 4 or 8; other lengths count as the next lower of these.
+    /// The number of so many bytes at an address, in the machine's order and extended with zeroes; 0 where they
+    /// cannot be read, as of a [`Probe`](crate::Probe). `bytes` is 1, 2, 4 or 8; other lengths count as the next
+    /// lower of these.
     ///
     /// The address may be any and have any alignment. An aligned number is read at once.
     ///
     /// # Safety
     ///
-    /// The calling thread blocks neither SIGSEGV nor SIGBUS: the kernel ends the process at a fault then. What is read has
-    /// no side effects, as registers of a device would have. What others write there meanwhile may be seen in part.
+    /// The calling thread blocks neither SIGSEGV nor SIGBUS: the kernel ends the process at a fault then. What is
+    /// read has no side effects, as registers of a device would have. What others write there meanwhile may be seen
+    /// in part.
     pub unsafe fn load(&self, address: u64, bytes: u32) -> u64 {
         let function = bytes.max(1).ilog2().min(3) as usize;
         let entry = self.text.address() + function * FUNCTION;
-        // SAFETY: a function of this type begins there, and lives as long as `self`. It reads nothing but the bytes at the
-        // address, by an instruction outside of what the compiler sees; the caller vouches for the rest.
+        // SAFETY: a function of this type begins there, and lives as long as `self`. It reads nothing but the bytes
+        // at the address, by an instruction outside of what the compiler sees; the caller vouches for the rest.
         unsafe {
             let load = std::mem::transmute::<usize, unsafe extern "C" fn(u64) -> u64>(entry);
             load(address)

@@ -13,8 +13,8 @@ use skep_isa::Reg;
 const PER_CPU_SECTION: &str = ".data..percpu";
 
 impl Walker<'_> {
-    /// Checks an argument that must be an object of one of these C types, or null if that is allowed. `outlives`: a read
-    /// section is not enough to keep it alive.
+    /// Checks an argument that must be an object of one of these C types, or null if that is allowed. `outlives`: a
+    /// read section is not enough to keep it alive.
     pub(crate) fn object_argument(
         &self,
         proto: &HelperProto,

@@ -1,6 +1,6 @@
-//! For each fact that a proof takes for granted: a real map in which it is otherwise, through each door. Either the map is
-//! refused in words that name both, or the program is verified without the fact and runs in both engines and in checking
-//! mode.
+//! For each fact that a proof takes for granted: a real map in which it is otherwise, through each door. Either the
+//! map is refused in words that name both, or the program is verified without the fact and runs in both engines and
+//! in checking mode.
 
 use super::*;
 use crate::program::checking;
@@ -61,7 +61,8 @@ fn refused(result: Result<impl Sized, Error>, words: &[&str]) {
     }
 }
 
-/// Calls `body` for each element of the map that `find` puts into r1, with 72 bytes of stack that end where the stack does.
+/// Calls `body` for each element of the map that `find` puts into r1, with 72 bytes of stack that end where the stack
+/// does.
 fn each(find: &str, body: &str) -> String {
     let zeroes: String = (1..=9).map(|slot| format!("r9 = 0\n*(u64 *)(r10 - {}) = r9\n", slot * 8)).collect();
     format!(

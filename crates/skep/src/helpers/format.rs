@@ -1,8 +1,9 @@
 //! Text out of a format and values: what `bpf_printk` and its kin print.
 //!
 //! The values are numbers, and some of them addresses. Which of them may be followed, and how far, the verifier says
-//! ([`Printed`]); all others are shown as numbers where they are the program's own, and as a hash otherwise, so that no
-//! address of the host is printed. A string or an internet address that cannot be read is empty, or zeroes, as in Linux.
+//! ([`Printed`]); all others are shown as numbers where they are the program's own, and as a hash otherwise, so that
+//! no address of the host is printed. A string or an internet address that cannot be read is empty, or zeroes, as in
+//! Linux.
 
 use skep_abi::{Conversion, FormatError, MAX_FORMAT, Piece, Printable, Printed, RunEnv, Shown, parse_format};
 use std::hash::{BuildHasher, RandomState};

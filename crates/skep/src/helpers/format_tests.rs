@@ -1,3 +1,5 @@
+//! Formats as Linux prints them, from recorded answers.
+
 use super::*;
 
 /// What Linux answers: lines of format, values, size, result and text.
@@ -37,7 +39,8 @@ fn printed(format: &str, values: &[(u64, Printable)], most: usize) -> Result<(Ve
         *place = *printable;
     }
     let values: Vec<u64> = values.iter().map(|(value, _)| *value).collect();
-    // SAFETY: the only addresses among them are those of `MEMORY` and of constants, with the lengths that are left there.
+    // SAFETY: the only addresses among them are those of `MEMORY` and of constants, with the lengths that are left
+    // there.
     let out = unsafe { print(format.as_bytes(), &values, &note, most) }?;
     Ok((out.kept().to_vec(), out.len))
 }

@@ -50,8 +50,8 @@ pub(super) fn values_of(bytes: u64) -> Option<usize> {
 ///
 /// # Safety
 ///
-/// `format` is readable for `size` bytes, what `printed` says of the values is so, and `env` is the environment of a run of
-/// [`Inner`].
+/// `format` is readable for `size` bytes, what `printed` says of the values is so, and `env` is the environment of a
+/// run of [`Inner`].
 unsafe fn log(format: u64, size: u64, values: &[u64], printed: &Printed, env: *mut RunEnv) -> u64 {
     let size = size as u32 as usize;
     // SAFETY: the caller's promise; the bytes are copied before anything else can run.

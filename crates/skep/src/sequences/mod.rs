@@ -10,8 +10,8 @@
 //!             <--- died, or failed: that case, with parts left out one after the other while it still does
 //! ```
 //!
-//! `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of cases. `SKEP_KEEP_GOING=1` goes on behind failures, prints
-//! the number of each and makes none of them small. `SKEP_SHOW_REFUSED=1` prints why loads were refused.
+//! `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of cases. `SKEP_KEEP_GOING=1` goes on behind failures,
+//! prints the number of each and makes none of them small. `SKEP_SHOW_REFUSED=1` prints why loads were refused.
 
 mod case;
 mod definitions;

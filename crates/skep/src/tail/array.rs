@@ -36,11 +36,11 @@ impl ProgramArray {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchEntry`] beyond the end; [`Error::WrongProgram`] where the program is given other things than those that
-    /// are in the array already, or make tail calls through it, or were the last to do so and runs may still reach the array
-    /// ([`Runtime::synchronize`](crate::Runtime::synchronize) waits for these); [`Error::OtherRuntime`]; [`Error::Map`] where the map is frozen;
-    /// [`Error::Text`] where code cannot be
-    /// changed, or there is no room for it. The element is as it was then.
+    /// [`Error::NoSuchEntry`] beyond the end; [`Error::WrongProgram`] where the program is given other things than
+    /// those that are in the array already, or make tail calls through it, or were the last to do so and runs may
+    /// still reach the array ([`Runtime::synchronize`](crate::Runtime::synchronize) waits for these);
+    /// [`Error::OtherRuntime`]; [`Error::Map`] where the map is frozen; [`Error::Text`] where code cannot be changed,
+    /// or there is no room for it. The element is as it was then.
     pub fn set(&self, index: u32, program: &Program) -> Result<Option<Program>, Error> {
         if !program.is_of(&self.shared.0) {
             return Err(Error::OtherRuntime { map: self.map.name().to_owned() });
@@ -98,9 +98,9 @@ impl MapArray {
         Self { map, shared: LookingForRings(shared) }
     }
 
-    /// Puts a map into an element; returns the one that was there. It must have the kind, sizes, flags and special fields of
-    /// the template ([`MapDef::inner`](crate::abi::MapDef)), and as a plain array its number of elements, unless both have the flag
-    /// `BPF_F_INNER_MAP`: programs were verified with the template.
+    /// Puts a map into an element; returns the one that was there. It must have the kind, sizes, flags and special
+    /// fields of the template ([`MapDef::inner`](crate::abi::MapDef)), and as a plain array its number of elements,
+    /// unless both have the flag `BPF_F_INNER_MAP`: programs were verified with the template.
     ///
     /// # Errors
     ///

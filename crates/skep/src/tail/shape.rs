@@ -1,8 +1,9 @@
 //! What the programs of an array are given: the same, for as long as any run may reach the array.
 //!
-//! Everybody who makes tail calls through an array, and everybody in it, is given the same: the array's [`Shape`]. It is agreed
-//! on by the first of them, and holds for as long as any run may reach the array. A run reaches it as one that its program
-//! names, or as one that it has found in a map of maps. So the shape outlives whatever refers to the array:
+//! Everybody who makes tail calls through an array, and everybody in it, is given the same: the array's [`Shape`]. It
+//! is agreed on by the first of them, and holds for as long as any run may reach the array. A run reaches it as one
+//! that its program names, or as one that it has found in a map of maps. So the shape outlives whatever refers to the
+//! array:
 //!
 //! ```text
 //!   agreed on ──> no program names it, none is in it, no map of maps holds it ──a grace period of both flavours──> forgotten
@@ -10,9 +11,9 @@
 //!       └──────────────┘
 //! ```
 //!
-//! Runs from before may have found it and hold it still: for these is the grace period. Later ones do not find it, unless
-//! somebody agreed on its shape once more, which [`State::agree`] notes. What would break it: a way to an array other than by
-//! `agree`, or forgetting before those runs have ended.
+//! Runs from before may have found it and hold it still: for these is the grace period. Later ones do not find it,
+//! unless somebody agreed on its shape once more, which [`State::agree`] notes. What would break it: a way to an
+//! array other than by `agree`, or forgetting before those runs have ended.
 
 use super::{Array, State, key};
 use crate::program::Inner;
@@ -23,7 +24,8 @@ use skep_maps::Map;
 use skep_rcu::Grace;
 use std::sync::Arc;
 
-/// What a program is given when it is entered: all programs of an array, and those that make tail calls through it, agree.
+/// What a program is given when it is entered: all programs of an array, and those that make tail calls through it,
+/// agree.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     program_type: &'static ProgramType,
@@ -36,12 +38,13 @@ pub(crate) struct Shape {
 #[derive(Clone, Copy)]
 pub(super) struct Agreed {
     shape: Shape,
-    /// Where nothing has referred to the array since the last agreement: the number of the wait after which it is forgotten.
+    /// Where nothing has referred to the array since the last agreement: the number of the wait after which it is
+    /// forgotten.
     leaving: Option<u64>,
 }
 
-/// An array whose shape is forgotten if nothing refers to it until a grace period is over: its map's address, and the number
-/// of the wait.
+/// An array whose shape is forgotten if nothing refers to it until a grace period is over: its map's address, and the
+/// number of the wait.
 pub(super) struct Leaving(usize, u64);
 
 impl Shape {

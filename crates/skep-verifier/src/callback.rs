@@ -199,7 +199,9 @@ impl Walker<'_> {
                 if def.at_most().is_some_and(|most| calls >= most) {
                     return Ok(None);
                 }
-                let key = Value::pointer(Kind::MapKey { map }, 0);
+                // The frame of the callback, with which the key ends.
+                let frame = u32::from(state.top_index()) + 1;
+                let key = Value { range: frame, ..Value::pointer(Kind::MapKey { map }, 0) };
                 let value = Value::pointer(Kind::MapValue { map, maybe_null: false }, 0);
                 Some([given, key, value, context, NO])
             }
@@ -226,6 +228,12 @@ impl Walker<'_> {
         check_range(&result, results(callback), "callback", Reg::R0)?;
         self.check_callback_end(state)?;
         self.end_copies(state, state.top_index(), 0, STACK_BYTES);
+        if callback == Callback::ForEach {
+            // The key is a copy of the helper's, which is good for this call alone.
+            self.charge(state);
+            let frame = u32::from(state.top_index());
+            self.end_values(state, |value| matches!(value.kind, Kind::MapKey { .. }) && value.range == frame);
+        }
         let call = state.top().call_slot as usize;
         state.pop();
         Ok(call)

@@ -146,7 +146,7 @@ pub(crate) struct Value {
     /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the tied number.
     pub(crate) offset: i32,
     /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end. Memory: not
-    /// 0 if it is a part of the packet.
+    /// 0 if it is a part of the packet. Keys: the frame of the callback that is given it, with which it ends.
     pub(crate) range: u32,
     /// The reference that it holds or was made from, or the dynptr that it is a slice of; 0 if none. It dies where
     /// that is released or ends. Values of inner maps: the id of the map's pointer.

@@ -165,3 +165,25 @@ fn a_callback_that_calls_itself_runs_out_of_frames() {
                 f:\nr1 = 100\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 181\nr0 = 0\nexit";
     refused("xdp", text, Code::Stack, "8 frames");
 }
+
+#[test]
+fn keys_end_with_the_callback_that_is_given_them() {
+    // The key's address is kept in the caller's stack, and used behind the call or in the next round.
+    let each = |map: u32, behind: &str, body: &str| {
+        format!(
+            "*(u64 *)(r10 - 8) = 0\nr1 = map[{map}] ll\nr2 = func[body] ll\nr3 = r10\nr3 += -8\nr4 = 0\ncall 164\n\
+             r1 = *(u64 *)(r10 - 8)\nif r1 == 0 goto out\n{behind}\nout:\nr0 = 0\nexit\nbody:\n{body}\nr0 = 0\nexit"
+        )
+    };
+    let keep = "*(u64 *)(r4 + 0) = r2";
+    for map in [0, 1] {
+        refused("xdp", &each(map, "r0 = *(u8 *)(r1 + 0)", keep), Code::Uninitialised, "ended");
+        accepted("xdp", &each(map, "", &format!("r1 = *(u32 *)(r2 + 0)\n{keep}")));
+    }
+    let next = format!("r1 = *(u64 *)(r4 + 0)\nif r1 == 0 goto first\nr1 = *(u8 *)(r1 + 0)\nfirst:\n{keep}");
+    refused("xdp", &each(0, "", &next), Code::Uninitialised, "ended");
+    // The key of the outer call outlives the inner one.
+    let nested = "r6 = r2\nr1 = map[1] ll\nr2 = func[inner] ll\nr3 = 0\nr4 = 0\ncall 164\nr1 = *(u32 *)(r6 + 0)\n\
+                  r0 = 0\nexit\ninner:\nr0 = *(u32 *)(r2 + 0)";
+    accepted("xdp", &each(0, "", nested));
+}

@@ -184,5 +184,5 @@ fn a_map_without_the_lock_does_not_stand_for_one_that_has_it() {
     };
     load(true).unwrap();
     let error = load(false).unwrap_err();
-    assert!(error.to_string().contains("a lock at 8"), "{error}");
+    assert!(error.to_string().contains("a struct bpf_spin_lock of 4 bytes at 8"), "{error}");
 }

@@ -232,15 +232,10 @@ impl Walker<'_> {
     pub(crate) fn call_global(&mut self, state: &mut State, function: usize, global: &Global) -> Step<()> {
         check_depth(state)?;
         self.check_no_lock(state, "a function")?;
-        if state.resources.depth(Section::NoPreempt) > 0 {
-            let name = self.function_name(function);
-            let text = format!("{name} is verified by itself, and is called in a section without preemption");
-            return Err(Fault::new(Code::Resource, text).suggest("make the function static"));
-        }
         let name = self.function_name(function).to_owned();
-        // It was verified alone, so nothing is known of how long it takes.
+        // Nothing is known of how long it takes.
         if state.resources.depth(Section::NoPreempt) > 0 {
-            let text = format!("the global function {name} is called in the section without preemption");
+            let text = format!("{name} is verified by itself, and is called in a section without preemption");
             return Err(Fault::new(Code::Resource, text)
                 .suggest("make the function static, or leave the section first"));
         }

@@ -14,7 +14,8 @@ use support::{LOAD_R1, ObjectFile, R_BPF_64_64, R_BPF_64_ABS64, RETURN_0};
 
 /// `steps` for so many of something, and for twice as many, which may cost so many times as much.
 fn assert_grows_no_faster(what: &str, count: usize, steps: impl Fn(usize) -> u64) {
-    const GROWTH: f64 = 2.5;
+    // Steps of drops that the keeper makes in one of the two are not counted: at most 3 of 8. A square would be 4.
+    const GROWTH: f64 = 3.5;
     let (one, two) = (steps(count), steps(2 * count));
     assert!(one >= count as u64, "{what}: only {one} steps were counted");
     let growth = two as f64 / one as f64;

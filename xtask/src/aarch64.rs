@@ -67,7 +67,10 @@ pub(crate) fn variables(processor: Option<&str>) -> Vec<(&'static str, String)> 
     let mut variables = vec![
         ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER.to_owned()),
         // Tests that start other executables of this target put the same words before them.
-        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{QEMU} -cpu {processor} -L {}", sysroot())),
+        (
+            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+            format!("{QEMU} -cpu {processor} -L {}", sysroot()),
+        ),
         ("CC_aarch64_unknown_linux_gnu", LINKER.to_owned()),
         // Some tests show what an emulator does not have: they say so and pass. Random samples are smaller.
         ("SKEP_EMULATED", "1".to_owned()),

@@ -79,7 +79,8 @@ fn the_default_picture_has_programs_holes_a_draft_and_code_that_waits_for_a_read
     assert_eq!(document["example"]["objects"].as_array().unwrap().len(), 8);
     assert!(number(&document["example"]["runs"]) > 0);
     assert!((0.0..1.0).contains(&document["fragmentation"].as_f64().unwrap()));
-    assert!((0.5..1.0).contains(&document["utilisation"].as_f64().unwrap()));
+    // Two packs for what would nearly fit into one; an emulator maps both of them whole.
+    assert!((0.4..1.0).contains(&document["utilisation"].as_f64().unwrap()));
     let each = document["bytes_per_program"].as_f64().unwrap();
     let mapped = number(&document["mapped_bytes"]) as f64;
     assert!((each - mapped / number(&document["texts"]) as f64).abs() < 1e-6);

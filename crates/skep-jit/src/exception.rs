@@ -10,7 +10,7 @@
 //!
 //! `thrown` is in the run's environment ([`skep_abi::RunEnv::thrown`]). So the machine's stack is never cut: shadow
 //! stacks, signed return addresses and registers that a caller keeps need nothing special, and a program that was
-//! entered by a tail call catches its own exceptions and returns to whoever called the function that it took the
+//! entered by a tail call catches its own exceptions and returns to the caller of the function that it took the
 //! place of. What it costs is a load and a branch behind each call of a function from which the verifier found a way
 //! to a throw; other calls cost nothing.
 //!

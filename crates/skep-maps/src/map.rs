@@ -165,7 +165,7 @@ impl Map {
             frozen: RwLock::new(false),
             memory: memory.clone(),
         };
-        // Here rather than by whoever creates it: a map whose definition says so is never seen with other contents.
+        // Filled here, not by the caller: a map whose definition says so is never seen with other contents.
         if let Some(contents) = &def.frozen {
             map.update(&0u32.to_ne_bytes(), contents, UpdateFlags::Any)?;
             map.freeze();

@@ -4,7 +4,7 @@
 //! definition says in every respect that the verifier has looked at, for as long as a run may reach it. So that no
 //! respect is forgotten, definitions are private to this module: the rules of the verifier see a [`MapView`], and
 //! whatever they read through it is taken down. [`Verified::assumptions`](crate::Verified::assumptions) lists it, and
-//! whoever loads the program compares the list with the real maps.
+//! the loader compares the list with the real maps.
 //!
 //! ```text
 //!   rule -- view.value_size() --> 8, and VALUE_SIZE is set for that map

@@ -120,7 +120,7 @@ fn shape(wanted: &MapDef, real: &MapDef) -> Option<Difference> {
         .or_else(|| alike(wanted.key_size == real.key_size, "key_size"))
         .or_else(|| alike(wanted.value_size == real.value_size, "value_size"))
         .or_else(|| alike(wanted.flags == real.flags, "map_flags"))
-        // Whoever copies a value goes around the fields that the map knows of, not those that a program knows.
+        // Copies of a value leave out the fields that the map knows, not those that a program knows.
         .or_else(|| alike(same_fields(wanted, real), "special fields"))
         .or_else(|| match (&wanted.inner, &real.inner) {
             (Some(wanted), Some(real)) => shape(wanted, real).or_else(|| capacity_of_inner(wanted, real)),

@@ -118,7 +118,7 @@ fn an_array_has_no_more_elements_than_callbacks_were_walked() {
     let text = each(OWN, FOUR_CALLS);
     assert_eq!(run(&load(&runtime, &text, vec![array(4)]).unwrap()), 64);
     let small = object(&text, vec![array(4)]);
-    // The verifier is told of the map as it will be, whoever says how it will be.
+    // The verifier is told of the map as it will be, through every door.
     let larger = runtime.linker(&small).buffer_len(8).max_entries("numbers", 1_000_000).load();
     refused(larger, &["512 bytes of stack", "r2"]);
     refused(load(&runtime, &text, vec![array(5)]), &["r2"]);

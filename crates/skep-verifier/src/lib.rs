@@ -29,85 +29,36 @@
 //! understand is refused with [`Code::Unsupported`].
 #![forbid(unsafe_code)]
 
-mod access;
-mod addresses;
-mod alu;
-mod args;
-mod assumed;
-mod branch;
-mod bytes;
-mod call;
-mod callback;
-mod cause;
-mod cfg;
-mod chains;
-mod dynptr;
-mod ends;
-mod exception;
-mod facts;
-mod fault;
-mod flow;
-mod frames;
-mod global;
-mod guess;
-mod halves;
-mod iterator;
-mod kfunc;
-mod linux_text;
-mod log;
-mod maps;
-mod memory;
-mod num;
-mod object;
-mod outline;
-mod packet;
-mod paths;
-mod pointer;
-mod printed;
+mod domain;
+mod explain;
+mod explore;
 mod program;
-mod prune;
-mod recorded;
-mod refusal;
-mod region;
-mod replay;
-mod resources;
-mod rounds;
-mod scalar;
-mod snapshot;
 #[cfg(test)]
 mod soundness;
-mod special;
-mod stack;
-mod stale;
-mod state;
-mod tail;
-mod tnum;
-mod unique;
-mod value;
-mod walk;
-mod watch;
-mod widen;
+mod step;
 
-pub use assumed::{Assumed, Assumption};
-pub use halves::without_extension;
-pub use maps::INNER as INNER_MAP;
+pub use domain::recorded::{Machine, MachineFrame, Mismatch, Object, Outside, Packet, Place, Recorded};
+pub use explain::refusal::{Code, Refusal, Step, Why};
+pub use program::assumed::{Assumed, Assumption};
+pub use program::halves::without_extension;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
-pub use recorded::{Machine, MachineFrame, Mismatch, Object, Outside, Packet, Place, Recorded};
-pub use refusal::{Code, Refusal, Step, Why};
+pub use step::maps::INNER as INNER_MAP;
 
-use cfg::Shape;
-use facts::Record;
-use fault::Fault;
-use flow::Flow;
-use linux_text::Names;
-use log::Log;
+use explain::cause;
+use explain::linux_text::Names;
+use explain::log::Log;
+use explain::replay::Recorder;
+use explore::walk::Walker;
 use program::Subject;
-use replay::Recorder;
+use program::cfg::Shape;
+use program::facts::Record;
+use program::fault::Fault;
+use program::flow::Flow;
 use skep_abi::{HelperProto, LineInfo, ProgramSource};
 use skep_btf::Btf;
 use std::sync::Arc;
 use std::time::Instant;
-use walk::Walker;
+use step::object;
 
 /// What the host allows and provides.
 pub struct Config<'a> {

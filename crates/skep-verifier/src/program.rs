@@ -1,7 +1,15 @@
 //! Programs before and after verification.
 
-use crate::assumed::{Assumption, Maps, Read, assumptions};
-use crate::recorded::Recorded;
+pub(crate) mod addresses;
+pub(crate) mod assumed;
+pub(crate) mod cfg;
+pub(crate) mod facts;
+pub(crate) mod fault;
+pub(crate) mod flow;
+pub(crate) mod halves;
+
+use crate::domain::recorded::Recorded;
+use crate::program::assumed::{Assumption, Maps, Read, assumptions};
 use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, ProgramSource, ProgramType};
 use skep_isa::Insn;
 use std::sync::Arc;
@@ -152,7 +160,7 @@ impl Verified {
     /// By slot: whether it is a 32-bit operation of whose result nobody reads the upper half, so that a machine
     /// that does not clear it by itself need not. Computed anew by each call.
     pub fn without_extension(&self) -> Vec<bool> {
-        crate::halves::without_extension(&self.insns)
+        crate::program::halves::without_extension(&self.insns)
     }
 
     /// Its functions in ascending order; the first is the program itself.

@@ -2,10 +2,10 @@
 //! numbers, and before every instruction some walked state must stand for every register and stack cell. That
 //! includes what pruning, liveness and ties between values leave out.
 
-use crate::cfg::{next_slot, target};
-use crate::scalar::concrete;
-use crate::stack::STACK_BYTES;
-use crate::{Config, Machine, MachineFrame, Mismatch, Recorded, Unverified, branch, verify};
+use crate::domain::scalar::concrete;
+use crate::domain::stack::STACK_BYTES;
+use crate::program::cfg::{next_slot, target};
+use crate::{Config, Machine, MachineFrame, Mismatch, Recorded, Unverified, domain::branch, verify};
 use skep_abi::{Entry, Function, ProgramSource, RAW};
 use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 use std::sync::Arc;

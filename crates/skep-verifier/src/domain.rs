@@ -1,0 +1,13 @@
+//! What is known of values: numbers, pointers, stacks, and the state of one path.
+
+pub(crate) mod branch;
+pub(crate) mod bytes;
+pub(crate) mod num;
+pub(crate) mod recorded;
+pub(crate) mod rounds;
+pub(crate) mod scalar;
+pub(crate) mod stack;
+pub(crate) mod state;
+pub(crate) mod tnum;
+pub(crate) mod unique;
+pub(crate) mod value;

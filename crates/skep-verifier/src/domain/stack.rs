@@ -1,0 +1,511 @@
+//! The stack of one frame: which bytes are initialised, and which values lie in them.
+//!
+//! ```text
+//!   offset  -512                                   -8        0 = r10
+//!           |  one bit per byte: initialised, zero, pointer  |
+//!           |        [ cell: u32 ]   [ cell: pointer ]       |
+//! ```
+//!
+//! A *cell* remembers the value of the last store to its bytes; cells never overlap, and a store over a part
+//! of one removes it. Bytes that are initialised but in no cell hold some number. Invariants: pointers lie in
+//! cells of 8 bytes, whose bytes are all marked as pointer bytes; zero and pointer bytes are initialised.
+//!
+//! Bytes that were never written hold nothing that the program may not see: the engines zero a frame in which
+//! some are read ([`crate::FunctionFacts::zeroed`]), so a read of them gives a number. That is not so where a
+//! pointer lay, or an object of calls, that was overwritten in part or lost. Such bytes are no longer
+//! initialised and *withheld*, so that no half of an address can be read as a number. What was forgotten
+//! because nobody reads it is withheld too.
+
+use crate::domain::bytes::ByteSet;
+use crate::domain::scalar::Scalar;
+use crate::domain::value::{Kind, Value};
+use skep_isa::{AluOp, Size, Width};
+
+/// Bytes in a frame's stack.
+pub(crate) const STACK_BYTES: u32 = 512;
+/// Cells are found by the eight bytes that they begin in.
+const SLOTS: usize = STACK_BYTES as usize / 8;
+
+/// A value in the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cell {
+    /// First byte, counted from the bottom of the frame.
+    pub(crate) start: u16,
+    /// Bytes: 1, 2, 4 or 8.
+    pub(crate) size: u8,
+    /// 1 + index of the next cell that begins in the same eight bytes, 0 for none; of no meaning outside of a stack.
+    next: u16,
+    pub(crate) value: Value,
+}
+
+impl Cell {
+    fn new(start: u32, size: Size, value: Value) -> Self {
+        Self { start: start as u16, size: size.bytes() as u8, next: 0, value }
+    }
+
+    /// The eight bytes that it begins in.
+    fn slot(&self) -> usize {
+        usize::from(self.start / 8)
+    }
+
+    fn overlaps(&self, start: u32, end: u32) -> bool {
+        u32::from(self.start) < end && start < self.end()
+    }
+
+    pub(crate) fn end(&self) -> u32 {
+        u32::from(self.start) + u32::from(self.size)
+    }
+}
+
+/// The stack of one frame.
+pub(crate) struct Stack {
+    pub(crate) init: ByteSet,
+    pub(crate) zero: ByteSet,
+    pub(crate) pointers: ByteSet,
+    /// Not initialised, and perhaps what is left of a pointer.
+    withheld: ByteSet,
+    /// The units that were live where the state last forgot what is dead.
+    live: u128,
+    /// In no particular order.
+    pub(crate) cells: Vec<Cell>,
+    /// By eight bytes: 1 + index of a cell that begins there, 0 for none.
+    heads: [u16; SLOTS],
+    /// Whether there ever was a cell that ends in other eight bytes than it begins in.
+    crossing: bool,
+}
+
+impl Default for Stack {
+    fn default() -> Self {
+        let empty = ByteSet::EMPTY;
+        Self {
+            init: empty,
+            zero: empty,
+            pointers: empty,
+            withheld: empty,
+            live: u128::MAX,
+            cells: Vec::new(),
+            heads: [0; SLOTS],
+            crossing: false,
+        }
+    }
+}
+
+impl Clone for Stack {
+    fn clone(&self) -> Self {
+        let mut made = Self::default();
+        made.clone_from(self);
+        made
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.init = source.init;
+        self.zero = source.zero;
+        self.pointers = source.pointers;
+        self.withheld = source.withheld;
+        self.live = source.live;
+        self.cells.clone_from(&source.cells);
+        self.heads = source.heads;
+        self.crossing = source.crossing;
+    }
+}
+
+/// What a load from the stack finds.
+pub(crate) enum Found {
+    /// This value.
+    Value(Value),
+    /// Some number: at least one byte was never written.
+    Unwritten,
+    /// At least one byte of what may be left of a pointer.
+    Remains,
+    /// A part of a pointer.
+    PartOfPointer,
+}
+
+impl Stack {
+    pub(crate) fn clear(&mut self) {
+        self.init = ByteSet::EMPTY;
+        self.zero = ByteSet::EMPTY;
+        self.pointers = ByteSet::EMPTY;
+        self.withheld = ByteSet::EMPTY;
+        self.live = u128::MAX;
+        self.cells.clear();
+        self.heads = [0; SLOTS];
+        self.crossing = false;
+    }
+
+    /// The indices of the cells that may overlap `start..end`: those of all eight bytes that it touches.
+    fn near(&self, start: u32, end: u32) -> impl Iterator<Item = usize> {
+        let first = if self.crossing { start.saturating_sub(7) } else { start } / 8;
+        let behind = (end.div_ceil(8) as usize).min(SLOTS);
+        let slots = self.heads.get(first as usize..behind).unwrap_or_default();
+        slots.iter().flat_map(move |head| {
+            let mut next = usize::from(*head);
+            std::iter::from_fn(move || {
+                let at = next.checked_sub(1)?;
+                next = self.cells[at].next.into();
+                Some(at)
+            })
+        })
+    }
+
+    /// The cells that overlap `start..end`.
+    pub(crate) fn overlapping(&self, start: u32, end: u32) -> impl Iterator<Item = &Cell> {
+        let cells = self.near(start, end).map(|at| &self.cells[at]);
+        cells.filter(move |cell| cell.overlaps(start, end))
+    }
+
+    /// The cell that begins there.
+    pub(crate) fn cell_at(&self, start: u32) -> Option<&Cell> {
+        self.overlapping(start, start + 1).find(|cell| u32::from(cell.start) == start)
+    }
+
+    /// The cell of exactly those bytes.
+    #[inline]
+    pub(crate) fn whole_cell(&self, start: u32, size: Size) -> Option<&Cell> {
+        let mut at = usize::from(*self.heads.get(start as usize / 8)?);
+        while let Some(cell) = self.cells.get(at.wrapping_sub(1)) {
+            if u32::from(cell.start) == start && u32::from(cell.size) == size.bytes() {
+                return Some(cell);
+            }
+            at = cell.next.into();
+        }
+        None
+    }
+
+    fn add_cell(&mut self, mut cell: Cell) {
+        let slot = cell.slot();
+        self.crossing |= cell.end() as usize > 8 * (slot + 1);
+        cell.next = self.heads[slot];
+        self.cells.push(cell);
+        self.heads[slot] = self.cells.len() as u16;
+    }
+
+    /// The link that leads to a cell.
+    fn link_to(&mut self, index: usize) -> &mut u16 {
+        let slot = self.cells[index].slot();
+        let link = index as u16 + 1;
+        let mut at = usize::from(self.heads[slot]);
+        if at == index + 1 {
+            return &mut self.heads[slot];
+        }
+        while at != 0 && self.cells[at - 1].next != link {
+            at = self.cells[at - 1].next.into();
+        }
+        match at.checked_sub(1) {
+            Some(before) => &mut self.cells[before].next,
+            None => &mut self.heads[slot],
+        }
+    }
+
+    /// Removes a cell; the last one takes its index.
+    pub(crate) fn remove_cell(&mut self, index: usize) -> Cell {
+        let next = self.cells[index].next;
+        *self.link_to(index) = next;
+        let last = self.cells.len() - 1;
+        if last != index {
+            *self.link_to(last) = index as u16 + 1;
+        }
+        self.cells.swap_remove(index)
+    }
+
+    /// The value of the `size` bytes from `start`.
+    pub(crate) fn read(&self, start: u32, size: Size) -> Found {
+        let end = start + size.bytes();
+        if !self.init.has_all(start, end) {
+            return if self.is_withheld(start, end) { Found::Remains } else { Found::Unwritten };
+        }
+        if let Some(cell) =
+            self.overlapping(start, end).find(|cell| u32::from(cell.start) <= start && end <= cell.end())
+        {
+            let skipped = start - u32::from(cell.start);
+            if skipped == 0 && u32::from(cell.size) == size.bytes() {
+                return Found::Value(cell.value);
+            }
+            if !cell.value.is_scalar() {
+                return Found::PartOfPointer;
+            }
+            // A part of a wider number.
+            let shift = Scalar::constant(u64::from(skipped * 8));
+            if skipped == 0 {
+                // Where all of the number is in those bytes, it is still the same one.
+                let num = cell.value.num.low_bytes(size);
+                return Found::Value(if num == cell.value.num { cell.value } else { Value::scalar(num) });
+            }
+            let num = cell.value.num.alu(AluOp::Rsh, Width::W64, &shift);
+            return Found::Value(Value::scalar(num.low_bytes(size)));
+        }
+        if self.pointers.has_any(start, end) {
+            return Found::PartOfPointer;
+        }
+        if self.zero.has_all(start, end) {
+            return Found::Value(Value::constant(0));
+        }
+        Found::Value(self.assembled(start, size))
+    }
+
+    /// The number that several constant cells or zeroes side by side make; otherwise any of that size.
+    fn assembled(&self, start: u32, size: Size) -> Value {
+        let end = start + size.bytes();
+        let (mut number, mut known) = (0u64, 0);
+        for cell in self.overlapping(start, end) {
+            if u32::from(cell.start) < start || end < cell.end() {
+                continue;
+            }
+            let Some(part) = cell.value.as_constant() else { return Value::scalar(Scalar::of_size(size)) };
+            number |= part << (8 * (u32::from(cell.start) - start));
+            known += u32::from(cell.size);
+        }
+        // Zero bytes lie in no cell.
+        known += (start..end).filter(|at| self.zero.has_all(*at, at + 1)).count() as u32;
+        if known < size.bytes() {
+            return Value::scalar(Scalar::of_size(size));
+        }
+        Value::constant(number)
+    }
+
+    /// Stores `value`, whose lower `size` bytes are what is written.
+    pub(crate) fn write(&mut self, start: u32, size: Size, value: &Value) {
+        let end = start + size.bytes();
+        self.forget(start, end);
+        self.init.insert(start, end);
+        self.withheld.remove(start, end);
+        if value.is_pointer() {
+            self.pointers.insert(start, end);
+            self.add_cell(Cell::new(start, size, *value));
+            return;
+        }
+        let num = value.num.low_bytes(size);
+        if num.as_constant() == Some(0) {
+            self.zero.insert(start, end);
+            return;
+        }
+        // The tie holds only where the whole number is kept.
+        let tied = num == value.num;
+        if tied && value.id != 0 || num != Scalar::of_size(size) {
+            let (id, offset) = if tied { (value.id, value.offset) } else { (0, 0) };
+            let reference = if tied { value.reference } else { 0 };
+            self.add_cell(Cell::new(start, size, Value { id, offset, reference, ..Value::scalar(num) }));
+        }
+    }
+
+    /// Some bytes of `start..end`, it is not known which, are overwritten with numbers.
+    pub(crate) fn smear(&mut self, start: u32, end: u32, zeroes: bool) {
+        self.remove_cells(start, end);
+        if !zeroes {
+            self.zero.remove(start, end);
+        }
+    }
+
+    /// All bytes of `start..end` are overwritten with numbers.
+    pub(crate) fn fill(&mut self, start: u32, end: u32) {
+        self.forget(start, end);
+        self.init.insert(start, end);
+        self.withheld.remove(start, end);
+    }
+
+    /// A part of an object that only calls may touch, in `start..end`.
+    pub(crate) fn opaque_in(&self, start: u32, end: u32) -> Option<&Cell> {
+        self.overlapping(start, end).find(|cell| matches!(cell.value.kind, Kind::Opaque { .. }))
+    }
+
+    /// Removes what is known of `start..end`, which is about to be written.
+    fn forget(&mut self, start: u32, end: u32) {
+        self.remove_cells(start, end);
+        self.zero.remove(start, end);
+    }
+
+    /// Removes the cells that overlap `start..end`; the bytes of pointers among them are remains.
+    fn remove_cells(&mut self, start: u32, end: u32) {
+        // A number's cell may reach over bytes that are not initialised any more, because nothing reads them.
+        loop {
+            let found = self.near(start, end).find(|at| self.cells[*at].overlaps(start, end));
+            let Some(at) = found else { return };
+            let cell = self.remove_cell(at);
+            if cell.value.is_pointer() {
+                self.withhold(&cell);
+            }
+        }
+    }
+
+    /// Forgets the units that are not in `live`, and numbers of those that are not in `matter`.
+    pub(crate) fn forget_dead(&mut self, live: u128, matter: u128) {
+        self.live = live;
+        if !self.init.is_empty() {
+            // Cells hold initialised bytes only, so nothing else needs to be found out.
+            let alive = ByteSet::from_units(live, &self.init);
+            let matters = ByteSet::from_units(matter, &self.init);
+            self.keep_only(alive, &matters);
+        }
+    }
+
+    fn keep_only(&mut self, mut live: ByteSet, matter: &ByteSet) {
+        if self.init.and_not(&live).is_empty() && self.init.and_not(matter).is_empty() {
+            return;
+        }
+        let mut at = 0;
+        while let Some(cell) = self.cells.get(at) {
+            let (start, end) = (cell.start.into(), cell.end());
+            let pointer = cell.value.is_pointer();
+            if if pointer { live.has_any(start, end) } else { matter.has_any(start, end) } {
+                if pointer {
+                    live.insert(start, end);
+                }
+                at += 1;
+            } else {
+                self.remove_cell(at);
+            }
+        }
+        self.withheld = self.withheld.or(&self.init.and_not(&live));
+        self.init = self.init.and(&live);
+        self.pointers = self.pointers.and(&live);
+        self.zero = self.zero.and(matter).and(&live);
+    }
+
+    /// Whether a part of `start..end` is a pointer, or may be what is left of one.
+    pub(crate) fn is_withheld(&self, start: u32, end: u32) -> bool {
+        self.withheld.has_any(start, end) || self.pointers.has_any(start, end)
+    }
+
+    /// What may be left of pointers, where anything reads it.
+    pub(crate) fn remains(&self) -> ByteSet {
+        // Most stacks hold none.
+        if self.withheld.is_empty() {
+            return ByteSet::EMPTY;
+        }
+        self.withheld.and(&ByteSet::from_units(self.live, &self.withheld))
+    }
+
+    /// Puts the stale address `ended` in the place of the pointers that `dead` names, or withholds their bytes where it
+    /// is none. Parts of objects that only calls may touch are withheld in any case.
+    pub(crate) fn end_cells(&mut self, ended: &Value, dead: impl Fn(&Value) -> bool) {
+        let mut at = 0;
+        while at < self.cells.len() {
+            let cell = &mut self.cells[at];
+            if !dead(&cell.value) {
+                at += 1;
+            } else if ended.is_pointer() && !matches!(cell.value.kind, Kind::Opaque { .. }) {
+                cell.value = *ended;
+                at += 1;
+            } else {
+                let cell = *cell;
+                self.withhold(&cell);
+                self.remove_cell(at);
+            }
+        }
+    }
+
+    /// A cell that became the constant 0 (a null pointer, or a checked number).
+    pub(crate) fn set_cell(&mut self, index: usize, value: Value) {
+        let cell = &mut self.cells[index];
+        if cell.value.is_pointer() && !value.is_pointer() {
+            self.pointers.remove(cell.start.into(), cell.end());
+        }
+        cell.value = value;
+    }
+
+    /// Withholds the bytes of a pointer cell.
+    fn withhold(&mut self, cell: &Cell) {
+        let (start, end) = (cell.start.into(), cell.end());
+        self.init.remove(start, end);
+        self.pointers.remove(start, end);
+        self.withheld.insert(start, end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(stack: &Stack, start: u32, size: Size) -> Option<Value> {
+        match stack.read(start, size) {
+            Found::Value(value) => Some(value),
+            Found::Unwritten | Found::Remains | Found::PartOfPointer => None,
+        }
+    }
+
+    #[test]
+    fn a_narrow_fill_of_a_wide_spill_keeps_what_it_can() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::constant(0x1122_3344_5566_7788));
+        assert_eq!(read(&stack, 504, Size::B4), Some(Value::constant(0x5566_7788)));
+        assert_eq!(read(&stack, 508, Size::B2), Some(Value::constant(0x3344)));
+        assert_eq!(read(&stack, 511, Size::B1), Some(Value::constant(0x11)));
+    }
+
+    #[test]
+    fn a_partial_overwrite_forgets_the_spilled_range() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::constant(5));
+        stack.write(504, Size::B1, &Value::UNKNOWN);
+        let value = read(&stack, 504, Size::B8).expect("initialised");
+        assert_eq!(value.num, Scalar::UNKNOWN);
+    }
+
+    #[test]
+    fn a_spilled_half_keeps_only_the_half() {
+        let mut stack = Stack::default();
+        let mut wide = Value::scalar(Scalar::constant(0x1_0000_0007));
+        wide.id = 9;
+        stack.write(508, Size::B4, &wide);
+        assert_eq!(read(&stack, 508, Size::B4), Some(Value::constant(7)));
+        let mut tied = Value::scalar(Scalar::UNKNOWN);
+        tied.id = 9;
+        stack.write(508, Size::B4, &tied);
+        assert_eq!(
+            read(&stack, 508, Size::B4).map(|value| (value.id, value.num.umax)),
+            Some((0, 0xffff_ffff))
+        );
+    }
+
+    #[test]
+    fn constants_side_by_side_are_read_as_one_number() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B4, &Value::constant(0x1234));
+        stack.write(508, Size::B4, &Value::constant(0));
+        assert_eq!(read(&stack, 504, Size::B8), Some(Value::constant(0x1234)));
+        stack.write(508, Size::B2, &Value::constant(0xabcd));
+        assert_eq!(read(&stack, 504, Size::B8), Some(Value::constant(0xabcd_0000_1234)));
+        stack.write(510, Size::B1, &Value::UNKNOWN);
+        assert_eq!(read(&stack, 504, Size::B8).map(|value| value.num), Some(Scalar::UNKNOWN));
+    }
+
+    #[test]
+    fn no_part_of_a_pointer_is_ever_read_as_a_number() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        assert!(matches!(stack.read(504, Size::B4), Found::PartOfPointer));
+        assert!(matches!(stack.read(508, Size::B4), Found::PartOfPointer));
+        stack.write(504, Size::B4, &Value::constant(1));
+        assert!(matches!(stack.read(508, Size::B4), Found::Remains));
+        assert_eq!(read(&stack, 504, Size::B4), Some(Value::constant(1)));
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.smear(506, 507, true);
+        assert!(matches!(stack.read(504, Size::B8), Found::Remains));
+    }
+
+    #[test]
+    fn a_store_at_an_unknown_place_initialises_nothing() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::constant(0));
+        stack.smear(496, 512, false);
+        assert!(matches!(stack.read(496, Size::B8), Found::Unwritten));
+        assert_eq!(read(&stack, 504, Size::B8), Some(Value::UNKNOWN));
+    }
+
+    #[test]
+    fn what_nobody_reads_is_withheld_and_not_compared() {
+        let mut stack = Stack::default();
+        stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.write(496, Size::B8, &Value::pointer(Kind::Packet, 0));
+        stack.end_cells(&Value::UNKNOWN, |_| true);
+        stack.write(488, Size::B8, &Value::UNKNOWN);
+        let units = |start: u32, end: u32| u128::MAX >> (128 - (end - start) / 4) << (start / 4);
+        stack.forget_dead(units(496, 504), u128::MAX);
+        let mut remains = ByteSet::EMPTY;
+        remains.insert(496, 504);
+        assert!(stack.remains() == remains);
+        assert!(stack.is_withheld(504, 512) && stack.is_withheld(488, 496) && !stack.is_withheld(480, 488));
+        stack.write(496, Size::B8, &Value::UNKNOWN);
+        assert!(stack.remains().is_empty() && !stack.is_withheld(496, 504));
+    }
+}

@@ -1,0 +1,343 @@
+//! What is known of the value in a register or a spilled register.
+//!
+//! A pointer points `offset + num` bytes into its object, where `offset` is the same in every run and `num` is
+//! what was added at run time. Two values with the same `id` (not 0) are tied to each other:
+//!
+//! | kind | equal ids say |
+//! |---|---|
+//! | scalar | the values differ by the difference of their `offset`s: a check of one narrows the other |
+//! | packet pointer | the variable parts are the same number: a range found for one holds for the other |
+//! | maybe-null pointer | they come from the same call: both are null or neither is |
+//! | value of a map with a lock, inner map | they are the same value, the same map |
+//! | part of an object in the stack | they are parts or slices of the same object |
+//! | stale address in a packet | they lay in the same packet, before the move that ended them |
+
+use crate::domain::scalar::Scalar;
+use skep_abi::{DynptrKind, StructKind};
+use std::fmt;
+
+/// What a value is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Never written.
+    Uninit,
+    /// Lost at the call in this slot: a register that calls do not preserve.
+    Lost { slot: u32 },
+    /// An address that is of no use any more, since the instruction in this slot. It may be copied, kept in the stack
+    /// and moved; what else, says [`Stale`]. Where addresses may leave the program it is a number instead.
+    Stale { slot: u32, of: Stale },
+    /// A number.
+    Scalar,
+    /// The program's context.
+    Context,
+    /// The stack of that frame; offset 0 is its end, where `r10` points.
+    Stack { frame: u8 },
+    /// Packet data; offset 0 is the start of the packet.
+    Packet,
+    /// Packet metadata; offset 0 is its start.
+    PacketMeta,
+    /// One past the end of the packet.
+    PacketEnd,
+    /// The lower half of an address in or at the end of the packet: good for 32-bit distances only.
+    PacketHalf,
+    /// A map, to be passed to helpers.
+    Map { map: u32 },
+    /// A value of a map.
+    MapValue { map: u32, maybe_null: bool },
+    /// The host's buffer of that many bytes.
+    Buffer { bytes: u32 },
+    /// The key of an element of a map, as callbacks are given it.
+    MapKey { map: u32 },
+    /// Memory of that many bytes that the host handed out: a ring buffer's record, what a dynptr shows.
+    Memory { bytes: u32, read_only: bool, maybe_null: bool },
+    /// A map found in a map of maps, which looks like that one's inner map.
+    InnerMap { map: u32, maybe_null: bool },
+    /// A function of the program.
+    Function { function: u32 },
+    /// A structure with a stable layout.
+    Struct { of: StructKind, maybe_null: bool },
+    /// An object of the host, by the number of its type in the host's BTF.
+    Object { ty: u32, trust: Trust, maybe_null: bool },
+    /// One of the 8-byte parts of an object that lives in the stack and that only helpers may touch. Its
+    /// `offset` says which part, its `id` which object.
+    Opaque { of: Opaque },
+}
+
+/// What a stale address was, which decides what may be asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stale {
+    /// The address of an object that ended: whether it is null or another object's.
+    Object,
+    /// The address of a place in a packet that may have moved since: the same, and its distance from others in the
+    /// same packet, which have its `id`.
+    Packet,
+    /// What arithmetic made of an address: nothing.
+    Bits,
+}
+
+/// How far the address of a host's object can be relied on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trust {
+    /// Nothing speaks for it: it was made from a number, or what kept it alive has ended. No call takes it.
+    Untrusted,
+    /// It was found by following pointers: helpers take it for what its type says, the host's own functions do
+    /// not.
+    Walked,
+    /// It is no address yet: each CPU has its own object, whose address helpers tell.
+    PerCpu,
+    /// It is alive inside of the read section that it was found in.
+    ReadSection,
+    /// It is alive as long as the program runs, or as the program holds a reference.
+    Trusted,
+}
+
+/// An object in the stack that is made, used and ended by calls alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Opaque {
+    /// `struct bpf_dynptr`, 16 bytes.
+    Dynptr { of: DynptrKind, read_only: bool },
+    /// An open-coded iterator: the type of its structure in the host's BTF; whether it can still have
+    /// elements; what it needs to be used.
+    Iterator { ty: u32, ended: bool, needs: Needs },
+}
+
+/// What an iterator needs to be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needs {
+    /// Nothing.
+    Nothing,
+    /// The read section in which it was made.
+    ReadSection,
+    /// The same, and that was left: nothing can be done with it.
+    LeftSection,
+}
+
+impl Kind {
+    pub(crate) const fn is_maybe_null(self) -> bool {
+        matches!(
+            self,
+            Self::MapValue { maybe_null: true, .. }
+                | Self::Memory { maybe_null: true, .. }
+                | Self::InnerMap { maybe_null: true, .. }
+                | Self::Struct { maybe_null: true, .. }
+                | Self::Object { maybe_null: true, .. }
+        )
+    }
+
+    /// The same once it was found not to be null.
+    pub(crate) const fn not_null(self) -> Self {
+        match self {
+            Self::MapValue { map, .. } => Self::MapValue { map, maybe_null: false },
+            Self::Memory { bytes, read_only, .. } => Self::Memory { bytes, read_only, maybe_null: false },
+            Self::InnerMap { map, .. } => Self::InnerMap { map, maybe_null: false },
+            Self::Struct { of, .. } => Self::Struct { of, maybe_null: false },
+            Self::Object { ty, trust, .. } => Self::Object { ty, trust, maybe_null: false },
+            other => other,
+        }
+    }
+}
+
+/// What is known of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) kind: Kind,
+    /// What it is tied to; 0 if to nothing.
+    pub(crate) id: u32,
+    /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the tied number.
+    pub(crate) offset: i32,
+    /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end. Memory: not
+    /// 0 if it is a part of the packet. Keys: the frame of the callback that is given it, with which it ends.
+    pub(crate) range: u32,
+    /// The reference that it holds or was made from, or the dynptr that it is a slice of; 0 if none. It dies where
+    /// that is released or ends. Values of inner maps: the id of the map's pointer.
+    pub(crate) reference: u32,
+    /// Scalars: the number. Pointers: the variable part of the offset.
+    pub(crate) num: Scalar,
+}
+
+/// Offsets, fixed and variable, stay below this: far from where sums or addresses could wrap.
+pub(crate) const MAX_OFFSET: i64 = 1 << 29;
+
+impl Value {
+    pub(crate) const UNINIT: Self = Self::pointer(Kind::Uninit, 0);
+    pub(crate) const UNKNOWN: Self = Self::scalar(Scalar::UNKNOWN);
+
+    pub(crate) const fn scalar(num: Scalar) -> Self {
+        Self { kind: Kind::Scalar, id: 0, offset: 0, range: 0, reference: 0, num }
+    }
+
+    pub(crate) const fn constant(value: u64) -> Self {
+        Self::scalar(Scalar::constant(value))
+    }
+
+    pub(crate) const fn pointer(kind: Kind, offset: i32) -> Self {
+        Self { kind, id: 0, offset, range: 0, reference: 0, num: Scalar::constant(0) }
+    }
+
+    pub(crate) const fn is_scalar(&self) -> bool {
+        matches!(self.kind, Kind::Scalar)
+    }
+
+    /// Whether it is a value at all, and if only a stale address.
+    pub(crate) const fn is_made(&self) -> bool {
+        !matches!(self.kind, Kind::Uninit | Kind::Lost { .. })
+    }
+
+    pub(crate) const fn is_stale(&self) -> bool {
+        matches!(self.kind, Kind::Stale { .. })
+    }
+
+    /// Whether instructions that know nothing of stale addresses may read it.
+    pub(crate) const fn is_readable(&self) -> bool {
+        self.is_made() && !self.is_stale()
+    }
+
+    pub(crate) const fn is_pointer(&self) -> bool {
+        self.is_made() && !self.is_scalar()
+    }
+
+    /// Whether a pointer's place is known: nothing is added to its offset. A variable part can turn out to be a
+    /// constant other than 0 where its last doubt was removed by a comparison or an addition; that is not this.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.num.as_constant() == Some(0)
+    }
+
+    /// The number, if it is one and known.
+    pub(crate) const fn as_constant(&self) -> Option<u64> {
+        if self.is_scalar() { self.num.as_constant() } else { None }
+    }
+
+    pub(crate) const fn is_packet(&self) -> bool {
+        matches!(self.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd)
+    }
+
+    /// Whether it is made of a packet's address, and dies when the packet moves.
+    pub(crate) const fn is_of_packet(&self) -> bool {
+        self.is_packet() || matches!(self.kind, Kind::PacketHalf)
+    }
+
+    /// Whether it is lost when the packet moves: made of its address, or memory found in it.
+    pub(crate) const fn dies_with_packet(&self) -> bool {
+        self.is_of_packet() || (matches!(self.kind, Kind::Memory { .. }) && self.range & OF_PACKET != 0)
+    }
+
+    /// Of memory that may be a copy in the program's own stack: where that lies.
+    pub(crate) fn copy_in_stack(&self) -> Option<StackBytes> {
+        if !matches!(self.kind, Kind::Memory { .. }) || self.range <= OF_PACKET {
+            return None;
+        }
+        let part = |shift: u32| self.range >> shift & 0x3ff;
+        Some(StackBytes { frame: (part(21) & 0xff) as u8, start: part(1), end: part(11) })
+    }
+
+    pub(crate) const fn is_maybe_null(&self) -> bool {
+        self.kind.is_maybe_null()
+    }
+}
+
+/// Bytes of a frame's stack, counted from its bottom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StackBytes {
+    pub(crate) frame: u8,
+    pub(crate) start: u32,
+    /// The one after the last.
+    pub(crate) end: u32,
+}
+
+/// In the `range` of memory: it is lost when the packet moves.
+const OF_PACKET: u32 = 1;
+
+/// The `range` of memory that a dynptr shows: whether it is a packet's, and where the stack may hold a copy of it.
+pub(crate) fn range_of_slice(of_packet: bool, copy: Option<StackBytes>) -> u32 {
+    let packet = if of_packet { OF_PACKET } else { 0 };
+    // The end is above 0, so that there always is something to see.
+    copy.map_or(packet, |copy| packet | copy.start << 1 | copy.end << 11 | u32::from(copy.frame) << 21)
+}
+
+impl fmt::Display for Value {
+    /// The short form that Linux's verifier prints in its logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Uninit => return f.write_str("an uninitialised register"),
+            Kind::Lost { slot } => return write!(f, "a register lost at the call in {slot}"),
+            Kind::Stale { slot, of: Stale::Object } => {
+                return write!(f, "the address of an object that ended by the call in {slot}");
+            }
+            Kind::Stale { slot, of: Stale::Packet } => {
+                return write!(f, "an address in the packet before the call in {slot}");
+            }
+            Kind::Stale { slot, of: Stale::Bits } => {
+                return write!(f, "what the instruction in {slot} made of an address");
+            }
+            Kind::Scalar => return fmt::Display::fmt(&self.num, f),
+            Kind::Stack { frame } => {
+                f.write_str("fp")?;
+                if self.offset != 0 {
+                    write!(f, "{:+}", self.offset)?;
+                }
+                write!(f, "(frame={frame}")?;
+                return self.variable_part(f);
+            }
+            Kind::Context => f.write_str("ctx(")?,
+            Kind::Packet => f.write_str("pkt(")?,
+            Kind::PacketMeta => f.write_str("pkt_meta(")?,
+            Kind::PacketEnd => return f.write_str("pkt_end()"),
+            Kind::PacketHalf => return f.write_str("half of a packet pointer"),
+            Kind::Map { map } => return write!(f, "map_ptr(map={map})"),
+            Kind::MapValue { map, maybe_null: false } => write!(f, "map_value(map={map},")?,
+            Kind::MapValue { map, maybe_null: true } => write!(f, "map_value_or_null(map={map},")?,
+            Kind::Buffer { bytes } => write!(f, "mem(sz={bytes},")?,
+            Kind::MapKey { map } => write!(f, "map_key(map={map},")?,
+            Kind::Memory { bytes, read_only, maybe_null } => {
+                let or_null = if maybe_null { "_or_null" } else { "" };
+                let read_only = if read_only { "rdonly_" } else { "" };
+                write!(f, "{read_only}mem{or_null}(sz={bytes},")?;
+            }
+            Kind::InnerMap { map, maybe_null } => {
+                write!(f, "map_ptr{}(inner of map={map},", if maybe_null { "_or_null" } else { "" })?;
+            }
+            Kind::Function { function } => return write!(f, "func({function})"),
+            Kind::Struct { of, maybe_null } => {
+                write!(f, "{}{}(", of.name(), if maybe_null { "_or_null" } else { "" })?;
+            }
+            Kind::Object { ty, trust, maybe_null } => {
+                let trust = match trust {
+                    Trust::Untrusted => "untrusted_",
+                    Trust::Walked => "",
+                    Trust::PerCpu => "percpu_",
+                    Trust::ReadSection => "rcu_",
+                    Trust::Trusted => "trusted_",
+                };
+                write!(f, "{trust}ptr{}_#{ty}(", if maybe_null { "_or_null" } else { "" })?;
+            }
+            Kind::Opaque { of: Opaque::Dynptr { .. } } => return f.write_str("dynptr"),
+            Kind::Opaque { of: Opaque::Iterator { .. } } => return f.write_str("iter"),
+        }
+        if self.reference != 0 {
+            write!(f, "ref_obj_id={},", self.reference)?;
+        }
+        if self.id != 0 {
+            write!(f, "id={},", self.id)?;
+        }
+        write!(f, "off={}", self.offset)?;
+        if matches!(self.kind, Kind::Packet | Kind::PacketMeta) {
+            write!(f, ",r={}", self.range)?;
+        }
+        self.variable_part(f)
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Value {
+    fn variable_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.num != Scalar::constant(0) {
+            self.num.limits(f, ",")?;
+        }
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,106 @@
+//! By what remembered states are filed, so that a visit compares with few.
+//!
+//! A state can only be covered by one with the same calls, and the same pointers and constants in the same
+//! registers. A hash of those is the key under which it is filed. So a loop that counts to a thousand costs one
+//! comparison a round, not five hundred.
+
+use crate::domain::state::State;
+use crate::domain::value::Kind;
+use crate::explore::snapshot::bits;
+use std::hash::Hasher;
+
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(key: u64, part: u64) -> u64 {
+    (key.rotate_left(23) ^ part).wrapping_mul(MIX)
+}
+
+/// What states are filed by.
+pub(crate) struct Outline {
+    /// What must be the same in a state and one that covers it: the calls, and the pointers but for their
+    /// variable parts.
+    hash: u64,
+    /// The registers of the innermost frame that hold constants.
+    pub(crate) constants: u16,
+    /// By register: a hash of its constant.
+    hashes: [u64; 10],
+}
+
+impl Outline {
+    pub(crate) fn of(state: &State, slot: usize) -> Self {
+        let mut hash = mix(slot as u64, 0);
+        for frame in state.frames() {
+            hash = mix(hash, frame.call_slot.into());
+        }
+        let (mut constants, mut hashes) = (0, [0; 10]);
+        // Four bits for each register, so that numbers and what cannot be read cost no hashing of their own.
+        let mut tags = 0;
+        for (at, value) in state.top().regs.0[..10].iter().enumerate() {
+            // A pointer that may be null covers one that is not.
+            let (tag, object) = match value.kind {
+                Kind::Uninit | Kind::Lost { .. } => continue,
+                Kind::Scalar => {
+                    tags |= 1 << (4 * at);
+                    if let Some(constant) = value.num.as_constant() {
+                        constants |= 1 << at;
+                        // Rotated, so that numbers that change places make another sum.
+                        hashes[at] = mix(0, constant).rotate_left(6 * at as u32);
+                    }
+                    continue;
+                }
+                Kind::Context => (2, 0),
+                Kind::Stack { frame } => (3, frame.into()),
+                Kind::Packet => (4, 0),
+                Kind::PacketMeta => (5, 0),
+                Kind::PacketEnd => (6, 0),
+                Kind::Map { map } => (7, map),
+                Kind::MapValue { map, .. } => (8, map),
+                Kind::Buffer { bytes } => (9, bytes),
+                Kind::PacketHalf => (10, 0),
+                Kind::MapKey { map } => (11, map),
+                Kind::Memory { bytes, .. } => (12, bytes),
+                Kind::InnerMap { map, .. } => (13, map),
+                Kind::Function { function } => (14, function),
+                Kind::Struct { of, .. } => (15, of as u32),
+                Kind::Object { ty, .. } => (15, ty + 16),
+                Kind::Opaque { .. } => (15, u32::MAX),
+                // Whatever it was, and wherever: what came of arithmetic covers the others.
+                Kind::Stale { .. } => {
+                    tags |= 15 << (4 * at);
+                    continue;
+                }
+            };
+            tags |= tag << (4 * at);
+            hash = mix(hash, u64::from(object) << 32 | u64::from(value.offset as u32));
+        }
+        Self { hash: mix(hash, tags), constants, hashes }
+    }
+
+    /// What a state is filed under by those of its constants.
+    pub(crate) fn key(&self, mask: u16) -> u64 {
+        // The hashes are summed up, so that none waits for another.
+        let sum = bits(mask).fold(0, |sum: u64, reg| sum.wrapping_add(self.hashes[reg]));
+        let key = mix(mix(self.hash, mask.into()), sum);
+        key ^ key >> 32
+    }
+}
+
+/// A hasher for keys that are hashes already.
+#[derive(Default)]
+pub(crate) struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}

@@ -1,0 +1,436 @@
+//! What is kept of a state, and whether it covers another.
+//!
+//! A kept state *covers* another if every value that is live is among what it stands for, up to the names of
+//! ids: whatever can happen from the other can happen from the kept one. Both must stand before the same slot
+//! and know nothing that is dead there.
+//!
+//! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
+
+use crate::domain::bytes::ByteSet;
+use crate::domain::rounds::{Round, differs_in, goes_on_longer, progress};
+use crate::domain::scalar::Scalar;
+use crate::domain::stack::{Cell, Found, Stack};
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Stale, Value};
+use crate::step::resources::{Depths, Resources};
+use skep_isa::Size;
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// What is kept of a state: where its parts lie in [`Shots`].
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot {
+    pub(crate) frames: Part,
+    pub(crate) constants: Part,
+    pointers: Part,
+    pub(crate) values: Part,
+    pub(crate) stacks: Part,
+    pub(crate) cells: Part,
+    rounds: Part,
+    /// What the path holds, most often nothing.
+    resources: Part,
+}
+
+impl Snapshot {
+    /// How many values it took to keep it.
+    pub(crate) fn work(&self) -> u64 {
+        u64::from(self.values.len) + u64::from(self.cells.len) + u64::from(self.frames.len)
+    }
+}
+
+/// A part of an arena.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    start: u32,
+    len: u32,
+}
+
+impl Part {
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+
+    /// What was added to an arena since it had `before` elements.
+    fn since<T>(before: usize, arena: &[T]) -> Self {
+        Self { start: before as u32, len: (arena.len() - before) as u32 }
+    }
+}
+
+/// The parts of all snapshots, each kind in one arena. They are given back all at once.
+#[derive(Default)]
+pub(crate) struct Shots {
+    pub(crate) frames: Vec<FrameShot>,
+    pub(crate) constants: Vec<u64>,
+    pointers: Vec<Fixed>,
+    pub(crate) values: Vec<Value>,
+    pub(crate) stacks: Vec<StackShot>,
+    pub(crate) cells: Vec<Cell>,
+    rounds: Vec<Round>,
+    resources: Vec<Resources>,
+    /// How many bytes the elements of `resources` have elsewhere.
+    held_bytes: usize,
+}
+
+/// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
+/// and in the order of registers.
+pub(crate) struct FrameShot {
+    pub(crate) call_slot: u32,
+    /// The sections that it was called in.
+    sections: Depths,
+    /// Numbers of which nothing matters.
+    numbers: u16,
+    /// Known numbers.
+    pub(crate) constants: u16,
+    /// Pointers without a variable part.
+    pointers: u16,
+    /// Everything else.
+    pub(crate) values: u16,
+    /// Whether some of its stack is live.
+    pub(crate) stack: bool,
+}
+
+/// A pointer without a variable part.
+struct Fixed {
+    kind: Kind,
+    id: u32,
+    offset: i32,
+    range: u32,
+    reference: u32,
+}
+
+pub(crate) struct StackShot {
+    pub(crate) cells: u32,
+    init: ByteSet,
+    pub(crate) zero: ByteSet,
+    pointers: ByteSet,
+    /// What may be left of pointers.
+    remains: ByteSet,
+}
+
+impl Shots {
+    /// Room for so many states of the usual kind.
+    pub(crate) fn with_capacity(states: usize) -> Self {
+        Self {
+            frames: Vec::with_capacity(states),
+            constants: Vec::with_capacity(2 * states),
+            pointers: Vec::with_capacity(2 * states),
+            values: Vec::with_capacity(2 * states),
+            stacks: Vec::with_capacity(states),
+            cells: Vec::with_capacity(2 * states),
+            rounds: Vec::new(),
+            resources: Vec::new(),
+            held_bytes: 0,
+        }
+    }
+
+    /// Keeps all of a state.
+    pub(crate) fn take(&mut self, state: &State) -> Snapshot {
+        let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
+        let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
+        let (rounds, resources) = (self.rounds.len(), self.resources.len());
+        if !state.resources.is_empty() {
+            self.held_bytes += state.resources.bytes();
+            self.resources.push(state.resources.clone());
+        }
+        self.rounds.extend_from_slice(state.rounds.as_slice());
+        for frame in state.frames() {
+            let remains = frame.stack.remains();
+            let mut shot = FrameShot {
+                call_slot: frame.call_slot,
+                sections: frame.sections,
+                numbers: 0,
+                constants: 0,
+                pointers: 0,
+                values: 0,
+                stack: !frame.stack.init.is_empty() || !remains.is_empty(),
+            };
+            for (reg, value) in frame.regs.0[..10].iter().enumerate() {
+                let bit = 1 << reg;
+                match value.kind {
+                    Kind::Uninit | Kind::Lost { .. } => {} // covers anything: no path from here reads it
+                    Kind::Scalar if value.num.is_constant() => {
+                        shot.constants |= bit;
+                        self.constants.push(value.num.umin);
+                    }
+                    Kind::Scalar if value.id == 0 && value.num.is_unknown() => shot.numbers |= bit,
+                    kind if kind != Kind::Scalar && value.is_fixed() => {
+                        shot.pointers |= bit;
+                        let Value { id, offset, range, reference, .. } = *value;
+                        self.pointers.push(Fixed { kind, id, offset, range, reference });
+                    }
+                    _ => {
+                        shot.values |= bit;
+                        self.values.push(*value);
+                    }
+                }
+            }
+            if shot.stack {
+                let Stack { init, zero, pointers, ref cells, .. } = frame.stack;
+                let cells_here = cells.len() as u32;
+                self.stacks.push(StackShot { cells: cells_here, init, zero, pointers, remains });
+                self.cells.extend_from_slice(cells);
+            }
+            self.frames.push(shot);
+        }
+        Snapshot {
+            frames: Part::since(frames, &self.frames),
+            constants: Part::since(constants, &self.constants),
+            pointers: Part::since(pointers, &self.pointers),
+            values: Part::since(values, &self.values),
+            stacks: Part::since(stacks, &self.stacks),
+            cells: Part::since(cells, &self.cells),
+            rounds: Part::since(rounds, &self.rounds),
+            resources: Part::since(resources, &self.resources),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.frames.clear();
+        self.constants.clear();
+        self.pointers.clear();
+        self.values.clear();
+        self.stacks.clear();
+        self.cells.clear();
+        self.rounds.clear();
+        self.resources.clear();
+        self.held_bytes = 0;
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.frames)
+            + size_of_val(&*self.constants)
+            + size_of_val(&*self.pointers)
+            + size_of_val(&*self.values)
+            + size_of_val(&*self.stacks)
+            + size_of_val(&*self.cells)
+            + size_of_val(&*self.rounds)
+            + size_of_val(&*self.resources)
+            + self.held_bytes
+    }
+
+    /// How far `state` has come since `shot`.
+    pub(crate) fn progress(&self, shot: &Snapshot, state: &State) -> Option<Ordering> {
+        progress(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    }
+
+    /// Whether some call with a callback has further rounds to go in `state` than in `shot`.
+    pub(crate) fn goes_on_longer(&self, shot: &Snapshot, state: &State) -> bool {
+        goes_on_longer(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    }
+
+    /// The invocation by which `state` has come on since `shot`.
+    pub(crate) fn differs_in(&self, shot: &Snapshot, state: &State) -> Option<u32> {
+        differs_in(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    }
+
+    /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot and
+    /// know nothing that is dead there.
+    pub(crate) fn covers(&self, shot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
+        if shot.frames.len as usize != state.frames().len() {
+            return None;
+        }
+        ids.clear();
+        let mut constants = self.constants[shot.constants.range()].iter();
+        let mut pointers = self.pointers[shot.pointers.range()].iter();
+        let mut values = self.values[shot.values.range()].iter();
+        let mut stacks = self.stacks[shot.stacks.range()].iter();
+        let mut cells = self.cells[shot.cells.range()].iter();
+        for (shot, frame) in self.frames[shot.frames.range()].iter().zip(state.frames()) {
+            if shot.call_slot != frame.call_slot || shot.sections != frame.sections {
+                return None;
+            }
+            let regs = &frame.regs.0;
+            for reg in bits(shot.constants) {
+                if regs[reg].as_constant() != Some(*constants.next()?) {
+                    return None;
+                }
+            }
+            for reg in bits(shot.numbers) {
+                if !regs[reg].is_scalar() {
+                    return None;
+                }
+                ids.equal = ids.equal && regs[reg].id == 0 && regs[reg].num.is_unknown();
+            }
+            let kept = shot.numbers | shot.constants | shot.values | shot.pointers;
+            ids.equal = ids.equal && frame.regs.made() & !kept == 0;
+            for reg in bits(shot.values) {
+                if !ids.cover(values.next()?, &regs[reg]) {
+                    return None;
+                }
+            }
+            for reg in bits(shot.pointers) {
+                let Fixed { kind, id, offset, range, reference } = *pointers.next()?;
+                let new = &regs[reg];
+                // Most pointers are tied to nothing and just as they were.
+                if id == 0
+                    && (reference, new.reference) == (0, 0)
+                    && (kind, offset, range) == (new.kind, new.offset, new.range)
+                    && new.num == Scalar::constant(0)
+                {
+                    ids.work += 1;
+                    continue;
+                }
+                let old = Value { id, range, reference, ..Value::pointer(kind, offset) };
+                if !ids.cover(&old, new) {
+                    return None;
+                }
+            }
+            if shot.stack {
+                if !stacks.next()?.covers(&frame.stack, &mut cells, ids) {
+                    return None;
+                }
+            } else {
+                // A path from there may read any of it as a number.
+                if !frame.stack.pointers.is_empty() || !frame.stack.remains().is_empty() {
+                    return None;
+                }
+                ids.equal &= frame.stack.init.is_empty();
+            }
+        }
+        match self.resources[shot.resources.range()].first() {
+            None if state.resources.is_empty() => {}
+            Some(held) if held.covers(&state.resources, |old, new| ids.pair(old, new, 0)) => {}
+            _ => return None,
+        }
+        Some(ids.equal)
+    }
+}
+
+/// The numbers of the bits that are set.
+pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (at < 16).then_some(at)
+    })
+}
+
+impl StackShot {
+    fn covers<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
+        let remains = stack.remains();
+        // What can be read as a number, written or not, may not hold a pointer or what is left of one.
+        let guarded = self.pointers.or(&self.remains);
+        if !self.init.and_not(&stack.init).is_empty()
+            || !self.zero.and_not(&stack.zero).is_empty()
+            || !stack.pointers.or(&remains).and_not(&guarded).is_empty()
+        {
+            return false;
+        }
+        ids.equal &= self.cells as usize == stack.cells.len()
+            && self.init == stack.init
+            && self.zero == stack.zero
+            && self.remains == remains;
+        for at in 0..self.cells as usize {
+            let Some(cell) = cells.next() else { return false };
+            // Most often the cells are still in the order they had.
+            let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
+            let covers = match stack.cells.get(at).filter(same) {
+                Some(other) => ids.cover(&cell.value, &other.value),
+                None => {
+                    let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
+                    let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
+                    ids.cover(&cell.value, &value)
+                }
+            };
+            if !covers {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Which ids of the remembered state stand for which of the new one, while two states are compared.
+#[derive(Default)]
+pub(crate) struct Ids {
+    pairs: Vec<Pair>,
+    equal: bool,
+    /// How many values were compared so far, in all comparisons.
+    pub(crate) work: u64,
+    /// Names for values that are tied to nothing, from the top down.
+    unique: u32,
+}
+
+struct Pair {
+    old: u32,
+    new: u32,
+    /// How much more was added to the new value than to the old one; 32 bits would wrap.
+    shift: i64,
+}
+
+impl Ids {
+    pub(crate) fn clear(&mut self) {
+        self.pairs.clear();
+        self.equal = true;
+        self.unique = u32::MAX;
+    }
+
+    /// Whether `old` covers `new`, given the values compared before.
+    fn cover(&mut self, old: &Value, new: &Value) -> bool {
+        self.work += 1;
+        match (old.kind, new.kind) {
+            (Kind::Scalar, Kind::Scalar) => {
+                self.equal &= old.num == new.num;
+                old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.tied(old, new))
+            }
+            // Where and why it became stale is for messages.
+            (Kind::Stale { of: Stale::Bits, .. }, Kind::Stale { of, .. }) => {
+                self.equal &= of == Stale::Bits;
+                true
+            }
+            (Kind::Stale { of, .. }, Kind::Stale { of: other, .. }) => {
+                self.equal &= old.num == new.num;
+                of == other && self.offsets(old, new) && (old.id == 0 || self.pair(old.id, new.id, 0))
+            }
+            (kind, other) if kind == other => {
+                self.equal &= old.range == new.range && old.num == new.num;
+                (old.range == new.range || (old.is_packet() && old.range < new.range))
+                    && self.offsets(old, new)
+                    && self.references(old, new)
+                    && (old.id == 0 || self.pair(old.id, new.id, 0))
+            }
+            (kind, other) if kind.is_maybe_null() && kind.not_null() == other => {
+                self.equal = false;
+                self.offsets(old, new) && self.references(old, new) && self.pair(old.id, new.id, 0)
+            }
+            _ => false,
+        }
+    }
+
+    fn offsets(&self, old: &Value, new: &Value) -> bool {
+        old.offset == new.offset && old.num.includes(&new.num)
+    }
+
+    /// Whether both hold references, the same one or corresponding ones.
+    fn references(&mut self, old: &Value, new: &Value) -> bool {
+        match (old.reference, new.reference) {
+            (0, 0) => true,
+            (0, _) | (_, 0) => false,
+            (old, new) => self.pair(old, new, 0),
+        }
+    }
+
+    fn tied(&mut self, old: &Value, new: &Value) -> bool {
+        let id = if new.id == 0 {
+            self.unique -= 1;
+            self.unique
+        } else {
+            new.id
+        };
+        self.pair(old.id, id, i64::from(new.offset) - i64::from(old.offset))
+    }
+
+    fn pair(&mut self, old: u32, new: u32, shift: i64) -> bool {
+        self.work += self.pairs.len() as u64 / 8; // it is looked for among all
+        for pair in &self.pairs {
+            if pair.old == old {
+                return pair.new == new && pair.shift == shift;
+            }
+            if pair.new == new {
+                self.equal = false;
+            }
+        }
+        self.pairs.push(Pair { old, new, shift });
+        true
+    }
+}

@@ -1,0 +1,119 @@
+//! Making a state know less, so that it stands for the rounds to come as well.
+//!
+//! Compared with the state of an earlier round, some numbers are no longer what they were. They become any
+//! number of 32 bits, or, where that is not enough, any number at all. So a loop that adds to a sum is done after
+//! two or three rounds.
+
+use crate::domain::scalar::Scalar;
+use crate::domain::stack::{Cell, STACK_BYTES, Stack};
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Value};
+use crate::explore::snapshot::{Shots, Snapshot, bits};
+use skep_isa::Size;
+
+impl Shots {
+    /// Makes the numbers of `state` unknown that are not among what `shot` has there. Returns whether it changed;
+    /// it does not where the two are of other calls.
+    pub(crate) fn widen(&self, shot: &Snapshot, state: &mut State) -> bool {
+        let frames = &self.frames[shot.frames.range()];
+        let same_calls = frames.len() == state.frames().len()
+            && frames.iter().zip(state.frames()).all(|(shot, frame)| shot.call_slot == frame.call_slot);
+        if !same_calls {
+            return false;
+        }
+        let mut constants = self.constants[shot.constants.range()].iter();
+        let mut values = self.values[shot.values.range()].iter();
+        let mut stacks = self.stacks[shot.stacks.range()].iter();
+        let mut cells = &self.cells[shot.cells.range()];
+        let mut changed = false;
+        for (shot, frame) in frames.iter().zip(state.frames_mut()) {
+            for (reg, constant) in bits(shot.constants).zip(&mut constants) {
+                changed |= widen(&mut frame.regs.0[reg], &Scalar::constant(*constant));
+            }
+            for (reg, value) in bits(shot.values).zip(&mut values) {
+                if value.is_scalar() {
+                    changed |= widen(&mut frame.regs.0[reg], &value.num);
+                }
+            }
+            if shot.stack
+                && let Some(stack) = stacks.next()
+            {
+                let (here, rest) = cells.split_at(stack.cells as usize);
+                cells = rest;
+                changed |= widen_stack(&mut frame.stack, here, |at| stack.zero.has_all(at, at + 1));
+            }
+        }
+        changed
+    }
+
+    /// How many registers of the innermost frame are other constants than they were.
+    pub(crate) fn distance(&self, shot: &Snapshot, state: &State) -> usize {
+        let Some(last) = self.frames[shot.frames.range()].last() else { return 0 };
+        let constants = &self.constants[shot.constants.range()];
+        let of_last = &constants[constants.len() - last.constants.count_ones() as usize..];
+        let regs = &state.top().regs.0;
+        let differs = |(reg, constant): &(usize, &u64)| regs[*reg].as_constant() != Some(**constant);
+        bits(last.constants).zip(of_last).filter(differs).count()
+    }
+}
+
+/// Any number that the two may be among.
+fn wider(old: &Scalar, new: &Scalar) -> Scalar {
+    let narrow = |num: &Scalar| num.umax <= u32::MAX.into();
+    if narrow(old) && narrow(new) { Scalar::of_size(Size::B4) } else { Scalar::UNKNOWN }
+}
+
+fn widen(value: &mut Value, old: &Scalar) -> bool {
+    if !value.is_scalar() || old.includes(&value.num) {
+        return false;
+    }
+    let wide = wider(old, &value.num);
+    if value.num == wide {
+        return false;
+    }
+    *value = Value::scalar(wide);
+    true
+}
+
+/// The same for the numbers in a stack.
+fn widen_stack(stack: &mut Stack, old: &[Cell], old_zero: impl Fn(u32) -> bool) -> bool {
+    let mut changed = false;
+    let mut at = 0;
+    while let Some(cell) = stack.cells.get(at).copied() {
+        let (start, end) = (u32::from(cell.start), cell.end());
+        let overlaps = |other: &&Cell| u32::from(other.start) < end && start < other.end();
+        let before = match old.iter().find(overlaps) {
+            Some(other) if (other.start, other.size) == (cell.start, cell.size) => {
+                other.value.is_scalar().then_some(other.value.num)
+            }
+            // Other bytes: whatever they were.
+            Some(other) => other.value.is_scalar().then_some(Scalar::UNKNOWN),
+            None if (start..end).all(&old_zero) => Some(Scalar::constant(0)),
+            None => None,
+        };
+        let crosses = before.is_some_and(|num| num == Scalar::UNKNOWN);
+        match before {
+            Some(num) if cell.value.is_scalar() && (crosses || !num.includes(&cell.value.num)) => {
+                let wide = if crosses { Scalar::UNKNOWN } else { wider(&num, &cell.value.num) };
+                if cell.size == 8 && wide != Scalar::UNKNOWN {
+                    changed |= wide != cell.value.num;
+                    stack.cells[at].value = Value::scalar(wide);
+                    at += 1;
+                } else {
+                    changed = true;
+                    stack.remove_cell(at);
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    // Zeroes where there were other numbers.
+    for other in old.iter().filter(|other| matches!(other.value.kind, Kind::Scalar)) {
+        let (start, end) = (u32::from(other.start), other.end().min(STACK_BYTES));
+        if stack.zero.has_any(start, end) && !other.value.num.includes(&Scalar::constant(0)) {
+            changed = true;
+            stack.zero.remove(start, end);
+        }
+    }
+    changed
+}

@@ -1,0 +1,227 @@
+//! The structure of a program: what must hold of its instructions before any of them is walked.
+//!
+//! - Functions ascend from slot 0, are not empty, and control neither jumps nor falls out of one.
+//! - No jump leads into the second slot of a 64-bit immediate load, which stands only behind its first.
+//! - Local calls lead to the starts of functions, and no function calls itself, not even through others.
+//!
+//! Code that nothing reaches is allowed: the walk never sees it, and the facts say so.
+
+use crate::program::Subject;
+use crate::program::fault::{Fault, Step};
+use crate::step::callback::calls_back;
+use crate::step::exception::exception_callback;
+use crate::step::global::{Global, globals};
+use crate::{Code, Config};
+use skep_isa::{CallTarget, Insn};
+use std::ops::Range;
+
+/// The most slots of a program.
+pub(crate) const MAX_SLOTS: usize = 1_000_000;
+
+/// What the structure says.
+pub(crate) struct Shape {
+    /// By slot: how control arrives.
+    pub(crate) arrivals: Vec<Arrival>,
+    /// By function: its slots.
+    pub(crate) functions: Vec<Range<usize>>,
+    /// By function: whether it has a `may_goto`.
+    pub(crate) may_goto: Vec<bool>,
+    /// By function: how it is verified by itself, if it is.
+    pub(crate) globals: Vec<Option<Global>>,
+    /// The function that exceptions end in, if there is one.
+    pub(crate) exception_callback: Option<usize>,
+    /// Functions such that each comes after all that it calls.
+    pub(crate) callees_first: Vec<usize>,
+}
+
+/// How control arrives at a slot.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Arrival {
+    /// Ways in, up to 2.
+    ways: u8,
+    /// Whether one of them is a backward jump.
+    pub(crate) backward: bool,
+    /// Whether it is a call of a helper that calls back: the callback's end leads there again.
+    pub(crate) calls_back: bool,
+}
+
+impl Arrival {
+    fn count(&mut self) {
+        self.ways = (self.ways + 1).min(2);
+    }
+
+    /// Whether paths meet here.
+    pub(crate) fn is_join(self) -> bool {
+        self.ways > 1
+    }
+}
+
+/// The slot after the instruction at `slot`.
+pub(crate) fn next_slot(insns: &[Insn], slot: usize) -> usize {
+    if matches!(insns[slot], Insn::LoadImm64 { .. }) { slot + 2 } else { slot + 1 }
+}
+
+/// The slot that a jump or a local call at `slot` leads to.
+pub(crate) fn target(slot: usize, offset: i32) -> Option<usize> {
+    usize::try_from(slot as i64 + 1 + i64::from(offset)).ok()
+}
+
+impl Shape {
+    /// Checks the structure.
+    pub(crate) fn of(program: &Subject, config: &Config<'_>) -> Step<Self> {
+        let insns = &program.source.insns[..];
+        if insns.is_empty() {
+            return Err(Fault::at(Code::Structure, 0, "the program has no instructions"));
+        }
+        if insns.len() > MAX_SLOTS {
+            let text =
+                format!("the program has {} instructions, at most {MAX_SLOTS} are allowed", insns.len());
+            return Err(Fault::at(Code::Limit, 0, text));
+        }
+        let functions = functions(program)?;
+        let mut arrivals = vec![Arrival::default(); insns.len()];
+        let mut calls = vec![Vec::new(); functions.len()];
+        let mut may_goto = vec![false; functions.len()];
+        for (index, range) in functions.iter().enumerate() {
+            arrivals[range.start].count();
+            for slot in range.clone() {
+                let insn = &insns[slot];
+                if matches!(insn, Insn::Alu { .. }) && slot + 1 < range.end {
+                    arrivals[slot + 1].count();
+                    continue; // most of most programs, and nothing else can be wrong with it
+                }
+                check_pair(insns, range, slot)?;
+                if let Some(offset) = insn.jump_offset() {
+                    let to = target(slot, offset).filter(|to| range.contains(to)).ok_or_else(|| {
+                        Fault::at(Code::Structure, slot, "the jump leads out of its function")
+                    })?;
+                    if matches!(insns[to], Insn::LoadImm64Tail) {
+                        let text = "the jump leads into the middle of a 64-bit immediate load";
+                        return Err(Fault::at(Code::Structure, slot, text));
+                    }
+                    arrivals[to].count();
+                    arrivals[to].backward |= to <= slot;
+                }
+                may_goto[index] |= matches!(insn, Insn::MayGoto { .. });
+                if let Insn::Call { target: CallTarget::Helper(id) } = *insn
+                    && (config.helpers)(id).is_some_and(calls_back)
+                {
+                    arrivals[slot] = Arrival { ways: 2, backward: arrivals[slot].backward, calls_back: true };
+                }
+                if let Insn::Call { target: CallTarget::Local(offset) } = *insn {
+                    let callee = target(slot, offset)
+                        .and_then(|to| functions.binary_search_by_key(&to, |range| range.start).ok())
+                        .ok_or_else(|| {
+                            Fault::at(
+                                Code::Structure,
+                                slot,
+                                "the call does not lead to the start of a function",
+                            )
+                        })?;
+                    arrivals[functions[callee].start].count();
+                    calls[index].push((slot, callee));
+                }
+                if insn.falls_through() && !matches!(insn, Insn::LoadImm64Tail) {
+                    let next = next_slot(insns, slot);
+                    if next >= range.end {
+                        let text = "control falls off the end of the function: expected an exit or a jump";
+                        return Err(Fault::at(Code::Structure, slot, text));
+                    }
+                    arrivals[next].count();
+                }
+            }
+        }
+        let callees_first = callees_first(&calls, &functions)?;
+        let at = |start: usize| functions.binary_search_by_key(&start, |range| range.start).ok();
+        let globals = globals(program, config, at);
+        let exception_callback = exception_callback(program, &globals)?;
+        Ok(Self { exception_callback, arrivals, functions, may_goto, globals, callees_first })
+    }
+
+    /// In how many slots paths meet.
+    pub(crate) fn joins(&self) -> usize {
+        self.arrivals.iter().filter(|arrival| arrival.is_join()).count()
+    }
+
+    /// The function that starts at a slot.
+    pub(crate) fn function_at(&self, start: usize) -> Option<usize> {
+        self.functions.binary_search_by_key(&start, |range| range.start).ok()
+    }
+}
+
+fn functions(program: &Subject) -> Step<Vec<Range<usize>>> {
+    let (functions, slots) = (&program.source.functions, program.source.insns.len());
+    if functions.first().is_none_or(|first| first.start != 0) {
+        return Err(Fault::at(Code::Structure, 0, "the first function does not start at slot 0"));
+    }
+    let mut ranges = Vec::with_capacity(functions.len());
+    for (index, function) in functions.iter().enumerate() {
+        let range = program.function_range(index).unwrap_or_default();
+        if range.is_empty() || range.end > slots {
+            let text =
+                format!("function {} has no instructions, or lies outside of the program", function.name);
+            return Err(Fault::at(Code::Structure, range.start.min(slots - 1), text));
+        }
+        ranges.push(range);
+    }
+    Ok(ranges)
+}
+
+fn check_pair(insns: &[Insn], range: &Range<usize>, slot: usize) -> Step<()> {
+    match insns[slot] {
+        Insn::LoadImm64 { .. } => {
+            let tail = slot + 1;
+            if tail >= range.end || !matches!(insns[tail], Insn::LoadImm64Tail) {
+                let text = "a 64-bit immediate load lacks its second slot";
+                return Err(Fault::at(Code::Structure, slot, text));
+            }
+        }
+        Insn::LoadImm64Tail if slot == range.start || !matches!(insns[slot - 1], Insn::LoadImm64 { .. }) => {
+            let text = "the second slot of a 64-bit immediate load stands alone";
+            return Err(Fault::at(Code::Structure, slot, text));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Orders functions so that callees come first; refuses recursion.
+fn callees_first(calls: &[Vec<(usize, usize)>], functions: &[Range<usize>]) -> Step<Vec<usize>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Open,
+        Done,
+    }
+    let mut marks = vec![Mark::New; functions.len()];
+    let mut order = Vec::with_capacity(functions.len());
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for root in 0..functions.len() {
+        if marks[root] == Mark::New {
+            marks[root] = Mark::Open;
+            open.push((root, 0));
+        }
+        while let Some((function, next)) = open.last_mut() {
+            let Some(&(slot, callee)) = calls[*function].get(*next) else {
+                marks[*function] = Mark::Done;
+                order.push(*function);
+                open.pop();
+                continue;
+            };
+            *next += 1;
+            match marks[callee] {
+                Mark::Done => {}
+                Mark::Open => {
+                    let text =
+                        "the call is recursive: a function may not call itself, not even through others";
+                    return Err(Fault::at(Code::Structure, slot, text));
+                }
+                Mark::New => {
+                    marks[callee] = Mark::Open;
+                    open.push((callee, 0));
+                }
+            }
+        }
+    }
+    Ok(order)
+}

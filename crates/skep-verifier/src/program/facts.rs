@@ -1,0 +1,336 @@
+//! What the walk takes down for the compilers: which slots and branches are reached, how context accesses
+//! are to be rewritten, what is constant at calls, how much stack each function uses and whether it must be
+//! zeroed.
+
+use crate::Code;
+use crate::program::cfg::{Shape, target};
+use crate::program::fault::{Fault, Step};
+use crate::program::{CallFact, Fact, FunctionFacts};
+use skep_abi::{ContextField, Function, Printed};
+use skep_isa::{CallTarget, Insn, Size};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What was seen of each slot so far.
+pub(crate) struct Record {
+    /// By slot: bits of [`seen`].
+    slots: Vec<u8>,
+    /// By slot; empty until the first access.
+    places: Vec<Place>,
+    /// By slot; empty until the first call.
+    calls: Vec<Calls>,
+    /// By function: the deepest byte below `r10` that was touched.
+    deepest: Vec<u32>,
+    /// By function: whether bytes of its stack are read that may not have been written.
+    unwritten: Vec<bool>,
+    /// By slot of a call that prints: what holds of the values.
+    printed: BTreeMap<u32, Printed>,
+    /// What was there before each change since the first guess that is not confirmed yet.
+    watched: Option<Vec<Before>>,
+}
+
+/// What was seen of a slot before it changed.
+#[derive(Clone, Copy)]
+enum Before {
+    Bits(u32, u8),
+    Place(u32, Place),
+    Call(u32, Calls),
+}
+
+mod seen {
+    /// Some path gets there.
+    pub(super) const REACHED: u8 = 1;
+    /// A conditional jump there is taken on some path.
+    pub(super) const TAKEN: u8 = 2;
+    /// A conditional jump there is not taken on some path.
+    pub(super) const NOT_TAKEN: u8 = 4;
+    /// The call there ends the program.
+    pub(super) const THROWS: u8 = 8;
+}
+
+/// What kind of memory an instruction accesses, the same on every path if it is to be rewritten.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    #[default]
+    Unseen,
+    /// Memory at the address that the instruction names.
+    Memory,
+    /// An object of the host, whose address may be wrong.
+    Probe,
+    /// A field of the context: the access becomes one of this size at this offset from the same register.
+    Field { size: Size, offset: i16 },
+    /// A field of the context that skep's own contexts lack: no access could be put in its place.
+    Foreign { field: &'static ContextField },
+}
+
+/// Whether something had one value on every path.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Always {
+    #[default]
+    Unseen,
+    This(u32),
+    Varies,
+}
+
+/// What calls at one slot had in common.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Calls {
+    map: Always,
+    key: Always,
+    /// Whether some call's key may be no index of its array.
+    outside: bool,
+}
+
+impl Always {
+    fn see(&mut self, value: Option<u32>) {
+        *self = match (*self, value) {
+            (Self::Unseen, Some(value)) => Self::This(value),
+            (Self::This(before), Some(value)) if before == value => return,
+            _ => Self::Varies,
+        };
+    }
+
+    fn value(self) -> Option<u32> {
+        if let Self::This(value) = self { Some(value) } else { None }
+    }
+}
+
+impl Record {
+    pub(crate) fn new(slots: usize, functions: usize) -> Self {
+        Self {
+            slots: vec![0; slots],
+            places: Vec::new(),
+            calls: Vec::new(),
+            deepest: vec![0; functions],
+            unwritten: vec![false; functions],
+            printed: BTreeMap::new(),
+            watched: None,
+        }
+    }
+
+    pub(crate) fn reached(&mut self, slot: usize) {
+        if self.slots[slot] & seen::REACHED == 0 {
+            self.see(slot, seen::REACHED);
+        }
+    }
+
+    fn see(&mut self, slot: usize, bit: u8) {
+        if let Some(watched) = &mut self.watched {
+            watched.push(Before::Bits(slot as u32, self.slots[slot]));
+        }
+        self.slots[slot] |= bit;
+    }
+
+    /// Remembers all changes from here on; returns how many there were before.
+    pub(crate) fn watch(&mut self) -> usize {
+        self.watched.get_or_insert_default().len()
+    }
+
+    pub(crate) fn stop_watching(&mut self) {
+        self.watched = None;
+    }
+
+    /// Takes all changes back that were made since. How deep stacks are stays, which are zeroed, and what is said of
+    /// printed values: more of the former and less of the latter is harmless.
+    pub(crate) fn undo(&mut self, mark: usize) {
+        let Some(watched) = &mut self.watched else { return };
+        for before in watched.drain(mark..).rev() {
+            match before {
+                Before::Bits(slot, bits) => self.slots[slot as usize] = bits,
+                Before::Place(slot, place) => self.places[slot as usize] = place,
+                Before::Call(slot, call) => self.calls[slot as usize] = call,
+            }
+        }
+    }
+
+    /// The program ends there by an exception on some path.
+    pub(crate) fn throws(&mut self, slot: usize) {
+        if self.slots[slot] & seen::THROWS == 0 {
+            self.see(slot, seen::THROWS);
+        }
+    }
+
+    /// A conditional jump goes that way on some path.
+    pub(crate) fn branch(&mut self, slot: usize, taken: bool) {
+        let bit = if taken { seen::TAKEN } else { seen::NOT_TAKEN };
+        if self.slots[slot] & bit == 0 {
+            self.see(slot, bit);
+        }
+    }
+
+    /// An access to memory as it is, as most are, goes there on some path.
+    #[inline]
+    pub(crate) fn memory(&mut self, slot: usize) -> Step<()> {
+        match self.places.get_mut(slot) {
+            Some(before) if *before == Place::Memory => Ok(()),
+            Some(before) if *before == Place::Unseen && self.watched.is_none() => {
+                *before = Place::Memory;
+                Ok(())
+            }
+            _ => self.place(slot, Place::Memory),
+        }
+    }
+
+    /// An access goes there on some path.
+    pub(crate) fn place(&mut self, slot: usize, place: Place) -> Step<()> {
+        if self.places.is_empty() {
+            self.places.resize(self.slots.len(), Place::Unseen);
+        }
+        let before = &mut self.places[slot];
+        if *before == Place::Unseen {
+            if let Some(watched) = &mut self.watched {
+                watched.push(Before::Place(slot as u32, *before));
+            }
+            *before = place;
+        } else if *before != place {
+            let text = "the same instruction accesses different context fields, or the context on one path and \
+                        other memory on another, so that it cannot be rewritten";
+            return Err(Fault::new(Code::Context, text).suggest(
+                "read the field before the paths meet, or keep the compiler from merging the accesses",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A helper is called with that map and key on some path; the key is an index of the array, or may not be.
+    pub(crate) fn call(&mut self, slot: usize, map: Option<u32>, key: Option<u32>, in_bounds: bool) {
+        if self.calls.is_empty() {
+            self.calls.resize(self.slots.len(), Default::default());
+        }
+        let record = &mut self.calls[slot];
+        let before = *record;
+        record.map.see(map);
+        record.key.see(key);
+        record.outside |= !in_bounds;
+        if let Some(watched) = &mut self.watched
+            && before != *record
+        {
+            watched.push(Before::Call(slot as u32, before));
+        }
+    }
+
+    /// A call prints such values on some path.
+    pub(crate) fn printed(&mut self, slot: usize, printed: Printed) {
+        self.printed.entry(slot as u32).and_modify(|before| *before = before.or(&printed)).or_insert(printed);
+    }
+
+    /// What holds of the values of calls that print, by slot.
+    pub(crate) fn take_printed(&mut self) -> Arc<[(u32, Printed)]> {
+        std::mem::take(&mut self.printed).into_iter().collect()
+    }
+
+    /// A byte that far below `r10` is touched in a frame of that function.
+    pub(crate) fn stack(&mut self, function: u32, bytes: u32) {
+        let deepest = &mut self.deepest[function as usize];
+        *deepest = (*deepest).max(bytes);
+    }
+
+    /// Bytes of the stack of that function are read that may not have been written.
+    pub(crate) fn unwritten(&mut self, function: u32) {
+        self.unwritten[function as usize] = true;
+    }
+
+    /// How many bytes of stack each function uses.
+    pub(crate) fn stacks(&self) -> &[u32] {
+        &self.deepest
+    }
+
+    /// Whether some path gets there.
+    pub(crate) fn is_reached(&self, slot: usize) -> bool {
+        self.slots[slot] & seen::REACHED != 0
+    }
+
+    /// Rewrites the instructions, and hands out the facts of the rewritten program.
+    ///
+    /// A conditional jump that goes only one way becomes an unconditional one, so that nothing that is reached
+    /// leads to what is not.
+    pub(crate) fn finish(
+        self,
+        mut insns: Vec<Insn>,
+        functions: Vec<Function>,
+        shape: &Shape,
+    ) -> (Vec<Insn>, Vec<Fact>, Vec<FunctionFacts>) {
+        let mut facts = vec![Fact::default(); insns.len()];
+        for (slot, record) in self.slots.iter().copied().enumerate() {
+            if record & seen::REACHED == 0 {
+                continue;
+            }
+            facts[slot].reached = true;
+            facts[slot].throws = record & seen::THROWS != 0;
+            match insns[slot] {
+                Insn::Alu { .. } => continue, // takes no fact
+                Insn::LoadImm64 { .. } => facts[slot + 1].reached = true,
+                _ => {}
+            }
+            match self.places.get(slot) {
+                Some(&Place::Field { size, offset }) => rewrite_access(&mut insns[slot], size, offset),
+                Some(Place::Probe) => facts[slot].probe = true,
+                Some(&Place::Foreign { field }) => facts[slot].foreign = Some(field),
+                _ => {}
+            }
+            if let Insn::JumpIf { offset, .. } = insns[slot] {
+                match (record & seen::TAKEN != 0, record & seen::NOT_TAKEN != 0) {
+                    (true, true) => {}
+                    (true, false) => insns[slot] = Insn::Jump { offset: offset.into(), long: false },
+                    (false, true) => insns[slot] = Insn::Jump { offset: 0, long: false },
+                    // No number satisfies what is known here: the walk got here, a run cannot.
+                    (false, false) => insns[slot] = Insn::Exit,
+                }
+            }
+            if matches!(insns[slot], Insn::Call { .. })
+                && let Some(calls) = self.calls.get(slot)
+                && calls.map != Always::Unseen
+            {
+                let map = calls.map.value();
+                let in_bounds = map.is_some() && !calls.outside;
+                facts[slot].call = Some(CallFact { map, key: calls.key.value(), in_bounds });
+            }
+            if let Some(to) = insns[slot].jump_offset().and_then(|offset| target(slot, offset)) {
+                facts[to].jump_target = true;
+                facts[to].loop_head |= to <= slot;
+            }
+        }
+        let may_throw = may_throw(&insns, &facts, shape);
+        let functions = functions
+            .into_iter()
+            .zip(&shape.functions)
+            .zip(self.deepest.iter().zip(&self.unwritten))
+            .zip(may_throw)
+            .map(|(((function, range), (deepest, unwritten)), may_throw)| FunctionFacts {
+                name: function.name,
+                start: range.start as u32,
+                end: range.end as u32,
+                stack_bytes: deepest.next_multiple_of(8),
+                zeroed: *unwritten,
+                may_throw,
+            })
+            .collect();
+        (insns, facts, functions)
+    }
+}
+
+/// By function: whether it, or what it calls, throws on some path.
+fn may_throw(insns: &[Insn], facts: &[Fact], shape: &Shape) -> Vec<bool> {
+    let mut may_throw = vec![false; shape.functions.len()];
+    for &function in &shape.callees_first {
+        let mut slots = shape.functions[function].clone().filter(|&slot| facts[slot].reached);
+        may_throw[function] = slots.any(|slot| match insns[slot] {
+            Insn::Call { target: CallTarget::Local(offset) } => {
+                let callee = target(slot, offset).and_then(|to| shape.function_at(to));
+                callee.is_some_and(|callee| may_throw[callee])
+            }
+            _ => facts[slot].throws,
+        });
+    }
+    may_throw
+}
+
+fn rewrite_access(insn: &mut Insn, native: Size, to: i16) {
+    match insn {
+        Insn::Load { size, offset, .. } | Insn::Store { size, offset, .. } => {
+            *size = native;
+            *offset = to;
+        }
+        _ => {}
+    }
+}

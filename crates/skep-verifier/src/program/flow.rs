@@ -1,0 +1,301 @@
+//! What each instruction's future may read, computed backwards over the program before the walk.
+//!
+//! Two states that differ only in what nobody reads are the same state, and so are two that differ only in a
+//! number that no check depends on. For every slot this pass finds
+//!
+//! - what is *live*: registers and stack bytes that some path from there may read before writing them;
+//! - what *matters*: those whose number may reach an address, a comparison, a size, or a key that is taken
+//!   down as a fact. A live number that does not matter may be any number.
+//!
+//! Both are over-approximations from the instructions alone, so pruning by them is sound whatever the walk
+//! finds. To know which stack bytes an access touches, a forward pass ([`crate::program::addresses`]) goes first.
+//!
+//! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
+
+use crate::Config;
+use crate::program::Subject;
+use crate::program::addresses::{Addresses, Effect};
+use crate::program::cfg::{Arrival, Shape, next_slot, target};
+use crate::step::callback::calls_back;
+use skep_abi::{ArgKind, Results, RetKind};
+use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
+
+/// What the future may read, before one instruction.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// Registers that are live, one bit each.
+    pub(crate) regs: u16,
+    /// Those of them that matter.
+    pub(crate) matter: u16,
+    /// Stack units that are live.
+    pub(crate) stack: u128,
+    /// Those of them that matter.
+    pub(crate) stack_matters: u128,
+}
+
+/// The result, by slot.
+#[derive(Default)]
+pub(crate) struct Flow {
+    before: Vec<Live>,
+    /// Whether the host takes some results of the program only.
+    result_matters: bool,
+    /// Calls of helpers that call back, ascending.
+    callers: Vec<u32>,
+}
+
+/// The most passes over one function, which bounds the work on hostile tangles of jumps. Nested loops need one
+/// pass for each depth.
+pub(crate) const MAX_PASSES: u32 = 40;
+
+const ARGUMENTS: u16 = 0b11_1110;
+const CLOBBERED: u16 = 0b11_1111;
+
+impl Flow {
+    pub(crate) fn of<'a>(program: &'a Subject, shape: &Shape, config: &'a Config<'a>) -> Self {
+        let (insns, maps) = (&program.source.insns[..], &program.maps);
+        let result_matters = program.source.program_type.results != Results::Any;
+        let calls = |(slot, arrival): (usize, &Arrival)| arrival.calls_back.then_some(slot as u32);
+        let callers = shape.arrivals.iter().enumerate().filter_map(calls).collect();
+        let mut effects = vec![Effect::NONE; insns.len()];
+        let mut flow = Self { before: vec![Live::default(); insns.len()], result_matters, callers };
+        let mut addresses = Addresses::new(insns, maps, config);
+        for &function in &shape.callees_first {
+            let range = shape.functions[function].clone();
+            addresses.follow(range.clone(), &mut effects);
+            flow.solve(insns, shape, config, function, &effects);
+        }
+        flow
+    }
+
+    /// Whether it was not made.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before.is_empty()
+    }
+
+    /// What is live before the instruction at `slot`.
+    pub(crate) fn before(&self, slot: usize) -> &Live {
+        &self.before[slot]
+    }
+
+    /// What is live in a caller while the function that it called at `slot` runs.
+    pub(crate) fn during_call(&self, slot: usize) -> Live {
+        let (call, after) = (&self.before[slot], &self.before[slot + 1]);
+        // A helper that calls back needs its arguments until it is done with calling.
+        let kept = if self.callers.binary_search(&(slot as u32)).is_ok() { ARGUMENTS } else { 0 };
+        Live {
+            regs: call.regs & kept | after.regs & !CLOBBERED,
+            matter: call.matter & kept | after.matter & !CLOBBERED,
+            stack: call.stack | after.stack,
+            stack_matters: call.stack_matters | after.stack_matters,
+        }
+    }
+
+    fn solve(
+        &mut self,
+        insns: &[Insn],
+        shape: &Shape,
+        config: &Config<'_>,
+        function: usize,
+        effects: &[Effect],
+    ) {
+        let range = &shape.functions[function];
+        // The end of what a pass goes over: nothing behind the last backward jump changes in a second one.
+        let mut end = range.end;
+        for _ in 1..MAX_PASSES {
+            // Whether a backward jump has read what was changed after it.
+            let mut again = false;
+            let mut last_backward = range.start;
+            for slot in (range.start..end).rev() {
+                let insn = &insns[slot];
+                if matches!(insn, Insn::LoadImm64Tail) {
+                    continue;
+                }
+                let mut live = Live::default();
+                if insn.falls_through() {
+                    live.join(&self.before[next_slot(insns, slot)]);
+                }
+                if let Some(to) = insn.jump_offset().and_then(|offset| target(slot, offset)) {
+                    live.join(&self.before[to]);
+                    if to <= slot {
+                        last_backward = last_backward.max(slot + 1);
+                    }
+                }
+                self.step_back(&mut live, insn, slot, shape, config, function, &effects[slot]);
+                if live != self.before[slot] {
+                    self.before[slot] = live;
+                    again |= shape.arrivals[slot].backward;
+                }
+            }
+            if !again {
+                return;
+            }
+            end = last_backward;
+        }
+        // No compiler makes such loops. That everything is read and matters is always true enough.
+        self.before[range.clone()].fill(Live::ALL);
+    }
+
+    #[allow(clippy::too_many_arguments)] // one instruction and all that is known of it
+    fn step_back(
+        &self,
+        live: &mut Live,
+        insn: &Insn,
+        slot: usize,
+        shape: &Shape,
+        config: &Config<'_>,
+        function: usize,
+        effect: &Effect,
+    ) {
+        match *insn {
+            Insn::Alu { op, dst, src, .. } => {
+                let matters = live.matters(dst);
+                if op == AluOp::Mov {
+                    live.kill(dst);
+                } else {
+                    live.read(dst, matters);
+                }
+                if let Operand::Reg(src) = src {
+                    live.read(src, matters);
+                }
+            }
+            Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => live.read(dst, live.matters(dst)),
+            Insn::MovSx { dst, src, .. } => {
+                let matters = live.matters(dst);
+                live.kill(dst);
+                live.read(src, matters);
+            }
+            Insn::LoadImm64 { dst, .. } => live.kill(dst),
+            Insn::LoadImm64Tail | Insn::Jump { .. } | Insn::MayGoto { .. } => {}
+            Insn::Load { dst, base, .. } | Insn::LoadAcquire { dst, base, .. } => {
+                let matters = live.matters(dst);
+                live.kill(dst);
+                live.read(base, true);
+                live.stack |= effect.reads;
+                if matters {
+                    live.stack_matters |= effect.reads;
+                }
+            }
+            Insn::Store { base, src, .. } => {
+                let matters = live.store_matters(effect, function);
+                live.stack &= !effect.kills;
+                live.stack_matters &= !effect.kills;
+                live.read(base, true);
+                if let Operand::Reg(src) = src {
+                    live.read(src, matters);
+                }
+            }
+            Insn::StoreRelease { base, src, .. } => {
+                let matters = live.store_matters(effect, function);
+                live.stack &= !effect.kills;
+                live.stack_matters &= !effect.kills;
+                live.read(base, true);
+                live.read(src, matters);
+            }
+            Insn::Atomic { op, base, src, .. } => {
+                let matters = live.store_matters(effect, function) || effect.reads != 0;
+                live.read(base, true);
+                live.read(src, matters);
+                if op == AtomicOp::CmpXchg {
+                    live.read(Reg::R0, matters);
+                }
+                live.stack |= effect.reads;
+                live.stack_matters |= effect.reads;
+            }
+            Insn::JumpIf { dst, src, .. } => {
+                live.read(dst, true);
+                if let Operand::Reg(src) = src {
+                    live.read(src, true);
+                }
+            }
+            Insn::LoadPacket { base, .. } => {
+                live.clobber();
+                live.read(Reg::R6, true);
+                if let PacketBase::Indirect(index) = base {
+                    live.read(index, false);
+                }
+            }
+            Insn::Call { target: CallTarget::Helper(id) } => {
+                live.clobber();
+                let proto = (config.helpers)(id);
+                // How often to call, and which program to go on with.
+                let decides = proto.is_some_and(|proto| calls_back(proto) || proto.ret == RetKind::TailCall);
+                for (at, reg) in Reg::ALL[1..6].iter().enumerate() {
+                    match proto.map(|proto| proto.args[at]) {
+                        Some(ArgKind::None) => {}
+                        Some(ArgKind::Anything | ArgKind::Scalar | ArgKind::Printed) => {
+                            live.read(*reg, decides);
+                        }
+                        Some(_) | None => live.read(*reg, true),
+                    }
+                }
+                live.stack |= effect.reads;
+                live.stack_matters |= effect.key;
+            }
+            Insn::Call { target: CallTarget::Local(offset) } => {
+                live.clobber();
+                let callee = target(slot, offset).and_then(|to| shape.function_at(to));
+                if let Some(global) = callee.and_then(|callee| shape.globals[callee].as_ref()) {
+                    // All that the prototype names is checked.
+                    for reg in &Reg::ALL[1..=global.params.len()] {
+                        live.read(*reg, true);
+                    }
+                } else if let Some(callee) = callee {
+                    let entry = &self.before[shape.functions[callee].start];
+                    live.regs |= entry.regs & ARGUMENTS;
+                    live.matter |= entry.matter & ARGUMENTS;
+                }
+                live.stack |= effect.reads;
+                live.stack_matters |= effect.reads;
+            }
+            Insn::Call { target: CallTarget::Kfunc { .. } } | Insn::CallReg { .. } => {
+                live.clobber();
+                live.regs |= ARGUMENTS;
+                live.matter |= ARGUMENTS;
+                live.stack |= effect.reads;
+                live.stack_matters |= effect.key;
+            }
+            Insn::Exit => {
+                *live = Live::default();
+                // A caller may do anything with a result; most hosts take any number.
+                live.read(Reg::R0, function != 0 || self.result_matters);
+            }
+        }
+    }
+}
+
+impl Live {
+    const ALL: Self = Self { regs: 0x3ff, matter: 0x3ff, stack: u128::MAX, stack_matters: u128::MAX };
+
+    fn join(&mut self, other: &Self) {
+        self.regs |= other.regs;
+        self.matter |= other.matter;
+        self.stack |= other.stack;
+        self.stack_matters |= other.stack_matters;
+    }
+
+    fn matters(&self, reg: Reg) -> bool {
+        self.matter & 1 << reg.number() != 0
+    }
+
+    fn kill(&mut self, reg: Reg) {
+        self.regs &= !(1 << reg.number());
+        self.matter &= !(1 << reg.number());
+    }
+
+    fn clobber(&mut self) {
+        self.regs &= !CLOBBERED;
+        self.matter &= !CLOBBERED;
+    }
+
+    fn read(&mut self, reg: Reg, matters: bool) {
+        self.regs |= 1 << reg.number();
+        self.matter |= u16::from(matters) << reg.number();
+    }
+
+    /// Whether the stored number may matter later.
+    fn store_matters(&self, effect: &Effect, function: usize) -> bool {
+        // A store that does not go to this function's own stack may go to a caller's, and a caller's needs
+        // are not known here; the program itself has no caller.
+        self.stack_matters & effect.may_write != 0 || (effect.elsewhere && function != 0)
+    }
+}

@@ -1,0 +1,388 @@
+//! Loads, stores and atomics.
+
+use crate::Code;
+use crate::domain::scalar::Scalar;
+use crate::domain::stack::{Found, STACK_BYTES};
+use crate::domain::state::{Frame, State};
+use crate::domain::tnum::Tnum;
+use crate::domain::value::{Kind, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::facts::Place;
+use crate::program::fault::{Fault, Step};
+use crate::step::region::{Intent, Region};
+use skep_abi::{ContextField, FieldKind};
+use skep_isa::{AtomicOp, Insn, Operand, Reg, Size};
+
+impl Walker<'_> {
+    pub(crate) fn load(
+        &mut self,
+        state: &mut State,
+        size: Size,
+        signed: bool,
+        dst: Reg,
+        base: Reg,
+        offset: i16,
+    ) -> Step<()> {
+        let pointer = self.base(state, base, offset, size)?;
+        if let Some((frame, start)) = self.fixed_stack(state, pointer, offset, size)
+            && !signed
+            && let Some(cell) = state.frames()[usize::from(frame)].stack.whole_cell(start, size)
+            && !matches!(cell.value.kind, Kind::Opaque { .. })
+        {
+            // What was stored is loaded again.
+            let value = cell.value;
+            self.record.memory(self.slot)?;
+            return self.write(state, dst, value);
+        }
+        let pointer = *pointer;
+        if let Some(value) = self.load_of_host(state, base, &pointer, offset, size, signed)? {
+            return self.write(state, dst, value);
+        }
+        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Read)?;
+        let value = match region {
+            Region::Stack { frame, first, last } => self.load_stack(state, frame, first, last, size)?,
+            Region::Field { field, inside } => {
+                self.rewrite(&pointer, field, inside, size)?;
+                match field.kind {
+                    FieldKind::Scalar => Value::scalar(Scalar::of_size(size)),
+                    _ if signed => {
+                        let text =
+                            format!("the pointer {} cannot be loaded with its sign extended", field.name);
+                        return Err(Fault::new(Code::Context, text));
+                    }
+                    FieldKind::PacketData => Value::pointer(Kind::Packet, 0),
+                    FieldKind::PacketEnd => Value::pointer(Kind::PacketEnd, 0),
+                    FieldKind::PacketMeta => Value::pointer(Kind::PacketMeta, 0),
+                    FieldKind::Struct { kind, maybe_null } => {
+                        self.named(Kind::Struct { of: kind, maybe_null })
+                    }
+                    FieldKind::Memory { bytes, maybe_null } => {
+                        self.named(Kind::Memory { bytes, read_only: false, maybe_null })
+                    }
+                    FieldKind::Object { of, maybe_null } => {
+                        self.host_object(of, Trust::Trusted, maybe_null, field.name)?
+                    }
+                }
+            }
+            Region::Kptr { field, .. } => {
+                self.record.memory(self.slot)?;
+                self.load_kptr(state, field.kind)
+            }
+            Region::Memory => {
+                self.record.memory(self.slot)?;
+                match pointer.kind {
+                    Kind::MapValue { .. } => self.constant_load(&pointer, offset, size),
+                    _ => None,
+                }
+                .unwrap_or(Value::scalar(Scalar::of_size(size)))
+            }
+        };
+        let value = if signed && value.is_scalar() {
+            Value::scalar(value.num.sign_extended(size, skep_isa::Width::W64))
+        } else if signed {
+            return Err(part_of_pointer());
+        } else {
+            value
+        };
+        self.write(state, dst, value)
+    }
+
+    /// A pointer of that kind, with an id if it may be null.
+    pub(crate) fn named(&mut self, kind: Kind) -> Value {
+        let mut value = Value::pointer(kind, 0);
+        if kind.is_maybe_null() {
+            value.id = self.new_id();
+        }
+        value
+    }
+
+    pub(crate) fn store(
+        &mut self,
+        state: &mut State,
+        size: Size,
+        base: Reg,
+        offset: i16,
+        src: Operand,
+    ) -> Step<()> {
+        let mut value = match src {
+            Operand::Reg(src) => *self.look(state, src)?,
+            Operand::Imm(imm) => Value::constant(i64::from(imm) as u64),
+        };
+        if let Operand::Reg(src) = src
+            && value.is_scalar()
+            && value.id == 0
+            && !value.num.is_constant()
+        {
+            // What is spilled stays tied to its register.
+            let pointer = state.reg(base);
+            if matches!(pointer.kind, Kind::Stack { .. }) {
+                value.id = self.new_id();
+                state.reg_mut(src).id = value.id;
+            }
+        }
+        let pointer = self.base(state, base, offset, size)?;
+        if value.is_scalar()
+            && let Some((frame, start)) = self.fixed_stack(state, pointer, offset, size)
+        {
+            return self.store_to_stack(state, frame, (start, start), size, &value);
+        }
+        let pointer = *pointer;
+        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Write)?;
+        if value.is_pointer() {
+            self.check_spill(&mut value, size, &region)?;
+        }
+        match region {
+            Region::Stack { frame, first, last } => {
+                self.store_to_stack(state, frame, (first, last), size, &value)?;
+            }
+            Region::Field { field, inside } => self.rewrite(&pointer, field, inside, size)?,
+            Region::Kptr { map, field } => {
+                self.check_kptr_store(self.map(map)?, &field, &value)?;
+                self.record.memory(self.slot)?;
+            }
+            Region::Memory => self.record.memory(self.slot)?,
+        }
+        Ok(())
+    }
+
+    fn store_to_stack(
+        &mut self,
+        state: &mut State,
+        frame: u8,
+        (first, last): (u32, u32),
+        size: Size,
+        value: &Value,
+    ) -> Step<()> {
+        self.record.memory(self.slot)?;
+        self.overwrite(state, frame, first, last + size.bytes())?;
+        let stack = &mut state.frames_mut()[usize::from(frame)].stack;
+        if first == last {
+            stack.write(first, size, value);
+        } else {
+            stack.smear(first, last + size.bytes(), value.as_constant() == Some(0));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn atomic(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
+        let Insn::Atomic { op, size, base, offset, src } = *insn else { return Ok(()) };
+        let operand = self.read(state, src)?;
+        let expected = if op == AtomicOp::CmpXchg { self.read(state, Reg::R0)? } else { Value::constant(0) };
+        if (!operand.is_scalar() || !expected.is_scalar()) && !self.may_leak() {
+            let found = if operand.is_scalar() { &expected } else { &operand };
+            let text = format!("expected numbers as operands of an atomic access, found {found}");
+            return Err(Fault::new(Code::PointerLeak, text));
+        }
+        let pointer = self.read(state, base)?;
+        self.check_atomic_place(base, &pointer, offset, size)?;
+        let region = self.region(state, base, &pointer, offset.into(), size.bytes(), Intent::Atomic)?;
+        self.record.memory(self.slot)?;
+        if let Region::Stack { frame, first, last } = region {
+            self.overwrite(state, frame, first, last + size.bytes())?;
+            if !self.load_stack(state, frame, first, last, size)?.is_scalar() {
+                return Err(part_of_pointer());
+            }
+            let stack = &mut state.frames_mut()[usize::from(frame)].stack;
+            if first == last {
+                stack.fill(first, first + size.bytes());
+            } else {
+                stack.smear(first, last + size.bytes(), false);
+            }
+        }
+        let old = Value::scalar(Scalar::of_size(size));
+        match op {
+            AtomicOp::CmpXchg => self.write(state, Reg::R0, old),
+            AtomicOp::Xchg
+            | AtomicOp::Add { fetch: true }
+            | AtomicOp::Or { fetch: true }
+            | AtomicOp::And { fetch: true }
+            | AtomicOp::Xor { fetch: true } => self.write(state, src, old),
+            AtomicOp::Add { fetch: false }
+            | AtomicOp::Or { fetch: false }
+            | AtomicOp::And { fetch: false }
+            | AtomicOp::Xor { fetch: false } => Ok(()),
+        }
+    }
+
+    /// Load-acquire and store-release: like loads and stores, aligned, and only of memory that stays put.
+    pub(crate) fn ordered(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
+        match *insn {
+            Insn::LoadAcquire { size, dst, base, offset } => {
+                let pointer = self.read(state, base)?;
+                self.check_atomic_place(base, &pointer, offset, size)?;
+                self.load(state, size, false, dst, base, offset)
+            }
+            Insn::StoreRelease { size, base, offset, src } => {
+                let pointer = self.read(state, base)?;
+                self.check_atomic_place(base, &pointer, offset, size)?;
+                self.store(state, size, base, offset, Operand::Reg(src))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The base address of a load or store.
+    #[inline]
+    fn base<'s>(&self, state: &'s State, reg: Reg, offset: i16, size: Size) -> Step<&'s Value> {
+        let pointer = self.peek(state, reg)?;
+        if self.config.strict_alignment {
+            self.check_alignment(reg, pointer, offset, size)?;
+        }
+        Ok(pointer)
+    }
+
+    fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Step<Value> {
+        self.record.memory(self.slot)?;
+        if first == last {
+            let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
+            return match stack.read(first, size) {
+                Found::Value(Value { kind: Kind::Opaque { .. }, .. }) => Err(part_of_object(first)),
+                Found::Value(value) => Ok(value),
+                Found::Remains
+                    if !self.may_leak() || stack.opaque_in(first, first + size.bytes()).is_some() =>
+                {
+                    Err(remains_of_pointer(stack_offset(first), size.bytes()))
+                }
+                Found::Unwritten | Found::Remains => {
+                    self.record.unwritten(*function);
+                    Ok(Value::scalar(Scalar::of_size(size)))
+                }
+                Found::PartOfPointer => Err(part_of_pointer()),
+            };
+        }
+        let end = last + size.bytes();
+        self.check_readable(state, frame, first, end)?;
+        if state.frames()[usize::from(frame)].stack.zero.has_all(first, end) {
+            return Ok(Value::constant(0));
+        }
+        Ok(Value::scalar(Scalar::of_size(size)))
+    }
+
+    /// Any of those stack bytes may be read: they hold numbers, or addresses may leave the program.
+    pub(crate) fn check_readable(&mut self, state: &State, frame: u8, first: u32, end: u32) -> Step<()> {
+        let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
+        let written = stack.init.has_all(first, end);
+        if let Some(cell) = stack.opaque_in(first, end) {
+            return Err(part_of_object(cell.start.into()));
+        }
+        if !self.may_leak() && stack.is_withheld(first, end) {
+            return Err(match written {
+                true => part_of_pointer(),
+                false => remains_of_pointer(stack_offset(first), end - first),
+            });
+        }
+        if !written {
+            self.record.unwritten(*function);
+        }
+        Ok(())
+    }
+
+    /// Storing this pointer there must not leak it or outlive what it points to.
+    fn check_spill(&self, value: &mut Value, size: Size, region: &Region) -> Step<()> {
+        let &Region::Stack { frame, first, last } = region else {
+            if let Region::Kptr { .. } = region {
+                return Ok(()); // has its own rule
+            }
+            if self.may_leak() {
+                *value = Value::scalar(Scalar::UNKNOWN);
+                return Ok(());
+            }
+            let text = format!(
+                "expected a number to store, found {value}: a pointer may only be stored to the stack"
+            );
+            return Err(Fault::new(Code::PointerLeak, text));
+        };
+        if size != Size::B8 || first != last {
+            let text = format!("{value} may only be stored to the stack whole, and at a constant offset");
+            return Err(Fault::new(Code::PointerLeak, text));
+        }
+        if let Kind::Stack { frame: owner } = value.kind
+            && owner > frame
+        {
+            let text =
+                "the address of a function's own stack may not be stored in its caller's, which outlives it";
+            return Err(Fault::new(Code::PointerLeak, text));
+        }
+        Ok(())
+    }
+
+    /// Takes down how a context access is to be rewritten.
+    fn rewrite(
+        &mut self,
+        pointer: &Value,
+        field: &'static ContextField,
+        inside: u32,
+        size: Size,
+    ) -> Step<()> {
+        let Some(native_offset) = field.native_offset else {
+            // It can be verified, and skep cannot run it.
+            return self.record.place(self.slot, Place::Foreign { field });
+        };
+        let native_size = if size == field.size { field.native_size } else { size };
+        let native = i64::from(native_offset) + i64::from(inside) - i64::from(pointer.offset);
+        let Ok(offset) = i16::try_from(native) else {
+            let text =
+                format!("the field {} is too far from the register that it is accessed by", field.name);
+            return Err(Fault::new(Code::Unsupported, text));
+        };
+        self.record.place(self.slot, Place::Field { size: native_size, offset })
+    }
+
+    fn check_atomic_place(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Step<()> {
+        if matches!(pointer.kind, Kind::Context | Kind::Packet | Kind::PacketMeta) {
+            let text = format!(
+                "expected a stack, a map value or a buffer for an atomic access, found {pointer} in {reg}"
+            );
+            return Err(Fault::new(Code::Misaligned, text));
+        }
+        self.check_alignment(reg, pointer, offset, size)
+    }
+
+    /// The address must be a multiple of `size`. Objects start at multiples of 8, packets (as in Linux, after
+    /// an Ethernet header that is 14 bytes long) two bytes after one of 4.
+    fn check_alignment(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Step<()> {
+        let size = size.bytes();
+        let start = if pointer.is_packet() { 2 } else { 0 };
+        let fixed = i64::from(pointer.offset) + i64::from(offset) + start;
+        let address = pointer.num.bits.add(Tnum::constant(fixed as u64));
+        if (address.value | address.mask) & u64::from(size - 1) != 0 {
+            let text = format!(
+                "expected an address that is a multiple of {size}, found {pointer} {offset:+} in {reg}"
+            );
+            return Err(Fault::new(Code::Misaligned, text));
+        }
+        Ok(())
+    }
+}
+
+/// The offset from `r10` of a byte that is counted from the bottom.
+fn stack_offset(at: u32) -> i32 {
+    at as i32 - STACK_BYTES as i32
+}
+
+#[cold]
+fn remains_of_pointer(offset: i32, size: u32) -> Box<Fault> {
+    let text = format!(
+        "the {size} stack bytes at r10{offset:+} were not all written since a pointer lay there, and what is left of it would leak"
+    );
+    Fault::new(Code::Uninitialised, text)
+        .of_stack(offset, size)
+        .suggest("initialise the variable first, padding too: `= {}` or __builtin_memset")
+}
+
+#[cold]
+fn part_of_object(at: u32) -> Box<Fault> {
+    let text = format!(
+        "the stack bytes at r10{:+} are a part of a dynptr or an iterator, which only calls may touch",
+        stack_offset(at)
+    );
+    Fault::new(Code::OutOfBounds, text)
+}
+
+#[cold]
+fn part_of_pointer() -> Box<Fault> {
+    Fault::new(
+        Code::PointerLeak,
+        "the stack bytes that are read hold a pointer, which would leak as a number",
+    )
+}

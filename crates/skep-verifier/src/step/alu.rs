@@ -1,0 +1,344 @@
+//! Arithmetic: numbers with numbers, and the little that is allowed with pointers.
+
+use crate::Code;
+use crate::domain::scalar::Scalar;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, MAX_OFFSET, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::stale::{is_bits, same_packet};
+use skep_isa::{AluOp, Insn, Operand, Reg, Width};
+
+impl Walker<'_> {
+    /// The value in `reg`, which must be of use.
+    pub(crate) fn read(&self, state: &State, reg: Reg) -> Step<Value> {
+        Ok(*self.peek(state, reg)?)
+    }
+
+    /// The same in its place: a value is large, and whole copies of one in memory are cheap where copies of what a
+    /// function gave back piece by piece are not.
+    #[inline]
+    pub(crate) fn peek<'s>(&self, state: &'s State, reg: Reg) -> Step<&'s Value> {
+        let value = state.reg(reg);
+        if value.is_readable() { Ok(value) } else { Err(self.unreadable(reg, value)) }
+    }
+
+    /// The value of an operand, which may be a stale address.
+    pub(crate) fn operand(&self, state: &State, operand: Operand) -> Step<Value> {
+        match operand {
+            Operand::Reg(reg) => self.look(state, reg).copied(),
+            Operand::Imm(imm) => Ok(Value::constant(i64::from(imm) as u64)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, state: &mut State, reg: Reg, value: Value) -> Step<()> {
+        if reg == Reg::R10 {
+            return Err(read_only());
+        }
+        *state.reg_mut(reg) = value;
+        Ok(())
+    }
+
+    /// One of the instructions that compute a register from registers.
+    pub(crate) fn arithmetic(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
+        match *insn {
+            Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Imm(imm) } => {
+                let number = match width {
+                    Width::W64 => i64::from(imm) as u64,
+                    Width::W32 => u64::from(imm as u32),
+                };
+                self.write(state, dst, Value::constant(number))
+            }
+            Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) } => {
+                let value = self.copied(state, width, dst, src)?;
+                self.write(state, dst, value)
+            }
+            Insn::Alu { width, op, dst, src } => self.binary(state, width, op, dst, src),
+            Insn::Neg { width, dst } => self.unary(state, dst, dst, "-", |number| number.neg(width)),
+            Insn::MovSx { width, from, dst, src } => {
+                let value = self.look(state, src)?;
+                if value.is_scalar() && value.num.sign_extended(from, width) == value.num {
+                    // Nothing changed: the two are the same number.
+                    let value = self.copied(state, Width::W64, dst, src)?;
+                    return self.write(state, dst, value);
+                }
+                self.unary(state, dst, src, "sign extension", |number| number.sign_extended(from, width))
+            }
+            Insn::Endian { order, size, dst } => {
+                self.unary(state, dst, dst, "byte swap", |number| number.endian(order, size))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives `dst` what `make` makes of the number in `src`.
+    fn unary(
+        &self,
+        state: &mut State,
+        dst: Reg,
+        src: Reg,
+        op: &str,
+        make: impl Fn(&Scalar) -> Scalar,
+    ) -> Step<()> {
+        let value = self.look(state, src)?;
+        let result = if value.is_scalar() {
+            Value::scalar(make(&value.num))
+        } else if self.may_leak() {
+            // Where addresses may leave the program, what is made of their bits is a number.
+            Value::UNKNOWN
+        } else {
+            self.unless_dead(dst, || self.forbidden(op, src, value))?
+        };
+        self.write(state, dst, result)
+    }
+
+    /// A copy of a register, tied to it if it is a number that can still be narrowed.
+    fn copied(&mut self, state: &mut State, width: Width, dst: Reg, src: Reg) -> Step<Value> {
+        let value = *self.look(state, src)?;
+        if !value.is_scalar() {
+            if width == Width::W32 && value.is_of_packet() {
+                // Clang subtracts `data` from `data_end` in 32 bits where only those are used.
+                return Ok(Value::pointer(Kind::PacketHalf, 0));
+            }
+            if width == Width::W32 && self.may_leak() {
+                return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
+            }
+            if width == Width::W32 {
+                return self.unless_dead(dst, || {
+                    if value.is_stale() {
+                        return self.unreadable(src, &value);
+                    }
+                    let text =
+                        format!("expected a number in {src}, found {value}: half of a pointer would leak");
+                    Fault::new(Code::PointerLeak, text)
+                });
+            }
+            return Ok(value);
+        }
+        if value.num.is_constant() {
+            return Ok(Value::scalar(if width == Width::W32 { value.num.truncated() } else { value.num }));
+        }
+        if width == Width::W32 && value.num.umax > u64::from(u32::MAX) {
+            return Ok(Value::scalar(value.num.truncated()));
+        }
+        if value.id == 0 {
+            state.reg_mut(src).id = self.new_id();
+        }
+        Ok(*state.reg(src))
+    }
+
+    fn binary(&mut self, state: &mut State, width: Width, op: AluOp, dst: Reg, src: Operand) -> Step<()> {
+        let b_num;
+        let regs = &mut state.top_mut().regs.0;
+        let (a, b) = match src {
+            Operand::Imm(imm) => {
+                b_num = Scalar::constant(i64::from(imm) as u64);
+                (&regs[dst.index()], &b_num)
+            }
+            Operand::Reg(src) => (&regs[dst.index()], &regs[src.index()].num),
+        };
+        let numbers = a.is_scalar() && !matches!(src, Operand::Reg(src) if !regs[src.index()].is_scalar());
+        if !numbers {
+            let a = *self.look(state, dst)?;
+            let b = self.operand(state, src)?;
+            let result = self.with_pointer(width, op, dst, src, &a, &b)?;
+            return self.write(state, dst, result);
+        }
+        if let (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(imm)) = (op, src)
+            && !(0..width.bits() as i32).contains(&imm)
+            && self.program_type().number.is_some()
+        {
+            // RFC 9669 masks the count, but Linux refuses what can only be a mistake; so do its types here.
+            let text = format!("the shift count {imm} is not in 0..{}", width.bits());
+            return Err(Fault::new(Code::Structure, text));
+        }
+        if let (AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod, Operand::Imm(0)) = (op, src)
+            && self.program_type().number.is_some()
+        {
+            // Defined as well, and as surely a mistake.
+            return Err(Fault::new(Code::Structure, "division by the constant 0"));
+        }
+        let num = if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
+            Scalar::constant(0)
+        } else {
+            a.num.alu(op, width, b)
+        };
+        let tie = match b.as_constant() {
+            Some(added) if a.id != 0 && width == Width::W64 => moved_offset(op, a.offset, added),
+            _ => None,
+        };
+        // r10 is never a number, so it is not written here.
+        let result = &mut regs[dst.index()];
+        result.num = num;
+        match tie {
+            Some(offset) => result.offset = offset,
+            None => (result.id, result.offset) = (0, 0),
+        }
+        Ok(())
+    }
+
+    /// Arithmetic in which at least one side is a pointer.
+    fn with_pointer(
+        &mut self,
+        width: Width,
+        op: AluOp,
+        dst: Reg,
+        src: Operand,
+        a: &Value,
+        b: &Value,
+    ) -> Step<Value> {
+        // The distance of two places in a packet; with 32 bits, its lower half.
+        match width {
+            Width::W64 if op == AluOp::Sub && (a.is_packet() && b.is_packet() || same_packet(a, b)) => {
+                return Ok(Value::UNKNOWN);
+            }
+            Width::W32 if op == AluOp::Sub && (a.is_of_packet() && b.is_of_packet() || same_packet(a, b)) => {
+                return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
+            }
+            Width::W64 if op == AluOp::Sub && a.is_pointer() && b.is_pointer() && self.may_leak() => {
+                return Ok(Value::UNKNOWN);
+            }
+            Width::W32 if op == AluOp::Sub && self.may_leak() => {
+                return Ok(Value::scalar(Scalar::UNKNOWN.truncated()));
+            }
+            _ => {}
+        }
+        let name = match src {
+            Operand::Reg(src) if !b.is_scalar() => src,
+            _ => dst,
+        };
+        let refused = || match (src, a.is_stale()) {
+            (_, true) => self.forbidden(symbol(op), dst, a),
+            (Operand::Reg(src), _) if b.is_stale() => self.forbidden(symbol(op), src, b),
+            _ => self.forbidden(symbol(op), name, if a.is_scalar() { b } else { a }),
+        };
+        let (pointer, number) = match (op, a.is_scalar(), b.is_scalar()) {
+            (AluOp::Add, false, true) | (AluOp::Sub, false, true) => (a, b),
+            (AluOp::Add, true, false) => (b, a),
+            // A stale address has no use, and a difference tells nothing where nobody reads it.
+            _ if a.is_stale() || b.is_stale() || (op == AluOp::Sub && !a.is_scalar() && !b.is_scalar()) => {
+                return self.unless_dead(dst, refused);
+            }
+            _ => return Err(refused()),
+        };
+        if pointer.is_stale() && (width == Width::W32 || is_bits(pointer)) {
+            return self.unless_dead(dst, refused);
+        }
+        if width == Width::W32 {
+            return Err(self.forbidden("32-bit arithmetic", name, pointer));
+        }
+        match pointer.kind {
+            Kind::PacketEnd
+            | Kind::PacketHalf
+            | Kind::Map { .. }
+            | Kind::InnerMap { .. }
+            | Kind::Function { .. }
+            | Kind::Struct { .. }
+            | Kind::Opaque { .. } => {
+                return Err(refused());
+            }
+            _ if pointer.is_maybe_null() => {
+                let text = format!("arithmetic on {name}, which may be null: {pointer}");
+                return Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL));
+            }
+            _ => {}
+        }
+        let mut result = *pointer;
+        if let Some(number) = number.num.as_constant() {
+            let number = number as i64;
+            let offset = i64::from(pointer.offset).wrapping_add(if op == AluOp::Sub {
+                number.wrapping_neg()
+            } else {
+                number
+            });
+            if number.unsigned_abs() >= MAX_OFFSET as u64 || offset.abs() >= MAX_OFFSET {
+                return self.unless_forgotten(dst, || too_far(name, pointer, &number));
+            }
+            result.offset = offset as i32;
+            return Ok(result);
+        }
+        if pointer.kind == Kind::Context {
+            if self.may_leak() {
+                return Ok(Value::UNKNOWN); // good for helpers that read any address, and for nothing else
+            }
+            return self.unless_forgotten(dst, || {
+                let text = format!("expected a constant offset into the context, found {}", number.num);
+                Fault::new(Code::PointerArithmetic, text)
+            });
+        }
+        let limits = -MAX_OFFSET..MAX_OFFSET;
+        let within = |num: &Scalar| limits.contains(&num.smin) && limits.contains(&num.smax);
+        result.num = pointer.num.alu(op, Width::W64, &number.num);
+        if !within(&number.num) || !within(&result.num) {
+            // A number that does not matter may have been forgotten where paths meet.
+            return self.unless_forgotten(dst, || too_far(name, pointer, &number.num));
+        }
+        if pointer.is_packet() {
+            result.id = self.new_id();
+            result.range = remaining(op, pointer.range, &number.num);
+        }
+        Ok(result)
+    }
+
+    #[cold]
+    fn forbidden(&self, op: &str, reg: Reg, value: &Value) -> Box<Fault> {
+        if value.is_stale() {
+            return self.unreadable(reg, value);
+        }
+        let text = format!("expected a number in {reg} for {op}, found {value}");
+        let fault = Fault::new(Code::PointerArithmetic, text);
+        if value.is_maybe_null() { fault.suggest(CHECK_NULL) } else { fault }
+    }
+}
+
+/// What to do about a pointer that may be null.
+pub(crate) const CHECK_NULL: &str = "compare it with NULL first";
+
+/// The range of a packet pointer with `range`, once a number was added or subtracted: the bytes before the end
+/// that are left from the furthest place it may point to now.
+fn remaining(op: AluOp, range: u32, number: &Scalar) -> u32 {
+    let furthest = if op == AluOp::Sub { number.smin.saturating_neg() } else { number.smax };
+    u32::try_from(i64::from(range) - furthest.max(0)).unwrap_or(0)
+}
+
+/// The distance from the tied number after adding or subtracting a constant.
+fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
+    let added = added as i64;
+    let moved = match op {
+        AluOp::Add => i64::from(offset).checked_add(added)?,
+        AluOp::Sub => i64::from(offset).checked_sub(added)?,
+        _ => return None,
+    };
+    i32::try_from(moved).ok()
+}
+
+#[cold]
+fn read_only() -> Box<Fault> {
+    Fault::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read")
+}
+
+#[cold]
+fn too_far(reg: Reg, pointer: &Value, number: &dyn std::fmt::Display) -> Box<Fault> {
+    let text = format!("{number} is too much to add to or subtract from {reg}, which is {pointer}");
+    Fault::new(Code::PointerArithmetic, text).suggest("bound the number with a comparison or a mask first")
+}
+
+fn symbol(op: AluOp) -> &'static str {
+    match op {
+        AluOp::Add => "+",
+        AluOp::Sub => "-",
+        AluOp::Mul => "*",
+        AluOp::Div => "/",
+        AluOp::Sdiv => "s/",
+        AluOp::Or => "|",
+        AluOp::And => "&",
+        AluOp::Lsh => "<<",
+        AluOp::Rsh => ">>",
+        AluOp::Arsh => "s>>",
+        AluOp::Mod => "%",
+        AluOp::Smod => "s%",
+        AluOp::Xor => "^",
+        AluOp::Mov => "=",
+    }
+}

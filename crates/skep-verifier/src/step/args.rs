@@ -1,0 +1,374 @@
+//! Arguments of helpers: what their prototypes demand of each.
+
+use crate::Code;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, MAX_OFFSET, Value};
+use crate::explore::walk::Walker;
+use crate::program::assumed::MapView;
+use crate::program::fault::{Fault, Step};
+use crate::step::alu::CHECK_NULL;
+use crate::step::dynptr::Dynptr;
+use crate::step::frames::ARGS;
+use crate::step::maps::is_of_sockets;
+use crate::step::memory::Filled;
+use crate::step::resources::Held;
+use crate::step::special::pointed_to;
+use skep_abi::{
+    Access, ArgKind, Context, DynptrArg, DynptrKind, Entry, HelperProto, RetKind, SpecialKind, StructKind,
+};
+use skep_isa::Reg;
+
+/// What a call's arguments say of its result, and what of them is taken down.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    /// The number of the map argument, and the value that it is.
+    pub(crate) map: Option<(u32, Value)>,
+    /// The key of an array, where it is known.
+    pub(crate) key: Option<u32>,
+    /// The greatest size of the last memory that it is given.
+    pub(crate) size: Option<u32>,
+    /// How much memory the call returns.
+    pub(crate) allocation: Option<u32>,
+    /// The reference that the call takes back.
+    pub(crate) released: Option<u32>,
+    /// The dynptr that it is given or makes.
+    pub(crate) dynptr: Option<Dynptr>,
+    /// What of the program's stack it may write.
+    pub(crate) filled: Vec<Filled>,
+    /// The reference of the object that it is given.
+    pub(crate) carried: u32,
+    /// The type of the object whose pointer lies in the map's value that it is given.
+    pub(crate) kptr: Option<u32>,
+    /// The type of the variable that it is given, of which each CPU has its own.
+    pub(crate) variable: Option<u32>,
+}
+
+/// Helpers that know no flags yet, and demand none.
+const NO_FLAGS: [&str; 1] = ["get_local_storage"];
+
+/// The argument of what makes a dynptr over other memory.
+const LOCAL: ArgKind = ArgKind::Dynptr(DynptrArg::Make(DynptrKind::Local));
+
+impl<'a> Walker<'a> {
+    /// Checks all arguments of a call.
+    pub(crate) fn arguments(&mut self, state: &mut State, proto: &HelperProto) -> Step<Arguments> {
+        let mut known = Arguments::default();
+        for (at, arg) in proto.args.iter().enumerate() {
+            if matches!(arg, ArgKind::None | ArgKind::Printed) {
+                continue;
+            }
+            let reg = ARGS[at];
+            let value = self.read(state, reg)?;
+            self.argument(state, proto, at, &value, &mut known)?;
+        }
+        self.print_registers(state, proto);
+        for filled in &known.filled {
+            filled.apply(state);
+        }
+        Ok(known)
+    }
+
+    /// Checks one argument.
+    fn argument(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        at: usize,
+        value: &Value,
+        known: &mut Arguments,
+    ) -> Step<()> {
+        let reg = ARGS[at];
+        match proto.args[at] {
+            // Sizes are checked with their memory.
+            ArgKind::None | ArgKind::Printed | ArgKind::Size { .. } => {}
+            ArgKind::Anything | ArgKind::Scalar
+                if NO_FLAGS.contains(&&*proto.name) && value.as_constant() != Some(0) =>
+            {
+                return Err(expected(proto, reg, "0, since there are no flags", value));
+            }
+            ArgKind::Anything => {
+                let buffer = matches!(self.program_type().context, Context::Buffer);
+                if value.is_pointer() && !buffer && !self.may_leak() {
+                    return Err(expected(proto, reg, "a number", value));
+                }
+            }
+            ArgKind::Scalar => {
+                if !value.is_scalar() {
+                    return Err(expected(proto, reg, "a number", value));
+                }
+            }
+            ArgKind::Context => {
+                // Tail calls pass on what programs over a buffer have in its place; nobody else may take it for one.
+                let context = match self.program.entry {
+                    Entry::Buffer { len } if proto.ret == RetKind::TailCall => Kind::Buffer { bytes: len },
+                    _ => Kind::Context,
+                };
+                if *value != Value::pointer(context, 0) {
+                    return Err(expected(proto, reg, "the context, unchanged", value));
+                }
+            }
+            ArgKind::ContextOrNull => {
+                let null = value.as_constant() == Some(0);
+                if !null && *value != Value::pointer(Kind::Context, 0) {
+                    return Err(expected(proto, reg, "the context, unchanged, or null", value));
+                }
+            }
+            ArgKind::Map => known.map = Some((self.map_argument(proto, reg, value)?, *value)),
+            ArgKind::MapKey => {
+                let def = self.argument_map(proto, known)?;
+                known.filled.extend(self.memory(
+                    state,
+                    proto,
+                    reg,
+                    value,
+                    (def.key_size(), def.key_size()),
+                    Access::Read,
+                )?);
+                known.key = self.constant_key(state, def, value);
+            }
+            ArgKind::MapValue(Access::Read) if is_of_sockets(self.argument_map(proto, known)?.kind()) => {
+                self.object_argument(proto, reg, value, &["sock_common"], false, true)?;
+            }
+            ArgKind::MapValue(access) => {
+                let map = self.argument_map(proto, known)?;
+                let (size, access) = (map.value_size(), access.in_map(map.kind()));
+                known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
+            }
+            ArgKind::MapValueOrNull(access) => {
+                let size = self.argument_map(proto, known)?.value_size();
+                if value.as_constant() != Some(0) {
+                    known.filled.extend(self.memory(state, proto, reg, value, (size, size), access)?);
+                }
+            }
+            ArgKind::ValueOf => self.value_of(proto, reg, value, known)?,
+            ArgKind::FixedMemory { access, bytes } => {
+                known.filled.extend(self.memory(state, proto, reg, value, (bytes, bytes), access)?);
+            }
+            ArgKind::Memory { .. } if proto.args.contains(&LOCAL) && !value.is_maybe_null() => {
+                // A dynptr over memory that does not stay would outlive it.
+                if !matches!(value.kind, Kind::MapValue { .. }) {
+                    return Err(expected(proto, reg, "a map's value", value));
+                }
+                let sizes = self.size_argument(state, proto, at + 1)?;
+                known.filled.extend(self.memory(state, proto, reg, value, sizes, Access::ReadWrite)?);
+            }
+            ArgKind::Memory { access, nullable } => {
+                let sizes = self.size_argument(state, proto, at + 1)?;
+                known.size = Some(sizes.1);
+                if nullable && value.as_constant() == Some(0) {
+                    return null_of_no_bytes(proto, reg, sizes);
+                }
+                known.filled.extend(self.memory(state, proto, reg, value, sizes, access)?);
+            }
+            ArgKind::ConstString => self.constant_string(&proto.name, reg, value).map(|_| ())?,
+            ArgKind::Format => self.format_argument(state, proto, at, value)?,
+            ArgKind::Values => {
+                let sizes = self.size_argument(state, proto, at + 1)?;
+                match value.as_constant() {
+                    Some(0) => null_of_no_bytes(proto, reg, sizes)?,
+                    _ => self.values_argument(state, proto, reg, value, sizes)?,
+                }
+            }
+            ArgKind::Callback(_) => self.check_callback(proto, reg, value)?,
+            ArgKind::CallbackContext => self.check_callback_context(proto, reg, value)?,
+            ArgKind::AllocationSize => {
+                known.allocation = Some(self.allocation_size(proto, reg, value)?);
+            }
+            ArgKind::Record => {
+                let null = value.is_maybe_null();
+                if null || !matches!(value.kind, Kind::Memory { .. }) {
+                    return Err(not_null(proto, reg, "a ring buffer's record", value));
+                }
+                known.released = Some(self.releasable(state, &proto.name, reg, value, Held::Record)?);
+            }
+            ArgKind::SpinLock if proto.name == "spin_lock" => {
+                self.take_lock(state, &proto.name, reg, value)?;
+            }
+            ArgKind::SpinLock => self.give_lock(state, &proto.name, reg, value)?,
+            ArgKind::Timer => {
+                let timer = |kind| kind == SpecialKind::Timer;
+                let (map, _) = self.special_argument(&proto.name, reg, value, "bpf_timer", timer)?;
+                if proto.args.get(at + 1) == Some(&ArgKind::Map) {
+                    self.same_map(state, proto, ARGS[at + 1], map, value)?;
+                }
+            }
+            ArgKind::KptrField => {
+                let kptr = |kind| matches!(kind, SpecialKind::Kptr { .. } | SpecialKind::KptrPercpu { .. });
+                let (_, field) = self.special_argument(&proto.name, reg, value, "kptr", kptr)?;
+                known.kptr = pointed_to(field);
+            }
+            ArgKind::Dynptr(wanted) => {
+                let dynptr = self.dynptr_argument(state, &proto.name, reg, value, wanted)?;
+                if wanted == DynptrArg::Release {
+                    known.released = Some(dynptr.reference);
+                }
+                known.dynptr = Some(dynptr);
+            }
+            ArgKind::StructOrObject { types, nullable, .. } if matches!(value.kind, Kind::Object { .. }) => {
+                self.object_argument(proto, reg, value, types, nullable, true)?;
+                known.carried = value.reference;
+            }
+            ArgKind::Struct { kinds, nullable } | ArgKind::StructOrObject { kinds, nullable, .. } => {
+                self.struct_argument(proto, reg, value, kinds, nullable)?;
+                known.carried = value.reference;
+            }
+            ArgKind::Object { types, nullable } => {
+                self.object_argument(proto, reg, value, types, nullable, false)?;
+                known.carried = value.reference;
+            }
+            ArgKind::PerCpuVariable => known.variable = Some(self.per_cpu_argument(proto, reg, value)?),
+            ArgKind::Released { nullable } => {
+                if nullable && value.as_constant() == Some(0) {
+                    return Ok(());
+                }
+                let object = matches!(value.kind, Kind::Struct { .. } | Kind::Object { .. });
+                if !object || value.is_maybe_null() {
+                    return Err(not_null(proto, reg, "an object that this path holds", value));
+                }
+                if let (Some(ty), Kind::Object { ty: found, .. }) = (known.kptr, value.kind)
+                    && ty != found
+                {
+                    let text = format!(
+                        "{} expects an object of type {ty}, as the field is declared, in {reg}, found {value}",
+                        proto.name
+                    );
+                    return Err(Fault::new(Code::Argument, text));
+                }
+                known.released = Some(self.releasable(state, &proto.name, reg, value, Held::Object)?);
+            }
+            _ => {
+                let text = format!("{} takes a kind of argument that is not supported yet", proto.name);
+                return Err(Fault::new(Code::Unsupported, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether addresses may leave the program as numbers.
+    pub(crate) fn may_leak(&self) -> bool {
+        self.program_type().may_leak
+    }
+
+    fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Step<MapView<'a>> {
+        match known.map {
+            Some((map, _)) => self.map(map),
+            None => {
+                let text = format!("the prototype of {} names a key or value before a map", proto.name);
+                Err(Fault::new(Code::Unsupported, text))
+            }
+        }
+    }
+
+    /// The value of the map argument's map itself.
+    fn value_of(&self, proto: &HelperProto, reg: Reg, value: &Value, known: &Arguments) -> Step<()> {
+        let def = self.argument_map(proto, known)?;
+        let map = known.map.map(|(map, _)| map);
+        let fits =
+            matches!(value.kind, Kind::MapValue { map: found, maybe_null: false } if Some(found) == map);
+        if fits {
+            return Ok(());
+        }
+        Err(not_null(proto, reg, &format!("a value of the map {}", def.name()), value))
+    }
+
+    /// A timer is made with the map that it lies in.
+    fn same_map(&self, state: &State, proto: &HelperProto, reg: Reg, map: u32, timer: &Value) -> Step<()> {
+        let given = self.read(state, reg)?;
+        let number = self.map_argument(proto, reg, &given)?;
+        let of_that_one =
+            timer.reference == if number & crate::step::maps::INNER == 0 { 0 } else { given.id };
+        if number == map && of_that_one {
+            return Ok(());
+        }
+        let text = format!(
+            "{} expects the map whose value the timer lies in, {}, in {reg}, found {}",
+            proto.name,
+            self.map(map)?.name(),
+            if number == map { "another that looks like it" } else { self.map(number)?.name() }
+        );
+        Err(Fault::new(Code::Argument, text))
+    }
+
+    fn struct_argument(
+        &self,
+        proto: &HelperProto,
+        reg: Reg,
+        value: &Value,
+        kinds: &[StructKind],
+        nullable: bool,
+    ) -> Step<()> {
+        if nullable && value.as_constant() == Some(0) {
+            return Ok(());
+        }
+        let fits = match value.kind {
+            Kind::Struct { of, maybe_null } => kinds.contains(&of) && (nullable || !maybe_null),
+            _ => false,
+        };
+        if fits && value.offset == 0 && value.is_fixed() {
+            return Ok(());
+        }
+        let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+        let or_null = if nullable { " or null" } else { "" };
+        Err(not_null(proto, reg, &format!("{}{or_null}", names.join(" or ")), value))
+    }
+
+    /// The size of what the call returns.
+    fn allocation_size(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+        let Some(size) = value.as_constant() else {
+            return Err(expected(proto, reg, "a size that is the same in every run", value)
+                .suggest("ask for a constant size, or use a dynptr"));
+        };
+        match u32::try_from(size) {
+            Ok(size) if i64::from(size) < MAX_OFFSET => Ok(size),
+            _ => Err(expected(proto, reg, &format!("a size below {MAX_OFFSET}"), value)),
+        }
+    }
+
+    /// The least and greatest size in argument `at`.
+    fn size_argument(&self, state: &State, proto: &HelperProto, at: usize) -> Step<(u32, u32)> {
+        let (Some(reg), Some(ArgKind::Size { zero })) = (ARGS.get(at).copied(), proto.args.get(at).copied())
+        else {
+            let text = format!("the prototype of {} names memory without its size", proto.name);
+            return Err(Fault::new(Code::Unsupported, text));
+        };
+        let value = self.read(state, reg)?;
+        if !value.is_scalar() {
+            return Err(expected(proto, reg, "a size", &value));
+        }
+        let num = &value.num;
+        if num.umax >= MAX_OFFSET as u64 {
+            return Err(expected(proto, reg, "a bounded size", &value)
+                .suggest("bound the size with a comparison or a mask first"));
+        }
+        if !zero && num.umin == 0 {
+            return Err(expected(proto, reg, "a size that is not 0", &value)
+                .suggest("make sure that the size is at least 1"));
+        }
+        Ok((num.umin as u32, num.umax as u32))
+    }
+}
+
+#[cold]
+pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
+    Fault::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
+}
+
+/// Null is memory of no bytes alone.
+fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Step<()> {
+    if most == 0 {
+        return Ok(());
+    }
+    let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
+    Err(Fault::new(Code::Argument, text))
+}
+
+/// The same, with another class where a check for null is all that is missing.
+#[cold]
+fn not_null(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
+    let mut fault = expected(proto, reg, what, found);
+    if found.is_maybe_null() {
+        fault.code = Code::MaybeNull;
+        fault = fault.suggest(CHECK_NULL);
+    }
+    fault
+}

@@ -1,0 +1,216 @@
+//! Calls of helpers by their prototypes, and what they return.
+
+use crate::Code;
+use crate::domain::scalar::Scalar;
+use crate::domain::stack::{Found, STACK_BYTES};
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::args::Arguments;
+use crate::step::callback::callback_of;
+use crate::step::frames::lose_arguments;
+use crate::step::maps::INNER;
+use crate::step::resources::Held;
+use skep_abi::{DynptrKind, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
+use skep_isa::{Reg, Size};
+
+/// The helpers that may be called while a lock is held, or say themselves why not.
+const LOCKING: [&str; 2] = ["spin_lock", "spin_unlock"];
+
+/// The helpers that return the object they are given, seen as another type: the result lives as long.
+const CASTS: [&str; 2] = ["sk_fullsock", "tcp_sock"];
+
+impl<'a> Walker<'a> {
+    /// A call of the helper of that number.
+    ///
+    /// Returns where control goes on, if not behind the call: in the callback.
+    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<Option<usize>> {
+        let proto = self.callable(id)?;
+        if !LOCKING.contains(&&*proto.name) {
+            self.check_no_lock(state, &proto.name)?;
+        }
+        if proto.sleeps {
+            self.check_may_sleep(state, &proto.name)?;
+        }
+        if proto.ret == RetKind::TailCall {
+            self.check_nothing_held(state, "where the program may leave by a tail call")?;
+        }
+        let arguments = self.arguments(state, proto)?;
+        // A map that was found at run time is not always the same.
+        let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
+        let key = match proto.ret {
+            RetKind::TailCall => self.check_tail_call(state, proto, &arguments)?,
+            _ => arguments.key,
+        };
+        let in_bounds = map.is_some_and(|map| self.key_in_bounds(state, map));
+        self.record.call(self.slot, map, map.and(key), in_bounds);
+        if let Some(callback) = callback_of(proto) {
+            return self.call_back(state, proto, callback, &arguments);
+        }
+        self.finish_helper(state, proto, &arguments)?;
+        if proto.ret == RetKind::TailCall {
+            self.return_by_tail_call(state);
+        }
+        Ok(None)
+    }
+
+    /// Whether the key in `r2` is an index of the array, whatever its value.
+    fn key_in_bounds(&self, state: &State, map: u32) -> bool {
+        let key = state.reg(Reg::R2);
+        let (Kind::Stack { frame }, Ok(def)) = (key.kind, self.map(map)) else { return false };
+        if !def.kind().is_array() || def.key_size() != 4 || !key.is_fixed() {
+            return false;
+        }
+        let Ok(start) = u32::try_from(key.offset + STACK_BYTES as i32) else { return false };
+        match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
+            Found::Value(value) => value.is_scalar() && value.num.umax < u64::from(def.at_least()),
+            Found::Unwritten | Found::Remains | Found::PartOfPointer => false,
+        }
+    }
+
+    /// Clobbers what the call clobbers and makes the result.
+    pub(crate) fn finish_helper(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        arguments: &Arguments,
+    ) -> Step<()> {
+        let slot = self.slot as u32;
+        if let Some(reference) = arguments.released {
+            self.release(state, &proto.name, reference)?;
+        }
+        let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
+        if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
+            self.lose_packet(state);
+        }
+        lose_arguments(state, slot);
+        let result = self.result(state, proto, arguments)?;
+        *state.reg_mut(Reg::R0) = result;
+        Ok(())
+    }
+
+    /// What the call returns.
+    fn result(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Step<Value> {
+        let contradiction = |what: &str| {
+            let text = format!("{} returns {what} but takes nothing that says which", proto.name);
+            Fault::new(Code::Unsupported, text)
+        };
+        let mut acquires = proto.acquires;
+        let mut result = match proto.ret {
+            RetKind::Scalar => return Ok(Value::UNKNOWN),
+            RetKind::Range { min, max } => return Ok(Value::scalar(Scalar::signed_range(min, max))),
+            RetKind::SizeOrError => {
+                let most = arguments.size.ok_or_else(|| contradiction("a size"))?;
+                return Ok(Value::scalar(Scalar::signed_range(-4095, most.into())));
+            }
+            // A tail call that does not happen leaves nothing behind either.
+            RetKind::Void | RetKind::TailCall => {
+                return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32 }, 0));
+            }
+            RetKind::MapValueOrNull | RetKind::MapValue => {
+                let (map, found_in) = arguments.map.ok_or_else(|| contradiction("a map's value"))?;
+                let maybe_null = proto.ret == RetKind::MapValueOrNull;
+                let (value, acquired) = self.looked_up(map, &found_in, maybe_null)?;
+                acquires |= acquired;
+                value
+            }
+            RetKind::MemoryOrNull => {
+                let bytes = arguments.allocation.ok_or_else(|| contradiction("memory"))?;
+                self.named(Kind::Memory { bytes, read_only: false, maybe_null: true })
+            }
+            RetKind::DynptrDataOrNull => {
+                let bytes = arguments.allocation.ok_or_else(|| contradiction("memory"))?;
+                let dynptr = arguments.dynptr.ok_or_else(|| contradiction("a dynptr's memory"))?;
+                self.slice(&dynptr, bytes, dynptr.read_only, None)
+            }
+            RetKind::Struct { kind, maybe_null } => {
+                let mut value = self.named(Kind::Struct { of: kind, maybe_null });
+                if CASTS.contains(&&*proto.name) || proto.name.starts_with("skc_to_") {
+                    value.reference = arguments.carried;
+                }
+                value
+            }
+            RetKind::KptrOrNull => {
+                let ty = arguments.kptr.ok_or_else(|| contradiction("an object of the host"))?;
+                acquires = true;
+                self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: true })
+            }
+            RetKind::Object { of, maybe_null } => {
+                let mut value = self.object_result(proto, of, maybe_null)?;
+                if proto.name.starts_with("skc_to_") {
+                    value.reference = arguments.carried;
+                }
+                value
+            }
+            RetKind::PerCpuVariable { maybe_null } => {
+                let ty = arguments.variable.ok_or_else(|| contradiction("a variable"))?;
+                self.per_cpu_result(ty, maybe_null)?
+            }
+            _ => {
+                let text = format!("{} returns something that is not supported yet", proto.name);
+                return Err(Fault::new(Code::Unsupported, text));
+            }
+        };
+        if acquires {
+            let what = match result.kind {
+                Kind::Memory { .. } => Held::Record,
+                _ => Held::Object,
+            };
+            result.reference = self.acquire(state, what)?;
+            if result.is_maybe_null() {
+                result.id = result.reference;
+            }
+        }
+        Ok(result)
+    }
+
+    /// The helper's prototype, if this program may call it.
+    fn callable(&self, id: u32) -> Step<&'a HelperProto> {
+        let Some(proto) = (self.config.helpers)(id) else {
+            let text = match linux_helper(id) {
+                None if id == UNRELOCATED => {
+                    let text = "this stands for a CO-RE relocation that the host's types do not resolve";
+                    let remedy =
+                        "ask whether the field, type or value exists (bpf_core_*_exists) before it is used";
+                    return Err(Fault::new(Code::Types, text).suggest(remedy));
+                }
+                None if id == MISSING_FUNCTION => {
+                    let text = "this calls a __weak function that the host does not have";
+                    return Err(Fault::new(Code::Types, text).suggest("compare its address with null first"));
+                }
+                Some(proto) => format!("the helper {} ({id}) is not provided by this host", proto.name),
+                None => format!("there is no helper {id}"),
+            };
+            return Err(Fault::new(Code::Helper, text));
+        };
+        // The types restrict Linux's own helpers; a host's are open to all.
+        let kind = self.program_type();
+        let linux = linux_helper(id).filter(|linux| linux.name == proto.name);
+        let target = self.target();
+        if linux.is_some() && !kind.may_call(id, target) {
+            let attached = match target {
+                Some(target) if kind.helpers.contains(id) => format!(" on {target}"),
+                _ => String::new(),
+            };
+            let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
+            return Err(Fault::new(Code::Helper, text));
+        }
+        // What a host wrote itself under Linux's name keeps the prototype that the host gave it.
+        let variant = kind.variants.iter().find(|variant| variant.id == id);
+        let proto = variant.filter(|_| linux == Some(proto)).unwrap_or(proto);
+        if proto.gpl_only {
+            self.check_licence(format_args!("{} ({id})", proto.name))?;
+        }
+        Ok(proto)
+    }
+
+    /// What some of a kernel's functions and objects are only for.
+    pub(crate) fn check_licence(&self, what: impl std::fmt::Display) -> Step<()> {
+        if self.gpl_compatible() {
+            return Ok(());
+        }
+        Err(Fault::new(Code::Helper, format!("{what} is for programs under a GPL-compatible licence"))
+            .suggest("declare one: char LICENSE[] SEC(\"license\") = \"Dual MIT/GPL\""))
+    }
+}

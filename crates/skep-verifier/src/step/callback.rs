@@ -1,0 +1,241 @@
+//! Functions of the program that helpers call.
+//!
+//! A helper that calls back is walked like a loop whose head is the call itself:
+//!
+//! ```text
+//!        .----> call helper ----> the helper is done: r0 is its result
+//!        |           |
+//!        |           '----------> callback: a frame of its own, arguments by [`Callback`]
+//!        '--- exit <--------------------'
+//! ```
+//!
+//! The caller keeps its argument registers until the helper is done, so that a path that comes back to the call
+//! finds there what it needs to call once more. Each call is a round ([`crate::domain::rounds`]), so a callback that
+//! changes nothing is walked once.
+//!
+//! What a helper calls later, when a timer expires, is no part of the path: it is another root of the walk.
+
+use crate::Code;
+use crate::domain::rounds::Construct;
+use crate::domain::scalar::Scalar;
+use crate::domain::stack::STACK_BYTES;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Opaque, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::cfg::target;
+use crate::program::fault::{Fault, Step};
+use crate::step::args::{Arguments, expected};
+use crate::step::ends::check_range;
+use crate::step::frames::{ARGS, check_depth};
+use skep_abi::{ArgKind, Callback, DynptrKind, HelperProto};
+use skep_isa::Reg;
+
+/// The most rounds that `bpf_loop` goes; for more it calls nothing.
+const MAX_LOOPS: u64 = 1 << 23;
+
+/// Where a walk begins.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Root {
+    /// The function.
+    pub(crate) function: u32,
+    pub(crate) of: RootKind,
+}
+
+/// What a walk is of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum RootKind {
+    /// The program itself.
+    Program,
+    /// What happens when a timer in a value of that map expires.
+    Timer { map: u32 },
+    /// A global function.
+    Global,
+    /// The function that an exception ends in.
+    Exception,
+}
+
+impl Root {
+    pub(crate) const PROGRAM: Self = Self { function: 0, of: RootKind::Program };
+}
+
+/// How a helper calls back, if it does.
+pub(crate) fn callback_of(proto: &HelperProto) -> Option<Callback> {
+    proto.args.iter().find_map(|arg| match arg {
+        ArgKind::Callback(callback) => Some(*callback),
+        _ => None,
+    })
+}
+
+/// Whether a helper calls back before it returns.
+pub(crate) fn calls_back(proto: &HelperProto) -> bool {
+    callback_of(proto).is_some_and(|callback| callback != Callback::Timer)
+}
+
+/// The results that a callback may have.
+pub(crate) fn results(callback: Callback) -> (i32, i32) {
+    match callback {
+        Callback::Loop | Callback::ForEach | Callback::Drain | Callback::FindArea => (0, 1),
+        Callback::Timer => (0, 0),
+    }
+}
+
+/// The arguments of a timer's callback.
+pub(crate) fn enter_timer(state: &mut State, map: u32) {
+    *state.reg_mut(Reg::R1) = Value::pointer(Kind::Map { map }, 0);
+    *state.reg_mut(Reg::R2) = Value::pointer(Kind::MapKey { map }, 0);
+    *state.reg_mut(Reg::R3) = Value::pointer(Kind::MapValue { map, maybe_null: false }, 0);
+}
+
+impl Walker<'_> {
+    /// The address of the function that starts so many slots behind the next one.
+    pub(crate) fn function_address(&self, offset: i32) -> Step<Value> {
+        match target(self.slot, offset).and_then(|to| self.shape.function_at(to)) {
+            Some(function) => Ok(Value::pointer(Kind::Function { function: function as u32 }, 0)),
+            None => Err(Fault::new(Code::Structure, "the address is not that of a function's start")),
+        }
+    }
+
+    pub(crate) fn check_callback(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<()> {
+        match value.kind {
+            // The program itself is given other arguments.
+            Kind::Function { function } if function != 0 => Ok(()),
+            _ => Err(expected(proto, reg, "the address of a function of the program", value)),
+        }
+    }
+
+    pub(crate) fn check_callback_context(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<()> {
+        if matches!(value.kind, Kind::Stack { .. }) || value.as_constant() == Some(0) {
+            return Ok(());
+        }
+        Err(expected(proto, reg, "an address in the stack, or 0", value))
+    }
+
+    /// A path comes to a call that calls back: for the first time, or from the callback.
+    pub(crate) fn enter_call(&mut self, state: &mut State) {
+        let of = Construct::Callback { frame: state.top_index() };
+        if state.rounds.count(of).is_none() {
+            let id = self.new_id();
+            state.rounds.enter(of, id);
+        }
+    }
+
+    /// A call of a helper that calls back, whose arguments are as they should be. Returns where control goes on,
+    /// if not behind the call.
+    pub(crate) fn call_back(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        callback: Callback,
+        arguments: &Arguments,
+    ) -> Step<Option<usize>> {
+        let at = |wanted: fn(&ArgKind) -> bool| proto.args.iter().position(wanted).map(|at| ARGS[at]);
+        let function = at(|arg| matches!(arg, ArgKind::Callback(_))).map(|reg| state.reg(reg).kind);
+        let Some(Kind::Function { function }) = function else {
+            return Err(Fault::new(Code::Unsupported, format!("{} calls nothing back", proto.name)));
+        };
+        let context = at(|arg| matches!(arg, ArgKind::CallbackContext)).map(|reg| *state.reg(reg));
+        let context = context.unwrap_or(Value::UNINIT);
+        if callback == Callback::Timer {
+            let map = match state.reg(Reg::R1).kind {
+                Kind::MapValue { map, .. } => map,
+                _ => return Err(expected(proto, Reg::R1, "a timer in a map's value", state.reg(Reg::R1))),
+            };
+            self.add_root(Root { function, of: RootKind::Timer { map } });
+            self.finish_helper(state, proto, arguments)?;
+            return Ok(None);
+        }
+        let of = Construct::Callback { frame: state.top_index() };
+        let calls = state.rounds.count(of).unwrap_or(0);
+        let given = self.callback_arguments(state, proto, callback, arguments, context, calls)?;
+        let Some(given) = given else {
+            state.rounds.leave(of);
+            self.finish_helper(state, proto, arguments)?;
+            return Ok(None);
+        };
+        let mut other = self.copy(state);
+        other.rounds.leave(of);
+        self.finish_helper(&mut other, proto, arguments)?;
+        self.put_aside(other, self.slot + 1);
+        self.stay();
+        check_depth(state)?;
+        let edge = (self.slot as u32, function);
+        self.calls_back.add(edge);
+        let id = self.new_id();
+        state.rounds.advance(of, id);
+        state.push(function, self.slot as u32);
+        state.top_mut().callback = Some(callback);
+        self.enter_function(state);
+        for (reg, value) in ARGS.into_iter().zip(given) {
+            *state.reg_mut(reg) = value;
+        }
+        Ok(Some(self.shape.functions[function as usize].start))
+    }
+
+    /// What the callback is given in its next call; `None` if there is no such call.
+    fn callback_arguments(
+        &mut self,
+        state: &State,
+        proto: &HelperProto,
+        callback: Callback,
+        arguments: &Arguments,
+        context: Value,
+        calls: u32,
+    ) -> Step<Option<[Value; 5]>> {
+        const NO: Value = Value::UNINIT;
+        let more = match callback {
+            Callback::Loop => {
+                let times = state.reg(Reg::R1).num.half().umax.min(MAX_LOOPS);
+                if u64::from(calls) >= times {
+                    return Ok(None);
+                }
+                let index = Value::scalar(Scalar::signed_range(0, times as i64 - 1));
+                Some([index, context, NO, NO, NO])
+            }
+            Callback::ForEach => {
+                let Some((map, given)) = arguments.map else {
+                    return Err(expected(proto, Reg::R1, "a map", state.reg(Reg::R1)));
+                };
+                let def = self.map(map)?;
+                if def.at_most().is_some_and(|most| calls >= most) {
+                    return Ok(None);
+                }
+                // The frame of the callback, with which the key ends.
+                let frame = u32::from(state.top_index()) + 1;
+                let key = Value { range: frame, ..Value::pointer(Kind::MapKey { map }, 0) };
+                let value = Value::pointer(Kind::MapValue { map, maybe_null: false }, 0);
+                Some([given, key, value, context, NO])
+            }
+            Callback::FindArea => {
+                let area = self.config.btf.and_then(|btf| btf.find("vm_area_struct", skep_btf::Kind::Struct));
+                let object = |ty| Kind::Object { ty, trust: Trust::Walked, maybe_null: false };
+                let area = area.map_or(NO, |ty| Value::pointer(object(ty), 0));
+                (calls == 0).then_some([*state.reg(Reg::R1), area, context, NO, NO])
+            }
+            Callback::Drain => {
+                let of = Opaque::Dynptr { of: DynptrKind::Local, read_only: false };
+                let mut sample = Value::pointer(Kind::Opaque { of }, 0);
+                sample.id = self.new_id();
+                Some([sample, context, NO, NO, NO])
+            }
+            Callback::Timer => None,
+        };
+        Ok(more)
+    }
+
+    /// The innermost frame, which a helper called, ends; returns where control goes on: at the call.
+    pub(crate) fn end_callback(&mut self, state: &mut State, callback: Callback) -> Step<usize> {
+        let result = self.final_result(state, "callback")?;
+        check_range(&result, results(callback), "callback", Reg::R0)?;
+        self.check_callback_end(state)?;
+        self.end_copies(state, state.top_index(), 0, STACK_BYTES);
+        if callback == Callback::ForEach {
+            // The key is a copy of the helper's, which is good for this call alone.
+            self.charge(state);
+            let frame = u32::from(state.top_index());
+            self.end_values(state, |value| matches!(value.kind, Kind::MapKey { .. }) && value.range == frame);
+        }
+        let call = state.top().call_slot as usize;
+        state.pop();
+        Ok(call)
+    }
+}

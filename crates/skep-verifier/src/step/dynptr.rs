@@ -1,0 +1,246 @@
+//! Dynptrs: views of memory whose size is known at run time only.
+//!
+//! A `struct bpf_dynptr` lives in the program's stack, in two cells of 8 bytes that calls alone may touch:
+//!
+//! ```text
+//!   [ Opaque, offset 0, id 5 ][ Opaque, offset 8, id 5 ]      reference: of the record, if it is over one
+//!          |
+//!          data: a slice, Memory with reference 5 (or that of the record): ends with the dynptr
+//! ```
+//!
+//! One that holds a record may not be overwritten, since nothing could give the record back. Overwriting
+//! another, in part or whole, ends it and its slices.
+
+use crate::Code;
+use crate::domain::stack::STACK_BYTES;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Opaque, StackBytes, Value, range_of_slice};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::resources::Held;
+use skep_abi::{DynptrArg, DynptrKind};
+use skep_isa::{Reg, Size};
+
+/// Bytes in a `struct bpf_dynptr`.
+const BYTES: u32 = 16;
+
+/// A dynptr that was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dynptr {
+    /// Its identity: what its slices refer to.
+    pub(crate) id: u32,
+    /// The reference of its record; 0 if it needs not be given back.
+    pub(crate) reference: u32,
+    pub(crate) kind: DynptrKind,
+    pub(crate) read_only: bool,
+}
+
+impl Dynptr {
+    /// What values made from it carry as their reference.
+    pub(crate) fn tie(&self) -> u32 {
+        if self.reference != 0 { self.reference } else { self.id }
+    }
+}
+
+impl Walker<'_> {
+    /// Checks a dynptr argument of `who`: makes one, or says which is meant.
+    pub(crate) fn dynptr_argument(
+        &mut self,
+        state: &mut State,
+        who: &str,
+        reg: Reg,
+        value: &Value,
+        wanted: DynptrArg,
+    ) -> Step<Dynptr> {
+        match wanted {
+            DynptrArg::Make(kind) => self.make_dynptr(state, who, reg, value, kind, false),
+            DynptrArg::Any => self.dynptr_at(state, who, reg, value),
+            DynptrArg::Writable => {
+                let dynptr = self.dynptr_at(state, who, reg, value)?;
+                if dynptr.read_only {
+                    let text = format!("{who} expects a dynptr that may be written in {reg}");
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                Ok(dynptr)
+            }
+            DynptrArg::Release => {
+                let dynptr = self.dynptr_at(state, who, reg, value)?;
+                if dynptr.reference == 0 {
+                    let text = format!("{who} expects a dynptr over a ring buffer's record in {reg}");
+                    return Err(Fault::new(Code::Resource, text));
+                }
+                Ok(dynptr)
+            }
+        }
+    }
+
+    /// Makes a dynptr in the 16 bytes of stack at `value`.
+    pub(crate) fn make_dynptr(
+        &mut self,
+        state: &mut State,
+        who: &str,
+        reg: Reg,
+        value: &Value,
+        kind: DynptrKind,
+        read_only: bool,
+    ) -> Step<Dynptr> {
+        let (frame, start) = self.opaque_place(state, who, reg, value, BYTES, "a dynptr")?;
+        self.overwrite(state, frame, start, start + BYTES)?;
+        let reference = if kind == DynptrKind::Ringbuf { self.acquire(state, Held::Dynptr)? } else { 0 };
+        let id = if reference != 0 { reference } else { self.new_id() };
+        self.put_dynptr(state, (frame, start), Dynptr { id, reference, kind, read_only });
+        Ok(Dynptr { id, reference, kind, read_only })
+    }
+
+    /// Makes another view of what `of` shows in the 16 bytes of stack at `value`.
+    pub(crate) fn clone_dynptr(
+        &mut self,
+        state: &mut State,
+        who: &str,
+        reg: Reg,
+        value: &Value,
+        of: Dynptr,
+    ) -> Step<Dynptr> {
+        let (frame, start) = self.opaque_place(state, who, reg, value, BYTES, "a dynptr")?;
+        self.overwrite(state, frame, start, start + BYTES)?;
+        let copy = Dynptr { id: self.new_id(), ..of };
+        self.put_dynptr(state, (frame, start), copy);
+        Ok(copy)
+    }
+
+    /// Memory that a dynptr shows, or a copy of it in the stack, or null.
+    pub(crate) fn slice(
+        &mut self,
+        dynptr: &Dynptr,
+        bytes: u32,
+        read_only: bool,
+        copy: Option<StackBytes>,
+    ) -> Value {
+        self.copies_in_stack |= copy.is_some();
+        let mut slice = self.named(Kind::Memory { bytes, read_only, maybe_null: true });
+        slice.reference = dynptr.tie();
+        slice.range = range_of_slice(matches!(dynptr.kind, DynptrKind::Skb | DynptrKind::Xdp), copy);
+        slice
+    }
+
+    /// Those bytes of a stack are written, or go away with their frame: a slice that may be a copy there ends. Else it
+    /// would be a second way to write what the stack is known to hold.
+    pub(crate) fn end_copies(&mut self, state: &mut State, frame: u8, start: u32, end: u32) {
+        if !self.copies_in_stack {
+            return;
+        }
+        self.charge(state);
+        self.end_values(state, |value| {
+            value
+                .copy_in_stack()
+                .is_some_and(|copy| copy.frame == frame && copy.start < end && start < copy.end)
+        });
+    }
+
+    fn put_dynptr(&self, state: &mut State, (frame, start): (u8, u32), dynptr: Dynptr) {
+        let of = Opaque::Dynptr { of: dynptr.kind, read_only: dynptr.read_only };
+        let stack = &mut state.frames_mut()[usize::from(frame)].stack;
+        for part in [0, 8] {
+            let mut value = Value::pointer(Kind::Opaque { of }, part);
+            value.id = dynptr.id;
+            value.reference = dynptr.reference;
+            stack.write(start + part as u32, Size::B8, &value);
+        }
+    }
+
+    /// The dynptr that `value` points to.
+    pub(crate) fn dynptr_at(&mut self, state: &State, who: &str, reg: Reg, value: &Value) -> Step<Dynptr> {
+        // A callback is given one that does not lie in the program's stack.
+        if let Kind::Opaque { of: Opaque::Dynptr { of: kind, read_only } } = value.kind {
+            return Ok(Dynptr { id: value.id, reference: value.reference, kind, read_only });
+        }
+        let (frame, start) = self.opaque_place(state, who, reg, value, BYTES, "a dynptr")?;
+        let stack = &state.frames()[usize::from(frame)].stack;
+        let part = |offset: i32| {
+            let at = start + offset as u32;
+            stack.cell_at(at).filter(|cell| cell.value.offset == offset)
+        };
+        if let (Some(first), Some(second)) = (part(0), part(8))
+            && let Kind::Opaque { of: Opaque::Dynptr { of: kind, read_only } } = first.value.kind
+            && (second.value.kind, second.value.id) == (first.value.kind, first.value.id)
+        {
+            let Value { id, reference, .. } = first.value;
+            return Ok(Dynptr { id, reference, kind, read_only });
+        }
+        let text =
+            format!("{who} expects an initialised dynptr in {reg}, found {value}, where there is none");
+        Err(Fault::new(Code::Argument, text).suggest("make it first, and check what becomes of it"))
+    }
+
+    /// The place of an object of that many bytes that calls keep in the program's stack.
+    pub(crate) fn opaque_place(
+        &mut self,
+        state: &State,
+        who: &str,
+        reg: Reg,
+        value: &Value,
+        bytes: u32,
+        what: &str,
+    ) -> Step<(u8, u32)> {
+        let Kind::Stack { frame } = value.kind else {
+            let text = format!("{who} expects {what} in the stack in {reg}, found {value}");
+            return Err(Fault::new(Code::Argument, text));
+        };
+        let start = i64::from(value.offset) + i64::from(STACK_BYTES);
+        let inside = start >= 0 && start + i64::from(bytes) <= i64::from(STACK_BYTES);
+        if !value.is_fixed() || start % 8 != 0 || !inside {
+            let text = format!(
+                "{who} expects {what} at a constant offset in the stack that is a multiple of 8 and at most -{bytes} in {reg}, \
+                 found {value}"
+            );
+            return Err(Fault::new(Code::Argument, text));
+        }
+        let function = state.frames()[usize::from(frame)].function;
+        self.record.stack(function, STACK_BYTES - start as u32);
+        Ok((frame, start as u32))
+    }
+
+    /// Bytes of a stack are about to be overwritten by something else: the objects of calls that lie there
+    /// end, or may not be overwritten.
+    pub(crate) fn overwrite(&mut self, state: &mut State, frame: u8, start: u32, end: u32) -> Step<()> {
+        self.end_copies(state, frame, start, end);
+        let at = usize::from(frame);
+        // Most stores meet no pointers, and so nothing of this kind either.
+        if !state.frames()[at].stack.pointers.has_any(start, end) {
+            return Ok(());
+        }
+        while let Some(cell) = state.frames()[at].stack.opaque_in(start, end) {
+            let value = cell.value;
+            let where_ = i64::from(cell.start) - i64::from(value.offset) - i64::from(STACK_BYTES);
+            let Kind::Opaque { of: Opaque::Dynptr { .. } } = value.kind else {
+                let text = format!(
+                    "the iterator at r10{where_:+} would be overwritten: only its own calls may touch it"
+                );
+                return Err(Fault::new(Code::Resource, text));
+            };
+            let copies = |value: &Value| {
+                matches!(value.kind, Kind::Opaque { of: Opaque::Dynptr { .. } }) && value.offset == 0
+            };
+            if value.reference != 0 {
+                let cells = state.frames().iter().flat_map(|frame| &frame.stack.cells);
+                let others = cells
+                    .filter(|cell| copies(&cell.value) && cell.value.reference == value.reference)
+                    .count();
+                if others < 2 {
+                    let text = format!(
+                        "the dynptr at r10{where_:+} holds a record that must be given back: it may not be overwritten"
+                    );
+                    return Err(Fault::new(Code::Resource, text)
+                        .suggest("submit or discard the dynptr before its place is used again"));
+                }
+            }
+            self.charge(state);
+            let id = value.id;
+            let opaque = |value: &Value| matches!(value.kind, Kind::Opaque { .. });
+            self.end_values(state, |value| {
+                (opaque(value) && value.id == id) || (!opaque(value) && value.reference == id)
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Where the host takes over again: the program's end, and the results that it may have.
+
+use crate::Code;
+use crate::domain::state::State;
+use crate::domain::value::Value;
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::callback::{self, RootKind};
+use skep_abi::{Callback, Results};
+use skep_isa::Reg;
+
+impl Walker<'_> {
+    /// The outermost function ends.
+    pub(crate) fn end(&mut self, state: &State) -> Step<()> {
+        let (what, wanted) = match self.root_kind() {
+            RootKind::Program => ("program", self.results_of_program()),
+            RootKind::Exception => ("exception callback", self.results_of_program()),
+            RootKind::Timer { .. } => ("callback", Wanted::Range(callback::results(Callback::Timer))),
+            RootKind::Global => return self.end_global(state),
+        };
+        match wanted {
+            Wanted::Nothing => {}
+            // Whoever may tell addresses may return them as well.
+            Wanted::Anything if self.may_leak() => {
+                self.value_at_end(state, what)?;
+            }
+            Wanted::Anything => {
+                self.final_result(state, what)?;
+            }
+            Wanted::Range(range) => {
+                check_range(&self.final_result(state, what)?, range, what, Reg::R0)?;
+            }
+        }
+        self.check_nothing_held(state, &format!("where the {what} ends"))
+    }
+
+    /// What the program's result must be, however the program ends.
+    pub(crate) fn results_of_program(&self) -> Wanted {
+        let nobody_asks = self.attachment_returns_nothing();
+        match self.program_type().results {
+            Results::OfAttachment if nobody_asks => Wanted::Nothing,
+            // What nobody asks for may not seem to be changed.
+            Results::Range { max, .. } if nobody_asks => Wanted::Range((max, max)),
+            Results::Any => Wanted::Anything,
+            Results::OfAttachment => self.results_of_attachment().map_or(Wanted::Anything, Wanted::Range),
+            Results::Range { min, max } => Wanted::Range((min, max)),
+        }
+    }
+
+    /// What is in `r0` at an end.
+    fn value_at_end(&self, state: &State, what: &str) -> Step<Value> {
+        self.read(state, Reg::R0).map_err(|mut fault| {
+            fault.reason = format!("the {what} ends without a result: {}", fault.reason);
+            fault
+        })
+    }
+
+    /// The number in `r0` at an end.
+    pub(crate) fn final_result(&self, state: &State, what: &str) -> Step<Value> {
+        let result = self.value_at_end(state, what)?;
+        if !result.is_scalar() {
+            let text = format!("expected a number as the result in r0, found {result}");
+            return Err(Fault::new(Code::PointerLeak, text));
+        }
+        Ok(result)
+    }
+}
+
+/// What must be in `r0` where the host takes over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// Nobody looks at it.
+    Nothing,
+    /// Any number.
+    Anything,
+    /// A number from the first to the second.
+    Range((i32, i32)),
+}
+
+impl Wanted {
+    /// The smallest and the greatest number, where that is limited.
+    pub(crate) fn range(self) -> Option<(i32, i32)> {
+        if let Self::Range(range) = self { Some(range) } else { None }
+    }
+}
+
+/// Whether a result, as a signed 32-bit number, is in a range.
+pub(crate) fn check_range(result: &Value, (min, max): (i32, i32), what: &str, reg: Reg) -> Step<()> {
+    let half = result.num.half();
+    if half.smin >= i64::from(min) && half.smax <= i64::from(max) {
+        return Ok(());
+    }
+    let wanted = if min == max { format!("{min}") } else { format!("a number from {min} to {max}") };
+    let text = format!("expected {wanted} as the result of the {what} in {reg}, found {result}");
+    Err(Fault::new(Code::Return, text).suggest("return a constant, or bound the result with comparisons"))
+}

@@ -1,0 +1,89 @@
+//! Calls of the program's own functions, and returns.
+
+use crate::Code;
+use crate::domain::rounds::Construct;
+use crate::domain::stack::STACK_BYTES;
+use crate::domain::state::{MAX_FRAMES, State};
+use crate::domain::value::{Kind, Value};
+use crate::explore::walk::Walker;
+use crate::program::cfg::target;
+use crate::program::fault::{Fault, Step};
+use skep_isa::Reg;
+
+/// The registers in which calls pass arguments.
+pub(crate) const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+impl Walker<'_> {
+    /// A call of a function of the program; returns where control goes on.
+    pub(crate) fn call_local(&mut self, state: &mut State, offset: i32) -> Step<usize> {
+        let shape = self.shape;
+        let callee =
+            target(self.slot, offset).and_then(|to| Some((to, self.shape.function_at(to)?))).ok_or_else(
+                || Fault::new(Code::Structure, "the call does not lead to the start of a function"),
+            )?;
+        if let Some(global) = &shape.globals[callee.1] {
+            self.call_global(state, callee.1, global)?;
+            return Ok(self.slot + 1);
+        }
+        check_depth(state)?;
+        let arguments: [Value; 5] = std::array::from_fn(|at| *state.reg(ARGS[at]));
+        let slot = self.slot as u32;
+        lose_arguments(state, slot);
+        state.push(callee.1 as u32, slot);
+        self.enter_function(state);
+        for (reg, value) in ARGS.into_iter().zip(arguments) {
+            *state.reg_mut(reg) = value;
+        }
+        Ok(callee.0)
+    }
+
+    /// The innermost frame was just made.
+    pub(crate) fn enter_function(&mut self, state: &mut State) {
+        if self.shape.may_goto[state.top().function as usize] {
+            let of = Construct::MayGoto { frame: state.top_index() };
+            let id = self.new_id();
+            state.rounds.enter(of, id);
+        }
+    }
+
+    /// Leaves the innermost function; returns where its caller goes on, or `None` at the program's end.
+    pub(crate) fn exit(&mut self, state: &mut State) -> Step<Option<usize>> {
+        if state.top_index() == 0 {
+            self.end(state)?;
+            return Ok(None);
+        }
+        if let Some(callback) = state.top().callback {
+            return Ok(Some(self.end_callback(state, callback)?));
+        }
+        self.end_copies(state, state.top_index(), 0, STACK_BYTES);
+        let result = *state.reg(Reg::R0);
+        if let Kind::Stack { frame } = result.kind
+            && frame == state.top_index()
+        {
+            let text =
+                format!("a function may not return the address of its own stack, found {result} in r0");
+            return Err(Fault::new(Code::Return, text));
+        }
+        let back = state.top().call_slot as usize + 1;
+        state.pop();
+        state.resources.leave_frame(state.top_index());
+        *state.reg_mut(Reg::R0) = result;
+        Ok(Some(back))
+    }
+}
+
+/// Whether one more call may nest.
+pub(crate) fn check_depth(state: &State) -> Step<()> {
+    if state.frames().len() == MAX_FRAMES {
+        let text = format!("calls nest deeper than {MAX_FRAMES} frames");
+        return Err(Fault::new(Code::Stack, text));
+    }
+    Ok(())
+}
+
+/// A call does not preserve `r1` to `r5`.
+pub(crate) fn lose_arguments(state: &mut State, slot: u32) {
+    for reg in ARGS {
+        *state.reg_mut(reg) = Value::pointer(Kind::Lost { slot }, 0);
+    }
+}

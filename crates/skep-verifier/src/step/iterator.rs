@@ -1,0 +1,158 @@
+//! Open-coded iterators: objects in the stack that are made, asked for one element after the other, and ended
+//! by calls alone.
+//!
+//! ```text
+//!   new ----> next --> null: ended, ----> destroy
+//!              ^  \--> an element: progress
+//!              '------'
+//! ```
+//!
+//! An iterator ends by itself after so many elements, so each element is progress, and a loop over one need
+//! not be walked round by round ([`crate::domain::rounds`]). It holds a reference that only its end gives back, so it
+//! is ended on every path.
+
+use crate::Code;
+use crate::domain::rounds::Construct;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::resources::Held;
+use skep_isa::{Reg, Size};
+
+/// An iterator that a call was given.
+#[derive(Clone, Copy)]
+struct Found {
+    frame: u8,
+    start: u32,
+    /// Its reference.
+    id: u32,
+    ended: bool,
+    needs: Needs,
+}
+
+impl Walker<'_> {
+    /// `call` makes an iterator of type `ty` and so many 8-byte slots where `reg` points. The caller does the
+    /// rest of the call: registers that it loses, its result.
+    pub(crate) fn iterator_new(
+        &mut self,
+        state: &mut State,
+        call: &str,
+        reg: Reg,
+        (ty, slots): (u32, u32),
+        needs: Needs,
+    ) -> Step<()> {
+        let value = self.read(state, reg)?;
+        let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
+        self.overwrite(state, frame, start, start + 8 * slots)?;
+        let id = self.acquire(state, Held::Iterator)?;
+        let stack = &mut state.frames_mut()[usize::from(frame)].stack;
+        for slot in 0..slots {
+            stack.write(start + 8 * slot, Size::B8, &part(ty, slot, id, (false, needs)));
+        }
+        let of = Construct::Iterator { reference: id, frame };
+        state.rounds.enter(of, self.new_id());
+        Ok(())
+    }
+
+    /// `call` asks the iterator where `reg` points for its next element: the path goes on with `element` in
+    /// `r0`; another path goes on behind the call with null, the iterator at its end. Loses what a call loses.
+    pub(crate) fn iterator_next(
+        &mut self,
+        state: &mut State,
+        call: &str,
+        reg: Reg,
+        ty: u32,
+        slots: u32,
+        element: Value,
+    ) -> Step<()> {
+        let found = self.iterator(state, call, reg, ty, slots)?;
+        crate::step::frames::lose_arguments(state, self.slot as u32);
+        if found.ended {
+            *state.reg_mut(Reg::R0) = Value::constant(0);
+            return Ok(());
+        }
+        let mut other = self.copy(state);
+        *other.reg_mut(Reg::R0) = Value::constant(0);
+        let stack = &mut other.frames_mut()[usize::from(found.frame)].stack;
+        for slot in 0..slots {
+            stack.write(found.start + 8 * slot, Size::B8, &part(ty, slot, found.id, (true, found.needs)));
+        }
+        self.put_aside(other, self.slot + 1);
+        self.stay();
+        let of = Construct::Iterator { reference: found.id, frame: found.frame };
+        let id = self.new_id();
+        state.rounds.advance(of, id);
+        *state.reg_mut(Reg::R0) = Value { reference: found.id, ..element };
+        Ok(())
+    }
+
+    /// `call` ends the iterator where `reg` points.
+    pub(crate) fn iterator_destroy(
+        &mut self,
+        state: &mut State,
+        call: &str,
+        reg: Reg,
+        ty: u32,
+        slots: u32,
+    ) -> Step<()> {
+        let found = self.iterator(state, call, reg, ty, slots)?;
+        // Its elements end with it. Objects can still be looked at: their loads are probes.
+        state.change_values(
+            |value| value.reference == found.id && matches!(value.kind, Kind::Object { .. }),
+            |value| {
+                if let Kind::Object { trust, .. } = &mut value.kind {
+                    *trust = Trust::Untrusted;
+                }
+                value.reference = 0;
+            },
+        );
+        self.release(state, call, found.id)?;
+        state.rounds.leave(Construct::Iterator { reference: found.id, frame: found.frame });
+        Ok(())
+    }
+
+    /// The iterator that `reg` points to.
+    fn iterator(&mut self, state: &State, call: &str, reg: Reg, ty: u32, slots: u32) -> Step<Found> {
+        let value = self.read(state, reg)?;
+        let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
+        let stack = &state.frames()[usize::from(frame)].stack;
+        let mut found = None;
+        for slot in 0..slots {
+            let cell = stack.cell_at(start + 8 * slot);
+            let part = cell.and_then(|cell| match cell.value.kind {
+                Kind::Opaque { of: Opaque::Iterator { ty: of, ended, needs } }
+                    if of == ty && cell.value.offset == 8 * slot as i32 =>
+                {
+                    Some(Found { frame, start, id: cell.value.reference, ended, needs })
+                }
+                _ => None,
+            });
+            match (part, found) {
+                (Some(part), None) => found = Some(part),
+                (Some(part), Some(Found { id, .. })) if part.id == id => {}
+                _ => {
+                    found = None;
+                    break;
+                }
+            }
+        }
+        if let Some(Found { needs: Needs::LeftSection, .. }) = found {
+            let text = format!("{call} is given an iterator in {reg} whose read section was left");
+            return Err(Fault::new(Code::Resource, text)
+                .suggest("make, use and destroy the iterator in one read section"));
+        }
+        found.ok_or_else(|| {
+            let text = format!(
+                "{call} expects an iterator of its type in {reg} that was made before and not yet destroyed"
+            );
+            Fault::new(Code::Argument, text)
+        })
+    }
+}
+
+/// The value of one slot of an iterator.
+fn part(ty: u32, slot: u32, id: u32, (ended, needs): (bool, Needs)) -> Value {
+    let kind = Kind::Opaque { of: Opaque::Iterator { ty, ended, needs } };
+    Value { reference: id, ..Value::pointer(kind, 8 * slot as i32) }
+}

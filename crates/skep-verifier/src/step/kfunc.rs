@@ -1,0 +1,154 @@
+//! Calls of the host's own functions (kfuncs).
+//!
+//! Their prototypes come from the host's BTF, in which the names of parameters say what the types cannot:
+//!
+//! | a parameter's name ends with | it is |
+//! |---|---|
+//! | `__ign`, `__prog` | not looked at |
+//! | `__k` | a number that is the same in every run |
+//! | `__sz`, `__szk` | the size of the memory before it; the same in every run |
+//! | `__opt`, `__nullable` | allowed to be null |
+//! | `__uninit` | made by the call |
+//! | `__str` | a constant string |
+//! | `__map` | a map |
+//!
+//! Everything else that decides is in the table [`skep_abi::KFUNCS`]. Of the functions that a runtime has of its own
+//! ([`skep_abi::OWN_KFUNCS`]) it says all.
+
+mod argument;
+mod dynptr;
+mod iterators;
+mod prototype;
+mod result;
+
+pub(crate) use prototype::{Prototype, memory_arguments};
+
+use crate::Code;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::frames::lose_arguments;
+use crate::step::memory::Filled;
+use crate::step::resources::Section;
+use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
+use skep_isa::Reg;
+use std::rc::Rc;
+
+/// What the arguments of a call say of its result.
+#[derive(Default)]
+struct Known {
+    /// The reference that the call takes back.
+    released: Option<u32>,
+    /// What of the stack it may write.
+    filled: Vec<Filled>,
+}
+
+impl Walker<'_> {
+    /// A call of the host's function of that number. True if the program ends there.
+    pub(crate) fn call_kfunc(&mut self, state: &mut State, id: u32) -> Step<bool> {
+        let prototype = self.kfunc(id)?;
+        self.check_may_call(state, &prototype)?;
+        let slot = self.slot as u32;
+        let result = match prototype.known.special {
+            SpecialKfunc::ReadLock => {
+                self.enter_section(state, Section::Read)?;
+                nothing(slot)
+            }
+            SpecialKfunc::ReadUnlock => {
+                self.leave_section(state, Section::Read)?;
+                nothing(slot)
+            }
+            SpecialKfunc::PreemptDisable => {
+                self.enter_section(state, Section::NoPreempt)?;
+                nothing(slot)
+            }
+            SpecialKfunc::PreemptEnable => {
+                self.leave_section(state, Section::NoPreempt)?;
+                nothing(slot)
+            }
+            SpecialKfunc::Throw => {
+                let cookie = self.check_number(state, &prototype, 0)?;
+                self.throw(state, &cookie)?;
+                return Ok(true);
+            }
+            SpecialKfunc::CastToContext => self.cast_to_context(state, &prototype)?,
+            SpecialKfunc::ReadOnlyCast => self.read_only_cast(state, &prototype)?,
+            SpecialKfunc::DynptrFromSkb | SpecialKfunc::DynptrFromXdp => {
+                self.dynptr_from_packet(state, &prototype)?
+            }
+            SpecialKfunc::DynptrSlice => self.dynptr_slice(state, &prototype, false)?,
+            SpecialKfunc::DynptrSliceWritable => self.dynptr_slice(state, &prototype, true)?,
+            SpecialKfunc::DynptrClone => self.dynptr_clone(state, &prototype)?,
+            SpecialKfunc::None if prototype.iterator.is_some() => {
+                self.call_iterator(state, &prototype)?;
+                return Ok(false);
+            }
+            SpecialKfunc::None => {
+                let known = self.kfunc_arguments(state, &prototype, 0)?;
+                if let Some(reference) = known.released {
+                    self.release(state, prototype.name(), reference)?;
+                }
+                self.kfunc_result(state, &prototype)?
+            }
+            _ => {
+                let text = format!("calls of {} are not supported yet", prototype.name());
+                return Err(Fault::new(Code::Unsupported, text));
+            }
+        };
+        lose_arguments(state, slot);
+        *state.reg_mut(Reg::R0) = result;
+        Ok(false)
+    }
+
+    /// The prototype of the function of that number.
+    fn kfunc(&mut self, id: u32) -> Step<Rc<Prototype>> {
+        if let Some(known) = self.types.kfuncs.get(&id) {
+            return Ok(Rc::clone(known));
+        }
+        let prototype = match own_kfunc(id) {
+            Some(own) => Prototype::own(own),
+            None => {
+                let btf = self.btf(&format!("the call of the host's function of number {id}"))?;
+                Prototype::of(btf, id)?
+            }
+        };
+        let prototype = Rc::new(prototype);
+        self.types.kfuncs.insert(id, Rc::clone(&prototype));
+        Ok(prototype)
+    }
+
+    /// Whether this program may call it here.
+    fn check_may_call(&self, state: &State, prototype: &Prototype) -> Step<()> {
+        let (kind, name) = (self.program_type(), prototype.name());
+        let flags = prototype.known.flags;
+        // What a runtime has of its own is open to types that only it has.
+        let own = kind.number.is_none() && own_kfunc_number(name).is_some();
+        if !own && !prototype.known.is_for(kind.number) {
+            let text = format!("programs of type {} may not call {name}", kind.name);
+            return Err(Fault::new(Code::Helper, text));
+        }
+        if prototype.known.special == SpecialKfunc::DeviceBound {
+            let text = format!("{name} is for programs that are bound to a device, which this one is not");
+            return Err(Fault::new(Code::Helper, text));
+        }
+        self.check_licence(name)?;
+        if name == "bpf_sock_destroy" && kind.attach != Some(crate::step::maps::ITERATOR) {
+            return Err(Fault::new(Code::Helper, "bpf_sock_destroy is for iterators over sockets"));
+        }
+        self.check_no_lock(state, name)?;
+        if flags.has(KfuncFlags::SLEEPABLE) {
+            self.check_may_sleep(state, name)?;
+        }
+        if flags.has(KfuncFlags::RCU_PROTECTED) && !self.in_read_section(state) {
+            let text = format!("{name} must be called in a read section, and the program may sleep");
+            return Err(Fault::new(Code::Resource, text).suggest("call bpf_rcu_read_lock first"));
+        }
+        Ok(())
+    }
+}
+
+/// The result of a function that has none.
+fn nothing(slot: u32) -> Value {
+    Value::pointer(Kind::Lost { slot }, 0)
+}

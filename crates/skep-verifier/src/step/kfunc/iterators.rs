@@ -1,0 +1,63 @@
+//! The functions of open-coded iterators.
+
+use super::prototype::{Iterates, Prototype, Returned};
+use crate::Code;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Needs, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::frames::lose_arguments;
+use skep_abi::{AttachTo, Context, KfuncFlags};
+use skep_isa::Reg;
+
+impl Walker<'_> {
+    /// A call that makes an iterator, asks it for its next element, or ends it.
+    pub(super) fn call_iterator(&mut self, state: &mut State, prototype: &Prototype) -> Step<()> {
+        let Some(Iterates { ty, slots, read_section }) = prototype.iterator else { return Ok(()) };
+        let (who, flags) = (prototype.name(), prototype.known.flags);
+        let slot = self.slot as u32;
+        if flags.has(KfuncFlags::ITER_NEW) {
+            self.check_iterator_place(prototype)?;
+            self.kfunc_arguments(state, prototype, 1)?;
+            let needs = if read_section { Needs::ReadSection } else { Needs::Nothing };
+            self.iterator_new(state, who, Reg::R1, (ty, slots), needs)?;
+            lose_arguments(state, slot);
+            *state.reg_mut(Reg::R0) = Value::UNKNOWN;
+        } else if flags.has(KfuncFlags::ITER_DESTROY) {
+            self.iterator_destroy(state, who, Reg::R1, ty, slots)?;
+            lose_arguments(state, slot);
+            *state.reg_mut(Reg::R0) = super::nothing(slot);
+        } else {
+            // The path that goes on has found an element; the other one, none.
+            let element = match prototype.returned {
+                Returned::Object(ty) => {
+                    let trust = if read_section { Trust::ReadSection } else { Trust::Trusted };
+                    Kind::Object { ty, trust, maybe_null: false }
+                }
+                Returned::Memory(bytes) => Kind::Memory { bytes, read_only: true, maybe_null: false },
+                Returned::Nothing | Returned::Number | Returned::Unknown(_) => {
+                    let text = format!("{who} returns no pointer to an element, which is not supported yet");
+                    return Err(Fault::new(Code::Unsupported, text));
+                }
+            };
+            self.iterator_next(state, who, Reg::R1, ty, slots, Value::pointer(element, 0))?;
+        }
+        Ok(())
+    }
+
+    /// The tasks of a control group may be gone through only where that may take its time.
+    fn check_iterator_place(&self, prototype: &Prototype) -> Step<()> {
+        let kind = self.program_type();
+        let slow = self.is_sleepable()
+            || matches!(kind.context, Context::Arguments { of: AttachTo::SecurityHook | AttachTo::Iterator });
+        if prototype.name() == "bpf_iter_css_task_new" && !slow {
+            let text = format!(
+                "{} is for iterators, security hooks and programs that may sleep, not for type {}",
+                prototype.name(),
+                kind.name
+            );
+            return Err(Fault::new(Code::Helper, text));
+        }
+        Ok(())
+    }
+}

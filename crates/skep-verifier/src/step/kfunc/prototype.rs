@@ -1,0 +1,303 @@
+//! What a function of the host takes and returns, from its BTF and the names of its parameters.
+
+use crate::Code;
+use crate::program::fault::{Fault, Step};
+use crate::step::object::damaged;
+use skep_abi::{
+    Access, ArgKind, HelperProto, Kfunc, KfuncFlags, RetKind, SpecialKfunc, kfunc_named, own_kfunc,
+};
+use skep_btf::{Btf, Error, Kind, Type};
+use std::borrow::Cow;
+
+/// A function of the host.
+pub(crate) struct Prototype {
+    /// What BTF does not say.
+    pub(super) known: &'static Kfunc,
+    /// Its name, in the form that checks of memory want it.
+    pub(super) proto: HelperProto,
+    pub(super) params: Vec<Param>,
+    pub(super) returned: Returned,
+    /// For functions of an iterator, what it is.
+    pub(super) iterator: Option<Iterates>,
+}
+
+/// An iterator.
+#[derive(Clone, Copy)]
+pub(super) struct Iterates {
+    /// The type of its structure.
+    pub(super) ty: u32,
+    /// How many eights of stack it takes.
+    pub(super) slots: u32,
+    /// Whether what it returns lives in read sections only.
+    pub(super) read_section: bool,
+}
+
+/// A parameter.
+pub(super) struct Param {
+    pub(super) what: What,
+    /// Whether null may be passed.
+    pub(super) nullable: bool,
+}
+
+/// What a parameter takes.
+pub(super) enum What {
+    /// Anything: it is not looked at.
+    Ignored,
+    /// A number.
+    Number {
+        /// Whether it must be the same in every run.
+        constant: bool,
+    },
+    /// The size of the memory before it, which checks it.
+    Size,
+    /// Memory of that many bytes.
+    Fixed { bytes: u32, access: Access },
+    /// Memory of the size that the next parameter says.
+    Sized { access: Access, constant: bool },
+    /// An object of that type, or the context that stands for it, or memory of that many bytes where it holds
+    /// nothing but numbers.
+    Object { ty: u32, name: String, bytes: Option<(u32, Access)> },
+    /// A map.
+    Map,
+    /// A constant string.
+    String,
+    /// A dynptr that was made before.
+    Dynptr,
+    /// An iterator of this type.
+    Iterator,
+    /// Something that is not understood: how it is declared.
+    Unknown(String),
+}
+
+/// What a function returns.
+pub(super) enum Returned {
+    Nothing,
+    Number,
+    /// A pointer to a structure.
+    Object(u32),
+    /// A pointer to that many bytes.
+    Memory(u32),
+    /// Something that is not understood: how it is declared.
+    Unknown(String),
+}
+
+impl Prototype {
+    /// The prototype of the function of that number.
+    pub(crate) fn of(btf: &Btf, id: u32) -> Step<Self> {
+        let function = btf.ty(id).ok().filter(|ty| ty.kind == Kind::Func).ok_or_else(|| {
+            let text = format!("the given types have no function of number {id}");
+            Fault::new(Code::Types, text).suggest("link and verify the program with the same types")
+        })?;
+        let name = function.name().map_err(damaged)?;
+        let Some(known) = kfunc_named(name) else {
+            let text = format!(
+                "{name} is a function of the host of which it is not known who may call it and what it gives away"
+            );
+            return Err(Fault::new(Code::Helper, text));
+        };
+        let prototype = btf.prototype(id).map_err(damaged)?;
+        Self::read(btf, known, &prototype).map_err(damaged)
+    }
+
+    /// The prototype of a function of a runtime's own, which returns nothing. What one takes is checked by hand.
+    pub(super) fn own(known: &'static Kfunc) -> Self {
+        let proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Void);
+        Self { known, proto, params: Vec::new(), returned: Returned::Nothing, iterator: None }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.proto.name
+    }
+
+    fn read(btf: &Btf, known: &'static Kfunc, prototype: &Type<'_>) -> Result<Self, Error> {
+        let declared: Vec<_> = prototype.params().collect();
+        let mut params = Vec::with_capacity(declared.len());
+        for (at, param) in declared.iter().enumerate() {
+            let name = param.name()?;
+            let size = match declared.get(at + 1) {
+                Some(next) if btf.pointer(next.ty)?.is_none() => Sized::named(next.name()?),
+                _ => None,
+            };
+            let before = at.checked_sub(1).and_then(|before| declared.get(before));
+            let sizes = match before {
+                Some(before) => Sized::named(name).is_some() && btf.pointer(before.ty)?.is_some(),
+                None => false,
+            };
+            let what = if sizes { What::Size } else { parameter(btf, known, at, param.ty, name, size)? };
+            let nullable = name.ends_with("__nullable") || name.ends_with("__opt");
+            params.push(Param { what, nullable });
+        }
+        let iterator = match params.first() {
+            Some(Param { what: What::Iterator, .. }) => iterator(btf, known, declared[0].ty)?,
+            _ => None,
+        };
+        let mut proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Scalar);
+        proto.name = Cow::Borrowed(known.name);
+        Ok(Self { known, proto, params, returned: result(btf, known, prototype.target())?, iterator })
+    }
+}
+
+/// By argument: whether the function looks at memory there, and at how many bytes if that is known.
+pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item = Option<Option<u32>>> {
+    let prototype = match own_kfunc(id) {
+        Some(own) => Some(Prototype::own(own)),
+        None => btf.and_then(|btf| Prototype::of(btf, id).ok()),
+    };
+    (0..5).map(move |at| {
+        let Some(prototype) = &prototype else { return Some(None) };
+        match prototype.params.get(at)?.what {
+            What::Ignored | What::Number { .. } | What::Size | What::Map => None,
+            What::Fixed { bytes, .. } => Some(Some(bytes)),
+            What::Dynptr => Some(Some(16)),
+            What::Iterator => Some(prototype.iterator.map(|iterator| 8 * iterator.slots)),
+            What::Object { bytes, .. } => Some(bytes.map(|(bytes, _)| bytes)),
+            What::Sized { .. } | What::String | What::Unknown(_) => Some(None),
+        }
+    })
+}
+
+/// How the size of memory is said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sized {
+    Variable,
+    Constant,
+}
+
+impl Sized {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            _ if name.ends_with("__szk") => Some(Self::Constant),
+            _ if name.ends_with("__sz") => Some(Self::Variable),
+            _ => None,
+        }
+    }
+}
+
+/// What a parameter takes that is no size.
+fn parameter(
+    btf: &Btf,
+    known: &Kfunc,
+    at: usize,
+    ty: u32,
+    name: &str,
+    size: Option<Sized>,
+) -> Result<What, Error> {
+    let ends = |suffix| name.ends_with(suffix);
+    if ends("__ign") || ends("__prog") {
+        return Ok(What::Ignored);
+    }
+    let unknown = || Ok(What::Unknown(format!("{} {name}", btf.type_name(ty)?)));
+    let Some(pointer) = btf.pointer(ty)? else {
+        return match btf.resolve(ty)?.kind {
+            Kind::Int | Kind::Enum | Kind::Enum64 => {
+                Ok(What::Number { constant: ends("__k") || ends("__szk") })
+            }
+            _ => unknown(),
+        };
+    };
+    if ends("__map") {
+        return Ok(What::Map);
+    }
+    if ends("__str") {
+        return Ok(What::String);
+    }
+    if ends("__alloc") || ends("__refcounted_kptr") || ends("__irq_flag") {
+        return unknown();
+    }
+    let access = if points_to_constant(btf, ty)? { Access::Read } else { Access::Write };
+    if let Some(size) = size {
+        return Ok(What::Sized { access, constant: size == Sized::Constant });
+    }
+    let to = btf.ty(pointer.to)?;
+    match to.kind {
+        Kind::Struct | Kind::Union => match to.name()? {
+            "bpf_dynptr" | "bpf_dynptr_kern" => Ok(What::Dynptr),
+            of if of.starts_with("bpf_iter_") && (ends("__iter") || (at == 0 && iterates(known))) => {
+                Ok(What::Iterator)
+            }
+            of => {
+                let plain = holds_numbers(btf, to.id, 0)?;
+                let bytes = if plain { to.size().map(|size| (size, access)) } else { None };
+                Ok(What::Object { ty: to.id, name: of.to_owned(), bytes })
+            }
+        },
+        Kind::Int | Kind::Enum | Kind::Enum64 => Ok(What::Fixed { bytes: btf.size(to.id)?, access }),
+        // What the call does with it is special to that function.
+        _ if known.special != SpecialKfunc::None => Ok(What::Ignored),
+        _ => unknown(),
+    }
+}
+
+fn iterates(known: &Kfunc) -> bool {
+    [KfuncFlags::ITER_NEW, KfuncFlags::ITER_NEXT, KfuncFlags::ITER_DESTROY]
+        .into_iter()
+        .any(|flag| known.flags.has(flag))
+}
+
+fn iterator(btf: &Btf, known: &Kfunc, ty: u32) -> Result<Option<Iterates>, Error> {
+    let Some(pointer) = btf.pointer(ty)? else { return Ok(None) };
+    if !iterates(known) {
+        return Ok(None);
+    }
+    // The function that makes it says how its elements live.
+    let base = known.name.rsplit_once('_').map_or(known.name, |(base, _)| base);
+    let read_section =
+        kfunc_named(&format!("{base}_new")).is_some_and(|made| made.flags.has(KfuncFlags::RCU_PROTECTED));
+    let slots = btf.size(pointer.to)?.div_ceil(8);
+    Ok(Some(Iterates { ty: pointer.to, slots, read_section }))
+}
+
+fn result(btf: &Btf, known: &Kfunc, ty: u32) -> Result<Returned, Error> {
+    let Some(pointer) = btf.pointer(ty)? else {
+        return Ok(match btf.resolve(ty)?.kind {
+            Kind::Void => Returned::Nothing,
+            Kind::Int | Kind::Enum | Kind::Enum64 => Returned::Number,
+            _ => Returned::Unknown(btf.type_name(ty)?),
+        });
+    };
+    let to = btf.ty(pointer.to)?;
+    let counted = known.flags.has(KfuncFlags::ITER_NEXT) || known.name == "bpf_session_cookie";
+    Ok(match to.kind {
+        Kind::Struct | Kind::Union => Returned::Object(to.id),
+        Kind::Int if counted => Returned::Memory(btf.size(to.id)?),
+        _ => Returned::Unknown(btf.type_name(ty)?),
+    })
+}
+
+/// Whether what a pointer points to is declared `const`.
+fn points_to_constant(btf: &Btf, pointer: u32) -> Result<bool, Error> {
+    let mut at = btf.resolve(pointer)?.target();
+    for _ in 0..skep_btf::MAX_CHAIN {
+        let ty = btf.ty(at)?;
+        match ty.kind {
+            Kind::Const => return Ok(true),
+            kind if kind.is_modifier() => at = ty.target(),
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+/// The deepest structures in structures that are looked into.
+const MAX_DEPTH: u32 = 4;
+
+/// Whether a type is made of numbers alone, so that a program's own memory may stand for it.
+fn holds_numbers(btf: &Btf, ty: u32, depth: u32) -> Result<bool, Error> {
+    let ty = btf.resolve(ty)?;
+    match ty.kind {
+        Kind::Int | Kind::Enum | Kind::Enum64 | Kind::Float => Ok(true),
+        Kind::Array => match ty.array() {
+            Some(array) => holds_numbers(btf, array.element, depth),
+            None => Ok(false),
+        },
+        Kind::Struct | Kind::Union if depth < MAX_DEPTH => {
+            for member in ty.members() {
+                if !holds_numbers(btf, member.ty, depth + 1)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}

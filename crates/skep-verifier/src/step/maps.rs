@@ -1,0 +1,186 @@
+//! Maps as arguments: which helper works on which kind, what a look-up finds.
+//!
+//! A map that was found in a map of maps is known by the definition of that one's inner map. Its values name
+//! it by the outer map's index with the bit [`INNER`], so that all rules for values hold for them as well.
+
+use crate::Code;
+use crate::domain::value::{Kind, Value};
+use crate::explore::walk::Walker;
+use crate::program::assumed::MapView;
+use crate::program::fault::{Fault, Step};
+use skep_abi::{ArgKind, Defect, HelperProto, MapFlags, MapKind, SpecialFieldAt, StructKind};
+use skep_isa::Reg;
+
+/// Set in a map's number that means the inner map of the one with the other bits.
+pub const INNER: u32 = 1 << 31;
+
+/// The helpers that change a map's elements.
+const WRITERS: [&str; 5] =
+    ["map_update_elem", "map_delete_elem", "map_push_elem", "map_pop_elem", "sock_map_update"];
+
+/// The types of programs that may change maps of sockets as they do others.
+const SOCKET_MOVERS: [&str; 7] =
+    ["flow_dissector", "sched_act", "sched_cls", "sk_lookup", "sk_reuseport", "socket_filter", "xdp"];
+/// `BPF_TRACE_ITER`
+pub(crate) const ITERATOR: u32 = 28;
+
+impl<'a> Walker<'a> {
+    /// What is known of the map of that number.
+    pub(crate) fn map(&self, number: u32) -> Step<MapView<'a>> {
+        let outer = self.outer_map(number & !INNER)?;
+        if number & INNER == 0 {
+            return Ok(outer);
+        }
+        outer.inner().ok_or_else(|| {
+            Fault::new(
+                Code::Structure,
+                format!("it is not known what the maps in {} look like", outer.name()),
+            )
+        })
+    }
+
+    /// Programs of Linux's types that may sleep use some kinds of maps only.
+    pub(crate) fn check_map_of_sleeper(&self, def: MapView<'_>) -> Step<()> {
+        let of_linux = self.program_type().number.is_some();
+        if !of_linux || !self.is_sleepable() || skep_abi::sleepers_use(def.kind()) {
+            return Ok(());
+        }
+        let text = format!(
+            "the map {} is a {}, which programs of type {} that may sleep do not use",
+            def.name(),
+            def.kind(),
+            self.program_type().name
+        );
+        Err(Fault::new(Code::Helper, text)
+            .suggest("use an array, a hash, a queue, a ring buffer or a storage, or leave `.s` out of the section's name"))
+    }
+
+    /// The map of that index, which an instruction names: every other way to a map begins here.
+    pub(crate) fn named_map(&self, index: u32) -> Step<MapView<'a>> {
+        let map = self.outer_map(index)?;
+        let at = |what: &str, at: SpecialFieldAt| {
+            format!("the values of the map {} hold {what} {} at {}", map.name(), at.name, at.offset)
+        };
+        let text = match map.defect() {
+            None => return self.check_special_map(map).map(|()| map),
+            Some(Defect::Field(field)) => {
+                format!("{}, {} bytes that lie where no such field may", at("a", field), field.size)
+            }
+            Some(Defect::Repeated(field)) => format!("{}, where they may have one", at("a second", field)),
+            Some(_) => {
+                format!("the maps in {} hold maps themselves; a map in a map holds no maps", map.name())
+            }
+        };
+        Err(Fault::new(Code::Structure, text))
+    }
+
+    /// The map that an argument is.
+    pub(crate) fn map_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+        let number = match value.kind {
+            Kind::Map { map } => map,
+            Kind::InnerMap { map, maybe_null: false } => map | INNER,
+            _ if value.is_maybe_null() => {
+                let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
+                return Err(Fault::new(Code::MaybeNull, text).suggest(crate::step::alu::CHECK_NULL));
+            }
+            _ => {
+                let text = format!("{} expects a map in {reg}, found {value}", proto.name);
+                return Err(Fault::new(Code::Argument, text));
+            }
+        };
+        self.check_map_call(proto, self.map(number)?)?;
+        Ok(number)
+    }
+
+    /// Whether a helper can work on that map.
+    fn check_map_call(&self, proto: &HelperProto, def: MapView<'_>) -> Step<()> {
+        if !works_on(proto, def.kind()) {
+            let text =
+                format!("{} does not work on the map {}, which is a {}", proto.name, def.name(), def.kind());
+            return Err(Fault::new(Code::Argument, text));
+        }
+        let writes = WRITERS.contains(&&*proto.name);
+        let reads = matches!(&*proto.name, "map_peek_elem" | "map_pop_elem");
+        if is_of_sockets(def.kind()) && !self.may_change_sockets(proto) {
+            let text = format!(
+                "programs of type {} may not change the map {}, which holds sockets, by {}",
+                self.program_type().name,
+                def.name(),
+                proto.name
+            );
+            return Err(Fault::new(Code::Helper, text));
+        }
+        let denied = (writes && def.flags().contains(MapFlags::RDONLY_PROG))
+            || (reads && def.flags().contains(MapFlags::WRONLY_PROG));
+        if denied {
+            let text = format!("{} is not allowed on the map {} by its flags", proto.name, def.name());
+            return Err(Fault::new(Code::ReadOnly, text));
+        }
+        Ok(())
+    }
+
+    /// Whether the program may call that helper on a map of sockets. Linux keeps out those that may hold a socket's lock.
+    fn may_change_sockets(&self, proto: &HelperProto) -> bool {
+        let kind = self.program_type();
+        match &*proto.name {
+            "map_update_elem" | "map_delete_elem" => {
+                SOCKET_MOVERS.contains(&kind.name)
+                    || kind.attach == Some(ITERATOR)
+                    || kind.name == "sock_ops" && proto.name == "map_delete_elem"
+            }
+            _ => true,
+        }
+    }
+
+    /// What a look-up in the map of that number finds; `found_in` is the map argument.
+    pub(crate) fn looked_up(
+        &mut self,
+        number: u32,
+        found_in: &Value,
+        maybe_null: bool,
+    ) -> Step<(Value, bool)> {
+        let def = self.map(number)?;
+        let (kind, acquires) = match def.kind() {
+            MapKind::ArrayOfMaps | MapKind::HashOfMaps => (Kind::InnerMap { map: number, maybe_null }, false),
+            MapKind::Xskmap => (Kind::Struct { of: StructKind::XdpSock, maybe_null }, false),
+            MapKind::Sockmap | MapKind::Sockhash => (Kind::Struct { of: StructKind::Sock, maybe_null }, true),
+            _ => (Kind::MapValue { map: number, maybe_null }, false),
+        };
+        let mut value = self.named(kind);
+        if value.id == 0 && self.keeps_identity(kind) {
+            value.id = self.new_id();
+        }
+        if let Kind::InnerMap { .. } = found_in.kind
+            && matches!(kind, Kind::MapValue { .. })
+            && !def.fields().is_empty()
+        {
+            // Which of all maps that look like this one it lies in.
+            value.reference = found_in.id;
+        }
+        Ok((value, acquires))
+    }
+}
+
+/// Whether the values of a map are sockets, which programs put there and find there as such.
+pub(crate) fn is_of_sockets(kind: MapKind) -> bool {
+    matches!(kind, MapKind::Sockmap | MapKind::Sockhash)
+}
+
+/// Whether a helper works on maps of that kind.
+fn works_on(proto: &HelperProto, kind: MapKind) -> bool {
+    let of_linux = skep_abi::linux_helper(proto.id).is_some_and(|linux| linux.name == proto.name);
+    // A host's own helper that names elements needs a map that has some.
+    let elements = proto.args.iter().any(|arg| matches!(arg, ArgKind::MapKey | ArgKind::MapValue(_)));
+    proto.works_on(kind) && (of_linux || !elements || ELEMENTS.contains(&kind))
+}
+
+/// Maps of elements that programs look up and change.
+const ELEMENTS: &[MapKind] = &[
+    MapKind::Array,
+    MapKind::Hash,
+    MapKind::LpmTrie,
+    MapKind::LruHash,
+    MapKind::LruPercpuHash,
+    MapKind::PercpuArray,
+    MapKind::PercpuHash,
+];

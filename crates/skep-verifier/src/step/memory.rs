@@ -1,0 +1,181 @@
+//! Memory as an argument of helpers, and what of it is constant.
+
+use crate::Code;
+use crate::domain::stack::Found;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, StackBytes, Value};
+use crate::explore::walk::Walker;
+use crate::program::assumed::MapView;
+use crate::program::fault::{Fault, Step};
+use crate::step::alu::CHECK_NULL;
+use crate::step::args::expected;
+use crate::step::region::{Intent, Region};
+use skep_abi::{Access, HelperProto};
+use skep_isa::{Reg, Size};
+
+/// Bytes of a stack that a call may write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filled {
+    frame: u8,
+    start: u32,
+    end: u32,
+    /// So many from the start are written for sure.
+    sure: u32,
+}
+
+impl Filled {
+    /// Tells the stack.
+    pub(crate) fn apply(&self, state: &mut State) {
+        let stack = &mut state.frames_mut()[usize::from(self.frame)].stack;
+        stack.smear(self.start, self.end, false);
+        stack.fill(self.start, self.start + self.sure);
+    }
+
+    /// Which they are, if there are any.
+    pub(crate) fn bytes(&self) -> Option<StackBytes> {
+        let &Self { frame, start, end, .. } = self;
+        (start < end).then_some(StackBytes { frame, start, end })
+    }
+}
+
+impl<'a> Walker<'a> {
+    /// Checks memory that is passed to a call, of at least and at most so many bytes, and says what of a stack the
+    /// call fills: once all arguments were checked, since it reads them first.
+    pub(crate) fn memory(
+        &mut self,
+        state: &mut State,
+        proto: &HelperProto,
+        reg: Reg,
+        value: &Value,
+        (least, most): (u32, u32),
+        access: Access,
+    ) -> Step<Option<Filled>> {
+        if value.is_maybe_null() {
+            let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
+            return Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL));
+        }
+        let memory = matches!(
+            value.kind,
+            Kind::Stack { .. }
+                | Kind::Packet
+                | Kind::PacketMeta
+                | Kind::MapValue { .. }
+                | Kind::MapKey { .. }
+                | Kind::Memory { .. }
+                | Kind::Object { .. }
+                | Kind::Buffer { .. }
+        );
+        if !memory {
+            return Err(expected(proto, reg, "memory", value));
+        }
+        if value.dies_with_packet() && proto.moves_packet {
+            let text = format!("{} may move the packet, so {reg} may not point into it", proto.name);
+            return Err(Fault::new(Code::Argument, text));
+        }
+        if access != Access::Write {
+            self.region(state, reg, value, 0, most, Intent::Read)?;
+        }
+        let intent = if access == Access::Read { Intent::Read } else { Intent::Write };
+        let (frame, first, last) = match self.region(state, reg, value, 0, most, intent)? {
+            Region::Stack { frame, first, last } => (frame, first, last),
+            Region::Kptr { map, .. } => {
+                // What a call does there is not followed, so not even a whole pointer may be given to it.
+                let def = self.map(map)?;
+                let low = i64::from(value.offset);
+                self.check_special(def, reg, value, (low, low + i64::from(most)), None)?;
+                return Ok(None);
+            }
+            Region::Field { .. } | Region::Memory => return Ok(None),
+        };
+        let end = last + most;
+        if access != Access::Write {
+            self.check_readable(state, frame, first, end)?;
+        }
+        if access == Access::Read {
+            return Ok(None);
+        }
+        self.overwrite_by_call(state, proto, frame, first, end)?;
+        self.end_copies(state, frame, first, end);
+        let sure = if first == last { least } else { 0 };
+        Ok(Some(Filled { frame, start: first, end, sure }))
+    }
+
+    /// A call may fill no memory in which an object of other calls lies.
+    fn overwrite_by_call(
+        &self,
+        state: &State,
+        proto: &HelperProto,
+        frame: u8,
+        start: u32,
+        end: u32,
+    ) -> Step<()> {
+        let stack = &state.frames()[usize::from(frame)].stack;
+        if !stack.pointers.has_any(start, end) {
+            return Ok(());
+        }
+        match stack.opaque_in(start, end) {
+            None => Ok(()),
+            Some(cell) => {
+                let at = i64::from(cell.start) - i64::from(crate::domain::stack::STACK_BYTES);
+                let text = format!("{} would overwrite a part of {} at r10{at:+}", proto.name, cell.value);
+                Err(Fault::new(Code::Resource, text))
+            }
+        }
+    }
+
+    /// The key of an array, if it is a known number on the stack.
+    pub(crate) fn constant_key(&self, state: &State, def: MapView<'_>, key: &Value) -> Option<u32> {
+        let Kind::Stack { frame } = key.kind else { return None };
+        if !def.kind().is_array() || def.key_size() != 4 || !key.is_fixed() {
+            return None;
+        }
+        let start = u32::try_from(key.offset + crate::domain::stack::STACK_BYTES as i32).ok()?;
+        match state.frames()[usize::from(frame)].stack.read(start, Size::B4) {
+            Found::Value(value) => value.as_constant().map(|key| key as u32),
+            Found::Unwritten | Found::Remains | Found::PartOfPointer => None,
+        }
+    }
+
+    /// The contents of the map's value that `pointer` points into, if they are the same for ever.
+    fn constants(&self, pointer: &Value) -> Option<(&'a [u8], usize)> {
+        let Kind::MapValue { map, maybe_null: false } = pointer.kind else { return None };
+        let def = self.map(map).ok()?;
+        let contents = def.contents()?;
+        let variable = pointer.num.as_constant()? as i64;
+        let at = usize::try_from(i64::from(pointer.offset).checked_add(variable)?).ok()?;
+        Some((contents, at))
+    }
+
+    /// The number that a load from there gives in every run.
+    pub(crate) fn constant_load(&self, pointer: &Value, offset: i16, size: Size) -> Option<Value> {
+        let (bytes, at) = self.constants(pointer)?;
+        let at = at.checked_add_signed(offset.into())?;
+        let bytes = bytes.get(at..at.checked_add(size.bytes() as usize)?)?;
+        let mut number = [0; 8];
+        number[..bytes.len()].copy_from_slice(bytes);
+        Some(Value::constant(u64::from_le_bytes(number)))
+    }
+
+    /// The string, without its end, that an argument points to in constant memory.
+    pub(crate) fn constant_string(&self, who: &str, reg: Reg, value: &Value) -> Step<&'a [u8]> {
+        let refused = |why: &str| {
+            let text = format!("{who} expects a constant string in {reg}, found {value}: {why}");
+            Err(Fault::new(Code::Argument, text).suggest("put the string into a `const` variable"))
+        };
+        let Kind::MapValue { map, maybe_null: false } = value.kind else {
+            return refused("no value of a read-only map");
+        };
+        let def = self.map(map)?;
+        if def.contents().is_none() {
+            return refused(&format!("the contents of the map {} may change", def.name()));
+        }
+        let Some((bytes, at)) = self.constants(value) else {
+            return refused("not at the same place in every run");
+        };
+        let rest = bytes.get(at..).unwrap_or_default();
+        match rest.iter().position(|byte| *byte == 0) {
+            Some(end) => Ok(&rest[..end]),
+            None => refused("no zero byte ends it"),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Objects of the host: structures that its BTF describes, reached through the arguments of what a program is
+//! attached to, through helpers and through the host's own functions.
+//!
+//! ```text
+//!   attach    which function, tracepoint, hook the program is for: its arguments by number
+//!   argument  loads from the context of such a program
+//!   fields    loads through an object: what lies there, and how far a pointer that is found can be relied on
+//!   helper    objects as arguments and results of helpers; per-CPU variables
+//! ```
+//!
+//! Nothing in an object is ever written. Every load through one is a *probe load*: where the address turns out
+//! to be wrong, the load gives 0 and the program goes on. So it does no harm that most of these pointers may
+//! dangle, and that one which was found in another object may be null without a check.
+
+mod argument;
+mod attach;
+mod fields;
+mod helper;
+
+use crate::Code;
+use crate::domain::value::{Kind, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::kfunc::Prototype;
+use attach::Attached;
+use fields::Field;
+use skep_btf::Btf;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// What the walk needs to know of the host's types, and what it has found out.
+pub(crate) struct Types<'a> {
+    btf: Option<&'a Btf>,
+    /// What the program is attached to.
+    attached: Attached,
+    /// What lies at an offset of a type, for accesses of a size.
+    fields: HashMap<(u32, i32, u32), Field>,
+    /// Functions of the host that the program calls.
+    pub(crate) kfuncs: HashMap<u32, Rc<Prototype>>,
+}
+
+impl<'a> Types<'a> {
+    pub(crate) fn new(btf: Option<&'a Btf>) -> Self {
+        Self { btf, attached: Attached::default(), fields: HashMap::new(), kfuncs: HashMap::new() }
+    }
+}
+
+impl<'a> Walker<'a> {
+    /// The host's types; `what` needs them.
+    pub(crate) fn btf(&self, what: &str) -> Step<&'a Btf> {
+        self.types.btf.ok_or_else(|| {
+            let text = format!("{what} needs the types of the host, which were not given");
+            Fault::new(Code::Types, text)
+                .suggest("give the host's BTF (--btf): /sys/kernel/btf/vmlinux, or an object file")
+        })
+    }
+
+    /// The structure of that name, which `what` is about.
+    pub(crate) fn host_struct(&self, name: &str, what: &str) -> Step<u32> {
+        let btf = self.btf(what)?;
+        btf.find(name, skep_btf::Kind::Struct).ok_or_else(|| {
+            let text = format!("{what} needs struct {name}, which the given types do not have");
+            Fault::new(Code::Types, text).suggest("give the BTF of the system that the program is for")
+        })
+    }
+
+    /// A pointer to a host's object by the name of its type.
+    pub(crate) fn host_object(
+        &mut self,
+        name: &str,
+        trust: Trust,
+        maybe_null: bool,
+        what: &str,
+    ) -> Step<Value> {
+        let ty = self.host_struct(name, what)?;
+        Ok(self.named(Kind::Object { ty, trust, maybe_null }))
+    }
+
+    /// The value as texts show it, with the names of types.
+    pub(crate) fn show(&self, value: &Value) -> String {
+        match self.types.btf {
+            Some(btf) => with_names(btf, &value.to_string()).into_owned(),
+            None => value.to_string(),
+        }
+    }
+
+    /// A type of the host as C writes it.
+    pub(crate) fn type_name(&self, ty: u32) -> String {
+        let name = self.types.btf.and_then(|btf| btf.type_name(ty).ok());
+        name.unwrap_or_else(|| format!("type {ty}"))
+    }
+}
+
+/// Types that are damaged.
+pub(crate) fn damaged(error: skep_btf::Error) -> Box<Fault> {
+    Fault::new(Code::Types, format!("the given types cannot be used: {error}"))
+}
+
+/// Puts names in the place of numbers: `ptr_#211()` becomes `ptr_task_struct()`.
+pub(crate) fn with_names<'t>(btf: &Btf, text: &'t str) -> Cow<'t, str> {
+    let Some(first) = text.find("_#") else { return Cow::Borrowed(text) };
+    let mut named = String::with_capacity(text.len() + 32);
+    named.push_str(&text[..first]);
+    for part in text[first..].split("_#").skip(1) {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let name = part[..digits].parse().ok().and_then(|ty| {
+            let name = btf.name(ty).ok()?;
+            Some(if name.is_empty() { btf.type_name(ty).ok()? } else { name.to_owned() })
+        });
+        match name {
+            Some(name) => {
+                named.push('_');
+                named.push_str(&name);
+            }
+            None => {
+                named.push_str("_#");
+                named.push_str(&part[..digits]);
+            }
+        }
+        named.push_str(&part[digits..]);
+    }
+    Cow::Owned(named)
+}

@@ -1,0 +1,244 @@
+//! Loads through an object: what lies there, and how far a pointer that is found can be relied on.
+//!
+//! | found in an object that is | tagged `__rcu`, or known to be so protected | known to live as long | other |
+//! |---|---|---|---|
+//! | trusted | alive in the read section | trusted | walked |
+//! | alive in the read section | alive in the read section | walked | walked |
+//! | trusted or alive, outside of a read section | untrusted | trusted, if that is | untrusted |
+//! | walked | walked | walked | walked |
+//! | untrusted | untrusted | untrusted | untrusted |
+//!
+//! Numbers, and pointers to anything but structures, are numbers.
+
+use super::damaged;
+use crate::Code;
+use crate::domain::scalar::Scalar;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::facts::Place;
+use crate::program::fault::{Fault, Step};
+use crate::step::region::{Intent, Region};
+use crate::step::resources::Section;
+use skep_abi::Context;
+use skep_btf::{Found, What};
+use skep_isa::{Reg, Size, Width};
+
+/// A field that keeps what it points to alive.
+struct Keeper {
+    /// The structure.
+    of: &'static str,
+    /// The member.
+    member: &'static str,
+    /// What the pointer is worth.
+    trust: Trust,
+    /// Whether it may be null.
+    maybe_null: bool,
+}
+
+/// Fields of which it is documented or seen that what they point to lives as long as the structure, or is
+/// protected by RCU although BTF does not say so: not every compiler writes `__rcu` down.
+const KEEPERS: &[Keeper] = &[
+    keeper("bpf_iter_meta", "seq", Trust::Trusted, false),
+    keeper("cgroup", "kn", Trust::ReadSection, false),
+    keeper("css_set", "dfl_cgrp", Trust::ReadSection, false),
+    keeper("dentry", "d_inode", Trust::Trusted, false),
+    keeper("file", "f_inode", Trust::Trusted, false),
+    keeper("linux_binprm", "file", Trust::Trusted, false),
+    keeper("mm_struct", "exe_file", Trust::ReadSection, true),
+    keeper("request_sock", "sk", Trust::ReadSection, true),
+    keeper("sk_buff", "sk", Trust::ReadSection, true),
+    keeper("socket", "sk", Trust::Trusted, true),
+    keeper("task_struct", "cgroups", Trust::ReadSection, false),
+    keeper("task_struct", "cpus_ptr", Trust::ReadSection, false),
+    keeper("task_struct", "group_leader", Trust::ReadSection, false),
+    keeper("task_struct", "real_parent", Trust::ReadSection, false),
+];
+
+const fn keeper(of: &'static str, member: &'static str, trust: Trust, maybe_null: bool) -> Keeper {
+    Keeper { of, member, trust, maybe_null }
+}
+
+/// What lies at a place of a type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Field {
+    /// A number.
+    Number,
+    /// A pointer to an object that is worth this much where everything speaks for it.
+    Pointer { ty: u32, trust: Trust, maybe_null: bool },
+}
+
+impl Walker<'_> {
+    /// What a load gives, if it is one through an object of the host or from the arguments of what the program is
+    /// attached to.
+    pub(crate) fn load_of_host(
+        &mut self,
+        state: &State,
+        reg: Reg,
+        pointer: &Value,
+        offset: i16,
+        size: Size,
+        signed: bool,
+    ) -> Step<Option<Value>> {
+        let at = i64::from(pointer.offset) + i64::from(offset);
+        let value = match pointer.kind {
+            Kind::Object { ty, trust, maybe_null: false } => {
+                self.check_object_place(reg, pointer, at, Intent::Read)?;
+                self.check_licence("reading the host's objects")?;
+                self.record.place(self.slot, Place::Probe)?;
+                match self.field(ty, at, size.bytes(), reg, pointer)? {
+                    Field::Pointer { ty, trust: most, maybe_null } if !signed => {
+                        let (trust, maybe_null) = self.found_trust(state, trust, most, maybe_null);
+                        self.named(Kind::Object { ty, trust, maybe_null })
+                    }
+                    Field::Number | Field::Pointer { .. } => Value::scalar(Scalar::of_size(size)),
+                }
+            }
+            Kind::Context if matches!(self.program_type().context, Context::Arguments { .. }) => {
+                if !pointer.is_fixed() {
+                    let text = format!("expected a constant offset into the context, found {pointer}");
+                    return Err(Fault::new(Code::PointerArithmetic, text));
+                }
+                self.load_argument(reg, at, size, signed)?
+            }
+            _ => return Ok(None),
+        };
+        if signed && value.is_scalar() {
+            return Ok(Some(Value::scalar(value.num.sign_extended(size, Width::W64))));
+        }
+        Ok(Some(value))
+    }
+
+    /// Whether the program is in a read section: all of it, if it may not sleep.
+    pub(crate) fn in_read_section(&self, state: &State) -> bool {
+        !self.is_sleepable() || state.resources.depth(Section::Read) > 0
+    }
+
+    /// What a pointer that was found in an object is worth.
+    fn found_trust(&self, state: &State, of: Trust, most: Trust, maybe_null: bool) -> (Trust, bool) {
+        match (of, most) {
+            (Trust::Untrusted, _) => (Trust::Untrusted, false),
+            (Trust::Trusted, Trust::Trusted) => (Trust::Trusted, maybe_null),
+            // Outside of a read section, what is found may be gone before it is used.
+            (Trust::Trusted | Trust::ReadSection, _) if !self.in_read_section(state) => {
+                (Trust::Untrusted, false)
+            }
+            (_, Trust::PerCpu) => (Trust::PerCpu, maybe_null),
+            (Trust::Trusted | Trust::ReadSection, Trust::ReadSection) => (Trust::ReadSection, maybe_null),
+            // Null is as good as any wrong address to a probe load.
+            _ => (Trust::Walked, false),
+        }
+    }
+
+    /// An access of a call to an object, or a store.
+    pub(crate) fn object_region(
+        &mut self,
+        reg: Reg,
+        pointer: &Value,
+        at: i64,
+        size: u32,
+        intent: Intent,
+    ) -> Step<Region> {
+        self.check_object_place(reg, pointer, at, intent)?;
+        let Kind::Object { ty, trust, .. } = pointer.kind else { return Ok(Region::Memory) };
+        // Calls do not probe.
+        if !matches!(trust, Trust::Trusted | Trust::ReadSection) {
+            let text = format!(
+                "expected memory that is sure to be there in {reg}, found {}, which was found by following pointers",
+                self.show(pointer)
+            );
+            return Err(Fault::new(Code::Argument, text).suggest(
+                "copy what is there to the stack first, with bpf_probe_read_kernel or a field at a time",
+            ));
+        }
+        self.field(ty, at, size, reg, pointer)?;
+        Ok(Region::Memory)
+    }
+
+    fn check_object_place(&self, reg: Reg, pointer: &Value, at: i64, intent: Intent) -> Step<()> {
+        if intent.writes() {
+            let text = format!("objects of the host may only be read, found {} in {reg}", self.show(pointer));
+            return Err(Fault::new(Code::ReadOnly, text));
+        }
+        if let Kind::Object { trust: Trust::PerCpu, .. } = pointer.kind {
+            let text = format!(
+                "{reg} is {}, of which each CPU has its own: expected the address of one of them",
+                self.show(pointer)
+            );
+            return Err(Fault::new(Code::Argument, text)
+                .suggest("ask bpf_per_cpu_ptr or bpf_this_cpu_ptr for the address of one, and check it"));
+        }
+        if !pointer.is_fixed() {
+            let text =
+                format!("expected a constant offset into an object, found {} in {reg}", self.show(pointer));
+            return Err(Fault::new(Code::PointerArithmetic, text)
+                .suggest("copy what is there to the stack first, with bpf_probe_read_kernel"));
+        }
+        if at < 0 {
+            let text = format!(
+                "expected an access inside of the object, found one {} bytes before it: {} in {reg}",
+                -at,
+                self.show(pointer)
+            );
+            return Err(Fault::new(Code::OutOfBounds, text));
+        }
+        Ok(())
+    }
+
+    /// What lies at an offset of a type.
+    fn field(&mut self, ty: u32, at: i64, size: u32, reg: Reg, pointer: &Value) -> Step<Field> {
+        // Offsets of pointers and instructions together stay below 2^31.
+        let key = (ty, at as i32, size);
+        if let Some(found) = self.types.fields.get(&key) {
+            return Ok(*found);
+        }
+        let btf = self.btf("following pointers of the host")?;
+        let found = u32::try_from(at).ok().map(|at| btf.walk(ty, at, size));
+        let field = match found {
+            Some(Ok(found)) => self.classify(ty, &found)?,
+            Some(Err(error @ skep_btf::Error::Walk { .. })) => {
+                let text = format!("{error}, found an access through {} in {reg}", self.show(pointer));
+                return Err(Fault::new(Code::OutOfBounds, text)
+                    .suggest("read one member of the structure, as large as it is"));
+            }
+            Some(Err(skep_btf::Error::WrongKind { .. })) | None => {
+                let text = format!("{} in {reg} is no structure that could be read", self.show(pointer));
+                return Err(Fault::new(Code::OutOfBounds, text));
+            }
+            Some(Err(error)) => return Err(damaged(error)),
+        };
+        self.types.fields.insert(key, field);
+        Ok(field)
+    }
+
+    fn classify(&self, root: u32, found: &Found<'_>) -> Step<Field> {
+        let pointer = match &found.what {
+            What::Pointer(pointer) => pointer,
+            What::Struct { id } => {
+                let text = format!(
+                    "expected a number or a pointer at {} of {}, found {}, which is not read as a whole",
+                    found.place(),
+                    self.type_name(root),
+                    self.type_name(*id)
+                );
+                return Err(Fault::new(Code::OutOfBounds, text));
+            }
+            _ => return Ok(Field::Number),
+        };
+        let btf = self.btf("following pointers of the host")?;
+        let to = btf.ty(pointer.to).map_err(damaged)?;
+        // What lies in user space is not looked at: its address is a number.
+        if !to.kind.is_composite() || pointer.is("user") {
+            return Ok(Field::Number);
+        }
+        let root = btf.resolve(root).and_then(|root| root.name()).map_err(damaged)?;
+        let place = found.place();
+        let (trust, maybe_null) = match KEEPERS.iter().find(|kept| kept.of == root && kept.member == place) {
+            Some(kept) => (kept.trust, kept.maybe_null),
+            None if pointer.is("percpu") => (Trust::PerCpu, false),
+            None if pointer.is("rcu") => (Trust::ReadSection, true),
+            None => (Trust::Walked, false),
+        };
+        Ok(Field::Pointer { ty: to.id, trust, maybe_null })
+    }
+}

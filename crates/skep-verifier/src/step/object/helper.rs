@@ -1,0 +1,150 @@
+//! Objects as arguments and results of helpers, and the host's variables.
+
+use super::damaged;
+use crate::Code;
+use crate::domain::value::{Kind, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::alu::CHECK_NULL;
+use skep_abi::{HelperProto, StructKind};
+use skep_isa::Reg;
+
+/// The section that holds the variables which each CPU has its own of.
+const PER_CPU_SECTION: &str = ".data..percpu";
+
+impl Walker<'_> {
+    /// Checks an argument that must be an object of one of these C types, or null if that is allowed. `outlives`: a
+    /// read section is not enough to keep it alive.
+    pub(crate) fn object_argument(
+        &self,
+        proto: &HelperProto,
+        reg: Reg,
+        value: &Value,
+        types: &[&str],
+        nullable: bool,
+        outlives: bool,
+    ) -> Step<()> {
+        if nullable && value.as_constant() == Some(0) {
+            return Ok(());
+        }
+        let wanted = || types.iter().map(|name| format!("struct {name}")).collect::<Vec<_>>().join(" or ");
+        let expected = |code, found: &str| {
+            let or_null = if nullable { " or null" } else { "" };
+            let text = format!("{} expects {}{or_null} in {reg}, found {found}", proto.name, wanted());
+            Fault::new(code, text)
+        };
+        match value.kind {
+            Kind::Struct { of, maybe_null } if is_socket(of) && types.contains(&"sock_common") => {
+                if maybe_null && !nullable {
+                    return Err(expected(Code::MaybeNull, &self.show(value)).suggest(CHECK_NULL));
+                }
+                Ok(())
+            }
+            Kind::Object { maybe_null: true, .. } if !nullable => {
+                Err(expected(Code::MaybeNull, &self.show(value)).suggest(CHECK_NULL))
+            }
+            Kind::Object { trust: Trust::ReadSection, .. } if outlives => {
+                let found = format!("{}, which only the read section keeps alive", self.show(value));
+                Err(expected(Code::Argument, &found).suggest("look the socket up, or acquire it first"))
+            }
+            Kind::Object { trust: Trust::Untrusted | Trust::PerCpu, .. } => {
+                let found = format!("{}, which cannot be relied on", self.show(value));
+                Err(expected(Code::Argument, &found))
+            }
+            Kind::Object { .. } => {
+                for name in types {
+                    let ty = self.host_struct(name, &proto.name)?;
+                    if self.object_is(value, ty)? {
+                        return Ok(());
+                    }
+                }
+                Err(expected(Code::Argument, &self.show(value)))
+            }
+            _ => Err(expected(Code::Argument, &self.show(value))),
+        }
+    }
+
+    /// Whether a pointer to an object points to one of type `wanted`: the object itself, or one that lies in it.
+    pub(crate) fn object_is(&self, value: &Value, wanted: u32) -> Step<bool> {
+        let Kind::Object { ty, .. } = value.kind else { return Ok(false) };
+        let Ok(at) = u32::try_from(value.offset) else { return Ok(false) };
+        if !value.is_fixed() {
+            return Ok(false);
+        }
+        self.btf("the type of an object")?.contains(ty, at, wanted).map_err(damaged)
+    }
+
+    /// The result of a helper that returns an object.
+    pub(crate) fn object_result(&mut self, proto: &HelperProto, of: &str, maybe_null: bool) -> Step<Value> {
+        // The running task stays as long as the program runs.
+        let trusted = proto.acquires || proto.name == "get_current_task_btf";
+        let trust = if trusted { Trust::Trusted } else { Trust::Walked };
+        self.host_object(of, trust, maybe_null, &proto.name)
+    }
+
+    /// Checks an argument that must be the address of a variable of which each CPU has its own; says its type.
+    pub(crate) fn per_cpu_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+        match value.kind {
+            Kind::Object { ty, trust: Trust::PerCpu, maybe_null: false }
+                if value.offset == 0 && value.is_fixed() =>
+            {
+                Ok(ty)
+            }
+            _ => {
+                let text = format!(
+                    "{} expects the address of a variable of which each CPU has its own in {reg}, found {}",
+                    proto.name,
+                    self.show(value)
+                );
+                Err(Fault::new(Code::Argument, text))
+            }
+        }
+    }
+
+    /// One CPU's copy of a variable of that type.
+    pub(crate) fn per_cpu_result(&mut self, ty: u32, maybe_null: bool) -> Step<Value> {
+        let kind = self.variable_kind(ty, maybe_null)?;
+        Ok(self.named(kind))
+    }
+
+    /// The address of a variable or function of the host, by its number in the host's BTF.
+    pub(crate) fn variable(&mut self, id: u32) -> Step<Value> {
+        let btf = self.btf(&format!("the host's variable of number {id}"))?;
+        let missing = || {
+            let text = format!("the given types have no variable or function of number {id}");
+            Fault::new(Code::Types, text).suggest("link and verify the program with the same types")
+        };
+        let ty = btf.ty(id).map_err(|_| missing())?;
+        match ty.kind {
+            skep_btf::Kind::Func => {
+                // All that can be done with its address is to see that it is there.
+                Ok(Value::pointer(Kind::Memory { bytes: 0, read_only: true, maybe_null: false }, 0))
+            }
+            skep_btf::Kind::Var => {
+                let of = btf.resolve(ty.target()).map_err(damaged)?;
+                let section = btf.data_section(PER_CPU_SECTION).map_err(damaged)?;
+                let kind = if section.is_some_and(|section| section.variables().any(|one| one.var.id == id)) {
+                    Kind::Object { ty: of.id, trust: Trust::PerCpu, maybe_null: false }
+                } else {
+                    self.variable_kind(of.id, false)?
+                };
+                Ok(Value::pointer(kind, 0))
+            }
+            _ => Err(missing()),
+        }
+    }
+
+    /// What the address of a variable of that type is.
+    fn variable_kind(&self, ty: u32, maybe_null: bool) -> Step<Kind> {
+        let btf = self.btf("the type of a variable")?;
+        if btf.resolve(ty).map_err(damaged)?.kind.is_composite() {
+            return Ok(Kind::Object { ty, trust: Trust::Walked, maybe_null });
+        }
+        let bytes = btf.size(ty).map_err(damaged)?;
+        Ok(Kind::Memory { bytes, read_only: true, maybe_null })
+    }
+}
+
+fn is_socket(of: StructKind) -> bool {
+    matches!(of, StructKind::SockCommon | StructKind::Sock | StructKind::TcpSock | StructKind::XdpSock)
+}

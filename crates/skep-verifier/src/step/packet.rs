@@ -1,0 +1,56 @@
+//! Legacy packet loads: `r0 = *(u16 *)skb[12]`, from the days of classic filters.
+//!
+//! They read the packet of the context in `r6`, whatever its pieces, and end the program with the result 0
+//! where the packet is too short. So nothing needs to be known of the packet's length, but the program must be
+//! one that may end here.
+
+use crate::Code;
+use crate::domain::scalar::Scalar;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::frames::lose_arguments;
+use skep_isa::{PacketBase, Reg, Size};
+
+/// The types of programs that have them: numbers in Linux's `enum bpf_prog_type`.
+const LEGACY: [u32; 3] = [1, 3, 4];
+
+impl Walker<'_> {
+    pub(crate) fn load_packet(&mut self, state: &mut State, size: Size, base: PacketBase) -> Step<()> {
+        let kind = self.program_type();
+        if !kind.number.is_some_and(|number| LEGACY.contains(&number)) {
+            let text = format!(
+                "legacy packet loads are for socket filters and traffic control, found a program of type {}",
+                kind.name
+            );
+            return Err(Fault::new(Code::Context, text)
+                .suggest("read the packet through data and data_end, or with a helper"));
+        }
+        let context = self.read(state, Reg::R6)?;
+        if context != Value::pointer(Kind::Context, 0) {
+            let text = format!("a legacy packet load expects the context, unchanged, in r6, found {context}");
+            return Err(Fault::new(Code::Argument, text));
+        }
+        if let PacketBase::Indirect(index) = base {
+            let index = self.read(state, index)?;
+            if !index.is_scalar() {
+                let text = format!("a legacy packet load expects a number to count from, found {index}");
+                return Err(Fault::new(Code::Argument, text));
+            }
+        }
+        self.check_nothing_held(state, "at a legacy packet load, which may end the program")?;
+        lose_arguments(state, self.slot as u32);
+        if state.top_index() > 0 {
+            // Whether it ends the function or the program is the host's choice: callers must bear a 0.
+            let mut other = self.copy(state);
+            *other.reg_mut(Reg::R0) = Value::constant(0);
+            if let Some(slot) = self.exit(&mut other)? {
+                self.put_aside(other, slot);
+                self.stay();
+            }
+        }
+        *state.reg_mut(Reg::R0) = Value::scalar(Scalar::of_size(size));
+        Ok(())
+    }
+}

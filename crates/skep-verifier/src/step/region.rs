@@ -1,0 +1,320 @@
+//! Which object an address points into, and whether an access stays inside.
+
+use crate::Code;
+use crate::domain::stack::STACK_BYTES;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Value};
+use crate::explore::walk::Walker;
+use crate::program::fault::{Fault, Step};
+use crate::step::alu::CHECK_NULL;
+use skep_abi::{Context, ContextField, ContextLayout, MapFlags, MapKind, SpecialField, StructKind};
+use skep_isa::{Reg, Size};
+
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Intent {
+    Read,
+    Write,
+    Atomic,
+}
+
+impl Intent {
+    pub(crate) fn writes(self) -> bool {
+        self != Self::Read
+    }
+}
+
+/// Where an access that is allowed goes.
+pub(crate) enum Region {
+    /// Bytes of a stack, counted from its bottom: the access starts in `first..=last`.
+    Stack { frame: u8, first: u32, last: u32 },
+    /// A field of the context, this many bytes into it.
+    Field { field: &'static ContextField, inside: u32 },
+    /// A pointer to a host's object in a value of that map.
+    Kptr { map: u32, field: SpecialField },
+    /// Memory of which the contents are not followed.
+    Memory,
+}
+
+/// The first byte of an access relative to its object, at least and at most.
+struct Span {
+    low: i64,
+    high: i64,
+}
+
+impl Walker<'_> {
+    /// The frame and first byte of an access to the stack at a known place, which is what most accesses to it are.
+    /// For all else, [`Self::region`] says whether it is allowed.
+    #[inline]
+    pub(crate) fn fixed_stack(
+        &mut self,
+        state: &State,
+        pointer: &Value,
+        offset: i16,
+        size: Size,
+    ) -> Option<(u8, u32)> {
+        let Kind::Stack { frame } = pointer.kind else { return None };
+        let at = pointer.offset + i32::from(offset);
+        let stack = STACK_BYTES as i32;
+        if !pointer.is_fixed() || at < -stack || at + size.bytes() as i32 > 0 {
+            return None;
+        }
+        self.record.stack(state.frames()[usize::from(frame)].function, at.unsigned_abs());
+        Some((frame, (at + stack) as u32))
+    }
+
+    /// The region that `size` bytes at `pointer + offset` lie in, if `intent` is allowed there.
+    pub(crate) fn region(
+        &mut self,
+        state: &State,
+        reg: Reg,
+        pointer: &Value,
+        offset: i32,
+        size: u32,
+        intent: Intent,
+    ) -> Step<Region> {
+        let fixed = i64::from(pointer.offset) + i64::from(offset);
+        let span = Span {
+            low: fixed.saturating_add(pointer.num.smin),
+            high: fixed.saturating_add(pointer.num.smax),
+        };
+        let bytes = i64::from(size);
+        match pointer.kind {
+            Kind::Stack { frame } => {
+                let stack = i64::from(STACK_BYTES);
+                if span.low < -stack || span.high + bytes > 0 {
+                    let text = format!(
+                        "expected an access inside of the {stack} bytes of stack below r10, found {} in {reg}",
+                        found(&span, bytes)
+                    );
+                    let code = if span.low < -stack { Code::Stack } else { Code::OutOfBounds };
+                    return Err(bounded(Fault::new(code, text), pointer));
+                }
+                let function = state.frames()[usize::from(frame)].function;
+                self.record.stack(function, (-span.low) as u32);
+                let place = |at: i64| (at + stack) as u32;
+                Ok(Region::Stack { frame, first: place(span.low), last: place(span.high) })
+            }
+            Kind::Context => self.context_region(reg, pointer, span.low, size, intent),
+            Kind::Packet | Kind::PacketMeta => {
+                if intent.writes() && !self.program_type().writes_packet {
+                    let text = format!("programs of type {} may not write packets", self.program_type().name);
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                // A range of 0 says nothing at all, not even that offset 0 is not beyond the end.
+                let checked = pointer.range > 0 || bytes == 0;
+                if span.low < 0 || !checked || fixed + bytes > i64::from(pointer.range) {
+                    let text = format!(
+                        "expected an access to packet bytes that were checked against data_end, found {} in {reg}, \
+                         which is {pointer}",
+                        found(&span, bytes)
+                    );
+                    let suggestion = if span.low < 0 {
+                        "make sure that the offset is not negative"
+                    } else if pointer.num.umax > crate::step::pointer::MAX_PACKET_OFFSET {
+                        "bound the variable part of the offset first: a mask or a comparison with at most 65535"
+                    } else {
+                        "compare the end of the access with data_end first"
+                    };
+                    return Err(Fault::new(Code::OutOfBounds, text).suggest(suggestion));
+                }
+                Ok(Region::Memory)
+            }
+            Kind::MapValue { map, maybe_null: false } => {
+                let def = self.map(map)?;
+                let denied = if intent.writes() { MapFlags::RDONLY_PROG } else { MapFlags::WRONLY_PROG };
+                // Those of devices are the host's own.
+                let fixed = matches!(def.kind(), MapKind::Devmap | MapKind::DevmapHash);
+                if def.flags().contains(denied)
+                    || (fixed && intent.writes())
+                    || (intent == Intent::Atomic && def.flags().contains(MapFlags::WRONLY_PROG))
+                {
+                    let verb = if intent.writes() { "write" } else { "read" };
+                    let text = format!("programs may not {verb} values of the map {}", def.name());
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                if span.low < 0 || span.high + bytes > i64::from(def.value_size()) {
+                    let text = format!(
+                        "expected an access inside of the {}-byte value of the map {}, found {} in {reg}",
+                        def.value_size(),
+                        def.name(),
+                        found(&span, bytes)
+                    );
+                    return Err(bounded(Fault::new(Code::OutOfBounds, text), pointer));
+                }
+                if def.fields().is_empty() {
+                    return Ok(Region::Memory);
+                }
+                let bytes = (span.low, span.high + bytes);
+                Ok(match self.check_special(def, reg, pointer, bytes, Some(intent))? {
+                    Some(field) => Region::Kptr { map, field },
+                    None => Region::Memory,
+                })
+            }
+            Kind::Buffer { bytes: length } => self.inside(reg, pointer, &span, bytes, length, "buffer"),
+            _ if pointer.is_maybe_null() => {
+                let text = format!("{reg} may be null: {pointer}");
+                Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL))
+            }
+            Kind::Memory { bytes: length, read_only, .. } => {
+                if intent.writes() && read_only {
+                    let text = format!("{reg} points to memory that may only be read: {pointer}");
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                self.inside(reg, pointer, &span, bytes, length, "memory")
+            }
+            Kind::MapKey { map } => {
+                if intent.writes() {
+                    let text = format!("the key of a map's element may only be read: {pointer} in {reg}");
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                let length = self.map(map)?.key_size();
+                self.inside(reg, pointer, &span, bytes, length, "key")
+            }
+            Kind::Struct { of, .. } => self.struct_region(reg, pointer, of, span.low, size, intent),
+            Kind::Object { .. } => self.object_region(reg, pointer, span.low, size, intent),
+            Kind::Scalar if pointer.as_constant() == Some(0) => {
+                Err(Fault::new(Code::MaybeNull, format!("{reg} is null here")))
+            }
+            Kind::MapValue { .. }
+            | Kind::PacketEnd
+            | Kind::PacketHalf
+            | Kind::Map { .. }
+            | Kind::InnerMap { .. }
+            | Kind::Function { .. }
+            | Kind::Opaque { .. }
+            | Kind::Scalar
+            | Kind::Uninit
+            | Kind::Lost { .. }
+            | Kind::Stale { .. } => {
+                let text = format!("expected a pointer to memory in {reg}, found {pointer}");
+                Err(Fault::new(Code::OutOfBounds, text))
+            }
+        }
+    }
+
+    /// An access to an object of that many bytes.
+    fn inside(
+        &self,
+        reg: Reg,
+        pointer: &Value,
+        span: &Span,
+        bytes: i64,
+        length: u32,
+        what: &str,
+    ) -> Step<Region> {
+        if span.low < 0 || span.high + bytes > i64::from(length) {
+            let text = format!(
+                "expected an access inside of the {length}-byte {what}, found {} in {reg}",
+                found(span, bytes)
+            );
+            return Err(bounded(Fault::new(Code::OutOfBounds, text), pointer));
+        }
+        Ok(Region::Memory)
+    }
+
+    /// An access to a structure with a stable layout.
+    fn struct_region(
+        &mut self,
+        reg: Reg,
+        pointer: &Value,
+        of: StructKind,
+        at: i64,
+        size: u32,
+        intent: Intent,
+    ) -> Step<Region> {
+        if !pointer.is_fixed() {
+            let text = format!("expected a constant offset into {}, found {pointer} in {reg}", of.name());
+            return Err(Fault::new(Code::PointerArithmetic, text));
+        }
+        self.field_region(reg, of.layout(), at, size, intent)
+    }
+
+    fn context_region(
+        &mut self,
+        reg: Reg,
+        pointer: &Value,
+        at: i64,
+        size: u32,
+        intent: Intent,
+    ) -> Step<Region> {
+        match self.program_type().context {
+            Context::Struct(layout) => self.field_region(reg, layout, at, size, intent),
+            Context::Bytes { name, first, bytes, writable, words } => {
+                let inside = at >= i64::from(first) && at + i64::from(size) <= i64::from(bytes);
+                if !inside || (words && size != 8) || at % i64::from(size) != 0 {
+                    let unit = if words { "8 bytes" } else { "1, 2, 4 or 8 bytes" };
+                    let text = format!(
+                        "expected an access to {unit} at a multiple of their size in bytes {first}..{bytes} of {name}, found \
+                         bytes {at}..{} in {reg}",
+                        at + i64::from(size)
+                    );
+                    return Err(Fault::new(Code::Context, text));
+                }
+                if intent.writes() && !writable {
+                    let text = format!("programs of type {} may not write {name}", self.program_type().name);
+                    return Err(Fault::new(Code::ReadOnly, text));
+                }
+                Ok(Region::Memory)
+            }
+            Context::Buffer | Context::Arguments { .. } => {
+                Err(Fault::new(Code::Context, format!("{reg} is no structure: {pointer}")))
+            }
+        }
+    }
+
+    /// An access to a field of a structure that is laid out by a table.
+    fn field_region(
+        &mut self,
+        reg: Reg,
+        layout: &'static ContextLayout,
+        at: i64,
+        size: u32,
+        intent: Intent,
+    ) -> Step<Region> {
+        let field = u32::try_from(at).ok().and_then(|at| layout.field(at, size));
+        let Some(field) = field else {
+            let text = format!(
+                "no field of {} that programs of type {} may access contains bytes {at}..{}",
+                layout.name,
+                self.program_type().name,
+                at + i64::from(size)
+            );
+            return Err(Fault::new(Code::Context, text));
+        };
+        let inside = at as u32 - field.offset;
+        if intent.writes() && field.writes.is_empty() {
+            let text = format!("programs of type {} may not write {}", self.program_type().name, field.name);
+            return Err(Fault::new(Code::ReadOnly, text));
+        }
+        if at % i64::from(size) != 0 {
+            let text = format!("{size} bytes at offset {at} of {} in {reg} are not aligned", layout.name);
+            return Err(Fault::new(Code::Misaligned, text));
+        }
+        if !field.allows(inside, size, intent.writes()) {
+            let whole = field.size.bytes();
+            let text =
+                format!("the field {} must be accessed whole, with {whole} bytes, found {size}", field.name);
+            return Err(Fault::new(Code::Context, text));
+        }
+        Ok(Region::Field { field, inside })
+    }
+}
+
+/// The bytes of an access, as text.
+fn found(span: &Span, bytes: i64) -> String {
+    if span.low == span.high {
+        format!("bytes {}..{}", span.low, span.low + bytes)
+    } else {
+        format!("{bytes} bytes that start somewhere in {}..={}", span.low, span.high)
+    }
+}
+
+/// Suggests bounding the variable part, where there is one.
+fn bounded(fault: Box<Fault>, pointer: &Value) -> Box<Fault> {
+    if pointer.is_fixed() {
+        fault
+    } else {
+        fault.suggest("bound the variable part of the offset with a comparison or a mask first")
+    }
+}

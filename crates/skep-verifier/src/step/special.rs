@@ -1,0 +1,275 @@
+//! Fields of map values that only calls may touch: locks, timers, work queues, pointers to host objects.
+//!
+//! ```text
+//!   value of a map:  | counter | bpf_spin_lock |      data      | bpf_timer        | kptr |
+//!   load, store          yes          no               yes             no            see below
+//! ```
+//!
+//! A pointer to a host's object in a map may be loaded whole, but then says nothing of how long the object
+//! lives. One that owns its object is changed by a call alone, which exchanges it for another; into one that
+//! does not, null or such a pointer may be stored.
+
+use crate::Code;
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Trust, Value};
+use crate::explore::walk::Walker;
+use crate::program::assumed::MapView;
+use crate::program::fault::{Fault, Step};
+use crate::step::region::Intent;
+use crate::step::resources::Lock;
+use skep_abi::{SpecialField, SpecialKind};
+use skep_isa::Reg;
+
+/// The program types, by Linux's numbers, that may not take locks: they could interrupt who holds it.
+const NO_LOCKS: [u32; 6] = [1, 2, 5, 7, 17, 24];
+/// Those of them that may use no timers either.
+const NO_TIMERS: [u32; 5] = [2, 5, 7, 17, 24];
+
+impl Walker<'_> {
+    /// Whether bytes `low..high` of a map's value may be accessed directly. Returns the pointer to a host's
+    /// object that they are, if so.
+    pub(crate) fn check_special(
+        &self,
+        def: MapView<'_>,
+        reg: Reg,
+        pointer: &Value,
+        (low, high): (i64, i64),
+        intent: Option<Intent>,
+    ) -> Step<Option<SpecialField>> {
+        let overlaps = |field: &&SpecialField| i64::from(field.offset) < high && low < end(field);
+        let Some(field) = def.fields().iter().find(overlaps) else { return Ok(None) };
+        let name = name_of(field.kind);
+        if !is_kptr(field.kind) || intent.is_none() {
+            let text = format!(
+                "bytes {}..{} of the map {}'s values are a {name}, which only calls may touch; found an access to bytes \
+                 {low}..{high} by {reg}",
+                field.offset,
+                end(field),
+                def.name()
+            );
+            return Err(Fault::new(Code::OutOfBounds, text));
+        }
+        let whole = low == i64::from(field.offset) && high == end(field);
+        if !whole || !pointer.is_fixed() || intent == Some(Intent::Atomic) {
+            let text = format!(
+                "the pointer to a host's object at {} of the map {}'s values must be loaded or stored whole, at a \
+                 constant offset; found an access to bytes {low}..{high} by {reg}",
+                field.offset,
+                def.name()
+            );
+            return Err(Fault::new(Code::OutOfBounds, text));
+        }
+        Ok(Some(field.clone()))
+    }
+
+    /// What a load of a pointer to a host's object gives.
+    pub(crate) fn load_kptr(&mut self, state: &State, kind: SpecialKind) -> Value {
+        let Some(ty) = pointed_to(kind) else { return Value::UNKNOWN };
+        // Others may release it at any time; inside of a read section it stays until its end.
+        let owned = matches!(kind, SpecialKind::Kptr { .. }) && self.in_read_section(state);
+        let trust = if owned { Trust::ReadSection } else { Trust::Untrusted };
+        self.named(Kind::Object { ty, trust, maybe_null: true })
+    }
+
+    /// What may be stored there: null, or where nobody owns the object, a pointer to one.
+    pub(crate) fn check_kptr_store(&self, def: MapView<'_>, field: &SpecialField, value: &Value) -> Step<()> {
+        let fits = match (field.kind, value.kind) {
+            (SpecialKind::KptrUntrusted { .. }, _) if value.as_constant() == Some(0) => true,
+            (SpecialKind::KptrUntrusted { to }, Kind::Object { ty: found, .. }) => {
+                to == found && value.offset == 0 && value.is_fixed()
+            }
+            _ => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        let text = format!(
+            "the pointer to a host's object at {} of the map {}'s values may not be overwritten, found a store of {value}",
+            field.offset,
+            def.name()
+        );
+        Err(Fault::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
+    }
+
+    /// The special field of that kind that an argument points to, with the map it lies in.
+    pub(crate) fn special_argument(
+        &self,
+        who: &str,
+        reg: Reg,
+        value: &Value,
+        name: &str,
+        wanted: impl Fn(SpecialKind) -> bool,
+    ) -> Step<(u32, SpecialKind)> {
+        let Kind::MapValue { map, maybe_null: false } = value.kind else {
+            let text = format!("{who} expects a {name} in a map's value in {reg}, found {value}");
+            let code = if value.is_maybe_null() { Code::MaybeNull } else { Code::Argument };
+            let fault = Fault::new(code, text);
+            return Err(if value.is_maybe_null() {
+                fault.suggest(crate::step::alu::CHECK_NULL)
+            } else {
+                fault
+            });
+        };
+        let def = self.map(map)?;
+        let mut fields = def.fields().iter().filter(|field| wanted(field.kind));
+        if let Some(field) =
+            fields.clone().find(|field| value.is_fixed() && i64::from(field.offset) == value.offset.into())
+        {
+            return Ok((map, field.kind));
+        }
+        let text = match fields.next() {
+            None => {
+                format!(
+                    "{who} expects a {name} in {reg}, but the values of the map {} hold none by their type",
+                    def.name()
+                )
+            }
+            Some(field) if !value.is_fixed() => format!(
+                "{who} expects the {name} at {} of the map {}'s values in {reg}, at a constant offset; found {value}",
+                field.offset,
+                def.name()
+            ),
+            Some(field) => format!(
+                "{who} expects the {name} at {} of the map {}'s values in {reg}, found offset {}",
+                field.offset,
+                def.name(),
+                value.offset
+            ),
+        };
+        Err(Fault::new(Code::Argument, text))
+    }
+
+    /// `bpf_spin_lock`.
+    pub(crate) fn take_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Step<()> {
+        let (map, _) = self.lock_argument(who, reg, value)?;
+        if let Some(lock) = state.resources.lock {
+            let text = format!(
+                "a lock is taken while the one that was taken by the call in {} is held: only one may be held",
+                lock.slot
+            );
+            return Err(Fault::new(Code::Resource, text).suggest("call bpf_spin_unlock first"));
+        }
+        state.resources.lock = Some(Lock { map, id: value.id, slot: self.slot as u32 });
+        Ok(())
+    }
+
+    /// `bpf_spin_unlock`.
+    pub(crate) fn give_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Step<()> {
+        let (map, _) = self.lock_argument(who, reg, value)?;
+        let Some(lock) = state.resources.lock else {
+            let text = format!("{who} is called, but this path holds no lock");
+            return Err(Fault::new(Code::Resource, text));
+        };
+        if (lock.map, lock.id) != (map, value.id) {
+            let text = format!(
+                "{who} expects the lock of the value that was locked by the call in {} in {reg}, found {value}: another \
+                 value, or one that was looked up again",
+                lock.slot
+            );
+            return Err(Fault::new(Code::Resource, text));
+        }
+        state.resources.lock = None;
+        Ok(())
+    }
+
+    fn lock_argument(&self, who: &str, reg: Reg, value: &Value) -> Step<(u32, SpecialKind)> {
+        self.special_argument(who, reg, value, "bpf_spin_lock", |kind| kind == SpecialKind::SpinLock)
+    }
+
+    /// Whether values of the map keep their identity once they were checked for null: what is locked must be
+    /// unlocked, and a timer goes with the map it lies in.
+    pub(crate) fn keeps_identity(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::MapValue { map, .. } => self.map(map).is_ok_and(|def| {
+                def.fields().iter().any(|field| {
+                    matches!(
+                        field.kind,
+                        SpecialKind::SpinLock | SpecialKind::ListHead { .. } | SpecialKind::RbRoot { .. }
+                    )
+                })
+            }),
+            Kind::InnerMap { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether programs of this type may use a map with such fields at all.
+    pub(crate) fn check_special_map(&self, def: MapView<'_>) -> Step<()> {
+        if let Some(inner) = def.inner() {
+            self.check_special_map(inner)?;
+        }
+        if def.fields().is_empty() {
+            return Ok(());
+        }
+        if let Some(field) = def.misplaced() {
+            let text = format!(
+                "the map {} cannot be created: values of kind {} hold no {}",
+                def.name(),
+                def.kind(),
+                field.kind.name()
+            );
+            return Err(Fault::new(Code::Argument, text));
+        }
+        let kind = self.program_type();
+        let refused = def.fields().iter().find(|field| {
+            let types: &[u32] = match field.kind {
+                SpecialKind::SpinLock | SpecialKind::ListHead { .. } | SpecialKind::RbRoot { .. } => {
+                    &NO_LOCKS
+                }
+                SpecialKind::Timer | SpecialKind::Workqueue => &NO_TIMERS,
+                _ => &[],
+            };
+            kind.number.is_some_and(|number| types.contains(&number))
+        });
+        match refused {
+            None => Ok(()),
+            Some(field) => {
+                let text = format!(
+                    "programs of type {} may not use the map {}, whose values hold a {}",
+                    kind.name,
+                    def.name(),
+                    name_of(field.kind)
+                );
+                Err(Fault::new(Code::Argument, text))
+            }
+        }
+    }
+}
+
+/// One past a field's last byte.
+fn end(field: &SpecialField) -> i64 {
+    i64::from(field.offset) + i64::from(field.size)
+}
+
+/// The number of the type of the objects that a field points to.
+pub(crate) fn pointed_to(kind: SpecialKind) -> Option<u32> {
+    match kind {
+        SpecialKind::Kptr { to }
+        | SpecialKind::KptrPercpu { to }
+        | SpecialKind::KptrUntrusted { to }
+        | SpecialKind::Uptr { to } => Some(to),
+        _ => None,
+    }
+}
+
+fn is_kptr(kind: SpecialKind) -> bool {
+    pointed_to(kind).is_some()
+}
+
+/// A field's C type, as programs name it.
+fn name_of(kind: SpecialKind) -> &'static str {
+    match kind {
+        SpecialKind::SpinLock => "bpf_spin_lock",
+        SpecialKind::ResSpinLock => "bpf_res_spin_lock",
+        SpecialKind::Timer => "bpf_timer",
+        SpecialKind::Workqueue => "bpf_wq",
+        SpecialKind::TaskWork => "bpf_task_work",
+        SpecialKind::Refcount => "bpf_refcount",
+        SpecialKind::ListHead { .. } => "bpf_list_head",
+        SpecialKind::ListNode => "bpf_list_node",
+        SpecialKind::RbRoot { .. } => "bpf_rb_root",
+        SpecialKind::RbNode => "bpf_rb_node",
+        SpecialKind::Uptr { .. } => "uptr",
+        _ => "kptr",
+    }
+}

@@ -144,6 +144,16 @@ pub enum Callback {
     Drain,
 }
 
+impl Callback {
+    /// The smallest and the greatest result that it may have.
+    pub const fn results(self) -> (i32, i32) {
+        match self {
+            Self::Loop | Self::ForEach | Self::Drain | Self::FindArea => (0, 1),
+            Self::Timer => (0, 0),
+        }
+    }
+}
+
 /// What a helper demands of a `struct bpf_dynptr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DynptrArg {
@@ -254,6 +264,19 @@ impl HelperProto {
             acquires: false,
             sleeps: false,
         }
+    }
+
+    /// How it calls a function of the program, if it does.
+    pub fn callback(&self) -> Option<Callback> {
+        self.args.iter().find_map(|arg| match arg {
+            ArgKind::Callback(callback) => Some(*callback),
+            _ => None,
+        })
+    }
+
+    /// Whether it calls a function of the program before it returns.
+    pub fn calls_back(&self) -> bool {
+        self.callback().is_some_and(|callback| callback != Callback::Timer)
     }
 
     /// Whether it works on maps of that kind: what Linux says for its own helpers, yes for a host's.

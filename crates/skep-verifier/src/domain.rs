@@ -4,6 +4,7 @@ pub(crate) mod branch;
 pub(crate) mod bytes;
 pub(crate) mod num;
 pub(crate) mod recorded;
+pub(crate) mod resources;
 pub(crate) mod rounds;
 pub(crate) mod scalar;
 pub(crate) mod stack;

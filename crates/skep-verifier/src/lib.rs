@@ -38,58 +38,27 @@ mod soundness;
 mod step;
 
 pub use domain::recorded::{Machine, MachineFrame, Mismatch, Object, Outside, Packet, Place, Recorded};
-pub use explain::refusal::{Code, Refusal, Step, Why};
+pub use explain::refusal::{Refusal, Step, Why};
+pub use program::assumed::INNER as INNER_MAP;
 pub use program::assumed::{Assumed, Assumption};
+pub use program::config::Config;
+pub use program::fault::Code;
 pub use program::halves::without_extension;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
-pub use step::maps::INNER as INNER_MAP;
 
 use explain::cause;
 use explain::linux_text::Names;
 use explain::log::Log;
 use explain::replay::Recorder;
 use explore::walk::Walker;
-use program::Subject;
 use program::cfg::Shape;
 use program::facts::Record;
 use program::fault::Fault;
 use program::flow::Flow;
-use skep_abi::{HelperProto, LineInfo, ProgramSource};
-use skep_btf::Btf;
+use program::{Subject, line_at};
 use std::sync::Arc;
 use std::time::Instant;
 use step::object;
-
-/// What the host allows and provides.
-pub struct Config<'a> {
-    /// Prototypes of callable helpers by number. Types restrict the numbers of Linux's own.
-    pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
-    /// The types of the host: of its functions and structures that programs refer to. Programs that do are refused
-    /// without.
-    pub btf: Option<&'a Btf>,
-    /// The most instructions that may be walked, over all paths.
-    pub max_walked: u64,
-    /// The most bytes that remembered states may take.
-    pub max_state_bytes: usize,
-    /// Whether memory accesses must be aligned to their size.
-    pub strict_alignment: bool,
-    /// The most states to keep for [`Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
-    pub max_recorded: usize,
-}
-
-impl Default for Config<'_> {
-    /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
-    fn default() -> Self {
-        Self {
-            helpers: &|id| skep_abi::linux_helper(id),
-            btf: None,
-            max_walked: 1_000_000,
-            max_state_bytes: 64 << 20,
-            strict_alignment: false,
-            max_recorded: 0,
-        }
-    }
-}
 
 /// Proves a program safe.
 ///
@@ -271,10 +240,4 @@ fn refuse(
         peak_states: stats.peak_states,
         nanoseconds,
     })
-}
-
-/// The source line of a slot.
-fn line_at(source: &ProgramSource, slot: u32) -> Option<&LineInfo> {
-    let after = source.lines.partition_point(|line| line.slot <= slot);
-    source.lines[..after].last()
 }

@@ -3,10 +3,15 @@
 pub(crate) mod addresses;
 pub(crate) mod assumed;
 pub(crate) mod cfg;
+pub(crate) mod config;
+pub(crate) mod exception;
 pub(crate) mod facts;
 pub(crate) mod fault;
 pub(crate) mod flow;
+pub(crate) mod global;
 pub(crate) mod halves;
+pub(crate) mod prototype;
+pub(crate) mod roots;
 
 use crate::domain::recorded::Recorded;
 use crate::program::assumed::{Assumption, Maps, Read, assumptions};
@@ -221,4 +226,10 @@ impl Subject {
         let end = functions.get(index + 1).map_or(self.source.insns.len(), |next| next.start as usize);
         Some(start..end)
     }
+}
+
+/// The source line of a slot.
+pub(crate) fn line_at(source: &ProgramSource, slot: u32) -> Option<&LineInfo> {
+    let after = source.lines.partition_point(|line| line.slot <= slot);
+    source.lines[..after].last()
 }

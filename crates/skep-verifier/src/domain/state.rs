@@ -1,15 +1,18 @@
 //! The machine as one path has left it: the frames, with their registers and stacks.
 
+use crate::domain::resources::{Depths, Resources};
 use crate::domain::rounds::Rounds;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::Stack;
 use crate::domain::value::{Kind, Value};
-use crate::step::resources::{Depths, Resources};
 use skep_abi::Callback;
 use skep_isa::Reg;
 
 /// The most frames that calls may nest, the program's own included.
 pub(crate) const MAX_FRAMES: usize = 8;
+
+/// The registers in which calls pass arguments.
+pub(crate) const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
 /// One function in progress.
 #[derive(Clone, Default)]

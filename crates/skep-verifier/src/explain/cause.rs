@@ -11,7 +11,6 @@
 //!
 //! Everything else on the path could be different, and the program would be refused all the same.
 
-use crate::Code;
 use crate::domain::bytes::ByteSet;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::{MAX_FRAMES, State};
@@ -22,7 +21,7 @@ use crate::explain::replay::{Recorded, Recorder, Touch, stack_bytes};
 use crate::explore::paths::Turn;
 use crate::explore::watch::Change;
 use crate::program::Subject;
-use crate::program::fault::{About, Fault};
+use crate::program::fault::{About, Code, Fault};
 use skep_isa::{AluOp, CallTarget, Insn, Reg, RegSet, Size};
 
 /// The most steps that a refusal shows.
@@ -382,7 +381,7 @@ fn step(
     why: Why,
     state: String,
 ) -> Step {
-    let line = crate::line_at(&program.source, slot);
+    let line = crate::program::line_at(&program.source, slot);
     let insn = &program.source.insns[slot as usize];
     let turn = match turn {
         Some(true) => ": taken",

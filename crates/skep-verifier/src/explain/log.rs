@@ -13,12 +13,13 @@
 
 use crate::domain::state::State;
 use crate::explain::linux_text::{Names, frame_prefix, stack_offset};
+use crate::explain::refusal::Refusal;
 use crate::explore::paths::Turn;
 use crate::explore::watch::{Change, Watch, changes};
 use crate::program::Stats;
 use crate::program::Subject;
+use crate::program::config::Config;
 use crate::program::fault::Fault;
-use crate::{Config, Refusal};
 use skep_abi::LineInfo;
 use skep_isa::{Insn, RegSet};
 

@@ -1,75 +1,8 @@
 //! Why a program was refused: data first, text second.
 
+use crate::program::fault::Code;
 use std::fmt;
 use std::sync::Arc;
-
-/// The class of a refusal, stable for scripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Code {
-    /// The instructions do not form a program: bad jump, missing exit, overlapping functions.
-    Structure,
-    /// A register or stack byte is read before it is written.
-    Uninitialised,
-    /// An access outside of its object.
-    OutOfBounds,
-    /// An access that is not aligned, under strict alignment.
-    Misaligned,
-    /// A pointer that may be null is used.
-    MaybeNull,
-    /// Arithmetic that pointers do not allow.
-    PointerArithmetic,
-    /// A pointer would leak.
-    PointerLeak,
-    /// A write where only reads are allowed.
-    ReadOnly,
-    /// An argument of a call that is not what the prototype demands.
-    Argument,
-    /// A helper that does not exist, or that this program type or licence may not call.
-    Helper,
-    /// A context access at a place that is no field, or not readable or writable.
-    Context,
-    /// Too much stack, or too many frames.
-    Stack,
-    /// A reference, lock or section that is not given back, or not held.
-    Resource,
-    /// A loop that does not provably end.
-    Loop,
-    /// More work or memory than the limits allow.
-    Limit,
-    /// Types of the host that are needed are missing or damaged.
-    Types,
-    /// A return value that is not allowed.
-    Return,
-    /// Something that this version does not understand yet.
-    Unsupported,
-}
-
-impl Code {
-    /// Its name in machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Structure => "structure",
-            Self::Uninitialised => "uninitialised",
-            Self::OutOfBounds => "out-of-bounds",
-            Self::Misaligned => "misaligned",
-            Self::MaybeNull => "maybe-null",
-            Self::PointerArithmetic => "pointer-arithmetic",
-            Self::PointerLeak => "pointer-leak",
-            Self::ReadOnly => "read-only",
-            Self::Argument => "argument",
-            Self::Helper => "helper",
-            Self::Context => "context",
-            Self::Stack => "stack",
-            Self::Resource => "resource",
-            Self::Loop => "loop",
-            Self::Limit => "limit",
-            Self::Types => "types",
-            Self::Return => "return",
-            Self::Unsupported => "unsupported",
-        }
-    }
-}
 
 /// One step of the path that led to a refusal. Only steps that matter for it are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,12 +9,11 @@
 //! calls could so pile up 33 times the frames of all callers: where a function makes one, its callers together
 //! may use less than half.
 
-use crate::Code;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::MAX_FRAMES;
 use crate::explore::walk::Walker;
 use crate::program::cfg::target;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use skep_abi::RetKind;
 use skep_isa::{CallTarget, Insn};
 

@@ -15,11 +15,10 @@
 //! learned since the guess is forgotten, facts included, and the path is walked again as it was, round by round.
 //! What a guess costs counts against the limits like everything else.
 
-use crate::Code;
 use crate::domain::state::State;
 use crate::explore::paths::Turn;
 use crate::explore::walk::Walker;
-use crate::program::fault::Fault;
+use crate::program::fault::{Code, Fault};
 
 /// A guess that is not confirmed yet.
 pub(crate) struct Guess {

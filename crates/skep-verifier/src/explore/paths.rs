@@ -1,12 +1,11 @@
 //! Paths that are put aside while another one is walked, and the limits on them: on how far is walked, on memory, and on
 //! the work of comparing and copying states.
 
-use crate::Code;
 use crate::domain::state::State;
 use crate::domain::value::Value;
 use crate::explore::walk::Walker;
 use crate::program::cfg::target;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 
 /// A branch and the way a path took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

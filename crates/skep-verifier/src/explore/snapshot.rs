@@ -7,12 +7,12 @@
 //! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
 
 use crate::domain::bytes::ByteSet;
+use crate::domain::resources::{Depths, Resources};
 use crate::domain::rounds::{Round, differs_in, goes_on_longer, progress};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, Found, Stack};
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Stale, Value};
-use crate::step::resources::{Depths, Resources};
 use skep_isa::Size;
 use std::cmp::Ordering;
 use std::ops::Range;

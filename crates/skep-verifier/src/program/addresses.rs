@@ -5,12 +5,11 @@
 //!
 //! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
 
-use crate::Config;
 use crate::domain::stack::STACK_BYTES;
 use crate::program::assumed::Maps;
 use crate::program::cfg::target;
+use crate::program::config::Config;
 use crate::program::flow::MAX_PASSES;
-use crate::step::callback::calls_back;
 use skep_abi::{Access, ArgKind, HelperProto};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Imm64, Insn, Operand, Width};
 use std::ops::Range;
@@ -223,7 +222,7 @@ impl<'a> Addresses<'a> {
             Insn::Call { target: CallTarget::Helper(id) } => {
                 match (self.config.helpers)(id) {
                     // The callback may read and write all of the stack that it is given an address in.
-                    Some(proto) if calls_back(proto) => {
+                    Some(proto) if proto.calls_back() => {
                         let given = known[1..6].iter().any(|abs| abs.may_be_stack());
                         effect.reads = if given { u128::MAX } else { 0 };
                         effect.key = effect.reads;
@@ -238,7 +237,7 @@ impl<'a> Addresses<'a> {
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 *effect = Effect::NONE;
                 for (at, memory) in
-                    crate::step::kfunc::memory_arguments(self.config.btf, id as u32).enumerate()
+                    crate::program::prototype::memory_arguments(self.config.btf, id as u32).enumerate()
                 {
                     if let Some(size) = memory {
                         effect.reads |= known[at + 1].reach(0, size).unwrap_or(0);

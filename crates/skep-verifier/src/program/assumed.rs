@@ -18,12 +18,14 @@
 //! Of a map that is found in a map of maps, the definition is the template that the outer map was made with. What is
 //! not the same in all maps that may be put there is not known here at all: see [`MapView::at_most`].
 
-use crate::Verified;
-use crate::step::maps::INNER;
+use crate::program::Verified;
 use skep_abi::{Defect, Entry, MapDef, MapFlags, MapKind, ProgramType, SpecialField};
 use skep_isa::{Imm64, Insn};
 use std::cell::Cell;
 use std::sync::Arc;
+
+/// Set in a map's number that means the inner map of the one with the other bits.
+pub const INNER: u32 = 1 << 31;
 
 /// One thing that a proof takes for granted of a map.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,11 +7,11 @@
 //! Code that nothing reaches is allowed: the walk never sees it, and the facts say so.
 
 use crate::program::Subject;
-use crate::program::fault::{Fault, Step};
-use crate::step::callback::calls_back;
-use crate::step::exception::exception_callback;
-use crate::step::global::{Global, globals};
-use crate::{Code, Config};
+use crate::program::config::Config;
+use crate::program::exception::exception_callback;
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::global::{Global, globals};
+use skep_abi::HelperProto;
 use skep_isa::{CallTarget, Insn};
 use std::ops::Range;
 
@@ -104,7 +104,7 @@ impl Shape {
                 }
                 may_goto[index] |= matches!(insn, Insn::MayGoto { .. });
                 if let Insn::Call { target: CallTarget::Helper(id) } = *insn
-                    && (config.helpers)(id).is_some_and(calls_back)
+                    && (config.helpers)(id).is_some_and(HelperProto::calls_back)
                 {
                     arrivals[slot] = Arrival { ways: 2, backward: arrivals[slot].backward, calls_back: true };
                 }

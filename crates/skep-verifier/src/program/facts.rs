@@ -2,9 +2,8 @@
 //! are to be rewritten, what is constant at calls, how much stack each function uses and whether it must be
 //! zeroed.
 
-use crate::Code;
 use crate::program::cfg::{Shape, target};
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::program::{CallFact, Fact, FunctionFacts};
 use skep_abi::{ContextField, Function, Printed};
 use skep_isa::{CallTarget, Insn, Size};

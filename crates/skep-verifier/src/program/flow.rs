@@ -12,11 +12,10 @@
 //!
 //! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
 
-use crate::Config;
 use crate::program::Subject;
 use crate::program::addresses::{Addresses, Effect};
 use crate::program::cfg::{Arrival, Shape, next_slot, target};
-use crate::step::callback::calls_back;
+use crate::program::config::Config;
 use skep_abi::{ArgKind, Results, RetKind};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
 
@@ -218,7 +217,7 @@ impl Flow {
                 live.clobber();
                 let proto = (config.helpers)(id);
                 // How often to call, and which program to go on with.
-                let decides = proto.is_some_and(|proto| calls_back(proto) || proto.ret == RetKind::TailCall);
+                let decides = proto.is_some_and(|proto| proto.calls_back() || proto.ret == RetKind::TailCall);
                 for (at, reg) in Reg::ALL[1..6].iter().enumerate() {
                     match proto.map(|proto| proto.args[at]) {
                         Some(ArgKind::None) => {}

@@ -1,6 +1,5 @@
 //! Loads, stores and atomics.
 
-use crate::Code;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Found, STACK_BYTES};
 use crate::domain::state::{Frame, State};
@@ -8,7 +7,7 @@ use crate::domain::tnum::Tnum;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
 use crate::program::facts::Place;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::region::{Intent, Region};
 use skep_abi::{ContextField, FieldKind};
 use skep_isa::{AtomicOp, Insn, Operand, Reg, Size};

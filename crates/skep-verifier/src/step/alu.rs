@@ -1,11 +1,10 @@
 //! Arithmetic: numbers with numbers, and the little that is allowed with pointers.
 
-use crate::Code;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::stale::{is_bits, same_packet};
 use skep_isa::{AluOp, Insn, Operand, Reg, Width};
 

@@ -1,17 +1,16 @@
 //! Arguments of helpers: what their prototypes demand of each.
 
-use crate::Code;
+use crate::domain::resources::Held;
+use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
 use crate::explore::walk::Walker;
 use crate::program::assumed::MapView;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::alu::CHECK_NULL;
 use crate::step::dynptr::Dynptr;
-use crate::step::frames::ARGS;
 use crate::step::maps::is_of_sockets;
 use crate::step::memory::Filled;
-use crate::step::resources::Held;
 use crate::step::special::pointed_to;
 use skep_abi::{
     Access, ArgKind, Context, DynptrArg, DynptrKind, Entry, HelperProto, RetKind, SpecialKind, StructKind,
@@ -276,7 +275,7 @@ impl<'a> Walker<'a> {
         let given = self.read(state, reg)?;
         let number = self.map_argument(proto, reg, &given)?;
         let of_that_one =
-            timer.reference == if number & crate::step::maps::INNER == 0 { 0 } else { given.id };
+            timer.reference == if number & crate::program::assumed::INNER == 0 { 0 } else { given.id };
         if number == map && of_that_one {
             return Ok(());
         }

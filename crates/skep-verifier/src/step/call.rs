@@ -1,17 +1,15 @@
 //! Calls of helpers by their prototypes, and what they return.
 
-use crate::Code;
+use crate::domain::resources::Held;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Found, STACK_BYTES};
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::assumed::INNER;
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::args::Arguments;
-use crate::step::callback::callback_of;
 use crate::step::frames::lose_arguments;
-use crate::step::maps::INNER;
-use crate::step::resources::Held;
 use skep_abi::{DynptrKind, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
 use skep_isa::{Reg, Size};
 
@@ -45,7 +43,7 @@ impl<'a> Walker<'a> {
         };
         let in_bounds = map.is_some_and(|map| self.key_in_bounds(state, map));
         self.record.call(self.slot, map, map.and(key), in_bounds);
-        if let Some(callback) = callback_of(proto) {
+        if let Some(callback) = proto.callback() {
             return self.call_back(state, proto, callback, &arguments);
         }
         self.finish_helper(state, proto, &arguments)?;

@@ -15,69 +15,24 @@
 //!
 //! What a helper calls later, when a timer expires, is no part of the path: it is another root of the walk.
 
-use crate::Code;
 use crate::domain::rounds::Construct;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::STACK_BYTES;
+use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, Trust, Value};
 use crate::explore::walk::Walker;
 use crate::program::cfg::target;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::roots::{Root, RootKind};
 use crate::step::args::{Arguments, expected};
 use crate::step::ends::check_range;
-use crate::step::frames::{ARGS, check_depth};
+use crate::step::frames::check_depth;
 use skep_abi::{ArgKind, Callback, DynptrKind, HelperProto};
 use skep_isa::Reg;
 
 /// The most rounds that `bpf_loop` goes; for more it calls nothing.
 const MAX_LOOPS: u64 = 1 << 23;
-
-/// Where a walk begins.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Root {
-    /// The function.
-    pub(crate) function: u32,
-    pub(crate) of: RootKind,
-}
-
-/// What a walk is of.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum RootKind {
-    /// The program itself.
-    Program,
-    /// What happens when a timer in a value of that map expires.
-    Timer { map: u32 },
-    /// A global function.
-    Global,
-    /// The function that an exception ends in.
-    Exception,
-}
-
-impl Root {
-    pub(crate) const PROGRAM: Self = Self { function: 0, of: RootKind::Program };
-}
-
-/// How a helper calls back, if it does.
-pub(crate) fn callback_of(proto: &HelperProto) -> Option<Callback> {
-    proto.args.iter().find_map(|arg| match arg {
-        ArgKind::Callback(callback) => Some(*callback),
-        _ => None,
-    })
-}
-
-/// Whether a helper calls back before it returns.
-pub(crate) fn calls_back(proto: &HelperProto) -> bool {
-    callback_of(proto).is_some_and(|callback| callback != Callback::Timer)
-}
-
-/// The results that a callback may have.
-pub(crate) fn results(callback: Callback) -> (i32, i32) {
-    match callback {
-        Callback::Loop | Callback::ForEach | Callback::Drain | Callback::FindArea => (0, 1),
-        Callback::Timer => (0, 0),
-    }
-}
 
 /// The arguments of a timer's callback.
 pub(crate) fn enter_timer(state: &mut State, map: u32) {
@@ -225,7 +180,7 @@ impl Walker<'_> {
     /// The innermost frame, which a helper called, ends; returns where control goes on: at the call.
     pub(crate) fn end_callback(&mut self, state: &mut State, callback: Callback) -> Step<usize> {
         let result = self.final_result(state, "callback")?;
-        check_range(&result, results(callback), "callback", Reg::R0)?;
+        check_range(&result, callback.results(), "callback", Reg::R0)?;
         self.check_callback_end(state)?;
         self.end_copies(state, state.top_index(), 0, STACK_BYTES);
         if callback == Callback::ForEach {

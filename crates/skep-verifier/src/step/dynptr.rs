@@ -11,13 +11,12 @@
 //! One that holds a record may not be overwritten, since nothing could give the record back. Overwriting
 //! another, in part or whole, ends it and its slices.
 
-use crate::Code;
+use crate::domain::resources::Held;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, StackBytes, Value, range_of_slice};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
-use crate::step::resources::Held;
+use crate::program::fault::{Code, Fault, Step};
 use skep_abi::{DynptrArg, DynptrKind};
 use skep_isa::{Reg, Size};
 

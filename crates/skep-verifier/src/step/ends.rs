@@ -1,11 +1,10 @@
 //! Where the host takes over again: the program's end, and the results that it may have.
 
-use crate::Code;
 use crate::domain::state::State;
 use crate::domain::value::Value;
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
-use crate::step::callback::{self, RootKind};
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::roots::RootKind;
 use skep_abi::{Callback, Results};
 use skep_isa::Reg;
 
@@ -15,7 +14,7 @@ impl Walker<'_> {
         let (what, wanted) = match self.root_kind() {
             RootKind::Program => ("program", self.results_of_program()),
             RootKind::Exception => ("exception callback", self.results_of_program()),
-            RootKind::Timer { .. } => ("callback", Wanted::Range(callback::results(Callback::Timer))),
+            RootKind::Timer { .. } => ("callback", Wanted::Range(Callback::Timer.results())),
             RootKind::Global => return self.end_global(state),
         };
         match wanted {

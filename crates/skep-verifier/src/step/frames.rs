@@ -1,17 +1,13 @@
 //! Calls of the program's own functions, and returns.
 
-use crate::Code;
 use crate::domain::rounds::Construct;
 use crate::domain::stack::STACK_BYTES;
-use crate::domain::state::{MAX_FRAMES, State};
+use crate::domain::state::{ARGS, MAX_FRAMES, State};
 use crate::domain::value::{Kind, Value};
 use crate::explore::walk::Walker;
 use crate::program::cfg::target;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use skep_isa::Reg;
-
-/// The registers in which calls pass arguments.
-pub(crate) const ARGS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
 impl Walker<'_> {
     /// A call of a function of the program; returns where control goes on.

@@ -11,13 +11,12 @@
 //! not be walked round by round ([`crate::domain::rounds`]). It holds a reference that only its end gives back, so it
 //! is ended on every path.
 
-use crate::Code;
+use crate::domain::resources::Held;
 use crate::domain::rounds::Construct;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
-use crate::step::resources::Held;
+use crate::program::fault::{Code, Fault, Step};
 use skep_isa::{Reg, Size};
 
 /// An iterator that a call was given.

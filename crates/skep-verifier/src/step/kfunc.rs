@@ -18,19 +18,16 @@
 mod argument;
 mod dynptr;
 mod iterators;
-mod prototype;
 mod result;
 
-pub(crate) use prototype::{Prototype, memory_arguments};
-
-use crate::Code;
+use crate::domain::resources::Section;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::prototype::Prototype;
 use crate::step::frames::lose_arguments;
 use crate::step::memory::Filled;
-use crate::step::resources::Section;
 use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
 use skep_isa::Reg;
 use std::rc::Rc;

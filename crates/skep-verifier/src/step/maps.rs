@@ -3,16 +3,13 @@
 //! A map that was found in a map of maps is known by the definition of that one's inner map. Its values name
 //! it by the outer map's index with the bit [`INNER`], so that all rules for values hold for them as well.
 
-use crate::Code;
 use crate::domain::value::{Kind, Value};
 use crate::explore::walk::Walker;
+use crate::program::assumed::INNER;
 use crate::program::assumed::MapView;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use skep_abi::{ArgKind, Defect, HelperProto, MapFlags, MapKind, SpecialFieldAt, StructKind};
 use skep_isa::Reg;
-
-/// Set in a map's number that means the inner map of the one with the other bits.
-pub const INNER: u32 = 1 << 31;
 
 /// The helpers that change a map's elements.
 const WRITERS: [&str; 5] =

@@ -1,12 +1,11 @@
 //! Memory as an argument of helpers, and what of it is constant.
 
-use crate::Code;
 use crate::domain::stack::Found;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, StackBytes, Value};
 use crate::explore::walk::Walker;
 use crate::program::assumed::MapView;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::alu::CHECK_NULL;
 use crate::step::args::expected;
 use crate::step::region::{Intent, Region};

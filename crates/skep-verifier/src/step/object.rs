@@ -17,11 +17,10 @@ mod attach;
 mod fields;
 mod helper;
 
-use crate::Code;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
-use crate::step::kfunc::Prototype;
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::prototype::Prototype;
 use attach::Attached;
 use fields::Field;
 use skep_btf::Btf;
@@ -90,11 +89,6 @@ impl<'a> Walker<'a> {
         let name = self.types.btf.and_then(|btf| btf.type_name(ty).ok());
         name.unwrap_or_else(|| format!("type {ty}"))
     }
-}
-
-/// Types that are damaged.
-pub(crate) fn damaged(error: skep_btf::Error) -> Box<Fault> {
-    Fault::new(Code::Types, format!("the given types cannot be used: {error}"))
 }
 
 /// Puts names in the place of numbers: `ptr_#211()` becomes `ptr_task_struct()`.

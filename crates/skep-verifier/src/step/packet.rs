@@ -4,12 +4,11 @@
 //! where the packet is too short. So nothing needs to be known of the packet's length, but the program must be
 //! one that may end here.
 
-use crate::Code;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::frames::lose_arguments;
 use skep_isa::{PacketBase, Reg, Size};
 

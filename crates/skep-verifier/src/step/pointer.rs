@@ -7,13 +7,12 @@
 //!   p <  end   the byte at p is there as well    range >= offset + 1
 //! ```
 
-use crate::Code;
 use crate::domain::branch::{mirrored, negated};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::stale::may_compare_stale;
 use skep_isa::{Cond, Operand, Reg, Width};
 

@@ -5,14 +5,13 @@
 //! least of all paths that get to the call ([`Printed`]); a wrong value is no reason to refuse, as it is none for
 //! Linux.
 
-use crate::Code;
 use crate::domain::stack::STACK_BYTES;
+use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::args::expected;
-use crate::step::frames::ARGS;
 use crate::step::region::{Intent, Region};
 use skep_abi::{Access, ArgKind, HelperProto, Printable, Printed, parse_format};
 use skep_isa::{Reg, Size};

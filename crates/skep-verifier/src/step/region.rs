@@ -1,11 +1,10 @@
 //! Which object an address points into, and whether an access stays inside.
 
-use crate::Code;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{Context, ContextField, ContextLayout, MapFlags, MapKind, SpecialField, StructKind};
 use skep_isa::{Reg, Size};

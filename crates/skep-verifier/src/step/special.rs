@@ -9,14 +9,13 @@
 //! lives. One that owns its object is changed by a call alone, which exchanges it for another; into one that
 //! does not, null or such a pointer may be stored.
 
-use crate::Code;
+use crate::domain::resources::Lock;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
 use crate::program::assumed::MapView;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::region::Intent;
-use crate::step::resources::Lock;
 use skep_abi::{SpecialField, SpecialKind};
 use skep_isa::Reg;
 

@@ -20,11 +20,10 @@
 //!
 //! Where addresses may leave the program, all of them are numbers of which nothing is known.
 
-use crate::Code;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Stale, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use skep_isa::{Cond, Reg, Width};
 
 impl Walker<'_> {

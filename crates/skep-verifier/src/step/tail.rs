@@ -1,15 +1,14 @@
 //! Tail calls: the program is left for another, or goes on as if nothing had been called.
 
-use crate::Code;
 use crate::domain::branch::assume;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::Value;
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::assumed::INNER;
+use crate::program::fault::{Code, Fault, Step};
 use crate::step::args::{Arguments, expected};
-use crate::step::maps::INNER;
 use skep_abi::{HelperProto, Results};
 use skep_isa::{Cond, Reg, Width};
 

@@ -1,15 +1,14 @@
 //! Arguments of the host's functions.
 
 use super::Known;
-use super::prototype::{Param, Prototype, What};
-use crate::Code;
+use crate::domain::resources::Held;
+use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::prototype::{Param, Prototype, What};
 use crate::step::alu::CHECK_NULL;
-use crate::step::frames::ARGS;
-use crate::step::resources::Held;
 use skep_abi::{Access, Context, KfuncFlags, StructKind};
 use skep_isa::Reg;
 

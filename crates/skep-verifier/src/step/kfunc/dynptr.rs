@@ -1,12 +1,11 @@
 //! Dynptrs over packets, and what dynptrs show.
 
-use super::prototype::Prototype;
-use crate::Code;
+use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
-use crate::step::frames::ARGS;
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::prototype::Prototype;
 use skep_abi::{Access, DynptrKind, SpecialKfunc};
 use skep_isa::Reg;
 

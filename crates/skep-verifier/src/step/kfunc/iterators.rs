@@ -1,11 +1,10 @@
 //! The functions of open-coded iterators.
 
-use super::prototype::{Iterates, Prototype, Returned};
-use crate::Code;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::prototype::{Iterates, Prototype, Returned};
 use crate::step::frames::lose_arguments;
 use skep_abi::{AttachTo, Context, KfuncFlags};
 use skep_isa::Reg;

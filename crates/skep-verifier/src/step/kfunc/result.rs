@@ -1,13 +1,12 @@
 //! Results of the host's functions.
 
 use super::argument::context_of_host;
-use super::prototype::{Prototype, Returned};
-use crate::Code;
+use crate::domain::resources::Held;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
-use crate::step::resources::Held;
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::prototype::{Prototype, Returned};
 use skep_abi::{Context, KfuncFlags};
 use skep_isa::Reg;
 

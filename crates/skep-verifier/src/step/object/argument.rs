@@ -1,12 +1,11 @@
 //! Loads from a context that is an array of arguments, or plain bytes.
 
 use super::attach::Argument;
-use crate::Code;
 use crate::domain::scalar::Scalar;
 use crate::domain::value::{Kind, Value};
 use crate::explore::walk::Walker;
 use crate::program::facts::Place;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step};
 use skep_isa::{Reg, Size};
 
 /// As much of a map's key or value as a program of an iterator may look at: how large they are is known only once

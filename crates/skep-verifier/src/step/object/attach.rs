@@ -13,11 +13,9 @@
 //!
 //! Arguments take 8 bytes each, structures that are passed by value as many eights as they need.
 
-use super::damaged;
-use crate::Code;
 use crate::domain::value::Trust;
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step, damaged};
 use skep_abi::AttachTo;
 use skep_btf::{Btf, Kind, Type};
 

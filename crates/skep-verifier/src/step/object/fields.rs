@@ -10,16 +10,14 @@
 //!
 //! Numbers, and pointers to anything but structures, are numbers.
 
-use super::damaged;
-use crate::Code;
+use crate::domain::resources::Section;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
 use crate::program::facts::Place;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step, damaged};
 use crate::step::region::{Intent, Region};
-use crate::step::resources::Section;
 use skep_abi::Context;
 use skep_btf::{Found, What};
 use skep_isa::{Reg, Size, Width};

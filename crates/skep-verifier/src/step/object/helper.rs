@@ -1,10 +1,8 @@
 //! Objects as arguments and results of helpers, and the host's variables.
 
-use super::damaged;
-use crate::Code;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::explore::walk::Walker;
-use crate::program::fault::{Fault, Step};
+use crate::program::fault::{Code, Fault, Step, damaged};
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{HelperProto, StructKind};
 use skep_isa::Reg;

@@ -1,8 +1,6 @@
 //! What a function of the host takes and returns, from its BTF and the names of its parameters.
 
-use crate::Code;
-use crate::program::fault::{Fault, Step};
-use crate::step::object::damaged;
+use crate::program::fault::{Code, Fault, Step, damaged};
 use skep_abi::{
     Access, ArgKind, HelperProto, Kfunc, KfuncFlags, RetKind, SpecialKfunc, kfunc_named, own_kfunc,
 };
@@ -12,35 +10,35 @@ use std::borrow::Cow;
 /// A function of the host.
 pub(crate) struct Prototype {
     /// What BTF does not say.
-    pub(super) known: &'static Kfunc,
+    pub(crate) known: &'static Kfunc,
     /// Its name, in the form that checks of memory want it.
-    pub(super) proto: HelperProto,
-    pub(super) params: Vec<Param>,
-    pub(super) returned: Returned,
+    pub(crate) proto: HelperProto,
+    pub(crate) params: Vec<Param>,
+    pub(crate) returned: Returned,
     /// For functions of an iterator, what it is.
-    pub(super) iterator: Option<Iterates>,
+    pub(crate) iterator: Option<Iterates>,
 }
 
 /// An iterator.
 #[derive(Clone, Copy)]
-pub(super) struct Iterates {
+pub(crate) struct Iterates {
     /// The type of its structure.
-    pub(super) ty: u32,
+    pub(crate) ty: u32,
     /// How many eights of stack it takes.
-    pub(super) slots: u32,
+    pub(crate) slots: u32,
     /// Whether what it returns lives in read sections only.
-    pub(super) read_section: bool,
+    pub(crate) read_section: bool,
 }
 
 /// A parameter.
-pub(super) struct Param {
-    pub(super) what: What,
+pub(crate) struct Param {
+    pub(crate) what: What,
     /// Whether null may be passed.
-    pub(super) nullable: bool,
+    pub(crate) nullable: bool,
 }
 
 /// What a parameter takes.
-pub(super) enum What {
+pub(crate) enum What {
     /// Anything: it is not looked at.
     Ignored,
     /// A number.
@@ -70,7 +68,7 @@ pub(super) enum What {
 }
 
 /// What a function returns.
-pub(super) enum Returned {
+pub(crate) enum Returned {
     Nothing,
     Number,
     /// A pointer to a structure.
@@ -100,12 +98,12 @@ impl Prototype {
     }
 
     /// The prototype of a function of a runtime's own, which returns nothing. What one takes is checked by hand.
-    pub(super) fn own(known: &'static Kfunc) -> Self {
+    pub(crate) fn own(known: &'static Kfunc) -> Self {
         let proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Void);
         Self { known, proto, params: Vec::new(), returned: Returned::Nothing, iterator: None }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.proto.name
     }
 

@@ -1,0 +1,190 @@
+//! What a path holds and must give back: references, a lock, sections.
+//!
+//! A call that acquires makes a *reference*; the values that it returns carry its number. Giving it back ends
+//! every value with that number, in all frames. What could be null is given back by finding out that it is:
+//! then there never was anything to hold. At the program's end nothing may be held.
+//!
+//! ```text
+//!   acquired -> r0 (id = reference = 7, maybe null) -> null:     nothing is held
+//!                                                   -> not null: reference 7 is held -> released: 7 ends
+//! ```
+//!
+//! A value owns a reference if its `id` or its object is that of the reference; others were only made from it.
+
+/// What a reference is to, which decides what gives it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    /// A record of a ring buffer.
+    Record,
+    /// A `struct bpf_dynptr` over one.
+    Dynptr,
+    /// An object of the host.
+    Object,
+    /// An open-coded iterator.
+    Iterator,
+}
+
+impl Held {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Record => "the ring buffer's record",
+            Self::Dynptr => "the dynptr",
+            Self::Object => "the object",
+            Self::Iterator => "the iterator",
+        }
+    }
+
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Self::Record => "submit or discard the record on every path where it is not null",
+            Self::Dynptr => {
+                "submit or discard the dynptr on every path, also where the reservation of its record failed"
+            }
+            Self::Iterator => "destroy the iterator on every path",
+            Self::Object => "release the object on every path where it is not null",
+        }
+    }
+}
+
+/// A reference that must be released exactly once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reference {
+    /// Its number: the `reference` of the values that hold it.
+    pub(crate) id: u32,
+    /// The slot of the call that acquired it.
+    pub(crate) slot: u32,
+    /// What it is to.
+    pub(crate) what: Held,
+    /// The frame that holds it: that of the call, or of the caller it was returned to.
+    pub(crate) frame: u8,
+}
+
+/// A lock that is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lock {
+    /// The map in whose value it lies.
+    pub(crate) map: u32,
+    /// The identity of the value.
+    pub(crate) id: u32,
+    /// The slot of the call that took it.
+    pub(crate) slot: u32,
+}
+
+/// A part of a path in which not everything is allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Section {
+    /// Objects that are protected by RCU stay alive.
+    Read,
+    /// The CPU is not given to anybody else.
+    NoPreempt,
+    /// Nor does an interrupt take it.
+    NoInterrupts,
+}
+
+impl Section {
+    pub(crate) const ALL: [Self; 3] = [Self::Read, Self::NoPreempt, Self::NoInterrupts];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "the RCU read section",
+            Self::NoPreempt => "the section without preemption",
+            Self::NoInterrupts => "the section without interrupts",
+        }
+    }
+
+    /// How many may be inside of each other.
+    pub(crate) fn depth(self) -> u8 {
+        match self {
+            Self::Read => 1,
+            Self::NoPreempt | Self::NoInterrupts => 64,
+        }
+    }
+}
+
+/// How many sections of each kind a path is in.
+pub(crate) type Depths = [u8; 3];
+
+/// What a path holds.
+#[derive(Clone, Default)]
+pub(crate) struct Resources {
+    pub(crate) references: Vec<Reference>,
+    pub(crate) lock: Option<Lock>,
+    /// How many sections of each kind the path is in.
+    pub(crate) sections: Depths,
+    /// Slot of the call that entered the last one.
+    pub(crate) entered: u32,
+}
+
+impl Resources {
+    /// Becomes a copy of `source`, reusing its own allocation.
+    pub(crate) fn copy_from(&mut self, source: &Self) {
+        self.references.clone_from(&source.references);
+        self.lock = source.lock;
+        self.sections = source.sections;
+        self.entered = source.entered;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.references.clear();
+        self.lock = None;
+        self.sections = [0; 3];
+    }
+
+    /// Whether nothing is held.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.references.is_empty() && self.lock.is_none() && self.sections == [0; 3]
+    }
+
+    /// How many sections of each kind the path is in.
+    pub(crate) fn depths(&self) -> Depths {
+        self.sections
+    }
+
+    /// How many sections of that kind the path is in.
+    pub(crate) fn depth(&self, section: Section) -> u32 {
+        self.sections[section as usize].into()
+    }
+
+    /// About how many bytes of memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.references)
+    }
+
+    /// Whether `new` holds the same, with other numbers: `pair` says whether two numbers can stand for each
+    /// other.
+    pub(crate) fn covers(&self, new: &Self, mut pair: impl FnMut(u32, u32) -> bool) -> bool {
+        let alike = |(old, new): (&Reference, &Reference)| {
+            old.slot == new.slot && old.what == new.what && old.frame == new.frame && pair(old.id, new.id)
+        };
+        if self.sections != new.sections
+            || self.references.len() != new.references.len()
+            || !self.references.iter().zip(&new.references).all(alike)
+        {
+            return false;
+        }
+        match (&self.lock, &new.lock) {
+            (None, None) => true,
+            (Some(old), Some(new)) => {
+                old.map == new.map && (old.id == 0) == (new.id == 0) && (old.id == 0 || pair(old.id, new.id))
+            }
+            _ => false,
+        }
+    }
+
+    /// What was acquired in a frame that ends belongs to its caller.
+    pub(crate) fn leave_frame(&mut self, caller: u8) {
+        for reference in &mut self.references {
+            reference.frame = reference.frame.min(caller);
+        }
+    }
+
+    /// Forgets a reference of which it turned out that it never was: the pointer is null.
+    pub(crate) fn was_null(&mut self, id: u32) {
+        self.references.retain(|reference| reference.id != id);
+    }
+
+    pub(crate) fn get(&self, id: u32) -> Option<&Reference> {
+        self.references.iter().find(|reference| reference.id == id)
+    }
+}

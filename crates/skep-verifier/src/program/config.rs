@@ -1,0 +1,35 @@
+//! What a verification is told.
+
+use skep_abi::HelperProto;
+use skep_btf::Btf;
+
+/// What the host allows and provides.
+pub struct Config<'a> {
+    /// Prototypes of callable helpers by number. Types restrict the numbers of Linux's own.
+    pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
+    /// The types of the host: of its functions and structures that programs refer to. Programs that do are refused
+    /// without.
+    pub btf: Option<&'a Btf>,
+    /// The most instructions that may be walked, over all paths.
+    pub max_walked: u64,
+    /// The most bytes that remembered states may take.
+    pub max_state_bytes: usize,
+    /// Whether memory accesses must be aligned to their size.
+    pub strict_alignment: bool,
+    /// The most states to keep for [`crate::Verified::recorded`]; 0 for none. For tests: each takes a kilobyte or two.
+    pub max_recorded: usize,
+}
+
+impl Default for Config<'_> {
+    /// Linux's helpers, a million instructions, 64 MiB of states, any alignment.
+    fn default() -> Self {
+        Self {
+            helpers: &|id| skep_abi::linux_helper(id),
+            btf: None,
+            max_walked: 1_000_000,
+            max_state_bytes: 64 << 20,
+            strict_alignment: false,
+            max_recorded: 0,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Where walks begin: the program itself, and what the host calls later.
+
+/// Where a walk begins.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Root {
+    /// The function.
+    pub(crate) function: u32,
+    pub(crate) of: RootKind,
+}
+
+/// What a walk is of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum RootKind {
+    /// The program itself.
+    Program,
+    /// What happens when a timer in a value of that map expires.
+    Timer { map: u32 },
+    /// A global function.
+    Global,
+    /// The function that an exception ends in.
+    Exception,
+}
+
+impl Root {
+    pub(crate) const PROGRAM: Self = Self { function: 0, of: RootKind::Program };
+}

@@ -171,7 +171,7 @@ impl Hash {
     #[inline]
     pub(crate) unsafe fn announce(&self, cpu: u32) {
         // SAFETY: by contract.
-        unsafe { self.elements.look(cpu) };
+        unsafe { self.elements.announce(cpu) };
     }
 
     /// The value of an element that a program has found.

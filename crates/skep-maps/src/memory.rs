@@ -68,9 +68,9 @@ impl Elements {
     ///
     /// `cpu` is the slot of the calling thread, inside a section.
     #[inline(always)]
-    pub(crate) unsafe fn alloc_at_once(&self, cpu: u32) -> Option<NonNull<u8>> {
+    pub(crate) unsafe fn alloc_fast(&self, cpu: u32) -> Option<NonNull<u8>> {
         // SAFETY: by contract.
-        unsafe { self.0.alloc_at_once(cpu) }
+        unsafe { self.0.alloc_fast(cpu) }
     }
 
     /// # Safety
@@ -115,12 +115,12 @@ impl Elements {
     ) -> Option<NonNull<u8>> {
         // SAFETY: by contract, all.
         unsafe {
-            let horizon = self.0.look(cpu);
+            let era = self.0.ensure_announced(cpu);
             let found = find(Held::No)?;
-            if self.0.holds(found, horizon) {
+            if self.0.holds(found, era) {
                 return Some(found);
             }
-            self.hold_younger(cpu, version, find)
+            self.hold_slow(cpu, version, find)
         }
     }
 
@@ -129,30 +129,30 @@ impl Elements {
     /// As for `hold`.
     #[cold]
     #[inline(never)]
-    unsafe fn hold_younger(
+    unsafe fn hold_slow(
         &self,
         cpu: u32,
         version: &Version,
         mut find: impl FnMut(Held) -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
         const TURNS: u32 = 8;
-        let held = |horizon, found: &NonNull<u8>| {
+        let held = |era, found: &NonNull<u8>| {
             // SAFETY: what was announced before it was found; an element of these.
-            unsafe { self.0.holds(*found, horizon) }
+            unsafe { self.0.holds(*found, era) }
         };
         for _ in 0..TURNS {
             // SAFETY: by contract.
-            let horizon = unsafe { self.0.look_further(cpu) };
+            let era = unsafe { self.0.announce(cpu) };
             let found = find(Held::No)?;
-            if held(horizon, &found) {
+            if held(era, &found) {
                 return Some(found);
             }
         }
         version.persist(By::Cpu(cpu), |lock| {
             // SAFETY: by contract.
-            let horizon = unsafe { self.0.look_further(cpu) };
+            let era = unsafe { self.0.announce(cpu) };
             let found = find(if lock.is_some() { Held::Yes } else { Held::No });
-            found.is_none_or(|found| held(horizon, &found)).then_some(found)
+            found.is_none_or(|found| held(era, &found)).then_some(found)
         })
     }
 
@@ -163,16 +163,16 @@ impl Elements {
     ///
     /// As for [`hold`](Self::hold).
     #[inline(always)]
-    pub(crate) unsafe fn hold_at_once(
+    pub(crate) unsafe fn hold_fast(
         &self,
         cpu: u32,
         find: impl FnOnce() -> Option<Option<NonNull<u8>>>,
     ) -> Option<Option<NonNull<u8>>> {
         // SAFETY: by contract, both.
         unsafe {
-            let horizon = self.0.horizon(cpu)?;
+            let era = self.0.announced(cpu)?;
             let found = find()?;
-            found.is_none_or(|found| self.0.holds(found, horizon)).then_some(found)
+            found.is_none_or(|found| self.0.holds(found, era)).then_some(found)
         }
     }
 
@@ -181,9 +181,9 @@ impl Elements {
     /// # Safety
     ///
     /// `cpu` is the slot of the calling thread, inside a normal section.
-    pub(crate) unsafe fn look(&self, cpu: u32) {
+    pub(crate) unsafe fn announce(&self, cpu: u32) {
         // SAFETY: by contract.
-        unsafe { self.0.look(cpu) };
+        unsafe { self.0.ensure_announced(cpu) };
     }
 
     pub(crate) fn policy(&self) -> Policy {

@@ -18,7 +18,7 @@
 //! not need itself goes to the depot.
 //!
 //! *Ripe* is a batch whose grace period has passed; or one of which every reader inside is known not to hold anything, because all
-//! of it was made after the last thing that the reader can have found ([`Domain::holders`]). So a reader that is held up, by
+//! of it was made after the last thing that the reader can have found ([`raw::active_eras`]). So a reader that is held up, by
 //! the scheduler perhaps, holds up what was there at its time, and not all that came and went since.
 //!
 //! Nothing here waits or takes a lock, and only [`Policy::None`] calls an allocator.
@@ -33,7 +33,7 @@ use crate::object;
 use crate::stack::Stack;
 use crate::stats::{CacheStats, Counts};
 use crate::store::{Shape, Store};
-use crate::sync::{Arc, AtomicU32, ChoreHandle, Domain, Grace, Horizons, Ordering, Tally, fence};
+use crate::sync::{Arc, AtomicU32, Domain, Grace, Ordering, Tally, TaskHandle, fence, raw};
 use crate::{Error, Policy};
 
 /// What a [`Cache`] is made of.
@@ -57,16 +57,16 @@ pub struct CacheOptions {
 /// Dropping the cache waits for nobody: its memory goes back to the system, by the keeper, after a grace period of both flavours.
 pub struct Cache {
     pub(crate) inner: Arc<Inner>,
-    chore: ChoreHandle,
+    task: TaskHandle,
     domain: Domain,
-    horizons: Horizons,
+    eras: raw::Eras,
     /// Whether readers may hold anything: what the policy says.
     waits: bool,
 }
 
 /// Up to when things must have been made for a reader to hold them; see [`Cache::look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Horizon(u64);
+pub struct Era(u64);
 
 pub(crate) struct Inner {
     /// One that does not count: the domain owns what it owns.
@@ -201,7 +201,7 @@ impl Cache {
     pub fn new(domain: &Domain, options: &CacheOptions) -> Result<Self, Error> {
         let shape = Shape::of(options, domain.limit())?;
         let inner = Inner {
-            domain: domain.uncounted(),
+            domain: raw::uncounted(domain),
             policy: options.policy,
             store: Store::new(shape, options.expected)?,
             fences: !domain.stats().membarrier,
@@ -211,9 +211,9 @@ impl Cache {
             keeping: Mutex::new(Keeping::default()),
         };
         let inner = Arc::new(inner);
-        let chore = domain.attach(Arc::clone(&inner) as _);
-        let (horizons, waits) = (domain.horizons(), options.policy.waits_for_readers());
-        Ok(Self { inner, chore, domain: domain.clone(), horizons, waits })
+        let task = domain.attach(Arc::clone(&inner) as _);
+        let (eras, waits) = (raw::Eras::new(domain), options.policy.waits_for_readers());
+        Ok(Self { inner, task, domain: domain.clone(), eras, waits })
     }
 
     /// Hands out an object.
@@ -232,9 +232,9 @@ impl Cache {
         let inner = &*self.inner;
         let record = inner.store.cpu(cpu as usize);
         if inner.policy == Policy::None || !inner.enter(record) {
-            return self.alloc_aside(record);
+            return self.alloc_slow(record);
         }
-        let object = match inner.at_hand(record) {
+        let object = match inner.take_ready(record) {
             Some(object) => object,
             None => match inner.refill(record) {
                 Ok(object) => object,
@@ -257,14 +257,14 @@ impl Cache {
     ///
     /// As for [`alloc`](Self::alloc).
     #[inline(always)]
-    pub unsafe fn alloc_at_once(&self, cpu: u32) -> Option<NonNull<u8>> {
+    pub unsafe fn alloc_fast(&self, cpu: u32) -> Option<NonNull<u8>> {
         let inner = &*self.inner;
         let record = inner.store.cpu(cpu as usize);
         // Under `Policy::None` there is never anything.
         if !inner.enter(record) {
             return None;
         }
-        let object = inner.at_hand(record);
+        let object = inner.take_ready(record);
         if object.is_some() {
             // Relaxed: as in `alloc`.
             record.taken.store(record.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -284,7 +284,7 @@ impl Cache {
         let inner = &*self.inner;
         let (record, object) = (inner.store.cpu(cpu as usize), object.as_ptr());
         // SAFETY: an object of this cache.
-        let Some(made) = (unsafe { object::made(object) }) else {
+        let Some(birth) = (unsafe { object::birth_era(object) }) else {
             debug_assert!(false, "an object was freed twice");
             return;
         };
@@ -299,7 +299,7 @@ impl Cache {
         let shared = unsafe {
             match inner.policy {
                 Policy::Immediate => inner.put_ready(record, object),
-                _ => inner.put_filling(record, object, made),
+                _ => inner.put_filling(record, object, birth),
             }
         };
         if shared {
@@ -364,60 +364,61 @@ impl Cache {
         unsafe { self.give_back(self.inner.domain.limit(), object) };
     }
 
-    /// Says that the calling thread is about to look for objects, and may go on using what it finds: up to when these may
-    /// have been made.
+    /// The era that the calling thread has announced in its section; announces the current one if there is none. Comes before
+    /// the thread looks anything up.
     ///
     /// # Safety
     ///
     /// `cpu` is as for [`alloc`](Self::alloc), and the section a normal one.
     #[inline(always)]
-    pub unsafe fn look(&self, cpu: u32) -> Horizon {
+    pub unsafe fn ensure_announced(&self, cpu: u32) -> Era {
         // SAFETY: by contract, both.
-        unsafe { self.horizon(cpu).unwrap_or_else(|| self.look_further(cpu)) }
+        unsafe { self.announced(cpu).unwrap_or_else(|| self.announce(cpu)) }
     }
 
-    /// What the calling thread has announced in this section already; see [`look`](Self::look).
+    /// The era that the calling thread has announced in its section, if any.
     ///
     /// # Safety
     ///
-    /// As for [`look`](Self::look).
+    /// As for [`ensure_announced`](Self::ensure_announced).
     #[inline(always)]
-    pub unsafe fn horizon(&self, cpu: u32) -> Option<Horizon> {
+    pub unsafe fn announced(&self, cpu: u32) -> Option<Era> {
         // SAFETY: a slot of the domain, by contract.
-        unsafe { self.horizons.of(cpu) }.map(Horizon)
+        unsafe { self.eras.announced(cpu) }.map(Era)
     }
 
-    /// As [`look`](Self::look), for things as young as there are now.
+    /// Announces the current era, and returns it.
     ///
     /// # Safety
     ///
-    /// As for [`look`](Self::look).
+    /// As for [`ensure_announced`](Self::ensure_announced).
     #[cold]
     #[inline(never)]
-    pub unsafe fn look_further(&self, cpu: u32) -> Horizon {
-        self.horizons.look_further(cpu);
+    pub unsafe fn announce(&self, cpu: u32) -> Era {
+        self.eras.announce(cpu);
         // SAFETY: a slot of the domain, by contract.
-        Horizon(unsafe { self.horizons.of(cpu) }.unwrap_or(0))
+        Era(unsafe { self.eras.announced(cpu) }.unwrap_or(0))
     }
 
-    /// Whether what the calling thread has found is its to hold until its section ends. If not, it is younger than what the
-    /// thread had announced before it looked, and may be another's already: the thread announces more
-    /// ([`look_further`](Self::look_further)), and looks again.
+    /// Whether the calling thread may use an object that it found until its section ends. If not, the object was born after
+    /// the announced era and may already be another one: the thread [announces](Self::announce) again and repeats the
+    /// look-up.
     ///
-    /// A reader asks this of everything that it found without a lock and is going to use after it has looked whether it is
-    /// still linked. That it must is what keeps a reader that is held up from holding up everything: it holds up
-    /// what was there when it last looked, and nothing at all before it has looked for anything in its section.
+    /// A reader checks every object that it found without a lock and will use beyond the look-up. In return a reader that
+    /// stays in its section delays the reuse only of objects that were born before it last announced an era, and of none
+    /// before its first announcement.
     ///
     /// # Safety
     ///
-    /// `horizon` is what the thread got in this section before it looked; `object` is one of this cache's, in use or not.
+    /// The thread announced `era` in this section before it looked the object up; `object` is one of this cache's, in use or
+    /// not.
     #[inline(always)]
-    pub unsafe fn holds(&self, object: NonNull<u8>, horizon: Horizon) -> bool {
+    pub unsafe fn holds(&self, object: NonNull<u8>, era: Era) -> bool {
         if !self.waits {
             return true;
         }
         // SAFETY: an object of this cache.
-        unsafe { object::made(object.as_ptr()) }.is_some_and(|made| made <= horizon.0)
+        unsafe { object::birth_era(object.as_ptr()) }.is_some_and(|birth| birth <= era.0)
     }
 
     /// The policy.
@@ -445,17 +446,17 @@ impl Cache {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: each field is read once, and `this` not used any more.
         unsafe {
-            drop(ptr::read(&this.chore));
+            drop(ptr::read(&this.task));
             drop(ptr::read(&this.inner));
             drop(ptr::read(&this.domain));
-            drop(ptr::read(&this.horizons));
+            drop(ptr::read(&this.eras));
         }
     }
 
     /// For whoever finds the gate closed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn alloc_aside(&self, record: &Cpu) -> Result<NonNull<u8>, Error> {
+    pub(crate) fn alloc_slow(&self, record: &Cpu) -> Result<NonNull<u8>, Error> {
         let inner = &*self.inner;
         if inner.policy == Policy::None {
             return inner.alloc_from_system(record);
@@ -485,7 +486,7 @@ impl Cache {
         // Pairs with the fence in `Keeping::next`: the keeper sees what was freed before this, or this sees that it sleeps.
         fence(Ordering::SeqCst);
         if awake.load(Ordering::Relaxed) == 0 && awake.swap(1, Ordering::AcqRel) == 0 {
-            self.chore.kick();
+            self.task.wake();
         }
     }
 
@@ -495,7 +496,7 @@ impl Cache {
         // Relaxed: the next store publishes it. Release: pairs with the swap in the keeper's turn.
         record.wants.store(1, Ordering::Relaxed);
         self.inner.depot.pressed.store(1, Ordering::Release);
-        self.chore.kick();
+        self.task.wake();
     }
 }
 

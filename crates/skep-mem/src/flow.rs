@@ -7,10 +7,10 @@ use std::sync::atomic::compiler_fence;
 
 use crate::cache::Inner;
 use crate::cpu::Cpu;
-use crate::holders::{Holders, cookie};
+use crate::eras::{ActiveEras, cookie};
 use crate::object;
 use crate::store::{Batch, SlabLinks};
-use crate::sync::{Grace, Ordering, fence};
+use crate::sync::{Grace, Ordering, fence, raw};
 use crate::system;
 use crate::{Error, Policy};
 
@@ -29,7 +29,7 @@ impl Inner {
 
     /// An object that the CPU has ready, or that was never used. The gate was passed.
     #[inline(always)]
-    pub(crate) fn at_hand(&self, record: &Cpu) -> Option<*mut u8> {
+    pub(crate) fn take_ready(&self, record: &Cpu) -> Option<*mut u8> {
         record.ready.pop().or_else(|| record.take_fresh(self.store.shape.stride))
     }
 
@@ -37,7 +37,7 @@ impl Inner {
     pub(crate) fn hand_out(&self, object: *mut u8) -> NonNull<u8> {
         // SAFETY: the object is nobody's but ours, and not null.
         unsafe {
-            object::stamp(object, self.domain.now());
+            object::stamp(object, raw::current_era(&self.domain));
             NonNull::new_unchecked(object)
         }
     }
@@ -47,7 +47,7 @@ impl Inner {
     #[inline(never)]
     pub(crate) fn refill(&self, record: &Cpu) -> Result<*mut u8, Error> {
         self.restock(record);
-        self.at_hand(record).ok_or_else(|| self.no_memory())
+        self.take_ready(record).ok_or_else(|| self.no_memory())
     }
 
     /// Looks for objects to be handed out, nearest first. The gate was passed.
@@ -157,15 +157,15 @@ impl Inner {
         }
         // Without a fence first, which costs nothing: mostly it is seen that it would be of no use, or is not needed because
         // somebody else has just executed one.
-        let guess = Holders::of(&self.domain);
+        let hint = ActiveEras::of(&self.domain);
         let waits = || record.queue.iter(&self.store).map(|number| self.store.batch(number));
         let enough = |count: usize| count > 0 && count >= waiting / part;
-        if enough(waits().filter(|batch| guess.frees(batch)).count())
-            || (enough(waits().filter(|batch| guess.seems_to_free(batch)).count())
-                && self.domain.heavy_fence())
+        if enough(waits().filter(|batch| hint.frees(batch)).count())
+            || (enough(waits().filter(|batch| hint.seems_to_free(batch)).count())
+                && raw::heavy_fence(&self.domain))
         {
-            let holders = Holders::of(&self.domain);
-            let wanted = |batch: &Batch| holders.frees(batch);
+            let eras = ActiveEras::of(&self.domain);
+            let wanted = |batch: &Batch| eras.frees(batch);
             record.queue.take_if(&self.store, wanted, |batch| {
                 self.counts.ripened(self.store.shape.per_slab);
                 // Relaxed: whoever has passed the gate.
@@ -219,13 +219,13 @@ impl Inner {
     ///
     /// The object is free, and the cache's.
     #[inline]
-    pub(crate) unsafe fn put_filling(&self, record: &Cpu, object: *mut u8, made: u64) -> bool {
+    pub(crate) unsafe fn put_filling(&self, record: &Cpu, object: *mut u8, birth: u64) -> bool {
         // SAFETY: by contract.
         unsafe { record.filling.push(object) };
         // Relaxed, both: whoever has passed the gate. No time yet is 0, which is 2^64 - 1 after the subtraction.
         let oldest = record.oldest.load(Ordering::Relaxed);
-        if made < oldest.wrapping_sub(1) {
-            record.oldest.store(made + 1, Ordering::Relaxed);
+        if birth < oldest.wrapping_sub(1) {
+            record.oldest.store(birth + 1, Ordering::Relaxed);
         }
         match record.filling.len() {
             len if len >= self.store.shape.per_slab => self.seal(record),

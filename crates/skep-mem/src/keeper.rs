@@ -18,10 +18,10 @@ use std::time::Duration;
 use crate::Policy;
 use crate::cache::Inner;
 use crate::cpu::Cpu;
-use crate::holders::{Holders, cookie};
+use crate::eras::{ActiveEras, cookie};
 use crate::object;
 use crate::store::{Batch, Queue, SlabLinks, Store};
-use crate::sync::{Chore, Cookie, Grace, Instant, Ordering, fence};
+use crate::sync::{BackgroundTask, Cookie, Grace, Instant, Ordering, fence, raw};
 use crate::system;
 
 /// How long batches that were handed over wait before the keeper looks at the readers again.
@@ -60,8 +60,8 @@ struct Slabs {
     first: u32,
 }
 
-impl Chore for Inner {
-    fn turn(&self) -> Option<Duration> {
+impl BackgroundTask for Inner {
+    fn poll(&self) -> Option<Duration> {
         let Ok(mut keeping) = self.keeping.try_lock() else { return Some(VISIT) };
         // AcqRel: pairs with `Cache::press`.
         let pressed = self.depot.pressed.swap(0, Ordering::AcqRel) != 0;
@@ -140,7 +140,7 @@ impl Keeping {
         if !asked {
             return at_work;
         }
-        let fenced = inner.domain.heavy_fence();
+        let fenced = raw::heavy_fence(&inner.domain);
         for cpu in inner.store.cpus().filter(|cpu| cpu.gate.is_asked()) {
             if fenced && cpu.gate.is_idle() {
                 self.collect(inner, cpu, all);
@@ -220,12 +220,12 @@ impl Keeping {
         if !self.rest.is_empty() {
             self.rest_cookie.get_or_insert_with(|| inner.domain.cookie());
         }
-        inner.domain.hurry();
+        raw::scan(&inner.domain);
         self.release_rest(inner, if both { Grace::Both } else { Grace::Normal });
         // After the look of `hurry`, whose fence serves here as well.
-        let holders = (!both).then(|| Holders::of(&inner.domain));
-        let frees = |batch: &Batch| match &holders {
-            Some(holders) => holders.frees(batch),
+        let eras = (!both).then(|| ActiveEras::of(&inner.domain));
+        let frees = |batch: &Batch| match &eras {
+            Some(eras) => eras.frees(batch),
             None => inner.domain.passed(cookie(batch), Grace::Both),
         };
         let free = Queue::default();
@@ -366,7 +366,7 @@ impl Keeping {
             return;
         }
         let Some(first) = inner.depot.resting.take() else { return };
-        inner.domain.hurry();
+        raw::scan(&inner.domain);
         self.resting = None;
         let (mut next, mut free) = (Some(first), Vec::new());
         while let Some(number) = next {

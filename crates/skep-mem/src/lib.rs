@@ -36,7 +36,7 @@
 //!   be compared with: it calls the system's allocator.)
 //! - An object that was freed stays as it was, byte for byte, until it is handed out again, and with all policies but
 //!   [`Policy::Immediate`] that is not before every reader in a normal section that [holds](Cache::holds) it has left.
-//! - A reader that is held up in its section holds up what was there when it last [looked](Cache::look) for anything, and nothing
+//! - A reader that is held up in its section holds up what was there when it last [looked](Cache::ensure_announced) for anything, and nothing
 //!   that was made and freed since.
 //! - Memory that went back to the system stays mapped as long as the cache: a stale pointer reads zeroes there, and never
 //!   faults ([`Policy::None`] has no memory of its own). Sleepable readers are waited for before memory goes back.
@@ -56,10 +56,10 @@
 
 mod cache;
 mod cpu;
+mod eras;
 mod error;
 mod flow;
 mod gate;
-mod holders;
 mod keeper;
 #[cfg(loom)]
 mod model;
@@ -81,7 +81,7 @@ use model::memory::{self as region, self as system};
 
 #[cfg(not(loom))]
 pub use block::Block;
-pub use cache::{Cache, CacheOptions, Horizon};
+pub use cache::{Cache, CacheOptions, Era};
 pub use error::Error;
 pub use policy::{Policy, UnknownPolicy};
 pub use stats::CacheStats;

@@ -52,9 +52,9 @@ pub(crate) unsafe fn link(object: *mut u8, next: *mut u8) {
 ///
 /// `object` belongs to the caller.
 #[inline(always)]
-pub(crate) unsafe fn stamp(object: *mut u8, made: u64) {
+pub(crate) unsafe fn stamp(object: *mut u8, birth: u64) {
     // SAFETY: by contract. Relaxed: readers get the object by a publication that comes after this.
-    unsafe { header(object) }.store(made << 1 | 1, Ordering::Relaxed);
+    unsafe { header(object) }.store(birth << 1 | 1, Ordering::Relaxed);
 }
 
 /// When it was made; `None` where it is free.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn stamp(object: *mut u8, made: u64) {
 ///
 /// `object` is one of a cache whose memory is there.
 #[inline(always)]
-pub(crate) unsafe fn made(object: *mut u8) -> Option<u64> {
+pub(crate) unsafe fn birth_era(object: *mut u8) -> Option<u64> {
     // SAFETY: by contract. Relaxed: as in `stamp`.
     let header = unsafe { header(object) }.load(Ordering::Relaxed);
     (header & 1 != 0).then_some(header >> 1)

@@ -6,7 +6,7 @@ pub(crate) use loom::sync::Arc;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use skep_rcu::{Chore, ChoreHandle, Cookie, Domain, Grace, Horizons};
+pub(crate) use skep_rcu::{BackgroundTask, Cookie, Domain, Grace, TaskHandle, raw};
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
 #[cfg(not(loom))]
@@ -15,7 +15,7 @@ pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fe
 pub(crate) use std::time::Instant;
 
 #[cfg(loom)]
-pub(crate) use crate::model::domain::{Chore, ChoreHandle, Cookie, Domain, Grace, Horizons};
+pub(crate) use crate::model::domain::{BackgroundTask, Cookie, Domain, Grace, TaskHandle, raw};
 #[cfg(loom)]
 pub(crate) use crate::model::time::Instant;
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use skep_mem::{Cache, CacheOptions, Error, Policy};
-use skep_rcu::{Domain, Grace};
+use skep_rcu::{Domain, Grace, raw};
 
 fn cache(domain: &Domain, policy: Policy, capacity: usize) -> Cache {
     Cache::new(domain, &CacheOptions::new(24, capacity).policy(policy)).unwrap()
@@ -71,7 +71,7 @@ fn what_was_freed_keeps_its_bytes_while_a_reader_is_inside_and_is_not_handed_out
             let domain = &domain;
             scope.spawn(move || {
                 let section = domain.enter().unwrap();
-                domain.look_further(section.number());
+                raw::announce_era(&domain, section.number());
                 tell.send(()).unwrap();
                 left.recv().unwrap();
             });
@@ -130,7 +130,7 @@ fn a_reader_that_is_held_up_holds_up_what_was_there_and_not_what_came_since() {
         let domain = &domain;
         scope.spawn(move || {
             let section = domain.enter().unwrap();
-            domain.look_further(section.number());
+            raw::announce_era(&domain, section.number());
             tell.send(()).unwrap();
             left.recv().unwrap();
         });
@@ -159,19 +159,19 @@ fn what_a_reader_announced_that_it_may_hold_waits_for_it() {
     // SAFETY: this thread's slot, inside; objects of this cache.
     unsafe {
         let cpu = section.number();
-        let first = cache.look(cpu);
-        assert_eq!(cache.look(cpu), first, "announced once");
+        let first = cache.ensure_announced(cpu);
+        assert_eq!(cache.ensure_announced(cpu), first, "announced once");
         assert!(cache.holds(object, first) && cache.holds(young, first));
         domain.cookie();
         let younger = cache.alloc(cpu).unwrap();
         assert!(!cache.holds(younger, first), "the reader had not announced it");
-        let further = cache.look_further(cpu);
+        let newer = cache.announce(cpu);
         assert!(
-            cache.holds(younger, further) && !cache.holds(younger, first),
+            cache.holds(younger, newer) && !cache.holds(younger, first),
             "what was said before the look counts"
         );
         cache.free(cpu, younger);
-        assert!(!cache.holds(younger, further), "free");
+        assert!(!cache.holds(younger, newer), "free");
     }
 }
 
@@ -313,19 +313,19 @@ fn canaries(policy: Policy, time: Duration) -> u64 {
                         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                         let place = random >> 58;
                         // SAFETY: this thread's slot, inside a section.
-                        let mut horizon = unsafe { cache.look(section.number()) };
+                        let mut era = unsafe { cache.ensure_announced(section.number()) };
                         let found = loop {
                             let found = current[place as usize].load(Ordering::Acquire);
                             let object = NonNull::new(std::ptr::with_exposed_provenance_mut(found as usize));
                             let Some(object) = object else { break None };
                             // SAFETY: an object of the cache.
-                            if unsafe { cache.holds(object, horizon) }
+                            if unsafe { cache.holds(object, era) }
                                 && current[place as usize].load(Ordering::Acquire) == found
                             {
                                 break Some(found);
                             }
                             // SAFETY: as above.
-                            horizon = unsafe { cache.look_further(section.number()) };
+                            era = unsafe { cache.announce(section.number()) };
                         };
                         let Some(object) = found else { continue };
                         for _ in 0..20 {

@@ -32,10 +32,10 @@ struct Claim {
 }
 
 /// What `LAST` names when it names nothing: saves the fast path the question.
-static NOBODY: Record = Record::nobody();
+static UNCLAIMED: Record = Record::unclaimed();
 
 thread_local! {
-    static LAST: Cell<*const Record> = const { Cell::new(ptr::addr_of!(NOBODY)) };
+    static LAST: Cell<*const Record> = const { Cell::new(ptr::addr_of!(UNCLAIMED)) };
     static CLAIMS: RefCell<Claims> = const { RefCell::new(Claims(Vec::new())) };
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn release(readers: &Arc<Readers>) -> bool {
         let record = readers.record(claims.0[index].number);
         // A handler that enters from here on must not find the record by the fast path. If it did so before, it
         // has left again.
-        LAST.set(&raw const NOBODY);
+        LAST.set(&raw const UNCLAIMED);
         let given_back = readers.give_back(record);
         if given_back {
             claims.0.swap_remove(index);
@@ -75,7 +75,7 @@ pub(crate) fn release(readers: &Arc<Readers>) -> bool {
 #[inline(always)]
 fn last(readers: &Arc<Readers>) -> Option<&Record> {
     let last = LAST.get();
-    // SAFETY: `LAST` names `NOBODY` or the record of a claim on the list, which keeps the memory; whoever takes a
+    // SAFETY: `LAST` names `UNCLAIMED` or the record of a claim on the list, which keeps the memory; whoever takes a
     // claim off the list sets it back first. A record of `readers` lives as long as these.
     let record = unsafe { &*last };
     record.is_of(Arc::as_ptr(readers)).then_some(record)
@@ -126,7 +126,7 @@ impl Claims {
     /// Keeps a long-lived thread from collecting claims of domains that came and went.
     fn forget_closed_domains(&mut self) {
         if self.0.iter().any(|claim| claim.readers.is_closed()) {
-            LAST.set(&raw const NOBODY);
+            LAST.set(&raw const UNCLAIMED);
             // A section borrows its domain, so nobody stands on a record of a closed one. A section that was
             // forgotten left its word behind but never comes back.
             self.0.retain(|claim| !claim.readers.is_closed());
@@ -136,7 +136,7 @@ impl Claims {
 
 impl Drop for Claims {
     fn drop(&mut self) {
-        LAST.set(&raw const NOBODY);
+        LAST.set(&raw const UNCLAIMED);
         for claim in self.0.drain(..) {
             // A section may live in some other thread-local value that is dropped after this one.
             claim.readers.abandon(claim.readers.record(claim.number));

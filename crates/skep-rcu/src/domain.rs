@@ -1,4 +1,4 @@
-//! The public face: a domain, how it is made, and what can be asked of it.
+//! The public type: a domain, its settings, and its operations.
 
 use std::fmt;
 use std::hint;
@@ -8,32 +8,31 @@ use std::thread;
 use std::time::Duration;
 
 use crate::barrier::Barrier;
-use crate::chores::{Chore, ChoreHandle};
 use crate::claim;
 use crate::fork::Witness;
-use crate::horizons::Horizons;
-use crate::inbox::{GRACES, Mode, Queue, State};
+use crate::inbox::{GRACES, InboxState, Mode, Queue};
 use crate::keeper::{Keeper, Settings};
-use crate::readers::{FENCED, Readers};
+use crate::readers::Readers;
 use crate::section::{Reader, Section, SleepableSection};
+use crate::tasks::{BackgroundTask, TaskHandle};
 use crate::{Error, Stats};
 
 /// The largest number of slots one domain can have.
 pub const MAX_SLOTS: u32 = 1 << 16;
 
-/// Threads that read, and those who wait until what they took away is not read any more.
+/// A set of readers, and of updaters that wait for them.
 ///
-/// Cheap to clone; clones are handles of the same domain. Each thread that enters has one of the domain's numbered
-/// slots for itself: it claims the lowest free one when it first enters and keeps it until it ends, until it calls
-/// [`release`](Self::release), or until the domain is gone. Data indexed by slot needs one element for each.
+/// Cheap to clone; clones are handles of the same domain. Each thread that enters owns one of the domain's numbered
+/// slots: it claims the lowest free one when it first enters and keeps it until the thread ends, until it calls
+/// [`release`](Self::release), or until the domain is gone. Data indexed by slot needs [`limit`](Self::limit) elements.
 ///
-/// When the last handle is dropped, nobody is inside any more: callbacks that still wait run at once, on the keeper.
+/// When the last handle is dropped, no thread is inside: callbacks that still wait run at once, on the keeper.
 /// Dropping a handle never waits.
 pub struct Domain {
-    readers: Arc<Readers>,
-    keeper: Arc<Keeper>,
-    /// Whether it is one of the handles that keep the domain open.
-    counts: bool,
+    pub(crate) readers: Arc<Readers>,
+    pub(crate) keeper: Arc<Keeper>,
+    /// Whether this handle keeps the domain open.
+    counted: bool,
 }
 
 /// Settings of a [`Domain`].
@@ -49,15 +48,15 @@ pub struct Builder {
 /// Which readers a grace period waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grace {
-    /// Those in normal sections.
+    /// Readers in normal sections.
     Normal,
-    /// Those in sleepable sections.
+    /// Readers in sleepable sections.
     Sleepable,
     /// Both.
     Both,
 }
 
-/// A moment in the life of a domain: what was unlinked before it is unreachable once it has passed.
+/// A moment in the life of a domain. Once the cookie has passed, everything that was unlinked before it is unreachable.
 ///
 /// Cookies of one domain are ordered: when one has passed, so have all earlier ones. A cookie says nothing about
 /// other domains.
@@ -65,68 +64,42 @@ pub enum Grace {
 pub struct Cookie(u64);
 
 impl Domain {
-    /// A domain in which `slots` threads can be at once, with the numbers `0..slots`, and the best of what the system
-    /// offers.
+    /// A domain with default settings, which `slots` threads can use at once, with the numbers `0..slots`.
     ///
     /// # Errors
     ///
-    /// [`Error::SlotCount`] when `slots` is zero or larger than [`MAX_SLOTS`]; [`Error::ForkWitness`] where the system
+    /// [`Error::SlotCount`] if `slots` is zero or larger than [`MAX_SLOTS`]; [`Error::ForkWitness`] if the system
     /// refuses a page.
     pub fn new(slots: u32) -> Result<Self, Error> {
         Self::builder().slots(slots).build()
     }
 
-    /// A domain with other settings.
+    /// Settings for a domain: 64 slots, membarrier(2) if the system has it, a keeper.
     pub fn builder() -> Builder {
         Builder { slots: 64, membarrier: true, keeper: true, stack: None }
     }
 
-    /// Enters a normal section, with this thread's slot, claiming the lowest free one if it has none yet.
+    /// Enters a normal section. A thread without a slot claims the lowest free one.
     ///
-    /// Sections nest, and each has the same number until the thread gives its slot back. A nested section protects
-    /// what the outermost one does.
+    /// Sections nest, and all have the same number until the thread gives its slot back. A nested section protects
+    /// what the outermost one protects.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSlot`] when every slot is claimed by another thread, [`Error::Unavailable`] when a thread without a
-    /// slot asks for one from a destructor of thread-local data, [`Error::NoMemory`].
+    /// [`Error::NoSlot`] if other threads have claimed all slots; [`Error::Unavailable`] if a thread without a slot enters
+    /// from a destructor of thread-local data; [`Error::NoMemory`].
     #[inline]
     pub fn enter(&self) -> Result<Section<'_>, Error> {
         Ok(Section::enter(&self.readers, claim::claim(&self.readers)?))
     }
 
-    /// Enters a normal section that no guard leaves: [`leave`](Self::leave) does, on this thread.
-    ///
-    /// # Errors
-    ///
-    /// As [`enter`](Self::enter).
-    #[inline]
-    pub fn enter_unguarded(&self) -> Result<(), Error> {
-        std::mem::forget(self.enter()?);
-        Ok(())
-    }
-
-    /// Leaves a section that this thread entered without a guard.
-    ///
-    /// # Safety
-    ///
-    /// The thread entered one by [`enter_unguarded`](Self::enter_unguarded) and has not left it yet.
-    #[inline]
-    pub unsafe fn leave(&self) {
-        // A thread keeps its slot as long as it is in a section.
-        if let Some(record) = claim::find(&self.readers) {
-            Section::leave(&self.readers, record);
-        }
-    }
-
-    /// Enters a normal section if this thread has a slot already; claims none.
+    /// Enters a normal section if this thread has a slot already; never claims one.
     #[inline]
     pub fn enter_if_known(&self) -> Option<Section<'_>> {
         claim::find(&self.readers).map(|record| Section::enter(&self.readers, record))
     }
 
-    /// Enters a sleepable section: the thread may block in it for as long as it likes, and holds up sleepable grace
-    /// periods only.
+    /// Enters a sleepable section: the thread may block in it for any time, and delays only sleepable grace periods.
     ///
     /// # Errors
     ///
@@ -136,19 +109,19 @@ impl Domain {
         Ok(SleepableSection::enter(&self.readers, claim::claim(&self.readers)?))
     }
 
-    /// This thread's own way in, which need not be looked up again.
+    /// This thread's reader, which enters without looking up the thread's slot again.
     ///
     /// # Errors
     ///
     /// As [`enter`](Self::enter).
-    #[inline(always)] // so that the compiler may keep it in registers
+    #[inline(always)] // so that the compiler can keep it in registers
     pub fn reader(&self) -> Result<Reader<'_>, Error> {
         Ok(Reader::new(&self.readers, claim::claim(&self.readers)?))
     }
 
     /// Gives this thread's slot back before the thread ends, for threads that will be idle for long.
     ///
-    /// Returns `false`, and does nothing, when the thread has no slot here or still has a section or a reader.
+    /// Returns `false`, and does nothing, if the thread has no slot here or still has a section or a reader.
     pub fn release(&self) -> bool {
         claim::release(&self.readers)
     }
@@ -158,32 +131,32 @@ impl Domain {
         Arc::ptr_eq(&self.readers, &other.readers)
     }
 
-    /// How many slots there are. Numbers are below this.
+    /// The number of slots. Slot numbers are below it.
     pub fn limit(&self) -> u32 {
         self.readers.slots().limit()
     }
 
-    /// How many slots are claimed. Other threads may change it at any moment.
+    /// The number of claimed slots. Other threads may change it at any moment.
     pub fn in_use(&self) -> u32 {
         self.readers.slots().count()
     }
 
-    /// Takes a cookie: the moment after everything that this thread has unlinked, and all that it has seen others
-    /// unlink. One atomic increment; any number of cookies may be waiting.
+    /// Takes a cookie: a moment after everything that this thread has unlinked or has seen others unlink. Costs one atomic
+    /// increment. Any number of cookies may be waiting.
     pub fn cookie(&self) -> Cookie {
         Cookie(self.readers.cookie())
     }
 
-    /// Whether a cookie is known to have passed. Cheap; finds nothing out by itself.
+    /// Whether a cookie is known to have passed. Cheap, because it does not scan.
     ///
-    /// When this has returned true, all that readers did in sections which began before the cookie has happened before.
+    /// If it returns true, everything that readers did in sections which began before the cookie happened before.
     pub fn passed(&self, cookie: Cookie, grace: Grace) -> bool {
         grace.flavours().iter().all(|flavour| self.readers.passed(cookie.0, *flavour))
     }
 
-    /// Looks at all readers once, and says whether the cookie has passed. Never waits.
+    /// Scans all readers once, and returns whether the cookie has passed. Never waits.
     ///
-    /// Where the domain has no keeper, runs the callbacks that are due as well.
+    /// In a domain without a keeper it also runs the callbacks that are due.
     pub fn try_pass(&self, cookie: Cookie, grace: Grace) -> bool {
         if self.passed(cookie, grace) {
             return true;
@@ -191,7 +164,7 @@ impl Domain {
         if !self.is_original() {
             return false;
         }
-        // A failure is counted; the cookie has not passed then.
+        // The scan counts a failure; the cookie has not passed then.
         let _ = self.keeper.scan();
         if matches!(self.keeper.inbox().lock().mode, Mode::Callers { .. }) {
             self.keeper.help();
@@ -199,36 +172,36 @@ impl Domain {
         self.passed(cookie, grace)
     }
 
-    /// Waits for a grace period: when this returns, what was unlinked before is unreachable. The keeper does the
-    /// work, so many who wait cost no more than one.
+    /// Waits for a grace period: when this returns, everything that was unlinked before is unreachable. The keeper scans, so
+    /// many waiting threads cost no more than one.
     ///
     /// # Errors
     ///
-    /// [`Error::InsideSection`] when this thread is inside a section that it would wait for, [`Error::OnKeeper`] in a
-    /// callback or in deferred work of this domain, [`Error::Forked`] in a forked child, [`Error::Membarrier`] where the
-    /// system has taken membarrier(2) away. Nothing is known then.
+    /// [`Error::InsideSection`] if this thread is inside a section that it would wait for, [`Error::OnKeeper`] in a
+    /// callback or in deferred work of this domain, [`Error::Forked`] in a forked child, [`Error::Membarrier`] if the
+    /// system has taken membarrier(2) away. After an error the grace period may not have ended.
     pub fn synchronize(&self, grace: Grace) -> Result<(), Error> {
         self.may_wait(grace)?;
         let cookie = self.cookie();
         if !self.keeper.start() {
             return self.wait_by_scanning(cookie, grace, true);
         }
-        let start_faults = self.keeper.inbox().lock().faults;
+        let failures_before = self.keeper.inbox().lock().membarrier_failures;
         let outcome = self.keeper.inbox().wait_until(Some((cookie.0, grace.flavours())), |state| {
             if self.passed(cookie, grace) {
                 return Some(Ok(()));
             }
-            stuck(state, start_faults).map(Err)
+            stuck(state, failures_before).map(Err)
         });
         match outcome {
             Err(Stuck::NoKeeper) => self.wait_by_scanning(cookie, grace, true),
-            Err(Stuck::Fault(error)) => Err(error),
+            Err(Stuck::Failed(error)) => Err(error),
             Ok(()) => Ok(()),
         }
     }
 
-    /// As [`synchronize`](Self::synchronize), but this thread scans for itself, again and again: faster while readers
-    /// are mostly outside, and dearer for everybody.
+    /// As [`synchronize`](Self::synchronize), but this thread scans itself, again and again: faster while readers
+    /// are mostly outside, and more expensive for all threads.
     ///
     /// # Errors
     ///
@@ -241,26 +214,26 @@ impl Domain {
     /// Runs `callback` after a grace period, once, on the keeper. Callbacks of the same `grace` run in the order in
     /// which they were queued. Never waits.
     ///
-    /// A callback that panics is counted and otherwise ignored. Where there is no keeper, this call and later ones run
-    /// the callbacks that are due. In a forked child it does nothing, and what the callback owns is leaked: dropping it
-    /// might free what this thread still reads.
+    /// A callback that panics is counted and otherwise ignored. In a domain without a keeper this call and later ones run
+    /// the callbacks that are due. In a forked child it does nothing and leaks what the callback owns: dropping it
+    /// might free an object that this thread still reads.
     pub fn call(&self, grace: Grace, callback: impl FnOnce() + Send + 'static) {
         self.queue(Queue::After(grace.index()), callback);
     }
 
-    /// Runs `work` soon, once, on the keeper, without any grace period and in order. Otherwise as [`call`](Self::call).
+    /// Runs `work` soon, once, on the keeper, in order and without a grace period. Otherwise as [`call`](Self::call).
     pub fn defer(&self, work: impl FnOnce() + Send + 'static) {
         self.queue(Queue::Soon, work);
     }
 
-    /// Waits until every callback and all deferred work that was queued before has run.
+    /// Waits until all callbacks and all deferred work that were queued before have run.
     ///
     /// # Errors
     ///
     /// As [`synchronize`](Self::synchronize), for both flavours.
     pub fn barrier(&self) -> Result<(), Error> {
         self.may_wait(Grace::Both)?;
-        let start_faults = self.keeper.inbox().lock().faults;
+        let failures_before = self.keeper.inbox().lock().membarrier_failures;
         let queues = GRACES.iter().enumerate().map(|(index, _)| Queue::After(index)).chain([Queue::Soon]);
         let left = Arc::new(AtomicUsize::new(GRACES.len() + 1));
         for queue in queues {
@@ -276,121 +249,39 @@ impl Domain {
             if over() {
                 return Some(Ok(()));
             }
-            stuck(state, start_faults).map(Err)
+            stuck(state, failures_before).map(Err)
         });
         match outcome {
             Err(Stuck::NoKeeper) => self.help_until(over),
-            Err(Stuck::Fault(error)) => Err(error),
+            Err(Stuck::Failed(error)) => Err(error),
             Ok(()) => Ok(()),
         }
     }
 
-    /// A handle that does not keep the domain open, for what the domain itself owns: callbacks and [chores](Chore), which would
-    /// keep themselves from being run and dropped. What it says of grace periods is true as before; that the last of the
-    /// other handles is gone, and so nobody inside, it need not notice.
-    #[must_use]
-    pub fn uncounted(&self) -> Self {
-        Self { readers: Arc::clone(&self.readers), keeper: Arc::clone(&self.keeper), counts: false }
-    }
-
-    /// Gives the keeper a chore: it has its turns as often as it says or is [kicked](ChoreHandle::kick), until the handle is
-    /// dropped. Starts the keeper. In a forked child the chore has no turns.
-    pub fn attach(&self, chore: Arc<dyn Chore>) -> ChoreHandle {
+    /// Makes the keeper poll a background task, whenever it is due or [woken](TaskHandle::wake), until the handle is
+    /// dropped. Starts the keeper. In a forked child the task is never polled.
+    pub fn attach(&self, task: Arc<dyn BackgroundTask>) -> TaskHandle {
         if self.is_original() {
             self.keeper.start();
         }
-        ChoreHandle::new(Arc::clone(&self.keeper), chore)
+        TaskHandle::new(Arc::clone(&self.keeper), task)
     }
 
-    /// Looks at all readers once; [`passed`](Self::passed) knows afterwards. As [`try_pass`](Self::try_pass), but takes no
-    /// lock and runs nothing, so that it may be called inside sections and by signal handlers. Says whether anything has passed
-    /// that had not before.
-    pub fn hurry(&self) -> bool {
-        self.keeper.scan_quietly()
-    }
-
-    /// Whether it is worth looking at the readers: `false` where one of them is seen to hold the cookie up. Costs a load for
-    /// each thread that has a slot, and no system call; proves nothing.
-    pub fn may_pass(&self, cookie: Cookie, grace: Grace) -> bool {
-        grace.flavours().iter().all(|flavour| self.readers.may_pass(cookie.0, *flavour))
-    }
-
-    /// The time: a number that grows with every cookie. What is made after this call is at least as young.
+    /// Whether this process made the domain, rather than inheriting it by `fork`. One load.
     ///
-    /// With [`horizon`](Self::horizon) and [`holders`](Self::holders) it tells what a reader cannot have found: a reader that
-    /// stays inside for long holds up what was there at its time, and nothing that was made since.
-    #[inline(always)]
-    pub fn now(&self) -> u64 {
-        self.readers.now() & !FENCED
-    }
-
-    /// The time up to which things must have been made for the reader in that slot to hold what it finds; `None` where it has
-    /// not [looked](Self::look_further) for anything in this section, and so holds nothing. The calling thread is the one
-    /// that has the slot, and is inside a normal section.
-    ///
-    /// # Panics
-    ///
-    /// Where there is no slot of that number.
-    #[inline(always)]
-    pub fn horizon(&self, slot: u32) -> Option<u64> {
-        self.readers.horizon(slot).map(|seen| seen & !FENCED)
-    }
-
-    /// All of them, for whoever asks often.
-    pub fn horizons(&self) -> Horizons {
-        Horizons::new(&self.readers)
-    }
-
-    /// Moves the [`horizon`](Self::horizon) of the calling thread's slot to now. What was found before, and is younger than the
-    /// horizon was, must be looked for again.
-    ///
-    /// # Panics
-    ///
-    /// Where there is no slot of that number.
-    #[inline(always)]
-    pub fn look_further(&self, slot: u32) {
-        self.readers.look_further(slot);
-    }
-
-    /// Calls `each` with the beginning of the section, and the horizon, of every reader in a normal section that has one.
-    ///
-    /// What was unlinked before a cookie, and made at a time `made`, is held by none of them if for each the beginning is not
-    /// before the cookie, or the horizon is before `made`; provided that a [heavy fence](Self::heavy_fence) came between the
-    /// cookie and this. Without one it is a guess.
-    pub fn holders(&self, mut each: impl FnMut(Cookie, u64)) {
-        self.readers.holders(|since, horizon| each(Cookie(since), horizon & !FENCED));
-    }
-
-    /// The light half of a fence whose other half is [`heavy_fence`](Self::heavy_fence): of two threads, one that executes this
-    /// between a store and a load, and one that executes the other between its own, at least one sees the other's store. Costs
-    /// nothing where membarrier(2) can be used, else as much as a fence.
-    #[inline(always)]
-    pub fn light_fence(&self) {
-        self.readers.barrier().light();
-    }
-
-    /// The heavy half: a system call. `false` where the system refuses it; nothing may be concluded then.
-    pub fn heavy_fence(&self) -> bool {
-        self.readers.fence().is_ok()
-    }
-
-    /// The last cookie since which a heavy fence was executed, by whomever. For it and earlier ones, a fence of the caller's own is
-    /// not needed any more; [`holders`](Self::holders) are to be asked after this.
-    pub fn fenced(&self) -> Cookie {
-        Cookie(self.readers.fenced())
-    }
-
-    /// Whether this process made the domain, rather than having inherited it by `fork`. One load.
-    ///
-    /// In a child, sections work as before, on the child's copy, but nobody runs callbacks, and nothing passes.
+    /// In a child, sections work on the child's copy of the domain, but no callback runs and no cookie passes.
     #[inline]
     pub fn is_original(&self) -> bool {
         self.keeper.is_original()
     }
 
-    /// What the domain has done and what it is made of.
+    /// What the domain has done so far, and how it works.
     pub fn stats(&self) -> Stats {
         self.keeper.stats()
+    }
+
+    pub(crate) fn uncounted(&self) -> Self {
+        Self { readers: Arc::clone(&self.readers), keeper: Arc::clone(&self.keeper), counted: false }
     }
 
     fn queue(&self, queue: Queue, work: impl FnOnce() + Send + 'static) {
@@ -432,11 +323,11 @@ impl Domain {
     }
 
     fn help_until(&self, over: impl Fn() -> bool) -> Result<(), Error> {
-        let start_faults = self.keeper.inbox().lock().faults;
+        let failures_before = self.keeper.inbox().lock().membarrier_failures;
         let mut patience = Patience::default();
         while !over() {
             self.keeper.help();
-            if let Some(Stuck::Fault(error)) = stuck(&self.keeper.inbox().lock(), start_faults) {
+            if let Some(Stuck::Failed(error)) = stuck(&self.keeper.inbox().lock(), failures_before) {
                 return Err(error);
             }
             if !over() {
@@ -448,12 +339,12 @@ impl Domain {
 }
 
 impl Cookie {
-    /// The cookie as a number, to be kept where there is room for nothing else.
+    /// The cookie as a number, to store it in one word.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The cookie of a number that [`number`](Self::number) gave.
+    /// The cookie of a number that [`number`](Self::number) returned.
     pub fn from_number(number: u64) -> Self {
         Self(number)
     }
@@ -461,16 +352,16 @@ impl Cookie {
 
 impl Clone for Domain {
     fn clone(&self) -> Self {
-        if self.counts {
+        if self.counted {
             self.keeper.add_handle();
         }
-        Self { readers: Arc::clone(&self.readers), keeper: Arc::clone(&self.keeper), counts: self.counts }
+        Self { readers: Arc::clone(&self.readers), keeper: Arc::clone(&self.keeper), counted: self.counted }
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if self.counts {
+        if self.counted {
             self.keeper.drop_handle();
         }
     }
@@ -486,27 +377,27 @@ impl fmt::Debug for Domain {
 }
 
 impl Builder {
-    /// How many threads can be inside at once. Default: 64.
+    /// How many threads can have a slot at once. Default: 64.
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = slots;
         self
     }
 
-    /// Whether membarrier(2) is used where the system has it. Default: yes. Without, every outermost section costs a
+    /// Whether to use membarrier(2) if the system has it. Default: yes. Without it every outermost section costs a
     /// fence instruction (several nanoseconds), and grace periods cost no system call.
     pub fn membarrier(mut self, wanted: bool) -> Self {
         self.membarrier = wanted;
         self
     }
 
-    /// Whether a thread is started for callbacks, at the first need. Default: yes. Without, whoever calls `call`,
-    /// `defer`, `try_pass`, `synchronize` or `barrier` runs what is due.
+    /// Whether to start a background thread for callbacks when the first one is needed. Default: yes. Without it the threads
+    /// that call `call`, `defer`, `try_pass`, `synchronize` or `barrier` run the callbacks that are due.
     pub fn keeper(mut self, wanted: bool) -> Self {
         self.keeper = wanted;
         self
     }
 
-    /// The size of the keeper's stack, in bytes. Default: that of any thread.
+    /// The size of the keeper's stack, in bytes. Default: that of [`std::thread`].
     pub fn keeper_stack(mut self, bytes: usize) -> Self {
         self.stack = Some(bytes);
         self
@@ -525,7 +416,7 @@ impl Builder {
         let readers = Arc::new(Readers::new(self.slots, Barrier::new(self.membarrier)));
         let settings = Settings { thread: self.keeper, stack: self.stack };
         let keeper = Arc::new(Keeper::new(Arc::clone(&readers), witness, settings));
-        Ok(Domain { readers, keeper, counts: true })
+        Ok(Domain { readers, keeper, counted: true })
     }
 }
 
@@ -538,25 +429,26 @@ impl Grace {
         }
     }
 
-    const fn flavours(self) -> &'static [usize] {
+    pub(crate) const fn flavours(self) -> &'static [usize] {
         GRACES[self.index()]
     }
 }
 
-/// Why waiting for the keeper is of no use.
+/// Why it is useless to wait for the keeper.
 enum Stuck {
     NoKeeper,
-    Fault(Error),
+    Failed(Error),
 }
 
-fn stuck(state: &State, start_faults: u64) -> Option<Stuck> {
+fn stuck(state: &InboxState, failures_before: u64) -> Option<Stuck> {
     if matches!(state.mode, Mode::Callers { .. }) {
         return Some(Stuck::NoKeeper);
     }
-    (state.faults != start_faults).then_some(Stuck::Fault(Error::Membarrier { errno: state.errno }))
+    (state.membarrier_failures != failures_before)
+        .then_some(Stuck::Failed(Error::Membarrier { errno: state.errno }))
 }
 
-/// Waiting for readers without anybody to wake us: spin, then yield, then sleep, up to a millisecond.
+/// Back-off for a thread that polls readers itself: spin, then yield, then sleep for up to a millisecond.
 #[derive(Default)]
 struct Patience(u32);
 

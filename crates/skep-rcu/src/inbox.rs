@@ -75,18 +75,18 @@ pub(crate) enum Mode {
 }
 
 pub(crate) struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     /// The keeper sleeps here.
     work: Event,
-    /// Some chore was kicked. Apart from the state: a kick takes no lock.
-    kicked: AtomicBool,
+    /// Some chore was poll_requested. Apart from the state: a kick takes no lock.
+    poll_requested: AtomicBool,
     /// Somebody scanned without telling those who wait.
-    untold: AtomicBool,
+    notification_due: AtomicBool,
     /// Those who wait for the keeper sleep here.
     done: Condvar,
 }
 
-pub(crate) struct State {
+pub(crate) struct InboxState {
     fresh: Fresh,
     news: bool,
     parked: bool,
@@ -99,14 +99,14 @@ pub(crate) struct State {
     wanted: [u64; FLAVOURS],
     pub(crate) mode: Mode,
     /// How often membarrier failed, and how the last time.
-    pub(crate) faults: u64,
+    pub(crate) membarrier_failures: u64,
     pub(crate) errno: i32,
     pub(crate) wakes: u64,
 }
 
 impl Inbox {
     pub(crate) fn new(mode: Mode) -> Self {
-        let state = State {
+        let state = InboxState {
             fresh: Fresh::default(),
             news: false,
             parked: false,
@@ -115,20 +115,20 @@ impl Inbox {
             waiters: 0,
             wanted: [0; FLAVOURS],
             mode,
-            faults: 0,
+            membarrier_failures: 0,
             errno: 0,
             wakes: 0,
         };
         Self {
             state: Mutex::new(state),
             work: Event::default(),
-            kicked: AtomicBool::new(false),
-            untold: AtomicBool::new(false),
+            poll_requested: AtomicBool::new(false),
+            notification_due: AtomicBool::new(false),
             done: Condvar::new(),
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, InboxState> {
         lock(&self.state)
     }
 
@@ -182,7 +182,11 @@ impl Inbox {
         // What came when its kind was held up, and no longer is, was no news then.
         let overlooked = state.fresh.after.iter().zip(held_up).any(|(work, held)| !held && !work.is_empty());
         state.held_up = held_up;
-        if state.news || overlooked || self.is_kicked() || self.untold.load(Ordering::Acquire) {
+        if state.news
+            || overlooked
+            || self.is_poll_requested()
+            || self.notification_due.load(Ordering::Acquire)
+        {
             return true;
         }
         state.parked = true;
@@ -195,35 +199,35 @@ impl Inbox {
     }
 
     /// Says that some chore is to be done, and wakes the keeper. Takes no lock.
-    pub(crate) fn kick(&self) {
-        // Release: pairs with `take_kicks`, for what the chore will find.
-        self.kicked.store(true, Ordering::Release);
+    pub(crate) fn request_poll(&self) {
+        // Release: pairs with `take_poll_requests`, for what the chore will find.
+        self.poll_requested.store(true, Ordering::Release);
         self.work.wake();
     }
 
     /// Whether there were kicks since the last time.
-    pub(crate) fn take_kicks(&self) -> bool {
+    pub(crate) fn take_poll_requests(&self) -> bool {
         // AcqRel: as above. Most turns find none and need not write.
-        self.is_kicked() && self.kicked.swap(false, Ordering::AcqRel)
+        self.is_poll_requested() && self.poll_requested.swap(false, Ordering::AcqRel)
     }
 
-    fn is_kicked(&self) -> bool {
+    fn is_poll_requested(&self) -> bool {
         // Acquire: pairs with `kick`.
-        self.kicked.load(Ordering::Acquire)
+        self.poll_requested.load(Ordering::Acquire)
     }
 
     /// A scan has found something, and whoever made it may take no lock: the keeper will tell those who wait. It may have looked
     /// for what passed already, and be about to sleep, so it is woken.
-    pub(crate) fn leave_untold(&self) {
-        // Release: pairs with `take_untold`, for what the scan published.
-        self.untold.store(true, Ordering::Release);
+    pub(crate) fn defer_notification(&self) {
+        // Release: pairs with `take_deferred_notification`, for what the scan published.
+        self.notification_due.store(true, Ordering::Release);
         self.work.wake();
     }
 
     /// Whether those who wait have not been told of what has passed.
-    pub(crate) fn take_untold(&self) -> bool {
+    pub(crate) fn take_deferred_notification(&self) -> bool {
         // Acquire, AcqRel: as above.
-        self.untold.load(Ordering::Acquire) && self.untold.swap(false, Ordering::AcqRel)
+        self.notification_due.load(Ordering::Acquire) && self.notification_due.swap(false, Ordering::AcqRel)
     }
 
     /// Sleeps for so long, or until there is deferred work or somebody asks; calls are no news meanwhile, and the next
@@ -239,7 +243,7 @@ impl Inbox {
     }
 
     /// Lets those who wait look again.
-    pub(crate) fn announce(&self) {
+    pub(crate) fn notify_waiters(&self) {
         let state = self.lock();
         if state.waiters > 0 {
             drop(state);
@@ -248,9 +252,9 @@ impl Inbox {
     }
 
     /// Notes that membarrier failed. Those who wait are told.
-    pub(crate) fn fault(&self, errno: i32) {
+    pub(crate) fn note_membarrier_failure(&self, errno: i32) {
         let mut state = self.lock();
-        state.faults += 1;
+        state.membarrier_failures += 1;
         state.errno = errno;
         drop(state);
         self.done.notify_all();
@@ -267,7 +271,7 @@ impl Inbox {
     pub(crate) fn wait_until<R>(
         &self,
         cookie: Option<(u64, &[usize])>,
-        mut over: impl FnMut(&State) -> Option<R>,
+        mut over: impl FnMut(&InboxState) -> Option<R>,
     ) -> R {
         let mut state = self.lock();
         if let Some(result) = over(&state) {
@@ -290,7 +294,7 @@ impl Inbox {
         }
     }
 
-    fn tell(&self, mut state: MutexGuard<'_, State>) {
+    fn tell(&self, mut state: MutexGuard<'_, InboxState>) {
         state.news = true;
         let wake = mem::take(&mut state.parked);
         state.wakes += u64::from(wake);

@@ -32,13 +32,13 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use crate::chores::Chores;
 use crate::fork::Witness;
 use crate::inbox::{Batches, Fresh, Inbox, Mode, Queue, Taken, Work};
 use crate::readers::Readers;
 use crate::signals;
 use crate::stats::{KeeperState, Stats};
 use crate::sync::lock;
+use crate::tasks::Tasks;
 
 /// The first pause of a keeper that waits for readers.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
@@ -53,7 +53,7 @@ pub(crate) struct Keeper {
     witness: Witness,
     inbox: ManuallyDrop<Inbox>,
     batches: ManuallyDrop<Mutex<Batches>>,
-    chores: ManuallyDrop<Chores>,
+    tasks: ManuallyDrop<Tasks>,
     /// Whether a thread may be started.
     allowed: bool,
     stack: Option<usize>,
@@ -94,7 +94,7 @@ impl Keeper {
             witness,
             inbox: ManuallyDrop::new(Inbox::new(mode)),
             batches: ManuallyDrop::new(Mutex::new(Batches::default())),
-            chores: ManuallyDrop::new(Chores::default()),
+            tasks: ManuallyDrop::new(Tasks::default()),
             allowed: settings.thread,
             stack: settings.stack,
             handles: AtomicUsize::new(1),
@@ -110,25 +110,25 @@ impl Keeper {
         &self.inbox
     }
 
-    pub(crate) fn chores(&self) -> &Chores {
-        &self.chores
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// Some chore was kicked. Takes no lock.
-    pub(crate) fn kick(&self) {
+    pub(crate) fn request_poll(&self) {
         if self.is_original() {
-            self.inbox.kick();
+            self.inbox.request_poll();
         }
     }
 
     /// As [`scan`](Self::scan), but takes no lock, allocates nothing and may be called anywhere.
-    pub(crate) fn scan_quietly(&self) -> bool {
+    pub(crate) fn scan_without_lock(&self) -> bool {
         let advanced = self.is_original() && self.readers.scan().unwrap_or(false);
         // Relaxed: statistics.
         self.scans.fetch_add(1, Ordering::Relaxed);
         if advanced {
             self.grace_periods.fetch_add(1, Ordering::Relaxed);
-            self.inbox.leave_untold();
+            self.inbox.defer_notification();
         }
         advanced
     }
@@ -231,10 +231,10 @@ impl Keeper {
                 self.grace_periods.fetch_add(u64::from(advanced), Ordering::Relaxed);
                 if advanced {
                     // Whoever publishes tells: the keeper may find nothing new any more.
-                    self.inbox.announce();
+                    self.inbox.notify_waiters();
                 }
             }
-            Err(errno) => self.inbox.fault(errno),
+            Err(errno) => self.inbox.note_membarrier_failure(errno),
         }
         outcome
     }
@@ -242,7 +242,7 @@ impl Keeper {
     pub(crate) fn stats(&self) -> Stats {
         let (mode, faults, wakes) = if self.is_original() {
             let state = self.inbox.lock();
-            (state.mode, state.faults, state.wakes)
+            (state.mode, state.membarrier_failures, state.wakes)
         } else {
             (Mode::Callers { failures: 0 }, 0, 0)
         };
@@ -289,10 +289,10 @@ impl Keeper {
             }
             let pending = !batches.is_empty()
                 || self.inbox.is_wanted(|cookie, flavour| self.readers.passed(cookie, flavour));
-            let chores = self.chores.pause();
-            let at_most = match (pending.then_some(pause), chores) {
-                (Some(pause), Some(chores)) => Some(pause.min(chores)),
-                (pause, chores) => pause.or(chores),
+            let tasks = self.tasks.pause();
+            let at_most = match (pending.then_some(pause), tasks) {
+                (Some(pause), Some(tasks)) => Some(pause.min(tasks)),
+                (pause, tasks) => pause.or(tasks),
             };
             if self.inbox.park(at_most, batches.held_up()) {
                 pause = SHORTEST_PAUSE;
@@ -313,7 +313,7 @@ impl Keeper {
             }
         }
         self.run_all(fresh.soon);
-        progress |= self.see_to_chores();
+        progress |= self.poll_tasks();
         let passed = |cookie, flavour| self.readers.is_closed() || self.readers.passed(cookie, flavour);
         if !batches.is_empty() || self.inbox.is_wanted(passed) {
             progress |= !self.readers.is_closed() && self.scan().unwrap_or(false);
@@ -322,21 +322,21 @@ impl Keeper {
             self.run_all(batch);
             progress = true;
         }
-        if self.inbox.take_untold() || progress {
-            self.inbox.announce();
+        if self.inbox.take_deferred_notification() || progress {
+            self.inbox.notify_waiters();
         }
         Turn { progress, last }
     }
 
     /// `true` where somebody had asked for it.
-    fn see_to_chores(&self) -> bool {
-        let kicked = self.inbox.take_kicks();
+    fn poll_tasks(&self) -> bool {
+        let woken = self.inbox.take_poll_requests();
         let outer = RUNNING.replace(ptr::from_ref(self));
-        let panicked = self.chores.turn(kicked);
+        let panicked = self.tasks.poll_due(woken);
         RUNNING.set(outer);
         // Relaxed: a statistic.
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
-        kicked
+        woken
     }
 
     fn run_all(&self, batch: Vec<Work>) {
@@ -361,7 +361,7 @@ impl Drop for Keeper {
             unsafe {
                 ManuallyDrop::drop(&mut self.inbox);
                 ManuallyDrop::drop(&mut self.batches);
-                ManuallyDrop::drop(&mut self.chores);
+                ManuallyDrop::drop(&mut self.tasks);
             }
         }
     }

@@ -73,11 +73,11 @@ pub(crate) struct Record {
     words: [AtomicU64; FLAVOURS],
     /// For each flavour how many sections there are besides the first; 0 while the word is 0.
     extra: [AtomicU64; FLAVOURS],
-    /// The epoch up to which the owner may hold what it found in a normal section, if that is not before the section's own;
-    /// else it has not looked for anything yet.
-    seen: AtomicU64,
-    /// How many [`Reader`](crate::Reader)s stand on the record.
-    held: AtomicU64,
+    /// The era that the owner has announced in its normal section: it holds objects that were born up to then. If it is
+    /// older than the section, it is from an earlier one, and the owner holds nothing yet.
+    announced: AtomicU64,
+    /// How many [`Reader`](crate::Reader)s use the record.
+    pins: AtomicU64,
     /// The `Readers` it is part of; null before the first claim.
     home: AtomicPtr<Readers>,
     number: AtomicU32,
@@ -139,15 +139,15 @@ impl Readers {
         }
     }
 
-    /// Called when `leave` or `unhold` has said that an orphan may be free.
+    /// Called when `leave` or `unpin` has said that an orphan may be free.
     #[cold]
     #[inline(never)]
     pub(crate) fn give_back_orphan(&self, record: &Record) {
         // Relaxed: the owner's own words.
-        if record.held.load(Ordering::Relaxed) == ORPHAN
+        if record.pins.load(Ordering::Relaxed) == ORPHAN
             && record.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
         {
-            record.held.store(0, Ordering::Relaxed);
+            record.pins.store(0, Ordering::Relaxed);
             self.slots.release(record.number());
         }
     }
@@ -176,18 +176,17 @@ impl Readers {
         self.epoch.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The epoch now: what is made after this is at least as young.
+    /// The current era: objects that are born after this call have this era or a later one.
     #[inline(always)]
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn era(&self) -> u64 {
         // Acquire pairs with the increments in `cookie`, as in `enter`.
         self.epoch.0.load(Ordering::Acquire)
     }
 
-    /// The epoch up to which the owner of a slot may hold what it finds; `None` where it has not said in this section that it
-    /// looks for anything.
+    /// The era that the owner of a slot has announced in its current normal section, if any.
     #[inline(always)]
-    pub(crate) fn horizon(&self, number: u32) -> Option<u64> {
-        self.record(number).horizon()
+    pub(crate) fn announced_era(&self, number: u32) -> Option<u64> {
+        self.record(number).announced_era()
     }
 
     /// Where the records begin.
@@ -196,27 +195,28 @@ impl Readers {
         std::ptr::NonNull::from(&*self.records).cast()
     }
 
-    /// The owner of a slot, inside a normal section, is about to look for things that are there now. It looks after this.
+    /// Announces the current era. The owner of the slot calls it inside a normal section, before it looks anything up.
     #[inline(always)]
-    pub(crate) fn look_further(&self, number: u32) {
-        let now = self.now();
-        // Release: pairs with the Acquire in `holders`, as the word of the section does.
-        self.record(number).seen.store(now, Ordering::Release);
-        // Pairs with the fence in `Barrier::heavy`: the store comes before the look, or the scan before the unlinking.
-        light(now);
+    pub(crate) fn announce_era(&self, number: u32) {
+        let era = self.era();
+        // Release: pairs with the Acquire in `active_eras`, as the word of the section does.
+        self.record(number).announced.store(era, Ordering::Release);
+        // Pairs with the fence in `Barrier::heavy`: either the scan sees this store, or the look-up sees the unlinking.
+        light(era);
     }
 
-    /// All who may hold something that they found in a normal section, after a heavy fence; without, a guess.
-    pub(crate) fn holders(&self, mut each: impl FnMut(u64, u64)) {
+    /// Calls `each` with the epoch of the section and the announced era of every reader that may hold an object that it
+    /// found in a normal section. Complete after a heavy fence; without one it is a hint.
+    pub(crate) fn active_eras(&self, mut each: impl FnMut(u64, u64)) {
         for number in self.slots.taken() {
             let record = self.record(number);
-            // Acquire, both: as in `oldest`. The section's word first: with a later section's horizon it says too much, not
-            // too little. A horizon before the section is of an earlier one: who looks in this one has said so before, and
-            // the fence orders that before the unlinking of what he can find.
-            let since = record.words[NORMAL].load(Ordering::Acquire);
-            let seen = record.seen.load(Ordering::Acquire);
-            if since != 0 && seen >= since {
-                each(since, seen);
+            // Acquire, both: as in `oldest`. The section's word first: if the announced era is of a later section, the result
+            // covers too much, not too little. An era before the section is of an earlier one and is ignored: a reader
+            // announces before it looks anything up, and the fence orders that before the unlinking of what it can find.
+            let entered = record.words[NORMAL].load(Ordering::Acquire);
+            let announced = record.announced.load(Ordering::Acquire);
+            if entered != 0 && announced >= entered {
+                each(entered, announced);
             }
         }
     }
@@ -241,7 +241,7 @@ impl Readers {
 
     /// Executes a heavy fence: for all cookies so far.
     pub(crate) fn fence(&self) -> Result<(), i32> {
-        self.fence_for(self.now())
+        self.fence_for(self.era())
     }
 
     /// `now` was read, with Acquire, before.
@@ -315,12 +315,12 @@ impl Readers {
 impl Record {
     /// A record of nobody.
     #[cfg(not(loom))]
-    pub(crate) const fn nobody() -> Self {
+    pub(crate) const fn unclaimed() -> Self {
         Self {
             words: [AtomicU64::new(0), AtomicU64::new(0)],
             extra: [AtomicU64::new(0), AtomicU64::new(0)],
-            seen: AtomicU64::new(0),
-            held: AtomicU64::new(0),
+            announced: AtomicU64::new(0),
+            pins: AtomicU64::new(0),
             home: AtomicPtr::new(std::ptr::null_mut()),
             number: AtomicU32::new(0),
         }
@@ -332,12 +332,12 @@ impl Record {
         std::ptr::eq(self.home.load(Ordering::Relaxed), readers)
     }
 
-    /// The epoch up to which the owner may hold what it finds, if it has said so in this section.
+    /// The era that the owner has announced in its current normal section, if any.
     #[inline(always)]
-    pub(crate) fn horizon(&self) -> Option<u64> {
+    pub(crate) fn announced_era(&self) -> Option<u64> {
         // Relaxed, both: the owner asks.
-        let seen = self.seen.load(Ordering::Relaxed);
-        (seen >= self.words[NORMAL].load(Ordering::Relaxed)).then_some(seen)
+        let announced = self.announced.load(Ordering::Relaxed);
+        (announced >= self.words[NORMAL].load(Ordering::Relaxed)).then_some(announced)
     }
 
     #[inline(always)]
@@ -382,16 +382,16 @@ impl Record {
     }
 
     /// One more reader stands on the record.
-    pub(crate) fn hold(&self) {
+    pub(crate) fn pin(&self) {
         // Relaxed, as below: only this thread uses it.
-        self.held.store(self.held.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.pins.store(self.pins.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// One reader less. `true` where an orphan may have become free.
-    pub(crate) fn unhold(&self) -> bool {
-        let held = self.held.load(Ordering::Relaxed) - 1;
-        self.held.store(held, Ordering::Relaxed);
-        held == ORPHAN
+    pub(crate) fn unpin(&self) -> bool {
+        let pins = self.pins.load(Ordering::Relaxed) - 1;
+        self.pins.store(pins, Ordering::Relaxed);
+        pins == ORPHAN
     }
 
     /// Whether the owner is inside a flavour.
@@ -401,12 +401,12 @@ impl Record {
     }
 
     fn is_used(&self) -> bool {
-        self.held.load(Ordering::Relaxed) != 0 || (0..FLAVOURS).any(|flavour| self.is_inside(flavour))
+        self.pins.load(Ordering::Relaxed) != 0 || (0..FLAVOURS).any(|flavour| self.is_inside(flavour))
     }
 
     fn orphan(&self) {
         // Relaxed: only this thread uses these.
-        self.held.store(self.held.load(Ordering::Relaxed) | ORPHAN, Ordering::Relaxed);
+        self.pins.store(self.pins.load(Ordering::Relaxed) | ORPHAN, Ordering::Relaxed);
         for flavour in (0..FLAVOURS).filter(|flavour| self.is_inside(*flavour)) {
             let extra = &self.extra[flavour];
             extra.store(extra.load(Ordering::Relaxed) | ORPHAN, Ordering::Relaxed);
@@ -455,8 +455,8 @@ fn records(count: usize) -> Box<[Record]> {
     let record = |_| Record {
         words: zero(),
         extra: zero(),
-        seen: AtomicU64::new(0),
-        held: AtomicU64::new(0),
+        announced: AtomicU64::new(0),
+        pins: AtomicU64::new(0),
         home: AtomicPtr::new(std::ptr::null_mut()),
         number: AtomicU32::new(0),
     };

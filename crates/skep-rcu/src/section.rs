@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
     /// `record` is the calling thread's.
     #[inline(always)]
     pub(crate) fn new(readers: &'a Readers, record: &'a Record) -> Self {
-        record.hold();
+        record.pin();
         Self { readers, record, own_thread: PhantomData }
     }
 
@@ -130,7 +130,7 @@ impl<const FLAVOUR: usize> Drop for Inside<'_, FLAVOUR> {
 impl Drop for Reader<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.record.unhold() {
+        if self.record.unpin() {
             self.readers.give_back_orphan(self.record);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
-use skep_rcu::{Domain, Error, Grace, KeeperState};
+use skep_rcu::{Domain, Error, Grace, KeeperState, raw};
 
 const GRACES: [Grace; 3] = [Grace::Normal, Grace::Sleepable, Grace::Both];
 
@@ -408,15 +408,15 @@ fn a_section_without_a_guard_holds_up_normal_readers_grace_until_it_is_left() {
         let passes = |grace| domain.try_pass(domain.cookie(), grace);
         let _sleepable = domain.enter_sleepable().unwrap();
         assert!(passes(Grace::Normal) && !passes(Grace::Sleepable));
-        domain.enter_unguarded().unwrap();
-        domain.enter_unguarded().unwrap();
+        raw::enter(&domain).unwrap();
+        raw::enter(&domain).unwrap();
         assert!(!passes(Grace::Normal));
         // SAFETY: two were entered.
-        unsafe { domain.leave() };
+        unsafe { raw::leave(&domain) };
         assert!(!passes(Grace::Normal), "they nest");
         assert!(!domain.release(), "the slot is in use");
         // SAFETY: one is left.
-        unsafe { domain.leave() };
+        unsafe { raw::leave(&domain) };
         assert!(passes(Grace::Normal) && !passes(Grace::Sleepable));
     }
 }

@@ -436,7 +436,7 @@ impl Inner {
     fn leave_sections(&self, env: &RunEnv) {
         for _ in 0..env.sections {
             // SAFETY: what is counted was entered without a guard, on this thread.
-            unsafe { self.shared.domain.leave() };
+            unsafe { skep_rcu::raw::leave(&self.shared.domain) };
         }
     }
 }

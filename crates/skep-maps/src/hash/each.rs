@@ -32,7 +32,7 @@ impl Hash {
         let (last, found) = (&mut last[..words], &mut found[..words]);
         let mut left = most;
         // SAFETY: by contract.
-        unsafe { self.elements.look(cpu) };
+        unsafe { self.elements.announce(cpu) };
         for index in 0..=self.mask {
             let bucket = self.bucket(index);
             // SAFETY: by contract.

@@ -97,7 +97,7 @@ impl Hash {
         };
         // SAFETY: by contract; elements of this table.
         unsafe {
-            let found = self.elements.hold_at_once(cpu, find)?;
+            let found = self.elements.hold_fast(cpu, find)?;
             Some(found.map_or(ptr::null_mut(), |element| self.used(Element(element), cpu)))
         }
     }
@@ -128,7 +128,7 @@ impl Hash {
             return false;
         }
         // SAFETY: by contract.
-        let Some(new) = (unsafe { self.elements.alloc_at_once(cpu) }).map(Element) else { return false };
+        let Some(new) = (unsafe { self.elements.alloc_fast(cpu) }).map(Element) else { return false };
         Self::fill_key(new, key);
         // SAFETY: the element has room for its value, which is plain; `value` by contract.
         unsafe { self.values.fill_plain(self.values_at(new), value) };

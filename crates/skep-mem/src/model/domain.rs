@@ -1,7 +1,7 @@
-//! Readers, grace periods, callbacks and chores in models: what `skep-rcu` promises, in as few steps as that takes. That it keeps
-//! its promises is shown by models of its own.
+//! Readers, grace periods, callbacks and background tasks for models: what `skep-rcu` promises, in as few steps as that takes.
+//! Models in `skep-rcu` show that it keeps these promises.
 //!
-//! The keeper is whoever takes [turns](Domain::turn), one at a time.
+//! The keeper is any thread that takes [turns](Domain::turn), one at a time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,20 +18,17 @@ pub enum Grace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie(u64);
 
-pub trait Chore: Send + Sync {
-    fn turn(&self) -> Option<Duration>;
+pub trait BackgroundTask: Send + Sync {
+    fn poll(&self) -> Option<Duration>;
 }
 
 #[derive(Clone)]
 pub struct Domain(Arc<Shared>);
 
-pub struct ChoreHandle {
+pub struct TaskHandle {
     domain: Domain,
     entry: Arc<Entry>,
 }
-
-/// Readers hold whatever there is.
-pub struct Horizons;
 
 pub struct Stats {
     pub membarrier: bool,
@@ -39,20 +36,20 @@ pub struct Stats {
 
 struct Shared {
     epoch: AtomicU64,
-    /// For each slot and flavour since when its reader is inside, or 0.
+    /// For each slot and flavour the epoch of the reader's section, or 0.
     words: Vec<[AtomicU64; 2]>,
     completed: [AtomicU64; 2],
     fenced: AtomicU64,
-    /// loom's, since it orders what was done before a callback was queued before the callback.
+    /// A mutex of loom's: it orders everything before the queuing of a callback before the callback.
     fresh: loom::sync::Mutex<Vec<(Grace, Work)>>,
-    /// Whoever takes a turn has them.
+    /// Belongs to the thread that takes a turn.
     waiting: Mutex<Vec<(Grace, Cookie, Work)>>,
-    chores: Mutex<Vec<Arc<Entry>>>,
+    tasks: Mutex<Vec<Arc<Entry>>>,
 }
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// The turn of a chore, which it owns.
+/// A task, as the closure that polls it.
 struct Entry(Box<dyn Fn() + Send + Sync>);
 
 impl Domain {
@@ -65,13 +62,13 @@ impl Domain {
             fenced: AtomicU64::new(1),
             fresh: loom::sync::Mutex::default(),
             waiting: Mutex::default(),
-            chores: Mutex::default(),
+            tasks: Mutex::default(),
         }))
     }
 
     pub(crate) fn enter(&self, slot: usize, grace: Grace) {
         // As in `skep-rcu`, also below.
-        self.0.words[slot][flavours(grace)[0]].store(self.now(), Ordering::Release);
+        self.0.words[slot][flavours(grace)[0]].store(self.era(), Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
@@ -79,7 +76,7 @@ impl Domain {
         self.0.words[slot][flavours(grace)[0]].store(0, Ordering::Release);
     }
 
-    /// The keeper's work: takes what was queued, lets the chores have their turns, looks at the readers, calls back.
+    /// The keeper's work: takes what was queued, polls the tasks, scans the readers, runs callbacks.
     pub(crate) fn turn(&self) {
         let mut waiting = self.0.waiting.try_lock().expect("there are two keepers");
         let fresh = std::mem::take(&mut *self.0.fresh.lock().unwrap());
@@ -87,11 +84,11 @@ impl Domain {
             let cookie = self.cookie();
             waiting.extend(fresh.into_iter().map(|(grace, work)| (grace, cookie, work)));
         }
-        let chores = self.0.chores.lock().unwrap().clone();
-        chores.iter().for_each(|entry| entry.0());
-        drop(chores);
+        let tasks = self.0.tasks.lock().unwrap().clone();
+        tasks.iter().for_each(|entry| entry.0());
+        drop(tasks);
         if !waiting.is_empty() {
-            self.hurry();
+            raw::scan(self);
         }
         let (due, rest) =
             waiting.drain(..).partition::<Vec<_>, _>(|(grace, cookie, _)| self.passed(*cookie, *grace));
@@ -103,17 +100,13 @@ impl Domain {
         self.0.fresh.lock().unwrap().push((grace, Box::new(callback)));
     }
 
-    pub(crate) fn attach<C: Chore + 'static>(&self, chore: crate::sync::Arc<C>) -> ChoreHandle {
-        let turn = move || {
-            chore.turn();
+    pub(crate) fn attach<C: BackgroundTask + 'static>(&self, task: crate::sync::Arc<C>) -> TaskHandle {
+        let poll = move || {
+            task.poll();
         };
-        let entry = Arc::new(Entry(Box::new(turn)));
-        self.0.chores.lock().unwrap().push(Arc::clone(&entry));
-        ChoreHandle { domain: self.clone(), entry }
-    }
-
-    pub(crate) fn uncounted(&self) -> Self {
-        self.clone()
+        let entry = Arc::new(Entry(Box::new(poll)));
+        self.0.tasks.lock().unwrap().push(Arc::clone(&entry));
+        TaskHandle { domain: self.clone(), entry }
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -128,7 +121,7 @@ impl Domain {
         Cookie(self.0.epoch.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    pub(crate) fn now(&self) -> u64 {
+    fn era(&self) -> u64 {
         self.0.epoch.load(Ordering::Acquire)
     }
 
@@ -136,56 +129,10 @@ impl Domain {
         flavours(grace).iter().all(|flavour| self.0.completed[*flavour].load(Ordering::Acquire) >= cookie.0)
     }
 
-    pub(crate) fn hurry(&self) -> bool {
-        let now = self.now();
-        if self.passed(Cookie(now), Grace::Both) {
-            return false;
-        }
-        self.fence_for(now);
-        let mut news = false;
-        for (flavour, completed) in self.0.completed.iter().enumerate() {
-            let words = self.0.words.iter().map(|words| words[flavour].load(Ordering::Acquire));
-            let oldest = words.filter(|word| *word != 0).fold(now, u64::min);
-            news |= completed.fetch_max(oldest, Ordering::AcqRel) < oldest;
-        }
-        news
-    }
-
-    pub(crate) fn heavy_fence(&self) -> bool {
-        self.fence_for(self.now());
-        true
-    }
-
     fn fence_for(&self, now: u64) {
         fence(Ordering::SeqCst);
         self.0.fenced.fetch_max(now, Ordering::AcqRel);
     }
-
-    pub(crate) fn fenced(&self) -> Cookie {
-        Cookie(self.0.fenced.load(Ordering::Acquire))
-    }
-
-    /// Readers hold whatever there is.
-    pub(crate) fn holders(&self, mut each: impl FnMut(Cookie, u64)) {
-        for words in &self.0.words {
-            let since = words[0].load(Ordering::Acquire);
-            if since != 0 {
-                each(Cookie(since), u64::MAX);
-            }
-        }
-    }
-
-    pub(crate) fn horizons(&self) -> Horizons {
-        Horizons
-    }
-}
-
-impl Horizons {
-    pub(crate) unsafe fn of(&self, _: u32) -> Option<u64> {
-        Some(u64::MAX)
-    }
-
-    pub(crate) fn look_further(&self, _: u32) {}
 }
 
 impl Cookie {
@@ -198,17 +145,17 @@ impl Cookie {
     }
 }
 
-impl ChoreHandle {
-    /// Chores have their turns whether or not they are kicked.
-    pub(crate) fn kick(&self) {}
+impl TaskHandle {
+    /// Every turn polls all tasks, woken or not.
+    pub(crate) fn wake(&self) {}
 }
 
-impl Drop for ChoreHandle {
+impl Drop for TaskHandle {
     fn drop(&mut self) {
         let entry = {
-            let mut chores = self.domain.0.chores.lock().unwrap();
-            let place = chores.iter().position(|entry| Arc::ptr_eq(entry, &self.entry));
-            place.map(|place| chores.swap_remove(place))
+            let mut tasks = self.domain.0.tasks.lock().unwrap();
+            let place = tasks.iter().position(|entry| Arc::ptr_eq(entry, &self.entry));
+            place.map(|place| tasks.swap_remove(place))
         };
         drop(entry); // outside the lock
     }
@@ -219,5 +166,65 @@ fn flavours(grace: Grace) -> &'static [usize] {
         Grace::Normal => &[0],
         Grace::Sleepable => &[1],
         Grace::Both => &[0, 1],
+    }
+}
+
+/// As `skep_rcu::raw`. Every reader may hold every object.
+pub(crate) mod raw {
+    use super::*;
+
+    pub(crate) struct Eras;
+
+    impl Eras {
+        pub(crate) fn new(_: &Domain) -> Self {
+            Self
+        }
+
+        pub(crate) unsafe fn announced(&self, _: u32) -> Option<u64> {
+            Some(u64::MAX)
+        }
+
+        pub(crate) fn announce(&self, _: u32) {}
+    }
+
+    pub(crate) fn uncounted(domain: &Domain) -> Domain {
+        domain.clone()
+    }
+
+    pub(crate) fn current_era(domain: &Domain) -> u64 {
+        domain.era()
+    }
+
+    pub(crate) fn scan(domain: &Domain) -> bool {
+        let now = domain.era();
+        if domain.passed(Cookie(now), Grace::Both) {
+            return false;
+        }
+        domain.fence_for(now);
+        let mut news = false;
+        for (flavour, completed) in domain.0.completed.iter().enumerate() {
+            let words = domain.0.words.iter().map(|words| words[flavour].load(Ordering::Acquire));
+            let oldest = words.filter(|word| *word != 0).fold(now, u64::min);
+            news |= completed.fetch_max(oldest, Ordering::AcqRel) < oldest;
+        }
+        news
+    }
+
+    pub(crate) fn heavy_fence(domain: &Domain) -> bool {
+        domain.fence_for(domain.era());
+        true
+    }
+
+    pub(crate) fn fenced(domain: &Domain) -> Cookie {
+        Cookie(domain.0.fenced.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn active_eras(domain: &Domain, mut each: impl FnMut(Cookie, u64)) {
+        for words in &domain.0.words {
+            let entered = words[0].load(Ordering::Acquire);
+            if entered != 0 {
+                each(Cookie(entered), u64::MAX);
+            }
+        }
     }
 }

@@ -52,23 +52,23 @@ fn loom_no_wake_up_is_lost() {
 }
 
 #[test]
-fn loom_no_kick_is_lost() {
+fn loom_no_poll_request_is_lost() {
     model(|| {
         let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
-        let kickers = [1, 2].map(|number| {
+        let requesters = [1, 2].map(|number| {
             let inbox = ManuallyDrop::new(Arc::clone(&inbox));
             thread::spawn(move || {
                 begin(number);
-                inbox.kick();
+                inbox.request_poll();
                 drop(ManuallyDrop::into_inner(inbox));
             })
         });
         begin(0);
         // One kick may stand for both, but none may be lost.
-        while !inbox.take_kicks() {
+        while !inbox.take_poll_requests() {
             inbox.park(None, NOTHING);
         }
-        kickers.into_iter().for_each(|kicker| kicker.join().unwrap());
+        requesters.into_iter().for_each(|requesters| requesters.join().unwrap());
         drop(ManuallyDrop::into_inner(inbox));
     });
 }
@@ -200,7 +200,7 @@ fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
         let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, Barrier::Fences)));
         let scan = |(inbox, readers): &(Inbox, Readers)| {
             if readers.scan().unwrap() {
-                inbox.announce();
+                inbox.notify_waiters();
             }
         };
         let (keeper, other) = (Arc::clone(&shared), Arc::clone(&shared));

@@ -10,7 +10,7 @@
 
 use crate::runtime::Shared;
 use skep_abi::{HelperFn, RunEnv};
-use skep_rcu::Section;
+use skep_rcu::{Section, raw};
 
 /// The implementations of [`skep_abi::OWN_KFUNCS`], in their order.
 pub(crate) static OWN: [HelperFn; 5] = [enter, leave, enter, leave, throw];
@@ -25,7 +25,7 @@ unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut Run
     // SAFETY: `env` is this run's, whose host is the runtime.
     unsafe {
         // A thread in a run has a slot, so it can always enter.
-        if shared(env).domain.enter_unguarded().is_ok() {
+        if raw::enter(&shared(env).domain).is_ok() {
             (*env).sections += 1;
         }
     }
@@ -37,7 +37,7 @@ unsafe extern "C" fn leave(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut Run
     unsafe {
         if let Some(left) = (*env).sections.checked_sub(1) {
             (*env).sections = left;
-            shared(env).domain.leave();
+            raw::leave(&shared(env).domain);
         }
     }
     0

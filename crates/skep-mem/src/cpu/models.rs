@@ -92,7 +92,7 @@ fn frees_aside(world: &World) {
 
 /// The handler has an object handed out.
 fn takes_aside(world: &World) {
-    let object = world.cache.alloc_aside(world.cpu()).unwrap();
+    let object = world.cache.alloc_slow(world.cpu()).unwrap();
     world.taken.lock().unwrap().push(object.as_ptr());
 }
 

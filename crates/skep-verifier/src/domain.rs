@@ -1,7 +1,7 @@
 //! What is known of values: numbers, pointers, stacks, and the state of one path.
 
-pub(crate) mod branch;
 pub(crate) mod bytes;
+pub(crate) mod comparison;
 pub(crate) mod num;
 pub(crate) mod recorded;
 pub(crate) mod resources;

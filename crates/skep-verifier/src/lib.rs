@@ -52,6 +52,7 @@ use explain::log::Log;
 use explain::replay::Recorder;
 use explore::walk::Walker;
 use program::cfg::Shape;
+use program::env::Env;
 use program::facts::Record;
 use program::fault::Fault;
 use program::flow::Flow;
@@ -164,26 +165,26 @@ fn walk(
         0 => Flow::default(),
         _ => Flow::of(program, &shape, config),
     };
-    let mut walker = Walker::new(program, config, &shape, &flow);
+    let mut walker = Walker::new(Env::new(program, config, &shape, &flow));
     if let Some(log) = log {
         log.functions();
         walker.watch = Some(log);
     }
     let outcome = walker.walk();
-    stats.walked = walker.walked;
-    stats.peak_states = walker.peak_states;
-    stats.peak_bytes = walker.peak_bytes as u64;
+    stats.walked = walker.usage.walked;
+    stats.peak_states = walker.usage.peak_states;
+    stats.peak_bytes = walker.usage.peak_bytes as u64;
     // The time that the search for a cause takes is not the verification's.
     stats.nanoseconds = start.elapsed().as_nanos() as u64;
     let mut fault = match outcome {
         Ok(()) => {
-            let (record, recorded) = (walker.record, walker.recorded.map(Arc::new));
+            let (record, recorded) = (walker.transfer.record, walker.recorded.map(Arc::new));
             return Ok(Walked { record, recorded, shape, stats });
         }
         Err(fault) => fault,
     };
     let history = walker.history;
-    let slot = fault.slot.map_or(walker.slot, |slot| slot as usize);
+    let slot = fault.slot.map_or(walker.transfer.slot, |slot| slot as usize);
     let path = match fault.code {
         Code::Loop | Code::Limit => cause::turns(program, &names, &history),
         _ => {
@@ -203,7 +204,7 @@ fn walk(
 fn record(program: &Subject, config: &Config<'_>, shape: &Shape, flow: &Flow, recorder: &mut Recorder<'_>) {
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, max_recorded: 0, ..*config };
-    let mut walker = Walker::new(program, config, shape, flow);
+    let mut walker = Walker::new(Env::new(program, config, shape, flow));
     walker.watch = Some(recorder);
     // It ends as it did before.
     let _ = walker.walk();

@@ -4,6 +4,7 @@ pub(crate) mod addresses;
 pub(crate) mod assumed;
 pub(crate) mod cfg;
 pub(crate) mod config;
+pub(crate) mod env;
 pub(crate) mod exception;
 pub(crate) mod facts;
 pub(crate) mod fault;

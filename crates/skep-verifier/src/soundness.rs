@@ -2,10 +2,11 @@
 //! numbers, and before every instruction some walked state must stand for every register and stack cell. That
 //! includes what pruning, liveness and ties between values leave out.
 
+use crate::domain::comparison;
 use crate::domain::scalar::concrete;
 use crate::domain::stack::STACK_BYTES;
 use crate::program::cfg::{next_slot, target};
-use crate::{Config, Machine, MachineFrame, Mismatch, Recorded, Unverified, domain::branch, verify};
+use crate::{Config, Machine, MachineFrame, Mismatch, Recorded, Unverified, verify};
 use skep_abi::{Entry, Function, ProgramSource, RAW};
 use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 use std::sync::Arc;
@@ -251,7 +252,7 @@ impl Real {
                 self.store(address, size, number);
             }
             Insn::JumpIf { width, cond, dst, src, offset } => {
-                if branch::holds(cond, width, regs[dst.index()], value(regs, src)) {
+                if comparison::holds(cond, width, regs[dst.index()], value(regs, src)) {
                     return target(slot, offset.into());
                 }
             }

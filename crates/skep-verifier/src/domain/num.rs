@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn comparisons_keep_exactly_the_operands_for_which_they_hold() {
-        use crate::domain::branch::narrow;
+        use crate::domain::comparison::narrow;
         use skep_isa::Cond;
         type Holds = fn(u64, u64) -> bool;
         let conditions: [(Cond, Holds); 11] = [

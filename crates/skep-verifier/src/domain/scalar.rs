@@ -526,7 +526,7 @@ impl Scalar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::branch::{assume, assume_not, holds};
+    use crate::domain::comparison::{assume, assume_not, holds};
     use skep_isa::Cond;
 
     /// A small generator of numbers, most of them near the places where things go wrong.

@@ -11,8 +11,9 @@
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::MAX_FRAMES;
-use crate::explore::walk::Walker;
 use crate::program::cfg::target;
+use crate::program::env::Env;
+use crate::program::facts::Record;
 use crate::program::fault::{Code, Fault, Step};
 use skep_abi::RetKind;
 use skep_isa::{CallTarget, Insn};
@@ -38,99 +39,96 @@ struct Node {
     seen: Option<u32>,
 }
 
-impl Walker<'_> {
-    /// Checks all chains of calls that the walk found.
-    pub(crate) fn check_chains(&self) -> Step<()> {
-        let node = |bytes: &u32| Node { bytes: bytes.next_multiple_of(FRAME_ALIGNMENT), ..Node::default() };
-        let mut nodes: Vec<Node> = self.record.stacks().iter().map(node).collect();
-        let mut edges = vec![Vec::new(); nodes.len()];
-        for (function, range) in self.shape.functions.iter().enumerate() {
-            for slot in range.clone().filter(|slot| self.record.is_reached(*slot)) {
-                match self.insn(slot) {
-                    Insn::Call { target: CallTarget::Local(offset) } => {
-                        let callee = target(slot, offset).and_then(|to| self.shape.function_at(to));
-                        edges[function]
-                            .extend(callee.map(|callee| Edge { slot: slot as u32, callee: callee as u32 }));
-                    }
-                    Insn::Call { target: CallTarget::Helper(id) }
-                        if (self.config.helpers)(id).is_some_and(|proto| proto.ret == RetKind::TailCall) =>
-                    {
-                        nodes[function].tail_call = Some(slot as u32);
-                    }
-                    _ => {}
+/// Checks all chains of calls that the walk found.
+pub(crate) fn check_chains(env: &Env<'_>, record: &Record) -> Step<()> {
+    let node = |bytes: &u32| Node { bytes: bytes.next_multiple_of(FRAME_ALIGNMENT), ..Node::default() };
+    let mut nodes: Vec<Node> = record.stacks().iter().map(node).collect();
+    let mut edges = vec![Vec::new(); nodes.len()];
+    for (function, range) in env.shape.functions.iter().enumerate() {
+        for slot in range.clone().filter(|slot| record.is_reached(*slot)) {
+            match env.insn(slot) {
+                Insn::Call { target: CallTarget::Local(offset) } => {
+                    let callee = target(slot, offset).and_then(|to| env.shape.function_at(to));
+                    edges[function]
+                        .extend(callee.map(|callee| Edge { slot: slot as u32, callee: callee as u32 }));
                 }
+                Insn::Call { target: CallTarget::Helper(id) }
+                    if (env.config.helpers)(id).is_some_and(|proto| proto.ret == RetKind::TailCall) =>
+                {
+                    nodes[function].tail_call = Some(slot as u32);
+                }
+                _ => {}
             }
         }
-        for (slot, callee) in self.calls_back.items() {
-            let caller = self.shape.functions.partition_point(|range| range.start <= *slot as usize) - 1;
-            edges[caller].push(Edge { slot: *slot, callee: *callee });
-        }
-        for root in self.roots.items() {
-            self.follow(&mut nodes, &edges, root.function as usize, 0, &mut Vec::new())?;
-        }
-        Ok(())
     }
+    for (slot, callee) in record.calls_back() {
+        let caller = env.shape.functions.partition_point(|range| range.start <= *slot as usize) - 1;
+        edges[caller].push(Edge { slot: *slot, callee: *callee });
+    }
+    for root in record.roots() {
+        follow(env, &mut nodes, &edges, root.function as usize, 0, &mut Vec::new())?;
+    }
+    Ok(())
+}
 
-    /// Follows all chains from `function`, whose callers use `before` bytes. It nests no deeper than calls may.
-    fn follow(
-        &self,
-        nodes: &mut [Node],
-        edges: &[Vec<Edge>],
-        function: usize,
-        before: u32,
-        chain: &mut Vec<Edge>,
-    ) -> Step<()> {
-        if nodes[function].seen.is_some_and(|seen| seen >= before) {
-            return Ok(());
-        }
-        nodes[function].seen = Some(before);
-        if chain.len() >= MAX_FRAMES {
-            let text =
-                format!("calls nest deeper than {MAX_FRAMES} frames: {}", self.chain_text(nodes, chain));
-            let slot = chain.last().map_or(0, |edge| edge.slot as usize);
-            return Err(Fault::at(Code::Stack, slot, text));
-        }
-        if let Some(slot) = nodes[function].tail_call
-            && before >= BEFORE_TAIL_CALL
-        {
-            let text = format!(
-                "expected less than {BEFORE_TAIL_CALL} bytes of stack in the callers of a function that makes a \
+/// Follows all chains from `function`, whose callers use `before` bytes. It nests no deeper than calls may.
+fn follow(
+    env: &Env<'_>,
+    nodes: &mut [Node],
+    edges: &[Vec<Edge>],
+    function: usize,
+    before: u32,
+    chain: &mut Vec<Edge>,
+) -> Step<()> {
+    if nodes[function].seen.is_some_and(|seen| seen >= before) {
+        return Ok(());
+    }
+    nodes[function].seen = Some(before);
+    if chain.len() >= MAX_FRAMES {
+        let text = format!("calls nest deeper than {MAX_FRAMES} frames: {}", chain_text(env, nodes, chain));
+        let slot = chain.last().map_or(0, |edge| edge.slot as usize);
+        return Err(Fault::at(Code::Stack, slot, text));
+    }
+    if let Some(slot) = nodes[function].tail_call
+        && before >= BEFORE_TAIL_CALL
+    {
+        let text = format!(
+            "expected less than {BEFORE_TAIL_CALL} bytes of stack in the callers of a function that makes a \
                  tail call, found {before} in {}",
-                self.chain_text(nodes, chain)
-            );
-            return Err(Fault::at(Code::Stack, slot as usize, text).suggest(LESS_STACK));
-        }
-        let sum = before + nodes[function].bytes;
-        if sum > STACK_BYTES {
-            let text = format!(
-                "expected at most {STACK_BYTES} bytes of stack in a chain of calls, found {sum} in {}",
-                self.chain_text(nodes, chain)
-            );
-            let slot = chain.last().map_or(self.shape.functions[function].start, |edge| edge.slot as usize);
-            return Err(Fault::at(Code::Stack, slot, text).suggest(LESS_STACK));
-        }
-        for edge in &edges[function] {
-            chain.push(*edge);
-            self.follow(nodes, edges, edge.callee as usize, sum, chain)?;
-            chain.pop();
-        }
-        Ok(())
+            chain_text(env, nodes, chain)
+        );
+        return Err(Fault::at(Code::Stack, slot as usize, text).suggest(LESS_STACK));
     }
+    let sum = before + nodes[function].bytes;
+    if sum > STACK_BYTES {
+        let text = format!(
+            "expected at most {STACK_BYTES} bytes of stack in a chain of calls, found {sum} in {}",
+            chain_text(env, nodes, chain)
+        );
+        let slot = chain.last().map_or(env.shape.functions[function].start, |edge| edge.slot as usize);
+        return Err(Fault::at(Code::Stack, slot, text).suggest(LESS_STACK));
+    }
+    for edge in &edges[function] {
+        chain.push(*edge);
+        follow(env, nodes, edges, edge.callee as usize, sum, chain)?;
+        chain.pop();
+    }
+    Ok(())
+}
 
-    /// The functions of a chain, outermost first, with what each uses.
-    #[cold]
-    fn chain_text(&self, nodes: &[Node], chain: &[Edge]) -> String {
-        let first = chain.first().map_or(0, |edge| {
-            self.shape.functions.partition_point(|range| range.start <= edge.slot as usize) - 1
-        });
-        let name = |at: usize| format!("{} ({})", self.function_name(at), nodes[at].bytes);
-        let mut text = name(first);
-        for edge in chain {
-            text += " -> ";
-            text += &name(edge.callee as usize);
-        }
-        text
+/// The functions of a chain, outermost first, with what each uses.
+#[cold]
+fn chain_text(env: &Env<'_>, nodes: &[Node], chain: &[Edge]) -> String {
+    let first = chain
+        .first()
+        .map_or(0, |edge| env.shape.functions.partition_point(|range| range.start <= edge.slot as usize) - 1);
+    let name = |at: usize| format!("{} ({})", env.function_name(at), nodes[at].bytes);
+    let mut text = name(first);
+    for edge in chain {
+        text += " -> ";
+        text += &name(edge.callee as usize);
     }
+    text
 }
 
 const LESS_STACK: &str = "keep large arrays in a map's value, or call from a function that uses less stack";

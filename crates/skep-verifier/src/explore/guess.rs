@@ -18,7 +18,17 @@
 use crate::domain::state::State;
 use crate::explore::paths::Turn;
 use crate::explore::walk::Walker;
+use crate::program::facts::Mark;
 use crate::program::fault::{Code, Fault};
+
+/// The guesses of a walk.
+#[derive(Default)]
+pub(crate) struct Speculation {
+    /// Those that are not confirmed yet.
+    guesses: Vec<Guess>,
+    /// Why the last one was wrong.
+    doubt: Option<Doubt>,
+}
 
 /// A guess that is not confirmed yet.
 pub(crate) struct Guess {
@@ -33,9 +43,7 @@ pub(crate) struct Guess {
     /// How much there was of all that grows.
     pending: usize,
     history: usize,
-    roots: usize,
-    calls_back: usize,
-    facts: usize,
+    facts: Mark,
     nodes: usize,
     bytes: usize,
 }
@@ -53,39 +61,37 @@ impl Walker<'_> {
     pub(crate) fn guess(&mut self, exact: State, node: u32, invocation: u32) {
         let bytes = exact.bytes() + size_of::<Guess>();
         self.memory.pending_bytes += bytes;
-        self.charge(&exact);
-        self.guesses.push(Guess {
+        self.transfer.forks.charge(&exact);
+        self.speculation.guesses.push(Guess {
             exact,
-            slot: self.slot,
+            slot: self.transfer.slot,
             node,
             guessed: self.node,
             invocation,
             pending: self.pending.len(),
             history: self.history.len(),
-            roots: self.roots.items().len(),
-            calls_back: self.calls_back.items().len(),
-            facts: self.record.watch(),
+            facts: self.transfer.record.watch(),
             nodes: self.memory.watch(self.node),
             bytes,
         });
         if let Some(watch) = &mut self.watch {
-            watch.guess(self.guesses.len());
+            watch.guess(self.speculation.guesses.len());
         }
     }
 
     /// Some path ended well: guesses of which all paths did are confirmed.
     pub(crate) fn confirm_guesses(&mut self) {
-        if self.guesses.is_empty() {
+        if self.speculation.guesses.is_empty() {
             return;
         }
-        while let Some(guess) = self.guesses.last()
+        while let Some(guess) = self.speculation.guesses.last()
             && self.memory.is_closed(guess.guessed)
         {
             self.memory.pending_bytes -= guess.bytes;
-            self.guesses.pop();
+            self.speculation.guesses.pop();
         }
-        if self.guesses.is_empty() {
-            self.record.stop_watching();
+        if self.speculation.guesses.is_empty() {
+            self.transfer.record.stop_watching();
             self.memory.stop_watching();
         }
     }
@@ -94,38 +100,39 @@ impl Walker<'_> {
     pub(crate) fn retreat(&mut self, state: &mut State, fault: Box<Fault>) -> Result<(), Box<Fault>> {
         if fault.code == Code::Limit {
             // That a loop goes on too long is less of a reason than what is wrong if it goes on at all.
-            let Some(doubt) = self.doubt.take().filter(|doubt| !self.memory.is_closed(doubt.node)) else {
+            let Some(doubt) =
+                self.speculation.doubt.take().filter(|doubt| !self.memory.is_closed(doubt.node))
+            else {
                 return Err(fault);
             };
             self.history = doubt.history;
             return Err(doubt.fault);
         }
         if let Some(watch) = &mut self.watch {
-            watch.retreat(self.guesses.len(), &fault);
+            watch.retreat(self.speculation.guesses.len(), &fault);
         }
-        let Some(guess) = self.guesses.pop() else { return Err(fault) };
+        let Some(guess) = self.speculation.guesses.pop() else { return Err(fault) };
         let mut fault = fault;
-        fault.slot = fault.slot.or(Some(self.slot as u32));
-        self.doubt = Some(Doubt { fault, history: std::mem::take(&mut self.history), node: guess.node });
+        fault.slot = fault.slot.or(Some(self.transfer.slot as u32));
+        self.speculation.doubt =
+            Some(Doubt { fault, history: std::mem::take(&mut self.history), node: guess.node });
         self.memory.pending_bytes -= guess.bytes;
         for path in self.pending.drain(guess.pending..) {
             self.memory.pending_bytes -= path.bytes;
         }
         // The history before the guess is the beginning of the one after it.
-        if let Some(doubt) = &self.doubt {
+        if let Some(doubt) = &self.speculation.doubt {
             self.history.extend_from_slice(&doubt.history[..guess.history.min(doubt.history.len())]);
         }
-        self.copied += self.history.len() as u64;
-        self.roots.truncate(guess.roots);
-        self.calls_back.truncate(guess.calls_back);
-        self.record.undo(guess.facts);
+        self.transfer.forks.work += self.history.len() as u64;
+        self.transfer.record.undo(guess.facts);
         self.memory.undo(guess.nodes);
         self.memory.no_guesses(guess.invocation);
-        self.slot = guess.slot;
+        self.transfer.slot = guess.slot;
         self.node = guess.node;
         *state = guess.exact;
-        if self.guesses.is_empty() {
-            self.record.stop_watching();
+        if self.speculation.guesses.is_empty() {
+            self.transfer.record.stop_watching();
             self.memory.stop_watching();
         }
         Ok(())

@@ -2,10 +2,9 @@
 //! the work of comparing and copying states.
 
 use crate::domain::state::State;
-use crate::domain::value::Value;
 use crate::explore::walk::Walker;
-use crate::program::cfg::target;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::fork::Fork;
 
 /// A branch and the way a path took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +24,19 @@ pub(crate) struct Path {
     pub(crate) bytes: usize,
 }
 
+/// What a walk took so far.
+#[derive(Default)]
+pub(crate) struct Usage {
+    /// Instructions, over all paths.
+    pub(crate) walked: u64,
+    /// The most states that were kept at once.
+    pub(crate) peak_states: u64,
+    /// The most bytes that they took.
+    pub(crate) peak_bytes: usize,
+}
+
 /// The most values that may be compared and copied for each instruction that may be walked.
 pub(crate) const MAX_WORK: u64 = 64;
-
-/// The most states that are kept for reuse: each may be as large as any that it ever was.
-pub(crate) const MAX_SPARE: usize = 16;
 
 /// More ids than one instruction makes.
 const MAX_IDS: u32 = 16;
@@ -41,98 +48,61 @@ impl Walker<'_> {
     #[inline]
     pub(crate) fn check_limits(&self) -> Step<()> {
         // Asked before every instruction, answered with no most of the time.
-        let limit = self.walked >= self.config.max_walked
-            || self.last_id > u32::MAX - MAX_IDS
-            || self.memory.bytes_of_paths() > self.config.max_state_bytes
-            || self.memory.work() + self.copied > self.max_work;
+        let limit = self.usage.walked >= self.transfer.env.config.max_walked
+            || self.transfer.last_id > u32::MAX - MAX_IDS
+            || self.memory.bytes_of_paths() > self.transfer.env.config.max_state_bytes
+            || self.memory.work() + self.transfer.forks.work > self.max_work;
         if limit { Err(self.limit()) } else { Ok(()) }
     }
 
     /// The limit that is reached.
     #[cold]
     fn limit(&self) -> Box<Fault> {
-        if self.walked >= self.config.max_walked || self.last_id > u32::MAX - MAX_IDS {
-            let text = format!("more than {} instructions were walked over all paths", self.walked);
+        if self.usage.walked >= self.transfer.env.config.max_walked
+            || self.transfer.last_id > u32::MAX - MAX_IDS
+        {
+            let text = format!("more than {} instructions were walked over all paths", self.usage.walked);
             return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
-        if self.memory.bytes_of_paths() > self.config.max_state_bytes {
+        if self.memory.bytes_of_paths() > self.transfer.env.config.max_state_bytes {
             let text = format!(
                 "paths that are still to be walked take more than {} bytes of memory",
-                self.config.max_state_bytes
+                self.transfer.env.config.max_state_bytes
             );
             return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
         // A program with deep frames full of values makes every step dear: the price is limited as well.
         let text =
-            format!("comparing and copying states is too much work after {} instructions", self.walked);
+            format!("comparing and copying states is too much work after {} instructions", self.usage.walked);
         Fault::new(Code::Limit, text).suggest(BOUND_LOOP)
     }
 
-    /// Counts the work of going through a whole state; returns its size in bytes.
-    pub(crate) fn charge(&mut self, state: &State) -> usize {
-        let bytes = state.bytes();
-        self.copied += (bytes / size_of::<Value>()) as u64;
-        bytes
-    }
-
-    /// Puts the taken way of a branch aside, after `prepare` has told its state what that means; not if that
-    /// turns out to be impossible.
-    pub(crate) fn fork(
-        &mut self,
-        state: &State,
-        offset: i16,
-        prepare: impl FnOnce(&mut State) -> bool,
-    ) -> Step<()> {
-        let mut other = self.copy(state);
-        if !prepare(&mut other) {
-            self.spare.push(other);
-            return Ok(());
+    /// Puts the fork that the last step left aside, and notes which way the path took itself.
+    pub(crate) fn collect_forks(&mut self) {
+        let slot = self.transfer.slot as u32;
+        let (fork, stays) = self.transfer.forks.take();
+        if let Some(Fork { state, slot: to }) = fork {
+            let bytes = state.bytes() + size_of::<Path>();
+            self.memory.pending_bytes += bytes;
+            self.memory.open(self.node);
+            let (node, history) = (self.node, self.history.len());
+            let turn = Turn { slot, taken: true };
+            self.pending.push(Path { state, slot: to, node, history, turn, bytes });
+            self.note_peak();
         }
-        let Some(slot) = target(self.slot, offset.into()) else {
-            return Err(Fault::new(Code::Structure, "the jump leads out of the program"));
-        };
-        self.record.branch(self.slot, true);
-        self.put_aside(other, slot);
-        Ok(())
-    }
-
-    /// A copy of a state, for another path.
-    pub(crate) fn copy(&mut self, state: &State) -> State {
-        let mut other = self.spare.pop().unwrap_or_default();
-        other.copy_from(state);
-        // Copies count whether or not they are kept: they take the time all the same.
-        self.charge(&other);
-        other
-    }
-
-    /// Puts a path aside that goes on at `slot`: the other way of the instruction that is being walked.
-    pub(crate) fn put_aside(&mut self, other: State, slot: usize) {
-        let bytes = other.bytes() + size_of::<Path>();
-        self.memory.pending_bytes += bytes;
-        self.memory.open(self.node);
-        self.pending.push(Path {
-            state: other,
-            slot,
-            node: self.node,
-            history: self.history.len(),
-            turn: Turn { slot: self.slot as u32, taken: true },
-            bytes,
-        });
-        self.note_peak();
-    }
-
-    /// The path goes on in the way of the instruction that was not put aside.
-    pub(crate) fn stay(&mut self) {
-        let turn = Turn { slot: self.slot as u32, taken: false };
-        self.history.push(turn);
-        if let Some(watch) = &mut self.watch {
-            watch.turn(turn);
+        if stays {
+            let turn = Turn { slot, taken: false };
+            self.history.push(turn);
+            if let Some(watch) = &mut self.watch {
+                watch.turn(turn);
+            }
         }
     }
 
     /// Another state came into being.
     pub(crate) fn note_peak(&mut self) {
-        self.peak_states = self.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
-        self.peak_bytes = self.peak_bytes.max(self.memory.bytes() + self.memory.pending_bytes);
+        self.usage.peak_states =
+            self.usage.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
+        self.usage.peak_bytes = self.usage.peak_bytes.max(self.memory.bytes() + self.memory.pending_bytes);
     }
 }

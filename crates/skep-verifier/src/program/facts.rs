@@ -2,8 +2,10 @@
 //! are to be rewritten, what is constant at calls, how much stack each function uses and whether it must be
 //! zeroed.
 
+use crate::domain::unique::Unique;
 use crate::program::cfg::{Shape, target};
 use crate::program::fault::{Code, Fault, Step};
+use crate::program::roots::{Root, first_roots};
 use crate::program::{CallFact, Fact, FunctionFacts};
 use skep_abi::{ContextField, Function, Printed};
 use skep_isa::{CallTarget, Insn, Size};
@@ -24,8 +26,20 @@ pub(crate) struct Record {
     unwritten: Vec<bool>,
     /// By slot of a call that prints: what holds of the values.
     printed: BTreeMap<u32, Printed>,
+    /// Where walks begin: the program itself, and what the host calls by itself.
+    roots: Unique<Root>,
+    /// Which functions helpers call back, by the slot of the call.
+    calls_back: Unique<(u32, u32)>,
     /// What was there before each change since the first guess that is not confirmed yet.
     watched: Option<Vec<Before>>,
+}
+
+/// How much there was of all that grows.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    changes: usize,
+    roots: usize,
+    calls_back: usize,
 }
 
 /// What was seen of a slot before it changed.
@@ -95,8 +109,11 @@ impl Always {
 }
 
 impl Record {
-    pub(crate) fn new(slots: usize, functions: usize) -> Self {
+    pub(crate) fn new(slots: usize, shape: &Shape) -> Self {
+        let functions = shape.functions.len();
         Self {
+            roots: first_roots(shape),
+            calls_back: Unique::default(),
             slots: vec![0; slots],
             places: Vec::new(),
             calls: Vec::new(),
@@ -121,8 +138,12 @@ impl Record {
     }
 
     /// Remembers all changes from here on; returns how many there were before.
-    pub(crate) fn watch(&mut self) -> usize {
-        self.watched.get_or_insert_default().len()
+    pub(crate) fn watch(&mut self) -> Mark {
+        Mark {
+            changes: self.watched.get_or_insert_default().len(),
+            roots: self.roots.items().len(),
+            calls_back: self.calls_back.items().len(),
+        }
     }
 
     pub(crate) fn stop_watching(&mut self) {
@@ -131,15 +152,37 @@ impl Record {
 
     /// Takes all changes back that were made since. How deep stacks are stays, which are zeroed, and what is said of
     /// printed values: more of the former and less of the latter is harmless.
-    pub(crate) fn undo(&mut self, mark: usize) {
+    pub(crate) fn undo(&mut self, mark: Mark) {
+        self.roots.truncate(mark.roots);
+        self.calls_back.truncate(mark.calls_back);
         let Some(watched) = &mut self.watched else { return };
-        for before in watched.drain(mark..).rev() {
+        for before in watched.drain(mark.changes..).rev() {
             match before {
                 Before::Bits(slot, bits) => self.slots[slot as usize] = bits,
                 Before::Place(slot, place) => self.places[slot as usize] = place,
                 Before::Call(slot, call) => self.calls[slot as usize] = call,
             }
         }
+    }
+
+    /// What the host calls later, to be walked by itself.
+    pub(crate) fn add_root(&mut self, root: Root) {
+        self.roots.add(root);
+    }
+
+    /// Where walks begin, the program itself first.
+    pub(crate) fn roots(&self) -> &[Root] {
+        self.roots.items()
+    }
+
+    /// A helper that is called there calls that function.
+    pub(crate) fn call_back(&mut self, slot: usize, function: u32) {
+        self.calls_back.add((slot as u32, function));
+    }
+
+    /// Which functions helpers call back, by the slot of the call.
+    pub(crate) fn calls_back(&self) -> &[(u32, u32)] {
+        self.calls_back.items()
     }
 
     /// The program ends there by an exception on some path.

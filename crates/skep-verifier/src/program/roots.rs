@@ -1,5 +1,8 @@
 //! Where walks begin: the program itself, and what the host calls later.
 
+use crate::domain::unique::Unique;
+use crate::program::cfg::Shape;
+
 /// Where a walk begins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Root {
@@ -23,4 +26,10 @@ pub(crate) enum RootKind {
 
 impl Root {
     pub(crate) const PROGRAM: Self = Self { function: 0, of: RootKind::Program };
+}
+
+/// Where every walk of the program begins; the program itself is the first.
+pub(crate) fn first_roots(shape: &Shape) -> Unique<Root> {
+    let exception = |function| Root { function: function as u32, of: RootKind::Exception };
+    std::iter::once(Root::PROGRAM).chain(shape.exception_callback.map(exception)).collect()
 }

@@ -5,14 +5,14 @@ use crate::domain::stack::{Found, STACK_BYTES};
 use crate::domain::state::{Frame, State};
 use crate::domain::tnum::Tnum;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::facts::Place;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
 use skep_abi::{ContextField, FieldKind};
 use skep_isa::{AtomicOp, Insn, Operand, Reg, Size};
 
-impl Walker<'_> {
+impl Transfer<'_> {
     pub(crate) fn load(
         &mut self,
         state: &mut State,
@@ -224,7 +224,7 @@ impl Walker<'_> {
     #[inline]
     fn base<'s>(&self, state: &'s State, reg: Reg, offset: i16, size: Size) -> Step<&'s Value> {
         let pointer = self.peek(state, reg)?;
-        if self.config.strict_alignment {
+        if self.env.config.strict_alignment {
             self.check_alignment(reg, pointer, offset, size)?;
         }
         Ok(pointer)

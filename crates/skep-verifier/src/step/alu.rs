@@ -3,12 +3,12 @@
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::stale::{is_bits, same_packet};
 use skep_isa::{AluOp, Insn, Operand, Reg, Width};
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// The value in `reg`, which must be of use.
     pub(crate) fn read(&self, state: &State, reg: Reg) -> Step<Value> {
         Ok(*self.peek(state, reg)?)
@@ -146,14 +146,14 @@ impl Walker<'_> {
         }
         if let (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(imm)) = (op, src)
             && !(0..width.bits() as i32).contains(&imm)
-            && self.program_type().number.is_some()
+            && self.env.program_type().number.is_some()
         {
             // RFC 9669 masks the count, but Linux refuses what can only be a mistake; so do its types here.
             let text = format!("the shift count {imm} is not in 0..{}", width.bits());
             return Err(Fault::new(Code::Structure, text));
         }
         if let (AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod, Operand::Imm(0)) = (op, src)
-            && self.program_type().number.is_some()
+            && self.env.program_type().number.is_some()
         {
             // Defined as well, and as surely a mistake.
             return Err(Fault::new(Code::Structure, "division by the constant 0"));

@@ -4,9 +4,9 @@ use crate::domain::resources::Held;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
-use crate::explore::walk::Walker;
 use crate::program::assumed::MapView;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use crate::step::dynptr::Dynptr;
 use crate::step::maps::is_of_sockets;
@@ -48,7 +48,7 @@ const NO_FLAGS: [&str; 1] = ["get_local_storage"];
 /// The argument of what makes a dynptr over other memory.
 const LOCAL: ArgKind = ArgKind::Dynptr(DynptrArg::Make(DynptrKind::Local));
 
-impl<'a> Walker<'a> {
+impl<'a> Transfer<'a> {
     /// Checks all arguments of a call.
     pub(crate) fn arguments(&mut self, state: &mut State, proto: &HelperProto) -> Step<Arguments> {
         let mut known = Arguments::default();
@@ -86,7 +86,7 @@ impl<'a> Walker<'a> {
                 return Err(expected(proto, reg, "0, since there are no flags", value));
             }
             ArgKind::Anything => {
-                let buffer = matches!(self.program_type().context, Context::Buffer);
+                let buffer = matches!(self.env.program_type().context, Context::Buffer);
                 if value.is_pointer() && !buffer && !self.may_leak() {
                     return Err(expected(proto, reg, "a number", value));
                 }
@@ -98,7 +98,7 @@ impl<'a> Walker<'a> {
             }
             ArgKind::Context => {
                 // Tail calls pass on what programs over a buffer have in its place; nobody else may take it for one.
-                let context = match self.program.entry {
+                let context = match self.env.program.entry {
                     Entry::Buffer { len } if proto.ret == RetKind::TailCall => Kind::Buffer { bytes: len },
                     _ => Kind::Context,
                 };
@@ -245,7 +245,7 @@ impl<'a> Walker<'a> {
 
     /// Whether addresses may leave the program as numbers.
     pub(crate) fn may_leak(&self) -> bool {
-        self.program_type().may_leak
+        self.env.program_type().may_leak
     }
 
     fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Step<MapView<'a>> {

@@ -5,9 +5,9 @@ use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Found, STACK_BYTES};
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::assumed::INNER;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::args::Arguments;
 use crate::step::frames::lose_arguments;
 use skep_abi::{DynptrKind, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
@@ -19,7 +19,7 @@ const LOCKING: [&str; 2] = ["spin_lock", "spin_unlock"];
 /// The helpers that return the object they are given, seen as another type: the result lives as long.
 const CASTS: [&str; 2] = ["sk_fullsock", "tcp_sock"];
 
-impl<'a> Walker<'a> {
+impl<'a> Transfer<'a> {
     /// A call of the helper of that number.
     ///
     /// Returns where control goes on, if not behind the call: in the callback.
@@ -165,7 +165,7 @@ impl<'a> Walker<'a> {
 
     /// The helper's prototype, if this program may call it.
     fn callable(&self, id: u32) -> Step<&'a HelperProto> {
-        let Some(proto) = (self.config.helpers)(id) else {
+        let Some(proto) = (self.env.config.helpers)(id) else {
             let text = match linux_helper(id) {
                 None if id == UNRELOCATED => {
                     let text = "this stands for a CO-RE relocation that the host's types do not resolve";
@@ -183,9 +183,9 @@ impl<'a> Walker<'a> {
             return Err(Fault::new(Code::Helper, text));
         };
         // The types restrict Linux's own helpers; a host's are open to all.
-        let kind = self.program_type();
+        let kind = self.env.program_type();
         let linux = linux_helper(id).filter(|linux| linux.name == proto.name);
-        let target = self.target();
+        let target = self.env.target();
         if linux.is_some() && !kind.may_call(id, target) {
             let attached = match target {
                 Some(target) if kind.helpers.contains(id) => format!(" on {target}"),
@@ -205,7 +205,7 @@ impl<'a> Walker<'a> {
 
     /// What some of a kernel's functions and objects are only for.
     pub(crate) fn check_licence(&self, what: impl std::fmt::Display) -> Step<()> {
-        if self.gpl_compatible() {
+        if self.env.gpl_compatible() {
             return Ok(());
         }
         Err(Fault::new(Code::Helper, format!("{what} is for programs under a GPL-compatible licence"))

@@ -21,10 +21,10 @@ use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::cfg::target;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::{Root, RootKind};
+use crate::step::Transfer;
 use crate::step::args::{Arguments, expected};
 use crate::step::ends::check_range;
 use crate::step::frames::check_depth;
@@ -41,10 +41,10 @@ pub(crate) fn enter_timer(state: &mut State, map: u32) {
     *state.reg_mut(Reg::R3) = Value::pointer(Kind::MapValue { map, maybe_null: false }, 0);
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// The address of the function that starts so many slots behind the next one.
     pub(crate) fn function_address(&self, offset: i32) -> Step<Value> {
-        match target(self.slot, offset).and_then(|to| self.shape.function_at(to)) {
+        match target(self.slot, offset).and_then(|to| self.env.shape.function_at(to)) {
             Some(function) => Ok(Value::pointer(Kind::Function { function: function as u32 }, 0)),
             None => Err(Fault::new(Code::Structure, "the address is not that of a function's start")),
         }
@@ -95,7 +95,7 @@ impl Walker<'_> {
                 Kind::MapValue { map, .. } => map,
                 _ => return Err(expected(proto, Reg::R1, "a timer in a map's value", state.reg(Reg::R1))),
             };
-            self.add_root(Root { function, of: RootKind::Timer { map } });
+            self.record.add_root(Root { function, of: RootKind::Timer { map } });
             self.finish_helper(state, proto, arguments)?;
             return Ok(None);
         }
@@ -107,14 +107,13 @@ impl Walker<'_> {
             self.finish_helper(state, proto, arguments)?;
             return Ok(None);
         };
-        let mut other = self.copy(state);
+        let mut other = self.forks.copy(state);
         other.rounds.leave(of);
         self.finish_helper(&mut other, proto, arguments)?;
-        self.put_aside(other, self.slot + 1);
-        self.stay();
+        self.forks.put_aside(other, self.slot + 1);
+        self.forks.stay();
         check_depth(state)?;
-        let edge = (self.slot as u32, function);
-        self.calls_back.add(edge);
+        self.record.call_back(self.slot, function);
         let id = self.new_id();
         state.rounds.advance(of, id);
         state.push(function, self.slot as u32);
@@ -123,7 +122,7 @@ impl Walker<'_> {
         for (reg, value) in ARGS.into_iter().zip(given) {
             *state.reg_mut(reg) = value;
         }
-        Ok(Some(self.shape.functions[function as usize].start))
+        Ok(Some(self.env.shape.functions[function as usize].start))
     }
 
     /// What the callback is given in its next call; `None` if there is no such call.
@@ -161,7 +160,8 @@ impl Walker<'_> {
                 Some([given, key, value, context, NO])
             }
             Callback::FindArea => {
-                let area = self.config.btf.and_then(|btf| btf.find("vm_area_struct", skep_btf::Kind::Struct));
+                let area =
+                    self.env.config.btf.and_then(|btf| btf.find("vm_area_struct", skep_btf::Kind::Struct));
                 let object = |ty| Kind::Object { ty, trust: Trust::Walked, maybe_null: false };
                 let area = area.map_or(NO, |ty| Value::pointer(object(ty), 0));
                 (calls == 0).then_some([*state.reg(Reg::R1), area, context, NO, NO])
@@ -185,7 +185,7 @@ impl Walker<'_> {
         self.end_copies(state, state.top_index(), 0, STACK_BYTES);
         if callback == Callback::ForEach {
             // The key is a copy of the helper's, which is good for this call alone.
-            self.charge(state);
+            self.forks.charge(state);
             let frame = u32::from(state.top_index());
             self.end_values(state, |value| matches!(value.kind, Kind::MapKey { .. }) && value.range == frame);
         }

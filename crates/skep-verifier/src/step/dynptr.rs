@@ -15,8 +15,8 @@ use crate::domain::resources::Held;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, StackBytes, Value, range_of_slice};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use skep_abi::{DynptrArg, DynptrKind};
 use skep_isa::{Reg, Size};
 
@@ -41,7 +41,7 @@ impl Dynptr {
     }
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Checks a dynptr argument of `who`: makes one, or says which is meant.
     pub(crate) fn dynptr_argument(
         &mut self,
@@ -128,7 +128,7 @@ impl Walker<'_> {
         if !self.copies_in_stack {
             return;
         }
-        self.charge(state);
+        self.forks.charge(state);
         self.end_values(state, |value| {
             value
                 .copy_in_stack()
@@ -233,7 +233,7 @@ impl Walker<'_> {
                         .suggest("submit or discard the dynptr before its place is used again"));
                 }
             }
-            self.charge(state);
+            self.forks.charge(state);
             let id = value.id;
             let opaque = |value: &Value| matches!(value.kind, Kind::Opaque { .. });
             self.end_values(state, |value| {

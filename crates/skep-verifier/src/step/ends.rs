@@ -2,16 +2,16 @@
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::RootKind;
+use crate::step::Transfer;
 use skep_abi::{Callback, Results};
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// The outermost function ends.
     pub(crate) fn end(&mut self, state: &State) -> Step<()> {
-        let (what, wanted) = match self.root_kind() {
+        let (what, wanted) = match self.root {
             RootKind::Program => ("program", self.results_of_program()),
             RootKind::Exception => ("exception callback", self.results_of_program()),
             RootKind::Timer { .. } => ("callback", Wanted::Range(Callback::Timer.results())),
@@ -36,7 +36,7 @@ impl Walker<'_> {
     /// What the program's result must be, however the program ends.
     pub(crate) fn results_of_program(&self) -> Wanted {
         let nobody_asks = self.attachment_returns_nothing();
-        match self.program_type().results {
+        match self.env.program_type().results {
             Results::OfAttachment if nobody_asks => Wanted::Nothing,
             // What nobody asks for may not seem to be changed.
             Results::Range { max, .. } if nobody_asks => Wanted::Range((max, max)),

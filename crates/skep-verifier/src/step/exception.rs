@@ -14,22 +14,22 @@
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::RootKind;
+use crate::step::Transfer;
 use crate::step::ends::check_range;
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Whether the path may not throw: the host, or the end of a throw, called a function on it.
     pub(crate) fn may_not_throw(&self, state: &State) -> bool {
         let called_back = state.frames().iter().any(|frame| frame.callback.is_some());
-        called_back || matches!(self.root_kind(), RootKind::Timer { .. } | RootKind::Exception)
+        called_back || matches!(self.root, RootKind::Timer { .. } | RootKind::Exception)
     }
 
     /// The program ends by a throw.
     pub(crate) fn throw(&mut self, state: &State, cookie: &Value) -> Step<()> {
-        if self.root_kind() == RootKind::Exception {
+        if self.root == RootKind::Exception {
             let text = "bpf_throw is called in the exception callback, which must return";
             return Err(Fault::new(Code::Resource, text));
         }
@@ -39,7 +39,7 @@ impl Walker<'_> {
                 .suggest("return a result that ends the rounds, and throw behind the call"));
         }
         self.check_nothing_held(state, "where the program ends with bpf_throw")?;
-        if self.shape.exception_callback.is_none()
+        if self.env.shape.exception_callback.is_none()
             && let Some(range) = self.results_of_program().range()
         {
             check_range(cookie, range, "program, which is the cookie of bpf_throw,", Reg::R1)?;

@@ -4,17 +4,17 @@ use crate::domain::rounds::Construct;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::{ARGS, MAX_FRAMES, State};
 use crate::domain::value::{Kind, Value};
-use crate::explore::walk::Walker;
 use crate::program::cfg::target;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// A call of a function of the program; returns where control goes on.
     pub(crate) fn call_local(&mut self, state: &mut State, offset: i32) -> Step<usize> {
-        let shape = self.shape;
+        let shape = self.env.shape;
         let callee =
-            target(self.slot, offset).and_then(|to| Some((to, self.shape.function_at(to)?))).ok_or_else(
+            target(self.slot, offset).and_then(|to| Some((to, self.env.shape.function_at(to)?))).ok_or_else(
                 || Fault::new(Code::Structure, "the call does not lead to the start of a function"),
             )?;
         if let Some(global) = &shape.globals[callee.1] {
@@ -35,7 +35,7 @@ impl Walker<'_> {
 
     /// The innermost frame was just made.
     pub(crate) fn enter_function(&mut self, state: &mut State) {
-        if self.shape.may_goto[state.top().function as usize] {
+        if self.env.shape.may_goto[state.top().function as usize] {
             let of = Construct::MayGoto { frame: state.top_index() };
             let id = self.new_id();
             state.rounds.enter(of, id);

@@ -13,21 +13,21 @@ use crate::domain::resources::Section;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::global::{Effects, Global, Param};
 use crate::program::roots::{Root, RootKind};
+use crate::step::Transfer;
 use crate::step::args::expected;
 use crate::step::frames::{check_depth, lose_arguments};
 use skep_abi::{Access, ArgKind, HelperProto, RetKind};
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// A call of a function that is verified by itself.
     pub(crate) fn call_global(&mut self, state: &mut State, function: usize, global: &Global) -> Step<()> {
         check_depth(state)?;
         self.check_no_lock(state, "a function")?;
-        let name = self.function_name(function).to_owned();
+        let name = self.env.function_name(function).to_owned();
         // Nothing is known of how long it takes.
         if state.resources.depth(Section::NoPreempt) > 0 {
             let text = format!("{name} is verified by itself, and is called in a section without preemption");
@@ -87,7 +87,7 @@ impl Walker<'_> {
         lose_arguments(state, slot);
         *state.reg_mut(Reg::R0) =
             if global.returns { Value::UNKNOWN } else { Value::pointer(Kind::Lost { slot }, 0) };
-        self.add_root(Root { function: function as u32, of: RootKind::Global });
+        self.record.add_root(Root { function: function as u32, of: RootKind::Global });
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl Walker<'_> {
 
     /// The registers at a global function's start.
     pub(crate) fn enter_global(&mut self, state: &mut State, function: usize) {
-        let Some(global) = &self.shape.globals[function] else { return };
+        let Some(global) = &self.env.shape.globals[function] else { return };
         for (reg, param) in ARGS.into_iter().zip(&global.params) {
             *state.reg_mut(reg) = match *param {
                 Param::Number => Value::UNKNOWN,
@@ -128,7 +128,7 @@ impl Walker<'_> {
     /// A global function ends.
     pub(crate) fn end_global(&self, state: &State) -> Step<()> {
         let function = state.top().function as usize;
-        if let Some(Global { returns: true, .. }) = &self.shape.globals[function] {
+        if let Some(Global { returns: true, .. }) = &self.env.shape.globals[function] {
             self.final_result(state, "function")?;
         }
         self.check_nothing_held(state, "where a global function ends")

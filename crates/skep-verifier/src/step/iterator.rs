@@ -15,8 +15,8 @@ use crate::domain::resources::Held;
 use crate::domain::rounds::Construct;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use skep_isa::{Reg, Size};
 
 /// An iterator that a call was given.
@@ -30,7 +30,7 @@ struct Found {
     needs: Needs,
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// `call` makes an iterator of type `ty` and so many 8-byte slots where `reg` points. The caller does the
     /// rest of the call: registers that it loses, its result.
     pub(crate) fn iterator_new(
@@ -71,14 +71,14 @@ impl Walker<'_> {
             *state.reg_mut(Reg::R0) = Value::constant(0);
             return Ok(());
         }
-        let mut other = self.copy(state);
+        let mut other = self.forks.copy(state);
         *other.reg_mut(Reg::R0) = Value::constant(0);
         let stack = &mut other.frames_mut()[usize::from(found.frame)].stack;
         for slot in 0..slots {
             stack.write(found.start + 8 * slot, Size::B8, &part(ty, slot, found.id, (true, found.needs)));
         }
-        self.put_aside(other, self.slot + 1);
-        self.stay();
+        self.forks.put_aside(other, self.slot + 1);
+        self.forks.stay();
         let of = Construct::Iterator { reference: found.id, frame: found.frame };
         let id = self.new_id();
         state.rounds.advance(of, id);

@@ -23,9 +23,9 @@ mod result;
 use crate::domain::resources::Section;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::Prototype;
+use crate::step::Transfer;
 use crate::step::frames::lose_arguments;
 use crate::step::memory::Filled;
 use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
@@ -41,7 +41,7 @@ struct Known {
     filled: Vec<Filled>,
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// A call of the host's function of that number. True if the program ends there.
     pub(crate) fn call_kfunc(&mut self, state: &mut State, id: u32) -> Step<bool> {
         let prototype = self.kfunc(id)?;
@@ -117,7 +117,7 @@ impl Walker<'_> {
 
     /// Whether this program may call it here.
     fn check_may_call(&self, state: &State, prototype: &Prototype) -> Step<()> {
-        let (kind, name) = (self.program_type(), prototype.name());
+        let (kind, name) = (self.env.program_type(), prototype.name());
         let flags = prototype.known.flags;
         // What a runtime has of its own is open to types that only it has.
         let own = kind.number.is_none() && own_kfunc_number(name).is_some();

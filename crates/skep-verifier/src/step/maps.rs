@@ -4,10 +4,10 @@
 //! it by the outer map's index with the bit [`INNER`], so that all rules for values hold for them as well.
 
 use crate::domain::value::{Kind, Value};
-use crate::explore::walk::Walker;
 use crate::program::assumed::INNER;
 use crate::program::assumed::MapView;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use skep_abi::{ArgKind, Defect, HelperProto, MapFlags, MapKind, SpecialFieldAt, StructKind};
 use skep_isa::Reg;
 
@@ -21,10 +21,10 @@ const SOCKET_MOVERS: [&str; 7] =
 /// `BPF_TRACE_ITER`
 pub(crate) const ITERATOR: u32 = 28;
 
-impl<'a> Walker<'a> {
+impl<'a> Transfer<'a> {
     /// What is known of the map of that number.
     pub(crate) fn map(&self, number: u32) -> Step<MapView<'a>> {
-        let outer = self.outer_map(number & !INNER)?;
+        let outer = self.env.outer_map(number & !INNER)?;
         if number & INNER == 0 {
             return Ok(outer);
         }
@@ -38,15 +38,15 @@ impl<'a> Walker<'a> {
 
     /// Programs of Linux's types that may sleep use some kinds of maps only.
     pub(crate) fn check_map_of_sleeper(&self, def: MapView<'_>) -> Step<()> {
-        let of_linux = self.program_type().number.is_some();
-        if !of_linux || !self.is_sleepable() || skep_abi::sleepers_use(def.kind()) {
+        let of_linux = self.env.program_type().number.is_some();
+        if !of_linux || !self.env.is_sleepable() || skep_abi::sleepers_use(def.kind()) {
             return Ok(());
         }
         let text = format!(
             "the map {} is a {}, which programs of type {} that may sleep do not use",
             def.name(),
             def.kind(),
-            self.program_type().name
+            self.env.program_type().name
         );
         Err(Fault::new(Code::Helper, text)
             .suggest("use an array, a hash, a queue, a ring buffer or a storage, or leave `.s` out of the section's name"))
@@ -54,7 +54,7 @@ impl<'a> Walker<'a> {
 
     /// The map of that index, which an instruction names: every other way to a map begins here.
     pub(crate) fn named_map(&self, index: u32) -> Step<MapView<'a>> {
-        let map = self.outer_map(index)?;
+        let map = self.env.outer_map(index)?;
         let at = |what: &str, at: SpecialFieldAt| {
             format!("the values of the map {} hold {what} {} at {}", map.name(), at.name, at.offset)
         };
@@ -101,7 +101,7 @@ impl<'a> Walker<'a> {
         if is_of_sockets(def.kind()) && !self.may_change_sockets(proto) {
             let text = format!(
                 "programs of type {} may not change the map {}, which holds sockets, by {}",
-                self.program_type().name,
+                self.env.program_type().name,
                 def.name(),
                 proto.name
             );
@@ -118,7 +118,7 @@ impl<'a> Walker<'a> {
 
     /// Whether the program may call that helper on a map of sockets. Linux keeps out those that may hold a socket's lock.
     fn may_change_sockets(&self, proto: &HelperProto) -> bool {
-        let kind = self.program_type();
+        let kind = self.env.program_type();
         match &*proto.name {
             "map_update_elem" | "map_delete_elem" => {
                 SOCKET_MOVERS.contains(&kind.name)

@@ -3,9 +3,9 @@
 use crate::domain::stack::Found;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, StackBytes, Value};
-use crate::explore::walk::Walker;
 use crate::program::assumed::MapView;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use crate::step::args::expected;
 use crate::step::region::{Intent, Region};
@@ -37,7 +37,7 @@ impl Filled {
     }
 }
 
-impl<'a> Walker<'a> {
+impl<'a> Transfer<'a> {
     /// Checks memory that is passed to a call, of at least and at most so many bytes, and says what of a stack the
     /// call fills: once all arguments were checked, since it reads them first.
     pub(crate) fn memory(

@@ -18,9 +18,9 @@ mod fields;
 mod helper;
 
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::Prototype;
+use crate::step::Transfer;
 use attach::Attached;
 use fields::Field;
 use skep_btf::Btf;
@@ -45,7 +45,7 @@ impl<'a> Types<'a> {
     }
 }
 
-impl<'a> Walker<'a> {
+impl<'a> Transfer<'a> {
     /// The host's types; `what` needs them.
     pub(crate) fn btf(&self, what: &str) -> Step<&'a Btf> {
         self.types.btf.ok_or_else(|| {

@@ -7,17 +7,17 @@
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::frames::lose_arguments;
 use skep_isa::{PacketBase, Reg, Size};
 
 /// The types of programs that have them: numbers in Linux's `enum bpf_prog_type`.
 const LEGACY: [u32; 3] = [1, 3, 4];
 
-impl Walker<'_> {
+impl Transfer<'_> {
     pub(crate) fn load_packet(&mut self, state: &mut State, size: Size, base: PacketBase) -> Step<()> {
-        let kind = self.program_type();
+        let kind = self.env.program_type();
         if !kind.number.is_some_and(|number| LEGACY.contains(&number)) {
             let text = format!(
                 "legacy packet loads are for socket filters and traffic control, found a program of type {}",
@@ -42,11 +42,11 @@ impl Walker<'_> {
         lose_arguments(state, self.slot as u32);
         if state.top_index() > 0 {
             // Whether it ends the function or the program is the host's choice: callers must bear a 0.
-            let mut other = self.copy(state);
+            let mut other = self.forks.copy(state);
             *other.reg_mut(Reg::R0) = Value::constant(0);
             if let Some(slot) = self.exit(&mut other)? {
-                self.put_aside(other, slot);
-                self.stay();
+                self.forks.put_aside(other, slot);
+                self.forks.stay();
             }
         }
         *state.reg_mut(Reg::R0) = Value::scalar(Scalar::of_size(size));

@@ -7,12 +7,12 @@
 //!   p <  end   the byte at p is there as well    range >= offset + 1
 //! ```
 
-use crate::domain::branch::{mirrored, negated};
+use crate::domain::comparison::{mirrored, negated};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::stale::may_compare_stale;
 use skep_isa::{Cond, Operand, Reg, Width};
 
@@ -51,7 +51,7 @@ pub(crate) struct PointerTest {
     pub(crate) not_taken: Lesson,
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Checks a comparison with at least one pointer, and says what follows from it.
     pub(crate) fn compare_pointers(
         &self,

@@ -9,8 +9,8 @@ use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::args::expected;
 use crate::step::region::{Intent, Region};
 use skep_abi::{Access, ArgKind, HelperProto, Printable, Printed, parse_format};
@@ -19,7 +19,7 @@ use skep_isa::{Reg, Size};
 /// Bytes of a value.
 const VALUE_BYTES: u32 = 8;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Takes down what is printed out of registers.
     pub(crate) fn print_registers(&mut self, state: &State, proto: &HelperProto) {
         let printed = |arg: &ArgKind| *arg == ArgKind::Printed;

@@ -3,8 +3,8 @@
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{Context, ContextField, ContextLayout, MapFlags, MapKind, SpecialField, StructKind};
 use skep_isa::{Reg, Size};
@@ -41,7 +41,7 @@ struct Span {
     high: i64,
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// The frame and first byte of an access to the stack at a known place, which is what most accesses to it are.
     /// For all else, [`Self::region`] says whether it is allowed.
     #[inline]
@@ -96,8 +96,9 @@ impl Walker<'_> {
             }
             Kind::Context => self.context_region(reg, pointer, span.low, size, intent),
             Kind::Packet | Kind::PacketMeta => {
-                if intent.writes() && !self.program_type().writes_packet {
-                    let text = format!("programs of type {} may not write packets", self.program_type().name);
+                if intent.writes() && !self.env.program_type().writes_packet {
+                    let text =
+                        format!("programs of type {} may not write packets", self.env.program_type().name);
                     return Err(Fault::new(Code::ReadOnly, text));
                 }
                 // A range of 0 says nothing at all, not even that offset 0 is not beyond the end.
@@ -237,7 +238,7 @@ impl Walker<'_> {
         size: u32,
         intent: Intent,
     ) -> Step<Region> {
-        match self.program_type().context {
+        match self.env.program_type().context {
             Context::Struct(layout) => self.field_region(reg, layout, at, size, intent),
             Context::Bytes { name, first, bytes, writable, words } => {
                 let inside = at >= i64::from(first) && at + i64::from(size) <= i64::from(bytes);
@@ -251,7 +252,8 @@ impl Walker<'_> {
                     return Err(Fault::new(Code::Context, text));
                 }
                 if intent.writes() && !writable {
-                    let text = format!("programs of type {} may not write {name}", self.program_type().name);
+                    let text =
+                        format!("programs of type {} may not write {name}", self.env.program_type().name);
                     return Err(Fault::new(Code::ReadOnly, text));
                 }
                 Ok(Region::Memory)
@@ -276,14 +278,15 @@ impl Walker<'_> {
             let text = format!(
                 "no field of {} that programs of type {} may access contains bytes {at}..{}",
                 layout.name,
-                self.program_type().name,
+                self.env.program_type().name,
                 at + i64::from(size)
             );
             return Err(Fault::new(Code::Context, text));
         };
         let inside = at as u32 - field.offset;
         if intent.writes() && field.writes.is_empty() {
-            let text = format!("programs of type {} may not write {}", self.program_type().name, field.name);
+            let text =
+                format!("programs of type {} may not write {}", self.env.program_type().name, field.name);
             return Err(Fault::new(Code::ReadOnly, text));
         }
         if at % i64::from(size) != 0 {

@@ -3,16 +3,16 @@
 use crate::domain::resources::{Depths, Held, Reference, Section};
 use crate::domain::state::{Frame, State};
 use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::RootKind;
+use crate::step::Transfer;
 use skep_abi::Callback;
 use skep_isa::Reg;
 
 /// The most references that may be held at once.
 const MAX_HELD: usize = 128;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// A new reference, made by the call that is being walked.
     pub(crate) fn acquire(&mut self, state: &mut State, what: Held) -> Step<u32> {
         if state.resources.references.len() >= MAX_HELD {
@@ -59,7 +59,7 @@ impl Walker<'_> {
     ///
     /// A callback gives back what it acquired itself: it may be called again, or not at all.
     pub(crate) fn release(&mut self, state: &mut State, who: &str, id: u32) -> Step<()> {
-        self.charge(state);
+        self.forks.charge(state);
         let called_back = state.frames().iter().rposition(|frame| frame.callback.is_some());
         if let (Some(called_back), Some(reference)) = (called_back, state.resources.get(id))
             && usize::from(reference.frame) < called_back
@@ -162,7 +162,7 @@ impl Walker<'_> {
         }
         *depth -= 1;
         if *depth == 0 && section == Section::Read {
-            self.charge(state);
+            self.forks.charge(state);
             state.change_values(
                 |value| {
                     matches!(
@@ -186,13 +186,13 @@ impl Walker<'_> {
 
     /// A call that may sleep is for programs that may, outside of everything that must be left soon.
     pub(crate) fn check_may_sleep(&self, state: &State, who: &str) -> Step<()> {
-        if !self.is_sleepable() {
+        if !self.env.is_sleepable() {
             let text = format!("{who} may sleep, but the program may not");
             return Err(Fault::new(Code::Helper, text)
                 .suggest("make the program sleepable, with `.s` in its section's name"));
         }
         // The host holds something while it calls back.
-        let timer = matches!(self.root_kind(), RootKind::Timer { .. });
+        let timer = matches!(self.root, RootKind::Timer { .. });
         let held = |frame: &Frame| matches!(frame.callback, Some(Callback::ForEach | Callback::FindArea));
         if timer || state.frames().iter().any(held) {
             let text = format!("{who} may sleep, but is called in a callback in which nothing may");

@@ -12,9 +12,9 @@
 use crate::domain::resources::Lock;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::assumed::MapView;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::region::Intent;
 use skep_abi::{SpecialField, SpecialKind};
 use skep_isa::Reg;
@@ -24,7 +24,7 @@ const NO_LOCKS: [u32; 6] = [1, 2, 5, 7, 17, 24];
 /// Those of them that may use no timers either.
 const NO_TIMERS: [u32; 5] = [2, 5, 7, 17, 24];
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Whether bytes `low..high` of a map's value may be accessed directly. Returns the pointer to a host's
     /// object that they are, if so.
     pub(crate) fn check_special(
@@ -209,7 +209,7 @@ impl Walker<'_> {
             );
             return Err(Fault::new(Code::Argument, text));
         }
-        let kind = self.program_type();
+        let kind = self.env.program_type();
         let refused = def.fields().iter().find(|field| {
             let types: &[u32] = match field.kind {
                 SpecialKind::SpinLock | SpecialKind::ListHead { .. } | SpecialKind::RbRoot { .. } => {

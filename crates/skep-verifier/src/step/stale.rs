@@ -22,11 +22,11 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Stale, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use skep_isa::{Cond, Reg, Width};
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// The value in `reg`, which may be a stale address.
     #[inline]
     pub(crate) fn look<'s>(&self, state: &'s State, reg: Reg) -> Step<&'s Value> {
@@ -41,7 +41,7 @@ impl Walker<'_> {
 
     /// The packet may have moved: ends the pointers into it, and the memory that was found in it.
     pub(crate) fn lose_packet(&mut self, state: &mut State) {
-        self.charge(state);
+        self.forks.charge(state);
         self.lose_packet_slices(state);
         self.end_values(state, |value| value.dies_with_packet() && !value.is_of_packet());
         // The half of an address has no distance from a whole one.
@@ -74,13 +74,21 @@ impl Walker<'_> {
 
     /// What arithmetic that would be refused makes of an address in `dst`, if nothing reads that.
     pub(crate) fn unless_dead(&self, dst: Reg, fault: impl FnOnce() -> Box<Fault>) -> Step<Value> {
-        if self.after(|live| live.regs, dst) { Err(fault()) } else { Ok(self.stale(Stale::Bits)) }
+        if self.env.after(self.slot, |live| live.regs, dst) {
+            Err(fault())
+        } else {
+            Ok(self.stale(Stale::Bits))
+        }
     }
 
     /// The same where the fault is with the number that is added. It was forgotten where paths meet if it does not
     /// matter for any address, comparison, or size, so it may not decide a refusal either.
     pub(crate) fn unless_forgotten(&self, dst: Reg, fault: impl FnOnce() -> Box<Fault>) -> Step<Value> {
-        if self.after(|live| live.matter, dst) { Err(fault()) } else { Ok(self.stale(Stale::Bits)) }
+        if self.env.after(self.slot, |live| live.matter, dst) {
+            Err(fault())
+        } else {
+            Ok(self.stale(Stale::Bits))
+        }
     }
 
     #[cold]

@@ -1,18 +1,18 @@
 //! Tail calls: the program is left for another, or goes on as if nothing had been called.
 
-use crate::domain::branch::assume;
+use crate::domain::comparison::assume;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::Value;
-use crate::explore::walk::Walker;
 use crate::program::assumed::INNER;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use crate::step::args::{Arguments, expected};
 use skep_abi::{HelperProto, Results};
 use skep_isa::{Cond, Reg, Width};
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Checks a tail call; returns the index that is known. What follows is walked as after other calls, with
     /// nothing in `r0`.
     pub(crate) fn check_tail_call(
@@ -25,7 +25,7 @@ impl Walker<'_> {
             let text = format!("the prototype of {} names no map", proto.name);
             return Err(Fault::new(Code::Unsupported, text));
         };
-        self.outer_map(map & !INNER)?.leads_to_programs();
+        self.env.outer_map(map & !INNER)?.leads_to_programs();
         let index = self.read(state, Reg::R3)?;
         if !index.is_scalar() {
             return Err(expected(proto, Reg::R3, "an index", &index));
@@ -45,19 +45,19 @@ impl Walker<'_> {
         if state.top_index() == 0 {
             return;
         }
-        let mut other = self.copy(state);
+        let mut other = self.forks.copy(state);
         let frame = other.top_index();
         self.end_copies(&mut other, frame, 0, STACK_BYTES);
         let back = other.top().call_slot as usize + 1;
         other.pop();
         *other.reg_mut(Reg::R0) = Value::scalar(self.result_of_tail_call());
-        self.put_aside(other, back);
-        self.stay();
+        self.forks.put_aside(other, back);
+        self.forks.stay();
     }
 
     /// What a program of this type may return: a type that restricts it does so for all.
     fn result_of_tail_call(&self) -> Scalar {
-        let Results::Range { min, max } = self.program_type().results else { return Scalar::UNKNOWN };
+        let Results::Range { min, max } = self.env.program_type().results else { return Scalar::UNKNOWN };
         let bound = |number: i32| Scalar::constant(i64::from(number) as u64);
         [(Cond::Sge, min), (Cond::Sle, max)].into_iter().fold(Scalar::UNKNOWN, |result, (cond, number)| {
             assume(cond, Width::W32, &result, &bound(number)).map_or(result, |(result, _)| result)

@@ -5,14 +5,14 @@ use crate::domain::resources::Held;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::{Param, Prototype, What};
+use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{Access, Context, KfuncFlags, StructKind};
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Checks the arguments of a call, from number `from` on.
     pub(super) fn kfunc_arguments(
         &mut self,
@@ -191,7 +191,7 @@ impl Walker<'_> {
 
     /// Whether that structure is what programs of this type see of their context, or what the host sees of it.
     fn is_context_type(&self, name: &str) -> bool {
-        let Context::Struct(layout) = self.program_type().context else { return false };
+        let Context::Struct(layout) = self.env.program_type().context else { return false };
         layout.name == name || context_of_host(layout.name) == name
     }
 

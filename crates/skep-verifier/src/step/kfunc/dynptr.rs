@@ -3,13 +3,13 @@
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::Prototype;
+use crate::step::Transfer;
 use skep_abi::{Access, DynptrKind, SpecialKfunc};
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// `int f(context, u64 flags, struct bpf_dynptr *made)`.
     pub(super) fn dynptr_from_packet(&mut self, state: &mut State, prototype: &Prototype) -> Step<Value> {
         let packet = self.read(state, Reg::R1)?;
@@ -23,7 +23,7 @@ impl Walker<'_> {
         }
         self.check_number(state, prototype, 1)?;
         let made = self.read(state, Reg::R3)?;
-        let read_only = !self.program_type().writes_packet;
+        let read_only = !self.env.program_type().writes_packet;
         self.make_dynptr(state, prototype.name(), Reg::R3, &made, kind, read_only)?;
         Ok(Value::UNKNOWN)
     }

@@ -2,14 +2,14 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::{Iterates, Prototype, Returned};
+use crate::step::Transfer;
 use crate::step::frames::lose_arguments;
 use skep_abi::{AttachTo, Context, KfuncFlags};
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// A call that makes an iterator, asks it for its next element, or ends it.
     pub(super) fn call_iterator(&mut self, state: &mut State, prototype: &Prototype) -> Step<()> {
         let Some(Iterates { ty, slots, read_section }) = prototype.iterator else { return Ok(()) };
@@ -46,8 +46,8 @@ impl Walker<'_> {
 
     /// The tasks of a control group may be gone through only where that may take its time.
     fn check_iterator_place(&self, prototype: &Prototype) -> Step<()> {
-        let kind = self.program_type();
-        let slow = self.is_sleepable()
+        let kind = self.env.program_type();
+        let slow = self.env.is_sleepable()
             || matches!(kind.context, Context::Arguments { of: AttachTo::SecurityHook | AttachTo::Iterator });
         if prototype.name() == "bpf_iter_css_task_new" && !slow {
             let text = format!(

@@ -4,13 +4,13 @@ use super::argument::context_of_host;
 use crate::domain::resources::Held;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::{Prototype, Returned};
+use crate::step::Transfer;
 use skep_abi::{Context, KfuncFlags};
 use skep_isa::Reg;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// What a call returns that does nothing special.
     pub(super) fn kfunc_result(&mut self, state: &mut State, prototype: &Prototype) -> Step<Value> {
         let flags = prototype.known.flags;
@@ -44,7 +44,7 @@ impl Walker<'_> {
     pub(super) fn cast_to_context(&mut self, state: &State, prototype: &Prototype) -> Step<Value> {
         let context = self.read(state, Reg::R1)?;
         self.check_context(prototype, Reg::R1, &context)?;
-        let name = match self.program_type().context {
+        let name = match self.env.program_type().context {
             Context::Struct(layout) => context_of_host(layout.name),
             Context::Bytes { name, .. } => name,
             Context::Buffer | Context::Arguments { .. } => {

@@ -3,16 +3,16 @@
 use super::attach::Argument;
 use crate::domain::scalar::Scalar;
 use crate::domain::value::{Kind, Value};
-use crate::explore::walk::Walker;
 use crate::program::facts::Place;
 use crate::program::fault::{Code, Fault, Step};
+use crate::step::Transfer;
 use skep_isa::{Reg, Size};
 
 /// As much of a map's key or value as a program of an iterator may look at: how large they are is known only once
 /// it is attached to a map.
 const MAX_ELEMENT: u32 = 1 << 16;
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// What a load from the arguments of what the program is attached to gives.
     pub(crate) fn load_argument(&mut self, reg: Reg, at: i64, size: Size, signed: bool) -> Step<Value> {
         self.record.place(self.slot, Place::Memory)?;

@@ -14,8 +14,8 @@
 //! Arguments take 8 bytes each, structures that are passed by value as many eights as they need.
 
 use crate::domain::value::Trust;
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step, damaged};
+use crate::step::Transfer;
 use skep_abi::AttachTo;
 use skep_btf::{Btf, Kind, Type};
 
@@ -91,7 +91,7 @@ struct Reliance {
     maybe_null: bool,
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Finds out what the program is attached to.
     pub(crate) fn attach(&mut self, of: AttachTo) -> Step<()> {
         match of {
@@ -102,7 +102,7 @@ impl Walker<'_> {
             }
             _ => {}
         }
-        let target = self.program.source.target.as_deref();
+        let target = self.env.program.source.target.as_deref();
         let Some(target) = target.filter(|target| !target.is_empty()) else {
             let text = format!("the program is attached to {}, but its name is not said", description(of));
             return Err(Fault::new(Code::Types, text)
@@ -116,7 +116,7 @@ impl Walker<'_> {
             let text = format!("programs may not be attached to {}: {why}", named(of, target));
             return Err(Fault::new(Code::Context, text));
         }
-        if self.is_sleepable() && !skep_abi::may_sleep_at(of, target) {
+        if self.env.is_sleepable() && !skep_abi::may_sleep_at(of, target) {
             let text = format!("the program may sleep, but {} is no place where it may", named(of, target));
             return Err(Fault::new(Code::Context, text).suggest(
                 "leave `.s` out of the section's name, or attach it to a system call or another hook",

@@ -14,9 +14,9 @@ use crate::domain::resources::Section;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::facts::Place;
 use crate::program::fault::{Code, Fault, Step, damaged};
+use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
 use skep_abi::Context;
 use skep_btf::{Found, What};
@@ -66,7 +66,7 @@ pub(super) enum Field {
     Pointer { ty: u32, trust: Trust, maybe_null: bool },
 }
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// What a load gives, if it is one through an object of the host or from the arguments of what the program is
     /// attached to.
     pub(crate) fn load_of_host(
@@ -92,7 +92,7 @@ impl Walker<'_> {
                     Field::Number | Field::Pointer { .. } => Value::scalar(Scalar::of_size(size)),
                 }
             }
-            Kind::Context if matches!(self.program_type().context, Context::Arguments { .. }) => {
+            Kind::Context if matches!(self.env.program_type().context, Context::Arguments { .. }) => {
                 if !pointer.is_fixed() {
                     let text = format!("expected a constant offset into the context, found {pointer}");
                     return Err(Fault::new(Code::PointerArithmetic, text));
@@ -109,7 +109,7 @@ impl Walker<'_> {
 
     /// Whether the program is in a read section: all of it, if it may not sleep.
     pub(crate) fn in_read_section(&self, state: &State) -> bool {
-        !self.is_sleepable() || state.resources.depth(Section::Read) > 0
+        !self.env.is_sleepable() || state.resources.depth(Section::Read) > 0
     }
 
     /// What a pointer that was found in an object is worth.

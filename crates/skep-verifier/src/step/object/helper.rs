@@ -1,8 +1,8 @@
 //! Objects as arguments and results of helpers, and the host's variables.
 
 use crate::domain::value::{Kind, Trust, Value};
-use crate::explore::walk::Walker;
 use crate::program::fault::{Code, Fault, Step, damaged};
+use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{HelperProto, StructKind};
 use skep_isa::Reg;
@@ -10,7 +10,7 @@ use skep_isa::Reg;
 /// The section that holds the variables which each CPU has its own of.
 const PER_CPU_SECTION: &str = ".data..percpu";
 
-impl Walker<'_> {
+impl Transfer<'_> {
     /// Checks an argument that must be an object of one of these C types, or null if that is allowed. `outlives`: a
     /// read section is not enough to keep it alive.
     pub(crate) fn object_argument(

@@ -1,0 +1,141 @@
+//! Jumps: which ways are open, and what each says of the values that were compared.
+
+use crate::domain::comparison::{assume, assume_not, holds};
+use crate::domain::rounds::Construct;
+use crate::domain::scalar::Scalar;
+use crate::domain::state::State;
+use crate::domain::value::Value;
+use crate::program::cfg::target;
+use crate::program::fault::{Code, Fault, Step};
+use crate::step::{Next, Transfer};
+use skep_isa::{Cond, Operand, Reg, Width};
+
+impl Transfer<'_> {
+    pub(crate) fn jump(&self, offset: i32) -> Step<Next> {
+        match target(self.slot, offset) {
+            Some(to) => Ok(Next::To(to)),
+            None => Err(Fault::new(Code::Structure, "the jump leads out of the program")),
+        }
+    }
+
+    pub(crate) fn branch(
+        &mut self,
+        state: &mut State,
+        width: Width,
+        cond: Cond,
+        dst: Reg,
+        src: Operand,
+        offset: i16,
+    ) -> Step<Next> {
+        // Most loops count in constants: those need no copies.
+        if let Some(a) = state.reg(dst).as_constant()
+            && let Some(b) = match src {
+                Operand::Imm(imm) => Some(i64::from(imm) as u64),
+                Operand::Reg(src) => state.reg(src).as_constant(),
+            }
+        {
+            let taken = holds(cond, width, a, b);
+            return self.turn((taken, !taken), offset);
+        }
+        let a = *self.look(state, dst)?;
+        let b = self.operand(state, src)?;
+        if !a.is_scalar() || !b.is_scalar() {
+            let test = self.compare_pointers(width, cond, dst, src, &a, &b)?;
+            if test.ways.0 && test.ways.1 {
+                self.fork(state, offset, |other| {
+                    test.taken.apply(other);
+                    true
+                })?;
+            }
+            if test.ways.1 {
+                test.not_taken.apply(state);
+            }
+            return self.turn(test.ways, offset);
+        }
+        let taken = assume(cond, width, &a.num, &b.num);
+        let not_taken = assume_not(cond, width, &a.num, &b.num);
+        match (taken, not_taken) {
+            (Some(taken), Some(not_taken)) => {
+                self.fork(state, offset, |other| narrow(other, dst, &a, &taken.0, src, &b, &taken.1))?;
+                if narrow(state, dst, &a, &not_taken.0, src, &b, &not_taken.1) {
+                    self.turn((true, true), offset)
+                } else {
+                    Ok(Next::End)
+                }
+            }
+            (Some(_), None) => self.turn((true, false), offset),
+            (None, Some(_)) => self.turn((false, true), offset),
+            // No number is here at all: the path is never taken.
+            (None, None) => Ok(Next::End),
+        }
+    }
+
+    /// Goes on after a conditional jump: not taken if that is possible.
+    fn turn(&mut self, ways: (bool, bool), offset: i16) -> Step<Next> {
+        self.record.branch(self.slot, !ways.1);
+        if !ways.1 {
+            return self.jump(offset.into());
+        }
+        if ways.0 {
+            self.forks.stay();
+        }
+        Ok(Next::To(self.slot + 1))
+    }
+
+    /// The program may go on, as often as the host lets it, or jump.
+    pub(crate) fn may_goto(&mut self, state: &mut State, offset: i16) -> Step<Next> {
+        self.fork(state, offset, |_| true)?;
+        let of = Construct::MayGoto { frame: state.top_index() };
+        let id = self.new_id();
+        state.rounds.advance(of, id);
+        self.turn((true, true), offset)
+    }
+
+    /// Forks the taken way of a branch off, after `prepare` has told its state what that means; not if that
+    /// turns out to be impossible.
+    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
+        let mut other = self.forks.copy(state);
+        if !prepare(&mut other) {
+            self.forks.recycle(other);
+            return Ok(());
+        }
+        let Some(slot) = target(self.slot, offset.into()) else {
+            return Err(Fault::new(Code::Structure, "the jump leads out of the program"));
+        };
+        self.record.branch(self.slot, true);
+        self.forks.put_aside(other, slot);
+        Ok(())
+    }
+}
+
+/// Tells the compared registers, and all that is tied to them, what the comparison says. False if that is
+/// impossible.
+fn narrow(
+    state: &mut State,
+    dst: Reg,
+    a: &Value,
+    a_num: &Scalar,
+    src: Operand,
+    b: &Value,
+    b_num: &Scalar,
+) -> bool {
+    let mut possible = true;
+    if *a_num != a.num {
+        state.reg_mut(dst).num = *a_num;
+        if a.id != 0 {
+            possible &= state.narrow_tied(a.id, a.offset, a_num);
+        }
+    }
+    if let Operand::Reg(src) = src
+        && *b_num != b.num
+    {
+        match state.reg(src).num.meet(b_num) {
+            Some(num) => state.reg_mut(src).num = num,
+            None => return false,
+        }
+        if b.id != 0 {
+            possible &= state.narrow_tied(b.id, b.offset, b_num);
+        }
+    }
+    possible
+}

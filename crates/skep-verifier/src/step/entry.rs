@@ -1,0 +1,51 @@
+//! What is known where a walk begins.
+
+use crate::domain::state::State;
+use crate::domain::value::{Kind, Value};
+use crate::program::fault::{Code, Fault, Step};
+use crate::program::roots::{Root, RootKind};
+use crate::step::Transfer;
+use crate::step::callback::enter_timer;
+use skep_abi::{Context, Entry};
+use skep_isa::Reg;
+
+impl Transfer<'_> {
+    /// Begins a walk: the state becomes that at the start of the root with this number.
+    pub(crate) fn start(&mut self, state: &mut State, root: Root, number: u32) -> Step<()> {
+        self.root = root.of;
+        self.slot = self.env.shape.functions[root.function as usize].start;
+        state.start(root.function, number);
+        self.enter_function(state);
+        match root.of {
+            RootKind::Program => self.enter(state)?,
+            RootKind::Timer { map } => enter_timer(state, map),
+            RootKind::Global | RootKind::Exception => self.enter_global(state, root.function as usize),
+        }
+        Ok(())
+    }
+
+    /// The registers at the program's start.
+    fn enter(&mut self, state: &mut State) -> Step<()> {
+        match (self.env.program.entry, self.env.program_type().context) {
+            (Entry::Context, Context::Struct(_) | Context::Bytes { .. } | Context::Arguments { .. }) => {
+                if let Context::Arguments { of } = self.env.program_type().context {
+                    self.attach(of)?;
+                }
+                *state.reg_mut(Reg::R1) = Value::pointer(Kind::Context, 0)
+            }
+            (Entry::Buffer { len }, Context::Buffer) => {
+                *state.reg_mut(Reg::R1) = Value::pointer(Kind::Buffer { bytes: len }, 0);
+                *state.reg_mut(Reg::R2) = Value::constant(len.into());
+            }
+            (Entry::Context, Context::Buffer) => {
+                let text = "programs of this type are given a buffer, whose length must be said";
+                return Err(Fault::new(Code::Context, text));
+            }
+            (Entry::Buffer { .. }, _) => {
+                let text = "programs of this type are given a context, not a buffer";
+                return Err(Fault::new(Code::Context, text));
+            }
+        }
+        Ok(())
+    }
+}

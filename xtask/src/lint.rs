@@ -3,15 +3,15 @@
 //! Besides rustfmt, clippy and rustdoc (all warnings denied, among them missing documentation and `unsafe` blocks
 //! without a `SAFETY` comment) some rules of the house are checked here: every source file says in its first line what
 //! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and architectures are named in
-//! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Clippy looks at the
-//! sources twice: as compiled for this machine, and for aarch64.
+//! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Imports between the
+//! folders of a crate run one way ([`folders`]). Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::aarch64::{self, Ready};
 use crate::process::{self, Outcome, Process};
-use crate::{tools, workspace};
+use crate::{folders, tools, workspace};
 
 /// The crates that may hold `unsafe`. All others say `#![forbid(unsafe_code)]`.
 const MAY_USE_UNSAFE: [&str; 10] = [
@@ -86,7 +86,9 @@ fn formatting() -> Outcome {
 }
 
 fn house_rules() -> Outcome {
-    let broken = [first_lines(), unsafe_crates(), unpaired_modules(), architectures()].concat();
+    let broken =
+        [first_lines(), unsafe_crates(), unpaired_modules(), architectures(), folders::against_the_flow()]
+            .concat();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
 }
 

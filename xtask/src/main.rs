@@ -19,6 +19,7 @@
 mod aarch64;
 mod capture;
 mod examples;
+mod folders;
 mod fuzz;
 mod lint;
 mod memory;

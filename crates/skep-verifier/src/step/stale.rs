@@ -13,7 +13,7 @@
 //!   Stale::Bits        yes                -                     -
 //! ```
 //!
-//! Nothing else reads one: [`Walker::peek`] refuses it, and what may see it asks by [`Walker::look`]. So it never
+//! Nothing else reads one: [`Transfer::peek`] refuses it, and what may see it asks by [`Transfer::look`]. So it never
 //! becomes a number, and what is asked of it tells no more than what may be asked of the pointer while it is good:
 //! whether it is null or another's, since it can be moved no further than a good one, and where in its packet it lay.
 //! Distances are told within one packet alone: each move gives those that it ends an `id` of its own.

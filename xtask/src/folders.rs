@@ -1,0 +1,82 @@
+//! Imports between the folders of a crate run one way: a folder may use those named before it, and itself.
+//!
+//! A folder is `NAME.rs` and everything below `NAME/`. Paths must name the folder: an import from the crate's root
+//! would hide where the thing is from.
+
+use crate::workspace;
+use std::fs;
+
+/// Crates with such folders, the lowest first.
+const FLOWS: [(&str, &[&str]); 1] =
+    [("crates/skep-verifier/src", &["domain", "program", "step", "explore", "explain"])];
+
+/// Imports against the flow.
+pub(crate) fn against_the_flow() -> Vec<String> {
+    let mut broken = Vec::new();
+    for (source, folders) in FLOWS {
+        let files = workspace::files_below(&workspace::root().join(source), ".rs");
+        if files.is_empty() {
+            broken.push(format!("there are no sources in {source}"));
+        }
+        for path in files {
+            let name = workspace::relative(&path);
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            broken.extend(judge(source, folders, &name, &text));
+        }
+    }
+    broken
+}
+
+/// Complaints about one file.
+fn judge(source: &str, folders: &[&str], name: &str, text: &str) -> Vec<String> {
+    let rank = |folder: &str| folders.iter().position(|known| *known == folder);
+    let inside = name.strip_prefix(source).unwrap_or(name).trim_start_matches('/');
+    let folder = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
+    let Some(ours) = rank(folder) else { return Vec::new() };
+    let mut broken = Vec::new();
+    // Tests come last in a file and may look at everything.
+    let code = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+    for (number, line) in (1..).zip(code).filter(|(_, line)| !line.trim_start().starts_with("//")) {
+        for rest in line.split("crate::").skip(1) {
+            let to: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            match rank(&to) {
+                Some(theirs) if theirs <= ours => {}
+                Some(_) => broken.push(format!(
+                    "{name}:{number} uses {to} from {folder}; the order is {}",
+                    folders.join(" <- ")
+                )),
+                None => {
+                    broken.push(format!("{name}:{number} uses crate::{to}; name the folder that it is in"));
+                }
+            }
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOLDERS: [&str; 2] = ["low", "high"];
+
+    fn complaints(name: &str, text: &str) -> usize {
+        judge("a/src", &FOLDERS, name, text).len()
+    }
+
+    #[test]
+    fn imports_between_folders_run_one_way() {
+        assert_eq!(complaints("a/src/high/x.rs", "use crate::low::y;\nuse crate::high::z;"), 0);
+        assert_eq!(complaints("a/src/low.rs", "use crate::high::z;"), 1);
+        assert_eq!(complaints("a/src/low/x.rs", "fn f() { crate::high::z(crate::high::y) }"), 2);
+        assert_eq!(complaints("a/src/high/x.rs", "use crate::Thing;"), 1);
+        assert_eq!(complaints("a/src/low/x.rs", "/// [`crate::high::z`]\nfn f() {}"), 0);
+        assert_eq!(complaints("a/src/low/x.rs", "#[cfg(test)]\nmod tests { use crate::high::z; }"), 0);
+        assert_eq!(complaints("a/src/lib.rs", "use crate::high::z;"), 0);
+    }
+
+    #[test]
+    fn the_folders_of_this_workspace_keep_to_it() {
+        assert_eq!(against_the_flow(), [""; 0]);
+    }
+}

@@ -1,0 +1,11 @@
+//! One program of all tests here that need no process of their own: it is linked once.
+
+#[path = "../oracle/ask.rs"]
+mod oracle;
+#[allow(dead_code, unreachable_pub)] // the tests of skep-elf use the rest of it
+#[path = "../support/types.rs"]
+mod support;
+
+mod damage;
+mod system;
+mod types;

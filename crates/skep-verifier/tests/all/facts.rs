@@ -1,0 +1,86 @@
+//! What the proof leaves for compilers.
+
+use crate::common::{accepted, kind, maps, program};
+use skep_verifier::{CallFact, Config, verify};
+
+/// A look-up in map 5, an array of 16 elements, with the key that `key` leaves in `r6`.
+fn lookup(key: &str) -> CallFact {
+    let text = format!(
+        "r6 = *(u32 *)(r1 + 12)
+         {key}
+         *(u32 *)(r10 - 4) = r6
+         r2 = r10
+         r2 += -4
+         r1 = map[5] ll
+         call 1
+         r0 = 0
+         exit"
+    );
+    let mut unverified = program(kind("xdp"), &text);
+    unverified.maps = maps();
+    let verified =
+        verify(unverified, &Config::default()).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
+    verified.facts().iter().find_map(|fact| fact.call).expect("a call")
+}
+
+#[test]
+fn a_key_that_is_an_index_on_every_path_is_known_to_be_one() {
+    assert!(lookup("r6 &= 15").in_bounds);
+    assert!(lookup("if r6 > 15 goto +6").in_bounds);
+    assert!(lookup("r6 = 15").in_bounds);
+    assert!(!lookup("r6 &= 31").in_bounds);
+    assert!(!lookup("r6 = 16").in_bounds);
+    assert!(!lookup("").in_bounds);
+    // One path of two.
+    assert!(!lookup("if r6 > 5 goto +1\nr6 = 3").in_bounds);
+}
+
+#[test]
+fn a_call_of_the_same_slot_with_another_map_has_no_bounds() {
+    let text = "r6 = *(u32 *)(r1 + 12)
+                *(u32 *)(r10 - 4) = 0
+                r2 = r10
+                r2 += -4
+                r1 = map[5] ll
+                if r6 == 0 goto +2
+                r1 = map[1] ll
+                call 1
+                r0 = 0
+                exit";
+    let mut unverified = program(kind("xdp"), text);
+    unverified.maps = maps();
+    let verified = verify(unverified, &Config::default()).expect("it is safe");
+    let fact = verified.facts().iter().find_map(|fact| fact.call).expect("a call");
+    assert_eq!(fact, CallFact { map: None, key: Some(0), in_bounds: false });
+}
+
+/// The slots of 32-bit operations that need no extension.
+fn narrow(text: &str) -> Vec<usize> {
+    let verified = accepted("raw", text);
+    let slots = verified.without_extension().into_iter().enumerate();
+    slots.filter_map(|(slot, dead)| dead.then_some(slot)).collect()
+}
+
+#[test]
+fn upper_halves_that_nobody_reads_need_no_extension() {
+    let start = "r6 = *(u64 *)(r1 + 0)\n";
+    let of = |text: &str| narrow(&format!("{start}{text}"));
+    assert_eq!(of("w6 += 1\nr0 = r6\nexit"), [] as [usize; 0], "the result is read whole");
+    assert_eq!(of("w6 += 1\n*(u32 *)(r1 + 0) = r6\nr0 = 0\nexit"), [1]);
+    assert_eq!(of("w6 += 1\n*(u64 *)(r1 + 0) = r6\nr0 = 0\nexit"), [] as [usize; 0]);
+    assert_eq!(of("w6 += 1\nw6 *= 3\nr0 = r6\nexit"), [1], "the second one clears it");
+    assert_eq!(of("w6 += 1\nr6 >>= 4\nr0 = 0\nw0 = w6\nexit"), [] as [usize; 0], "bits come down");
+    assert_eq!(of("w6 += 1\nr6 += 4\nw0 = w6\nexit"), [1], "an addition carries upwards alone");
+    assert_eq!(of("w6 += 1\nif w6 > 4 goto +0\nr0 = 0\nexit"), [1]);
+    assert_eq!(of("w6 += 1\nif r6 > 4 goto +0\nr0 = 0\nexit"), [] as [usize; 0]);
+    // Round a loop: read by the next round.
+    assert_eq!(
+        of("r7 = 0\nw6 += 1\nr7 += 1\nif r7 < 3 goto -3\nr0 = 0\nexit"),
+        [2],
+        "the loop reads the lower half alone"
+    );
+    assert_eq!(
+        of("r7 = 0\nr8 = r6\nr8 >>= 1\nw6 += 1\nr7 += 1\nif r7 < 3 goto -5\nr0 = 0\nexit"),
+        [] as [usize; 0]
+    );
+}

@@ -1,0 +1,124 @@
+//! Programs made to take for ever: the limits hold, and what is bounded by itself needs none of them.
+
+use crate::common::{accepted, check};
+use skep_verifier::Code;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// Ends within the limits, one way or the other, and in reasonable time.
+#[track_caller]
+fn bounded(text: &str) -> Option<Code> {
+    let start = Instant::now();
+    let outcome = check("xdp", text).map(|verified| verified.stats().walked).map_err(|refusal| *refusal);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    let (walked, code) = match outcome {
+        Ok(walked) => (walked, None),
+        Err(refusal) => (refusal.walked, Some(refusal.code)),
+    };
+    assert!(walked <= 1_000_000, "{walked}");
+    code
+}
+
+/// `depth` calls of `loop` inside of each other, each for `rounds`; the innermost does `body` with r6 and r2 (the
+/// context) at hand.
+fn nested(depth: usize, rounds: u32, body: &str) -> String {
+    let call = |to: usize| {
+        format!(
+            "r1 = {rounds}\nr2 = func[f{to}] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\n"
+        )
+    };
+    let mut text = call(1);
+    for at in 1..depth {
+        let _ = write!(text, "f{at}:\n{}", call(at + 1));
+    }
+    let _ = write!(text, "f{depth}:\n{body}\nr0 = 0\nexit");
+    text
+}
+
+#[test]
+fn calls_back_nest_as_deep_as_frames() {
+    for depth in 1..=7 {
+        let walked = accepted("xdp", &nested(depth, 1_000_000, "r0 = 0")).stats().walked;
+        assert!(walked < 60 * depth as u64, "{depth} deep: {walked}");
+    }
+    assert_eq!(bounded(&nested(8, 9, "r0 = 0")), Some(Code::Stack));
+}
+
+#[test]
+fn sums_in_nested_callbacks_are_found_out_in_few_rounds() {
+    let body = "r1 = *(u64 *)(r2 + 0)\nr1 += 1\n*(u64 *)(r2 + 0) = r1";
+    for depth in 1..=7 {
+        let walked = accepted("xdp", &nested(depth, 1_000_000, body)).stats().walked;
+        assert!(walked < 10_000, "{depth} deep: {walked}");
+    }
+}
+
+#[test]
+fn an_index_that_grows_in_nested_callbacks_ends_at_a_limit_or_at_its_fault() {
+    let body = "r1 = *(u64 *)(r2 + 0)\nr3 = map_value[1]+0x0 ll\nr3 += r1\nr0 = *(u8 *)(r3 + 0)\nr1 += 1\n*(u64 *)(r2 + 0) = r1";
+    for depth in [1, 4] {
+        let code = bounded(&nested(depth, 1_000_000, body));
+        assert!(
+            matches!(code, Some(Code::OutOfBounds | Code::Limit | Code::PointerArithmetic)),
+            "{depth}: {code:?}"
+        );
+        // Few rounds are walked one by one.
+        accepted("xdp", &nested(depth, 3, body));
+    }
+}
+
+#[test]
+fn branches_that_all_differ_are_stopped() {
+    // Each branch sets another bit of what becomes an index.
+    let mut text = "r6 = *(u32 *)(r1 + 12)\nr7 = 0\n".to_owned();
+    for bit in 0..40 {
+        let _ = write!(
+            text,
+            "r2 = r6\nr2 >>= {}\nr2 &= 1\nif r2 == 0 goto +1\nr7 |= {}\n",
+            bit % 30,
+            1u32 << (bit % 30)
+        );
+    }
+    text += "if r7 > 5 goto +1\nr0 = 1\nr0 = 0\nexit";
+    assert_eq!(bounded(&text), Some(Code::Limit));
+    // In a callback as well, and in a loop with may_goto.
+    let body = text.trim_end_matches("exit").replace("r6 = *(u32 *)(r1 + 12)", "call 7\nr6 = r0");
+    assert_eq!(bounded(&nested(3, 9, &body)), Some(Code::Limit));
+    bounded(&format!("again:\nmay_goto out\n{body}\ngoto again\nout:\nr0 = 0\nexit"));
+}
+
+#[test]
+fn ten_thousand_meeting_points_in_a_loop_are_gone_through_once() {
+    let mut text = "r6 = *(u32 *)(r1 + 12)\nagain:\nmay_goto out\n".to_owned();
+    for at in 0..10_000 {
+        let _ = write!(text, "call 7\nif r0 > {at} goto +0\n");
+    }
+    text += "goto again\nout:\nr0 = 0\nexit";
+    // The way back is too far for a short jump.
+    let text =
+        text.replace("goto again", "gotol again").replace("may_goto out", "may_goto +1\ngoto +1\ngotol out");
+    assert_eq!(bounded(&text), None);
+}
+
+#[test]
+fn loops_with_may_goto_in_each_other_are_bounded() {
+    let mut text = "r6 = 0\n".to_owned();
+    for at in 0..12 {
+        let _ = write!(text, "l{at}:\nmay_goto o{at}\nr6 += {at}\n");
+    }
+    for at in (0..12).rev() {
+        let _ = write!(text, "goto l{at}\no{at}:\n");
+    }
+    text += "r0 = r6\nexit";
+    assert_eq!(bounded(&text), None);
+}
+
+#[test]
+fn guesses_that_fail_in_every_round_are_paid_for() {
+    // A counter that must be known at the end of each of many inner loops.
+    let text = "r6 = 0\nagain:\nmay_goto out\nr7 = 0\ninner:\nr7 += 1\nif r7 != 50 goto inner\nr8 = map_value[1]+0x0 ll\n\
+                r8 += r7\nr1 = *(u8 *)(r8 + 0)\nr6 += r1\ngoto again\nout:\nr0 = 0\nexit";
+    assert_eq!(bounded(text), None);
+    let text = text.replace("r7 = 0\ninner", "r7 = r6\nr7 &= 31\ninner");
+    bounded(&text);
+}

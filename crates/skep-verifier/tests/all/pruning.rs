@@ -1,0 +1,269 @@
+//! Where paths meet, the second may stop only if nothing that it still does can differ from the first.
+//!
+//! In every program here the path that is walked first, the one that does not jump, is safe; the one that is
+//! walked second is not, or is only where the test says so.
+
+use crate::common::{accepted, check, refused};
+use skep_verifier::Code;
+
+/// Goes one way or the other: r3 is unknown, r1 is the buffer of 16 bytes.
+const FORK: &str = "r3 = *(u8 *)(r1 + 0)\nif r3 == 7 goto +1\n";
+
+/// Uses r4 as an index.
+const INDEX: &str = "r1 += r4\nr0 = *(u8 *)(r1 + 0)\nexit";
+
+#[test]
+fn a_number_that_becomes_an_index_matters() {
+    let text = |first: &str| format!("{first}\n{FORK}r4 = 3\n{INDEX}");
+    accepted("raw", &text("r4 = 15"));
+    refused("raw", &text("r4 = 16"), Code::OutOfBounds, "bytes 16..17");
+    // By way of arithmetic, of another register, and of a comparison that it decides.
+    let text = |first: &str| format!("{first}\n{FORK}r5 = 3\ngoto +0\nr4 = r5\nr4 += 1\nr4 *= 2\n{INDEX}");
+    accepted("raw", &text("r5 = 6"));
+    refused("raw", &text("r5 = 7"), Code::OutOfBounds, "bytes 16..17");
+    let text =
+        |first: &str| format!("{first}\n{FORK}r5 = 3\ngoto +0\nr4 = 0\nif r5 == 3 goto +1\nr4 = 16\n{INDEX}");
+    refused("raw", &text("r5 = 4"), Code::OutOfBounds, "bytes 16..17");
+}
+
+#[test]
+fn a_number_that_nothing_depends_on_does_not_matter() {
+    let text = format!("r4 = 16\nr2 = r10\n{FORK}r4 = 3\nr4 *= 7\nr0 = r4\nexit");
+    assert_eq!(accepted("raw", &text).stats().walked, 8);
+    // But it must stay a number.
+    refused("raw", &text.replace("r4 = 16", "r4 = r10"), Code::PointerArithmetic, "fp");
+}
+
+#[test]
+fn stack_bytes_that_are_read_matter() {
+    // A store to a part of four bytes does not make the rest dead.
+    let text = |other: i32, store: &str| {
+        format!(
+            "*(u16 *)(r10 - 8) = {other}\n{FORK}*(u16 *)(r10 - 8) = 3\n{store}\nr4 = *(u16 *)(r10 - 8)\n{INDEX}"
+        )
+    };
+    for store in ["*(u8 *)(r10 - 5) = 0", "*(u16 *)(r10 - 6) = 0", "*(u16 *)(r10 - 10) = 0"] {
+        accepted("raw", &text(15, store));
+        refused("raw", &text(16, store), Code::OutOfBounds, "bytes 16..17");
+    }
+    accepted("raw", &text(16, "*(u32 *)(r10 - 8) = 1"));
+    // Zeroes are numbers like others.
+    let text =
+        format!("*(u64 *)(r10 - 8) = 16\n{FORK}*(u64 *)(r10 - 8) = 0\nr4 = *(u64 *)(r10 - 8)\n{INDEX}");
+    refused("raw", &text, Code::OutOfBounds, "bytes 16..17");
+}
+
+#[test]
+fn stack_bytes_that_only_one_path_wrote_are_any_number() {
+    let text = format!("{FORK}*(u64 *)(r10 - 8) = 3\nr0 = *(u64 *)(r10 - 8)\nexit");
+    assert!(accepted("raw", &text).functions()[0].zeroed);
+    refused(
+        "raw",
+        &text.replace("exit", INDEX).replace("r0 = *(u64", "r4 = *(u64"),
+        Code::PointerArithmetic,
+        "",
+    );
+    let text = "r3 = *(u32 *)(r1 + 12)\nif r3 == 7 goto +1\n*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\nr0 = 0\nexit";
+    assert!(accepted("xdp", text).functions()[0].zeroed);
+    // Where nobody reads them it does not matter.
+    let text = format!("{FORK}*(u64 *)(r10 - 8) = 3\n*(u64 *)(r10 - 8) = 4\nr0 = *(u64 *)(r10 - 8)\nexit");
+    assert!(!accepted("raw", &text).functions()[0].zeroed);
+}
+
+#[test]
+fn a_stack_without_pointers_covers_none_with_pointers_or_what_is_left_of_them() {
+    // Each path meets the others where the bytes are live: whole pointers, halves, and what a call has lost.
+    for leaves in [
+        "*(u64 *)(r10 - 8) = r1",
+        "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = 0",
+        "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 4) = 0",
+        "*(u64 *)(r10 - 8) = r1\nr2 = r10\nr4 = r3\nr4 &= 7\nr2 -= r4\n*(u8 *)(r2 - 1) = 0",
+    ] {
+        for other in ["r4 = 0", "*(u64 *)(r10 - 16) = 0", "*(u64 *)(r10 - 8) = 0", "*(u32 *)(r10 - 8) = 0"] {
+            for (first, second) in [(leaves, other), (other, leaves)] {
+                for load in ["r0 = *(u64 *)(r10 - 8)", "r5 = r10\nr5 += -8\nr0 = *(u64 *)(r5 + 0)\nr0 += 0"] {
+                    let text = format!(
+                        "r3 = *(u64 *)(r1 + 0)\nif r3 == 7 goto second\n{first}\ngoto meet\nsecond: {second}\n\
+                         meet: r3 = 0\nr4 = 0\nr2 = 0\nr1 = 0\n{load}\nif r0 > 1 goto +0\nr0 = 0\nexit"
+                    );
+                    let code = check("raw", &text).map(|_| ()).map_err(|refusal| refusal.code);
+                    assert!(matches!(code, Err(Code::Uninitialised | Code::PointerLeak)), "{code:?}\n{text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pointer_on_the_stack_is_not_a_number() {
+    let text = format!("*(u64 *)(r10 - 8) = r1\n{FORK}*(u64 *)(r10 - 8) = 3\nr0 = *(u64 *)(r10 - 8)\nexit");
+    refused("raw", &text, Code::PointerLeak, "r0");
+    let text = format!(
+        "*(u64 *)(r10 - 8) = r1\n{FORK}*(u64 *)(r10 - 8) = r3\nr2 = map_value[1]+0x0 ll\nr0 = *(u64 *)(r10 - 8)\n\
+         *(u64 *)(r2 + 0) = r0\nr0 = 0\nexit"
+    );
+    refused("raw", &text, Code::PointerLeak, "");
+}
+
+#[test]
+fn what_a_callee_reads_of_its_callers_stack_matters() {
+    let text = |other: i32| {
+        format!(
+            "*(u64 *)(r10 - 8) = {other}\n{FORK}*(u64 *)(r10 - 8) = 3\nr2 = r10\ncall f\nexit\n\
+             f: r4 = *(u64 *)(r2 - 8)\n{INDEX}"
+        )
+    };
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+    // Through an address that was spilled before.
+    let text = |other: i32| {
+        format!(
+            "r2 = r10\nr2 += -8\n*(u64 *)(r10 - 16) = r2\n*(u64 *)(r10 - 8) = {other}\n{FORK}*(u64 *)(r10 - 8) = 3\n\
+             r2 = *(u64 *)(r10 - 16)\nr4 = *(u64 *)(r2 + 0)\n{INDEX}"
+        )
+    };
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+    // In the caller's frame, while paths meet in the callee.
+    let text = |other: i32| {
+        format!(
+            "r6 = r1\n*(u64 *)(r10 - 8) = 0\nr2 = r10\ncall f\nr1 = r6\nr4 = *(u64 *)(r10 - 8)\n{INDEX}\n\
+             f: *(u64 *)(r2 - 8) = {other}\n{FORK}*(u64 *)(r2 - 8) = 3\nr0 = 0\nexit"
+        )
+    };
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+}
+
+#[test]
+fn what_a_callee_writes_or_returns_matters_to_its_caller() {
+    let text = |other: i32| {
+        format!(
+            "r6 = r1\n*(u64 *)(r10 - 8) = 0\nr2 = r10\nr2 += -8\ncall f\nr1 = r6\nr4 = *(u64 *)(r10 - 8)\n{INDEX}\n\
+             f: r5 = {other}\n{FORK}r5 = 3\n*(u64 *)(r2 + 0) = r5\nr0 = 0\nexit"
+        )
+    };
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+    let text = |other: i32| {
+        format!("r6 = r1\ncall f\nr1 = r6\nr4 = r0\n{INDEX}\nf: r0 = {other}\n{FORK}r0 = 3\ngoto +0\nexit")
+    };
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+    // What the caller keeps in its own registers is not the callee's business, but the caller's.
+    let text = |other: i32| {
+        format!(
+            "r6 = r1\nr7 = {other}\n{FORK}r7 = 3\ncall f\nr1 = r6\nr4 = r7\n{INDEX}\nf: r0 = 0\nif r3 == 5 goto +0\nexit"
+        )
+    };
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+}
+
+#[test]
+fn a_packet_range_that_only_one_path_found_is_not_there() {
+    let text = |check: &str| {
+        format!(
+            "r5 = *(u32 *)(r1 + 12)\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 8\n\
+             if r5 == 7 goto +1\nif r4 > r3 goto out\n{check}\nr0 = *(u8 *)(r2 + 7)\nexit\nout: r0 = 0\nexit"
+        )
+    };
+    refused("xdp", &text("r0 = 0"), Code::OutOfBounds, "data_end");
+    accepted("xdp", &text("if r4 > r3 goto out"));
+}
+
+#[test]
+fn two_packet_pointers_that_are_one_on_only_one_path_are_two() {
+    // r6 and r7 are moved by the same number on the first path, by two numbers on the second.
+    let text = |other: &str| {
+        format!(
+            "r5 = *(u32 *)(r1 + 12)\nr5 &= 15\nr4 = *(u32 *)(r1 + 16)\nr4 &= 15\nr2 = *(u32 *)(r1 + 0)\n\
+             r3 = *(u32 *)(r1 + 4)\nr6 = r2\nr6 += r5\nr7 = r2\nr7 += {other}\nif r5 == 7 goto +1\nr7 = r6\n\
+             goto +0\nr6 += 8\nif r6 > r3 goto +2\nr0 = *(u8 *)(r7 + 0)\nexit\nr0 = 0\nexit"
+        )
+    };
+    refused("xdp", &text("r4"), Code::OutOfBounds, "data_end");
+    let same = text("r4").replace("r7 = r2\nr7 += r4\n", "r7 = r6\n");
+    accepted("xdp", &same);
+}
+
+#[test]
+fn two_maybe_null_pointers_that_are_one_on_only_one_path_are_two() {
+    let lookup = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\n";
+    // On the first path r6 and r7 are the same pointer; on the second r7 comes from another look-up.
+    let text = format!(
+        "r8 = *(u32 *)(r1 + 12)\n{lookup}r7 = r0\n{lookup}r6 = r0\nif r8 == 7 goto +1\nr7 = r6\ngoto +0\n\
+         if r6 == 0 goto +1\nr0 = *(u64 *)(r7 + 0)\nr0 = 0\nexit"
+    );
+    refused("xdp", &text, Code::MaybeNull, "r7");
+    // On the second, r6 is known not to be null, of which r7 knows nothing.
+    let text = format!(
+        "r8 = *(u32 *)(r1 + 12)\n{lookup}r7 = r0\n{lookup}r6 = r0\nif r6 == 0 goto out\nif r8 == 7 goto +3\n{lookup}\
+         r6 = r0\nr7 = r0\nif r6 == 0 goto +1\nr0 = *(u64 *)(r7 + 0)\nout: r0 = 0\nexit"
+    );
+    let text = text
+        .replace("goto +3\n", "goto join\n")
+        .replace("r7 = r0\nif r6 == 0 goto +1", "r7 = r0\njoin: if r6 == 0 goto +1");
+    refused("xdp", &text, Code::MaybeNull, "r7");
+}
+
+#[test]
+fn two_numbers_that_are_one_on_only_one_path_are_two() {
+    // The check of r4 speaks for r5 on the first path only.
+    let text = |other: &str| {
+        format!(
+            "r4 = *(u32 *)(r1 + 0)\nr5 = *(u32 *)(r1 + 4)\n{FORK}r5 = {other}\ngoto +0\nif r4 > 15 goto +3\nr1 += r5\n\
+             r0 = *(u8 *)(r1 + 0)\nexit\nr0 = 0\nexit"
+        )
+    };
+    refused("raw", &text("r4"), Code::PointerArithmetic, "too much");
+    // Nor does a fixed distance between them: the same on the first path, one more on the second.
+    let text = |distance: i32| {
+        format!(
+            "r4 = *(u8 *)(r1 + 0)\nr5 = r4\nr5 += {distance}\n{FORK}goto wide\n\
+             join: if r4 > 15 goto out\nr1 += r5\nr0 = *(u8 *)(r1 + 0)\nexit\nout: r0 = 0\nexit\n\
+             wide: r4 = *(u16 *)(r1 + 2)\nr5 = r4\ngoto join"
+        )
+    };
+    accepted("raw", &text(0));
+    refused("raw", &text(1), Code::OutOfBounds, "1..=16");
+}
+
+#[test]
+fn a_loop_is_left_with_the_state_of_its_last_round() {
+    // The states of the rounds meet again and again, but the counter matters.
+    let text = |rounds: i32| format!("r4 = 0\nnext: r4 += 1\nif r4 < {rounds} goto next\n{INDEX}");
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+    // A value that a round leaves behind in the stack for the next one.
+    let text = |rounds: i32| {
+        format!(
+            "*(u64 *)(r10 - 8) = 0\nr5 = 0\nnext: r4 = *(u64 *)(r10 - 8)\nr4 += 1\n*(u64 *)(r10 - 8) = r4\nr5 += 1\n\
+             if r5 < {rounds} goto next\nr4 = *(u64 *)(r10 - 8)\n{INDEX}"
+        )
+    };
+    accepted("raw", &text(15));
+    refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
+}
+
+#[test]
+fn what_is_forgotten_where_paths_meet_has_no_say_afterwards() {
+    // On the first path r7 is 224 less than a copy that is below 224, and so, as an unsigned number, never below
+    // r8. The copy is not read again: the state in which it is forgotten must not claim what it knew.
+    let text = |copy: &str, last: &str| {
+        format!(
+            "r7 = *(u64 *)(r1 + 0)\nr8 = *(u16 *)(r1 + 8)\n{copy}\nif r7 s>= 0xe0 goto +1\nr7 -= 0xe0\n\
+             if r7 >= r8 goto out\nr0 = *(u8 *)(r1 + 16)\nout: {last}\nexit"
+        )
+    };
+    for (copy, last) in [
+        ("r9 = r7", "r0 = 0"),
+        ("*(u64 *)(r10 - 8) = r7", "r0 = 0"),
+        ("r9 = r7", "r0 = r9"),
+        ("*(u64 *)(r10 - 8) = r7", "r0 = *(u64 *)(r10 - 8)"),
+    ] {
+        refused("raw", &text(copy, last), Code::OutOfBounds, "bytes 16..17");
+    }
+    // Where the copy is still read in a comparison, it is part of the state, and the paths stay apart.
+    refused("raw", &text("r9 = r7", "r0 = 0\nif r9 > 5 goto +0"), Code::OutOfBounds, "bytes 16..17");
+}

@@ -93,9 +93,9 @@ impl Elements {
     pub(crate) unsafe fn give_back(&self, by: By, element: NonNull<u8>) {
         match by {
             // SAFETY: by contract.
-            By::Cpu(cpu) => unsafe { self.0.give_back(cpu, element) },
+            By::Cpu(cpu) => unsafe { self.0.free_unpublished(cpu, element) },
             // SAFETY: by contract.
-            By::Nobody => unsafe { self.0.give_back_without_slot(element) },
+            By::Nobody => unsafe { self.0.free_unpublished_without_slot(element) },
         }
     }
 

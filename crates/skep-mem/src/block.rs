@@ -28,14 +28,14 @@ const MAX_ALIGN: usize = 4096;
 /// owner's affair. Dropping the block ends the validity of every pointer into it.
 #[derive(Debug)]
 pub struct Block {
-    memory: Memory,
+    memory: Backing,
     base: NonNull<u8>,
     len: usize,
 }
 
 /// Where the bytes are from.
 #[derive(Debug)]
-enum Memory {
+enum Backing {
     /// The system's allocator.
     Heap { start: NonNull<u8>, layout: Layout },
     /// Pages of its own.
@@ -65,7 +65,7 @@ impl Block {
         let offset = start.as_ptr().addr().next_multiple_of(align) - start.as_ptr().addr();
         // SAFETY: `reserved_for` added the slack by which the base may have to move.
         let base = unsafe { start.add(offset) };
-        Ok(Self { memory: Memory::Heap { start, layout }, base, len })
+        Ok(Self { memory: Backing::Heap { start, layout }, base, len })
     }
 
     /// As [`zeroed`](Self::zeroed), for memory that is going to be used all over: where it has 4 MiB or more, the system is asked
@@ -82,7 +82,7 @@ impl Block {
         // Pages of its own: what was asked for them is not to stay with memory that the allocator gives to others.
         let region = Region::new(len)?;
         region.prefer_large_pages(0, len);
-        Ok(Self { base: region.base(), memory: Memory::Pages(region), len })
+        Ok(Self { base: region.base(), memory: Backing::Pages(region), len })
     }
 
     /// The bytes that a block of that length and alignment takes from the system, slack included.
@@ -120,15 +120,15 @@ impl Block {
     /// How many bytes were taken from the system, slack included.
     pub fn reserved(&self) -> usize {
         match &self.memory {
-            Memory::Heap { layout, .. } => layout.size(),
-            Memory::Pages(region) => region.len(),
+            Backing::Heap { layout, .. } => layout.size(),
+            Backing::Pages(region) => region.len(),
         }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Memory::Heap { start, layout } = self.memory {
+        if let Backing::Heap { start, layout } = self.memory {
             // SAFETY: `start` was allocated in `zeroed` with this very layout, and is freed only here.
             unsafe { dealloc(start.as_ptr(), layout) };
         }

@@ -9,7 +9,7 @@
 //!     |                             |         |
 //!   --|-----------------------------|---------|---------------------------------------------------------
 //!     '── depot: ready batches <────┘         '─> handed over ─> the keeper: grace period, then ready, or the system
-//!     '── slabs: resting, returned, never used                                            all CPUs, lock-free stacks
+//!     '── slabs: quarantined, returned, never used                                            all CPUs, lock-free stacks
 //! ```
 //!
 //! **Handing out** takes the first of `ready`, else looks further down the picture, nearest first: objects that were in use lately
@@ -28,26 +28,15 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cpu::Cpu;
-use crate::keeper::Keeping;
+use crate::depot::Depot;
+use crate::inner::{Inner, ReclaimState};
+use crate::layout::CacheLayout;
 use crate::object;
-use crate::stack::Stack;
+use crate::options::CacheOptions;
 use crate::stats::{CacheStats, Counts};
-use crate::store::{Shape, Store};
-use crate::sync::{Arc, AtomicU32, Domain, Grace, Ordering, Tally, TaskHandle, fence, raw};
+use crate::store::Store;
+use crate::sync::{Arc, Domain, Grace, Ordering, TaskHandle, fence, raw};
 use crate::{Error, Policy};
-
-/// What a [`Cache`] is made of.
-#[derive(Clone, Debug)]
-pub struct CacheOptions {
-    pub(crate) size: usize,
-    pub(crate) align: usize,
-    pub(crate) offset: usize,
-    pub(crate) capacity: usize,
-    pub(crate) spare: usize,
-    pub(crate) limit: usize,
-    pub(crate) expected: usize,
-    pub(crate) policy: Policy,
-}
 
 /// A cache of objects of one size; see the [crate's documentation](crate) for what it promises.
 ///
@@ -68,126 +57,6 @@ pub struct Cache {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Era(u64);
 
-pub(crate) struct Inner {
-    /// One that does not count: the domain owns what it owns.
-    pub(crate) domain: Domain,
-    pub(crate) policy: Policy,
-    pub(crate) store: Store,
-    /// Whether the gates need real fences.
-    pub(crate) fences: bool,
-    pub(crate) depot: Depot,
-    pub(crate) counts: Counts,
-    /// Held by whoever has no virtual CPU and uses the record that is for those.
-    nobody: Mutex<()>,
-    pub(crate) keeping: Mutex<Keeping>,
-}
-
-/// What all CPUs share. Each stack in lines of its own: all CPUs write there.
-#[derive(Debug, Default)]
-pub(crate) struct Depot {
-    /// Batches to be handed out.
-    pub(crate) ready: Padded<Stack>,
-    /// Batches for the keeper.
-    pub(crate) handed: Padded<Stack>,
-    /// Batches of nothing.
-    pub(crate) empty: Padded<Stack>,
-    /// Slabs that are free as a whole, and may be used until the system gets them back.
-    pub(crate) resting: Padded<Stack>,
-    /// Slabs that the system got back.
-    pub(crate) returned: Padded<Stack>,
-    /// Slabs, and batches, that were ever used: all from there on are new.
-    pub(crate) carved: Padded<AtomicU32>,
-    pub(crate) batches: AtomicU32,
-    /// How many batches are ready, and the fewest there were since the keeper last looked.
-    pub(crate) in_ready: Padded<Tally>,
-    pub(crate) fewest: Tally,
-    /// Whether the keeper looks by itself, again and again.
-    pub(crate) awake: AtomicU32,
-    /// An allocation failed: the keeper collects all it can.
-    pub(crate) pressed: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Padded<T>(pub(crate) T);
-
-impl<T> std::ops::Deref for Padded<T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl CacheOptions {
-    /// A cache of at most `capacity` objects of `size` bytes at a time, 8-byte aligned, without a limit in bytes, that reuses after a grace
-    /// period.
-    pub fn new(size: usize, capacity: usize) -> Self {
-        let policy = Policy::default();
-        Self { size, align: 8, offset: 0, capacity, spare: 0, limit: usize::MAX, expected: 0, policy }
-    }
-
-    /// Aligns every object to `align` bytes: a power of two up to 4096. Less than 8 counts as 8.
-    #[must_use]
-    pub fn align(self, align: usize) -> Self {
-        self.align_at(align, 0)
-    }
-
-    /// Aligns the byte at `offset`, a multiple of 8, of every object to `align` bytes. The 8 bytes before an object are the
-    /// cache's: an offset of `align - 8` wastes none.
-    #[must_use]
-    pub fn align_at(mut self, align: usize, offset: usize) -> Self {
-        (self.align, self.offset) = (align, offset);
-        self
-    }
-
-    /// How many objects there may be at a time, in use or waiting for readers.
-    #[must_use]
-    pub fn capacity(mut self, capacity: usize) -> Self {
-        self.capacity = capacity;
-        self
-    }
-
-    /// Room for so many bytes of objects beyond the capacity, which wait for readers.
-    #[must_use]
-    pub fn spare_bytes(mut self, bytes: usize) -> Self {
-        self.spare = bytes;
-        self
-    }
-
-    /// The most bytes that the cache may hold, its bookkeeping included.
-    #[must_use]
-    pub fn limit(mut self, bytes: usize) -> Self {
-        self.limit = bytes;
-        self
-    }
-
-    /// How many objects are likely to be in use: where these have 4 MiB or more, the system is asked for large pages for them. As
-    /// memory is used from the front, no more than one of these is taken too early.
-    #[must_use]
-    pub fn expect(mut self, objects: usize) -> Self {
-        self.expected = objects;
-        self
-    }
-
-    /// When objects are reused.
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// The most bytes that a cache with these options can hold in a domain with so many slots.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Cache::new`], short of [`Error::OutOfMemory`].
-    pub fn max_bytes(&self, slots: u32) -> Result<usize, Error> {
-        Shape::of(self, slots).map(|shape| shape.bytes(shape.slabs))
-    }
-}
-
 impl Cache {
     /// An empty cache, whose readers are those of the domain, and whose virtual CPUs are the domain's slots. Starts the
     /// domain's keeper.
@@ -199,16 +68,16 @@ impl Cache {
     /// [`Error::Empty`], [`Error::Align`], [`Error::TooLarge`] for options that make no sense, [`Error::Limit`] when
     /// not even one slab fits, [`Error::OutOfMemory`].
     pub fn new(domain: &Domain, options: &CacheOptions) -> Result<Self, Error> {
-        let shape = Shape::of(options, domain.limit())?;
+        let layout = CacheLayout::of(options, domain.limit())?;
         let inner = Inner {
             domain: raw::uncounted(domain),
             policy: options.policy,
-            store: Store::new(shape, options.expected)?,
+            store: Store::new(layout, options.expected)?,
             fences: !domain.stats().membarrier,
             depot: Depot::default(),
             counts: Counts::default(),
-            nobody: Mutex::new(()),
-            keeping: Mutex::new(Keeping::default()),
+            slotless: Mutex::new(()),
+            reclaim: Mutex::new(ReclaimState::default()),
         };
         let inner = Arc::new(inner);
         let task = domain.attach(Arc::clone(&inner) as _);
@@ -240,13 +109,13 @@ impl Cache {
                 Ok(object) => object,
                 Err(error) => {
                     record.gate.leave();
-                    self.press(record);
+                    self.report_pressure(record);
                     return Err(error);
                 }
             },
         };
         // Relaxed: a statistic of whoever has passed the gate.
-        record.taken.store(record.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        record.allocated.store(record.allocated.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         record.gate.leave();
         Ok(inner.hand_out(object))
     }
@@ -267,7 +136,7 @@ impl Cache {
         let object = inner.take_ready(record);
         if object.is_some() {
             // Relaxed: as in `alloc`.
-            record.taken.store(record.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            record.allocated.store(record.allocated.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
         record.gate.leave();
         Some(inner.hand_out(object?))
@@ -289,12 +158,12 @@ impl Cache {
             return;
         };
         if !inner.enter(record) {
-            record.free_aside(object);
+            record.free_slow(object);
             self.wake();
             return;
         }
         // Relaxed, all: whoever has passed the gate.
-        record.given.store(record.given.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        record.freed.store(record.freed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // SAFETY: the caller's object, which is the cache's from here on.
         let shared = unsafe {
             match inner.policy {
@@ -314,7 +183,7 @@ impl Cache {
     ///
     /// As for [`free`](Self::free), and nobody but the caller has ever had the object since it was handed out.
     #[inline]
-    pub unsafe fn give_back(&self, cpu: u32, object: NonNull<u8>) {
+    pub unsafe fn free_unpublished(&self, cpu: u32, object: NonNull<u8>) {
         let inner = &*self.inner;
         let (record, object) = (inner.store.cpu(cpu as usize), object.as_ptr());
         if inner.policy == Policy::None || !inner.enter(record) {
@@ -323,7 +192,7 @@ impl Cache {
             return;
         }
         // Relaxed: whoever has passed the gate.
-        record.given.store(record.given.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        record.freed.store(record.freed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // SAFETY: the caller's object, which is the cache's from here on.
         if unsafe { inner.put_ready(record, object) } {
             self.wake();
@@ -337,7 +206,7 @@ impl Cache {
     ///
     /// As [`alloc`](Self::alloc).
     pub fn alloc_without_slot(&self) -> Result<NonNull<u8>, Error> {
-        let _guard = self.inner.nobody.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.inner.slotless.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the last record is for those who have no slot and hold this lock.
         unsafe { self.alloc(self.inner.domain.limit()) }
     }
@@ -348,20 +217,20 @@ impl Cache {
     ///
     /// As for [`free`](Self::free), but for the slot.
     pub unsafe fn free_without_slot(&self, object: NonNull<u8>) {
-        let _guard = self.inner.nobody.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.inner.slotless.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as in `alloc_without_slot`; the rest by contract.
         unsafe { self.free(self.inner.domain.limit(), object) };
     }
 
-    /// As [`give_back`](Self::give_back), for a thread that has no slot. Takes a lock.
+    /// As [`free_unpublished`](Self::free_unpublished), for a thread that has no slot. Takes a lock.
     ///
     /// # Safety
     ///
-    /// As for [`give_back`](Self::give_back), but for the slot.
-    pub unsafe fn give_back_without_slot(&self, object: NonNull<u8>) {
-        let _guard = self.inner.nobody.lock().unwrap_or_else(PoisonError::into_inner);
+    /// As for [`free_unpublished`](Self::free_unpublished), but for the slot.
+    pub unsafe fn free_unpublished_without_slot(&self, object: NonNull<u8>) {
+        let _guard = self.inner.slotless.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as in `alloc_without_slot`; the rest by contract.
-        unsafe { self.give_back(self.inner.domain.limit(), object) };
+        unsafe { self.free_unpublished(self.inner.domain.limit(), object) };
     }
 
     /// The era that the calling thread has announced in its section; announces the current one if there is none. Comes before
@@ -461,21 +330,21 @@ impl Cache {
         if inner.policy == Policy::None {
             return inner.alloc_from_system(record);
         }
-        let object = record.take_aside().or_else(|| {
+        let object = record.pop_shared().or_else(|| {
             let (list, empty) = inner.more()?;
             if let Some(empty) = empty {
                 inner.depot.empty.push(&inner.store, empty);
             }
             // SAFETY: a list of free objects, and ours.
-            record.lay_aside(unsafe { object::next(list) });
+            record.push_shared(unsafe { object::next(list) });
             Some(list)
         });
         let Some(object) = object else {
-            self.press(record);
+            self.report_pressure(record);
             return Err(inner.no_memory());
         };
         // Relaxed: a statistic.
-        record.aside_taken.fetch_add(1, Ordering::Relaxed);
+        record.slow_allocated.fetch_add(1, Ordering::Relaxed);
         Ok(inner.hand_out(object))
     }
 
@@ -483,7 +352,7 @@ impl Cache {
     #[inline]
     fn wake(&self) {
         let awake = &self.inner.depot.awake;
-        // Pairs with the fence in `Keeping::next`: the keeper sees what was freed before this, or this sees that it sleeps.
+        // Pairs with the fence in `ReclaimState::next`: the keeper sees what was freed before this, or this sees that it sleeps.
         fence(Ordering::SeqCst);
         if awake.load(Ordering::Relaxed) == 0 && awake.swap(1, Ordering::AcqRel) == 0 {
             self.task.wake();
@@ -492,10 +361,10 @@ impl Cache {
 
     /// There is no memory: the keeper collects what it can.
     #[cold]
-    fn press(&self, record: &Cpu) {
+    fn report_pressure(&self, record: &Cpu) {
         // Relaxed: the next store publishes it. Release: pairs with the swap in the keeper's turn.
-        record.wants.store(1, Ordering::Relaxed);
-        self.inner.depot.pressed.store(1, Ordering::Release);
+        record.starved.store(1, Ordering::Relaxed);
+        self.inner.depot.under_pressure.store(1, Ordering::Release);
         self.task.wake();
     }
 }

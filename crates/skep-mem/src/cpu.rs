@@ -1,67 +1,67 @@
-//! What a virtual CPU has of a cache for itself.
+//! What a virtual CPU has for itself in a cache.
 //!
 //! ```text
-//!   ready ─> o ─> o         to be handed out next              full ─> as many as a batch, in reserve
+//!   ready ─> o ─> o         allocated from first                full ─> a full batch in reserve
 //!   run ──────────────>     never-used objects of a slab
-//!   filling ─> o ─> o       freed; sealed as a batch when there are enough
+//!   filling ─> o ─> o       freed; sealed as a batch when full
 //!   queue: batch, batch     freed, each with its cookie, oldest first
 //!
-//!   aside_ready, aside_freed        whoever finds the gate closed: pushes and takes without a lock
+//!   shared_ready, shared_freed      lock-free lists for the slow path, when the gate is closed
 //! ```
 //!
-//! All but the two lists aside belong to whoever has passed the gate.
+//! The two shared lists are open to every thread; the rest belongs to the thread that has passed the gate.
 
 use std::ptr;
 
+use crate::batch::Queue;
 use crate::gate::Gate;
 use crate::object::{self, List};
-use crate::store::Queue;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Tally};
 
-/// All zeroes are the record of a CPU that has done nothing yet.
+/// All zeroes are the record of an unused CPU.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(crate) struct Cpu {
     pub(crate) gate: Gate,
     pub(crate) ready: List,
-    /// Objects handed out, and freed, here: the difference over all CPUs is what is in use.
-    pub(crate) taken: Tally,
-    pub(crate) given: Tally,
+    /// Objects allocated and freed here. The difference over all CPUs is the number in use.
+    pub(crate) allocated: Tally,
+    pub(crate) freed: Tally,
     pub(crate) filling: List,
-    /// When the first object of `filling` was made, plus one, so that 0 is none.
+    /// The oldest birth era in `filling` plus one; 0 if there is none.
     pub(crate) oldest: AtomicU64,
     pub(crate) run: AtomicPtr<u8>,
     pub(crate) run_left: AtomicU64,
     pub(crate) full: AtomicPtr<u8>,
     pub(crate) queue: Queue,
-    /// How long the queue must be for another look at the readers.
-    pub(crate) next_look: AtomicU32,
-    /// Empty batches: the number of the first, + 1.
+    /// The queue length that triggers the next scan by this CPU.
+    pub(crate) next_scan: AtomicU32,
+    /// One empty batch in reserve: its number + 1, or 0.
     pub(crate) spare: AtomicU32,
-    pub(crate) aside_ready: AtomicPtr<u8>,
-    pub(crate) aside_freed: AtomicPtr<u8>,
-    pub(crate) aside_taken: Tally,
-    pub(crate) aside_given: Tally,
-    /// It found no memory: the keeper brings what it can, however little.
-    pub(crate) wants: AtomicU32,
-    /// What the CPU had done when the keeper last looked. The keeper's.
+    pub(crate) shared_ready: AtomicPtr<u8>,
+    pub(crate) shared_freed: AtomicPtr<u8>,
+    pub(crate) slow_allocated: Tally,
+    pub(crate) slow_freed: Tally,
+    /// The CPU found no memory: the keeper gives it what it can.
+    pub(crate) starved: AtomicU32,
+    /// What `done` was at the keeper's last visit. Only the keeper uses it.
     pub(crate) last_done: Tally,
 }
 
 impl Cpu {
-    /// How much it has done in all.
+    /// The number of operations so far.
     pub(crate) fn done(&self) -> u64 {
         // Relaxed: statistics.
-        [&self.taken, &self.given, &self.aside_taken, &self.aside_given]
+        [&self.allocated, &self.freed, &self.slow_allocated, &self.slow_freed]
             .iter()
             .fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
     }
 
-    /// Objects that were never handed out.
+    /// Takes an object that was never allocated.
     #[inline(always)]
     pub(crate) fn take_fresh(&self, stride: usize) -> Option<*mut u8> {
-        // Relaxed, all: whoever has passed the gate.
+        // Relaxed, all: the caller is behind the gate.
         let left = self.run_left.load(Ordering::Relaxed);
         if left == 0 {
             return None;
@@ -72,50 +72,50 @@ impl Cpu {
         Some(object)
     }
 
-    /// Objects freed while the gate was closed.
-    pub(crate) fn free_aside(&self, object: *mut u8) {
-        push_aside(&self.aside_freed, object, object);
+    /// Frees an object while the gate is closed.
+    pub(crate) fn free_slow(&self, object: *mut u8) {
+        push_list(&self.shared_freed, object, object);
         // Relaxed: a statistic.
-        self.aside_given.fetch_add(1, Ordering::Relaxed);
+        self.slow_freed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One of the objects that lie ready aside.
-    pub(crate) fn take_aside(&self) -> Option<*mut u8> {
-        // Acquire: pairs with the Release in `push_aside`.
-        let all = self.aside_ready.swap(ptr::null_mut(), Ordering::Acquire);
+    /// Takes one of the shared ready objects.
+    pub(crate) fn pop_shared(&self) -> Option<*mut u8> {
+        // Acquire: pairs with the Release in `push_list`.
+        let all = self.shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
         if all.is_null() {
             return None;
         }
-        // SAFETY: what was there is a list of free objects, and now ours.
+        // SAFETY: the list consists of free objects, and the swap made it ours.
         let rest = unsafe { object::next(all) };
-        self.lay_aside(rest);
+        self.push_shared(rest);
         Some(all)
     }
 
-    /// Puts a list of objects ready aside.
-    pub(crate) fn lay_aside(&self, list: *mut u8) {
+    /// Adds a list to the shared ready objects.
+    pub(crate) fn push_shared(&self, list: *mut u8) {
         if list.is_null() {
             return;
         }
-        // Release: as in `push_aside`. Mostly there is nothing else, and the last need not be looked for.
+        // Release: as in `push_list`. The list is mostly empty; then there is no need to find the last object.
         let alone = self
-            .aside_ready
+            .shared_ready
             .compare_exchange(ptr::null_mut(), list, Ordering::Release, Ordering::Relaxed)
             .is_ok();
         if !alone {
-            push_aside(&self.aside_ready, list, last(list));
+            push_list(&self.shared_ready, list, last(list));
         }
     }
 }
 
-/// Puts a list, whose last object is given, before another that anybody may take at any moment.
-fn push_aside(to: &AtomicPtr<u8>, first: *mut u8, last: *mut u8) {
+/// Prepends a list, whose last object is given, to a list that any thread may take as a whole at any moment.
+fn push_list(to: &AtomicPtr<u8>, first: *mut u8, last: *mut u8) {
     let mut head = to.load(Ordering::Relaxed);
     loop {
-        // SAFETY: the list is the caller's.
+        // SAFETY: the caller owns the list.
         unsafe { object::link(last, head) };
-        // Release: pairs with the Acquire of whoever takes all. Nobody pops one, so that `head` came back meanwhile
-        // does no harm.
+        // Release: pairs with the Acquire of the thread that takes the list. No thread pops single objects, so a
+        // `head` that has come back (ABA) does no harm.
         match to.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => head = now,
@@ -126,7 +126,7 @@ fn push_aside(to: &AtomicPtr<u8>, first: *mut u8, last: *mut u8) {
 fn last(list: *mut u8) -> *mut u8 {
     let mut last = list;
     loop {
-        // SAFETY: a list of free objects that is the caller's.
+        // SAFETY: the caller owns the list, whose objects are free.
         let next = unsafe { object::next(last) };
         if next.is_null() {
             return last;

@@ -1,6 +1,6 @@
 //! Which batches the readers inside cannot hold, by their active eras ([`skep_rcu::raw`]).
 
-use crate::store::Batch;
+use crate::batch::Batch;
 use crate::sync::{Cookie, Domain, Grace, Ordering, raw};
 
 /// Readers beyond this number are merged into one that covers them all.

@@ -49,13 +49,13 @@ impl Gate {
     }
 
     /// The keeper asks for the lists. It has them once it has executed a heavy fence and found the gate idle.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request(&self) {
         // Relaxed: the heavy fence orders it before the look at `busy`.
         self.wanted.store(1, Ordering::Relaxed);
     }
 
     /// Whether the keeper has asked.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         // Relaxed: the keeper's own store.
         self.wanted.load(Ordering::Relaxed) != 0
     }
@@ -105,7 +105,7 @@ mod models {
         }
 
         fn keep(&self, heavy: fn()) {
-            self.gate.ask();
+            self.gate.request();
             heavy();
             if self.gate.is_idle() {
                 self.change();

@@ -54,17 +54,22 @@
 // With `--cfg loom` what models do not reach is not used, and the domain is theirs.
 #![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs, private_interfaces, unreachable_pub))]
 
+mod batch;
 mod cache;
 mod cpu;
+mod depot;
 mod eras;
 mod error;
-mod flow;
 mod gate;
-mod keeper;
+mod inner;
+mod layout;
 #[cfg(loom)]
 mod model;
 mod object;
+mod options;
 mod policy;
+mod reclaim;
+mod slow_path;
 mod stack;
 mod stats;
 mod store;
@@ -81,7 +86,8 @@ use model::memory::{self as region, self as system};
 
 #[cfg(not(loom))]
 pub use block::Block;
-pub use cache::{Cache, CacheOptions, Era};
+pub use cache::{Cache, Era};
 pub use error::Error;
+pub use options::CacheOptions;
 pub use policy::{Policy, UnknownPolicy};
 pub use stats::CacheStats;

@@ -80,7 +80,7 @@ impl Region {
     /// # Safety
     ///
     /// `at..at + len` are whole pages of the region in which nobody keeps anything.
-    pub(crate) unsafe fn give_back(&self, at: usize, len: usize) -> bool {
+    pub(crate) unsafe fn return_to_system(&self, at: usize, len: usize) -> bool {
         debug_assert!(at.is_multiple_of(page()) && len.is_multiple_of(page()) && at + len <= self.len);
         // SAFETY: whole pages of this mapping by contract.
         let given = unsafe { madvise(self.base.as_ptr().add(at).cast(), len, Advice::LinuxDontNeed).is_ok() };
@@ -126,7 +126,7 @@ mod tests {
             let bytes = std::slice::from_raw_parts_mut(region.base().as_ptr(), region.len);
             assert!(bytes.iter().all(|&byte| byte == 0));
             bytes.fill(7);
-            assert!(region.give_back(page(), page()));
+            assert!(region.return_to_system(page(), page()));
             assert!(bytes[..page()].iter().all(|&byte| byte == 7));
             assert!(bytes[page()..2 * page()].iter().all(|&byte| byte == 0));
             assert!(bytes[2 * page()..].iter().all(|&byte| byte == 7));
@@ -165,7 +165,7 @@ mod tests {
         }
         assert!(all.iter().any(|flag| flag == "hg"), "{all:?}");
         // SAFETY: nobody keeps anything there.
-        assert!(unsafe { region.give_back(2 * LARGE, page()) });
+        assert!(unsafe { region.return_to_system(2 * LARGE, page()) });
         assert!(flags(at(2 * LARGE)).iter().any(|flag| flag == "nh"));
         assert!(flags(at(0)).iter().any(|flag| flag == "hg"), "elsewhere nothing has changed");
     }

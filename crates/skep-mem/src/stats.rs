@@ -1,7 +1,5 @@
 //! What a cache holds, and what it held at most.
 
-use crate::Policy;
-use crate::cache::Inner;
 use crate::sync::{Ordering, Tally};
 
 /// What a [`Cache`](crate::Cache) holds. Exact while nobody uses the cache.
@@ -30,25 +28,25 @@ pub struct CacheStats {
 /// Counts that are kept as things happen. Relaxed throughout: statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    waiting: Tally,
-    peak_waiting: Tally,
-    slabs: Tally,
-    peak_slabs: Tally,
-    returned: Tally,
-    /// Objects of [`Policy::None`] that are not back at the allocator.
-    system: Tally,
-    peak_system: Tally,
+    pub(crate) waiting: Tally,
+    pub(crate) peak_waiting: Tally,
+    pub(crate) slabs: Tally,
+    pub(crate) peak_slabs: Tally,
+    pub(crate) returned: Tally,
+    /// Objects of [`Policy::None`](crate::Policy::None) that are not back at the allocator.
+    pub(crate) system: Tally,
+    pub(crate) peak_system: Tally,
 }
 
 impl Counts {
-    pub(crate) fn wait(&self, objects: usize) {
+    pub(crate) fn began_waiting(&self, objects: usize) {
         let waiting = self.waiting.fetch_add(objects as u64, Ordering::Relaxed) + objects as u64;
         if waiting > self.peak_waiting.load(Ordering::Relaxed) {
             self.peak_waiting.fetch_max(waiting, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn ripened(&self, objects: usize) {
+    pub(crate) fn stopped_waiting(&self, objects: usize) {
         self.waiting.fetch_sub(objects as u64, Ordering::Relaxed);
     }
 
@@ -80,34 +78,5 @@ impl Counts {
 
     pub(crate) fn system_given(&self) {
         self.system.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Inner {
-    pub(crate) fn stats(&self) -> CacheStats {
-        let shape = &self.store.shape;
-        let sum =
-            |count: fn(&crate::cpu::Cpu) -> u64| self.store.cpus().map(count).fold(0_u64, u64::wrapping_add);
-        let given = sum(|cpu| {
-            cpu.given.load(Ordering::Relaxed).wrapping_add(cpu.aside_given.load(Ordering::Relaxed))
-        });
-        let taken = sum(|cpu| {
-            cpu.taken.load(Ordering::Relaxed).wrapping_add(cpu.aside_taken.load(Ordering::Relaxed))
-        });
-        let filling = sum(|cpu| cpu.filling.len() as u64) as usize;
-        let counts = &self.counts;
-        let load = |count: &Tally| count.load(Ordering::Relaxed) as usize;
-        let bytes = |slabs: &Tally, system: &Tally| shape.bytes(load(slabs)) + load(system) * shape.stride;
-        CacheStats {
-            bytes: bytes(&counts.slabs, &counts.system),
-            peak_bytes: bytes(&counts.peak_slabs, &counts.peak_system),
-            // Negative where a free was seen, and the allocation on another CPU was not yet.
-            in_use: usize::try_from(taken.wrapping_sub(given).cast_signed()).unwrap_or(0),
-            in_flight: load(&counts.waiting) + if self.policy == Policy::Immediate { 0 } else { filling },
-            peak_in_flight: load(&counts.peak_waiting),
-            batch: shape.per_slab,
-            stride: shape.stride,
-            slabs_returned: counts.returned.load(Ordering::Relaxed),
-        }
     }
 }

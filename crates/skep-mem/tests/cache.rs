@@ -114,7 +114,7 @@ fn an_object_that_nobody_saw_is_handed_out_again_at_once() {
         // SAFETY: this thread's slot; nobody has seen the object.
         unsafe {
             let object = cache.alloc(section.number()).unwrap();
-            cache.give_back(section.number(), object);
+            cache.free_unpublished(section.number(), object);
             assert_eq!(cache.alloc(section.number()), Ok(object), "{policy}");
         }
     }

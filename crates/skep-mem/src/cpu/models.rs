@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use super::*;
-use crate::cache::Inner;
+use crate::inner::Inner;
 use crate::model::census::{census, is_object};
 use crate::model::domain::Domain;
 use crate::model::{Model, memory};
@@ -46,7 +46,7 @@ impl World {
             let object = self.one();
             // SAFETY: nobody else has it.
             unsafe { object::link(object, ptr::null_mut()) };
-            self.cpu().lay_aside(object);
+            self.cpu().push_shared(object);
         }
         self
     }
@@ -86,8 +86,8 @@ impl World {
 
 /// The handler frees, and is not in the owner's way.
 fn frees_aside(world: &World) {
-    world.cpu().free_aside(world.one());
-    world.cpu().free_aside(world.one());
+    world.cpu().free_slow(world.one());
+    world.cpu().free_slow(world.one());
 }
 
 /// The handler has an object handed out.
@@ -113,10 +113,10 @@ fn collects(world: &World) {
 
 /// The keeper collects all there is, and brings it to who found nothing.
 fn collects_all(world: &World) {
-    let mut keeping = world.inner().keeping.try_lock().unwrap();
-    keeping.visit(world.inner(), true);
-    world.cpu().wants.store(1, Ordering::Relaxed);
-    keeping.bring(world.inner());
+    let mut reclaim = world.inner().reclaim.try_lock().unwrap();
+    reclaim.visit(world.inner(), true);
+    world.cpu().starved.store(1, Ordering::Relaxed);
+    reclaim.feed_starved(world.inner());
 }
 
 /// With four that are handed out.
@@ -161,7 +161,7 @@ fn loom_nothing_is_lost_when_the_keeper_collects_meanwhile() {
 
 #[test]
 fn loom_nothing_is_lost_when_the_keeper_collects_all_there_is() {
-    let parts: Vec<fn(&World)> = vec![|world| world.cpu().free_aside(world.one()), frees, collects_all];
+    let parts: Vec<fn(&World)> = vec![|world| world.cpu().free_slow(world.one()), frees, collects_all];
     Model { begin: || World::new(Policy::ReuseAfterGp, 3), parts, end: World::end }.explore();
 }
 
@@ -177,10 +177,10 @@ fn loom_a_handler_in_the_middle_of_the_gate_goes_aside_and_loses_nothing() {
         let handler = || {
             fence(Ordering::SeqCst);
             world.free();
-            assert_eq!(world.cpu().aside_given.load(Ordering::Relaxed), 1, "not aside");
+            assert_eq!(world.cpu().slow_freed.load(Ordering::Relaxed), 1, "not aside");
         };
         if world.cpu().gate.enter(handler) {
-            world.inner().absorb(world.cpu());
+            world.inner().absorb_shared(world.cpu());
             world.cpu().gate.leave();
         }
     };
@@ -215,14 +215,14 @@ fn put_all(world: &World, list: *mut u8) {
 
 #[test]
 fn loom_what_was_freed_aside_is_taken_in_as_a_whole() {
-    taken_in(|world| behind_the_gate(world, |world| world.inner().absorb(world.cpu()))).explore();
+    taken_in(|world| behind_the_gate(world, |world| world.inner().absorb_shared(world.cpu()))).explore();
 }
 
 #[test]
 fn loom_finds_the_fault_in_looking_first_and_emptying_then() {
     let wrong = |world: &World| {
-        let list = world.cpu().aside_freed.load(Ordering::Acquire);
-        world.cpu().aside_freed.store(ptr::null_mut(), Ordering::Relaxed);
+        let list = world.cpu().shared_freed.load(Ordering::Acquire);
+        world.cpu().shared_freed.store(ptr::null_mut(), Ordering::Relaxed);
         put_all(world, list);
     };
     taken_in(wrong).must_fail("lost or doubled");
@@ -231,7 +231,7 @@ fn loom_finds_the_fault_in_looking_first_and_emptying_then() {
 #[test]
 fn loom_finds_the_fault_in_moving_one_and_dropping_those_behind_it() {
     let wrong = |world: &World| {
-        let list = world.cpu().aside_freed.swap(ptr::null_mut(), Ordering::Acquire);
+        let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         if !list.is_null() {
             // SAFETY: the first of a list, and ours.
             unsafe { world.inner().put_filling(world.cpu(), list, 0) };
@@ -243,11 +243,11 @@ fn loom_finds_the_fault_in_moving_one_and_dropping_those_behind_it() {
 #[test]
 fn loom_finds_the_fault_in_putting_the_rest_back_over_what_came_meanwhile() {
     let wrong = |world: &World| {
-        let list = world.cpu().aside_freed.swap(ptr::null_mut(), Ordering::Acquire);
+        let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         if !list.is_null() {
             // SAFETY: the first of a list, and ours.
             let rest = unsafe { object::next(list) };
-            world.cpu().aside_freed.store(rest, Ordering::Release);
+            world.cpu().shared_freed.store(rest, Ordering::Release);
             // SAFETY: as above.
             unsafe { world.inner().put_filling(world.cpu(), list, 0) };
         }
@@ -258,7 +258,7 @@ fn loom_finds_the_fault_in_putting_the_rest_back_over_what_came_meanwhile() {
 #[test]
 fn loom_finds_the_fault_in_taking_without_acquire() {
     let wrong = |world: &World| {
-        let list = world.cpu().aside_freed.swap(ptr::null_mut(), Ordering::Relaxed);
+        let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Relaxed);
         put_all(world, list);
     };
     taken_in(wrong).must_fail("lost or doubled");
@@ -267,7 +267,7 @@ fn loom_finds_the_fault_in_taking_without_acquire() {
 /// How one of those that lie ready is taken, against another handler, or the keeper, which takes all and brings a part back.
 fn taken_out(take: fn(&World)) -> Model<World> {
     let other = |world: &World| {
-        let all = world.cpu().aside_ready.swap(ptr::null_mut(), Ordering::Acquire);
+        let all = world.cpu().shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
         if all.is_null() {
             return;
         }
@@ -275,7 +275,7 @@ fn taken_out(take: fn(&World)) -> Model<World> {
         let rest = unsafe { object::next(all) };
         // SAFETY: as above.
         unsafe { object::link(all, ptr::null_mut()) };
-        world.cpu().lay_aside(all);
+        world.cpu().push_shared(all);
         let mut next = rest;
         while !next.is_null() {
             world.taken.lock().unwrap().push(next);
@@ -289,7 +289,7 @@ fn taken_out(take: fn(&World)) -> Model<World> {
 #[test]
 fn loom_one_that_lies_ready_is_taken_once() {
     let right = |world: &World| {
-        let object = world.cpu().take_aside();
+        let object = world.cpu().pop_shared();
         world.taken.lock().unwrap().extend(object);
     };
     taken_out(right).explore();
@@ -298,11 +298,11 @@ fn loom_one_that_lies_ready_is_taken_once() {
 #[test]
 fn loom_finds_the_fault_in_laying_the_rest_over_what_was_brought_meanwhile() {
     let wrong = |world: &World| {
-        let all = world.cpu().aside_ready.swap(ptr::null_mut(), Ordering::Acquire);
+        let all = world.cpu().shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
         if !all.is_null() {
             // SAFETY: a list of free objects, and ours.
             let rest = unsafe { object::next(all) };
-            world.cpu().aside_ready.store(rest, Ordering::Release);
+            world.cpu().shared_ready.store(rest, Ordering::Release);
             world.taken.lock().unwrap().push(all);
         }
     };
@@ -312,11 +312,12 @@ fn loom_finds_the_fault_in_laying_the_rest_over_what_was_brought_meanwhile() {
 #[test]
 fn loom_finds_the_fault_in_popping_one_where_it_may_come_back_meanwhile() {
     let wrong = |world: &World| {
-        let mut head = world.cpu().aside_ready.load(Ordering::Acquire);
+        let mut head = world.cpu().shared_ready.load(Ordering::Acquire);
         while !head.is_null() {
             // SAFETY: its header is there, whoever has it.
             let rest = unsafe { object::next(head) };
-            match world.cpu().aside_ready.compare_exchange(head, rest, Ordering::Acquire, Ordering::Acquire) {
+            match world.cpu().shared_ready.compare_exchange(head, rest, Ordering::Acquire, Ordering::Acquire)
+            {
                 Ok(_) => return world.taken.lock().unwrap().push(head),
                 Err(now) => head = now,
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-use crate::cache::Inner;
+use crate::inner::Inner;
 use crate::object;
 use crate::stack::{Links, Stack};
 use crate::store::SlabLinks;
@@ -25,9 +25,9 @@ pub(crate) fn census(inner: &Inner, held: &[*mut u8]) {
         census.list(cpu.ready.take().0, "ready");
         census.list(cpu.filling.take().0, "filling");
         census.list(cpu.full.load(Ordering::Relaxed), "full");
-        census.list(cpu.aside_ready.load(Ordering::Relaxed), "ready aside");
-        census.list(cpu.aside_freed.load(Ordering::Relaxed), "freed aside");
-        while let Some(object) = cpu.take_fresh(store.shape.stride) {
+        census.list(cpu.shared_ready.load(Ordering::Relaxed), "ready aside");
+        census.list(cpu.shared_freed.load(Ordering::Relaxed), "freed aside");
+        while let Some(object) = cpu.take_fresh(store.layout.stride) {
             census.object(object, "fresh");
         }
         cpu.queue.iter(store).for_each(|batch| census.full_batch(batch, "queue"));
@@ -36,13 +36,13 @@ pub(crate) fn census(inner: &Inner, held: &[*mut u8]) {
         }
     }
     all_of(&depot.ready, store).for_each(|batch| census.full_batch(batch, "ready in the depot"));
-    all_of(&depot.handed, store).for_each(|batch| census.full_batch(batch, "handed over"));
+    all_of(&depot.handed_over, store).for_each(|batch| census.full_batch(batch, "handed over"));
     all_of(&depot.empty, store).for_each(|batch| census.batch(batch, "empty"));
-    all_of(&depot.resting, &SlabLinks(store)).for_each(|slab| census.slab(slab, "resting"));
+    all_of(&depot.quarantined, &SlabLinks(store)).for_each(|slab| census.slab(slab, "quarantined"));
     all_of(&depot.returned, &SlabLinks(store)).for_each(|slab| census.slab(slab, "returned"));
-    let keeping = inner.keeping.lock().unwrap_or_else(PoisonError::into_inner);
-    keeping.waiting.iter(store).for_each(|batch| census.full_batch(batch, "waiting"));
-    census.list(keeping.rest.take().0, "the rest");
+    let reclaim = inner.reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+    reclaim.waiting.iter(store).for_each(|batch| census.full_batch(batch, "waiting"));
+    census.list(reclaim.partial.take().0, "the rest");
     let carved = depot.carved.load(Ordering::Relaxed);
     for slab in 0..carved {
         census.list(store.slab(slab).free.take().0, "sorted");
@@ -51,7 +51,7 @@ pub(crate) fn census(inner: &Inner, held: &[*mut u8]) {
             assert!(places.len() == 1, "lost or doubled: an object is in {places:?}");
         }
     }
-    assert_eq!(census.objects.len(), carved as usize * store.shape.per_slab, "objects that there are not");
+    assert_eq!(census.objects.len(), carved as usize * store.layout.per_slab, "objects that there are not");
     for batch in 0..depot.batches.load(Ordering::Relaxed) {
         let places = census.batches.get(&batch).map_or(&[][..], Vec::as_slice);
         assert!(places.len() == 1, "lost or doubled: a batch is in {places:?}");
@@ -63,8 +63,8 @@ pub(crate) fn is_object(inner: &Inner, object: *mut u8) -> bool {
     let store = &inner.store;
     let first = store.first(0).addr().get();
     object.addr() >= first
-        && object.addr() < first + store.shape.slabs * store.shape.slab_bytes
-        && (object.addr() - first).is_multiple_of(store.shape.stride)
+        && object.addr() < first + store.layout.slabs * store.layout.slab_bytes
+        && (object.addr() - first).is_multiple_of(store.layout.stride)
 }
 
 fn all_of<'a>(stack: &'a Stack, links: &'a impl Links) -> impl Iterator<Item = u32> + 'a {
@@ -102,7 +102,7 @@ impl Census<'_> {
     }
 
     fn objects_of(&self, slab: u32) -> impl Iterator<Item = *mut u8> + use<> {
-        let (first, stride) = (self.inner.store.first(slab).as_ptr(), self.inner.store.shape.stride);
-        (0..self.inner.store.shape.per_slab).map(move |index| first.wrapping_add(index * stride))
+        let (first, stride) = (self.inner.store.first(slab).as_ptr(), self.inner.store.layout.stride);
+        (0..self.inner.store.layout.per_slab).map(move |index| first.wrapping_add(index * stride))
     }
 }

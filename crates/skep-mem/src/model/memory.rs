@@ -1,4 +1,4 @@
-//! Memory in models: that of a cache's region, and that of the system's allocator.
+//! Allocation in models: that of a cache's region, and that of the system's allocator.
 //!
 //! Each page of a region, and each object of the allocator, has a loom cell. Looking at the object reads it, giving the memory
 //! back writes to it. So loom finds the one who looks while it goes, or in no order to that ("Causality violation"); and the
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 
 use crate::Error;
+use crate::layout::CacheLayout;
 use crate::object::HEADER;
-use crate::store::Shape;
 use crate::sync::AtomicU64;
 
 /// Bytes in a page.
@@ -22,10 +22,10 @@ const PAGE: usize = 32;
 
 thread_local! {
     /// All memory of this execution. loom runs all threads of a model on one.
-    static HEAP: RefCell<Vec<Arc<Memory>>> = const { RefCell::new(Vec::new()) };
+    static HEAP: RefCell<Vec<Arc<Allocation>>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(crate) struct Memory {
+pub(crate) struct Allocation {
     base: NonNull<u8>,
     len: usize,
     /// Whether it is there, by the page.
@@ -33,12 +33,12 @@ pub(crate) struct Memory {
 }
 
 // SAFETY: loom watches over the cells, and the rest is immutable or made of atomics.
-unsafe impl Send for Memory {}
+unsafe impl Send for Allocation {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for Allocation {}
 
 #[derive(Debug)]
-pub(crate) struct Region(Arc<Memory>);
+pub(crate) struct Region(Arc<Allocation>);
 
 /// Begins an execution.
 pub(crate) fn begin() {
@@ -55,7 +55,7 @@ pub(crate) fn look_at(object: *mut u8) {
     assert!(page_of(object, |page| page.with(is_there)), "gone under a reader");
 }
 
-impl Memory {
+impl Allocation {
     fn new(len: usize, pages: usize) -> Arc<Self> {
         // SAFETY: callers ask for some bytes.
         let base = unsafe { alloc_zeroed(layout(len)) };
@@ -66,14 +66,14 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
         unsafe { dealloc(self.base.as_ptr(), layout(self.len)) };
     }
 }
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for Allocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.base.fmt(f)
     }
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Memory {
 
 impl Region {
     pub(crate) fn new(len: usize) -> Result<Self, Error> {
-        Ok(Self(Memory::new(len, len.div_ceil(PAGE))))
+        Ok(Self(Allocation::new(len, len.div_ceil(PAGE))))
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -93,7 +93,7 @@ impl Region {
     /// # Safety
     ///
     /// As with the real one. No model uses pages again.
-    pub(crate) unsafe fn give_back(&self, at: usize, len: usize) -> bool {
+    pub(crate) unsafe fn return_to_system(&self, at: usize, len: usize) -> bool {
         self.0.pages[at / PAGE..(at + len) / PAGE].iter().for_each(lose);
         true
     }
@@ -111,10 +111,10 @@ pub(crate) fn page() -> usize {
 }
 
 /// An object of the system's allocator.
-pub(crate) fn alloc(shape: &Shape) -> Option<*mut u8> {
-    let memory = Memory::new(shape.first + shape.stride - HEADER, 1);
+pub(crate) fn alloc(layout: &CacheLayout) -> Option<*mut u8> {
+    let memory = Allocation::new(layout.first + layout.stride - HEADER, 1);
     // SAFETY: the layout has the object there, and its header before it.
-    let object = unsafe { memory.base.add(shape.first) }.as_ptr();
+    let object = unsafe { memory.base.add(layout.first) }.as_ptr();
     object.expose_provenance();
     make(object);
     Some(object)
@@ -123,7 +123,7 @@ pub(crate) fn alloc(shape: &Shape) -> Option<*mut u8> {
 /// # Safety
 ///
 /// As with the real one.
-pub(crate) unsafe fn free(_: &Shape, object: *mut u8) {
+pub(crate) unsafe fn free(_: &CacheLayout, object: *mut u8) {
     page_of(object, lose);
 }
 
@@ -145,7 +145,7 @@ fn lose(page: &UnsafeCell<bool>) {
 }
 
 fn page_of<R>(object: *mut u8, look: impl FnOnce(&UnsafeCell<bool>) -> R) -> R {
-    let at = |memory: &Arc<Memory>| object.addr().wrapping_sub(memory.base.as_ptr().addr());
+    let at = |memory: &Arc<Allocation>| object.addr().wrapping_sub(memory.base.as_ptr().addr());
     let memory = HEAP.with_borrow(|heap| heap.iter().find(|memory| at(memory) < memory.len).map(Arc::clone));
     let memory = memory.expect("not an object");
     let page = (at(&memory) / PAGE).min(memory.pages.len() - 1);

@@ -2,46 +2,17 @@
 //!
 //! All of it happens behind the gate of the virtual CPU whose record is given, but for what is shared by all.
 
-use std::ptr::{self, NonNull};
-use std::sync::atomic::compiler_fence;
+use std::ptr;
 
-use crate::cache::Inner;
 use crate::cpu::Cpu;
 use crate::eras::{ActiveEras, cookie};
+use crate::inner::Inner;
 use crate::object;
-use crate::store::{Batch, SlabLinks};
-use crate::sync::{Grace, Ordering, fence, raw};
-use crate::system;
+use crate::store::SlabLinks;
+use crate::sync::{Grace, Ordering, raw};
 use crate::{Error, Policy};
 
 impl Inner {
-    #[inline(always)]
-    pub(crate) fn enter(&self, record: &Cpu) -> bool {
-        record.gate.enter(|| {
-            if self.fences {
-                fence(Ordering::SeqCst);
-            } else {
-                // The other half is the heavy fence of the keeper, in `Keeping::visit`.
-                compiler_fence(Ordering::SeqCst);
-            }
-        })
-    }
-
-    /// An object that the CPU has ready, or that was never used. The gate was passed.
-    #[inline(always)]
-    pub(crate) fn take_ready(&self, record: &Cpu) -> Option<*mut u8> {
-        record.ready.pop().or_else(|| record.take_fresh(self.store.shape.stride))
-    }
-
-    #[inline(always)]
-    pub(crate) fn hand_out(&self, object: *mut u8) -> NonNull<u8> {
-        // SAFETY: the object is nobody's but ours, and not null.
-        unsafe {
-            object::stamp(object, raw::current_era(&self.domain));
-            NonNull::new_unchecked(object)
-        }
-    }
-
     /// Finds an object where there is none ready. The gate was passed.
     #[cold]
     #[inline(never)]
@@ -52,26 +23,26 @@ impl Inner {
 
     /// Looks for objects to be handed out, nearest first. The gate was passed.
     fn restock(&self, record: &Cpu) {
-        if self.take_full(record) || self.take_aside(record) {
+        if self.take_full(record) || self.take_shared(record) {
             return;
         }
-        if self.open_if(record, self.ripe(record).or_else(|| self.pop_ready())) {
+        if self.open_if(record, self.pop_reclaimable(record).or_else(|| self.depot.pop_ready(&self.store))) {
             return;
         }
-        if record.queue.len() as u32 >= record.next_look.load(Ordering::Relaxed) {
-            self.look_at_readers(record, 4);
+        if record.queue.len() as u32 >= record.next_scan.load(Ordering::Relaxed) {
+            self.reclaim_by_eras(record, 4);
         }
-        if self.take_full(record) || self.open_if(record, self.pop_ready()) {
+        if self.take_full(record) || self.open_if(record, self.depot.pop_ready(&self.store)) {
             return;
         }
         if let Some(slab) = self.take_slab() {
             record.run.store(self.store.first(slab).as_ptr(), Ordering::Relaxed);
-            record.run_left.store(self.store.shape.per_slab as u64, Ordering::Relaxed);
+            record.run_left.store(self.store.layout.per_slab as u64, Ordering::Relaxed);
             return;
         }
         // The last resort: what waits here, whatever a look costs.
-        self.look_at_readers(record, usize::MAX);
-        let _found = self.take_full(record) || self.open_if(record, self.pop_ready());
+        self.reclaim_by_eras(record, usize::MAX);
+        let _found = self.take_full(record) || self.open_if(record, self.depot.pop_ready(&self.store));
     }
 
     /// Takes what is in reserve. `false` where there is nothing. The gate was passed, and nothing is ready.
@@ -81,14 +52,14 @@ impl Inner {
         if full.is_null() {
             return false;
         }
-        record.ready.set(full, self.store.shape.per_slab);
+        record.ready.set(full, self.store.layout.per_slab);
         true
     }
 
     /// The same, of what lies ready aside.
-    fn take_aside(&self, record: &Cpu) -> bool {
-        // Acquire: pairs with the Release in `push_aside`.
-        let mut next = record.aside_ready.swap(ptr::null_mut(), Ordering::Acquire);
+    fn take_shared(&self, record: &Cpu) -> bool {
+        // Acquire: pairs with the Release in `push_list`.
+        let mut next = record.shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
         if next.is_null() {
             return false;
         }
@@ -105,12 +76,12 @@ impl Inner {
 
     /// A list of objects from what all share, and the batch that it was.
     pub(crate) fn more(&self) -> Option<(*mut u8, Option<u32>)> {
-        if let Some(batch) = self.pop_ready() {
+        if let Some(batch) = self.depot.pop_ready(&self.store) {
             return Some((self.store.batch(batch).head.load(Ordering::Relaxed), Some(batch)));
         }
         let first = self.store.first(self.take_slab()?).as_ptr();
-        let object = |index: usize| first.wrapping_add(index * self.store.shape.stride);
-        let per_slab = self.store.shape.per_slab;
+        let object = |index: usize| first.wrapping_add(index * self.store.layout.stride);
+        let per_slab = self.store.layout.per_slab;
         for index in 0..per_slab {
             let next = if index + 1 < per_slab { object(index + 1) } else { ptr::null_mut() };
             // SAFETY: objects of a slab that we alone have.
@@ -122,7 +93,7 @@ impl Inner {
     /// Makes a batch's objects, if there is one, those that are handed out next. The gate was passed, and there are no others.
     fn open_if(&self, record: &Cpu, batch: Option<u32>) -> bool {
         let Some(batch) = batch else { return false };
-        record.ready.set(self.store.batch(batch).head.load(Ordering::Relaxed), self.store.shape.per_slab);
+        record.ready.set(self.store.batch(batch).head.load(Ordering::Relaxed), self.store.layout.per_slab);
         self.keep_empty(record, batch);
         true
     }
@@ -137,20 +108,20 @@ impl Inner {
     }
 
     /// The oldest batch of a CPU's own queue, if its grace period is known to have passed.
-    fn ripe(&self, record: &Cpu) -> Option<u32> {
+    fn pop_reclaimable(&self, record: &Cpu) -> Option<u32> {
         let front = self.store.batch(record.queue.front()?);
         if !self.domain.passed(cookie(front), Grace::Normal) {
             return None;
         }
         let batch = record.queue.pop(&self.store);
-        self.counts.ripened(self.store.shape.per_slab);
+        self.counts.stopped_waiting(self.store.layout.per_slab);
         batch
     }
 
     /// Looks at the readers, and puts what none of them holds to where it is handed out; unless it seems to be less than that
     /// part of what waits. The gate was passed.
     #[cold]
-    fn look_at_readers(&self, record: &Cpu, part: usize) {
+    fn reclaim_by_eras(&self, record: &Cpu, part: usize) {
         let waiting = record.queue.len();
         if waiting == 0 {
             return;
@@ -165,9 +136,9 @@ impl Inner {
                 && raw::heavy_fence(&self.domain))
         {
             let eras = ActiveEras::of(&self.domain);
-            let wanted = |batch: &Batch| eras.frees(batch);
+            let wanted = |number| eras.frees(self.store.batch(number));
             record.queue.take_if(&self.store, wanted, |batch| {
-                self.counts.ripened(self.store.shape.per_slab);
+                self.counts.stopped_waiting(self.store.layout.per_slab);
                 // Relaxed: whoever has passed the gate.
                 if record.full.load(Ordering::Relaxed).is_null() {
                     record
@@ -175,17 +146,17 @@ impl Inner {
                         .store(self.store.batch(batch).head.load(Ordering::Relaxed), Ordering::Relaxed);
                     self.keep_empty(record, batch);
                 } else {
-                    self.push_ready(batch);
+                    self.depot.push_ready(&self.store, batch);
                 }
             });
         }
         let left = record.queue.len();
-        record.next_look.store((left + self.patience().max(left / 2)) as u32, Ordering::Relaxed);
+        record.next_scan.store((left + self.patience().max(left / 2)) as u32, Ordering::Relaxed);
     }
 
     /// How many batches a CPU lets wait before it looks at the readers, which takes about as long as to use up one.
     fn patience(&self) -> usize {
-        (PATIENCE / self.store.shape.slab_bytes).max(1)
+        (PATIENCE / self.store.layout.slab_bytes).max(1)
     }
 
     /// Puts an object to those that are handed out. `true` where some went to the depot. The gate was passed.
@@ -197,7 +168,7 @@ impl Inner {
     pub(crate) unsafe fn put_ready(&self, record: &Cpu, object: *mut u8) -> bool {
         // SAFETY: by contract.
         unsafe { record.ready.push(object) };
-        record.ready.len() == self.store.shape.per_slab && self.spill(record)
+        record.ready.len() == self.store.layout.per_slab && self.spill(record)
     }
 
     #[cold]
@@ -208,7 +179,7 @@ impl Inner {
         if !old.is_null() {
             let batch = self.empty(record);
             self.store.batch(batch).head.store(old, Ordering::Relaxed);
-            self.push_ready(batch);
+            self.depot.push_ready(&self.store, batch);
         }
         !old.is_null()
     }
@@ -228,7 +199,7 @@ impl Inner {
             record.oldest.store(birth + 1, Ordering::Relaxed);
         }
         match record.filling.len() {
-            len if len >= self.store.shape.per_slab => self.seal(record),
+            len if len >= self.store.layout.per_slab => self.seal(record),
             // The keeper sees to it should the others not come.
             1 => {}
             _ => return false,
@@ -248,32 +219,32 @@ impl Inner {
         batch.head.store(list, Ordering::Relaxed);
         batch.oldest.store(oldest, Ordering::Relaxed);
         batch.cookie.store(self.domain.cookie().number(), Ordering::Relaxed);
-        self.counts.wait(self.store.shape.per_slab);
+        self.counts.began_waiting(self.store.layout.per_slab);
         if self.policy != Policy::ReuseAfterGp {
-            return self.depot.handed.push(&self.store, number);
+            return self.depot.handed_over.push(&self.store, number);
         }
         record.queue.push(&self.store, number);
         // What is ripe, and is not needed here, is for others.
         for _ in 0..2 {
             if record.queue.len() > 2
-                && let Some(batch) = self.ripe(record)
+                && let Some(batch) = self.pop_reclaimable(record)
             {
-                self.push_ready(batch);
+                self.depot.push_ready(&self.store, batch);
             }
         }
-        if record.queue.len() as u32 >= record.next_look.load(Ordering::Relaxed).max(1) {
-            self.look_at_readers(record, 4);
+        if record.queue.len() as u32 >= record.next_scan.load(Ordering::Relaxed).max(1) {
+            self.reclaim_by_eras(record, 4);
         }
         // Freed while the gate was closed.
-        if !record.aside_freed.load(Ordering::Relaxed).is_null() {
-            self.absorb(record);
+        if !record.shared_freed.load(Ordering::Relaxed).is_null() {
+            self.absorb_shared(record);
         }
     }
 
     /// Puts what was freed aside to what waits. The gate was passed.
-    pub(crate) fn absorb(&self, record: &Cpu) {
-        // Acquire: pairs with the Release in `push_aside`.
-        let mut next = record.aside_freed.swap(ptr::null_mut(), Ordering::Acquire);
+    pub(crate) fn absorb_shared(&self, record: &Cpu) {
+        // Acquire: pairs with the Release in `push_list`.
+        let mut next = record.shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         while !next.is_null() {
             let object = next;
             // SAFETY: a list of free objects that is ours; when they were made is lost, so they count as old.
@@ -289,78 +260,23 @@ impl Inner {
         // Relaxed: whoever has passed the gate.
         match record.spare.swap(0, Ordering::Relaxed).checked_sub(1) {
             Some(number) => number,
-            None => self.pop_empty(),
+            None => self.depot.pop_empty(&self.store),
         }
-    }
-
-    pub(crate) fn pop_empty(&self) -> u32 {
-        self.depot.empty.pop(&self.store).unwrap_or_else(|| {
-            // Relaxed: numbers, each given once.
-            let number = self.depot.batches.fetch_add(1, Ordering::Relaxed);
-            assert!((number as usize) < self.store.shape.batches, "more batches than slabs");
-            number
-        })
-    }
-
-    pub(crate) fn push_ready(&self, batch: u32) {
-        self.depot.ready.push(&self.store, batch);
-        // Relaxed: a count for the keeper.
-        self.depot.in_ready.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn pop_ready(&self) -> Option<u32> {
-        if self.depot.ready.is_empty() {
-            // Relaxed: a hint for the keeper.
-            self.depot.fewest.store(0, Ordering::Relaxed);
-            return None;
-        }
-        let batch = self.depot.ready.pop(&self.store)?;
-        // Relaxed: as above. Pushes count after they pushed, so it may seem to be less than nothing for a moment.
-        let left = self.depot.in_ready.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1);
-        self.depot.fewest.fetch_min(if left > u64::MAX / 2 { 0 } else { left }, Ordering::Relaxed);
-        Some(batch)
     }
 
     /// A slab of free objects: one that rests, else one that the system got back, else one that was never used.
     fn take_slab(&self) -> Option<u32> {
-        if let Some(slab) = self.depot.resting.pop(&SlabLinks(&self.store)) {
+        if let Some(slab) = self.depot.quarantined.pop(&SlabLinks(&self.store)) {
             return Some(slab);
         }
         let slab = self.depot.returned.pop(&SlabLinks(&self.store)).or_else(|| {
-            let slabs = self.store.shape.slabs as u32;
+            let slabs = self.store.layout.slabs as u32;
             let more = |carved| (carved < slabs).then_some(carved + 1);
             // Relaxed: numbers, each given once.
             self.depot.carved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
         })?;
         self.counts.slab_taken();
         Some(slab)
-    }
-
-    #[cold]
-    pub(crate) fn no_memory(&self) -> Error {
-        let shape = &self.store.shape;
-        let full = shape.bytes(shape.slabs);
-        let more = shape.bytes(shape.slabs + 1) - full;
-        if full.saturating_add(more) > shape.limit {
-            return Error::Limit { held: full, wanted: more, limit: shape.limit };
-        }
-        Error::Exhausted { capacity: shape.capacity }
-    }
-
-    /// [`Policy::None`]: whatever the allocator gives.
-    pub(crate) fn alloc_from_system(&self, record: &Cpu) -> Result<NonNull<u8>, Error> {
-        let shape = &self.store.shape;
-        let most = shape.slabs * shape.per_slab;
-        if !self.counts.system_taken(most) {
-            return Err(self.no_memory());
-        }
-        let Some(object) = system::alloc(shape) else {
-            self.counts.system_given();
-            return Err(Error::OutOfMemory { bytes: shape.stride });
-        };
-        // Relaxed: a statistic, of anybody.
-        record.aside_taken.fetch_add(1, Ordering::Relaxed);
-        Ok(self.hand_out(object))
     }
 }
 

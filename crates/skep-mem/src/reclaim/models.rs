@@ -37,9 +37,9 @@ impl World {
     }
 
     /// The keeper's first turn collects all there is.
-    fn pressed(self) -> Self {
+    fn under_pressure(self) -> Self {
         if let Some(cache) = &*self.cache.lock().unwrap() {
-            cache.inner.depot.pressed.store(1, Ordering::Relaxed);
+            cache.inner.depot.under_pressure.store(1, Ordering::Relaxed);
         }
         self
     }
@@ -48,7 +48,7 @@ impl World {
     fn free(&self) -> Cache {
         let cache = self.cache.lock().unwrap().take().unwrap();
         self.unlink_and_free(&cache, 3);
-        cache.inner.store.cpu(0).free_aside(self.objects[3]);
+        cache.inner.store.cpu(0).free_slow(self.objects[3]);
         cache
     }
 
@@ -130,8 +130,12 @@ fn loom_a_slab_that_nobody_needs_goes_to_the_system_after_sleepable_readers() {
         drop(cache);
         world.end();
     };
-    Model { begin: || World::new(Policy::Immediate).pressed(), parts: vec![owner, sleeps, turns], end }
-        .explore();
+    Model {
+        begin: || World::new(Policy::Immediate).under_pressure(),
+        parts: vec![owner, sleeps, turns],
+        end,
+    }
+    .explore();
 }
 
 /// A cache that ends without what `drop` does, but for what is called after a grace period.
@@ -165,9 +169,9 @@ fn loom_finds_the_fault_in_waiting_for_nobody() {
 fn loom_finds_the_fault_in_draining_what_was_handed_over_at_once() {
     let wrong = |world: &World| {
         let cache = world.free();
-        let mut keeping = Keeping::default();
-        keeping.take_over(&cache.inner);
-        while let Some(batch) = keeping.waiting.pop(&cache.inner.store) {
+        let mut reclaim = ReclaimState::default();
+        reclaim.take_over(&cache.inner);
+        while let Some(batch) = reclaim.waiting.pop(&cache.inner.store) {
             cache.inner.free_to_system(cache.inner.store.batch(batch).head.load(Ordering::Relaxed));
         }
     };
@@ -180,9 +184,9 @@ fn loom_finds_the_fault_in_a_batch_with_a_cookie_from_before_the_unlinking() {
         let cookie = world.domain.cookie();
         let cache = world.free();
         // Unless the keeper has it already.
-        if let Some(batch) = cache.inner.depot.handed.pop(&cache.inner.store) {
+        if let Some(batch) = cache.inner.depot.handed_over.pop(&cache.inner.store) {
             cache.inner.store.batch(batch).cookie.store(cookie.number(), Ordering::Relaxed);
-            cache.inner.depot.handed.push(&cache.inner.store, batch);
+            cache.inner.depot.handed_over.push(&cache.inner.store, batch);
         }
         *world.cache.lock().unwrap() = Some(cache);
     };
@@ -198,7 +202,7 @@ fn loom_finds_the_fault_in_a_batch_with_a_cookie_from_before_the_unlinking() {
 fn loom_finds_the_fault_in_forgetting_what_was_handed_over() {
     let end = |world: &World| {
         let forget = |inner: &Inner| {
-            inner.depot.handed.take();
+            inner.depot.handed_over.take();
         };
         end_by(world.free(), Grace::Both, forget);
     };
@@ -208,7 +212,8 @@ fn loom_finds_the_fault_in_forgetting_what_was_handed_over() {
 #[test]
 fn loom_finds_the_fault_in_forgetting_what_lies_aside() {
     let end = |world: &World| {
-        let forget = |inner: &Inner| inner.store.cpu(0).aside_freed.store(ptr::null_mut(), Ordering::Relaxed);
+        let forget =
+            |inner: &Inner| inner.store.cpu(0).shared_freed.store(ptr::null_mut(), Ordering::Relaxed);
         end_by(world.free(), Grace::Both, forget);
     };
     ends(end, reads).must_fail("lost");

@@ -14,7 +14,7 @@
 //!                                                                   |  ^
 //!                                                                   v  |
 //!                                              alu, access, call, branch, pointer: one step each
-//!                                              prune: stop where a finished state covers this one
+//!                                              prune: stop where a finished state subsumes this one
 //! ```
 //!
 //! What holds of every accepted program, whatever its input:
@@ -42,8 +42,8 @@ pub use explain::refusal::{Refusal, Step, Why};
 pub use program::assumed::INNER as INNER_MAP;
 pub use program::assumed::{Assumed, Assumption};
 pub use program::config::Config;
-pub use program::fault::Code;
 pub use program::halves::without_extension;
+pub use program::violation::Code;
 pub use program::{CallFact, Fact, FunctionFacts, Stats, Unverified, Verified};
 
 use explain::cause;
@@ -51,11 +51,11 @@ use explain::linux_text::Names;
 use explain::log::Log;
 use explain::replay::Recorder;
 use explore::walk::Walker;
-use program::cfg::Shape;
+use program::cfg::Cfg;
 use program::env::Env;
 use program::facts::Record;
-use program::fault::Fault;
-use program::flow::Flow;
+use program::liveness::Liveness;
+use program::violation::Violation;
 use program::{Subject, line_at};
 use std::sync::Arc;
 use std::time::Instant;
@@ -110,16 +110,16 @@ fn prove(
         log.finish(outcome.as_ref().err().map(|refusal| &**refusal), &stacks, stats, config.max_walked);
     }
     drop(log);
-    let Walked { mut record, recorded, shape, stats } = outcome?;
+    let Walked { mut record, recorded, cfg, stats } = outcome?;
     let tag = skep_isa::tag_with_map_descriptors(&program.source.insns).map_err(|error| {
         let names = Names { maps: &program.maps, btf: config.btf, helpers: config.helpers };
-        let fault = Fault::at(Code::Structure, 0, error.to_string());
-        refuse(&program, &names, &fault, 0, (stats, start), Vec::new())
+        let violation = Violation::at(Code::Structure, 0, error.to_string());
+        refuse(&program, &names, &violation, 0, (stats, start), Vec::new())
     })?;
     let Subject { source, maps, entry } = program;
     let (maps, read) = maps.into_read();
     let printed = record.take_printed();
-    let (insns, facts, functions) = record.finish(source.insns, source.functions, &shape);
+    let (insns, facts, functions) = record.finish(source.insns, source.functions, &cfg);
     Ok(Verified {
         name: source.name,
         program_type: source.program_type,
@@ -128,7 +128,7 @@ fn prove(
         insns,
         facts,
         functions,
-        exception_callback: shape.exception_callback,
+        exception_callback: cfg.exception_callback,
         printed,
         maps,
         read,
@@ -143,7 +143,7 @@ fn prove(
 struct Walked {
     record: Record,
     recorded: Option<Arc<Recorded>>,
-    shape: Shape,
+    cfg: Cfg,
     stats: Stats,
 }
 
@@ -158,17 +158,17 @@ fn walk(
     let config = &Config { helpers: &helpers, ..*config };
     let names = Names { maps: &program.maps, btf: config.btf, helpers: config.helpers };
     let mut stats = Stats::default();
-    let shape = Shape::of(program, config)
-        .map_err(|fault| refuse(program, &names, &fault, 0, (stats, start), Vec::new()))?;
+    let cfg = Cfg::of(program, config)
+        .map_err(|violation| refuse(program, &names, &violation, 0, (stats, start), Vec::new()))?;
     // What the future reads is asked where paths meet; where none do, nobody asks.
-    let flow = match shape.joins() {
-        0 => Flow::default(),
-        _ => Flow::of(program, &shape, config),
+    let liveness = match cfg.joins() {
+        0 => Liveness::default(),
+        _ => Liveness::of(program, &cfg, config),
     };
-    let mut walker = Walker::new(Env::new(program, config, &shape, &flow));
+    let mut walker = Walker::new(Env::new(program, config, &cfg, &liveness));
     if let Some(log) = log {
         log.functions();
-        walker.watch = Some(log);
+        walker.observer = Some(log);
     }
     let outcome = walker.walk();
     stats.walked = walker.usage.walked;
@@ -176,36 +176,42 @@ fn walk(
     stats.peak_bytes = walker.usage.peak_bytes as u64;
     // The time that the search for a cause takes is not the verification's.
     stats.nanoseconds = start.elapsed().as_nanos() as u64;
-    let mut fault = match outcome {
+    let mut violation = match outcome {
         Ok(()) => {
             let (record, recorded) = (walker.transfer.record, walker.recorded.map(Arc::new));
-            return Ok(Walked { record, recorded, shape, stats });
+            return Ok(Walked { record, recorded, cfg, stats });
         }
-        Err(fault) => fault,
+        Err(violation) => violation,
     };
     let history = walker.history;
-    let slot = fault.slot.map_or(walker.transfer.slot, |slot| slot as usize);
-    let path = match fault.code {
+    let slot = violation.slot.map_or(walker.transfer.slot, |slot| slot as usize);
+    let path = match violation.code {
         Code::Loop | Code::Limit => cause::turns(program, &names, &history),
         _ => {
-            let mut recorder = Recorder::new(&program.source.insns, &history, &fault.reason);
-            record(program, config, &shape, &flow, &mut recorder);
-            cause::path(program, &names, &fault, slot, &recorder)
+            let mut recorder = Recorder::new(&program.source.insns, &history, &violation.reason);
+            record(program, config, &cfg, &liveness, &mut recorder);
+            cause::path(program, &names, &violation, slot, &recorder)
         }
     };
     if let Some(btf) = config.btf {
-        fault.reason = object::with_names(btf, &fault.reason).into_owned();
+        violation.reason = object::with_names(btf, &violation.reason).into_owned();
     }
-    fault.reason = names.with_calls(&program.source.insns, &fault.reason);
-    Err(refuse(program, &names, &fault, slot, (stats, start), path))
+    violation.reason = names.with_calls(&program.source.insns, &violation.reason);
+    Err(refuse(program, &names, &violation, slot, (stats, start), path))
 }
 
 /// Walks once more, recording the path.
-fn record(program: &Subject, config: &Config<'_>, shape: &Shape, flow: &Flow, recorder: &mut Recorder<'_>) {
+fn record(
+    program: &Subject,
+    config: &Config<'_>,
+    cfg: &Cfg,
+    liveness: &Liveness,
+    recorder: &mut Recorder<'_>,
+) {
     let helpers = |id| (config.helpers)(id);
     let config = &Config { helpers: &helpers, max_recorded: 0, ..*config };
-    let mut walker = Walker::new(Env::new(program, config, shape, flow));
-    walker.watch = Some(recorder);
+    let mut walker = Walker::new(Env::new(program, config, cfg, liveness));
+    walker.observer = Some(recorder);
     // It ends as it did before.
     let _ = walker.walk();
 }
@@ -214,13 +220,13 @@ fn record(program: &Subject, config: &Config<'_>, shape: &Shape, flow: &Flow, re
 fn refuse(
     program: &Subject,
     names: &Names<'_>,
-    fault: &Fault,
+    violation: &Violation,
     slot: usize,
     (stats, start): (Stats, Instant),
     path: Vec<Step>,
 ) -> Box<Refusal> {
     let source = &program.source;
-    let slot = fault.slot.unwrap_or(slot as u32);
+    let slot = violation.slot.unwrap_or(slot as u32);
     let line = line_at(source, slot);
     let nanoseconds = match stats.nanoseconds {
         0 => start.elapsed().as_nanos() as u64,
@@ -228,11 +234,11 @@ fn refuse(
     };
     Box::new(Refusal {
         program: source.name.clone(),
-        code: fault.code,
+        code: violation.code,
         slot,
         insn: source.insns.get(slot as usize).map(|insn| names.assembler(insn)).unwrap_or_default(),
-        reason: fault.reason.clone(),
-        suggestion: fault.suggestion.map(str::to_owned),
+        reason: violation.reason.clone(),
+        suggestion: violation.suggestion.map(str::to_owned),
         file: line.map(|line| line.file.clone()),
         line: line.map(|line| line.line),
         source: line.map(|line| line.text.clone()).filter(|text| !text.is_empty()),

@@ -7,12 +7,12 @@ pub(crate) mod config;
 pub(crate) mod env;
 pub(crate) mod exception;
 pub(crate) mod facts;
-pub(crate) mod fault;
-pub(crate) mod flow;
 pub(crate) mod global;
 pub(crate) mod halves;
+pub(crate) mod liveness;
 pub(crate) mod prototype;
 pub(crate) mod roots;
+pub(crate) mod violation;
 
 use crate::domain::recorded::Recorded;
 use crate::program::assumed::{Assumption, Maps, Read, assumptions};

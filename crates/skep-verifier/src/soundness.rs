@@ -83,12 +83,12 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
     }
     insns.push(alu(AluOp::Add, Reg::R8, Operand::Imm(1)));
     let back = head as i64 - (insns.len() as i64 + 1);
-    let rounds = 1 + random.below(4) as i32;
+    let loops = 1 + random.below(4) as i32;
     insns.push(Insn::JumpIf {
         width: Width::W64,
         cond: Cond::Lt,
         dst: Reg::R8,
-        src: Operand::Imm(rounds),
+        src: Operand::Imm(loops),
         offset: back as i16,
     });
     // Something must matter in the end: an index in bounds only if it is what the walk says.

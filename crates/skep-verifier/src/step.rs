@@ -36,8 +36,8 @@ use crate::domain::value::{Kind, MAX_OFFSET, Value};
 use crate::program::cfg::next_slot;
 use crate::program::env::Env;
 use crate::program::facts::Record;
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::RootKind;
+use crate::program::violation::{Checked, Code, Violation};
 use fork::Forks;
 use object::Types;
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -69,7 +69,7 @@ impl<'a> Transfer<'a> {
     pub(crate) fn new(env: Env<'a>) -> Self {
         Self {
             types: Types::new(env.config.btf),
-            record: Record::new(env.program.source.insns.len(), env.shape),
+            record: Record::new(env.program.source.insns.len(), env.cfg),
             slot: 0,
             root: RootKind::Program,
             copies_in_stack: false,
@@ -86,7 +86,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Walks the instruction at [`Self::slot`].
-    pub(crate) fn step(&mut self, state: &mut State) -> Step<Next> {
+    pub(crate) fn step(&mut self, state: &mut State) -> Checked<Next> {
         let insns = &self.env.program.source.insns[..];
         let insn = &insns[self.slot];
         match *insn {
@@ -131,13 +131,13 @@ impl<'a> Transfer<'a> {
             Insn::LoadPacket { size, base, .. } => self.load_packet(state, size, base)?,
             Insn::LoadImm64Tail => {
                 let text = "control reaches the second slot of a 64-bit immediate load";
-                return Err(Fault::new(Code::Structure, text));
+                return Err(Violation::new(Code::Structure, text));
             }
         }
         Ok(Next::To(next_slot(insns, self.slot)))
     }
 
-    fn immediate(&mut self, value: Imm64) -> Step<Value> {
+    fn immediate(&mut self, value: Imm64) -> Checked<Value> {
         match value {
             Imm64::Value(number) => Ok(Value::constant(number)),
             Imm64::Map(map) => {
@@ -150,7 +150,7 @@ impl<'a> Transfer<'a> {
                 if def.kind() != skep_abi::MapKind::Array || def.at_least() == 0 {
                     let text =
                         format!("values of the map {}, a {}, have no fixed address", def.name(), def.kind());
-                    return Err(Fault::new(Code::Structure, text));
+                    return Err(Violation::new(Code::Structure, text));
                 }
                 if offset >= def.value_size() {
                     let text = format!(
@@ -158,18 +158,18 @@ impl<'a> Transfer<'a> {
                         def.value_size(),
                         def.name()
                     );
-                    return Err(Fault::new(Code::OutOfBounds, text));
+                    return Err(Violation::new(Code::OutOfBounds, text));
                 }
                 let offset = i32::try_from(offset).ok().filter(|at| i64::from(*at) < MAX_OFFSET);
                 let Some(offset) = offset else {
-                    return Err(Fault::new(
+                    return Err(Violation::new(
                         Code::OutOfBounds,
                         "the offset into the map's value is too large",
                     ));
                 };
                 Ok(Value::pointer(Kind::MapValue { map, maybe_null: false }, offset))
             }
-            Imm64::MapFd(fd) | Imm64::MapFdValue { fd, .. } => Err(Fault::new(
+            Imm64::MapFd(fd) | Imm64::MapFdValue { fd, .. } => Err(Violation::new(
                 Code::Unsupported,
                 format!("the map of file descriptor {fd} was not linked: maps are named by their index here"),
             )),
@@ -179,6 +179,6 @@ impl<'a> Transfer<'a> {
     }
 }
 
-fn unsupported(what: impl std::fmt::Display) -> Box<Fault> {
-    Fault::new(Code::Unsupported, format!("{what}: not supported yet"))
+fn unsupported(what: impl std::fmt::Display) -> Box<Violation> {
+    Violation::new(Code::Unsupported, format!("{what}: not supported yet"))
 }

@@ -9,7 +9,7 @@ impl ByteSet {
     #[cfg(test)]
     pub(crate) const ALL: Self = Self([u64::MAX; 8]);
 
-    /// The words and masks that `start..end` covers.
+    /// The words and masks that `start..end` subsumes.
     fn each(start: u32, end: u32, mut visit: impl FnMut(usize, u64)) {
         let mut at = start;
         while at < end {

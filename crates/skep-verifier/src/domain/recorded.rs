@@ -11,7 +11,7 @@
 //!   run --every step--> Machine: registers, stacks, where things are --check--> some state holds, or Mismatch
 //! ```
 //!
-//! One state of many must hold, for a slot is walked once for each path to it, and a path that is covered by an
+//! One state of many must hold, for a slot is walked once for each path to it, and a path that is subsumed by an
 //! earlier one is not walked on: its runs are among what the earlier one stands for. What a state calls
 //! unreadable may be anything, since no path from there reads it.
 
@@ -251,7 +251,7 @@ impl<'a> View<'a> {
         let object =
             |wanted: Object| machine.objects.iter().any(|(object, start)| *object == wanted && from(*start));
         match value.kind {
-            Kind::Uninit | Kind::Lost { .. } | Kind::Stale { .. } => true,
+            Kind::Uninit | Kind::Clobbered { .. } | Kind::Stale { .. } => true,
             Kind::Scalar => value.num.contains(real),
             Kind::Context => from(machine.context),
             Kind::Stack { frame } => {

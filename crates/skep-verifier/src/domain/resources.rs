@@ -13,7 +13,7 @@
 
 /// What a reference is to, which decides what gives it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Held {
+pub(crate) enum Referent {
     /// A record of a ring buffer.
     Record,
     /// A `struct bpf_dynptr` over one.
@@ -24,7 +24,7 @@ pub(crate) enum Held {
     Iterator,
 }
 
-impl Held {
+impl Referent {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Record => "the ring buffer's record",
@@ -54,7 +54,7 @@ pub(crate) struct Reference {
     /// The slot of the call that acquired it.
     pub(crate) slot: u32,
     /// What it is to.
-    pub(crate) what: Held,
+    pub(crate) what: Referent,
     /// The frame that holds it: that of the call, or of the caller it was returned to.
     pub(crate) frame: u8,
 }
@@ -153,7 +153,7 @@ impl Resources {
 
     /// Whether `new` holds the same, with other numbers: `pair` says whether two numbers can stand for each
     /// other.
-    pub(crate) fn covers(&self, new: &Self, mut pair: impl FnMut(u32, u32) -> bool) -> bool {
+    pub(crate) fn subsumes(&self, new: &Self, mut pair: impl FnMut(u32, u32) -> bool) -> bool {
         let alike = |(old, new): (&Reference, &Reference)| {
             old.slot == new.slot && old.what == new.what && old.frame == new.frame && pair(old.id, new.id)
         };

@@ -280,16 +280,16 @@ impl Stack {
             return;
         }
         // The tie holds only where the whole number is kept.
-        let tied = num == value.num;
-        if tied && value.id != 0 || num != Scalar::of_size(size) {
-            let (id, offset) = if tied { (value.id, value.offset) } else { (0, 0) };
-            let reference = if tied { value.reference } else { 0 };
+        let linked = num == value.num;
+        if linked && value.id != 0 || num != Scalar::of_size(size) {
+            let (id, offset) = if linked { (value.id, value.offset) } else { (0, 0) };
+            let reference = if linked { value.reference } else { 0 };
             self.add_cell(Cell::new(start, size, Value { id, offset, reference, ..Value::scalar(num) }));
         }
     }
 
     /// Some bytes of `start..end`, it is not known which, are overwritten with numbers.
-    pub(crate) fn smear(&mut self, start: u32, end: u32, zeroes: bool) {
+    pub(crate) fn weak_write(&mut self, start: u32, end: u32, zeroes: bool) {
         self.remove_cells(start, end);
         if !zeroes {
             self.zero.remove(start, end);
@@ -328,25 +328,25 @@ impl Stack {
     }
 
     /// Forgets the units that are not in `live`, and numbers of those that are not in `matter`.
-    pub(crate) fn forget_dead(&mut self, live: u128, matter: u128) {
+    pub(crate) fn forget_dead(&mut self, live: u128, precise: u128) {
         self.live = live;
         if !self.init.is_empty() {
             // Cells hold initialised bytes only, so nothing else needs to be found out.
             let alive = ByteSet::from_units(live, &self.init);
-            let matters = ByteSet::from_units(matter, &self.init);
-            self.keep_only(alive, &matters);
+            let precise = ByteSet::from_units(precise, &self.init);
+            self.keep_only(alive, &precise);
         }
     }
 
-    fn keep_only(&mut self, mut live: ByteSet, matter: &ByteSet) {
-        if self.init.and_not(&live).is_empty() && self.init.and_not(matter).is_empty() {
+    fn keep_only(&mut self, mut live: ByteSet, precise: &ByteSet) {
+        if self.init.and_not(&live).is_empty() && self.init.and_not(precise).is_empty() {
             return;
         }
         let mut at = 0;
         while let Some(cell) = self.cells.get(at) {
             let (start, end) = (cell.start.into(), cell.end());
             let pointer = cell.value.is_pointer();
-            if if pointer { live.has_any(start, end) } else { matter.has_any(start, end) } {
+            if if pointer { live.has_any(start, end) } else { precise.has_any(start, end) } {
                 if pointer {
                     live.insert(start, end);
                 }
@@ -358,7 +358,7 @@ impl Stack {
         self.withheld = self.withheld.or(&self.init.and_not(&live));
         self.init = self.init.and(&live);
         self.pointers = self.pointers.and(&live);
-        self.zero = self.zero.and(matter).and(&live);
+        self.zero = self.zero.and(precise).and(&live);
     }
 
     /// Whether a part of `start..end` is a pointer, or may be what is left of one.
@@ -448,9 +448,9 @@ mod tests {
         wide.id = 9;
         stack.write(508, Size::B4, &wide);
         assert_eq!(read(&stack, 508, Size::B4), Some(Value::constant(7)));
-        let mut tied = Value::scalar(Scalar::UNKNOWN);
-        tied.id = 9;
-        stack.write(508, Size::B4, &tied);
+        let mut linked = Value::scalar(Scalar::UNKNOWN);
+        linked.id = 9;
+        stack.write(508, Size::B4, &linked);
         assert_eq!(
             read(&stack, 508, Size::B4).map(|value| (value.id, value.num.umax)),
             Some((0, 0xffff_ffff))
@@ -479,7 +479,7 @@ mod tests {
         assert!(matches!(stack.read(508, Size::B4), Found::Remains));
         assert_eq!(read(&stack, 504, Size::B4), Some(Value::constant(1)));
         stack.write(504, Size::B8, &Value::pointer(Kind::Packet, 0));
-        stack.smear(506, 507, true);
+        stack.weak_write(506, 507, true);
         assert!(matches!(stack.read(504, Size::B8), Found::Remains));
     }
 
@@ -487,7 +487,7 @@ mod tests {
     fn a_store_at_an_unknown_place_initialises_nothing() {
         let mut stack = Stack::default();
         stack.write(504, Size::B8, &Value::constant(0));
-        stack.smear(496, 512, false);
+        stack.weak_write(496, 512, false);
         assert!(matches!(stack.read(496, Size::B8), Found::Unwritten));
         assert_eq!(read(&stack, 504, Size::B8), Some(Value::UNKNOWN));
     }

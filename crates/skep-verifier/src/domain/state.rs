@@ -1,7 +1,7 @@
 //! The machine as one path has left it: the frames, with their registers and stacks.
 
+use crate::domain::loops::LoopCounts;
 use crate::domain::resources::{Depths, Resources};
-use crate::domain::rounds::Rounds;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::Stack;
 use crate::domain::value::{Kind, Value};
@@ -80,7 +80,7 @@ pub(crate) struct State {
     /// What must be given back.
     pub(crate) resources: Resources,
     /// What goes round by itself, and how often it did.
-    pub(crate) rounds: Rounds,
+    pub(crate) loops: LoopCounts,
 }
 
 impl State {
@@ -88,7 +88,7 @@ impl State {
     pub(crate) fn start(&mut self, function: u32, root: u32) {
         self.depth = 0;
         self.resources.clear();
-        self.rounds.clear();
+        self.loops.clear();
         self.push(function, root);
     }
 
@@ -96,7 +96,7 @@ impl State {
     pub(crate) fn copy_from(&mut self, source: &Self) {
         self.depth = source.depth;
         self.resources.copy_from(&source.resources);
-        self.rounds.copy_from(&source.rounds);
+        self.loops.copy_from(&source.loops);
         for (at, frame) in source.frames().iter().enumerate() {
             match self.frames.get_mut(at) {
                 Some(mine) => mine.copy_from(frame),
@@ -154,14 +154,14 @@ impl State {
     /// Leaves the innermost function.
     pub(crate) fn pop(&mut self) {
         self.depth -= 1;
-        self.rounds.leave_frame(self.depth as u8);
+        self.loops.leave_frame(self.depth as u8);
     }
 
     /// About how many bytes of memory it holds.
     pub(crate) fn bytes(&self) -> usize {
         let frame = |frame: &Frame| size_of::<Frame>() + size_of_val(&*frame.stack.cells);
         self.frames().iter().map(frame).sum::<usize>()
-            + size_of_val(self.rounds.as_slice())
+            + size_of_val(self.loops.as_slice())
             + self.resources.bytes()
     }
 
@@ -187,9 +187,9 @@ impl State {
         }
     }
 
-    /// Gives `num` to every scalar tied to `id`, each with its own distance from `offset`. False where one of
+    /// Gives `num` to every scalar linked to `id`, each with its own distance from `offset`. False where one of
     /// them cannot have that value.
-    pub(crate) fn narrow_tied(&mut self, id: u32, offset: i32, num: &Scalar) -> bool {
+    pub(crate) fn narrow_linked(&mut self, id: u32, offset: i32, num: &Scalar) -> bool {
         use skep_isa::{AluOp, Width};
         let mut possible = true;
         self.change_values(

@@ -1,7 +1,7 @@
 //! What is known of the value in a register or a spilled register.
 //!
 //! A pointer points `offset + num` bytes into its object, where `offset` is the same in every run and `num` is
-//! what was added at run time. Two values with the same `id` (not 0) are tied to each other:
+//! what was added at run time. Two values with the same `id` (not 0) are linked to each other:
 //!
 //! | kind | equal ids say |
 //! |---|---|
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     /// Never written.
     Uninit,
     /// Lost at the call in this slot: a register that calls do not preserve.
-    Lost { slot: u32 },
+    Clobbered { slot: u32 },
     /// An address that is of no use any more, since the instruction in this slot. It may be copied, kept in the stack
     /// and moved; what else, says [`Stale`]. Where addresses may leave the program it is a number instead.
     Stale { slot: u32, of: Stale },
@@ -141,9 +141,9 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) kind: Kind,
-    /// What it is tied to; 0 if to nothing.
+    /// What it is linked to; 0 if to nothing.
     pub(crate) id: u32,
-    /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the tied number.
+    /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the linked number.
     pub(crate) offset: i32,
     /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end. Memory: not
     /// 0 if it is a part of the packet. Keys: the frame of the callback that is given it, with which it ends.
@@ -180,7 +180,7 @@ impl Value {
 
     /// Whether it is a value at all, and if only a stale address.
     pub(crate) const fn is_made(&self) -> bool {
-        !matches!(self.kind, Kind::Uninit | Kind::Lost { .. })
+        !matches!(self.kind, Kind::Uninit | Kind::Clobbered { .. })
     }
 
     pub(crate) const fn is_stale(&self) -> bool {
@@ -259,7 +259,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             Kind::Uninit => return f.write_str("an uninitialised register"),
-            Kind::Lost { slot } => return write!(f, "a register lost at the call in {slot}"),
+            Kind::Clobbered { slot } => return write!(f, "a register lost at the call in {slot}"),
             Kind::Stale { slot, of: Stale::Object } => {
                 return write!(f, "the address of an object that ended by the call in {slot}");
             }

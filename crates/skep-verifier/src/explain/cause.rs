@@ -18,10 +18,10 @@ use crate::domain::value::{Kind, Value};
 use crate::explain::linux_text::{Names, stack_offset};
 use crate::explain::refusal::{Step, Why};
 use crate::explain::replay::{Recorded, Recorder, Touch, stack_bytes};
+use crate::explore::observer::Change;
 use crate::explore::paths::Turn;
-use crate::explore::watch::Change;
 use crate::program::Subject;
-use crate::program::fault::{About, Code, Fault};
+use crate::program::violation::{About, Code, Violation};
 use skep_isa::{AluOp, CallTarget, Insn, Reg, RegSet, Size};
 
 /// The most steps that a refusal shows.
@@ -45,7 +45,7 @@ struct Slice<'a, 'n> {
 pub(crate) fn path(
     program: &Subject,
     names: &Names<'_>,
-    fault: &Fault,
+    violation: &Violation,
     slot: usize,
     recorder: &Recorder<'_>,
 ) -> Vec<Step> {
@@ -53,7 +53,7 @@ pub(crate) fn path(
     let wanted = Wanted { regs: [RegSet::EMPTY; MAX_FRAMES], stacks: [ByteSet::EMPTY; MAX_FRAMES] };
     let mut slice = Slice { program, names, wanted, found: Vec::new() };
     let Some(last) = steps.back().filter(|last| last.slot as usize == slot) else { return Vec::new() };
-    let unmade = slice.start(fault, last, &recorder.before);
+    let unmade = slice.start(violation, last, &recorder.before);
     for (at, step) in steps.iter().enumerate().rev().skip(1) {
         if slice.wanted.is_empty() || slice.found.len() == MAX_PATH {
             break;
@@ -124,9 +124,9 @@ impl Slice<'_, '_> {
     }
 
     /// Wants what the refused instruction read and the reason speaks of. Says whether one of it was never made.
-    fn start(&mut self, fault: &Fault, last: &Recorded, before: &State) -> bool {
+    fn start(&mut self, violation: &Violation, last: &Recorded, before: &State) -> bool {
         let insn = self.insn(last.slot);
-        if let About::Stack { offset, size } = fault.about {
+        if let About::Stack { offset, size } = violation.about {
             let pointers = insn.reads().iter().map(|reg| *before.reg(reg));
             let frames = pointers.filter_map(|value| match value.kind {
                 Kind::Stack { frame } => Some(frame),
@@ -140,7 +140,7 @@ impl Slice<'_, '_> {
                 return !stack.init.has_all(bytes.start, bytes.end);
             }
         }
-        let named: RegSet = insn.reads().iter().filter(|reg| speaks_of(&fault.reason, *reg)).collect();
+        let named: RegSet = insn.reads().iter().filter(|reg| speaks_of(&violation.reason, *reg)).collect();
         // What is wrong with a call itself is no register's fault.
         let call = matches!(insn, Insn::Call { .. });
         let seeds = if named.is_empty() && !call { insn.reads() } else { named };
@@ -149,7 +149,7 @@ impl Slice<'_, '_> {
             self.wanted.want(last.frame, reg);
             unmade |= before.reg(reg).kind == Kind::Uninit;
         }
-        unmade && fault.code == Code::Uninitialised
+        unmade && violation.code == Code::Uninitialised
     }
 
     fn look_at(&mut self, step: &Recorded, next: &Recorded) {

@@ -146,7 +146,7 @@ impl Names<'_> {
     pub(crate) fn value(&self, value: &Value, frame: u8) -> String {
         let or_null = |maybe_null: bool| if maybe_null { "_or_null" } else { "" };
         let (name, of) = match value.kind {
-            Kind::Uninit | Kind::Lost { .. } => return "?".to_owned(),
+            Kind::Uninit | Kind::Clobbered { .. } => return "?".to_owned(),
             Kind::Scalar => return scalar(&value.num, value.id, value.offset),
             Kind::Stack { frame: owner } => {
                 let owner = if owner == frame { String::new() } else { format!("[{owner}]") };

@@ -6,7 +6,7 @@
 //!   0: (61) r0 = *(u32 *)(r1 +0)          ; R0_w=...      the instruction, and what it left behind
 //!   caller:  R6=...  callee:  frame1: R1=...              a function is entered (on lines of their own)
 //!   from 3 to 7: R0=... R10=fp0                           a path that was put aside at 3 goes on at 7
-//!   9: safe                                               a finished state covers this one
+//!   9: safe                                               a finished state subsumes this one
 //!   R2 is read but was never written                      the reason of a refusal
 //!   processed 12 insns (limit 1000000) max_states_per_insn 1 total_states 2 peak_states 2 mark_read 0
 //! ```
@@ -14,12 +14,12 @@
 use crate::domain::state::State;
 use crate::explain::linux_text::{Names, frame_prefix, stack_offset};
 use crate::explain::refusal::Refusal;
+use crate::explore::observer::{Change, Observer, changes};
 use crate::explore::paths::Turn;
-use crate::explore::watch::{Change, Watch, changes};
 use crate::program::Stats;
 use crate::program::Subject;
 use crate::program::config::Config;
-use crate::program::fault::Fault;
+use crate::program::violation::Violation;
 use skep_abi::LineInfo;
 use skep_isa::{Insn, RegSet};
 
@@ -185,7 +185,7 @@ impl<'a> Log<'a> {
     }
 }
 
-impl Watch for Log<'_> {
+impl Observer for Log<'_> {
     fn start(&mut self) {
         self.flush(None);
         self.start = Some(Start::Function);
@@ -213,7 +213,7 @@ impl Watch for Log<'_> {
         self.start = Some(Start::Branch(turn.slot, slot));
     }
 
-    fn covered(&mut self, slot: usize) {
+    fn subsumed(&mut self, slot: usize) {
         self.flush(None);
         match self.start.take() {
             Some(Start::Branch(from, to)) => (self.line)(&format!("from {from} to {to}: safe")),
@@ -226,9 +226,9 @@ impl Watch for Log<'_> {
         self.at_slot[slot] += 1;
     }
 
-    fn guess(&mut self, _: usize) {}
+    fn speculate(&mut self, _: usize) {}
 
-    fn retreat(&mut self, open: usize, _: &Fault) {
+    fn roll_back(&mut self, open: usize, _: &Violation) {
         self.flush(None);
         if open > 0 {
             self.start = Some(Start::Function);

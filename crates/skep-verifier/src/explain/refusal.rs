@@ -1,6 +1,6 @@
 //! Why a program was refused: data first, text second.
 
-use crate::program::fault::Code;
+use crate::program::violation::Code;
 use std::fmt;
 use std::sync::Arc;
 

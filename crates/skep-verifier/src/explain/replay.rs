@@ -9,14 +9,14 @@
 //!   second walk   . . turn . turn . . turn refused   `.` recorded where the turns so far are a start of that name
 //! ```
 //!
-//! Where the walk takes a guess back, what was recorded since is forgotten, unless it is the path that was looked for.
+//! Where the walk takes a speculation back, what was recorded since is forgotten, unless it is the path that was looked for.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
+use crate::explore::observer::{Change, Observer, changes};
 use crate::explore::paths::Turn;
-use crate::explore::watch::{Change, Watch, changes};
-use crate::program::fault::Fault;
+use crate::program::violation::Violation;
 use skep_isa::{Insn, Reg};
 use std::collections::VecDeque;
 
@@ -61,8 +61,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) before: State,
     /// Whether `before` is no longer that of the step before the next.
     stale: bool,
-    /// Where guesses were made: steps until then, and turns.
-    guesses: Vec<(usize, usize, usize)>,
+    /// Where speculations were made: steps until then, and turns.
+    open: Vec<(usize, usize, usize)>,
     /// Why the program is refused.
     reason: &'a str,
     /// Whether the path is whole: the walk may go on, to make sure of what it has found.
@@ -80,7 +80,7 @@ impl<'a> Recorder<'a> {
             dropped: 0,
             before: State::default(),
             stale: false,
-            guesses: Vec::new(),
+            open: Vec::new(),
             reason,
             done: false,
         }
@@ -103,7 +103,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Watch for Recorder<'_> {
+impl Observer for Recorder<'_> {
     fn start(&mut self) {
         if !self.done {
             self.steps.clear();
@@ -142,19 +142,18 @@ impl Watch for Recorder<'_> {
         self.advance(turn);
     }
 
-    fn covered(&mut self, _: usize) {}
+    fn subsumed(&mut self, _: usize) {}
 
     fn remembered(&mut self, _: usize) {}
 
-    fn guess(&mut self, open: usize) {
-        self.guesses.truncate(open.saturating_sub(1));
-        self.guesses.push((self.dropped + self.steps.len(), self.turns, self.matched));
+    fn speculate(&mut self, open: usize) {
+        self.open.truncate(open.saturating_sub(1));
+        self.open.push((self.dropped + self.steps.len(), self.turns, self.matched));
     }
 
-    fn retreat(&mut self, open: usize, fault: &Fault) {
-        self.done |= self.is_on_path() && self.turns == self.target.len() && fault.reason == self.reason;
-        let Some(&(steps, turns, matched)) = open.checked_sub(1).and_then(|last| self.guesses.get(last))
-        else {
+    fn roll_back(&mut self, open: usize, violation: &Violation) {
+        self.done |= self.is_on_path() && self.turns == self.target.len() && violation.reason == self.reason;
+        let Some(&(steps, turns, matched)) = open.checked_sub(1).and_then(|last| self.open.get(last)) else {
             return;
         };
         (self.turns, self.matched) = (turns, matched);

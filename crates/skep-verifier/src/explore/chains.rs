@@ -14,7 +14,7 @@ use crate::domain::state::MAX_FRAMES;
 use crate::program::cfg::target;
 use crate::program::env::Env;
 use crate::program::facts::Record;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use skep_abi::RetKind;
 use skep_isa::{CallTarget, Insn};
 
@@ -40,15 +40,15 @@ struct Node {
 }
 
 /// Checks all chains of calls that the walk found.
-pub(crate) fn check_chains(env: &Env<'_>, record: &Record) -> Step<()> {
+pub(crate) fn check_chains(env: &Env<'_>, record: &Record) -> Checked<()> {
     let node = |bytes: &u32| Node { bytes: bytes.next_multiple_of(FRAME_ALIGNMENT), ..Node::default() };
     let mut nodes: Vec<Node> = record.stacks().iter().map(node).collect();
     let mut edges = vec![Vec::new(); nodes.len()];
-    for (function, range) in env.shape.functions.iter().enumerate() {
+    for (function, range) in env.cfg.functions.iter().enumerate() {
         for slot in range.clone().filter(|slot| record.is_reached(*slot)) {
             match env.insn(slot) {
                 Insn::Call { target: CallTarget::Local(offset) } => {
-                    let callee = target(slot, offset).and_then(|to| env.shape.function_at(to));
+                    let callee = target(slot, offset).and_then(|to| env.cfg.function_at(to));
                     edges[function]
                         .extend(callee.map(|callee| Edge { slot: slot as u32, callee: callee as u32 }));
                 }
@@ -62,7 +62,7 @@ pub(crate) fn check_chains(env: &Env<'_>, record: &Record) -> Step<()> {
         }
     }
     for (slot, callee) in record.calls_back() {
-        let caller = env.shape.functions.partition_point(|range| range.start <= *slot as usize) - 1;
+        let caller = env.cfg.functions.partition_point(|range| range.start <= *slot as usize) - 1;
         edges[caller].push(Edge { slot: *slot, callee: *callee });
     }
     for root in record.roots() {
@@ -79,7 +79,7 @@ fn follow(
     function: usize,
     before: u32,
     chain: &mut Vec<Edge>,
-) -> Step<()> {
+) -> Checked<()> {
     if nodes[function].seen.is_some_and(|seen| seen >= before) {
         return Ok(());
     }
@@ -87,7 +87,7 @@ fn follow(
     if chain.len() >= MAX_FRAMES {
         let text = format!("calls nest deeper than {MAX_FRAMES} frames: {}", chain_text(env, nodes, chain));
         let slot = chain.last().map_or(0, |edge| edge.slot as usize);
-        return Err(Fault::at(Code::Stack, slot, text));
+        return Err(Violation::at(Code::Stack, slot, text));
     }
     if let Some(slot) = nodes[function].tail_call
         && before >= BEFORE_TAIL_CALL
@@ -97,7 +97,7 @@ fn follow(
                  tail call, found {before} in {}",
             chain_text(env, nodes, chain)
         );
-        return Err(Fault::at(Code::Stack, slot as usize, text).suggest(LESS_STACK));
+        return Err(Violation::at(Code::Stack, slot as usize, text).suggest(LESS_STACK));
     }
     let sum = before + nodes[function].bytes;
     if sum > STACK_BYTES {
@@ -105,8 +105,8 @@ fn follow(
             "expected at most {STACK_BYTES} bytes of stack in a chain of calls, found {sum} in {}",
             chain_text(env, nodes, chain)
         );
-        let slot = chain.last().map_or(env.shape.functions[function].start, |edge| edge.slot as usize);
-        return Err(Fault::at(Code::Stack, slot, text).suggest(LESS_STACK));
+        let slot = chain.last().map_or(env.cfg.functions[function].start, |edge| edge.slot as usize);
+        return Err(Violation::at(Code::Stack, slot, text).suggest(LESS_STACK));
     }
     for edge in &edges[function] {
         chain.push(*edge);
@@ -121,7 +121,7 @@ fn follow(
 fn chain_text(env: &Env<'_>, nodes: &[Node], chain: &[Edge]) -> String {
     let first = chain
         .first()
-        .map_or(0, |edge| env.shape.functions.partition_point(|range| range.start <= edge.slot as usize) - 1);
+        .map_or(0, |edge| env.cfg.functions.partition_point(|range| range.start <= edge.slot as usize) - 1);
     let name = |at: usize| format!("{} ({})", env.function_name(at), nodes[at].bytes);
     let mut text = name(first);
     for edge in chain {

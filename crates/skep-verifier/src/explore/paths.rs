@@ -3,7 +3,7 @@
 
 use crate::domain::state::State;
 use crate::explore::walk::Walker;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::fork::Fork;
 
 /// A branch and the way a path took.
@@ -46,35 +46,35 @@ pub(crate) const BOUND_LOOP: &str =
 
 impl Walker<'_> {
     #[inline]
-    pub(crate) fn check_limits(&self) -> Step<()> {
+    pub(crate) fn check_limits(&self) -> Checked<()> {
         // Asked before every instruction, answered with no most of the time.
         let limit = self.usage.walked >= self.transfer.env.config.max_walked
             || self.transfer.last_id > u32::MAX - MAX_IDS
-            || self.memory.bytes_of_paths() > self.transfer.env.config.max_state_bytes
-            || self.memory.work() + self.transfer.forks.work > self.max_work;
+            || self.explored.bytes_of_paths() > self.transfer.env.config.max_state_bytes
+            || self.explored.work() + self.transfer.forks.work > self.max_work;
         if limit { Err(self.limit()) } else { Ok(()) }
     }
 
     /// The limit that is reached.
     #[cold]
-    fn limit(&self) -> Box<Fault> {
+    fn limit(&self) -> Box<Violation> {
         if self.usage.walked >= self.transfer.env.config.max_walked
             || self.transfer.last_id > u32::MAX - MAX_IDS
         {
             let text = format!("more than {} instructions were walked over all paths", self.usage.walked);
-            return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
+            return Violation::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
-        if self.memory.bytes_of_paths() > self.transfer.env.config.max_state_bytes {
+        if self.explored.bytes_of_paths() > self.transfer.env.config.max_state_bytes {
             let text = format!(
                 "paths that are still to be walked take more than {} bytes of memory",
                 self.transfer.env.config.max_state_bytes
             );
-            return Fault::new(Code::Limit, text).suggest(BOUND_LOOP);
+            return Violation::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
         // A program with deep frames full of values makes every step dear: the price is limited as well.
         let text =
             format!("comparing and copying states is too much work after {} instructions", self.usage.walked);
-        Fault::new(Code::Limit, text).suggest(BOUND_LOOP)
+        Violation::new(Code::Limit, text).suggest(BOUND_LOOP)
     }
 
     /// Puts the fork that the last step left aside, and notes which way the path took itself.
@@ -83,8 +83,8 @@ impl Walker<'_> {
         let (fork, stays) = self.transfer.forks.take();
         if let Some(Fork { state, slot: to }) = fork {
             let bytes = state.bytes() + size_of::<Path>();
-            self.memory.pending_bytes += bytes;
-            self.memory.open(self.node);
+            self.explored.pending_bytes += bytes;
+            self.explored.open(self.node);
             let (node, history) = (self.node, self.history.len());
             let turn = Turn { slot, taken: true };
             self.pending.push(Path { state, slot: to, node, history, turn, bytes });
@@ -93,8 +93,8 @@ impl Walker<'_> {
         if stays {
             let turn = Turn { slot, taken: false };
             self.history.push(turn);
-            if let Some(watch) = &mut self.watch {
-                watch.turn(turn);
+            if let Some(observer) = &mut self.observer {
+                observer.turn(turn);
             }
         }
     }
@@ -102,7 +102,8 @@ impl Walker<'_> {
     /// Another state came into being.
     pub(crate) fn note_peak(&mut self) {
         self.usage.peak_states =
-            self.usage.peak_states.max(self.memory.remembered() + self.pending.len() as u64);
-        self.usage.peak_bytes = self.usage.peak_bytes.max(self.memory.bytes() + self.memory.pending_bytes);
+            self.usage.peak_states.max(self.explored.remembered() + self.pending.len() as u64);
+        self.usage.peak_bytes =
+            self.usage.peak_bytes.max(self.explored.bytes() + self.explored.pending_bytes);
     }
 }

@@ -1,14 +1,14 @@
-//! What is kept of a state, and whether it covers another.
+//! What is kept of a state, and whether it subsumes another.
 //!
-//! A kept state *covers* another if every value that is live is among what it stands for, up to the names of
+//! A kept state *subsumes* another if every value that is live is among what it stands for, up to the names of
 //! ids: whatever can happen from the other can happen from the kept one. Both must stand before the same slot
 //! and know nothing that is dead there.
 //!
 //! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
 
 use crate::domain::bytes::ByteSet;
+use crate::domain::loops::{LoopCount, differs_in, goes_on_longer, progress};
 use crate::domain::resources::{Depths, Resources};
-use crate::domain::rounds::{Round, differs_in, goes_on_longer, progress};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, Found, Stack};
 use crate::domain::state::State;
@@ -26,7 +26,7 @@ pub(crate) struct Snapshot {
     pub(crate) values: Part,
     pub(crate) stacks: Part,
     pub(crate) cells: Part,
-    rounds: Part,
+    loops: Part,
     /// What the path holds, most often nothing.
     resources: Part,
 }
@@ -58,14 +58,14 @@ impl Part {
 
 /// The parts of all snapshots, each kind in one arena. They are given back all at once.
 #[derive(Default)]
-pub(crate) struct Shots {
-    pub(crate) frames: Vec<FrameShot>,
+pub(crate) struct SnapshotArena {
+    pub(crate) frames: Vec<FrameSnapshot>,
     pub(crate) constants: Vec<u64>,
     pointers: Vec<Fixed>,
     pub(crate) values: Vec<Value>,
-    pub(crate) stacks: Vec<StackShot>,
+    pub(crate) stacks: Vec<StackSnapshot>,
     pub(crate) cells: Vec<Cell>,
-    rounds: Vec<Round>,
+    loops: Vec<LoopCount>,
     resources: Vec<Resources>,
     /// How many bytes the elements of `resources` have elsewhere.
     held_bytes: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Shots {
 
 /// A frame: which registers are kept, one bit each, by how. Their values follow in the arenas, frame by frame
 /// and in the order of registers.
-pub(crate) struct FrameShot {
+pub(crate) struct FrameSnapshot {
     pub(crate) call_slot: u32,
     /// The sections that it was called in.
     sections: Depths,
@@ -98,7 +98,7 @@ struct Fixed {
     reference: u32,
 }
 
-pub(crate) struct StackShot {
+pub(crate) struct StackSnapshot {
     pub(crate) cells: u32,
     init: ByteSet,
     pub(crate) zero: ByteSet,
@@ -107,7 +107,7 @@ pub(crate) struct StackShot {
     remains: ByteSet,
 }
 
-impl Shots {
+impl SnapshotArena {
     /// Room for so many states of the usual kind.
     pub(crate) fn with_capacity(states: usize) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Shots {
             values: Vec::with_capacity(2 * states),
             stacks: Vec::with_capacity(states),
             cells: Vec::with_capacity(2 * states),
-            rounds: Vec::new(),
+            loops: Vec::new(),
             resources: Vec::new(),
             held_bytes: 0,
         }
@@ -127,15 +127,15 @@ impl Shots {
     pub(crate) fn take(&mut self, state: &State) -> Snapshot {
         let (frames, constants, pointers) = (self.frames.len(), self.constants.len(), self.pointers.len());
         let (values, stacks, cells) = (self.values.len(), self.stacks.len(), self.cells.len());
-        let (rounds, resources) = (self.rounds.len(), self.resources.len());
+        let (loops, resources) = (self.loops.len(), self.resources.len());
         if !state.resources.is_empty() {
             self.held_bytes += state.resources.bytes();
             self.resources.push(state.resources.clone());
         }
-        self.rounds.extend_from_slice(state.rounds.as_slice());
+        self.loops.extend_from_slice(state.loops.as_slice());
         for frame in state.frames() {
             let remains = frame.stack.remains();
-            let mut shot = FrameShot {
+            let mut snapshot = FrameSnapshot {
                 call_slot: frame.call_slot,
                 sections: frame.sections,
                 numbers: 0,
@@ -147,30 +147,30 @@ impl Shots {
             for (reg, value) in frame.regs.0[..10].iter().enumerate() {
                 let bit = 1 << reg;
                 match value.kind {
-                    Kind::Uninit | Kind::Lost { .. } => {} // covers anything: no path from here reads it
+                    Kind::Uninit | Kind::Clobbered { .. } => {} // subsumes anything: no path from here reads it
                     Kind::Scalar if value.num.is_constant() => {
-                        shot.constants |= bit;
+                        snapshot.constants |= bit;
                         self.constants.push(value.num.umin);
                     }
-                    Kind::Scalar if value.id == 0 && value.num.is_unknown() => shot.numbers |= bit,
+                    Kind::Scalar if value.id == 0 && value.num.is_unknown() => snapshot.numbers |= bit,
                     kind if kind != Kind::Scalar && value.is_fixed() => {
-                        shot.pointers |= bit;
+                        snapshot.pointers |= bit;
                         let Value { id, offset, range, reference, .. } = *value;
                         self.pointers.push(Fixed { kind, id, offset, range, reference });
                     }
                     _ => {
-                        shot.values |= bit;
+                        snapshot.values |= bit;
                         self.values.push(*value);
                     }
                 }
             }
-            if shot.stack {
+            if snapshot.stack {
                 let Stack { init, zero, pointers, ref cells, .. } = frame.stack;
                 let cells_here = cells.len() as u32;
-                self.stacks.push(StackShot { cells: cells_here, init, zero, pointers, remains });
+                self.stacks.push(StackSnapshot { cells: cells_here, init, zero, pointers, remains });
                 self.cells.extend_from_slice(cells);
             }
-            self.frames.push(shot);
+            self.frames.push(snapshot);
         }
         Snapshot {
             frames: Part::since(frames, &self.frames),
@@ -179,7 +179,7 @@ impl Shots {
             values: Part::since(values, &self.values),
             stacks: Part::since(stacks, &self.stacks),
             cells: Part::since(cells, &self.cells),
-            rounds: Part::since(rounds, &self.rounds),
+            loops: Part::since(loops, &self.loops),
             resources: Part::since(resources, &self.resources),
         }
     }
@@ -191,7 +191,7 @@ impl Shots {
         self.values.clear();
         self.stacks.clear();
         self.cells.clear();
-        self.rounds.clear();
+        self.loops.clear();
         self.resources.clear();
         self.held_bytes = 0;
     }
@@ -203,65 +203,65 @@ impl Shots {
             + size_of_val(&*self.values)
             + size_of_val(&*self.stacks)
             + size_of_val(&*self.cells)
-            + size_of_val(&*self.rounds)
+            + size_of_val(&*self.loops)
             + size_of_val(&*self.resources)
             + self.held_bytes
     }
 
     /// How far `state` has come since `shot`.
-    pub(crate) fn progress(&self, shot: &Snapshot, state: &State) -> Option<Ordering> {
-        progress(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    pub(crate) fn progress(&self, snapshot: &Snapshot, state: &State) -> Option<Ordering> {
+        progress(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
     /// Whether some call with a callback has further rounds to go in `state` than in `shot`.
-    pub(crate) fn goes_on_longer(&self, shot: &Snapshot, state: &State) -> bool {
-        goes_on_longer(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    pub(crate) fn goes_on_longer(&self, snapshot: &Snapshot, state: &State) -> bool {
+        goes_on_longer(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
     /// The invocation by which `state` has come on since `shot`.
-    pub(crate) fn differs_in(&self, shot: &Snapshot, state: &State) -> Option<u32> {
-        differs_in(state.rounds.as_slice(), &self.rounds[shot.rounds.range()])
+    pub(crate) fn differs_in(&self, snapshot: &Snapshot, state: &State) -> Option<u32> {
+        differs_in(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
-    /// Whether `shot` covers `state`, and if so whether the two are equal. Both stand before the same slot and
+    /// Whether `shot` subsumes `state`, and if so whether the two are equal. Both stand before the same slot and
     /// know nothing that is dead there.
-    pub(crate) fn covers(&self, shot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
-        if shot.frames.len as usize != state.frames().len() {
+    pub(crate) fn subsumes(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
+        if snapshot.frames.len as usize != state.frames().len() {
             return None;
         }
         ids.clear();
-        let mut constants = self.constants[shot.constants.range()].iter();
-        let mut pointers = self.pointers[shot.pointers.range()].iter();
-        let mut values = self.values[shot.values.range()].iter();
-        let mut stacks = self.stacks[shot.stacks.range()].iter();
-        let mut cells = self.cells[shot.cells.range()].iter();
-        for (shot, frame) in self.frames[shot.frames.range()].iter().zip(state.frames()) {
-            if shot.call_slot != frame.call_slot || shot.sections != frame.sections {
+        let mut constants = self.constants[snapshot.constants.range()].iter();
+        let mut pointers = self.pointers[snapshot.pointers.range()].iter();
+        let mut values = self.values[snapshot.values.range()].iter();
+        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
+        let mut cells = self.cells[snapshot.cells.range()].iter();
+        for (snapshot, frame) in self.frames[snapshot.frames.range()].iter().zip(state.frames()) {
+            if snapshot.call_slot != frame.call_slot || snapshot.sections != frame.sections {
                 return None;
             }
             let regs = &frame.regs.0;
-            for reg in bits(shot.constants) {
+            for reg in bits(snapshot.constants) {
                 if regs[reg].as_constant() != Some(*constants.next()?) {
                     return None;
                 }
             }
-            for reg in bits(shot.numbers) {
+            for reg in bits(snapshot.numbers) {
                 if !regs[reg].is_scalar() {
                     return None;
                 }
                 ids.equal = ids.equal && regs[reg].id == 0 && regs[reg].num.is_unknown();
             }
-            let kept = shot.numbers | shot.constants | shot.values | shot.pointers;
+            let kept = snapshot.numbers | snapshot.constants | snapshot.values | snapshot.pointers;
             ids.equal = ids.equal && frame.regs.made() & !kept == 0;
-            for reg in bits(shot.values) {
+            for reg in bits(snapshot.values) {
                 if !ids.cover(values.next()?, &regs[reg]) {
                     return None;
                 }
             }
-            for reg in bits(shot.pointers) {
+            for reg in bits(snapshot.pointers) {
                 let Fixed { kind, id, offset, range, reference } = *pointers.next()?;
                 let new = &regs[reg];
-                // Most pointers are tied to nothing and just as they were.
+                // Most pointers are linked to nothing and just as they were.
                 if id == 0
                     && (reference, new.reference) == (0, 0)
                     && (kind, offset, range) == (new.kind, new.offset, new.range)
@@ -275,8 +275,8 @@ impl Shots {
                     return None;
                 }
             }
-            if shot.stack {
-                if !stacks.next()?.covers(&frame.stack, &mut cells, ids) {
+            if snapshot.stack {
+                if !stacks.next()?.subsumes(&frame.stack, &mut cells, ids) {
                     return None;
                 }
             } else {
@@ -287,9 +287,9 @@ impl Shots {
                 ids.equal &= frame.stack.init.is_empty();
             }
         }
-        match self.resources[shot.resources.range()].first() {
+        match self.resources[snapshot.resources.range()].first() {
             None if state.resources.is_empty() => {}
-            Some(held) if held.covers(&state.resources, |old, new| ids.pair(old, new, 0)) => {}
+            Some(held) if held.subsumes(&state.resources, |old, new| ids.pair(old, new, 0)) => {}
             _ => return None,
         }
         Some(ids.equal)
@@ -305,8 +305,8 @@ pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
     })
 }
 
-impl StackShot {
-    fn covers<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
+impl StackSnapshot {
+    fn subsumes<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
         let remains = stack.remains();
         // What can be read as a number, written or not, may not hold a pointer or what is left of one.
         let guarded = self.pointers.or(&self.remains);
@@ -324,7 +324,7 @@ impl StackShot {
             let Some(cell) = cells.next() else { return false };
             // Most often the cells are still in the order they had.
             let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
-            let covers = match stack.cells.get(at).filter(same) {
+            let subsumes = match stack.cells.get(at).filter(same) {
                 Some(other) => ids.cover(&cell.value, &other.value),
                 None => {
                     let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
@@ -332,7 +332,7 @@ impl StackShot {
                     ids.cover(&cell.value, &value)
                 }
             };
-            if !covers {
+            if !subsumes {
                 return false;
             }
         }
@@ -347,8 +347,8 @@ pub(crate) struct Ids {
     equal: bool,
     /// How many values were compared so far, in all comparisons.
     pub(crate) work: u64,
-    /// Names for values that are tied to nothing, from the top down.
-    unique: u32,
+    /// Names for values that are linked to nothing, from the top down.
+    ordered_set: u32,
 }
 
 struct Pair {
@@ -362,16 +362,16 @@ impl Ids {
     pub(crate) fn clear(&mut self) {
         self.pairs.clear();
         self.equal = true;
-        self.unique = u32::MAX;
+        self.ordered_set = u32::MAX;
     }
 
-    /// Whether `old` covers `new`, given the values compared before.
+    /// Whether `old` subsumes `new`, given the values compared before.
     fn cover(&mut self, old: &Value, new: &Value) -> bool {
         self.work += 1;
         match (old.kind, new.kind) {
             (Kind::Scalar, Kind::Scalar) => {
                 self.equal &= old.num == new.num;
-                old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.tied(old, new))
+                old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.linked(old, new))
             }
             // Where and why it became stale is for messages.
             (Kind::Stale { of: Stale::Bits, .. }, Kind::Stale { of, .. }) => {
@@ -410,10 +410,10 @@ impl Ids {
         }
     }
 
-    fn tied(&mut self, old: &Value, new: &Value) -> bool {
+    fn linked(&mut self, old: &Value, new: &Value) -> bool {
         let id = if new.id == 0 {
-            self.unique -= 1;
-            self.unique
+            self.ordered_set -= 1;
+            self.ordered_set
         } else {
             new.id
         };

@@ -3,7 +3,7 @@
 //! ```text
 //!   pending  [ path ][ path ][ path ]      branches whose other way is still to be walked
 //!                              |
-//!   pop -> step, step, join? -> covered: path ends
+//!   pop -> step, step, join? -> subsumed: path ends
 //!                             -> new: remembered, step, branch -> push the other way, step, ... exit
 //! ```
 //!
@@ -14,12 +14,12 @@
 use crate::domain::recorded::Recorded;
 use crate::domain::state::State;
 use crate::explore::chains::check_chains;
-use crate::explore::guess::Speculation;
+use crate::explore::explored::{Explored, NONE, Visit};
+use crate::explore::observer::Observer;
 use crate::explore::paths::{BOUND_LOOP, MAX_WORK, Path, Turn, Usage};
-use crate::explore::prune::{Memory, NONE, Visit};
-use crate::explore::watch::Watch;
+use crate::explore::speculation::Speculations;
 use crate::program::env::Env;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::{Next, Transfer};
 use skep_isa::Insn;
 
@@ -27,10 +27,10 @@ use skep_isa::Insn;
 pub(crate) struct Walker<'a> {
     /// What one instruction does.
     pub(crate) transfer: Transfer<'a>,
-    pub(crate) memory: Memory,
+    pub(crate) explored: Explored,
     /// Paths that are still to be walked.
     pub(crate) pending: Vec<Path>,
-    pub(crate) speculation: Speculation,
+    pub(crate) speculations: Speculations,
     /// How many values may be compared and copied in all.
     pub(crate) max_work: u64,
     /// The branches of the current path on which both ways were open.
@@ -40,7 +40,7 @@ pub(crate) struct Walker<'a> {
     /// What the walk took so far.
     pub(crate) usage: Usage,
     /// Who is told of every step.
-    pub(crate) watch: Option<&'a mut (dyn Watch + 'a)>,
+    pub(crate) observer: Option<&'a mut (dyn Observer + 'a)>,
     /// Every state that was walked, for tests that compare them with what really happens.
     pub(crate) recorded: Option<Recorded>,
 }
@@ -49,28 +49,28 @@ impl<'a> Walker<'a> {
     pub(crate) fn new(env: Env<'a>) -> Self {
         let (slots, config) = (env.program.source.insns.len(), env.config);
         Self {
-            memory: Memory::new(slots, env.shape.joins(), config.max_state_bytes),
+            explored: Explored::new(slots, env.cfg.joins(), config.max_state_bytes),
             pending: Vec::new(),
-            speculation: Speculation::default(),
+            speculations: Speculations::default(),
             max_work: config.max_walked.saturating_mul(MAX_WORK),
             history: Vec::new(),
             node: NONE,
             usage: Usage::default(),
-            watch: None,
+            observer: None,
             recorded: (config.max_recorded > 0).then(|| Recorded::new(slots, config.max_recorded)),
             transfer: Transfer::new(env),
         }
     }
 
     /// Walks everything.
-    pub(crate) fn walk(&mut self) -> Step<()> {
+    pub(crate) fn walk(&mut self) -> Checked<()> {
         let mut state = State::default();
         let mut number = 0;
         while let Some(root) = self.transfer.record.roots().get(number).copied() {
             self.node = NONE;
             self.history.clear();
-            if let Some(watch) = &mut self.watch {
-                watch.start();
+            if let Some(observer) = &mut self.observer {
+                observer.start();
             }
             self.transfer.start(&mut state, root, number as u32)?;
             self.walk_root(&mut state)?;
@@ -79,65 +79,65 @@ impl<'a> Walker<'a> {
         check_chains(&self.transfer.env, &self.transfer.record)
     }
 
-    fn walk_root(&mut self, state: &mut State) -> Step<()> {
+    fn walk_root(&mut self, state: &mut State) -> Checked<()> {
         loop {
-            if let Err(fault) = self.walk_path(state) {
-                self.retreat(state, fault)?;
+            if let Err(violation) = self.walk_path(state) {
+                self.roll_back(state, violation)?;
                 continue;
             }
-            self.memory.close(self.node);
-            self.confirm_guesses();
+            self.explored.close(self.node);
+            self.confirm_speculations();
             let Some(path) = self.pending.pop() else { return Ok(()) };
-            self.memory.pending_bytes -= path.bytes;
+            self.explored.pending_bytes -= path.bytes;
             self.transfer.forks.recycle(std::mem::replace(state, path.state));
             self.transfer.slot = path.slot;
             self.node = path.node;
             self.history.truncate(path.history);
             self.history.push(path.turn);
-            if let Some(watch) = &mut self.watch {
-                watch.resume(path.history, path.turn, path.slot);
+            if let Some(observer) = &mut self.observer {
+                observer.resume(path.history, path.turn, path.slot);
             }
         }
     }
 
     /// Follows one path to its end.
-    fn walk_path(&mut self, state: &mut State) -> Step<()> {
-        let (program, shape) = (self.transfer.env.program, self.transfer.env.shape);
+    fn walk_path(&mut self, state: &mut State) -> Checked<()> {
+        let (program, cfg) = (self.transfer.env.program, self.transfer.env.cfg);
         loop {
             let slot = self.transfer.slot;
-            let arrival = shape.arrivals[slot];
+            let arrival = cfg.arrivals[slot];
             if arrival.is_join() {
                 if arrival.calls_back {
                     self.transfer.enter_call(state);
                 }
-                match self.memory.visit(state, slot, self.node, self.transfer.env.flow) {
-                    Visit::Covered => {
-                        if let Some(watch) = &mut self.watch {
-                            watch.covered(slot);
+                match self.explored.visit(state, slot, self.node, self.transfer.env.liveness) {
+                    Visit::Subsumed => {
+                        if let Some(observer) = &mut self.observer {
+                            observer.subsumed(slot);
                         }
                         return Ok(());
                     }
                     Visit::Repeats => {
                         let text = "the loop comes round to here with nothing changed that it depends on, so it may never end";
-                        return Err(Fault::new(Code::Loop, text).suggest(BOUND_LOOP));
+                        return Err(Violation::new(Code::Loop, text).suggest(BOUND_LOOP));
                     }
                     Visit::New(node) => self.node = node,
-                    Visit::Guessed { node, exact, invocation } => {
+                    Visit::Speculative { node, exact, invocation } => {
                         let before = std::mem::replace(&mut self.node, node);
-                        self.guess(*exact, before, invocation);
+                        self.speculate(*exact, before, invocation);
                     }
                 }
                 self.note_peak();
-                if let Some(watch) = &mut self.watch {
-                    watch.remembered(slot);
+                if let Some(observer) = &mut self.observer {
+                    observer.remembered(slot);
                 }
             }
             self.check_limits()?;
             if let Some(recorded) = &mut self.recorded {
                 recorded.take(slot, state);
             }
-            if let Some(watch) = &mut self.watch {
-                watch.step(slot, state);
+            if let Some(observer) = &mut self.observer {
+                observer.step(slot, state);
             }
             self.usage.walked += 1;
             self.transfer.record.reached(slot);

@@ -8,34 +8,37 @@ use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, STACK_BYTES, Stack};
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::explore::snapshot::{Shots, Snapshot, bits};
+use crate::explore::snapshot::{Snapshot, SnapshotArena, bits};
 use skep_isa::Size;
 
-impl Shots {
+impl SnapshotArena {
     /// Makes the numbers of `state` unknown that are not among what `shot` has there. Returns whether it changed;
     /// it does not where the two are of other calls.
-    pub(crate) fn widen(&self, shot: &Snapshot, state: &mut State) -> bool {
-        let frames = &self.frames[shot.frames.range()];
+    pub(crate) fn widen(&self, snapshot: &Snapshot, state: &mut State) -> bool {
+        let frames = &self.frames[snapshot.frames.range()];
         let same_calls = frames.len() == state.frames().len()
-            && frames.iter().zip(state.frames()).all(|(shot, frame)| shot.call_slot == frame.call_slot);
+            && frames
+                .iter()
+                .zip(state.frames())
+                .all(|(snapshot, frame)| snapshot.call_slot == frame.call_slot);
         if !same_calls {
             return false;
         }
-        let mut constants = self.constants[shot.constants.range()].iter();
-        let mut values = self.values[shot.values.range()].iter();
-        let mut stacks = self.stacks[shot.stacks.range()].iter();
-        let mut cells = &self.cells[shot.cells.range()];
+        let mut constants = self.constants[snapshot.constants.range()].iter();
+        let mut values = self.values[snapshot.values.range()].iter();
+        let mut stacks = self.stacks[snapshot.stacks.range()].iter();
+        let mut cells = &self.cells[snapshot.cells.range()];
         let mut changed = false;
-        for (shot, frame) in frames.iter().zip(state.frames_mut()) {
-            for (reg, constant) in bits(shot.constants).zip(&mut constants) {
+        for (snapshot, frame) in frames.iter().zip(state.frames_mut()) {
+            for (reg, constant) in bits(snapshot.constants).zip(&mut constants) {
                 changed |= widen(&mut frame.regs.0[reg], &Scalar::constant(*constant));
             }
-            for (reg, value) in bits(shot.values).zip(&mut values) {
+            for (reg, value) in bits(snapshot.values).zip(&mut values) {
                 if value.is_scalar() {
                     changed |= widen(&mut frame.regs.0[reg], &value.num);
                 }
             }
-            if shot.stack
+            if snapshot.stack
                 && let Some(stack) = stacks.next()
             {
                 let (here, rest) = cells.split_at(stack.cells as usize);
@@ -47,9 +50,9 @@ impl Shots {
     }
 
     /// How many registers of the innermost frame are other constants than they were.
-    pub(crate) fn distance(&self, shot: &Snapshot, state: &State) -> usize {
-        let Some(last) = self.frames[shot.frames.range()].last() else { return 0 };
-        let constants = &self.constants[shot.constants.range()];
+    pub(crate) fn distance(&self, snapshot: &Snapshot, state: &State) -> usize {
+        let Some(last) = self.frames[snapshot.frames.range()].last() else { return 0 };
+        let constants = &self.constants[snapshot.constants.range()];
         let of_last = &constants[constants.len() - last.constants.count_ones() as usize..];
         let regs = &state.top().regs.0;
         let differs = |(reg, constant): &(usize, &u64)| regs[*reg].as_constant() != Some(**constant);

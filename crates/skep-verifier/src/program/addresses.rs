@@ -9,7 +9,7 @@ use crate::domain::stack::STACK_BYTES;
 use crate::program::assumed::Maps;
 use crate::program::cfg::target;
 use crate::program::config::Config;
-use crate::program::flow::MAX_PASSES;
+use crate::program::liveness::MAX_PASSES;
 use skep_abi::{Access, ArgKind, HelperProto};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Imm64, Insn, Operand, Width};
 use std::ops::Range;
@@ -42,7 +42,7 @@ fn touched(start: i64, end: i64) -> u128 {
     units(clamp(start) / 4, (clamp(end) + 3) / 4)
 }
 
-/// The units that `start..end` covers.
+/// The units that `start..end` subsumes.
 fn covered(start: i64, end: i64) -> u128 {
     let clamp = |n: i64| (n + i64::from(STACK_BYTES)).clamp(0, STACK_BYTES.into());
     units((clamp(start) + 3) / 4, clamp(end) / 4)

@@ -9,8 +9,8 @@
 use crate::program::Subject;
 use crate::program::config::Config;
 use crate::program::exception::exception_callback;
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::global::{Global, globals};
+use crate::program::violation::{Checked, Code, Violation};
 use skep_abi::HelperProto;
 use skep_isa::{CallTarget, Insn};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use std::ops::Range;
 pub(crate) const MAX_SLOTS: usize = 1_000_000;
 
 /// What the structure says.
-pub(crate) struct Shape {
+pub(crate) struct Cfg {
     /// By slot: how control arrives.
     pub(crate) arrivals: Vec<Arrival>,
     /// By function: its slots.
@@ -66,17 +66,17 @@ pub(crate) fn target(slot: usize, offset: i32) -> Option<usize> {
     usize::try_from(slot as i64 + 1 + i64::from(offset)).ok()
 }
 
-impl Shape {
+impl Cfg {
     /// Checks the structure.
-    pub(crate) fn of(program: &Subject, config: &Config<'_>) -> Step<Self> {
+    pub(crate) fn of(program: &Subject, config: &Config<'_>) -> Checked<Self> {
         let insns = &program.source.insns[..];
         if insns.is_empty() {
-            return Err(Fault::at(Code::Structure, 0, "the program has no instructions"));
+            return Err(Violation::at(Code::Structure, 0, "the program has no instructions"));
         }
         if insns.len() > MAX_SLOTS {
             let text =
                 format!("the program has {} instructions, at most {MAX_SLOTS} are allowed", insns.len());
-            return Err(Fault::at(Code::Limit, 0, text));
+            return Err(Violation::at(Code::Limit, 0, text));
         }
         let functions = functions(program)?;
         let mut arrivals = vec![Arrival::default(); insns.len()];
@@ -93,11 +93,11 @@ impl Shape {
                 check_pair(insns, range, slot)?;
                 if let Some(offset) = insn.jump_offset() {
                     let to = target(slot, offset).filter(|to| range.contains(to)).ok_or_else(|| {
-                        Fault::at(Code::Structure, slot, "the jump leads out of its function")
+                        Violation::at(Code::Structure, slot, "the jump leads out of its function")
                     })?;
                     if matches!(insns[to], Insn::LoadImm64Tail) {
                         let text = "the jump leads into the middle of a 64-bit immediate load";
-                        return Err(Fault::at(Code::Structure, slot, text));
+                        return Err(Violation::at(Code::Structure, slot, text));
                     }
                     arrivals[to].count();
                     arrivals[to].backward |= to <= slot;
@@ -112,7 +112,7 @@ impl Shape {
                     let callee = target(slot, offset)
                         .and_then(|to| functions.binary_search_by_key(&to, |range| range.start).ok())
                         .ok_or_else(|| {
-                            Fault::at(
+                            Violation::at(
                                 Code::Structure,
                                 slot,
                                 "the call does not lead to the start of a function",
@@ -125,7 +125,7 @@ impl Shape {
                     let next = next_slot(insns, slot);
                     if next >= range.end {
                         let text = "control falls off the end of the function: expected an exit or a jump";
-                        return Err(Fault::at(Code::Structure, slot, text));
+                        return Err(Violation::at(Code::Structure, slot, text));
                     }
                     arrivals[next].count();
                 }
@@ -149,10 +149,10 @@ impl Shape {
     }
 }
 
-fn functions(program: &Subject) -> Step<Vec<Range<usize>>> {
+fn functions(program: &Subject) -> Checked<Vec<Range<usize>>> {
     let (functions, slots) = (&program.source.functions, program.source.insns.len());
     if functions.first().is_none_or(|first| first.start != 0) {
-        return Err(Fault::at(Code::Structure, 0, "the first function does not start at slot 0"));
+        return Err(Violation::at(Code::Structure, 0, "the first function does not start at slot 0"));
     }
     let mut ranges = Vec::with_capacity(functions.len());
     for (index, function) in functions.iter().enumerate() {
@@ -160,25 +160,25 @@ fn functions(program: &Subject) -> Step<Vec<Range<usize>>> {
         if range.is_empty() || range.end > slots {
             let text =
                 format!("function {} has no instructions, or lies outside of the program", function.name);
-            return Err(Fault::at(Code::Structure, range.start.min(slots - 1), text));
+            return Err(Violation::at(Code::Structure, range.start.min(slots - 1), text));
         }
         ranges.push(range);
     }
     Ok(ranges)
 }
 
-fn check_pair(insns: &[Insn], range: &Range<usize>, slot: usize) -> Step<()> {
+fn check_pair(insns: &[Insn], range: &Range<usize>, slot: usize) -> Checked<()> {
     match insns[slot] {
         Insn::LoadImm64 { .. } => {
             let tail = slot + 1;
             if tail >= range.end || !matches!(insns[tail], Insn::LoadImm64Tail) {
                 let text = "a 64-bit immediate load lacks its second slot";
-                return Err(Fault::at(Code::Structure, slot, text));
+                return Err(Violation::at(Code::Structure, slot, text));
             }
         }
         Insn::LoadImm64Tail if slot == range.start || !matches!(insns[slot - 1], Insn::LoadImm64 { .. }) => {
             let text = "the second slot of a 64-bit immediate load stands alone";
-            return Err(Fault::at(Code::Structure, slot, text));
+            return Err(Violation::at(Code::Structure, slot, text));
         }
         _ => {}
     }
@@ -186,7 +186,7 @@ fn check_pair(insns: &[Insn], range: &Range<usize>, slot: usize) -> Step<()> {
 }
 
 /// Orders functions so that callees come first; refuses recursion.
-fn callees_first(calls: &[Vec<(usize, usize)>], functions: &[Range<usize>]) -> Step<Vec<usize>> {
+fn callees_first(calls: &[Vec<(usize, usize)>], functions: &[Range<usize>]) -> Checked<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
         New,
@@ -214,7 +214,7 @@ fn callees_first(calls: &[Vec<(usize, usize)>], functions: &[Range<usize>]) -> S
                 Mark::Open => {
                     let text =
                         "the call is recursive: a function may not call itself, not even through others";
-                    return Err(Fault::at(Code::Structure, slot, text));
+                    return Err(Violation::at(Code::Structure, slot, text));
                 }
                 Mark::New => {
                     marks[callee] = Mark::Open;

@@ -2,10 +2,10 @@
 
 use crate::program::Subject;
 use crate::program::assumed::MapView;
-use crate::program::cfg::{Shape, next_slot};
+use crate::program::cfg::{Cfg, next_slot};
 use crate::program::config::Config;
-use crate::program::fault::{Code, Fault, Step};
-use crate::program::flow::{Flow, Live};
+use crate::program::liveness::{Live, Liveness};
+use crate::program::violation::{Checked, Code, Violation};
 use skep_abi::ProgramType;
 use skep_isa::{Insn, Reg};
 use std::cell::OnceCell;
@@ -14,21 +14,21 @@ use std::cell::OnceCell;
 pub(crate) struct Env<'a> {
     pub(crate) program: &'a Subject,
     pub(crate) config: &'a Config<'a>,
-    pub(crate) shape: &'a Shape,
+    pub(crate) cfg: &'a Cfg,
     /// What the future reads; empty in a program in which no paths meet.
-    pub(crate) flow: &'a Flow,
+    pub(crate) liveness: &'a Liveness,
     /// The same of such a program, computed on first use.
-    straight: OnceCell<Flow>,
+    straight: OnceCell<Liveness>,
 }
 
 impl<'a> Env<'a> {
     pub(crate) fn new(
         program: &'a Subject,
         config: &'a Config<'a>,
-        shape: &'a Shape,
-        flow: &'a Flow,
+        cfg: &'a Cfg,
+        liveness: &'a Liveness,
     ) -> Self {
-        Self { program, config, shape, flow, straight: OnceCell::new() }
+        Self { program, config, cfg, liveness, straight: OnceCell::new() }
     }
 
     pub(crate) fn insn(&self, slot: usize) -> Insn {
@@ -59,17 +59,17 @@ impl<'a> Env<'a> {
     /// Whether `reg` is in the set that `of` picks from what is live after the instruction at `slot`.
     pub(crate) fn after(&self, slot: usize, of: impl Fn(&Live) -> u16, reg: Reg) -> bool {
         let behind = next_slot(&self.program.source.insns, slot);
-        let flow = match self.flow.is_empty() {
-            true => self.straight.get_or_init(|| Flow::of(self.program, self.shape, self.config)),
-            false => self.flow,
+        let liveness = match self.liveness.is_empty() {
+            true => self.straight.get_or_init(|| Liveness::of(self.program, self.cfg, self.config)),
+            false => self.liveness,
         };
-        of(flow.before(behind)) & 1 << reg.number() != 0
+        of(liveness.before(behind)) & 1 << reg.number() != 0
     }
 
     /// The map of that index in the object.
-    pub(crate) fn outer_map(&self, index: u32) -> Step<MapView<'a>> {
+    pub(crate) fn outer_map(&self, index: u32) -> Checked<MapView<'a>> {
         self.program.maps.get(index).ok_or_else(|| {
-            Fault::new(Code::Structure, format!("there is no map of index {index} in the object"))
+            Violation::new(Code::Structure, format!("there is no map of index {index} in the object"))
         })
     }
 }

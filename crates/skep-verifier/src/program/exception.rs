@@ -2,15 +2,15 @@
 
 use crate::program::Subject;
 use crate::program::cfg::target;
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::global::{Global, Param};
+use crate::program::violation::{Checked, Code, Violation};
 use skep_isa::{CallTarget, Imm64, Insn};
 
 /// What the tag's text begins with.
 const TAG: &str = "exception_callback:";
 
 /// The index of the function that the program's tag names, if it has one.
-pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) -> Step<Option<usize>> {
+pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) -> Checked<Option<usize>> {
     let source = &program.source;
     let main = source.functions.first().and_then(|main| main.prototype.as_ref());
     let Some((main, btf)) = main.zip(source.btf.as_deref()) else { return Ok(None) };
@@ -21,18 +21,18 @@ pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) 
         [name] => name,
         _ => {
             let text = format!("the program names {} exception callbacks: {}", names.len(), names.join(", "));
-            return Err(Fault::at(Code::Structure, 0, text).suggest("keep one of them"));
+            return Err(Violation::at(Code::Structure, 0, text).suggest("keep one of them"));
         }
     };
     let found = |(_, function): &(usize, &skep_abi::Function)| function.name == name;
     let Some((index, function)) = source.functions.iter().enumerate().skip(1).find(found) else {
         let text = format!("the program names {name:?} as its exception callback, but has no such function");
-        return Err(Fault::at(Code::Structure, 0, text));
+        return Err(Violation::at(Code::Structure, 0, text));
     };
     let start = function.start as usize;
     if !function.global {
         let text = format!("the exception callback {name} is static: expected a global function");
-        return Err(Fault::at(Code::Structure, start, text));
+        return Err(Violation::at(Code::Structure, start, text));
     }
     match &globals[index] {
         Some(global) if global.returns && global.params == [Param::Number] => {}
@@ -41,7 +41,7 @@ pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) 
                 "expected the exception callback {name} to take one number and to return a number, found other types"
             );
             return Err(
-                Fault::at(Code::Structure, start, text).suggest("declare it as `int NAME(u64 cookie)`")
+                Violation::at(Code::Structure, start, text).suggest("declare it as `int NAME(u64 cookie)`")
             );
         }
     }
@@ -50,7 +50,7 @@ pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) 
 }
 
 /// Refuses calls of the exception callback, and uses of its address.
-fn check_unused(insns: &[Insn], start: usize) -> Step<()> {
+fn check_unused(insns: &[Insn], start: usize) -> Checked<()> {
     for (slot, insn) in insns.iter().enumerate() {
         let (offset, what) = match insn {
             Insn::Call { target: CallTarget::Local(offset) } => (*offset, "called"),
@@ -59,7 +59,7 @@ fn check_unused(insns: &[Insn], start: usize) -> Step<()> {
         };
         if target(slot, offset) == Some(start) {
             let text = format!("the exception callback is {what}, but only bpf_throw may lead to it");
-            return Err(Fault::at(Code::Structure, slot, text)
+            return Err(Violation::at(Code::Structure, slot, text)
                 .suggest("move what both need into a function of its own"));
         }
     }

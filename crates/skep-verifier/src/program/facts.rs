@@ -2,10 +2,10 @@
 //! are to be rewritten, what is constant at calls, how much stack each function uses and whether it must be
 //! zeroed.
 
-use crate::domain::unique::Unique;
-use crate::program::cfg::{Shape, target};
-use crate::program::fault::{Code, Fault, Step};
+use crate::domain::ordered_set::OrderedSet;
+use crate::program::cfg::{Cfg, target};
 use crate::program::roots::{Root, first_roots};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::program::{CallFact, Fact, FunctionFacts};
 use skep_abi::{ContextField, Function, Printed};
 use skep_isa::{CallTarget, Insn, Size};
@@ -27,11 +27,11 @@ pub(crate) struct Record {
     /// By slot of a call that prints: what holds of the values.
     printed: BTreeMap<u32, Printed>,
     /// Where walks begin: the program itself, and what the host calls by itself.
-    roots: Unique<Root>,
+    roots: OrderedSet<Root>,
     /// Which functions helpers call back, by the slot of the call.
-    calls_back: Unique<(u32, u32)>,
-    /// What was there before each change since the first guess that is not confirmed yet.
-    watched: Option<Vec<Before>>,
+    calls_back: OrderedSet<(u32, u32)>,
+    /// What was there before each change since the first speculation that is not confirmed yet.
+    journal: Option<Vec<Before>>,
 }
 
 /// How much there was of all that grows.
@@ -109,18 +109,18 @@ impl Always {
 }
 
 impl Record {
-    pub(crate) fn new(slots: usize, shape: &Shape) -> Self {
-        let functions = shape.functions.len();
+    pub(crate) fn new(slots: usize, cfg: &Cfg) -> Self {
+        let functions = cfg.functions.len();
         Self {
-            roots: first_roots(shape),
-            calls_back: Unique::default(),
+            roots: first_roots(cfg),
+            calls_back: OrderedSet::default(),
             slots: vec![0; slots],
             places: Vec::new(),
             calls: Vec::new(),
             deepest: vec![0; functions],
             unwritten: vec![false; functions],
             printed: BTreeMap::new(),
-            watched: None,
+            journal: None,
         }
     }
 
@@ -131,32 +131,32 @@ impl Record {
     }
 
     fn see(&mut self, slot: usize, bit: u8) {
-        if let Some(watched) = &mut self.watched {
-            watched.push(Before::Bits(slot as u32, self.slots[slot]));
+        if let Some(journal) = &mut self.journal {
+            journal.push(Before::Bits(slot as u32, self.slots[slot]));
         }
         self.slots[slot] |= bit;
     }
 
     /// Remembers all changes from here on; returns how many there were before.
-    pub(crate) fn watch(&mut self) -> Mark {
+    pub(crate) fn checkpoint(&mut self) -> Mark {
         Mark {
-            changes: self.watched.get_or_insert_default().len(),
+            changes: self.journal.get_or_insert_default().len(),
             roots: self.roots.items().len(),
             calls_back: self.calls_back.items().len(),
         }
     }
 
-    pub(crate) fn stop_watching(&mut self) {
-        self.watched = None;
+    pub(crate) fn drop_journal(&mut self) {
+        self.journal = None;
     }
 
     /// Takes all changes back that were made since. How deep stacks are stays, which are zeroed, and what is said of
     /// printed values: more of the former and less of the latter is harmless.
-    pub(crate) fn undo(&mut self, mark: Mark) {
+    pub(crate) fn roll_back(&mut self, mark: Mark) {
         self.roots.truncate(mark.roots);
         self.calls_back.truncate(mark.calls_back);
-        let Some(watched) = &mut self.watched else { return };
-        for before in watched.drain(mark.changes..).rev() {
+        let Some(journal) = &mut self.journal else { return };
+        for before in journal.drain(mark.changes..).rev() {
             match before {
                 Before::Bits(slot, bits) => self.slots[slot as usize] = bits,
                 Before::Place(slot, place) => self.places[slot as usize] = place,
@@ -202,10 +202,10 @@ impl Record {
 
     /// An access to memory as it is, as most are, goes there on some path.
     #[inline]
-    pub(crate) fn memory(&mut self, slot: usize) -> Step<()> {
+    pub(crate) fn memory(&mut self, slot: usize) -> Checked<()> {
         match self.places.get_mut(slot) {
             Some(before) if *before == Place::Memory => Ok(()),
-            Some(before) if *before == Place::Unseen && self.watched.is_none() => {
+            Some(before) if *before == Place::Unseen && self.journal.is_none() => {
                 *before = Place::Memory;
                 Ok(())
             }
@@ -214,20 +214,20 @@ impl Record {
     }
 
     /// An access goes there on some path.
-    pub(crate) fn place(&mut self, slot: usize, place: Place) -> Step<()> {
+    pub(crate) fn place(&mut self, slot: usize, place: Place) -> Checked<()> {
         if self.places.is_empty() {
             self.places.resize(self.slots.len(), Place::Unseen);
         }
         let before = &mut self.places[slot];
         if *before == Place::Unseen {
-            if let Some(watched) = &mut self.watched {
-                watched.push(Before::Place(slot as u32, *before));
+            if let Some(journal) = &mut self.journal {
+                journal.push(Before::Place(slot as u32, *before));
             }
             *before = place;
         } else if *before != place {
             let text = "the same instruction accesses different context fields, or the context on one path and \
                         other memory on another, so that it cannot be rewritten";
-            return Err(Fault::new(Code::Context, text).suggest(
+            return Err(Violation::new(Code::Context, text).suggest(
                 "read the field before the paths meet, or keep the compiler from merging the accesses",
             ));
         }
@@ -244,10 +244,10 @@ impl Record {
         record.map.see(map);
         record.key.see(key);
         record.outside |= !in_bounds;
-        if let Some(watched) = &mut self.watched
+        if let Some(journal) = &mut self.journal
             && before != *record
         {
-            watched.push(Before::Call(slot as u32, before));
+            journal.push(Before::Call(slot as u32, before));
         }
     }
 
@@ -290,7 +290,7 @@ impl Record {
         self,
         mut insns: Vec<Insn>,
         functions: Vec<Function>,
-        shape: &Shape,
+        cfg: &Cfg,
     ) -> (Vec<Insn>, Vec<Fact>, Vec<FunctionFacts>) {
         let mut facts = vec![Fact::default(); insns.len()];
         for (slot, record) in self.slots.iter().copied().enumerate() {
@@ -332,10 +332,10 @@ impl Record {
                 facts[to].loop_head |= to <= slot;
             }
         }
-        let may_throw = may_throw(&insns, &facts, shape);
+        let may_throw = may_throw(&insns, &facts, cfg);
         let functions = functions
             .into_iter()
-            .zip(&shape.functions)
+            .zip(&cfg.functions)
             .zip(self.deepest.iter().zip(&self.unwritten))
             .zip(may_throw)
             .map(|(((function, range), (deepest, unwritten)), may_throw)| FunctionFacts {
@@ -352,13 +352,13 @@ impl Record {
 }
 
 /// By function: whether it, or what it calls, throws on some path.
-fn may_throw(insns: &[Insn], facts: &[Fact], shape: &Shape) -> Vec<bool> {
-    let mut may_throw = vec![false; shape.functions.len()];
-    for &function in &shape.callees_first {
-        let mut slots = shape.functions[function].clone().filter(|&slot| facts[slot].reached);
+fn may_throw(insns: &[Insn], facts: &[Fact], cfg: &Cfg) -> Vec<bool> {
+    let mut may_throw = vec![false; cfg.functions.len()];
+    for &function in &cfg.callees_first {
+        let mut slots = cfg.functions[function].clone().filter(|&slot| facts[slot].reached);
         may_throw[function] = slots.any(|slot| match insns[slot] {
             Insn::Call { target: CallTarget::Local(offset) } => {
-                let callee = target(slot, offset).and_then(|to| shape.function_at(to));
+                let callee = target(slot, offset).and_then(|to| cfg.function_at(to));
                 callee.is_some_and(|callee| may_throw[callee])
             }
             _ => facts[slot].throws,

@@ -1,6 +1,6 @@
 //! What a function of the host takes and returns, from its BTF and the names of its parameters.
 
-use crate::program::fault::{Code, Fault, Step, damaged};
+use crate::program::violation::{Checked, Code, Violation, damaged};
 use skep_abi::{
     Access, ArgKind, HelperProto, Kfunc, KfuncFlags, RetKind, SpecialKfunc, kfunc_named, own_kfunc,
 };
@@ -81,17 +81,17 @@ pub(crate) enum Returned {
 
 impl Prototype {
     /// The prototype of the function of that number.
-    pub(crate) fn of(btf: &Btf, id: u32) -> Step<Self> {
+    pub(crate) fn of(btf: &Btf, id: u32) -> Checked<Self> {
         let function = btf.ty(id).ok().filter(|ty| ty.kind == Kind::Func).ok_or_else(|| {
             let text = format!("the given types have no function of number {id}");
-            Fault::new(Code::Types, text).suggest("link and verify the program with the same types")
+            Violation::new(Code::Types, text).suggest("link and verify the program with the same types")
         })?;
         let name = function.name().map_err(damaged)?;
         let Some(known) = kfunc_named(name) else {
             let text = format!(
                 "{name} is a function of the host of which it is not known who may call it and what it gives away"
             );
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         };
         let prototype = btf.prototype(id).map_err(damaged)?;
         Self::read(btf, known, &prototype).map_err(damaged)

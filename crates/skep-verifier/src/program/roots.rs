@@ -1,7 +1,7 @@
 //! Where walks begin: the program itself, and what the host calls later.
 
-use crate::domain::unique::Unique;
-use crate::program::cfg::Shape;
+use crate::domain::ordered_set::OrderedSet;
+use crate::program::cfg::Cfg;
 
 /// Where a walk begins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,7 +29,7 @@ impl Root {
 }
 
 /// Where every walk of the program begins; the program itself is the first.
-pub(crate) fn first_roots(shape: &Shape) -> Unique<Root> {
+pub(crate) fn first_roots(cfg: &Cfg) -> OrderedSet<Root> {
     let exception = |function| Root { function: function as u32, of: RootKind::Exception };
-    std::iter::once(Root::PROGRAM).chain(shape.exception_callback.map(exception)).collect()
+    std::iter::once(Root::PROGRAM).chain(cfg.exception_callback.map(exception)).collect()
 }

@@ -6,7 +6,7 @@ use crate::domain::state::{Frame, State};
 use crate::domain::tnum::Tnum;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::facts::Place;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
 use skep_abi::{ContextField, FieldKind};
@@ -21,7 +21,7 @@ impl Transfer<'_> {
         dst: Reg,
         base: Reg,
         offset: i16,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let pointer = self.base(state, base, offset, size)?;
         if let Some((frame, start)) = self.fixed_stack(state, pointer, offset, size)
             && !signed
@@ -47,7 +47,7 @@ impl Transfer<'_> {
                     _ if signed => {
                         let text =
                             format!("the pointer {} cannot be loaded with its sign extended", field.name);
-                        return Err(Fault::new(Code::Context, text));
+                        return Err(Violation::new(Code::Context, text));
                     }
                     FieldKind::PacketData => Value::pointer(Kind::Packet, 0),
                     FieldKind::PacketEnd => Value::pointer(Kind::PacketEnd, 0),
@@ -102,7 +102,7 @@ impl Transfer<'_> {
         base: Reg,
         offset: i16,
         src: Operand,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let mut value = match src {
             Operand::Reg(src) => *self.look(state, src)?,
             Operand::Imm(imm) => Value::constant(i64::from(imm) as u64),
@@ -112,7 +112,7 @@ impl Transfer<'_> {
             && value.id == 0
             && !value.num.is_constant()
         {
-            // What is spilled stays tied to its register.
+            // What is spilled stays linked to its register.
             let pointer = state.reg(base);
             if matches!(pointer.kind, Kind::Stack { .. }) {
                 value.id = self.new_id();
@@ -151,26 +151,26 @@ impl Transfer<'_> {
         (first, last): (u32, u32),
         size: Size,
         value: &Value,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         self.record.memory(self.slot)?;
         self.overwrite(state, frame, first, last + size.bytes())?;
         let stack = &mut state.frames_mut()[usize::from(frame)].stack;
         if first == last {
             stack.write(first, size, value);
         } else {
-            stack.smear(first, last + size.bytes(), value.as_constant() == Some(0));
+            stack.weak_write(first, last + size.bytes(), value.as_constant() == Some(0));
         }
         Ok(())
     }
 
-    pub(crate) fn atomic(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
+    pub(crate) fn atomic(&mut self, state: &mut State, insn: &Insn) -> Checked<()> {
         let Insn::Atomic { op, size, base, offset, src } = *insn else { return Ok(()) };
         let operand = self.read(state, src)?;
         let expected = if op == AtomicOp::CmpXchg { self.read(state, Reg::R0)? } else { Value::constant(0) };
         if (!operand.is_scalar() || !expected.is_scalar()) && !self.may_leak() {
             let found = if operand.is_scalar() { &expected } else { &operand };
             let text = format!("expected numbers as operands of an atomic access, found {found}");
-            return Err(Fault::new(Code::PointerLeak, text));
+            return Err(Violation::new(Code::PointerLeak, text));
         }
         let pointer = self.read(state, base)?;
         self.check_atomic_place(base, &pointer, offset, size)?;
@@ -185,7 +185,7 @@ impl Transfer<'_> {
             if first == last {
                 stack.fill(first, first + size.bytes());
             } else {
-                stack.smear(first, last + size.bytes(), false);
+                stack.weak_write(first, last + size.bytes(), false);
             }
         }
         let old = Value::scalar(Scalar::of_size(size));
@@ -204,7 +204,7 @@ impl Transfer<'_> {
     }
 
     /// Load-acquire and store-release: like loads and stores, aligned, and only of memory that stays put.
-    pub(crate) fn ordered(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
+    pub(crate) fn ordered(&mut self, state: &mut State, insn: &Insn) -> Checked<()> {
         match *insn {
             Insn::LoadAcquire { size, dst, base, offset } => {
                 let pointer = self.read(state, base)?;
@@ -222,7 +222,7 @@ impl Transfer<'_> {
 
     /// The base address of a load or store.
     #[inline]
-    fn base<'s>(&self, state: &'s State, reg: Reg, offset: i16, size: Size) -> Step<&'s Value> {
+    fn base<'s>(&self, state: &'s State, reg: Reg, offset: i16, size: Size) -> Checked<&'s Value> {
         let pointer = self.peek(state, reg)?;
         if self.env.config.strict_alignment {
             self.check_alignment(reg, pointer, offset, size)?;
@@ -230,7 +230,7 @@ impl Transfer<'_> {
         Ok(pointer)
     }
 
-    fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Step<Value> {
+    fn load_stack(&mut self, state: &State, frame: u8, first: u32, last: u32, size: Size) -> Checked<Value> {
         self.record.memory(self.slot)?;
         if first == last {
             let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
@@ -258,7 +258,7 @@ impl Transfer<'_> {
     }
 
     /// Any of those stack bytes may be read: they hold numbers, or addresses may leave the program.
-    pub(crate) fn check_readable(&mut self, state: &State, frame: u8, first: u32, end: u32) -> Step<()> {
+    pub(crate) fn check_readable(&mut self, state: &State, frame: u8, first: u32, end: u32) -> Checked<()> {
         let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
         let written = stack.init.has_all(first, end);
         if let Some(cell) = stack.opaque_in(first, end) {
@@ -277,7 +277,7 @@ impl Transfer<'_> {
     }
 
     /// Storing this pointer there must not leak it or outlive what it points to.
-    fn check_spill(&self, value: &mut Value, size: Size, region: &Region) -> Step<()> {
+    fn check_spill(&self, value: &mut Value, size: Size, region: &Region) -> Checked<()> {
         let &Region::Stack { frame, first, last } = region else {
             if let Region::Kptr { .. } = region {
                 return Ok(()); // has its own rule
@@ -289,18 +289,18 @@ impl Transfer<'_> {
             let text = format!(
                 "expected a number to store, found {value}: a pointer may only be stored to the stack"
             );
-            return Err(Fault::new(Code::PointerLeak, text));
+            return Err(Violation::new(Code::PointerLeak, text));
         };
         if size != Size::B8 || first != last {
             let text = format!("{value} may only be stored to the stack whole, and at a constant offset");
-            return Err(Fault::new(Code::PointerLeak, text));
+            return Err(Violation::new(Code::PointerLeak, text));
         }
         if let Kind::Stack { frame: owner } = value.kind
             && owner > frame
         {
             let text =
                 "the address of a function's own stack may not be stored in its caller's, which outlives it";
-            return Err(Fault::new(Code::PointerLeak, text));
+            return Err(Violation::new(Code::PointerLeak, text));
         }
         Ok(())
     }
@@ -312,7 +312,7 @@ impl Transfer<'_> {
         field: &'static ContextField,
         inside: u32,
         size: Size,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let Some(native_offset) = field.native_offset else {
             // It can be verified, and skep cannot run it.
             return self.record.place(self.slot, Place::Foreign { field });
@@ -322,24 +322,24 @@ impl Transfer<'_> {
         let Ok(offset) = i16::try_from(native) else {
             let text =
                 format!("the field {} is too far from the register that it is accessed by", field.name);
-            return Err(Fault::new(Code::Unsupported, text));
+            return Err(Violation::new(Code::Unsupported, text));
         };
         self.record.place(self.slot, Place::Field { size: native_size, offset })
     }
 
-    fn check_atomic_place(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Step<()> {
+    fn check_atomic_place(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Checked<()> {
         if matches!(pointer.kind, Kind::Context | Kind::Packet | Kind::PacketMeta) {
             let text = format!(
                 "expected a stack, a map value or a buffer for an atomic access, found {pointer} in {reg}"
             );
-            return Err(Fault::new(Code::Misaligned, text));
+            return Err(Violation::new(Code::Misaligned, text));
         }
         self.check_alignment(reg, pointer, offset, size)
     }
 
     /// The address must be a multiple of `size`. Objects start at multiples of 8, packets (as in Linux, after
     /// an Ethernet header that is 14 bytes long) two bytes after one of 4.
-    fn check_alignment(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Step<()> {
+    fn check_alignment(&self, reg: Reg, pointer: &Value, offset: i16, size: Size) -> Checked<()> {
         let size = size.bytes();
         let start = if pointer.is_packet() { 2 } else { 0 };
         let fixed = i64::from(pointer.offset) + i64::from(offset) + start;
@@ -348,7 +348,7 @@ impl Transfer<'_> {
             let text = format!(
                 "expected an address that is a multiple of {size}, found {pointer} {offset:+} in {reg}"
             );
-            return Err(Fault::new(Code::Misaligned, text));
+            return Err(Violation::new(Code::Misaligned, text));
         }
         Ok(())
     }
@@ -360,27 +360,27 @@ fn stack_offset(at: u32) -> i32 {
 }
 
 #[cold]
-fn remains_of_pointer(offset: i32, size: u32) -> Box<Fault> {
+fn remains_of_pointer(offset: i32, size: u32) -> Box<Violation> {
     let text = format!(
         "the {size} stack bytes at r10{offset:+} were not all written since a pointer lay there, and what is left of it would leak"
     );
-    Fault::new(Code::Uninitialised, text)
+    Violation::new(Code::Uninitialised, text)
         .of_stack(offset, size)
         .suggest("initialise the variable first, padding too: `= {}` or __builtin_memset")
 }
 
 #[cold]
-fn part_of_object(at: u32) -> Box<Fault> {
+fn part_of_object(at: u32) -> Box<Violation> {
     let text = format!(
         "the stack bytes at r10{:+} are a part of a dynptr or an iterator, which only calls may touch",
         stack_offset(at)
     );
-    Fault::new(Code::OutOfBounds, text)
+    Violation::new(Code::OutOfBounds, text)
 }
 
 #[cold]
-fn part_of_pointer() -> Box<Fault> {
-    Fault::new(
+fn part_of_pointer() -> Box<Violation> {
+    Violation::new(
         Code::PointerLeak,
         "the stack bytes that are read hold a pointer, which would leak as a number",
     )

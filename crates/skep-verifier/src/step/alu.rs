@@ -3,27 +3,27 @@
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::stale::{is_bits, same_packet};
 use skep_isa::{AluOp, Insn, Operand, Reg, Width};
 
 impl Transfer<'_> {
     /// The value in `reg`, which must be of use.
-    pub(crate) fn read(&self, state: &State, reg: Reg) -> Step<Value> {
+    pub(crate) fn read(&self, state: &State, reg: Reg) -> Checked<Value> {
         Ok(*self.peek(state, reg)?)
     }
 
     /// The same in its place: a value is large, and whole copies of one in memory are cheap where copies of what a
     /// function gave back piece by piece are not.
     #[inline]
-    pub(crate) fn peek<'s>(&self, state: &'s State, reg: Reg) -> Step<&'s Value> {
+    pub(crate) fn peek<'s>(&self, state: &'s State, reg: Reg) -> Checked<&'s Value> {
         let value = state.reg(reg);
         if value.is_readable() { Ok(value) } else { Err(self.unreadable(reg, value)) }
     }
 
     /// The value of an operand, which may be a stale address.
-    pub(crate) fn operand(&self, state: &State, operand: Operand) -> Step<Value> {
+    pub(crate) fn operand(&self, state: &State, operand: Operand) -> Checked<Value> {
         match operand {
             Operand::Reg(reg) => self.look(state, reg).copied(),
             Operand::Imm(imm) => Ok(Value::constant(i64::from(imm) as u64)),
@@ -31,7 +31,7 @@ impl Transfer<'_> {
     }
 
     #[inline]
-    pub(crate) fn write(&self, state: &mut State, reg: Reg, value: Value) -> Step<()> {
+    pub(crate) fn write(&self, state: &mut State, reg: Reg, value: Value) -> Checked<()> {
         if reg == Reg::R10 {
             return Err(read_only());
         }
@@ -40,7 +40,7 @@ impl Transfer<'_> {
     }
 
     /// One of the instructions that compute a register from registers.
-    pub(crate) fn arithmetic(&mut self, state: &mut State, insn: &Insn) -> Step<()> {
+    pub(crate) fn arithmetic(&mut self, state: &mut State, insn: &Insn) -> Checked<()> {
         match *insn {
             Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Imm(imm) } => {
                 let number = match width {
@@ -79,7 +79,7 @@ impl Transfer<'_> {
         src: Reg,
         op: &str,
         make: impl Fn(&Scalar) -> Scalar,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let value = self.look(state, src)?;
         let result = if value.is_scalar() {
             Value::scalar(make(&value.num))
@@ -92,8 +92,8 @@ impl Transfer<'_> {
         self.write(state, dst, result)
     }
 
-    /// A copy of a register, tied to it if it is a number that can still be narrowed.
-    fn copied(&mut self, state: &mut State, width: Width, dst: Reg, src: Reg) -> Step<Value> {
+    /// A copy of a register, linked to it if it is a number that can still be narrowed.
+    fn copied(&mut self, state: &mut State, width: Width, dst: Reg, src: Reg) -> Checked<Value> {
         let value = *self.look(state, src)?;
         if !value.is_scalar() {
             if width == Width::W32 && value.is_of_packet() {
@@ -110,7 +110,7 @@ impl Transfer<'_> {
                     }
                     let text =
                         format!("expected a number in {src}, found {value}: half of a pointer would leak");
-                    Fault::new(Code::PointerLeak, text)
+                    Violation::new(Code::PointerLeak, text)
                 });
             }
             return Ok(value);
@@ -127,7 +127,7 @@ impl Transfer<'_> {
         Ok(*state.reg(src))
     }
 
-    fn binary(&mut self, state: &mut State, width: Width, op: AluOp, dst: Reg, src: Operand) -> Step<()> {
+    fn binary(&mut self, state: &mut State, width: Width, op: AluOp, dst: Reg, src: Operand) -> Checked<()> {
         let b_num;
         let regs = &mut state.top_mut().regs.0;
         let (a, b) = match src {
@@ -150,27 +150,27 @@ impl Transfer<'_> {
         {
             // RFC 9669 masks the count, but Linux refuses what can only be a mistake; so do its types here.
             let text = format!("the shift count {imm} is not in 0..{}", width.bits());
-            return Err(Fault::new(Code::Structure, text));
+            return Err(Violation::new(Code::Structure, text));
         }
         if let (AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod, Operand::Imm(0)) = (op, src)
             && self.env.program_type().number.is_some()
         {
             // Defined as well, and as surely a mistake.
-            return Err(Fault::new(Code::Structure, "division by the constant 0"));
+            return Err(Violation::new(Code::Structure, "division by the constant 0"));
         }
         let num = if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
             Scalar::constant(0)
         } else {
             a.num.alu(op, width, b)
         };
-        let tie = match b.as_constant() {
+        let link = match b.as_constant() {
             Some(added) if a.id != 0 && width == Width::W64 => moved_offset(op, a.offset, added),
             _ => None,
         };
         // r10 is never a number, so it is not written here.
         let result = &mut regs[dst.index()];
         result.num = num;
-        match tie {
+        match link {
             Some(offset) => result.offset = offset,
             None => (result.id, result.offset) = (0, 0),
         }
@@ -186,7 +186,7 @@ impl Transfer<'_> {
         src: Operand,
         a: &Value,
         b: &Value,
-    ) -> Step<Value> {
+    ) -> Checked<Value> {
         // The distance of two places in a packet; with 32 bits, its lower half.
         match width {
             Width::W64 if op == AluOp::Sub && (a.is_packet() && b.is_packet() || same_packet(a, b)) => {
@@ -239,7 +239,7 @@ impl Transfer<'_> {
             }
             _ if pointer.is_maybe_null() => {
                 let text = format!("arithmetic on {name}, which may be null: {pointer}");
-                return Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL));
+                return Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL));
             }
             _ => {}
         }
@@ -263,7 +263,7 @@ impl Transfer<'_> {
             }
             return self.unless_forgotten(dst, || {
                 let text = format!("expected a constant offset into the context, found {}", number.num);
-                Fault::new(Code::PointerArithmetic, text)
+                Violation::new(Code::PointerArithmetic, text)
             });
         }
         let limits = -MAX_OFFSET..MAX_OFFSET;
@@ -281,13 +281,13 @@ impl Transfer<'_> {
     }
 
     #[cold]
-    fn forbidden(&self, op: &str, reg: Reg, value: &Value) -> Box<Fault> {
+    fn forbidden(&self, op: &str, reg: Reg, value: &Value) -> Box<Violation> {
         if value.is_stale() {
             return self.unreadable(reg, value);
         }
         let text = format!("expected a number in {reg} for {op}, found {value}");
-        let fault = Fault::new(Code::PointerArithmetic, text);
-        if value.is_maybe_null() { fault.suggest(CHECK_NULL) } else { fault }
+        let violation = Violation::new(Code::PointerArithmetic, text);
+        if value.is_maybe_null() { violation.suggest(CHECK_NULL) } else { violation }
     }
 }
 
@@ -301,7 +301,7 @@ fn remaining(op: AluOp, range: u32, number: &Scalar) -> u32 {
     u32::try_from(i64::from(range) - furthest.max(0)).unwrap_or(0)
 }
 
-/// The distance from the tied number after adding or subtracting a constant.
+/// The distance from the linked number after adding or subtracting a constant.
 fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
     let added = added as i64;
     let moved = match op {
@@ -313,14 +313,15 @@ fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
 }
 
 #[cold]
-fn read_only() -> Box<Fault> {
-    Fault::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read")
+fn read_only() -> Box<Violation> {
+    Violation::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read")
 }
 
 #[cold]
-fn too_far(reg: Reg, pointer: &Value, number: &dyn std::fmt::Display) -> Box<Fault> {
+fn too_far(reg: Reg, pointer: &Value, number: &dyn std::fmt::Display) -> Box<Violation> {
     let text = format!("{number} is too much to add to or subtract from {reg}, which is {pointer}");
-    Fault::new(Code::PointerArithmetic, text).suggest("bound the number with a comparison or a mask first")
+    Violation::new(Code::PointerArithmetic, text)
+        .suggest("bound the number with a comparison or a mask first")
 }
 
 fn symbol(op: AluOp) -> &'static str {

@@ -1,11 +1,11 @@
 //! Arguments of helpers: what their prototypes demand of each.
 
-use crate::domain::resources::Held;
+use crate::domain::resources::Referent;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Value};
 use crate::program::assumed::MapView;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use crate::step::dynptr::Dynptr;
@@ -50,7 +50,7 @@ const LOCAL: ArgKind = ArgKind::Dynptr(DynptrArg::Make(DynptrKind::Local));
 
 impl<'a> Transfer<'a> {
     /// Checks all arguments of a call.
-    pub(crate) fn arguments(&mut self, state: &mut State, proto: &HelperProto) -> Step<Arguments> {
+    pub(crate) fn arguments(&mut self, state: &mut State, proto: &HelperProto) -> Checked<Arguments> {
         let mut known = Arguments::default();
         for (at, arg) in proto.args.iter().enumerate() {
             if matches!(arg, ArgKind::None | ArgKind::Printed) {
@@ -75,7 +75,7 @@ impl<'a> Transfer<'a> {
         at: usize,
         value: &Value,
         known: &mut Arguments,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let reg = ARGS[at];
         match proto.args[at] {
             // Sizes are checked with their memory.
@@ -178,7 +178,7 @@ impl<'a> Transfer<'a> {
                 if null || !matches!(value.kind, Kind::Memory { .. }) {
                     return Err(not_null(proto, reg, "a ring buffer's record", value));
                 }
-                known.released = Some(self.releasable(state, &proto.name, reg, value, Held::Record)?);
+                known.released = Some(self.releasable(state, &proto.name, reg, value, Referent::Record)?);
             }
             ArgKind::SpinLock if proto.name == "spin_lock" => {
                 self.take_lock(state, &proto.name, reg, value)?;
@@ -231,13 +231,13 @@ impl<'a> Transfer<'a> {
                         "{} expects an object of type {ty}, as the field is declared, in {reg}, found {value}",
                         proto.name
                     );
-                    return Err(Fault::new(Code::Argument, text));
+                    return Err(Violation::new(Code::Argument, text));
                 }
-                known.released = Some(self.releasable(state, &proto.name, reg, value, Held::Object)?);
+                known.released = Some(self.releasable(state, &proto.name, reg, value, Referent::Object)?);
             }
             _ => {
                 let text = format!("{} takes a kind of argument that is not supported yet", proto.name);
-                return Err(Fault::new(Code::Unsupported, text));
+                return Err(Violation::new(Code::Unsupported, text));
             }
         }
         Ok(())
@@ -248,18 +248,18 @@ impl<'a> Transfer<'a> {
         self.env.program_type().may_leak
     }
 
-    fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Step<MapView<'a>> {
+    fn argument_map(&self, proto: &HelperProto, known: &Arguments) -> Checked<MapView<'a>> {
         match known.map {
             Some((map, _)) => self.map(map),
             None => {
                 let text = format!("the prototype of {} names a key or value before a map", proto.name);
-                Err(Fault::new(Code::Unsupported, text))
+                Err(Violation::new(Code::Unsupported, text))
             }
         }
     }
 
     /// The value of the map argument's map itself.
-    fn value_of(&self, proto: &HelperProto, reg: Reg, value: &Value, known: &Arguments) -> Step<()> {
+    fn value_of(&self, proto: &HelperProto, reg: Reg, value: &Value, known: &Arguments) -> Checked<()> {
         let def = self.argument_map(proto, known)?;
         let map = known.map.map(|(map, _)| map);
         let fits =
@@ -271,7 +271,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// A timer is made with the map that it lies in.
-    fn same_map(&self, state: &State, proto: &HelperProto, reg: Reg, map: u32, timer: &Value) -> Step<()> {
+    fn same_map(&self, state: &State, proto: &HelperProto, reg: Reg, map: u32, timer: &Value) -> Checked<()> {
         let given = self.read(state, reg)?;
         let number = self.map_argument(proto, reg, &given)?;
         let of_that_one =
@@ -285,7 +285,7 @@ impl<'a> Transfer<'a> {
             self.map(map)?.name(),
             if number == map { "another that looks like it" } else { self.map(number)?.name() }
         );
-        Err(Fault::new(Code::Argument, text))
+        Err(Violation::new(Code::Argument, text))
     }
 
     fn struct_argument(
@@ -295,7 +295,7 @@ impl<'a> Transfer<'a> {
         value: &Value,
         kinds: &[StructKind],
         nullable: bool,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         if nullable && value.as_constant() == Some(0) {
             return Ok(());
         }
@@ -312,7 +312,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// The size of what the call returns.
-    fn allocation_size(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+    fn allocation_size(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         let Some(size) = value.as_constant() else {
             return Err(expected(proto, reg, "a size that is the same in every run", value)
                 .suggest("ask for a constant size, or use a dynptr"));
@@ -324,11 +324,11 @@ impl<'a> Transfer<'a> {
     }
 
     /// The least and greatest size in argument `at`.
-    fn size_argument(&self, state: &State, proto: &HelperProto, at: usize) -> Step<(u32, u32)> {
+    fn size_argument(&self, state: &State, proto: &HelperProto, at: usize) -> Checked<(u32, u32)> {
         let (Some(reg), Some(ArgKind::Size { zero })) = (ARGS.get(at).copied(), proto.args.get(at).copied())
         else {
             let text = format!("the prototype of {} names memory without its size", proto.name);
-            return Err(Fault::new(Code::Unsupported, text));
+            return Err(Violation::new(Code::Unsupported, text));
         };
         let value = self.read(state, reg)?;
         if !value.is_scalar() {
@@ -348,26 +348,26 @@ impl<'a> Transfer<'a> {
 }
 
 #[cold]
-pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
-    Fault::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
+pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Violation> {
+    Violation::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
 }
 
 /// Null is memory of no bytes alone.
-fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Step<()> {
+fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Checked<()> {
     if most == 0 {
         return Ok(());
     }
     let text = format!("{} is given null in {reg} with a size that is not 0", proto.name);
-    Err(Fault::new(Code::Argument, text))
+    Err(Violation::new(Code::Argument, text))
 }
 
 /// The same, with another class where a check for null is all that is missing.
 #[cold]
-fn not_null(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Fault> {
-    let mut fault = expected(proto, reg, what, found);
+fn not_null(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Violation> {
+    let mut violation = expected(proto, reg, what, found);
     if found.is_maybe_null() {
-        fault.code = Code::MaybeNull;
-        fault = fault.suggest(CHECK_NULL);
+        violation.code = Code::MaybeNull;
+        violation = violation.suggest(CHECK_NULL);
     }
-    fault
+    violation
 }

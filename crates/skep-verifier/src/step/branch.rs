@@ -1,20 +1,20 @@
 //! Jumps: which ways are open, and what each says of the values that were compared.
 
 use crate::domain::comparison::{assume, assume_not, holds};
-use crate::domain::rounds::Construct;
+use crate::domain::loops::Construct;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::Value;
 use crate::program::cfg::target;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::{Next, Transfer};
 use skep_isa::{Cond, Operand, Reg, Width};
 
 impl Transfer<'_> {
-    pub(crate) fn jump(&self, offset: i32) -> Step<Next> {
+    pub(crate) fn jump(&self, offset: i32) -> Checked<Next> {
         match target(self.slot, offset) {
             Some(to) => Ok(Next::To(to)),
-            None => Err(Fault::new(Code::Structure, "the jump leads out of the program")),
+            None => Err(Violation::new(Code::Structure, "the jump leads out of the program")),
         }
     }
 
@@ -26,7 +26,7 @@ impl Transfer<'_> {
         dst: Reg,
         src: Operand,
         offset: i16,
-    ) -> Step<Next> {
+    ) -> Checked<Next> {
         // Most loops count in constants: those need no copies.
         if let Some(a) = state.reg(dst).as_constant()
             && let Some(b) = match src {
@@ -71,7 +71,7 @@ impl Transfer<'_> {
     }
 
     /// Goes on after a conditional jump: not taken if that is possible.
-    fn turn(&mut self, ways: (bool, bool), offset: i16) -> Step<Next> {
+    fn turn(&mut self, ways: (bool, bool), offset: i16) -> Checked<Next> {
         self.record.branch(self.slot, !ways.1);
         if !ways.1 {
             return self.jump(offset.into());
@@ -83,24 +83,24 @@ impl Transfer<'_> {
     }
 
     /// The program may go on, as often as the host lets it, or jump.
-    pub(crate) fn may_goto(&mut self, state: &mut State, offset: i16) -> Step<Next> {
+    pub(crate) fn may_goto(&mut self, state: &mut State, offset: i16) -> Checked<Next> {
         self.fork(state, offset, |_| true)?;
         let of = Construct::MayGoto { frame: state.top_index() };
         let id = self.new_id();
-        state.rounds.advance(of, id);
+        state.loops.advance(of, id);
         self.turn((true, true), offset)
     }
 
     /// Forks the taken way of a branch off, after `prepare` has told its state what that means; not if that
     /// turns out to be impossible.
-    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Step<()> {
+    fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Checked<()> {
         let mut other = self.forks.copy(state);
         if !prepare(&mut other) {
             self.forks.recycle(other);
             return Ok(());
         }
         let Some(slot) = target(self.slot, offset.into()) else {
-            return Err(Fault::new(Code::Structure, "the jump leads out of the program"));
+            return Err(Violation::new(Code::Structure, "the jump leads out of the program"));
         };
         self.record.branch(self.slot, true);
         self.forks.put_aside(other, slot);
@@ -108,7 +108,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Tells the compared registers, and all that is tied to them, what the comparison says. False if that is
+/// Tells the compared registers, and all that is linked to them, what the comparison says. False if that is
 /// impossible.
 fn narrow(
     state: &mut State,
@@ -123,7 +123,7 @@ fn narrow(
     if *a_num != a.num {
         state.reg_mut(dst).num = *a_num;
         if a.id != 0 {
-            possible &= state.narrow_tied(a.id, a.offset, a_num);
+            possible &= state.narrow_linked(a.id, a.offset, a_num);
         }
     }
     if let Operand::Reg(src) = src
@@ -134,7 +134,7 @@ fn narrow(
             None => return false,
         }
         if b.id != 0 {
-            possible &= state.narrow_tied(b.id, b.offset, b_num);
+            possible &= state.narrow_linked(b.id, b.offset, b_num);
         }
     }
     possible

@@ -1,15 +1,15 @@
 //! Calls of helpers by their prototypes, and what they return.
 
-use crate::domain::resources::Held;
+use crate::domain::resources::Referent;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Found, STACK_BYTES};
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::assumed::INNER;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::Arguments;
-use crate::step::frames::lose_arguments;
+use crate::step::frames::clobber_arguments;
 use skep_abi::{DynptrKind, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
 use skep_isa::{Reg, Size};
 
@@ -23,7 +23,7 @@ impl<'a> Transfer<'a> {
     /// A call of the helper of that number.
     ///
     /// Returns where control goes on, if not behind the call: in the callback.
-    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Step<Option<usize>> {
+    pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Checked<Option<usize>> {
         let proto = self.callable(id)?;
         if !LOCKING.contains(&&*proto.name) {
             self.check_no_lock(state, &proto.name)?;
@@ -73,7 +73,7 @@ impl<'a> Transfer<'a> {
         state: &mut State,
         proto: &HelperProto,
         arguments: &Arguments,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let slot = self.slot as u32;
         if let Some(reference) = arguments.released {
             self.release(state, &proto.name, reference)?;
@@ -82,17 +82,17 @@ impl<'a> Transfer<'a> {
         if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
             self.lose_packet(state);
         }
-        lose_arguments(state, slot);
+        clobber_arguments(state, slot);
         let result = self.result(state, proto, arguments)?;
         *state.reg_mut(Reg::R0) = result;
         Ok(())
     }
 
     /// What the call returns.
-    fn result(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Step<Value> {
+    fn result(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Checked<Value> {
         let contradiction = |what: &str| {
             let text = format!("{} returns {what} but takes nothing that says which", proto.name);
-            Fault::new(Code::Unsupported, text)
+            Violation::new(Code::Unsupported, text)
         };
         let mut acquires = proto.acquires;
         let mut result = match proto.ret {
@@ -104,7 +104,7 @@ impl<'a> Transfer<'a> {
             }
             // A tail call that does not happen leaves nothing behind either.
             RetKind::Void | RetKind::TailCall => {
-                return Ok(Value::pointer(Kind::Lost { slot: self.slot as u32 }, 0));
+                return Ok(Value::pointer(Kind::Clobbered { slot: self.slot as u32 }, 0));
             }
             RetKind::MapValueOrNull | RetKind::MapValue => {
                 let (map, found_in) = arguments.map.ok_or_else(|| contradiction("a map's value"))?;
@@ -147,13 +147,13 @@ impl<'a> Transfer<'a> {
             }
             _ => {
                 let text = format!("{} returns something that is not supported yet", proto.name);
-                return Err(Fault::new(Code::Unsupported, text));
+                return Err(Violation::new(Code::Unsupported, text));
             }
         };
         if acquires {
             let what = match result.kind {
-                Kind::Memory { .. } => Held::Record,
-                _ => Held::Object,
+                Kind::Memory { .. } => Referent::Record,
+                _ => Referent::Object,
             };
             result.reference = self.acquire(state, what)?;
             if result.is_maybe_null() {
@@ -164,23 +164,25 @@ impl<'a> Transfer<'a> {
     }
 
     /// The helper's prototype, if this program may call it.
-    fn callable(&self, id: u32) -> Step<&'a HelperProto> {
+    fn callable(&self, id: u32) -> Checked<&'a HelperProto> {
         let Some(proto) = (self.env.config.helpers)(id) else {
             let text = match linux_helper(id) {
                 None if id == UNRELOCATED => {
                     let text = "this stands for a CO-RE relocation that the host's types do not resolve";
                     let remedy =
                         "ask whether the field, type or value exists (bpf_core_*_exists) before it is used";
-                    return Err(Fault::new(Code::Types, text).suggest(remedy));
+                    return Err(Violation::new(Code::Types, text).suggest(remedy));
                 }
                 None if id == MISSING_FUNCTION => {
                     let text = "this calls a __weak function that the host does not have";
-                    return Err(Fault::new(Code::Types, text).suggest("compare its address with null first"));
+                    return Err(
+                        Violation::new(Code::Types, text).suggest("compare its address with null first")
+                    );
                 }
                 Some(proto) => format!("the helper {} ({id}) is not provided by this host", proto.name),
                 None => format!("there is no helper {id}"),
             };
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         };
         // The types restrict Linux's own helpers; a host's are open to all.
         let kind = self.env.program_type();
@@ -192,7 +194,7 @@ impl<'a> Transfer<'a> {
                 _ => String::new(),
             };
             let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         }
         // What a host wrote itself under Linux's name keeps the prototype that the host gave it.
         let variant = kind.variants.iter().find(|variant| variant.id == id);
@@ -204,11 +206,11 @@ impl<'a> Transfer<'a> {
     }
 
     /// What some of a kernel's functions and objects are only for.
-    pub(crate) fn check_licence(&self, what: impl std::fmt::Display) -> Step<()> {
+    pub(crate) fn check_licence(&self, what: impl std::fmt::Display) -> Checked<()> {
         if self.env.gpl_compatible() {
             return Ok(());
         }
-        Err(Fault::new(Code::Helper, format!("{what} is for programs under a GPL-compatible licence"))
+        Err(Violation::new(Code::Helper, format!("{what} is for programs under a GPL-compatible licence"))
             .suggest("declare one: char LICENSE[] SEC(\"license\") = \"Dual MIT/GPL\""))
     }
 }

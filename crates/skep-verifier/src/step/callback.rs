@@ -10,20 +10,20 @@
 //! ```
 //!
 //! The caller keeps its argument registers until the helper is done, so that a path that comes back to the call
-//! finds there what it needs to call once more. Each call is a round ([`crate::domain::rounds`]), so a callback that
+//! finds there what it needs to call once more. Each call is a round ([`crate::domain::loops`]), so a callback that
 //! changes nothing is walked once.
 //!
 //! What a helper calls later, when a timer expires, is no part of the path: it is another root of the walk.
 
-use crate::domain::rounds::Construct;
+use crate::domain::loops::Construct;
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, Trust, Value};
 use crate::program::cfg::target;
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::{Root, RootKind};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::{Arguments, expected};
 use crate::step::ends::check_range;
@@ -43,14 +43,14 @@ pub(crate) fn enter_timer(state: &mut State, map: u32) {
 
 impl Transfer<'_> {
     /// The address of the function that starts so many slots behind the next one.
-    pub(crate) fn function_address(&self, offset: i32) -> Step<Value> {
-        match target(self.slot, offset).and_then(|to| self.env.shape.function_at(to)) {
+    pub(crate) fn function_address(&self, offset: i32) -> Checked<Value> {
+        match target(self.slot, offset).and_then(|to| self.env.cfg.function_at(to)) {
             Some(function) => Ok(Value::pointer(Kind::Function { function: function as u32 }, 0)),
-            None => Err(Fault::new(Code::Structure, "the address is not that of a function's start")),
+            None => Err(Violation::new(Code::Structure, "the address is not that of a function's start")),
         }
     }
 
-    pub(crate) fn check_callback(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<()> {
+    pub(crate) fn check_callback(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<()> {
         match value.kind {
             // The program itself is given other arguments.
             Kind::Function { function } if function != 0 => Ok(()),
@@ -58,7 +58,7 @@ impl Transfer<'_> {
         }
     }
 
-    pub(crate) fn check_callback_context(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<()> {
+    pub(crate) fn check_callback_context(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<()> {
         if matches!(value.kind, Kind::Stack { .. }) || value.as_constant() == Some(0) {
             return Ok(());
         }
@@ -68,9 +68,9 @@ impl Transfer<'_> {
     /// A path comes to a call that calls back: for the first time, or from the callback.
     pub(crate) fn enter_call(&mut self, state: &mut State) {
         let of = Construct::Callback { frame: state.top_index() };
-        if state.rounds.count(of).is_none() {
+        if state.loops.count(of).is_none() {
             let id = self.new_id();
-            state.rounds.enter(of, id);
+            state.loops.enter(of, id);
         }
     }
 
@@ -82,11 +82,11 @@ impl Transfer<'_> {
         proto: &HelperProto,
         callback: Callback,
         arguments: &Arguments,
-    ) -> Step<Option<usize>> {
+    ) -> Checked<Option<usize>> {
         let at = |wanted: fn(&ArgKind) -> bool| proto.args.iter().position(wanted).map(|at| ARGS[at]);
         let function = at(|arg| matches!(arg, ArgKind::Callback(_))).map(|reg| state.reg(reg).kind);
         let Some(Kind::Function { function }) = function else {
-            return Err(Fault::new(Code::Unsupported, format!("{} calls nothing back", proto.name)));
+            return Err(Violation::new(Code::Unsupported, format!("{} calls nothing back", proto.name)));
         };
         let context = at(|arg| matches!(arg, ArgKind::CallbackContext)).map(|reg| *state.reg(reg));
         let context = context.unwrap_or(Value::UNINIT);
@@ -100,29 +100,29 @@ impl Transfer<'_> {
             return Ok(None);
         }
         let of = Construct::Callback { frame: state.top_index() };
-        let calls = state.rounds.count(of).unwrap_or(0);
+        let calls = state.loops.count(of).unwrap_or(0);
         let given = self.callback_arguments(state, proto, callback, arguments, context, calls)?;
         let Some(given) = given else {
-            state.rounds.leave(of);
+            state.loops.leave(of);
             self.finish_helper(state, proto, arguments)?;
             return Ok(None);
         };
         let mut other = self.forks.copy(state);
-        other.rounds.leave(of);
+        other.loops.leave(of);
         self.finish_helper(&mut other, proto, arguments)?;
         self.forks.put_aside(other, self.slot + 1);
         self.forks.stay();
         check_depth(state)?;
         self.record.call_back(self.slot, function);
         let id = self.new_id();
-        state.rounds.advance(of, id);
+        state.loops.advance(of, id);
         state.push(function, self.slot as u32);
         state.top_mut().callback = Some(callback);
         self.enter_function(state);
         for (reg, value) in ARGS.into_iter().zip(given) {
             *state.reg_mut(reg) = value;
         }
-        Ok(Some(self.env.shape.functions[function as usize].start))
+        Ok(Some(self.env.cfg.functions[function as usize].start))
     }
 
     /// What the callback is given in its next call; `None` if there is no such call.
@@ -134,7 +134,7 @@ impl Transfer<'_> {
         arguments: &Arguments,
         context: Value,
         calls: u32,
-    ) -> Step<Option<[Value; 5]>> {
+    ) -> Checked<Option<[Value; 5]>> {
         const NO: Value = Value::UNINIT;
         let more = match callback {
             Callback::Loop => {
@@ -178,7 +178,7 @@ impl Transfer<'_> {
     }
 
     /// The innermost frame, which a helper called, ends; returns where control goes on: at the call.
-    pub(crate) fn end_callback(&mut self, state: &mut State, callback: Callback) -> Step<usize> {
+    pub(crate) fn end_callback(&mut self, state: &mut State, callback: Callback) -> Checked<usize> {
         let result = self.final_result(state, "callback")?;
         check_range(&result, callback.results(), "callback", Reg::R0)?;
         self.check_callback_end(state)?;

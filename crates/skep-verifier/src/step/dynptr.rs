@@ -11,11 +11,11 @@
 //! One that holds a record may not be overwritten, since nothing could give the record back. Overwriting
 //! another, in part or whole, ends it and its slices.
 
-use crate::domain::resources::Held;
+use crate::domain::resources::Referent;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, StackBytes, Value, range_of_slice};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::{DynptrArg, DynptrKind};
 use skep_isa::{Reg, Size};
@@ -36,7 +36,7 @@ pub(crate) struct Dynptr {
 
 impl Dynptr {
     /// What values made from it carry as their reference.
-    pub(crate) fn tie(&self) -> u32 {
+    pub(crate) fn link(&self) -> u32 {
         if self.reference != 0 { self.reference } else { self.id }
     }
 }
@@ -50,7 +50,7 @@ impl Transfer<'_> {
         reg: Reg,
         value: &Value,
         wanted: DynptrArg,
-    ) -> Step<Dynptr> {
+    ) -> Checked<Dynptr> {
         match wanted {
             DynptrArg::Make(kind) => self.make_dynptr(state, who, reg, value, kind, false),
             DynptrArg::Any => self.dynptr_at(state, who, reg, value),
@@ -58,7 +58,7 @@ impl Transfer<'_> {
                 let dynptr = self.dynptr_at(state, who, reg, value)?;
                 if dynptr.read_only {
                     let text = format!("{who} expects a dynptr that may be written in {reg}");
-                    return Err(Fault::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text));
                 }
                 Ok(dynptr)
             }
@@ -66,7 +66,7 @@ impl Transfer<'_> {
                 let dynptr = self.dynptr_at(state, who, reg, value)?;
                 if dynptr.reference == 0 {
                     let text = format!("{who} expects a dynptr over a ring buffer's record in {reg}");
-                    return Err(Fault::new(Code::Resource, text));
+                    return Err(Violation::new(Code::Resource, text));
                 }
                 Ok(dynptr)
             }
@@ -82,10 +82,10 @@ impl Transfer<'_> {
         value: &Value,
         kind: DynptrKind,
         read_only: bool,
-    ) -> Step<Dynptr> {
+    ) -> Checked<Dynptr> {
         let (frame, start) = self.opaque_place(state, who, reg, value, BYTES, "a dynptr")?;
         self.overwrite(state, frame, start, start + BYTES)?;
-        let reference = if kind == DynptrKind::Ringbuf { self.acquire(state, Held::Dynptr)? } else { 0 };
+        let reference = if kind == DynptrKind::Ringbuf { self.acquire(state, Referent::Dynptr)? } else { 0 };
         let id = if reference != 0 { reference } else { self.new_id() };
         self.put_dynptr(state, (frame, start), Dynptr { id, reference, kind, read_only });
         Ok(Dynptr { id, reference, kind, read_only })
@@ -99,7 +99,7 @@ impl Transfer<'_> {
         reg: Reg,
         value: &Value,
         of: Dynptr,
-    ) -> Step<Dynptr> {
+    ) -> Checked<Dynptr> {
         let (frame, start) = self.opaque_place(state, who, reg, value, BYTES, "a dynptr")?;
         self.overwrite(state, frame, start, start + BYTES)?;
         let copy = Dynptr { id: self.new_id(), ..of };
@@ -117,7 +117,7 @@ impl Transfer<'_> {
     ) -> Value {
         self.copies_in_stack |= copy.is_some();
         let mut slice = self.named(Kind::Memory { bytes, read_only, maybe_null: true });
-        slice.reference = dynptr.tie();
+        slice.reference = dynptr.link();
         slice.range = range_of_slice(matches!(dynptr.kind, DynptrKind::Skb | DynptrKind::Xdp), copy);
         slice
     }
@@ -148,7 +148,7 @@ impl Transfer<'_> {
     }
 
     /// The dynptr that `value` points to.
-    pub(crate) fn dynptr_at(&mut self, state: &State, who: &str, reg: Reg, value: &Value) -> Step<Dynptr> {
+    pub(crate) fn dynptr_at(&mut self, state: &State, who: &str, reg: Reg, value: &Value) -> Checked<Dynptr> {
         // A callback is given one that does not lie in the program's stack.
         if let Kind::Opaque { of: Opaque::Dynptr { of: kind, read_only } } = value.kind {
             return Ok(Dynptr { id: value.id, reference: value.reference, kind, read_only });
@@ -168,7 +168,7 @@ impl Transfer<'_> {
         }
         let text =
             format!("{who} expects an initialised dynptr in {reg}, found {value}, where there is none");
-        Err(Fault::new(Code::Argument, text).suggest("make it first, and check what becomes of it"))
+        Err(Violation::new(Code::Argument, text).suggest("make it first, and check what becomes of it"))
     }
 
     /// The place of an object of that many bytes that calls keep in the program's stack.
@@ -180,10 +180,10 @@ impl Transfer<'_> {
         value: &Value,
         bytes: u32,
         what: &str,
-    ) -> Step<(u8, u32)> {
+    ) -> Checked<(u8, u32)> {
         let Kind::Stack { frame } = value.kind else {
             let text = format!("{who} expects {what} in the stack in {reg}, found {value}");
-            return Err(Fault::new(Code::Argument, text));
+            return Err(Violation::new(Code::Argument, text));
         };
         let start = i64::from(value.offset) + i64::from(STACK_BYTES);
         let inside = start >= 0 && start + i64::from(bytes) <= i64::from(STACK_BYTES);
@@ -192,7 +192,7 @@ impl Transfer<'_> {
                 "{who} expects {what} at a constant offset in the stack that is a multiple of 8 and at most -{bytes} in {reg}, \
                  found {value}"
             );
-            return Err(Fault::new(Code::Argument, text));
+            return Err(Violation::new(Code::Argument, text));
         }
         let function = state.frames()[usize::from(frame)].function;
         self.record.stack(function, STACK_BYTES - start as u32);
@@ -201,7 +201,7 @@ impl Transfer<'_> {
 
     /// Bytes of a stack are about to be overwritten by something else: the objects of calls that lie there
     /// end, or may not be overwritten.
-    pub(crate) fn overwrite(&mut self, state: &mut State, frame: u8, start: u32, end: u32) -> Step<()> {
+    pub(crate) fn overwrite(&mut self, state: &mut State, frame: u8, start: u32, end: u32) -> Checked<()> {
         self.end_copies(state, frame, start, end);
         let at = usize::from(frame);
         // Most stores meet no pointers, and so nothing of this kind either.
@@ -215,7 +215,7 @@ impl Transfer<'_> {
                 let text = format!(
                     "the iterator at r10{where_:+} would be overwritten: only its own calls may touch it"
                 );
-                return Err(Fault::new(Code::Resource, text));
+                return Err(Violation::new(Code::Resource, text));
             };
             let copies = |value: &Value| {
                 matches!(value.kind, Kind::Opaque { of: Opaque::Dynptr { .. } }) && value.offset == 0
@@ -229,7 +229,7 @@ impl Transfer<'_> {
                     let text = format!(
                         "the dynptr at r10{where_:+} holds a record that must be given back: it may not be overwritten"
                     );
-                    return Err(Fault::new(Code::Resource, text)
+                    return Err(Violation::new(Code::Resource, text)
                         .suggest("submit or discard the dynptr before its place is used again"));
                 }
             }

@@ -2,15 +2,15 @@
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::RootKind;
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::{Callback, Results};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
     /// The outermost function ends.
-    pub(crate) fn end(&mut self, state: &State) -> Step<()> {
+    pub(crate) fn end(&mut self, state: &State) -> Checked<()> {
         let (what, wanted) = match self.root {
             RootKind::Program => ("program", self.results_of_program()),
             RootKind::Exception => ("exception callback", self.results_of_program()),
@@ -47,19 +47,19 @@ impl Transfer<'_> {
     }
 
     /// What is in `r0` at an end.
-    fn value_at_end(&self, state: &State, what: &str) -> Step<Value> {
-        self.read(state, Reg::R0).map_err(|mut fault| {
-            fault.reason = format!("the {what} ends without a result: {}", fault.reason);
-            fault
+    fn value_at_end(&self, state: &State, what: &str) -> Checked<Value> {
+        self.read(state, Reg::R0).map_err(|mut violation| {
+            violation.reason = format!("the {what} ends without a result: {}", violation.reason);
+            violation
         })
     }
 
     /// The number in `r0` at an end.
-    pub(crate) fn final_result(&self, state: &State, what: &str) -> Step<Value> {
+    pub(crate) fn final_result(&self, state: &State, what: &str) -> Checked<Value> {
         let result = self.value_at_end(state, what)?;
         if !result.is_scalar() {
             let text = format!("expected a number as the result in r0, found {result}");
-            return Err(Fault::new(Code::PointerLeak, text));
+            return Err(Violation::new(Code::PointerLeak, text));
         }
         Ok(result)
     }
@@ -84,12 +84,12 @@ impl Wanted {
 }
 
 /// Whether a result, as a signed 32-bit number, is in a range.
-pub(crate) fn check_range(result: &Value, (min, max): (i32, i32), what: &str, reg: Reg) -> Step<()> {
+pub(crate) fn check_range(result: &Value, (min, max): (i32, i32), what: &str, reg: Reg) -> Checked<()> {
     let half = result.num.half();
     if half.smin >= i64::from(min) && half.smax <= i64::from(max) {
         return Ok(());
     }
     let wanted = if min == max { format!("{min}") } else { format!("a number from {min} to {max}") };
     let text = format!("expected {wanted} as the result of the {what} in {reg}, found {result}");
-    Err(Fault::new(Code::Return, text).suggest("return a constant, or bound the result with comparisons"))
+    Err(Violation::new(Code::Return, text).suggest("return a constant, or bound the result with comparisons"))
 }

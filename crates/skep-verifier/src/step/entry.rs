@@ -2,8 +2,8 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::{Root, RootKind};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::callback::enter_timer;
 use skep_abi::{Context, Entry};
@@ -11,9 +11,9 @@ use skep_isa::Reg;
 
 impl Transfer<'_> {
     /// Begins a walk: the state becomes that at the start of the root with this number.
-    pub(crate) fn start(&mut self, state: &mut State, root: Root, number: u32) -> Step<()> {
+    pub(crate) fn start(&mut self, state: &mut State, root: Root, number: u32) -> Checked<()> {
         self.root = root.of;
-        self.slot = self.env.shape.functions[root.function as usize].start;
+        self.slot = self.env.cfg.functions[root.function as usize].start;
         state.start(root.function, number);
         self.enter_function(state);
         match root.of {
@@ -25,7 +25,7 @@ impl Transfer<'_> {
     }
 
     /// The registers at the program's start.
-    fn enter(&mut self, state: &mut State) -> Step<()> {
+    fn enter(&mut self, state: &mut State) -> Checked<()> {
         match (self.env.program.entry, self.env.program_type().context) {
             (Entry::Context, Context::Struct(_) | Context::Bytes { .. } | Context::Arguments { .. }) => {
                 if let Context::Arguments { of } = self.env.program_type().context {
@@ -39,11 +39,11 @@ impl Transfer<'_> {
             }
             (Entry::Context, Context::Buffer) => {
                 let text = "programs of this type are given a buffer, whose length must be said";
-                return Err(Fault::new(Code::Context, text));
+                return Err(Violation::new(Code::Context, text));
             }
             (Entry::Buffer { .. }, _) => {
                 let text = "programs of this type are given a context, not a buffer";
-                return Err(Fault::new(Code::Context, text));
+                return Err(Violation::new(Code::Context, text));
             }
         }
         Ok(())

@@ -14,8 +14,8 @@
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::RootKind;
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::ends::check_range;
 use skep_isa::Reg;
@@ -28,18 +28,18 @@ impl Transfer<'_> {
     }
 
     /// The program ends by a throw.
-    pub(crate) fn throw(&mut self, state: &State, cookie: &Value) -> Step<()> {
+    pub(crate) fn throw(&mut self, state: &State, cookie: &Value) -> Checked<()> {
         if self.root == RootKind::Exception {
             let text = "bpf_throw is called in the exception callback, which must return";
-            return Err(Fault::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text));
         }
         if self.may_not_throw(state) {
             let text = "bpf_throw may not end a program from a function that the host calls";
-            return Err(Fault::new(Code::Resource, text)
+            return Err(Violation::new(Code::Resource, text)
                 .suggest("return a result that ends the rounds, and throw behind the call"));
         }
         self.check_nothing_held(state, "where the program ends with bpf_throw")?;
-        if self.env.shape.exception_callback.is_none()
+        if self.env.cfg.exception_callback.is_none()
             && let Some(range) = self.results_of_program().range()
         {
             check_range(cookie, range, "program, which is the cookie of bpf_throw,", Reg::R1)?;

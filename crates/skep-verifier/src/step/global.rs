@@ -13,25 +13,25 @@ use crate::domain::resources::Section;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::global::{Effects, Global, Param};
 use crate::program::roots::{Root, RootKind};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::expected;
-use crate::step::frames::{check_depth, lose_arguments};
+use crate::step::frames::{check_depth, clobber_arguments};
 use skep_abi::{Access, ArgKind, HelperProto, RetKind};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
     /// A call of a function that is verified by itself.
-    pub(crate) fn call_global(&mut self, state: &mut State, function: usize, global: &Global) -> Step<()> {
+    pub(crate) fn call_global(&mut self, state: &mut State, function: usize, global: &Global) -> Checked<()> {
         check_depth(state)?;
         self.check_no_lock(state, "a function")?;
         let name = self.env.function_name(function).to_owned();
         // Nothing is known of how long it takes.
         if state.resources.depth(Section::NoPreempt) > 0 {
             let text = format!("{name} is verified by itself, and is called in a section without preemption");
-            return Err(Fault::new(Code::Resource, text)
+            return Err(Violation::new(Code::Resource, text)
                 .suggest("make the function static, or leave the section first"));
         }
         if global.effects.sleeps {
@@ -42,7 +42,7 @@ impl Transfer<'_> {
         if (throws || leaves) && self.may_not_throw(state) {
             let what = if leaves { "make a tail call" } else { "end the program" };
             let text = format!("a callback may not call {name}, which may {what}");
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         }
         if leaves {
             self.check_nothing_held(state, &format!("where {name} is called, which may make a tail call"))?;
@@ -84,9 +84,9 @@ impl Transfer<'_> {
         if global.effects.moves_packet {
             self.lose_packet(state);
         }
-        lose_arguments(state, slot);
+        clobber_arguments(state, slot);
         *state.reg_mut(Reg::R0) =
-            if global.returns { Value::UNKNOWN } else { Value::pointer(Kind::Lost { slot }, 0) };
+            if global.returns { Value::UNKNOWN } else { Value::pointer(Kind::Clobbered { slot }, 0) };
         self.record.add_root(Root { function: function as u32, of: RootKind::Global });
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Transfer<'_> {
         reg: Reg,
         value: &Value,
         (ty, nullable): (u32, bool),
-    ) -> Step<()> {
+    ) -> Checked<()> {
         if let Kind::Object { trust: Trust::Trusted, maybe_null, .. } = value.kind
             && (nullable || !maybe_null)
             && self.object_is(value, ty)?
@@ -110,7 +110,7 @@ impl Transfer<'_> {
 
     /// The registers at a global function's start.
     pub(crate) fn enter_global(&mut self, state: &mut State, function: usize) {
-        let Some(global) = &self.env.shape.globals[function] else { return };
+        let Some(global) = &self.env.cfg.globals[function] else { return };
         for (reg, param) in ARGS.into_iter().zip(&global.params) {
             *state.reg_mut(reg) = match *param {
                 Param::Number => Value::UNKNOWN,
@@ -126,9 +126,9 @@ impl Transfer<'_> {
     }
 
     /// A global function ends.
-    pub(crate) fn end_global(&self, state: &State) -> Step<()> {
+    pub(crate) fn end_global(&self, state: &State) -> Checked<()> {
         let function = state.top().function as usize;
-        if let Some(Global { returns: true, .. }) = &self.env.shape.globals[function] {
+        if let Some(Global { returns: true, .. }) = &self.env.cfg.globals[function] {
             self.final_result(state, "function")?;
         }
         self.check_nothing_held(state, "where a global function ends")

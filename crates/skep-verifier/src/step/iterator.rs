@@ -8,14 +8,14 @@
 //! ```
 //!
 //! An iterator ends by itself after so many elements, so each element is progress, and a loop over one need
-//! not be walked round by round ([`crate::domain::rounds`]). It holds a reference that only its end gives back, so it
+//! not be walked round by round ([`crate::domain::loops`]). It holds a reference that only its end gives back, so it
 //! is ended on every path.
 
-use crate::domain::resources::Held;
-use crate::domain::rounds::Construct;
+use crate::domain::loops::Construct;
+use crate::domain::resources::Referent;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_isa::{Reg, Size};
 
@@ -40,17 +40,17 @@ impl Transfer<'_> {
         reg: Reg,
         (ty, slots): (u32, u32),
         needs: Needs,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let value = self.read(state, reg)?;
         let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
         self.overwrite(state, frame, start, start + 8 * slots)?;
-        let id = self.acquire(state, Held::Iterator)?;
+        let id = self.acquire(state, Referent::Iterator)?;
         let stack = &mut state.frames_mut()[usize::from(frame)].stack;
         for slot in 0..slots {
             stack.write(start + 8 * slot, Size::B8, &part(ty, slot, id, (false, needs)));
         }
         let of = Construct::Iterator { reference: id, frame };
-        state.rounds.enter(of, self.new_id());
+        state.loops.enter(of, self.new_id());
         Ok(())
     }
 
@@ -64,9 +64,9 @@ impl Transfer<'_> {
         ty: u32,
         slots: u32,
         element: Value,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let found = self.iterator(state, call, reg, ty, slots)?;
-        crate::step::frames::lose_arguments(state, self.slot as u32);
+        crate::step::frames::clobber_arguments(state, self.slot as u32);
         if found.ended {
             *state.reg_mut(Reg::R0) = Value::constant(0);
             return Ok(());
@@ -81,7 +81,7 @@ impl Transfer<'_> {
         self.forks.stay();
         let of = Construct::Iterator { reference: found.id, frame: found.frame };
         let id = self.new_id();
-        state.rounds.advance(of, id);
+        state.loops.advance(of, id);
         *state.reg_mut(Reg::R0) = Value { reference: found.id, ..element };
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Transfer<'_> {
         reg: Reg,
         ty: u32,
         slots: u32,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let found = self.iterator(state, call, reg, ty, slots)?;
         // Its elements end with it. Objects can still be looked at: their loads are probes.
         state.change_values(
@@ -107,12 +107,12 @@ impl Transfer<'_> {
             },
         );
         self.release(state, call, found.id)?;
-        state.rounds.leave(Construct::Iterator { reference: found.id, frame: found.frame });
+        state.loops.leave(Construct::Iterator { reference: found.id, frame: found.frame });
         Ok(())
     }
 
     /// The iterator that `reg` points to.
-    fn iterator(&mut self, state: &State, call: &str, reg: Reg, ty: u32, slots: u32) -> Step<Found> {
+    fn iterator(&mut self, state: &State, call: &str, reg: Reg, ty: u32, slots: u32) -> Checked<Found> {
         let value = self.read(state, reg)?;
         let (frame, start) = self.opaque_place(state, call, reg, &value, 8 * slots, "an iterator")?;
         let stack = &state.frames()[usize::from(frame)].stack;
@@ -138,14 +138,14 @@ impl Transfer<'_> {
         }
         if let Some(Found { needs: Needs::LeftSection, .. }) = found {
             let text = format!("{call} is given an iterator in {reg} whose read section was left");
-            return Err(Fault::new(Code::Resource, text)
+            return Err(Violation::new(Code::Resource, text)
                 .suggest("make, use and destroy the iterator in one read section"));
         }
         found.ok_or_else(|| {
             let text = format!(
                 "{call} expects an iterator of its type in {reg} that was made before and not yet destroyed"
             );
-            Fault::new(Code::Argument, text)
+            Violation::new(Code::Argument, text)
         })
     }
 }

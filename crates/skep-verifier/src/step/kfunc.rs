@@ -23,10 +23,10 @@ mod result;
 use crate::domain::resources::Section;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::Prototype;
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
-use crate::step::frames::lose_arguments;
+use crate::step::frames::clobber_arguments;
 use crate::step::memory::Filled;
 use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
 use skep_isa::Reg;
@@ -43,7 +43,7 @@ struct Known {
 
 impl Transfer<'_> {
     /// A call of the host's function of that number. True if the program ends there.
-    pub(crate) fn call_kfunc(&mut self, state: &mut State, id: u32) -> Step<bool> {
+    pub(crate) fn call_kfunc(&mut self, state: &mut State, id: u32) -> Checked<bool> {
         let prototype = self.kfunc(id)?;
         self.check_may_call(state, &prototype)?;
         let slot = self.slot as u32;
@@ -90,16 +90,16 @@ impl Transfer<'_> {
             }
             _ => {
                 let text = format!("calls of {} are not supported yet", prototype.name());
-                return Err(Fault::new(Code::Unsupported, text));
+                return Err(Violation::new(Code::Unsupported, text));
             }
         };
-        lose_arguments(state, slot);
+        clobber_arguments(state, slot);
         *state.reg_mut(Reg::R0) = result;
         Ok(false)
     }
 
     /// The prototype of the function of that number.
-    fn kfunc(&mut self, id: u32) -> Step<Rc<Prototype>> {
+    fn kfunc(&mut self, id: u32) -> Checked<Rc<Prototype>> {
         if let Some(known) = self.types.kfuncs.get(&id) {
             return Ok(Rc::clone(known));
         }
@@ -116,22 +116,22 @@ impl Transfer<'_> {
     }
 
     /// Whether this program may call it here.
-    fn check_may_call(&self, state: &State, prototype: &Prototype) -> Step<()> {
+    fn check_may_call(&self, state: &State, prototype: &Prototype) -> Checked<()> {
         let (kind, name) = (self.env.program_type(), prototype.name());
         let flags = prototype.known.flags;
         // What a runtime has of its own is open to types that only it has.
         let own = kind.number.is_none() && own_kfunc_number(name).is_some();
         if !own && !prototype.known.is_for(kind.number) {
             let text = format!("programs of type {} may not call {name}", kind.name);
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         }
         if prototype.known.special == SpecialKfunc::DeviceBound {
             let text = format!("{name} is for programs that are bound to a device, which this one is not");
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         }
         self.check_licence(name)?;
         if name == "bpf_sock_destroy" && kind.attach != Some(crate::step::maps::ITERATOR) {
-            return Err(Fault::new(Code::Helper, "bpf_sock_destroy is for iterators over sockets"));
+            return Err(Violation::new(Code::Helper, "bpf_sock_destroy is for iterators over sockets"));
         }
         self.check_no_lock(state, name)?;
         if flags.has(KfuncFlags::SLEEPABLE) {
@@ -139,7 +139,7 @@ impl Transfer<'_> {
         }
         if flags.has(KfuncFlags::RCU_PROTECTED) && !self.in_read_section(state) {
             let text = format!("{name} must be called in a read section, and the program may sleep");
-            return Err(Fault::new(Code::Resource, text).suggest("call bpf_rcu_read_lock first"));
+            return Err(Violation::new(Code::Resource, text).suggest("call bpf_rcu_read_lock first"));
         }
         Ok(())
     }
@@ -147,5 +147,5 @@ impl Transfer<'_> {
 
 /// The result of a function that has none.
 fn nothing(slot: u32) -> Value {
-    Value::pointer(Kind::Lost { slot }, 0)
+    Value::pointer(Kind::Clobbered { slot }, 0)
 }

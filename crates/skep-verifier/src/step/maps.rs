@@ -6,7 +6,7 @@
 use crate::domain::value::{Kind, Value};
 use crate::program::assumed::INNER;
 use crate::program::assumed::MapView;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::{ArgKind, Defect, HelperProto, MapFlags, MapKind, SpecialFieldAt, StructKind};
 use skep_isa::Reg;
@@ -23,13 +23,13 @@ pub(crate) const ITERATOR: u32 = 28;
 
 impl<'a> Transfer<'a> {
     /// What is known of the map of that number.
-    pub(crate) fn map(&self, number: u32) -> Step<MapView<'a>> {
+    pub(crate) fn map(&self, number: u32) -> Checked<MapView<'a>> {
         let outer = self.env.outer_map(number & !INNER)?;
         if number & INNER == 0 {
             return Ok(outer);
         }
         outer.inner().ok_or_else(|| {
-            Fault::new(
+            Violation::new(
                 Code::Structure,
                 format!("it is not known what the maps in {} look like", outer.name()),
             )
@@ -37,7 +37,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Programs of Linux's types that may sleep use some kinds of maps only.
-    pub(crate) fn check_map_of_sleeper(&self, def: MapView<'_>) -> Step<()> {
+    pub(crate) fn check_map_of_sleeper(&self, def: MapView<'_>) -> Checked<()> {
         let of_linux = self.env.program_type().number.is_some();
         if !of_linux || !self.env.is_sleepable() || skep_abi::sleepers_use(def.kind()) {
             return Ok(());
@@ -48,12 +48,12 @@ impl<'a> Transfer<'a> {
             def.kind(),
             self.env.program_type().name
         );
-        Err(Fault::new(Code::Helper, text)
+        Err(Violation::new(Code::Helper, text)
             .suggest("use an array, a hash, a queue, a ring buffer or a storage, or leave `.s` out of the section's name"))
     }
 
     /// The map of that index, which an instruction names: every other way to a map begins here.
-    pub(crate) fn named_map(&self, index: u32) -> Step<MapView<'a>> {
+    pub(crate) fn named_map(&self, index: u32) -> Checked<MapView<'a>> {
         let map = self.env.outer_map(index)?;
         let at = |what: &str, at: SpecialFieldAt| {
             format!("the values of the map {} hold {what} {} at {}", map.name(), at.name, at.offset)
@@ -68,21 +68,21 @@ impl<'a> Transfer<'a> {
                 format!("the maps in {} hold maps themselves; a map in a map holds no maps", map.name())
             }
         };
-        Err(Fault::new(Code::Structure, text))
+        Err(Violation::new(Code::Structure, text))
     }
 
     /// The map that an argument is.
-    pub(crate) fn map_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+    pub(crate) fn map_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         let number = match value.kind {
             Kind::Map { map } => map,
             Kind::InnerMap { map, maybe_null: false } => map | INNER,
             _ if value.is_maybe_null() => {
                 let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
-                return Err(Fault::new(Code::MaybeNull, text).suggest(crate::step::alu::CHECK_NULL));
+                return Err(Violation::new(Code::MaybeNull, text).suggest(crate::step::alu::CHECK_NULL));
             }
             _ => {
                 let text = format!("{} expects a map in {reg}, found {value}", proto.name);
-                return Err(Fault::new(Code::Argument, text));
+                return Err(Violation::new(Code::Argument, text));
             }
         };
         self.check_map_call(proto, self.map(number)?)?;
@@ -90,11 +90,11 @@ impl<'a> Transfer<'a> {
     }
 
     /// Whether a helper can work on that map.
-    fn check_map_call(&self, proto: &HelperProto, def: MapView<'_>) -> Step<()> {
+    fn check_map_call(&self, proto: &HelperProto, def: MapView<'_>) -> Checked<()> {
         if !works_on(proto, def.kind()) {
             let text =
                 format!("{} does not work on the map {}, which is a {}", proto.name, def.name(), def.kind());
-            return Err(Fault::new(Code::Argument, text));
+            return Err(Violation::new(Code::Argument, text));
         }
         let writes = WRITERS.contains(&&*proto.name);
         let reads = matches!(&*proto.name, "map_peek_elem" | "map_pop_elem");
@@ -105,13 +105,13 @@ impl<'a> Transfer<'a> {
                 def.name(),
                 proto.name
             );
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         }
         let denied = (writes && def.flags().contains(MapFlags::RDONLY_PROG))
             || (reads && def.flags().contains(MapFlags::WRONLY_PROG));
         if denied {
             let text = format!("{} is not allowed on the map {} by its flags", proto.name, def.name());
-            return Err(Fault::new(Code::ReadOnly, text));
+            return Err(Violation::new(Code::ReadOnly, text));
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl<'a> Transfer<'a> {
         number: u32,
         found_in: &Value,
         maybe_null: bool,
-    ) -> Step<(Value, bool)> {
+    ) -> Checked<(Value, bool)> {
         let def = self.map(number)?;
         let (kind, acquires) = match def.kind() {
             MapKind::ArrayOfMaps | MapKind::HashOfMaps => (Kind::InnerMap { map: number, maybe_null }, false),

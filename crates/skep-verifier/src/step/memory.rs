@@ -4,7 +4,7 @@ use crate::domain::stack::Found;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, StackBytes, Value};
 use crate::program::assumed::MapView;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use crate::step::args::expected;
@@ -26,7 +26,7 @@ impl Filled {
     /// Tells the stack.
     pub(crate) fn apply(&self, state: &mut State) {
         let stack = &mut state.frames_mut()[usize::from(self.frame)].stack;
-        stack.smear(self.start, self.end, false);
+        stack.weak_write(self.start, self.end, false);
         stack.fill(self.start, self.start + self.sure);
     }
 
@@ -48,10 +48,10 @@ impl<'a> Transfer<'a> {
         value: &Value,
         (least, most): (u32, u32),
         access: Access,
-    ) -> Step<Option<Filled>> {
+    ) -> Checked<Option<Filled>> {
         if value.is_maybe_null() {
             let text = format!("{} is given {reg}, which may be null: {value}", proto.name);
-            return Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL));
+            return Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL));
         }
         let memory = matches!(
             value.kind,
@@ -69,7 +69,7 @@ impl<'a> Transfer<'a> {
         }
         if value.dies_with_packet() && proto.moves_packet {
             let text = format!("{} may move the packet, so {reg} may not point into it", proto.name);
-            return Err(Fault::new(Code::Argument, text));
+            return Err(Violation::new(Code::Argument, text));
         }
         if access != Access::Write {
             self.region(state, reg, value, 0, most, Intent::Read)?;
@@ -107,7 +107,7 @@ impl<'a> Transfer<'a> {
         frame: u8,
         start: u32,
         end: u32,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let stack = &state.frames()[usize::from(frame)].stack;
         if !stack.pointers.has_any(start, end) {
             return Ok(());
@@ -117,7 +117,7 @@ impl<'a> Transfer<'a> {
             Some(cell) => {
                 let at = i64::from(cell.start) - i64::from(crate::domain::stack::STACK_BYTES);
                 let text = format!("{} would overwrite a part of {} at r10{at:+}", proto.name, cell.value);
-                Err(Fault::new(Code::Resource, text))
+                Err(Violation::new(Code::Resource, text))
             }
         }
     }
@@ -156,10 +156,10 @@ impl<'a> Transfer<'a> {
     }
 
     /// The string, without its end, that an argument points to in constant memory.
-    pub(crate) fn constant_string(&self, who: &str, reg: Reg, value: &Value) -> Step<&'a [u8]> {
+    pub(crate) fn constant_string(&self, who: &str, reg: Reg, value: &Value) -> Checked<&'a [u8]> {
         let refused = |why: &str| {
             let text = format!("{who} expects a constant string in {reg}, found {value}: {why}");
-            Err(Fault::new(Code::Argument, text).suggest("put the string into a `const` variable"))
+            Err(Violation::new(Code::Argument, text).suggest("put the string into a `const` variable"))
         };
         let Kind::MapValue { map, maybe_null: false } = value.kind else {
             return refused("no value of a read-only map");

@@ -18,8 +18,8 @@ mod fields;
 mod helper;
 
 use crate::domain::value::{Kind, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::Prototype;
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use attach::Attached;
 use fields::Field;
@@ -47,20 +47,20 @@ impl<'a> Types<'a> {
 
 impl<'a> Transfer<'a> {
     /// The host's types; `what` needs them.
-    pub(crate) fn btf(&self, what: &str) -> Step<&'a Btf> {
+    pub(crate) fn btf(&self, what: &str) -> Checked<&'a Btf> {
         self.types.btf.ok_or_else(|| {
             let text = format!("{what} needs the types of the host, which were not given");
-            Fault::new(Code::Types, text)
+            Violation::new(Code::Types, text)
                 .suggest("give the host's BTF (--btf): /sys/kernel/btf/vmlinux, or an object file")
         })
     }
 
     /// The structure of that name, which `what` is about.
-    pub(crate) fn host_struct(&self, name: &str, what: &str) -> Step<u32> {
+    pub(crate) fn host_struct(&self, name: &str, what: &str) -> Checked<u32> {
         let btf = self.btf(what)?;
         btf.find(name, skep_btf::Kind::Struct).ok_or_else(|| {
             let text = format!("{what} needs struct {name}, which the given types do not have");
-            Fault::new(Code::Types, text).suggest("give the BTF of the system that the program is for")
+            Violation::new(Code::Types, text).suggest("give the BTF of the system that the program is for")
         })
     }
 
@@ -71,7 +71,7 @@ impl<'a> Transfer<'a> {
         trust: Trust,
         maybe_null: bool,
         what: &str,
-    ) -> Step<Value> {
+    ) -> Checked<Value> {
         let ty = self.host_struct(name, what)?;
         Ok(self.named(Kind::Object { ty, trust, maybe_null }))
     }

@@ -7,39 +7,39 @@
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
-use crate::step::frames::lose_arguments;
+use crate::step::frames::clobber_arguments;
 use skep_isa::{PacketBase, Reg, Size};
 
 /// The types of programs that have them: numbers in Linux's `enum bpf_prog_type`.
 const LEGACY: [u32; 3] = [1, 3, 4];
 
 impl Transfer<'_> {
-    pub(crate) fn load_packet(&mut self, state: &mut State, size: Size, base: PacketBase) -> Step<()> {
+    pub(crate) fn load_packet(&mut self, state: &mut State, size: Size, base: PacketBase) -> Checked<()> {
         let kind = self.env.program_type();
         if !kind.number.is_some_and(|number| LEGACY.contains(&number)) {
             let text = format!(
                 "legacy packet loads are for socket filters and traffic control, found a program of type {}",
                 kind.name
             );
-            return Err(Fault::new(Code::Context, text)
+            return Err(Violation::new(Code::Context, text)
                 .suggest("read the packet through data and data_end, or with a helper"));
         }
         let context = self.read(state, Reg::R6)?;
         if context != Value::pointer(Kind::Context, 0) {
             let text = format!("a legacy packet load expects the context, unchanged, in r6, found {context}");
-            return Err(Fault::new(Code::Argument, text));
+            return Err(Violation::new(Code::Argument, text));
         }
         if let PacketBase::Indirect(index) = base {
             let index = self.read(state, index)?;
             if !index.is_scalar() {
                 let text = format!("a legacy packet load expects a number to count from, found {index}");
-                return Err(Fault::new(Code::Argument, text));
+                return Err(Violation::new(Code::Argument, text));
             }
         }
         self.check_nothing_held(state, "at a legacy packet load, which may end the program")?;
-        lose_arguments(state, self.slot as u32);
+        clobber_arguments(state, self.slot as u32);
         if state.top_index() > 0 {
             // Whether it ends the function or the program is the host's choice: callers must bear a 0.
             let mut other = self.forks.copy(state);

@@ -11,7 +11,7 @@ use crate::domain::comparison::{mirrored, negated};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::stale::may_compare_stale;
 use skep_isa::{Cond, Operand, Reg, Width};
@@ -61,7 +61,7 @@ impl Transfer<'_> {
         src: Operand,
         a: &Value,
         b: &Value,
-    ) -> Step<PointerTest> {
+    ) -> Checked<PointerTest> {
         let nothing = PointerTest { ways: (true, true), taken: Lesson::Nothing, not_taken: Lesson::Nothing };
         let refused = |expected: &str| {
             let other = match src {
@@ -69,7 +69,7 @@ impl Transfer<'_> {
                 Operand::Imm(imm) => format!(" with {imm}"),
             };
             let text = format!("{expected}, found a comparison of {dst}, which is {a},{other}");
-            Err(Fault::new(Code::PointerLeak, text))
+            Err(Violation::new(Code::PointerLeak, text))
         };
         if a.is_stale() || b.is_stale() {
             let (reg, stale) = match src {

@@ -9,7 +9,7 @@ use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::expected;
 use crate::step::region::{Intent, Region};
@@ -42,11 +42,11 @@ impl Transfer<'_> {
         proto: &HelperProto,
         at: usize,
         value: &Value,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let format = self.constant_string(&proto.name, ARGS[at], value)?;
         let Some(size) = ARGS.get(at + 2).copied() else {
             let text = format!("the prototype of {} names a format without values", proto.name);
-            return Err(Fault::new(Code::Unsupported, text));
+            return Err(Violation::new(Code::Unsupported, text));
         };
         let bytes = self.read(state, size)?;
         // Of a size that varies, what is the same in every run: so Linux counts.
@@ -58,7 +58,7 @@ impl Transfer<'_> {
             let text = format!("{} is given a wrong format: {error}", proto.name);
             let remedy = "conversions are %d %i %u %x %X with l or ll, %c, %s, %p, %px, %pK, %ps, %pS, %pB, %pks, \
                           %pus, %pi4, %pI4, %pi6, %pI6";
-            Fault::new(Code::Argument, text).suggest(remedy)
+            Violation::new(Code::Argument, text).suggest(remedy)
         })
     }
 
@@ -70,7 +70,7 @@ impl Transfer<'_> {
         reg: Reg,
         value: &Value,
         sizes: (u32, u32),
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let (_, most) = sizes;
         let count = (most / VALUE_BYTES) as usize;
         let mut note = Printed::default();
@@ -105,7 +105,7 @@ impl Transfer<'_> {
     }
 
     /// What holds of the eight bytes there.
-    fn value_in_stack(&mut self, state: &State, reg: Reg, frame: u8, start: u32) -> Step<Printable> {
+    fn value_in_stack(&mut self, state: &State, reg: Reg, frame: u8, start: u32) -> Checked<Printable> {
         let stack = &state.frames()[usize::from(frame)].stack;
         if let Some(cell) = stack.whole_cell(start, Size::B8)
             && cell.value.is_pointer()

@@ -3,7 +3,7 @@
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{Context, ContextField, ContextLayout, MapFlags, MapKind, SpecialField, StructKind};
@@ -71,7 +71,7 @@ impl Transfer<'_> {
         offset: i32,
         size: u32,
         intent: Intent,
-    ) -> Step<Region> {
+    ) -> Checked<Region> {
         let fixed = i64::from(pointer.offset) + i64::from(offset);
         let span = Span {
             low: fixed.saturating_add(pointer.num.smin),
@@ -87,7 +87,7 @@ impl Transfer<'_> {
                         found(&span, bytes)
                     );
                     let code = if span.low < -stack { Code::Stack } else { Code::OutOfBounds };
-                    return Err(bounded(Fault::new(code, text), pointer));
+                    return Err(bounded(Violation::new(code, text), pointer));
                 }
                 let function = state.frames()[usize::from(frame)].function;
                 self.record.stack(function, (-span.low) as u32);
@@ -99,7 +99,7 @@ impl Transfer<'_> {
                 if intent.writes() && !self.env.program_type().writes_packet {
                     let text =
                         format!("programs of type {} may not write packets", self.env.program_type().name);
-                    return Err(Fault::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text));
                 }
                 // A range of 0 says nothing at all, not even that offset 0 is not beyond the end.
                 let checked = pointer.range > 0 || bytes == 0;
@@ -116,7 +116,7 @@ impl Transfer<'_> {
                     } else {
                         "compare the end of the access with data_end first"
                     };
-                    return Err(Fault::new(Code::OutOfBounds, text).suggest(suggestion));
+                    return Err(Violation::new(Code::OutOfBounds, text).suggest(suggestion));
                 }
                 Ok(Region::Memory)
             }
@@ -131,7 +131,7 @@ impl Transfer<'_> {
                 {
                     let verb = if intent.writes() { "write" } else { "read" };
                     let text = format!("programs may not {verb} values of the map {}", def.name());
-                    return Err(Fault::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text));
                 }
                 if span.low < 0 || span.high + bytes > i64::from(def.value_size()) {
                     let text = format!(
@@ -140,7 +140,7 @@ impl Transfer<'_> {
                         def.name(),
                         found(&span, bytes)
                     );
-                    return Err(bounded(Fault::new(Code::OutOfBounds, text), pointer));
+                    return Err(bounded(Violation::new(Code::OutOfBounds, text), pointer));
                 }
                 if def.fields().is_empty() {
                     return Ok(Region::Memory);
@@ -154,19 +154,19 @@ impl Transfer<'_> {
             Kind::Buffer { bytes: length } => self.inside(reg, pointer, &span, bytes, length, "buffer"),
             _ if pointer.is_maybe_null() => {
                 let text = format!("{reg} may be null: {pointer}");
-                Err(Fault::new(Code::MaybeNull, text).suggest(CHECK_NULL))
+                Err(Violation::new(Code::MaybeNull, text).suggest(CHECK_NULL))
             }
             Kind::Memory { bytes: length, read_only, .. } => {
                 if intent.writes() && read_only {
                     let text = format!("{reg} points to memory that may only be read: {pointer}");
-                    return Err(Fault::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text));
                 }
                 self.inside(reg, pointer, &span, bytes, length, "memory")
             }
             Kind::MapKey { map } => {
                 if intent.writes() {
                     let text = format!("the key of a map's element may only be read: {pointer} in {reg}");
-                    return Err(Fault::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text));
                 }
                 let length = self.map(map)?.key_size();
                 self.inside(reg, pointer, &span, bytes, length, "key")
@@ -174,7 +174,7 @@ impl Transfer<'_> {
             Kind::Struct { of, .. } => self.struct_region(reg, pointer, of, span.low, size, intent),
             Kind::Object { .. } => self.object_region(reg, pointer, span.low, size, intent),
             Kind::Scalar if pointer.as_constant() == Some(0) => {
-                Err(Fault::new(Code::MaybeNull, format!("{reg} is null here")))
+                Err(Violation::new(Code::MaybeNull, format!("{reg} is null here")))
             }
             Kind::MapValue { .. }
             | Kind::PacketEnd
@@ -185,10 +185,10 @@ impl Transfer<'_> {
             | Kind::Opaque { .. }
             | Kind::Scalar
             | Kind::Uninit
-            | Kind::Lost { .. }
+            | Kind::Clobbered { .. }
             | Kind::Stale { .. } => {
                 let text = format!("expected a pointer to memory in {reg}, found {pointer}");
-                Err(Fault::new(Code::OutOfBounds, text))
+                Err(Violation::new(Code::OutOfBounds, text))
             }
         }
     }
@@ -202,13 +202,13 @@ impl Transfer<'_> {
         bytes: i64,
         length: u32,
         what: &str,
-    ) -> Step<Region> {
+    ) -> Checked<Region> {
         if span.low < 0 || span.high + bytes > i64::from(length) {
             let text = format!(
                 "expected an access inside of the {length}-byte {what}, found {} in {reg}",
                 found(span, bytes)
             );
-            return Err(bounded(Fault::new(Code::OutOfBounds, text), pointer));
+            return Err(bounded(Violation::new(Code::OutOfBounds, text), pointer));
         }
         Ok(Region::Memory)
     }
@@ -222,10 +222,10 @@ impl Transfer<'_> {
         at: i64,
         size: u32,
         intent: Intent,
-    ) -> Step<Region> {
+    ) -> Checked<Region> {
         if !pointer.is_fixed() {
             let text = format!("expected a constant offset into {}, found {pointer} in {reg}", of.name());
-            return Err(Fault::new(Code::PointerArithmetic, text));
+            return Err(Violation::new(Code::PointerArithmetic, text));
         }
         self.field_region(reg, of.layout(), at, size, intent)
     }
@@ -237,7 +237,7 @@ impl Transfer<'_> {
         at: i64,
         size: u32,
         intent: Intent,
-    ) -> Step<Region> {
+    ) -> Checked<Region> {
         match self.env.program_type().context {
             Context::Struct(layout) => self.field_region(reg, layout, at, size, intent),
             Context::Bytes { name, first, bytes, writable, words } => {
@@ -249,17 +249,17 @@ impl Transfer<'_> {
                          bytes {at}..{} in {reg}",
                         at + i64::from(size)
                     );
-                    return Err(Fault::new(Code::Context, text));
+                    return Err(Violation::new(Code::Context, text));
                 }
                 if intent.writes() && !writable {
                     let text =
                         format!("programs of type {} may not write {name}", self.env.program_type().name);
-                    return Err(Fault::new(Code::ReadOnly, text));
+                    return Err(Violation::new(Code::ReadOnly, text));
                 }
                 Ok(Region::Memory)
             }
             Context::Buffer | Context::Arguments { .. } => {
-                Err(Fault::new(Code::Context, format!("{reg} is no structure: {pointer}")))
+                Err(Violation::new(Code::Context, format!("{reg} is no structure: {pointer}")))
             }
         }
     }
@@ -272,7 +272,7 @@ impl Transfer<'_> {
         at: i64,
         size: u32,
         intent: Intent,
-    ) -> Step<Region> {
+    ) -> Checked<Region> {
         let field = u32::try_from(at).ok().and_then(|at| layout.field(at, size));
         let Some(field) = field else {
             let text = format!(
@@ -281,23 +281,23 @@ impl Transfer<'_> {
                 self.env.program_type().name,
                 at + i64::from(size)
             );
-            return Err(Fault::new(Code::Context, text));
+            return Err(Violation::new(Code::Context, text));
         };
         let inside = at as u32 - field.offset;
         if intent.writes() && field.writes.is_empty() {
             let text =
                 format!("programs of type {} may not write {}", self.env.program_type().name, field.name);
-            return Err(Fault::new(Code::ReadOnly, text));
+            return Err(Violation::new(Code::ReadOnly, text));
         }
         if at % i64::from(size) != 0 {
             let text = format!("{size} bytes at offset {at} of {} in {reg} are not aligned", layout.name);
-            return Err(Fault::new(Code::Misaligned, text));
+            return Err(Violation::new(Code::Misaligned, text));
         }
         if !field.allows(inside, size, intent.writes()) {
             let whole = field.size.bytes();
             let text =
                 format!("the field {} must be accessed whole, with {whole} bytes, found {size}", field.name);
-            return Err(Fault::new(Code::Context, text));
+            return Err(Violation::new(Code::Context, text));
         }
         Ok(Region::Field { field, inside })
     }
@@ -313,10 +313,10 @@ fn found(span: &Span, bytes: i64) -> String {
 }
 
 /// Suggests bounding the variable part, where there is one.
-fn bounded(fault: Box<Fault>, pointer: &Value) -> Box<Fault> {
+fn bounded(violation: Box<Violation>, pointer: &Value) -> Box<Violation> {
     if pointer.is_fixed() {
-        fault
+        violation
     } else {
-        fault.suggest("bound the variable part of the offset with a comparison or a mask first")
+        violation.suggest("bound the variable part of the offset with a comparison or a mask first")
     }
 }

@@ -1,10 +1,10 @@
 //! Rules for what a path holds: what acquires it, what gives it back, and where it may not be held.
 
-use crate::domain::resources::{Depths, Held, Reference, Section};
+use crate::domain::resources::{Depths, Reference, Referent, Section};
 use crate::domain::state::{Frame, State};
 use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::roots::RootKind;
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::Callback;
 use skep_isa::Reg;
@@ -14,10 +14,10 @@ const MAX_HELD: usize = 128;
 
 impl Transfer<'_> {
     /// A new reference, made by the call that is being walked.
-    pub(crate) fn acquire(&mut self, state: &mut State, what: Held) -> Step<u32> {
+    pub(crate) fn acquire(&mut self, state: &mut State, what: Referent) -> Checked<u32> {
         if state.resources.references.len() >= MAX_HELD {
             let text = format!("more than {MAX_HELD} references are held at once");
-            return Err(Fault::new(Code::Limit, text));
+            return Err(Violation::new(Code::Limit, text));
         }
         let id = self.new_id();
         let reference = Reference { id, slot: self.slot as u32, what, frame: state.top_index() };
@@ -32,11 +32,11 @@ impl Transfer<'_> {
         who: &str,
         reg: Reg,
         value: &Value,
-        what: Held,
-    ) -> Step<u32> {
+        what: Referent,
+    ) -> Checked<u32> {
         let expected = |found: String| {
             let text = format!("{who} expects {} that this path holds in {reg}, {found}", what.name());
-            Fault::new(Code::Resource, text)
+            Violation::new(Code::Resource, text)
         };
         let Some(reference) = state.resources.get(value.reference) else {
             return Err(expected(format!("found {value}, which holds no reference")));
@@ -58,7 +58,7 @@ impl Transfer<'_> {
     /// Gives a reference back: every value with its number ends.
     ///
     /// A callback gives back what it acquired itself: it may be called again, or not at all.
-    pub(crate) fn release(&mut self, state: &mut State, who: &str, id: u32) -> Step<()> {
+    pub(crate) fn release(&mut self, state: &mut State, who: &str, id: u32) -> Checked<()> {
         self.forks.charge(state);
         let called_back = state.frames().iter().rposition(|frame| frame.callback.is_some());
         if let (Some(called_back), Some(reference)) = (called_back, state.resources.get(id))
@@ -70,7 +70,7 @@ impl Transfer<'_> {
                 reference.slot
             );
             return Err(
-                Fault::new(Code::Resource, text).suggest("give it back behind the call that calls back")
+                Violation::new(Code::Resource, text).suggest("give it back behind the call that calls back")
             );
         }
         state.resources.was_null(id);
@@ -80,12 +80,12 @@ impl Transfer<'_> {
 
     /// Nothing may be held where the program goes away; `place` says where that is.
     #[inline]
-    pub(crate) fn check_nothing_held(&self, state: &State, place: &str) -> Step<()> {
+    pub(crate) fn check_nothing_held(&self, state: &State, place: &str) -> Checked<()> {
         if state.resources.is_empty() { Ok(()) } else { self.still_held(state, (0, [0; 3]), place) }
     }
 
     /// At the end of a callback, nothing that it acquired may be held, and it is in the sections that it was called in.
-    pub(crate) fn check_callback_end(&self, state: &State) -> Step<()> {
+    pub(crate) fn check_callback_end(&self, state: &State) -> Checked<()> {
         let (resources, before) = (&state.resources, state.top().sections);
         let left = Section::ALL
             .into_iter()
@@ -93,7 +93,7 @@ impl Transfer<'_> {
         if let Some(section) = left {
             let text =
                 format!("the callback has left {} that it was called in where it returns", section.name());
-            return Err(Fault::new(Code::Resource, text).suggest("leave the section behind the call"));
+            return Err(Violation::new(Code::Resource, text).suggest("leave the section behind the call"));
         }
         if resources.is_empty() {
             return Ok(());
@@ -102,12 +102,12 @@ impl Transfer<'_> {
     }
 
     #[cold]
-    fn still_held(&self, state: &State, (frame, before): (u8, Depths), place: &str) -> Step<()> {
+    fn still_held(&self, state: &State, (frame, before): (u8, Depths), place: &str) -> Checked<()> {
         let resources = &state.resources;
         if let Some(lock) = resources.lock {
             let text = format!("the lock that was taken by the call in {} is still held {place}", lock.slot);
             return Err(
-                Fault::new(Code::Resource, text).suggest("call bpf_spin_unlock on every path to here")
+                Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock on every path to here")
             );
         }
         for section in Section::ALL {
@@ -118,7 +118,7 @@ impl Transfer<'_> {
                     resources.entered
                 );
                 return Err(
-                    Fault::new(Code::Resource, text).suggest("leave the section on every path to here")
+                    Violation::new(Code::Resource, text).suggest("leave the section on every path to here")
                 );
             }
         }
@@ -130,13 +130,13 @@ impl Transfer<'_> {
                     reference.what.name(),
                     reference.slot
                 );
-                Err(Fault::new(Code::Resource, text).suggest(reference.what.advice()))
+                Err(Violation::new(Code::Resource, text).suggest(reference.what.advice()))
             }
         }
     }
 
     /// Enters a section.
-    pub(crate) fn enter_section(&self, state: &mut State, section: Section) -> Step<()> {
+    pub(crate) fn enter_section(&self, state: &mut State, section: Section) -> Checked<()> {
         let resources = &mut state.resources;
         let depth = &mut resources.sections[section as usize];
         if *depth >= section.depth() {
@@ -146,7 +146,7 @@ impl Transfer<'_> {
                 *depth,
                 resources.entered
             );
-            return Err(Fault::new(Code::Resource, text).suggest("leave the section first"));
+            return Err(Violation::new(Code::Resource, text).suggest("leave the section first"));
         }
         *depth += 1;
         resources.entered = self.slot as u32;
@@ -154,11 +154,11 @@ impl Transfer<'_> {
     }
 
     /// Leaves a section. What only a read section kept alive can be looked at, but not relied on.
-    pub(crate) fn leave_section(&mut self, state: &mut State, section: Section) -> Step<()> {
+    pub(crate) fn leave_section(&mut self, state: &mut State, section: Section) -> Checked<()> {
         let depth = &mut state.resources.sections[section as usize];
         if *depth == 0 {
             let text = format!("{} is left, but this path is not in one", section.name());
-            return Err(Fault::new(Code::Resource, text).suggest("enter the section first"));
+            return Err(Violation::new(Code::Resource, text).suggest("enter the section first"));
         }
         *depth -= 1;
         if *depth == 0 && section == Section::Read {
@@ -185,10 +185,10 @@ impl Transfer<'_> {
     }
 
     /// A call that may sleep is for programs that may, outside of everything that must be left soon.
-    pub(crate) fn check_may_sleep(&self, state: &State, who: &str) -> Step<()> {
+    pub(crate) fn check_may_sleep(&self, state: &State, who: &str) -> Checked<()> {
         if !self.env.is_sleepable() {
             let text = format!("{who} may sleep, but the program may not");
-            return Err(Fault::new(Code::Helper, text)
+            return Err(Violation::new(Code::Helper, text)
                 .suggest("make the program sleepable, with `.s` in its section's name"));
         }
         // The host holds something while it calls back.
@@ -196,7 +196,7 @@ impl Transfer<'_> {
         let held = |frame: &Frame| matches!(frame.callback, Some(Callback::ForEach | Callback::FindArea));
         if timer || state.frames().iter().any(held) {
             let text = format!("{who} may sleep, but is called in a callback in which nothing may");
-            return Err(Fault::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text));
         }
         if let Some(section) = Section::ALL.into_iter().find(|section| state.resources.depth(*section) > 0) {
             let text = format!(
@@ -204,14 +204,14 @@ impl Transfer<'_> {
                 section.name(),
                 state.resources.entered
             );
-            return Err(Fault::new(Code::Resource, text).suggest("leave the section first"));
+            return Err(Violation::new(Code::Resource, text).suggest("leave the section first"));
         }
         Ok(())
     }
 
     /// While a lock is held nothing else is called; `what` is the call.
     #[inline]
-    pub(crate) fn check_no_lock(&self, state: &State, what: &str) -> Step<()> {
+    pub(crate) fn check_no_lock(&self, state: &State, what: &str) -> Checked<()> {
         match state.resources.lock {
             None => Ok(()),
             Some(lock) => {
@@ -219,7 +219,7 @@ impl Transfer<'_> {
                     "{what} is called while the lock that was taken by the call in {} is held",
                     lock.slot
                 );
-                Err(Fault::new(Code::Resource, text).suggest("call bpf_spin_unlock first"))
+                Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"))
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::domain::resources::Lock;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::assumed::MapView;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::region::Intent;
 use skep_abi::{SpecialField, SpecialKind};
@@ -34,7 +34,7 @@ impl Transfer<'_> {
         pointer: &Value,
         (low, high): (i64, i64),
         intent: Option<Intent>,
-    ) -> Step<Option<SpecialField>> {
+    ) -> Checked<Option<SpecialField>> {
         let overlaps = |field: &&SpecialField| i64::from(field.offset) < high && low < end(field);
         let Some(field) = def.fields().iter().find(overlaps) else { return Ok(None) };
         let name = name_of(field.kind);
@@ -46,7 +46,7 @@ impl Transfer<'_> {
                 end(field),
                 def.name()
             );
-            return Err(Fault::new(Code::OutOfBounds, text));
+            return Err(Violation::new(Code::OutOfBounds, text));
         }
         let whole = low == i64::from(field.offset) && high == end(field);
         if !whole || !pointer.is_fixed() || intent == Some(Intent::Atomic) {
@@ -56,7 +56,7 @@ impl Transfer<'_> {
                 field.offset,
                 def.name()
             );
-            return Err(Fault::new(Code::OutOfBounds, text));
+            return Err(Violation::new(Code::OutOfBounds, text));
         }
         Ok(Some(field.clone()))
     }
@@ -71,7 +71,12 @@ impl Transfer<'_> {
     }
 
     /// What may be stored there: null, or where nobody owns the object, a pointer to one.
-    pub(crate) fn check_kptr_store(&self, def: MapView<'_>, field: &SpecialField, value: &Value) -> Step<()> {
+    pub(crate) fn check_kptr_store(
+        &self,
+        def: MapView<'_>,
+        field: &SpecialField,
+        value: &Value,
+    ) -> Checked<()> {
         let fits = match (field.kind, value.kind) {
             (SpecialKind::KptrUntrusted { .. }, _) if value.as_constant() == Some(0) => true,
             (SpecialKind::KptrUntrusted { to }, Kind::Object { ty: found, .. }) => {
@@ -87,7 +92,7 @@ impl Transfer<'_> {
             field.offset,
             def.name()
         );
-        Err(Fault::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
+        Err(Violation::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
     }
 
     /// The special field of that kind that an argument points to, with the map it lies in.
@@ -98,15 +103,15 @@ impl Transfer<'_> {
         value: &Value,
         name: &str,
         wanted: impl Fn(SpecialKind) -> bool,
-    ) -> Step<(u32, SpecialKind)> {
+    ) -> Checked<(u32, SpecialKind)> {
         let Kind::MapValue { map, maybe_null: false } = value.kind else {
             let text = format!("{who} expects a {name} in a map's value in {reg}, found {value}");
             let code = if value.is_maybe_null() { Code::MaybeNull } else { Code::Argument };
-            let fault = Fault::new(code, text);
+            let violation = Violation::new(code, text);
             return Err(if value.is_maybe_null() {
-                fault.suggest(crate::step::alu::CHECK_NULL)
+                violation.suggest(crate::step::alu::CHECK_NULL)
             } else {
-                fault
+                violation
             });
         };
         let def = self.map(map)?;
@@ -135,29 +140,29 @@ impl Transfer<'_> {
                 value.offset
             ),
         };
-        Err(Fault::new(Code::Argument, text))
+        Err(Violation::new(Code::Argument, text))
     }
 
     /// `bpf_spin_lock`.
-    pub(crate) fn take_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Step<()> {
+    pub(crate) fn take_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Checked<()> {
         let (map, _) = self.lock_argument(who, reg, value)?;
         if let Some(lock) = state.resources.lock {
             let text = format!(
                 "a lock is taken while the one that was taken by the call in {} is held: only one may be held",
                 lock.slot
             );
-            return Err(Fault::new(Code::Resource, text).suggest("call bpf_spin_unlock first"));
+            return Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"));
         }
         state.resources.lock = Some(Lock { map, id: value.id, slot: self.slot as u32 });
         Ok(())
     }
 
     /// `bpf_spin_unlock`.
-    pub(crate) fn give_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Step<()> {
+    pub(crate) fn give_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Checked<()> {
         let (map, _) = self.lock_argument(who, reg, value)?;
         let Some(lock) = state.resources.lock else {
             let text = format!("{who} is called, but this path holds no lock");
-            return Err(Fault::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text));
         };
         if (lock.map, lock.id) != (map, value.id) {
             let text = format!(
@@ -165,13 +170,13 @@ impl Transfer<'_> {
                  value, or one that was looked up again",
                 lock.slot
             );
-            return Err(Fault::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text));
         }
         state.resources.lock = None;
         Ok(())
     }
 
-    fn lock_argument(&self, who: &str, reg: Reg, value: &Value) -> Step<(u32, SpecialKind)> {
+    fn lock_argument(&self, who: &str, reg: Reg, value: &Value) -> Checked<(u32, SpecialKind)> {
         self.special_argument(who, reg, value, "bpf_spin_lock", |kind| kind == SpecialKind::SpinLock)
     }
 
@@ -193,7 +198,7 @@ impl Transfer<'_> {
     }
 
     /// Whether programs of this type may use a map with such fields at all.
-    pub(crate) fn check_special_map(&self, def: MapView<'_>) -> Step<()> {
+    pub(crate) fn check_special_map(&self, def: MapView<'_>) -> Checked<()> {
         if let Some(inner) = def.inner() {
             self.check_special_map(inner)?;
         }
@@ -207,7 +212,7 @@ impl Transfer<'_> {
                 def.kind(),
                 field.kind.name()
             );
-            return Err(Fault::new(Code::Argument, text));
+            return Err(Violation::new(Code::Argument, text));
         }
         let kind = self.env.program_type();
         let refused = def.fields().iter().find(|field| {
@@ -229,7 +234,7 @@ impl Transfer<'_> {
                     def.name(),
                     name_of(field.kind)
                 );
-                Err(Fault::new(Code::Argument, text))
+                Err(Violation::new(Code::Argument, text))
             }
         }
     }

@@ -22,14 +22,14 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Stale, Value};
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_isa::{Cond, Reg, Width};
 
 impl Transfer<'_> {
     /// The value in `reg`, which may be a stale address.
     #[inline]
-    pub(crate) fn look<'s>(&self, state: &'s State, reg: Reg) -> Step<&'s Value> {
+    pub(crate) fn look<'s>(&self, state: &'s State, reg: Reg) -> Checked<&'s Value> {
         let value = state.reg(reg);
         if value.is_made() { Ok(value) } else { Err(self.unreadable(reg, value)) }
     }
@@ -73,9 +73,9 @@ impl Transfer<'_> {
     }
 
     /// What arithmetic that would be refused makes of an address in `dst`, if nothing reads that.
-    pub(crate) fn unless_dead(&self, dst: Reg, fault: impl FnOnce() -> Box<Fault>) -> Step<Value> {
+    pub(crate) fn unless_dead(&self, dst: Reg, violation: impl FnOnce() -> Box<Violation>) -> Checked<Value> {
         if self.env.after(self.slot, |live| live.regs, dst) {
-            Err(fault())
+            Err(violation())
         } else {
             Ok(self.stale(Stale::Bits))
         }
@@ -83,16 +83,20 @@ impl Transfer<'_> {
 
     /// The same where the fault is with the number that is added. It was forgotten where paths meet if it does not
     /// matter for any address, comparison, or size, so it may not decide a refusal either.
-    pub(crate) fn unless_forgotten(&self, dst: Reg, fault: impl FnOnce() -> Box<Fault>) -> Step<Value> {
-        if self.env.after(self.slot, |live| live.matter, dst) {
-            Err(fault())
+    pub(crate) fn unless_forgotten(
+        &self,
+        dst: Reg,
+        violation: impl FnOnce() -> Box<Violation>,
+    ) -> Checked<Value> {
+        if self.env.after(self.slot, |live| live.precise, dst) {
+            Err(violation())
         } else {
             Ok(self.stale(Stale::Bits))
         }
     }
 
     #[cold]
-    pub(crate) fn unreadable(&self, reg: Reg, value: &Value) -> Box<Fault> {
+    pub(crate) fn unreadable(&self, reg: Reg, value: &Value) -> Box<Violation> {
         let mut code = Code::Uninitialised;
         let (text, suggestion) = match value.kind {
             Kind::Stale { slot, of: Stale::Packet } => (
@@ -112,13 +116,13 @@ impl Transfer<'_> {
                     "use the address itself, moved by a bounded number at most",
                 )
             }
-            Kind::Lost { slot } => (
+            Kind::Clobbered { slot } => (
                 format!("{reg} is read, but its value was lost at the call in {slot}"),
                 "calls preserve r6 to r9 only",
             ),
-            _ => return Fault::new(Code::Uninitialised, format!("{reg} is read but was never written")),
+            _ => return Violation::new(Code::Uninitialised, format!("{reg} is read but was never written")),
         };
-        Fault::new(code, text).suggest(suggestion)
+        Violation::new(code, text).suggest(suggestion)
     }
 }
 

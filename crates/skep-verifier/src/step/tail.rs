@@ -6,7 +6,7 @@ use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
 use crate::domain::value::Value;
 use crate::program::assumed::INNER;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::{Arguments, expected};
 use skep_abi::{HelperProto, Results};
@@ -20,10 +20,10 @@ impl Transfer<'_> {
         state: &State,
         proto: &HelperProto,
         arguments: &Arguments,
-    ) -> Step<Option<u32>> {
+    ) -> Checked<Option<u32>> {
         let Some((map, given)) = arguments.map else {
             let text = format!("the prototype of {} names no map", proto.name);
-            return Err(Fault::new(Code::Unsupported, text));
+            return Err(Violation::new(Code::Unsupported, text));
         };
         self.env.outer_map(map & !INNER)?.leads_to_programs();
         let index = self.read(state, Reg::R3)?;
@@ -34,7 +34,7 @@ impl Transfer<'_> {
         // The caller's callback could not go on.
         if state.frames().iter().any(|frame| frame.callback.is_some()) {
             let text = format!("a callback may not make tail calls, found one to {given}");
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         }
         Ok(index.as_constant().and_then(|index| u32::try_from(index).ok()))
     }

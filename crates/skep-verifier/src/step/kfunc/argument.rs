@@ -1,12 +1,12 @@
 //! Arguments of the host's functions.
 
 use super::Known;
-use crate::domain::resources::Held;
+use crate::domain::resources::Referent;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, MAX_OFFSET, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::{Param, Prototype, What};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{Access, Context, KfuncFlags, StructKind};
@@ -19,10 +19,10 @@ impl Transfer<'_> {
         state: &mut State,
         prototype: &Prototype,
         from: usize,
-    ) -> Step<Known> {
+    ) -> Checked<Known> {
         if prototype.params.len() > ARGS.len() {
             let text = format!("{} takes more than {} arguments", prototype.name(), ARGS.len());
-            return Err(Fault::new(Code::Unsupported, text));
+            return Err(Violation::new(Code::Unsupported, text));
         }
         let mut known = Known::default();
         for at in from..prototype.params.len() {
@@ -33,7 +33,7 @@ impl Transfer<'_> {
         }
         if prototype.known.flags.has(KfuncFlags::RELEASE) && known.released.is_none() {
             let text = format!("{} releases an object, but takes none", prototype.name());
-            return Err(Fault::new(Code::Unsupported, text));
+            return Err(Violation::new(Code::Unsupported, text));
         }
         Ok(known)
     }
@@ -44,7 +44,7 @@ impl Transfer<'_> {
         prototype: &Prototype,
         at: usize,
         known: &mut Known,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let Param { what, nullable } = &prototype.params[at];
         let (reg, who) = (ARGS[at], prototype.name());
         if let What::Ignored = what {
@@ -80,18 +80,18 @@ impl Transfer<'_> {
             }
             What::Iterator => {
                 let text = format!("{who} looks at an iterator, which is not supported yet");
-                return Err(Fault::new(Code::Unsupported, text));
+                return Err(Violation::new(Code::Unsupported, text));
             }
             What::Unknown(declared) => {
                 let text = format!("{who} takes `{declared}` in {reg}, which is not supported yet");
-                return Err(Fault::new(Code::Unsupported, text));
+                return Err(Violation::new(Code::Unsupported, text));
             }
         }
         Ok(())
     }
 
     /// Checks an argument that must be a number.
-    pub(super) fn check_number(&self, state: &State, prototype: &Prototype, at: usize) -> Step<Value> {
+    pub(super) fn check_number(&self, state: &State, prototype: &Prototype, at: usize) -> Checked<Value> {
         let reg = ARGS[at.min(ARGS.len() - 1)];
         let value = self.read(state, reg)?;
         let constant =
@@ -110,7 +110,7 @@ impl Transfer<'_> {
         prototype: &Prototype,
         at: usize,
         constant: bool,
-    ) -> Step<(u32, u32)> {
+    ) -> Checked<(u32, u32)> {
         let reg = ARGS[at.min(ARGS.len() - 1)];
         let value = self.read(state, reg)?;
         if !value.is_scalar() || value.num.umax >= MAX_OFFSET as u64 {
@@ -133,13 +133,13 @@ impl Transfer<'_> {
         value: &Value,
         (ty, name, bytes): (u32, &str, Option<(u32, Access)>),
         known: &mut Known,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         let (reg, nullable) = (ARGS[at], prototype.params[at].nullable);
         let flags = prototype.known.flags;
         if value.is_maybe_null() && !nullable {
-            let mut fault = self.wrong(prototype, reg, &format!("struct {name}"), value);
-            fault.code = Code::MaybeNull;
-            return Err(fault.suggest(CHECK_NULL));
+            let mut violation = self.wrong(prototype, reg, &format!("struct {name}"), value);
+            violation.code = Code::MaybeNull;
+            return Err(violation.suggest(CHECK_NULL));
         }
         if self.is_context_type(name) && (value.kind == Kind::Context || bytes.is_some()) {
             return self.check_context(prototype, reg, value);
@@ -177,12 +177,12 @@ impl Transfer<'_> {
             }
         }
         if flags.has(KfuncFlags::RELEASE) && known.released.is_none() {
-            known.released = Some(self.releasable(state, prototype.name(), reg, value, Held::Object)?);
+            known.released = Some(self.releasable(state, prototype.name(), reg, value, Referent::Object)?);
         }
         Ok(())
     }
 
-    pub(super) fn check_context(&self, prototype: &Prototype, reg: Reg, value: &Value) -> Step<()> {
+    pub(super) fn check_context(&self, prototype: &Prototype, reg: Reg, value: &Value) -> Checked<()> {
         if *value == Value::pointer(Kind::Context, 0) {
             return Ok(());
         }
@@ -203,7 +203,7 @@ impl Transfer<'_> {
     }
 
     #[cold]
-    fn not_trusted(&self, prototype: &Prototype, reg: Reg, value: &Value) -> Box<Fault> {
+    fn not_trusted(&self, prototype: &Prototype, reg: Reg, value: &Value) -> Box<Violation> {
         let read_section = prototype.known.flags.has(KfuncFlags::RCU);
         let text = format!(
             "{} expects an object in {reg} that is sure to be alive{}, found {}",
@@ -211,14 +211,14 @@ impl Transfer<'_> {
             if read_section { " in the read section" } else { "" },
             self.show(value)
         );
-        Fault::new(Code::Argument, text)
+        Violation::new(Code::Argument, text)
             .suggest("take it from an argument of the program, or acquire a reference to it first")
     }
 
     #[cold]
-    pub(super) fn wrong(&self, prototype: &Prototype, reg: Reg, what: &str, value: &Value) -> Box<Fault> {
+    pub(super) fn wrong(&self, prototype: &Prototype, reg: Reg, what: &str, value: &Value) -> Box<Violation> {
         let text = format!("{} expects {what} in {reg}, found {}", prototype.name(), self.show(value));
-        Fault::new(Code::Argument, text)
+        Violation::new(Code::Argument, text)
     }
 }
 

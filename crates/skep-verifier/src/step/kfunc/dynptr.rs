@@ -3,15 +3,15 @@
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Opaque, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::Prototype;
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::{Access, DynptrKind, SpecialKfunc};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
     /// `int f(context, u64 flags, struct bpf_dynptr *made)`.
-    pub(super) fn dynptr_from_packet(&mut self, state: &mut State, prototype: &Prototype) -> Step<Value> {
+    pub(super) fn dynptr_from_packet(&mut self, state: &mut State, prototype: &Prototype) -> Checked<Value> {
         let packet = self.read(state, Reg::R1)?;
         let kind = match prototype.known.special {
             SpecialKfunc::DynptrFromXdp => DynptrKind::Xdp,
@@ -46,13 +46,13 @@ impl Transfer<'_> {
         state: &mut State,
         prototype: &Prototype,
         writable: bool,
-    ) -> Step<Value> {
+    ) -> Checked<Value> {
         let who = prototype.name();
         let given = self.read(state, Reg::R1)?;
         let dynptr = self.dynptr_at(state, who, Reg::R1, &given)?;
         if writable && dynptr.read_only {
             let text = format!("{who} expects a dynptr that may be written in r1");
-            return Err(Fault::new(Code::ReadOnly, text).suggest("use bpf_dynptr_slice"));
+            return Err(Violation::new(Code::ReadOnly, text).suggest("use bpf_dynptr_slice"));
         }
         self.check_number(state, prototype, 1)?;
         let (bytes, _) = self.kfunc_size(state, prototype, 3, true)?;
@@ -61,7 +61,7 @@ impl Transfer<'_> {
         if buffer.as_constant() != Some(0) {
             if buffer.reference != 0 || buffer.dies_with_packet() {
                 let text = format!("{who} expects a buffer in r3 that outlives the slice, found {buffer}");
-                return Err(Fault::new(Code::Argument, text).suggest("use a variable in the stack"));
+                return Err(Violation::new(Code::Argument, text).suggest("use a variable in the stack"));
             }
             // It is not written at all where the memory itself is returned, or null.
             let filled = self.memory(state, &prototype.proto, Reg::R3, &buffer, (0, bytes), Access::Write)?;
@@ -75,7 +75,7 @@ impl Transfer<'_> {
     }
 
     /// `int f(struct bpf_dynptr *, struct bpf_dynptr *made)`.
-    pub(super) fn dynptr_clone(&mut self, state: &mut State, prototype: &Prototype) -> Step<Value> {
+    pub(super) fn dynptr_clone(&mut self, state: &mut State, prototype: &Prototype) -> Checked<Value> {
         let who = prototype.name();
         let given = self.read(state, ARGS[0])?;
         let dynptr = self.dynptr_at(state, who, ARGS[0], &given)?;

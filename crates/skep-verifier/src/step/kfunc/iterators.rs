@@ -2,16 +2,16 @@
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::{Iterates, Prototype, Returned};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
-use crate::step::frames::lose_arguments;
+use crate::step::frames::clobber_arguments;
 use skep_abi::{AttachTo, Context, KfuncFlags};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
     /// A call that makes an iterator, asks it for its next element, or ends it.
-    pub(super) fn call_iterator(&mut self, state: &mut State, prototype: &Prototype) -> Step<()> {
+    pub(super) fn call_iterator(&mut self, state: &mut State, prototype: &Prototype) -> Checked<()> {
         let Some(Iterates { ty, slots, read_section }) = prototype.iterator else { return Ok(()) };
         let (who, flags) = (prototype.name(), prototype.known.flags);
         let slot = self.slot as u32;
@@ -20,11 +20,11 @@ impl Transfer<'_> {
             self.kfunc_arguments(state, prototype, 1)?;
             let needs = if read_section { Needs::ReadSection } else { Needs::Nothing };
             self.iterator_new(state, who, Reg::R1, (ty, slots), needs)?;
-            lose_arguments(state, slot);
+            clobber_arguments(state, slot);
             *state.reg_mut(Reg::R0) = Value::UNKNOWN;
         } else if flags.has(KfuncFlags::ITER_DESTROY) {
             self.iterator_destroy(state, who, Reg::R1, ty, slots)?;
-            lose_arguments(state, slot);
+            clobber_arguments(state, slot);
             *state.reg_mut(Reg::R0) = super::nothing(slot);
         } else {
             // The path that goes on has found an element; the other one, none.
@@ -36,7 +36,7 @@ impl Transfer<'_> {
                 Returned::Memory(bytes) => Kind::Memory { bytes, read_only: true, maybe_null: false },
                 Returned::Nothing | Returned::Number | Returned::Unknown(_) => {
                     let text = format!("{who} returns no pointer to an element, which is not supported yet");
-                    return Err(Fault::new(Code::Unsupported, text));
+                    return Err(Violation::new(Code::Unsupported, text));
                 }
             };
             self.iterator_next(state, who, Reg::R1, ty, slots, Value::pointer(element, 0))?;
@@ -45,7 +45,7 @@ impl Transfer<'_> {
     }
 
     /// The tasks of a control group may be gone through only where that may take its time.
-    fn check_iterator_place(&self, prototype: &Prototype) -> Step<()> {
+    fn check_iterator_place(&self, prototype: &Prototype) -> Checked<()> {
         let kind = self.env.program_type();
         let slow = self.env.is_sleepable()
             || matches!(kind.context, Context::Arguments { of: AttachTo::SecurityHook | AttachTo::Iterator });
@@ -55,7 +55,7 @@ impl Transfer<'_> {
                 prototype.name(),
                 kind.name
             );
-            return Err(Fault::new(Code::Helper, text));
+            return Err(Violation::new(Code::Helper, text));
         }
         Ok(())
     }

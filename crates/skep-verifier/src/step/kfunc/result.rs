@@ -1,18 +1,18 @@
 //! Results of the host's functions.
 
 use super::argument::context_of_host;
-use crate::domain::resources::Held;
+use crate::domain::resources::Referent;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
-use crate::program::fault::{Code, Fault, Step};
 use crate::program::prototype::{Prototype, Returned};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::{Context, KfuncFlags};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
     /// What a call returns that does nothing special.
-    pub(super) fn kfunc_result(&mut self, state: &mut State, prototype: &Prototype) -> Step<Value> {
+    pub(super) fn kfunc_result(&mut self, state: &mut State, prototype: &Prototype) -> Checked<Value> {
         let flags = prototype.known.flags;
         let maybe_null = flags.has(KfuncFlags::RET_NULL);
         let acquires = flags.has(KfuncFlags::ACQUIRE);
@@ -27,12 +27,12 @@ impl Transfer<'_> {
             Returned::Memory(bytes) => Kind::Memory { bytes: *bytes, read_only: false, maybe_null },
             Returned::Unknown(declared) => {
                 let text = format!("{} returns `{declared}`, which is not supported yet", prototype.name());
-                return Err(Fault::new(Code::Unsupported, text));
+                return Err(Violation::new(Code::Unsupported, text));
             }
         };
         let mut value = self.named(kind);
         if acquires {
-            value.reference = self.acquire(state, Held::Object)?;
+            value.reference = self.acquire(state, Referent::Object)?;
             if maybe_null {
                 value.id = value.reference;
             }
@@ -41,7 +41,7 @@ impl Transfer<'_> {
     }
 
     /// `void *bpf_cast_to_kern_ctx(void *context)`.
-    pub(super) fn cast_to_context(&mut self, state: &State, prototype: &Prototype) -> Step<Value> {
+    pub(super) fn cast_to_context(&mut self, state: &State, prototype: &Prototype) -> Checked<Value> {
         let context = self.read(state, Reg::R1)?;
         self.check_context(prototype, Reg::R1, &context)?;
         let name = match self.env.program_type().context {
@@ -52,14 +52,14 @@ impl Transfer<'_> {
                     "the host has no structure behind the context that {} is given",
                     prototype.name()
                 );
-                return Err(Fault::new(Code::Argument, text));
+                return Err(Violation::new(Code::Argument, text));
             }
         };
         self.host_object(name, Trust::Trusted, false, prototype.name())
     }
 
     /// `void *bpf_rdonly_cast(const void *, u32 type)`.
-    pub(super) fn read_only_cast(&mut self, state: &State, prototype: &Prototype) -> Step<Value> {
+    pub(super) fn read_only_cast(&mut self, state: &State, prototype: &Prototype) -> Checked<Value> {
         self.read(state, Reg::R1)?;
         let number = self.check_number(state, prototype, 1)?;
         let ty = number.as_constant().and_then(|ty| u32::try_from(ty).ok());

@@ -4,7 +4,7 @@ use super::attach::Argument;
 use crate::domain::scalar::Scalar;
 use crate::domain::value::{Kind, Value};
 use crate::program::facts::Place;
-use crate::program::fault::{Code, Fault, Step};
+use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_isa::{Reg, Size};
 
@@ -14,7 +14,7 @@ const MAX_ELEMENT: u32 = 1 << 16;
 
 impl Transfer<'_> {
     /// What a load from the arguments of what the program is attached to gives.
-    pub(crate) fn load_argument(&mut self, reg: Reg, at: i64, size: Size, signed: bool) -> Step<Value> {
+    pub(crate) fn load_argument(&mut self, reg: Reg, at: i64, size: Size, signed: bool) -> Checked<Value> {
         self.record.place(self.slot, Place::Memory)?;
         let bytes = i64::from(size.bytes());
         if at < 0 || at % bytes != 0 || (bytes < 8 && at % 8 != 0) {
@@ -22,7 +22,7 @@ impl Transfer<'_> {
                 "expected an argument, at a multiple of 8 of the context, found bytes {at}..{} in {reg}",
                 at + bytes
             );
-            return Err(Fault::new(Code::Context, text));
+            return Err(Violation::new(Code::Context, text));
         }
         let attached = &self.types.attached;
         let index = usize::try_from(at / 8).unwrap_or(usize::MAX);
@@ -36,7 +36,7 @@ impl Transfer<'_> {
                 },
                 at / 8
             );
-            return Err(Fault::new(Code::Context, text));
+            return Err(Violation::new(Code::Context, text));
         };
         let whole = size == Size::B8 && !signed;
         match argument {
@@ -51,7 +51,7 @@ impl Transfer<'_> {
                     at / 8,
                     self.types.attached.what
                 );
-                Err(Fault::new(Code::Context, text))
+                Err(Violation::new(Code::Context, text))
             }
             Argument::Object { ty, trust, maybe_null } => {
                 Ok(self.named(Kind::Object { ty, trust, maybe_null }))
@@ -66,7 +66,7 @@ impl Transfer<'_> {
                     self.types.attached.what,
                     self.type_name(ty)
                 );
-                Err(Fault::new(Code::Context, text))
+                Err(Violation::new(Code::Context, text))
             }
         }
     }

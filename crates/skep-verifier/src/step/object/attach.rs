@@ -14,7 +14,7 @@
 //! Arguments take 8 bytes each, structures that are passed by value as many eights as they need.
 
 use crate::domain::value::Trust;
-use crate::program::fault::{Code, Fault, Step, damaged};
+use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use skep_abi::AttachTo;
 use skep_btf::{Btf, Kind, Type};
@@ -93,32 +93,32 @@ struct Reliance {
 
 impl Transfer<'_> {
     /// Finds out what the program is attached to.
-    pub(crate) fn attach(&mut self, of: AttachTo) -> Step<()> {
+    pub(crate) fn attach(&mut self, of: AttachTo) -> Checked<()> {
         match of {
             AttachTo::Netfilter => return self.attach_to_packet_filter(),
             AttachTo::ProgramFunction => {
                 let text = "the program replaces a function of another program, whose types are not given";
-                return Err(Fault::new(Code::Types, text));
+                return Err(Violation::new(Code::Types, text));
             }
             _ => {}
         }
         let target = self.env.program.source.target.as_deref();
         let Some(target) = target.filter(|target| !target.is_empty()) else {
             let text = format!("the program is attached to {}, but its name is not said", description(of));
-            return Err(Fault::new(Code::Types, text)
+            return Err(Violation::new(Code::Types, text)
                 .suggest("name it in the section's name, for example SEC(\"fentry/vfs_read\")"));
         };
         if of == AttachTo::SecurityHook && CLOSED_HOOKS.contains(&target) {
             let text = format!("programs may not be attached to the security hook {target}");
-            return Err(Fault::new(Code::Context, text));
+            return Err(Violation::new(Code::Context, text));
         }
         if let Some(why) = of.denied(target) {
             let text = format!("programs may not be attached to {}: {why}", named(of, target));
-            return Err(Fault::new(Code::Context, text));
+            return Err(Violation::new(Code::Context, text));
         }
         if self.env.is_sleepable() && !skep_abi::may_sleep_at(of, target) {
             let text = format!("the program may sleep, but {} is no place where it may", named(of, target));
-            return Err(Fault::new(Code::Context, text).suggest(
+            return Err(Violation::new(Code::Context, text).suggest(
                 "leave `.s` out of the section's name, or attach it to a system call or another hook",
             ));
         }
@@ -129,7 +129,7 @@ impl Transfer<'_> {
         let (what, prototype) = find(btf, of, target)?;
         if prototype.params().any(|param| param.ty == 0) {
             let text = format!("programs may not be attached to {what}: it takes any number of arguments");
-            return Err(Fault::new(Code::Context, text));
+            return Err(Violation::new(Code::Context, text));
         }
         let mut args = Vec::new();
         let skipped = usize::from(of == AttachTo::Tracepoint);
@@ -169,7 +169,7 @@ impl Transfer<'_> {
     }
 
     /// The members of `struct bpf_nf_ctx` are the arguments.
-    fn attach_to_packet_filter(&mut self) -> Step<()> {
+    fn attach_to_packet_filter(&mut self) -> Checked<()> {
         let what = "a hook of the packet filter";
         let id = self.host_struct("bpf_nf_ctx", what)?;
         let btf = self.btf(what)?;
@@ -197,7 +197,7 @@ impl Transfer<'_> {
 const MAX_WORDS: u32 = 2;
 
 /// What a target is called, the prototype that decides its arguments, and the function that has it.
-fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Step<(String, Type<'a>)> {
+fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Checked<(String, Type<'a>)> {
     let (name, kind) = match of {
         AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify => {
             (target.to_owned(), Kind::Func)
@@ -214,7 +214,7 @@ fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Step<(String, Type<'a>)
             "{} is looked for as the {what} {name}, which the given types do not have",
             named(of, target)
         );
-        return Err(Fault::new(Code::Types, text)
+        return Err(Violation::new(Code::Types, text)
             .suggest("check the name, and give the BTF of the system that the program is for with --btf"));
     };
     let prototype = btf.prototype(id).map_err(damaged)?;
@@ -222,9 +222,9 @@ fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Step<(String, Type<'a>)
 }
 
 /// A member of a structure of functions: `tcp_congestion_ops.ssthresh`.
-fn find_member<'a>(btf: &'a Btf, target: &str) -> Step<(String, Type<'a>)> {
+fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
     let missing = |text: String| {
-        Fault::new(Code::Types, text)
+        Violation::new(Code::Types, text)
             .suggest("name the structure and its member, for example tcp_congestion_ops.ssthresh")
     };
     let Some((of, member)) = target.split_once(['.', '/']) else {
@@ -235,7 +235,10 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Step<(String, Type<'a>)> {
     };
     // The kernel makes a structure of its own of each that programs may be the functions of.
     if btf.find(&format!("bpf_struct_ops_{of}"), Kind::Struct).is_none() {
-        return Err(Fault::new(Code::Types, format!("struct {of} is none whose functions programs can be")));
+        return Err(Violation::new(
+            Code::Types,
+            format!("struct {of} is none whose functions programs can be"),
+        ));
     }
     let found = btf.members(id).map_err(damaged)?.find(|found| found.name().is_ok_and(|name| name == member));
     let Some(found) = found else {

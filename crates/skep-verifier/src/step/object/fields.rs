@@ -15,7 +15,7 @@ use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::facts::Place;
-use crate::program::fault::{Code, Fault, Step, damaged};
+use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::region::{Intent, Region};
 use skep_abi::Context;
@@ -77,7 +77,7 @@ impl Transfer<'_> {
         offset: i16,
         size: Size,
         signed: bool,
-    ) -> Step<Option<Value>> {
+    ) -> Checked<Option<Value>> {
         let at = i64::from(pointer.offset) + i64::from(offset);
         let value = match pointer.kind {
             Kind::Object { ty, trust, maybe_null: false } => {
@@ -95,7 +95,7 @@ impl Transfer<'_> {
             Kind::Context if matches!(self.env.program_type().context, Context::Arguments { .. }) => {
                 if !pointer.is_fixed() {
                     let text = format!("expected a constant offset into the context, found {pointer}");
-                    return Err(Fault::new(Code::PointerArithmetic, text));
+                    return Err(Violation::new(Code::PointerArithmetic, text));
                 }
                 self.load_argument(reg, at, size, signed)?
             }
@@ -136,7 +136,7 @@ impl Transfer<'_> {
         at: i64,
         size: u32,
         intent: Intent,
-    ) -> Step<Region> {
+    ) -> Checked<Region> {
         self.check_object_place(reg, pointer, at, intent)?;
         let Kind::Object { ty, trust, .. } = pointer.kind else { return Ok(Region::Memory) };
         // Calls do not probe.
@@ -145,7 +145,7 @@ impl Transfer<'_> {
                 "expected memory that is sure to be there in {reg}, found {}, which was found by following pointers",
                 self.show(pointer)
             );
-            return Err(Fault::new(Code::Argument, text).suggest(
+            return Err(Violation::new(Code::Argument, text).suggest(
                 "copy what is there to the stack first, with bpf_probe_read_kernel or a field at a time",
             ));
         }
@@ -153,23 +153,23 @@ impl Transfer<'_> {
         Ok(Region::Memory)
     }
 
-    fn check_object_place(&self, reg: Reg, pointer: &Value, at: i64, intent: Intent) -> Step<()> {
+    fn check_object_place(&self, reg: Reg, pointer: &Value, at: i64, intent: Intent) -> Checked<()> {
         if intent.writes() {
             let text = format!("objects of the host may only be read, found {} in {reg}", self.show(pointer));
-            return Err(Fault::new(Code::ReadOnly, text));
+            return Err(Violation::new(Code::ReadOnly, text));
         }
         if let Kind::Object { trust: Trust::PerCpu, .. } = pointer.kind {
             let text = format!(
                 "{reg} is {}, of which each CPU has its own: expected the address of one of them",
                 self.show(pointer)
             );
-            return Err(Fault::new(Code::Argument, text)
+            return Err(Violation::new(Code::Argument, text)
                 .suggest("ask bpf_per_cpu_ptr or bpf_this_cpu_ptr for the address of one, and check it"));
         }
         if !pointer.is_fixed() {
             let text =
                 format!("expected a constant offset into an object, found {} in {reg}", self.show(pointer));
-            return Err(Fault::new(Code::PointerArithmetic, text)
+            return Err(Violation::new(Code::PointerArithmetic, text)
                 .suggest("copy what is there to the stack first, with bpf_probe_read_kernel"));
         }
         if at < 0 {
@@ -178,13 +178,13 @@ impl Transfer<'_> {
                 -at,
                 self.show(pointer)
             );
-            return Err(Fault::new(Code::OutOfBounds, text));
+            return Err(Violation::new(Code::OutOfBounds, text));
         }
         Ok(())
     }
 
     /// What lies at an offset of a type.
-    fn field(&mut self, ty: u32, at: i64, size: u32, reg: Reg, pointer: &Value) -> Step<Field> {
+    fn field(&mut self, ty: u32, at: i64, size: u32, reg: Reg, pointer: &Value) -> Checked<Field> {
         // Offsets of pointers and instructions together stay below 2^31.
         let key = (ty, at as i32, size);
         if let Some(found) = self.types.fields.get(&key) {
@@ -196,12 +196,12 @@ impl Transfer<'_> {
             Some(Ok(found)) => self.classify(ty, &found)?,
             Some(Err(error @ skep_btf::Error::Walk { .. })) => {
                 let text = format!("{error}, found an access through {} in {reg}", self.show(pointer));
-                return Err(Fault::new(Code::OutOfBounds, text)
+                return Err(Violation::new(Code::OutOfBounds, text)
                     .suggest("read one member of the structure, as large as it is"));
             }
             Some(Err(skep_btf::Error::WrongKind { .. })) | None => {
                 let text = format!("{} in {reg} is no structure that could be read", self.show(pointer));
-                return Err(Fault::new(Code::OutOfBounds, text));
+                return Err(Violation::new(Code::OutOfBounds, text));
             }
             Some(Err(error)) => return Err(damaged(error)),
         };
@@ -209,7 +209,7 @@ impl Transfer<'_> {
         Ok(field)
     }
 
-    fn classify(&self, root: u32, found: &Found<'_>) -> Step<Field> {
+    fn classify(&self, root: u32, found: &Found<'_>) -> Checked<Field> {
         let pointer = match &found.what {
             What::Pointer(pointer) => pointer,
             What::Struct { id } => {
@@ -219,7 +219,7 @@ impl Transfer<'_> {
                     self.type_name(root),
                     self.type_name(*id)
                 );
-                return Err(Fault::new(Code::OutOfBounds, text));
+                return Err(Violation::new(Code::OutOfBounds, text));
             }
             _ => return Ok(Field::Number),
         };

@@ -1,7 +1,7 @@
 //! Objects as arguments and results of helpers, and the host's variables.
 
 use crate::domain::value::{Kind, Trust, Value};
-use crate::program::fault::{Code, Fault, Step, damaged};
+use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
 use skep_abi::{HelperProto, StructKind};
@@ -21,7 +21,7 @@ impl Transfer<'_> {
         types: &[&str],
         nullable: bool,
         outlives: bool,
-    ) -> Step<()> {
+    ) -> Checked<()> {
         if nullable && value.as_constant() == Some(0) {
             return Ok(());
         }
@@ -29,7 +29,7 @@ impl Transfer<'_> {
         let expected = |code, found: &str| {
             let or_null = if nullable { " or null" } else { "" };
             let text = format!("{} expects {}{or_null} in {reg}, found {found}", proto.name, wanted());
-            Fault::new(code, text)
+            Violation::new(code, text)
         };
         match value.kind {
             Kind::Struct { of, maybe_null } if is_socket(of) && types.contains(&"sock_common") => {
@@ -63,7 +63,7 @@ impl Transfer<'_> {
     }
 
     /// Whether a pointer to an object points to one of type `wanted`: the object itself, or one that lies in it.
-    pub(crate) fn object_is(&self, value: &Value, wanted: u32) -> Step<bool> {
+    pub(crate) fn object_is(&self, value: &Value, wanted: u32) -> Checked<bool> {
         let Kind::Object { ty, .. } = value.kind else { return Ok(false) };
         let Ok(at) = u32::try_from(value.offset) else { return Ok(false) };
         if !value.is_fixed() {
@@ -73,7 +73,12 @@ impl Transfer<'_> {
     }
 
     /// The result of a helper that returns an object.
-    pub(crate) fn object_result(&mut self, proto: &HelperProto, of: &str, maybe_null: bool) -> Step<Value> {
+    pub(crate) fn object_result(
+        &mut self,
+        proto: &HelperProto,
+        of: &str,
+        maybe_null: bool,
+    ) -> Checked<Value> {
         // The running task stays as long as the program runs.
         let trusted = proto.acquires || proto.name == "get_current_task_btf";
         let trust = if trusted { Trust::Trusted } else { Trust::Walked };
@@ -81,7 +86,7 @@ impl Transfer<'_> {
     }
 
     /// Checks an argument that must be the address of a variable of which each CPU has its own; says its type.
-    pub(crate) fn per_cpu_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Step<u32> {
+    pub(crate) fn per_cpu_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         match value.kind {
             Kind::Object { ty, trust: Trust::PerCpu, maybe_null: false }
                 if value.offset == 0 && value.is_fixed() =>
@@ -94,23 +99,23 @@ impl Transfer<'_> {
                     proto.name,
                     self.show(value)
                 );
-                Err(Fault::new(Code::Argument, text))
+                Err(Violation::new(Code::Argument, text))
             }
         }
     }
 
     /// One CPU's copy of a variable of that type.
-    pub(crate) fn per_cpu_result(&mut self, ty: u32, maybe_null: bool) -> Step<Value> {
+    pub(crate) fn per_cpu_result(&mut self, ty: u32, maybe_null: bool) -> Checked<Value> {
         let kind = self.variable_kind(ty, maybe_null)?;
         Ok(self.named(kind))
     }
 
     /// The address of a variable or function of the host, by its number in the host's BTF.
-    pub(crate) fn variable(&mut self, id: u32) -> Step<Value> {
+    pub(crate) fn variable(&mut self, id: u32) -> Checked<Value> {
         let btf = self.btf(&format!("the host's variable of number {id}"))?;
         let missing = || {
             let text = format!("the given types have no variable or function of number {id}");
-            Fault::new(Code::Types, text).suggest("link and verify the program with the same types")
+            Violation::new(Code::Types, text).suggest("link and verify the program with the same types")
         };
         let ty = btf.ty(id).map_err(|_| missing())?;
         match ty.kind {
@@ -133,7 +138,7 @@ impl Transfer<'_> {
     }
 
     /// What the address of a variable of that type is.
-    fn variable_kind(&self, ty: u32, maybe_null: bool) -> Step<Kind> {
+    fn variable_kind(&self, ty: u32, maybe_null: bool) -> Checked<Kind> {
         let btf = self.btf("the type of a variable")?;
         if btf.resolve(ty).map_err(damaged)?.kind.is_composite() {
             return Ok(Kind::Object { ty, trust: Trust::Walked, maybe_null });

@@ -1,6 +1,6 @@
 //! By what remembered states are filed, so that a visit compares with few.
 //!
-//! A state can only be covered by one with the same calls, and the same pointers and constants in the same
+//! A state can only be subsumed by one with the same calls, and the same pointers and constants in the same
 //! registers. A hash of those is the key under which it is filed. So a loop that counts to a thousand costs one
 //! comparison a round, not five hundred.
 
@@ -16,8 +16,8 @@ fn mix(key: u64, part: u64) -> u64 {
 }
 
 /// What states are filed by.
-pub(crate) struct Outline {
-    /// What must be the same in a state and one that covers it: the calls, and the pointers but for their
+pub(crate) struct Fingerprint {
+    /// What must be the same in a state and one that subsumes it: the calls, and the pointers but for their
     /// variable parts.
     hash: u64,
     /// The registers of the innermost frame that hold constants.
@@ -26,7 +26,7 @@ pub(crate) struct Outline {
     hashes: [u64; 10],
 }
 
-impl Outline {
+impl Fingerprint {
     pub(crate) fn of(state: &State, slot: usize) -> Self {
         let mut hash = mix(slot as u64, 0);
         for frame in state.frames() {
@@ -36,9 +36,9 @@ impl Outline {
         // Four bits for each register, so that numbers and what cannot be read cost no hashing of their own.
         let mut tags = 0;
         for (at, value) in state.top().regs.0[..10].iter().enumerate() {
-            // A pointer that may be null covers one that is not.
+            // A pointer that may be null subsumes one that is not.
             let (tag, object) = match value.kind {
-                Kind::Uninit | Kind::Lost { .. } => continue,
+                Kind::Uninit | Kind::Clobbered { .. } => continue,
                 Kind::Scalar => {
                     tags |= 1 << (4 * at);
                     if let Some(constant) = value.num.as_constant() {
@@ -64,7 +64,7 @@ impl Outline {
                 Kind::Struct { of, .. } => (15, of as u32),
                 Kind::Object { ty, .. } => (15, ty + 16),
                 Kind::Opaque { .. } => (15, u32::MAX),
-                // Whatever it was, and wherever: what came of arithmetic covers the others.
+                // Whatever it was, and wherever: what came of arithmetic subsumes the others.
                 Kind::Stale { .. } => {
                     tags |= 15 << (4 * at);
                     continue;

@@ -7,11 +7,11 @@ use crate::domain::stack::Stack;
 use crate::domain::state::State;
 use crate::domain::value::Value;
 use crate::explore::paths::Turn;
-use crate::program::fault::Fault;
+use crate::program::violation::Violation;
 use skep_isa::Reg;
 
 /// What is told of a walk.
-pub(crate) trait Watch {
+pub(crate) trait Observer {
     /// A walk begins at the start of a function: the program, or what the host calls by itself.
     fn start(&mut self);
     /// The instruction at `slot` is about to be walked with that state.
@@ -20,15 +20,15 @@ pub(crate) trait Watch {
     fn turn(&mut self, turn: Turn);
     /// The path that was put aside at `turn` goes on at `slot`; it shares so many turns with the last one.
     fn resume(&mut self, shared: usize, turn: Turn, slot: usize);
-    /// The path ends at `slot`, where a finished state covers it.
-    fn covered(&mut self, slot: usize);
+    /// The path ends at `slot`, where a finished state subsumes it.
+    fn subsumed(&mut self, slot: usize);
     /// The state at `slot` is remembered.
     fn remembered(&mut self, slot: usize);
-    /// The path goes on with a guess ([`crate::explore::guess`]): one of so many that are open now.
-    fn guess(&mut self, open: usize);
-    /// The path is wrong. If any of so many guesses are open, the last is taken back, and the path goes on from
+    /// The path goes on with a speculation ([`crate::explore::speculation`]): one of so many that are open now.
+    fn speculate(&mut self, open: usize);
+    /// The path is wrong. If any of so many speculations are open, the last is taken back, and the path goes on from
     /// where it was made; else the program is refused.
-    fn retreat(&mut self, open: usize, fault: &Fault);
+    fn roll_back(&mut self, open: usize, violation: &Violation);
 }
 
 /// One thing that an instruction changed.

@@ -36,7 +36,7 @@ impl Construct {
 
 /// One construct that a path is in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Round {
+pub(crate) struct LoopCount {
     of: Construct,
     /// One invocation of it: never used again.
     id: u32,
@@ -45,9 +45,9 @@ pub(crate) struct Round {
 
 /// All that a path is in, outermost first.
 #[derive(Clone, Default)]
-pub(crate) struct Rounds(Vec<Round>);
+pub(crate) struct LoopCounts(Vec<LoopCount>);
 
-impl Rounds {
+impl LoopCounts {
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -59,38 +59,38 @@ impl Rounds {
 
     /// How many rounds `of` went; `None` if the path is not in it.
     pub(crate) fn count(&self, of: Construct) -> Option<u32> {
-        self.0.iter().find(|round| round.of == of).map(|round| round.count)
+        self.0.iter().find(|entry| entry.of == of).map(|entry| entry.count)
     }
 
     /// Enters a construct; `id` is a fresh one.
     pub(crate) fn enter(&mut self, of: Construct, id: u32) {
-        self.0.push(Round { of, id, count: 0 });
+        self.0.push(LoopCount { of, id, count: 0 });
     }
 
     /// Another round of a construct, which may have been dropped by a round of an outer one: then `id`, a fresh
     /// one, stands for it from here on.
     pub(crate) fn advance(&mut self, of: Construct, id: u32) {
-        match self.0.iter().position(|round| round.of == of) {
+        match self.0.iter().position(|entry| entry.of == of) {
             Some(at) => {
                 // Where the count ends there is no more progress.
                 self.0[at].count = self.0[at].count.saturating_add(1);
                 self.0.truncate(at + 1);
             }
-            None => self.0.push(Round { of, id, count: 1 }),
+            None => self.0.push(LoopCount { of, id, count: 1 }),
         }
     }
 
     /// Leaves a construct.
     pub(crate) fn leave(&mut self, of: Construct) {
-        self.0.retain(|round| round.of != of);
+        self.0.retain(|entry| entry.of != of);
     }
 
     /// Leaves all that was entered in a frame that ends.
     pub(crate) fn leave_frame(&mut self, frame: u8) {
-        self.0.retain(|round| round.of.frame() < frame);
+        self.0.retain(|entry| entry.of.frame() < frame);
     }
 
-    pub(crate) fn as_slice(&self) -> &[Round] {
+    pub(crate) fn as_slice(&self) -> &[LoopCount] {
         &self.0
     }
 }
@@ -99,7 +99,7 @@ impl Rounds {
 ///
 /// `Greater`: the outermost construct in which they differ went round in between. `Equal`: nothing went round.
 /// Everything else says nothing.
-pub(crate) fn progress(new: &[Round], old: &[Round]) -> Option<Ordering> {
+pub(crate) fn progress(new: &[LoopCount], old: &[LoopCount]) -> Option<Ordering> {
     for (new, old) in new.iter().zip(old) {
         if new.id != old.id {
             return None;
@@ -113,7 +113,7 @@ pub(crate) fn progress(new: &[Round], old: &[Round]) -> Option<Ordering> {
 
 /// Whether some call with a callback has further rounds to go in `new` than in `old`. Such a call ends after a known
 /// number of rounds, and the walk of the old state may have been at that end: it says nothing of the rounds before.
-pub(crate) fn goes_on_longer(new: &[Round], old: &[Round]) -> bool {
+pub(crate) fn goes_on_longer(new: &[LoopCount], old: &[LoopCount]) -> bool {
     old.iter().any(|old| {
         // What an outer round dropped is counted from 0 again.
         let count = || new.iter().find(|new| new.of == old.of).map_or(0, |new| new.count);
@@ -122,7 +122,7 @@ pub(crate) fn goes_on_longer(new: &[Round], old: &[Round]) -> bool {
 }
 
 /// The invocation of the outermost construct in which two lists differ, if it is the same one.
-pub(crate) fn differs_in(new: &[Round], old: &[Round]) -> Option<u32> {
+pub(crate) fn differs_in(new: &[LoopCount], old: &[LoopCount]) -> Option<u32> {
     let (new, _) = new.iter().zip(old).find(|(new, old)| new.count != old.count || new.id != old.id)?;
     Some(new.id)
 }
@@ -137,32 +137,32 @@ mod tests {
 
     #[test]
     fn a_round_of_anything_is_progress_since_all_before_it() {
-        let mut rounds = Rounds::default();
-        rounds.enter(LOOP, 1);
-        rounds.enter(JUMP, 2);
-        rounds.enter(ITER, 3);
-        let mut before = vec![rounds.clone()];
+        let mut loops = LoopCounts::default();
+        loops.enter(LOOP, 1);
+        loops.enter(JUMP, 2);
+        loops.enter(ITER, 3);
+        let mut before = vec![loops.clone()];
         for (at, of) in [ITER, ITER, JUMP, ITER, JUMP, LOOP, ITER, LOOP].into_iter().enumerate() {
-            rounds.advance(of, 10 + at as u32);
+            loops.advance(of, 10 + at as u32);
             for old in &before {
-                let seen = progress(rounds.as_slice(), old.as_slice());
+                let seen = progress(loops.as_slice(), old.as_slice());
                 // What was dropped and came again is another one; the outer construct decides all the same.
                 assert!(matches!(seen, Some(Ordering::Greater) | None), "{at}: {seen:?}");
                 if of != ITER {
                     assert_eq!(seen, Some(Ordering::Greater), "{at}");
                 }
-                assert_ne!(progress(old.as_slice(), rounds.as_slice()), Some(Ordering::Greater));
+                assert_ne!(progress(old.as_slice(), loops.as_slice()), Some(Ordering::Greater));
             }
-            before.push(rounds.clone());
+            before.push(loops.clone());
         }
-        assert_eq!(progress(rounds.as_slice(), rounds.as_slice()), Some(Ordering::Equal));
+        assert_eq!(progress(loops.as_slice(), loops.as_slice()), Some(Ordering::Equal));
     }
 
     #[test]
     fn another_invocation_is_no_progress() {
-        let mut old = Rounds::default();
+        let mut old = LoopCounts::default();
         old.enter(LOOP, 1);
-        let mut new = Rounds::default();
+        let mut new = LoopCounts::default();
         new.enter(LOOP, 2);
         new.advance(LOOP, 3);
         assert_eq!(progress(new.as_slice(), old.as_slice()), None);
@@ -173,33 +173,33 @@ mod tests {
 
     #[test]
     fn fewer_rounds_of_a_call_leave_more_to_go() {
-        let mut rounds = Rounds::default();
-        rounds.enter(LOOP, 1);
-        let none = rounds.clone();
-        rounds.advance(LOOP, 2);
-        let one = rounds.clone();
-        rounds.advance(JUMP, 3);
-        let jumped = rounds.clone();
-        let longer = |new: &Rounds, old: &Rounds| goes_on_longer(new.as_slice(), old.as_slice());
-        assert!(longer(&none, &one) && longer(&Rounds::default(), &one));
+        let mut loops = LoopCounts::default();
+        loops.enter(LOOP, 1);
+        let none = loops.clone();
+        loops.advance(LOOP, 2);
+        let one = loops.clone();
+        loops.advance(JUMP, 3);
+        let jumped = loops.clone();
+        let longer = |new: &LoopCounts, old: &LoopCounts| goes_on_longer(new.as_slice(), old.as_slice());
+        assert!(longer(&none, &one) && longer(&LoopCounts::default(), &one));
         assert!(!longer(&one, &none) && !longer(&one, &one));
         // Nobody counts what may jump or go on.
         assert!(!longer(&one, &jumped) && !longer(&jumped, &one));
         // In another invocation as well.
-        let mut other = Rounds::default();
+        let mut other = LoopCounts::default();
         other.enter(LOOP, 7);
         assert!(longer(&other, &one) && !longer(&one, &other));
     }
 
     #[test]
     fn what_a_frame_entered_ends_with_it() {
-        let mut rounds = Rounds::default();
-        rounds.enter(LOOP, 1);
-        rounds.enter(JUMP, 2);
-        rounds.enter(ITER, 3);
-        rounds.leave_frame(1);
-        assert_eq!((rounds.count(LOOP), rounds.count(JUMP), rounds.count(ITER)), (Some(0), None, None));
-        rounds.leave(LOOP);
-        assert!(rounds.as_slice().is_empty());
+        let mut loops = LoopCounts::default();
+        loops.enter(LOOP, 1);
+        loops.enter(JUMP, 2);
+        loops.enter(ITER, 3);
+        loops.leave_frame(1);
+        assert_eq!((loops.count(LOOP), loops.count(JUMP), loops.count(ITER)), (Some(0), None, None));
+        loops.leave(LOOP);
+        assert!(loops.as_slice().is_empty());
     }
 }

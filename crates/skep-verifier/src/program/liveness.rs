@@ -14,7 +14,7 @@
 
 use crate::program::Subject;
 use crate::program::addresses::{Addresses, Effect};
-use crate::program::cfg::{Arrival, Shape, next_slot, target};
+use crate::program::cfg::{Arrival, Cfg, next_slot, target};
 use crate::program::config::Config;
 use skep_abi::{ArgKind, Results, RetKind};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
@@ -25,19 +25,19 @@ pub(crate) struct Live {
     /// Registers that are live, one bit each.
     pub(crate) regs: u16,
     /// Those of them that matter.
-    pub(crate) matter: u16,
+    pub(crate) precise: u16,
     /// Stack units that are live.
     pub(crate) stack: u128,
     /// Those of them that matter.
-    pub(crate) stack_matters: u128,
+    pub(crate) stack_precise: u128,
 }
 
 /// The result, by slot.
 #[derive(Default)]
-pub(crate) struct Flow {
+pub(crate) struct Liveness {
     before: Vec<Live>,
     /// Whether the host takes some results of the program only.
-    result_matters: bool,
+    result_precise: bool,
     /// Calls of helpers that call back, ascending.
     callers: Vec<u32>,
 }
@@ -49,21 +49,21 @@ pub(crate) const MAX_PASSES: u32 = 40;
 const ARGUMENTS: u16 = 0b11_1110;
 const CLOBBERED: u16 = 0b11_1111;
 
-impl Flow {
-    pub(crate) fn of<'a>(program: &'a Subject, shape: &Shape, config: &'a Config<'a>) -> Self {
+impl Liveness {
+    pub(crate) fn of<'a>(program: &'a Subject, cfg: &Cfg, config: &'a Config<'a>) -> Self {
         let (insns, maps) = (&program.source.insns[..], &program.maps);
-        let result_matters = program.source.program_type.results != Results::Any;
+        let result_precise = program.source.program_type.results != Results::Any;
         let calls = |(slot, arrival): (usize, &Arrival)| arrival.calls_back.then_some(slot as u32);
-        let callers = shape.arrivals.iter().enumerate().filter_map(calls).collect();
+        let callers = cfg.arrivals.iter().enumerate().filter_map(calls).collect();
         let mut effects = vec![Effect::NONE; insns.len()];
-        let mut flow = Self { before: vec![Live::default(); insns.len()], result_matters, callers };
+        let mut liveness = Self { before: vec![Live::default(); insns.len()], result_precise, callers };
         let mut addresses = Addresses::new(insns, maps, config);
-        for &function in &shape.callees_first {
-            let range = shape.functions[function].clone();
+        for &function in &cfg.callees_first {
+            let range = cfg.functions[function].clone();
             addresses.follow(range.clone(), &mut effects);
-            flow.solve(insns, shape, config, function, &effects);
+            liveness.solve(insns, cfg, config, function, &effects);
         }
-        flow
+        liveness
     }
 
     /// Whether it was not made.
@@ -83,21 +83,14 @@ impl Flow {
         let kept = if self.callers.binary_search(&(slot as u32)).is_ok() { ARGUMENTS } else { 0 };
         Live {
             regs: call.regs & kept | after.regs & !CLOBBERED,
-            matter: call.matter & kept | after.matter & !CLOBBERED,
+            precise: call.precise & kept | after.precise & !CLOBBERED,
             stack: call.stack | after.stack,
-            stack_matters: call.stack_matters | after.stack_matters,
+            stack_precise: call.stack_precise | after.stack_precise,
         }
     }
 
-    fn solve(
-        &mut self,
-        insns: &[Insn],
-        shape: &Shape,
-        config: &Config<'_>,
-        function: usize,
-        effects: &[Effect],
-    ) {
-        let range = &shape.functions[function];
+    fn solve(&mut self, insns: &[Insn], cfg: &Cfg, config: &Config<'_>, function: usize, effects: &[Effect]) {
+        let range = &cfg.functions[function];
         // The end of what a pass goes over: nothing behind the last backward jump changes in a second one.
         let mut end = range.end;
         for _ in 1..MAX_PASSES {
@@ -119,10 +112,10 @@ impl Flow {
                         last_backward = last_backward.max(slot + 1);
                     }
                 }
-                self.step_back(&mut live, insn, slot, shape, config, function, &effects[slot]);
+                self.step_back(&mut live, insn, slot, cfg, config, function, &effects[slot]);
                 if live != self.before[slot] {
                     self.before[slot] = live;
-                    again |= shape.arrivals[slot].backward;
+                    again |= cfg.arrivals[slot].backward;
                 }
             }
             if !again {
@@ -140,65 +133,65 @@ impl Flow {
         live: &mut Live,
         insn: &Insn,
         slot: usize,
-        shape: &Shape,
+        cfg: &Cfg,
         config: &Config<'_>,
         function: usize,
         effect: &Effect,
     ) {
         match *insn {
             Insn::Alu { op, dst, src, .. } => {
-                let matters = live.matters(dst);
+                let precise = live.precise(dst);
                 if op == AluOp::Mov {
                     live.kill(dst);
                 } else {
-                    live.read(dst, matters);
+                    live.read(dst, precise);
                 }
                 if let Operand::Reg(src) = src {
-                    live.read(src, matters);
+                    live.read(src, precise);
                 }
             }
-            Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => live.read(dst, live.matters(dst)),
+            Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => live.read(dst, live.precise(dst)),
             Insn::MovSx { dst, src, .. } => {
-                let matters = live.matters(dst);
+                let precise = live.precise(dst);
                 live.kill(dst);
-                live.read(src, matters);
+                live.read(src, precise);
             }
             Insn::LoadImm64 { dst, .. } => live.kill(dst),
             Insn::LoadImm64Tail | Insn::Jump { .. } | Insn::MayGoto { .. } => {}
             Insn::Load { dst, base, .. } | Insn::LoadAcquire { dst, base, .. } => {
-                let matters = live.matters(dst);
+                let precise = live.precise(dst);
                 live.kill(dst);
                 live.read(base, true);
                 live.stack |= effect.reads;
-                if matters {
-                    live.stack_matters |= effect.reads;
+                if precise {
+                    live.stack_precise |= effect.reads;
                 }
             }
             Insn::Store { base, src, .. } => {
-                let matters = live.store_matters(effect, function);
+                let precise = live.store_precise(effect, function);
                 live.stack &= !effect.kills;
-                live.stack_matters &= !effect.kills;
+                live.stack_precise &= !effect.kills;
                 live.read(base, true);
                 if let Operand::Reg(src) = src {
-                    live.read(src, matters);
+                    live.read(src, precise);
                 }
             }
             Insn::StoreRelease { base, src, .. } => {
-                let matters = live.store_matters(effect, function);
+                let precise = live.store_precise(effect, function);
                 live.stack &= !effect.kills;
-                live.stack_matters &= !effect.kills;
+                live.stack_precise &= !effect.kills;
                 live.read(base, true);
-                live.read(src, matters);
+                live.read(src, precise);
             }
             Insn::Atomic { op, base, src, .. } => {
-                let matters = live.store_matters(effect, function) || effect.reads != 0;
+                let precise = live.store_precise(effect, function) || effect.reads != 0;
                 live.read(base, true);
-                live.read(src, matters);
+                live.read(src, precise);
                 if op == AtomicOp::CmpXchg {
-                    live.read(Reg::R0, matters);
+                    live.read(Reg::R0, precise);
                 }
                 live.stack |= effect.reads;
-                live.stack_matters |= effect.reads;
+                live.stack_precise |= effect.reads;
             }
             Insn::JumpIf { dst, src, .. } => {
                 live.read(dst, true);
@@ -228,73 +221,73 @@ impl Flow {
                     }
                 }
                 live.stack |= effect.reads;
-                live.stack_matters |= effect.key;
+                live.stack_precise |= effect.key;
             }
             Insn::Call { target: CallTarget::Local(offset) } => {
                 live.clobber();
-                let callee = target(slot, offset).and_then(|to| shape.function_at(to));
-                if let Some(global) = callee.and_then(|callee| shape.globals[callee].as_ref()) {
+                let callee = target(slot, offset).and_then(|to| cfg.function_at(to));
+                if let Some(global) = callee.and_then(|callee| cfg.globals[callee].as_ref()) {
                     // All that the prototype names is checked.
                     for reg in &Reg::ALL[1..=global.params.len()] {
                         live.read(*reg, true);
                     }
                 } else if let Some(callee) = callee {
-                    let entry = &self.before[shape.functions[callee].start];
+                    let entry = &self.before[cfg.functions[callee].start];
                     live.regs |= entry.regs & ARGUMENTS;
-                    live.matter |= entry.matter & ARGUMENTS;
+                    live.precise |= entry.precise & ARGUMENTS;
                 }
                 live.stack |= effect.reads;
-                live.stack_matters |= effect.reads;
+                live.stack_precise |= effect.reads;
             }
             Insn::Call { target: CallTarget::Kfunc { .. } } | Insn::CallReg { .. } => {
                 live.clobber();
                 live.regs |= ARGUMENTS;
-                live.matter |= ARGUMENTS;
+                live.precise |= ARGUMENTS;
                 live.stack |= effect.reads;
-                live.stack_matters |= effect.key;
+                live.stack_precise |= effect.key;
             }
             Insn::Exit => {
                 *live = Live::default();
                 // A caller may do anything with a result; most hosts take any number.
-                live.read(Reg::R0, function != 0 || self.result_matters);
+                live.read(Reg::R0, function != 0 || self.result_precise);
             }
         }
     }
 }
 
 impl Live {
-    const ALL: Self = Self { regs: 0x3ff, matter: 0x3ff, stack: u128::MAX, stack_matters: u128::MAX };
+    const ALL: Self = Self { regs: 0x3ff, precise: 0x3ff, stack: u128::MAX, stack_precise: u128::MAX };
 
     fn join(&mut self, other: &Self) {
         self.regs |= other.regs;
-        self.matter |= other.matter;
+        self.precise |= other.precise;
         self.stack |= other.stack;
-        self.stack_matters |= other.stack_matters;
+        self.stack_precise |= other.stack_precise;
     }
 
-    fn matters(&self, reg: Reg) -> bool {
-        self.matter & 1 << reg.number() != 0
+    fn precise(&self, reg: Reg) -> bool {
+        self.precise & 1 << reg.number() != 0
     }
 
     fn kill(&mut self, reg: Reg) {
         self.regs &= !(1 << reg.number());
-        self.matter &= !(1 << reg.number());
+        self.precise &= !(1 << reg.number());
     }
 
     fn clobber(&mut self) {
         self.regs &= !CLOBBERED;
-        self.matter &= !CLOBBERED;
+        self.precise &= !CLOBBERED;
     }
 
-    fn read(&mut self, reg: Reg, matters: bool) {
+    fn read(&mut self, reg: Reg, precise: bool) {
         self.regs |= 1 << reg.number();
-        self.matter |= u16::from(matters) << reg.number();
+        self.precise |= u16::from(precise) << reg.number();
     }
 
     /// Whether the stored number may matter later.
-    fn store_matters(&self, effect: &Effect, function: usize) -> bool {
+    fn store_precise(&self, effect: &Effect, function: usize) -> bool {
         // A store that does not go to this function's own stack may go to a caller's, and a caller's needs
         // are not known here; the program itself has no caller.
-        self.stack_matters & effect.may_write != 0 || (effect.elsewhere && function != 0)
+        self.stack_precise & effect.may_write != 0 || (effect.elsewhere && function != 0)
     }
 }

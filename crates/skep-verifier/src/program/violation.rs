@@ -70,7 +70,7 @@ impl Code {
 
 /// A reason to refuse the program.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct Violation {
     pub(crate) code: Code,
     /// Where, if not at the instruction that is being walked.
     pub(crate) slot: Option<u32>,
@@ -78,11 +78,11 @@ pub(crate) struct Fault {
     pub(crate) reason: String,
     /// What to change.
     pub(crate) suggestion: Option<&'static str>,
-    /// What it speaks of, where that is not a register that the reason names.
+    /// What it is about, where that is not a register that the reason names.
     pub(crate) about: About,
 }
 
-/// What a fault speaks of: where the path that led to it starts.
+/// What a violation is about: where the path that led to it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum About {
     /// The registers that the reason names.
@@ -92,10 +92,10 @@ pub(crate) enum About {
     Stack { offset: i32, size: u32 },
 }
 
-/// The result of one step; faults are rare and boxed.
-pub(crate) type Step<T> = Result<T, Box<Fault>>;
+/// The result of one step; violations are rare and boxed.
+pub(crate) type Checked<T> = Result<T, Box<Violation>>;
 
-impl Fault {
+impl Violation {
     #[cold]
     pub(crate) fn new(code: Code, reason: impl Into<String>) -> Box<Self> {
         Box::new(Self { code, slot: None, reason: reason.into(), suggestion: None, about: About::Named })
@@ -112,7 +112,7 @@ impl Fault {
         self
     }
 
-    /// Says that it speaks of these bytes of a stack.
+    /// Says that it is about these bytes of a stack.
     pub(crate) fn of_stack(mut self: Box<Self>, offset: i32, size: u32) -> Box<Self> {
         self.about = About::Stack { offset, size };
         self
@@ -120,6 +120,6 @@ impl Fault {
 }
 
 /// Types that are damaged.
-pub(crate) fn damaged(error: skep_btf::Error) -> Box<Fault> {
-    Fault::new(Code::Types, format!("the given types cannot be used: {error}"))
+pub(crate) fn damaged(error: skep_btf::Error) -> Box<Violation> {
+    Violation::new(Code::Types, format!("the given types cannot be used: {error}"))
 }

@@ -6,12 +6,12 @@ use std::collections::HashSet;
 use std::hash::Hash;
 
 #[derive(Default)]
-pub(crate) struct Unique<T> {
+pub(crate) struct OrderedSet<T> {
     list: Vec<T>,
     known: HashSet<T>,
 }
 
-impl<T: Copy + Eq + Hash> Unique<T> {
+impl<T: Copy + Eq + Hash> OrderedSet<T> {
     /// Adds what is not there yet.
     pub(crate) fn add(&mut self, item: T) {
         if self.known.insert(item) {
@@ -32,11 +32,11 @@ impl<T: Copy + Eq + Hash> Unique<T> {
     }
 }
 
-impl<T: Copy + Eq + Hash> FromIterator<T> for Unique<T> {
+impl<T: Copy + Eq + Hash> FromIterator<T> for OrderedSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
-        let mut unique = Self { list: Vec::new(), known: HashSet::new() };
-        items.into_iter().for_each(|item| unique.add(item));
-        unique
+        let mut ordered_set = Self { list: Vec::new(), known: HashSet::new() };
+        items.into_iter().for_each(|item| ordered_set.add(item));
+        ordered_set
     }
 }
 
@@ -73,8 +73,8 @@ mod tests {
     fn to_add_twice_as_many_takes_twice_as_many_comparisons() {
         let compared = |count: u32| {
             let before = COMPARED.get();
-            let unique: Unique<Item> = (0..count).chain(0..count).map(Item).collect();
-            assert_eq!(unique.items().len(), count as usize);
+            let ordered_set: OrderedSet<Item> = (0..count).chain(0..count).map(Item).collect();
+            assert_eq!(ordered_set.items().len(), count as usize);
             COMPARED.get() - before
         };
         let (one, two) = (compared(10_000), compared(20_000));
@@ -84,13 +84,13 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_can_be_added_again() {
-        let mut unique: Unique<u32> = [3, 1, 3, 2].into_iter().collect();
-        unique.truncate(2);
-        assert_eq!(unique.items(), [3, 1]);
-        unique.truncate(5);
+        let mut ordered_set: OrderedSet<u32> = [3, 1, 3, 2].into_iter().collect();
+        ordered_set.truncate(2);
+        assert_eq!(ordered_set.items(), [3, 1]);
+        ordered_set.truncate(5);
         for item in [1, 2, 2] {
-            unique.add(item);
+            ordered_set.add(item);
         }
-        assert_eq!(unique.items(), [3, 1, 2]);
+        assert_eq!(ordered_set.items(), [3, 1, 2]);
     }
 }

@@ -1,7 +1,7 @@
 //! States that were walked before, so that what they cover need not be walked again.
 //!
 //! Where paths meet, the state is compared with the remembered ones of the same slot and the same calls. A
-//! remembered state *covers* another if every value that is live is among what it stands for, up to the
+//! remembered state *subsumes* another if every value that is live is among what it stands for, up to the
 //! names of ids: whatever can happen from the other can happen from the remembered one.
 //!
 //! Remembered states form a tree, each under the one last remembered on its path. A node is *open* while a
@@ -11,7 +11,7 @@
 //! ```text
 //!   closed: all paths from it were walked     -> the new path may stop: nothing new can happen
 //!   open: an ancestor
-//!     progress since then (crate::domain::rounds)     -> the new path may stop, and all below it now *depends* on
+//!     progress since then (crate::domain::loops)     -> the new path may stop, and all below it now *depends* on
 //!                                                that ancestor: its `entry`
 //!     no progress, and the two are equal      -> refused: the program can go round for ever
 //!     else                                    -> no reason to stop
@@ -21,7 +21,7 @@
 //!
 //! # Why a program that is accepted ends
 //!
-//! A run follows the walked paths, and where one stopped, goes on from the state that covered it. If a run did
+//! A run follows the walked paths, and where one stopped, goes on from the state that subsumed it. If a run did
 //! not end it would go along some circle of these for ever. Of the states on it, take the one that closed last:
 //! only a stop at an ancestor leads there, and such a stop demands that a construct went round more often than
 //! in the ancestor. So a construct is active all around the circle. Take the outermost whose count changes
@@ -30,7 +30,7 @@
 //! of that one invocation at run time. Of those there are only so many: the host ends it.
 //!
 //! A call with a callback ends for good after a known number of rounds. What was walked from a state behind so
-//! many rounds says nothing of a state with fewer behind it, which may call once more: it is not covered.
+//! many rounds says nothing of a state with fewer behind it, which may call once more: it is not subsumed.
 //!
 //! What the future does not read is not remembered, and the state itself forgets it there: a walk may not know
 //! more than the state that stands for it. Forgetting is always sound, and happens also when the limit on
@@ -38,9 +38,9 @@
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
-use crate::explore::outline::{AsIs, Outline};
-use crate::explore::snapshot::{Ids, Shots, Snapshot, bits};
-use crate::program::flow::Flow;
+use crate::explore::fingerprint::{AsIs, Fingerprint};
+use crate::explore::snapshot::{Ids, Snapshot, SnapshotArena, bits};
+use crate::program::liveness::Liveness;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -52,46 +52,46 @@ pub(crate) const NONE: u32 = u32::MAX;
 const MAX_CHAIN: usize = 48;
 /// Room is made at once for at most so many states.
 const MANY_STATES: usize = 4096;
-/// The most earlier states of a slot that a guess is made by.
+/// The most earlier states of a slot that a speculation is made by.
 const MAX_EARLIER: usize = 32;
 /// The most sets of constant registers that are told apart at one slot.
 const MAX_MASKS: usize = 8;
 
 /// What a visit to a meeting point found.
 pub(crate) enum Visit {
-    /// A finished state covers this one.
-    Covered,
+    /// A finished state subsumes this one.
+    Subsumed,
     /// An ancestor equals this one.
     Repeats,
     /// Nothing; the state is now remembered as this node.
     New(u32),
-    /// Nothing, but the state was made to know less, as a guess, and is remembered as this node.
-    Guessed {
+    /// Nothing, but the state was made to know less, as a speculation, and is remembered as this node.
+    Speculative {
         node: u32,
         /// What the state was.
         exact: Box<State>,
-        /// The invocation that came on since the state that the guess was made by.
+        /// The invocation that came on since the state that the speculation was made by.
         invocation: u32,
     },
 }
 
 /// The remembered states.
-pub(crate) struct Memory {
+pub(crate) struct Explored {
     nodes: Vec<Node>,
     free: Vec<u32>,
     /// By slot: 1 + index into `points`, 0 for none.
     point_of: Vec<u32>,
     points: Vec<Point>,
     filed: HashMap<u64, u32, BuildHasherDefault<AsIs>>,
-    shots: Shots,
+    snapshots: SnapshotArena,
     ids: Ids,
     max_bytes: usize,
     /// So many bytes are taken by paths that were put aside, out of `max_bytes`.
     pub(crate) pending_bytes: usize,
     remembered: u64,
-    /// The nodes since the first guess that is not confirmed yet.
-    watched: Option<Vec<u32>>,
-    /// Invocations in which a guess was wrong, ascending.
+    /// The nodes since the first speculation that is not confirmed yet.
+    journal: Option<Vec<u32>>,
+    /// Invocations in which a speculation was wrong, ascending.
     exact: Vec<u32>,
 }
 
@@ -109,7 +109,7 @@ struct Node {
     /// The shallowest node that was open when a path from here stopped at it; `NONE` if there was none. All that
     /// can happen from here was walked once that one is closed.
     entry: u32,
-    shot: Option<Snapshot>,
+    snapshot: Option<Snapshot>,
 }
 
 /// The sets of constant registers by which states of one slot are filed.
@@ -120,7 +120,7 @@ struct Point {
     latest: u32,
 }
 
-impl Memory {
+impl Explored {
     /// For a program of so many slots, in so many of which paths meet.
     pub(crate) fn new(slots: usize, joins: usize, max_bytes: usize) -> Self {
         // As many states as most programs come to, so that little is moved while they grow.
@@ -131,12 +131,12 @@ impl Memory {
             point_of: vec![0; slots],
             points: Vec::with_capacity(joins.min(MANY_STATES)),
             filed: HashMap::with_capacity_and_hasher(states, BuildHasherDefault::default()),
-            shots: Shots::with_capacity(states),
+            snapshots: SnapshotArena::with_capacity(states),
             ids: Ids::default(),
             max_bytes,
             pending_bytes: 0,
             remembered: 0,
-            watched: None,
+            journal: None,
             exact: Vec::new(),
         }
     }
@@ -167,7 +167,7 @@ impl Memory {
                 return;
             }
             let Node { parent, entry, .. } = *at;
-            if at.shot.is_none() && entry == NONE {
+            if at.snapshot.is_none() && entry == NONE {
                 self.free.push(node);
             }
             if entry != NONE && entry != node && parent != NONE {
@@ -205,8 +205,14 @@ impl Memory {
 
     /// Compares the state that a path below `parent` brings to `slot` with what is remembered there, and
     /// remembers it if that says nothing. The state forgets what nobody reads from here on.
-    pub(crate) fn visit(&mut self, state: &mut State, slot: usize, parent: u32, flow: &Flow) -> Visit {
-        self.ids.work += forget_dead(state, slot, flow);
+    pub(crate) fn visit(
+        &mut self,
+        state: &mut State,
+        slot: usize,
+        parent: u32,
+        liveness: &Liveness,
+    ) -> Visit {
+        self.ids.work += forget_dead(state, slot, liveness);
         let point = match self.point_of[slot] {
             0 => {
                 self.points.push(Point { masks: [0; MAX_MASKS], count: 0, latest: NONE });
@@ -215,23 +221,23 @@ impl Memory {
             }
             at => at as usize - 1,
         };
-        let outline = Outline::of(state, slot);
-        if let Some(visit) = self.find(state, slot, parent, point, &outline) {
+        let fingerprint = Fingerprint::of(state, slot);
+        if let Some(visit) = self.find(state, slot, parent, point, &fingerprint) {
             return visit;
         }
         if let Some((invocation, exact)) = self.widen(state, slot, point) {
-            // The guess may be an old one.
-            let outline = Outline::of(state, slot);
-            match self.find(state, slot, parent, point, &outline) {
+            // The speculation may be an old one.
+            let fingerprint = Fingerprint::of(state, slot);
+            match self.find(state, slot, parent, point, &fingerprint) {
                 Some(Visit::Repeats) => state.copy_from(&exact),
                 Some(visit) => return visit,
                 None => {
-                    let node = self.remember(state, slot, point, &outline, parent);
-                    return Visit::Guessed { node, exact, invocation };
+                    let node = self.remember(state, slot, point, &fingerprint, parent);
+                    return Visit::Speculative { node, exact, invocation };
                 }
             }
         }
-        Visit::New(self.remember(state, slot, point, &outline, parent))
+        Visit::New(self.remember(state, slot, point, &fingerprint, parent))
     }
 
     /// What the remembered states say of this one.
@@ -241,31 +247,31 @@ impl Memory {
         slot: usize,
         parent: u32,
         point: usize,
-        outline: &Outline,
+        fingerprint: &Fingerprint,
     ) -> Option<Visit> {
         for at in 0..self.points[point].count {
             let mask = self.points[point].masks[at];
-            if mask & !outline.constants != 0 {
+            if mask & !fingerprint.constants != 0 {
                 continue;
             }
-            let mut node = self.filed.get(&outline.key(mask)).copied().unwrap_or(NONE);
+            let mut node = self.filed.get(&fingerprint.key(mask)).copied().unwrap_or(NONE);
             while node != NONE {
                 let candidate = &self.nodes[node as usize];
                 let next = candidate.next;
                 if candidate.slot == slot as u32
-                    && let Some(shot) = &candidate.shot
-                    && !self.shots.goes_on_longer(shot, state)
-                    && let Some(equal) = self.shots.covers(shot, state, &mut self.ids)
+                    && let Some(snapshot) = &candidate.snapshot
+                    && !self.snapshots.goes_on_longer(snapshot, state)
+                    && let Some(equal) = self.snapshots.subsumes(snapshot, state, &mut self.ids)
                 {
-                    let (open, shot) = (candidate.open > 0, *shot);
+                    let (open, snapshot) = (candidate.open > 0, *snapshot);
                     let entry = if open { node } else { self.open_entry(node) };
                     if entry == NONE {
-                        return Some(Visit::Covered);
+                        return Some(Visit::Subsumed);
                     }
-                    let progress = self.shots.progress(&shot, state);
+                    let progress = self.snapshots.progress(&snapshot, state);
                     if progress == Some(Ordering::Greater) || !open && progress.is_some() {
                         self.depend(parent, entry);
-                        return Some(Visit::Covered);
+                        return Some(Visit::Subsumed);
                     }
                     if open && equal {
                         return Some(Visit::Repeats);
@@ -277,10 +283,10 @@ impl Memory {
         None
     }
 
-    /// Guesses what holds in all rounds, if the path has come round: makes the state know less. Returns the
+    /// Speculations what holds in all rounds, if the path has come round: makes the state know less. Returns the
     /// invocation that came on, and what the state was.
     fn widen(&mut self, state: &mut State, slot: usize, point: usize) -> Option<(u32, Box<State>)> {
-        if state.rounds.as_slice().is_empty() {
+        if state.loops.as_slice().is_empty() {
             return None;
         }
         let mut best: Option<(usize, Snapshot, u32)> = None;
@@ -290,55 +296,55 @@ impl Memory {
             self.ids.work += 1;
             if node.slot == slot as u32
                 && node.open > 0
-                && let Some(shot) = node.shot
-                && self.shots.progress(&shot, state) == Some(Ordering::Greater)
-                && let Some(invocation) = self.shots.differs_in(&shot, state)
+                && let Some(snapshot) = node.snapshot
+                && self.snapshots.progress(&snapshot, state) == Some(Ordering::Greater)
+                && let Some(invocation) = self.snapshots.differs_in(&snapshot, state)
                 && self.exact.binary_search(&invocation).is_err()
             {
-                let distance = self.shots.distance(&shot, state);
+                let distance = self.snapshots.distance(&snapshot, state);
                 if best.as_ref().is_none_or(|(least, ..)| distance < *least) {
-                    best = Some((distance, shot, invocation));
+                    best = Some((distance, snapshot, invocation));
                 }
             }
             at = node.before;
         }
-        let (_, shot, invocation) = best?;
+        let (_, snapshot, invocation) = best?;
         let mut exact = Box::new(State::default());
         exact.copy_from(state);
         self.ids.work += (exact.bytes() / size_of::<Value>()) as u64;
-        self.shots.widen(&shot, state).then_some((invocation, exact))
+        self.snapshots.widen(&snapshot, state).then_some((invocation, exact))
     }
 
-    /// Guesses nothing about that invocation any more.
-    pub(crate) fn no_guesses(&mut self, invocation: u32) {
+    /// Speculations nothing about that invocation any more.
+    pub(crate) fn never_widen(&mut self, invocation: u32) {
         if let Err(at) = self.exact.binary_search(&invocation) {
             self.exact.insert(at, invocation);
         }
     }
 
     /// Remembers which nodes are made, the last one being `node`; returns how many there were before it.
-    pub(crate) fn watch(&mut self, node: u32) -> usize {
-        let watched = self.watched.get_or_insert_default();
-        match watched.last() {
-            Some(last) if *last == node => watched.len() - 1,
+    pub(crate) fn checkpoint(&mut self, node: u32) -> usize {
+        let journal = self.journal.get_or_insert_default();
+        match journal.last() {
+            Some(last) if *last == node => journal.len() - 1,
             _ => {
-                watched.push(node);
-                watched.len() - 1
+                journal.push(node);
+                journal.len() - 1
             }
         }
     }
 
-    pub(crate) fn stop_watching(&mut self) {
-        self.watched = None;
+    pub(crate) fn drop_journal(&mut self) {
+        self.journal = None;
     }
 
     /// Forgets all nodes that were made since.
-    pub(crate) fn undo(&mut self, mark: usize) {
-        let Some(watched) = &mut self.watched else { return };
-        for at in watched.drain(mark..) {
+    pub(crate) fn roll_back(&mut self, mark: usize) {
+        let Some(journal) = &mut self.journal else { return };
+        for at in journal.drain(mark..) {
             let node = &mut self.nodes[at as usize];
             node.open = 0;
-            if node.shot.take().is_some() {
+            if node.snapshot.take().is_some() {
                 self.remembered -= 1;
             }
             self.ids.work += 1;
@@ -350,8 +356,15 @@ impl Memory {
         self.nodes[node as usize].open == 0
     }
 
-    fn remember(&mut self, state: &State, slot: usize, point: usize, outline: &Outline, parent: u32) -> u32 {
-        let mut mask = outline.constants;
+    fn remember(
+        &mut self,
+        state: &State,
+        slot: usize,
+        point: usize,
+        fingerprint: &Fingerprint,
+        parent: u32,
+    ) -> u32 {
+        let mut mask = fingerprint.constants;
         let at = point;
         let point = &mut self.points[point];
         if !point.masks[..point.count].contains(&mask) {
@@ -363,19 +376,20 @@ impl Memory {
                 point.count += 1;
             }
         }
-        let key = outline.key(mask);
+        let key = fingerprint.key(mask);
         let before = std::mem::replace(&mut point.latest, NONE);
         let point = at;
         if self.bytes() + self.pending_bytes > self.max_bytes {
             self.forget_all();
         }
-        let shot = self.shots.take(state);
-        self.ids.work += shot.work();
+        let snapshot = self.snapshots.take(state);
+        self.ids.work += snapshot.work();
         self.remembered += 1;
         let head = self.filed.get(&key).copied().unwrap_or(NONE);
         let depth = if parent == NONE { 0 } else { self.nodes[parent as usize].depth + 1 };
         let slot = slot as u32;
-        let node = Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, shot: Some(shot) };
+        let node =
+            Node { parent, open: 1, next: head, slot, depth, before, entry: NONE, snapshot: Some(snapshot) };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -388,8 +402,8 @@ impl Memory {
         };
         self.filed.insert(key, at);
         self.points[point].latest = at;
-        if let Some(watched) = &mut self.watched {
-            watched.push(at);
+        if let Some(journal) = &mut self.journal {
+            journal.push(at);
         }
         self.shorten(at);
         at
@@ -414,7 +428,7 @@ impl Memory {
 
     fn forget(&mut self, at: u32) {
         let node = &mut self.nodes[at as usize];
-        if node.shot.take().is_some() {
+        if node.snapshot.take().is_some() {
             self.remembered -= 1;
             if node.open == 0 && node.entry == NONE {
                 self.free.push(at);
@@ -433,12 +447,12 @@ impl Memory {
             self.nodes[at].next = NONE;
             self.forget(at as u32);
         }
-        self.shots.clear();
+        self.snapshots.clear();
     }
 
     /// About how many bytes everything that is remembered takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.shots.bytes() + self.tree_bytes() + self.filed.len() * size_of::<(u64, u32)>()
+        self.snapshots.bytes() + self.tree_bytes() + self.filed.len() * size_of::<(u64, u32)>()
     }
 
     /// About how many bytes the tree of open states takes, which cannot be forgotten.
@@ -454,17 +468,17 @@ impl Memory {
 
 /// Makes the state know no more than what the future reads.
 ///
-/// This is not for tidiness: what is dead must not have a say in what follows. Else a dead number that is tied
+/// This is not for tidiness: what is dead must not have a say in what follows. Else a dead number that is linked
 /// to a live one could rule out a branch, and the remembered state, in which it does not appear, would cover
 /// states for which the branch is open.
 ///
 /// Returns how many values that was about.
-fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
+fn forget_dead(state: &mut State, slot: usize, liveness: &Liveness) -> u64 {
     let mut work = 0;
     for at in 0..state.frames().len() {
         let live = match state.frames().get(at + 1) {
-            Some(callee) => flow.during_call(callee.call_slot as usize),
-            None => *flow.before(slot),
+            Some(callee) => liveness.during_call(callee.call_slot as usize),
+            None => *liveness.before(slot),
         };
         let frame = &mut state.frames_mut()[at];
         // Why a register cannot be read is worth keeping.
@@ -472,13 +486,13 @@ fn forget_dead(state: &mut State, slot: usize, flow: &Flow) -> u64 {
         for reg in bits(made & !live.regs) {
             frame.regs.0[reg] = Value::UNINIT;
         }
-        for reg in bits(made & live.regs & !live.matter) {
+        for reg in bits(made & live.regs & !live.precise) {
             if frame.regs.0[reg].is_scalar() {
                 frame.regs.0[reg] = Value::UNKNOWN;
             }
         }
         work += frame.stack.cells.len() as u64 + 1;
-        frame.stack.forget_dead(live.stack, live.stack_matters);
+        frame.stack.forget_dead(live.stack, live.stack_precise);
     }
     work
 }

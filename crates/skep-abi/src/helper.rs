@@ -39,6 +39,8 @@ pub enum ArgKind {
     Printed,
     /// A number.
     Scalar,
+    /// The constant 0: flags of a helper that has none yet.
+    Zero,
     /// The program's context, unchanged.
     Context,
     /// The program's context, unchanged, or null.

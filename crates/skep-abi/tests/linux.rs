@@ -351,7 +351,8 @@ fn argument(proto: &HelperProto, at: usize) -> Option<String> {
     };
     Some(match proto.args[at] {
         ArgKind::None | ArgKind::Printed => return None,
-        ArgKind::Anything => "anything".to_owned(),
+        // The data was made with numbers that are 0.
+        ArgKind::Anything | ArgKind::Zero => "anything".to_owned(),
         ArgKind::Scalar => "scalar".to_owned(),
         ArgKind::Context => "context".to_owned(),
         ArgKind::ContextOrNull => "context+null".to_owned(),

@@ -58,7 +58,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(91, "msg_pop_data", [Context, Anything, Anything, Anything], Number).moves(),
     f(82, "sk_select_reuseport", [Context, Map, MapKey, Anything], Number),
     // Storage of sockets, inodes, tasks and control groups.
-    f(81, "get_local_storage", [Map, Anything], RetKind::MapValue),
+    f(81, "get_local_storage", [Map, Zero], RetKind::MapValue),
     f(107, "sk_storage_get", [Map, ANY_SOCKET, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull),
     f(108, "sk_storage_delete", [Map, ANY_SOCKET], Number),
     f(145, "inode_storage_get", [Map, INODE, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull),

@@ -276,7 +276,9 @@ impl<'a> Addresses<'a> {
         for (at, arg) in proto.args.iter().enumerate() {
             let pointer = known[at + 1];
             let size = match *arg {
-                ArgKind::None | ArgKind::Scalar | ArgKind::Size { .. } | ArgKind::Map => continue,
+                ArgKind::None | ArgKind::Scalar | ArgKind::Zero | ArgKind::Size { .. } | ArgKind::Map => {
+                    continue;
+                }
                 // Among the values may be the addresses of strings.
                 ArgKind::Values if escaped => {
                     effect.reads = u128::MAX;

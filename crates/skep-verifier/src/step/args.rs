@@ -42,9 +42,6 @@ pub(crate) struct Arguments {
     pub(crate) variable: Option<u32>,
 }
 
-/// Helpers that know no flags yet, and demand none.
-const NO_FLAGS: [&str; 1] = ["get_local_storage"];
-
 /// The argument of what makes a dynptr over other memory.
 const LOCAL: ArgKind = ArgKind::Dynptr(DynptrArg::Make(DynptrKind::Local));
 
@@ -80,10 +77,10 @@ impl<'a> Transfer<'a> {
         match proto.args[at] {
             // Sizes are checked with their memory.
             ArgKind::None | ArgKind::Printed | ArgKind::Size { .. } => {}
-            ArgKind::Anything | ArgKind::Scalar
-                if NO_FLAGS.contains(&&*proto.name) && value.as_constant() != Some(0) =>
-            {
-                return Err(expected(proto, reg, "0, since there are no flags", value));
+            ArgKind::Zero => {
+                if value.as_constant() != Some(0) {
+                    return Err(expected(proto, reg, "0, since there are no flags", value));
+                }
             }
             ArgKind::Anything => {
                 let buffer = matches!(self.env.program_type().context, Context::Buffer);

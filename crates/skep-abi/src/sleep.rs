@@ -108,6 +108,9 @@ const FUNCTIONS: &[&str] = &[
     "should_fail",
 ];
 
+/// Members of structures of functions at which a program may not sleep.
+const MEMBERS: &[&str] = &["bpf_dummy_ops.test_1", "bpf_dummy_ops.test_2"];
+
 /// Whether a program that is attached to `target` in that way may sleep there.
 pub fn may_sleep_at(of: AttachTo, target: &str) -> bool {
     match of {
@@ -115,7 +118,8 @@ pub fn may_sleep_at(of: AttachTo, target: &str) -> bool {
         AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify => {
             FUNCTIONS.iter().any(|begin| target.starts_with(begin))
         }
-        AttachTo::Iterator | AttachTo::StructOps => true,
+        AttachTo::StructOps => !MEMBERS.contains(&target),
+        AttachTo::Iterator => true,
         AttachTo::Tracepoint | AttachTo::ProgramFunction | AttachTo::Netfilter => false,
     }
 }

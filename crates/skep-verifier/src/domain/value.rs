@@ -146,10 +146,10 @@ pub(crate) struct Value {
     /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the linked number.
     pub(crate) offset: i32,
     /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end. Memory: not
-    /// 0 if it is a part of the packet. Keys: the frame of the callback that is given it, with which it ends.
+    /// 0 if it is a part of the packet.
     pub(crate) range: u32,
     /// The reference that it holds or was made from, or the dynptr that it is a slice of; 0 if none. It dies where
-    /// that is released or ends. Values of inner maps: the id of the map's pointer.
+    /// that is released or ends. Values of inner maps: the id of the map's pointer. What a callback was lent: [`lent`].
     pub(crate) reference: u32,
     /// Scalars: the number. Pointers: the variable part of the offset.
     pub(crate) num: Scalar,
@@ -157,6 +157,21 @@ pub(crate) struct Value {
 
 /// Offsets, fixed and variable, stay below this: far from where sums or addresses could wrap.
 pub(crate) const MAX_OFFSET: i64 = 1 << 29;
+
+/// Smaller numbers are ids, of which a walk makes a new one each time.
+pub(crate) const IDS: u32 = 1 << 31;
+
+/// The `reference` of what a helper lends to the callback in that frame, and of all that is made from it: it ends with
+/// the callback, and nothing gives it back. It is the same in each call, so that it is known at the end without a value
+/// that still has it.
+pub(crate) const fn lent(frame: u8) -> u32 {
+    IDS | frame as u32
+}
+
+/// Whether a `reference` is that of something lent to a callback.
+pub(crate) const fn is_lent(reference: u32) -> bool {
+    reference >= IDS
+}
 
 impl Value {
     pub(crate) const UNINIT: Self = Self::pointer(Kind::Uninit, 0);
@@ -313,7 +328,7 @@ impl fmt::Display for Value {
             Kind::Opaque { of: Opaque::Dynptr { .. } } => return f.write_str("dynptr"),
             Kind::Opaque { of: Opaque::Iterator { .. } } => return f.write_str("iter"),
         }
-        if self.reference != 0 {
+        if self.reference != 0 && !is_lent(self.reference) {
             write!(f, "ref_obj_id={},", self.reference)?;
         }
         if self.id != 0 {

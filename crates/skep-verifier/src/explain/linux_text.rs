@@ -10,7 +10,7 @@
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{STACK_BYTES, Stack};
 use crate::domain::state::{Frame, State};
-use crate::domain::value::{Kind, Opaque, Trust, Value};
+use crate::domain::value::{Kind, Opaque, Trust, Value, is_lent};
 use crate::program::assumed::Maps;
 use skep_abi::{HelperProto, linux_helper, own_kfunc};
 use skep_btf::Btf;
@@ -197,7 +197,7 @@ impl Names<'_> {
         if value.id != 0 {
             named("id", value.id.into());
         }
-        if value.reference != 0 {
+        if value.reference != 0 && !is_lent(value.reference) {
             named("ref_obj_id", value.reference.into());
         }
         if !of.is_empty() {

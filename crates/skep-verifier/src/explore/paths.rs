@@ -2,6 +2,7 @@
 //! the work of comparing and copying states.
 
 use crate::domain::state::State;
+use crate::domain::value::IDS;
 use crate::explore::walk::Walker;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::fork::Fork;
@@ -49,7 +50,7 @@ impl Walker<'_> {
     pub(crate) fn check_limits(&self) -> Checked<()> {
         // Asked before every instruction, answered with no most of the time.
         let limit = self.usage.walked >= self.transfer.env.config.max_walked
-            || self.transfer.last_id > u32::MAX - MAX_IDS
+            || self.transfer.last_id > IDS - MAX_IDS
             || self.explored.bytes_of_paths() > self.transfer.env.config.max_state_bytes
             || self.explored.work() + self.transfer.forks.work > self.max_work;
         if limit { Err(self.limit()) } else { Ok(()) }
@@ -58,9 +59,7 @@ impl Walker<'_> {
     /// The limit that is reached.
     #[cold]
     fn limit(&self) -> Box<Violation> {
-        if self.usage.walked >= self.transfer.env.config.max_walked
-            || self.transfer.last_id > u32::MAX - MAX_IDS
-        {
+        if self.usage.walked >= self.transfer.env.config.max_walked || self.transfer.last_id > IDS - MAX_IDS {
             let text = format!("more than {} instructions were walked over all paths", self.usage.walked);
             return Violation::new(Code::Limit, text).suggest(BOUND_LOOP);
         }

@@ -12,7 +12,7 @@ use crate::domain::resources::{Depths, Resources};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, Found, Stack};
 use crate::domain::state::State;
-use crate::domain::value::{Kind, Stale, Value};
+use crate::domain::value::{Kind, Stale, Value, is_lent};
 use skep_isa::Size;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -406,6 +406,8 @@ impl Ids {
         match (old.reference, new.reference) {
             (0, 0) => true,
             (0, _) | (_, 0) => false,
+            // It ends with the callback of its frame, whatever else has the same reference.
+            (old, new) if is_lent(old) || is_lent(new) => old == new,
             (old, new) => self.pair(old, new, 0),
         }
     }

@@ -20,7 +20,7 @@ use crate::domain::scalar::Scalar;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
-use crate::domain::value::{Kind, Opaque, Trust, Value};
+use crate::domain::value::{Kind, Opaque, Trust, Value, lent};
 use crate::program::cfg::target;
 use crate::program::roots::{Root, RootKind};
 use crate::program::violation::{Checked, Code, Violation};
@@ -136,6 +136,9 @@ impl Transfer<'_> {
         calls: u32,
     ) -> Checked<Option<[Value; 5]>> {
         const NO: Value = Value::UNINIT;
+        // The callback is to have the next frame.
+        let frame = state.top_index() + 1;
+        let lend = |value: Value| Value { reference: lent(frame), ..value };
         let more = match callback {
             Callback::Loop => {
                 let times = state.reg(Reg::R1).num.half().umax.min(MAX_LOOPS);
@@ -153,9 +156,7 @@ impl Transfer<'_> {
                 if def.at_most().is_some_and(|most| calls >= most) {
                     return Ok(None);
                 }
-                // The frame of the callback, with which the key ends.
-                let frame = u32::from(state.top_index()) + 1;
-                let key = Value { range: frame, ..Value::pointer(Kind::MapKey { map }, 0) };
+                let key = lend(Value::pointer(Kind::MapKey { map }, 0));
                 let value = Value::pointer(Kind::MapValue { map, maybe_null: false }, 0);
                 Some([given, key, value, context, NO])
             }
@@ -163,12 +164,12 @@ impl Transfer<'_> {
                 let area =
                     self.env.config.btf.and_then(|btf| btf.find("vm_area_struct", skep_btf::Kind::Struct));
                 let object = |ty| Kind::Object { ty, trust: Trust::Walked, maybe_null: false };
-                let area = area.map_or(NO, |ty| Value::pointer(object(ty), 0));
+                let area = area.map_or(NO, |ty| lend(Value::pointer(object(ty), 0)));
                 (calls == 0).then_some([*state.reg(Reg::R1), area, context, NO, NO])
             }
             Callback::Drain => {
                 let of = Opaque::Dynptr { of: DynptrKind::Local, read_only: false };
-                let mut sample = Value::pointer(Kind::Opaque { of }, 0);
+                let mut sample = lend(Value::pointer(Kind::Opaque { of }, 0));
                 sample.id = self.new_id();
                 Some([sample, context, NO, NO, NO])
             }
@@ -183,14 +184,21 @@ impl Transfer<'_> {
         check_range(&result, callback.results(), "callback", Reg::R0)?;
         self.check_callback_end(state)?;
         self.end_copies(state, state.top_index(), 0, STACK_BYTES);
-        if callback == Callback::ForEach {
-            // The key is a copy of the helper's, which is good for this call alone.
-            self.forks.charge(state);
-            let frame = u32::from(state.top_index());
-            self.end_values(state, |value| matches!(value.kind, Kind::MapKey { .. }) && value.range == frame);
-        }
+        self.end_lent(state, callback);
         let call = state.top().call_slot as usize;
         state.pop();
         Ok(call)
+    }
+
+    /// What the helper lent for this one call of the innermost frame ends: the copy of a key, the sample of a ring buffer,
+    /// the area of memory. So does what was made from it, wherever that was kept.
+    fn end_lent(&mut self, state: &mut State, callback: Callback) {
+        if !matches!(callback, Callback::ForEach | Callback::Drain | Callback::FindArea) {
+            return;
+        }
+        self.forks.charge(state);
+        let lent = lent(state.top_index());
+        self.distrust(state, lent);
+        self.end_values(state, |value| value.reference == lent);
     }
 }

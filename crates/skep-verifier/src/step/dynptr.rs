@@ -14,7 +14,7 @@
 use crate::domain::resources::Referent;
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
-use crate::domain::value::{Kind, Opaque, StackBytes, Value, range_of_slice};
+use crate::domain::value::{Kind, Opaque, StackBytes, Value, is_lent, range_of_slice};
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_abi::{DynptrArg, DynptrKind};
@@ -28,13 +28,18 @@ const BYTES: u32 = 16;
 pub(crate) struct Dynptr {
     /// Its identity: what its slices refer to.
     pub(crate) id: u32,
-    /// The reference of its record; 0 if it needs not be given back.
+    /// The reference of its record, or that of a sample which was lent; 0 if it is neither.
     pub(crate) reference: u32,
     pub(crate) kind: DynptrKind,
     pub(crate) read_only: bool,
 }
 
 impl Dynptr {
+    /// Whether it holds a record that must be given back.
+    fn holds_record(&self) -> bool {
+        self.reference != 0 && !is_lent(self.reference)
+    }
+
     /// What values made from it carry as their reference.
     pub(crate) fn link(&self) -> u32 {
         if self.reference != 0 { self.reference } else { self.id }
@@ -64,7 +69,7 @@ impl Transfer<'_> {
             }
             DynptrArg::Release => {
                 let dynptr = self.dynptr_at(state, who, reg, value)?;
-                if dynptr.reference == 0 {
+                if !dynptr.holds_record() {
                     let text = format!("{who} expects a dynptr over a ring buffer's record in {reg}");
                     return Err(Violation::new(Code::Resource, text));
                 }
@@ -220,7 +225,7 @@ impl Transfer<'_> {
             let copies = |value: &Value| {
                 matches!(value.kind, Kind::Opaque { of: Opaque::Dynptr { .. } }) && value.offset == 0
             };
-            if value.reference != 0 {
+            if value.reference != 0 && !is_lent(value.reference) {
                 let cells = state.frames().iter().flat_map(|frame| &frame.stack.cells);
                 let others = cells
                     .filter(|cell| copies(&cell.value) && cell.value.reference == value.reference)

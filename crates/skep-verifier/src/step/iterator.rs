@@ -96,9 +96,17 @@ impl Transfer<'_> {
         slots: u32,
     ) -> Checked<()> {
         let found = self.iterator(state, call, reg, ty, slots)?;
-        // Its elements end with it. Objects can still be looked at: their loads are probes.
+        // Its elements end with it.
+        self.distrust(state, found.id);
+        self.release(state, call, found.id)?;
+        state.loops.leave(Construct::Iterator { reference: found.id, frame: found.frame });
+        Ok(())
+    }
+
+    /// Objects with that reference end. They can still be looked at, since their loads are probes, but no call takes them.
+    pub(crate) fn distrust(&self, state: &mut State, reference: u32) {
         state.change_values(
-            |value| value.reference == found.id && matches!(value.kind, Kind::Object { .. }),
+            |value| value.reference == reference && matches!(value.kind, Kind::Object { .. }),
             |value| {
                 if let Kind::Object { trust, .. } = &mut value.kind {
                     *trust = Trust::Untrusted;
@@ -106,9 +114,6 @@ impl Transfer<'_> {
                 value.reference = 0;
             },
         );
-        self.release(state, call, found.id)?;
-        state.loops.leave(Construct::Iterator { reference: found.id, frame: found.frame });
-        Ok(())
     }
 
     /// The iterator that `reg` points to.

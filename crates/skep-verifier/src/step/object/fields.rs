@@ -13,7 +13,7 @@
 use crate::domain::resources::Section;
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
-use crate::domain::value::{Kind, Trust, Value};
+use crate::domain::value::{Kind, Trust, Value, is_lent};
 use crate::program::facts::Place;
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
@@ -87,7 +87,9 @@ impl Transfer<'_> {
                 match self.field(ty, at, size.bytes(), reg, pointer)? {
                     Field::Pointer { ty, trust: most, maybe_null } if !signed => {
                         let (trust, maybe_null) = self.found_trust(state, trust, most, maybe_null);
-                        self.named(Kind::Object { ty, trust, maybe_null })
+                        let found = self.named(Kind::Object { ty, trust, maybe_null });
+                        let lent = if is_lent(pointer.reference) { pointer.reference } else { 0 };
+                        Value { reference: lent, ..found }
                     }
                     Field::Number | Field::Pointer { .. } => Value::scalar(Scalar::of_size(size)),
                 }

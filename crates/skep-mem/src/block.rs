@@ -1,9 +1,9 @@
-//! One piece of zeroed memory that stays where it is.
+//! One piece of zeroed memory at a fixed address.
 //!
-//! Large blocks must not be touched before they are used: a map of a million elements costs nothing until
-//! elements come. `alloc_zeroed` of the system allocator has that property, since fresh pages are zero anyway,
-//! but only for alignments that malloc gives by itself; for larger ones it clears the memory by hand. So a
-//! block asks for the small alignment and some slack, and moves its base up:
+//! Large blocks must not be touched before they are used: a map of a million elements costs nothing until elements
+//! are added. The system allocator's `alloc_zeroed` has that property, because fresh pages are zero, but only for
+//! malloc's natural alignment; for larger ones it clears the memory by hand. So a block requests the natural
+//! alignment plus slack, and moves its base up:
 //!
 //! ```text
 //!   start            base (aligned)                      base + len        start + reserved
@@ -16,16 +16,16 @@ use std::ptr::NonNull;
 use crate::Error;
 use crate::region::{LARGE, Region};
 
-/// The alignment that every malloc gives without work of its own.
+/// The alignment that every malloc guarantees.
 const NATURAL_ALIGN: usize = 16;
 
-/// The largest alignment a block can have.
+/// The largest alignment of a block.
 const MAX_ALIGN: usize = 4096;
 
-/// Zeroed memory at a fixed address, committed by the system as it is touched, given back when dropped.
+/// Zeroed memory at a fixed address, which the system commits as it is touched. Dropping it returns it.
 ///
-/// The block owns its bytes but never looks at them: what they mean, and who may access them when, is its
-/// owner's affair. Dropping the block ends the validity of every pointer into it.
+/// The block owns its bytes but never reads them: its owner decides what they mean and who may access them when.
+/// Dropping the block invalidates every pointer into it.
 #[derive(Debug)]
 pub struct Block {
     memory: Backing,
@@ -33,17 +33,17 @@ pub struct Block {
     len: usize,
 }
 
-/// Where the bytes are from.
+/// The source of a block's bytes.
 #[derive(Debug)]
 enum Backing {
     /// The system's allocator.
     Heap { start: NonNull<u8>, layout: Layout },
-    /// Pages of its own.
+    /// A mapping of its own.
     Pages(Region),
 }
 
-// SAFETY: a block is plain memory without ties to a thread; it is accessed only through raw pointers, whose
-// users answer for their accesses.
+// SAFETY: a block is plain memory that belongs to no thread; it is reached only through raw pointers, and their users
+// guarantee that accesses are valid.
 unsafe impl Send for Block {}
 // SAFETY: as above; the methods only read the block's own immutable fields.
 unsafe impl Sync for Block {}
@@ -53,7 +53,7 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`Error::Empty`] when `len` is 0, [`Error::Align`] when `align` is not a power of two up to 4096,
+    /// [`Error::Empty`] if `len` is 0, [`Error::Align`] if `align` is not a power of two up to 4096,
     /// [`Error::TooLarge`] and [`Error::OutOfMemory`].
     pub fn zeroed(len: usize, align: usize) -> Result<Self, Error> {
         let reserved = Self::reserved_for(len, align)?;
@@ -68,8 +68,8 @@ impl Block {
         Ok(Self { memory: Backing::Heap { start, layout }, base, len })
     }
 
-    /// As [`zeroed`](Self::zeroed), for memory that is going to be used all over: where it has 4 MiB or more, the system is asked
-    /// for large pages, so that less of it needs to be touched until all of it is there.
+    /// As [`zeroed`](Self::zeroed), for memory that is accessed at random. From 4 MiB on it asks the system for large
+    /// pages, so fewer page faults commit all of it.
     ///
     /// # Errors
     ///
@@ -79,17 +79,18 @@ impl Block {
             return Self::zeroed(len, align);
         }
         Self::reserved_for(len, align)?;
-        // Pages of its own: what was asked for them is not to stay with memory that the allocator gives to others.
+        // A mapping of its own, so that the advice does not stay with memory that the allocator hands to others
+        // later.
         let region = Region::new(len)?;
         region.prefer_large_pages(0, len);
         Ok(Self { base: region.base(), memory: Backing::Pages(region), len })
     }
 
-    /// The bytes that a block of that length and alignment takes from the system, slack included.
+    /// The bytes that a block of this length and alignment takes from the system, slack included.
     ///
     /// # Errors
     ///
-    /// As [`zeroed`](Self::zeroed), short of running out of memory.
+    /// As [`zeroed`](Self::zeroed), except [`Error::OutOfMemory`].
     pub fn reserved_for(len: usize, align: usize) -> Result<usize, Error> {
         if len == 0 {
             return Err(Error::Empty { capacity: 1, size: len });
@@ -110,14 +111,14 @@ impl Block {
         self.base
     }
 
-    /// How many bytes are usable.
+    /// The number of usable bytes.
     #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// How many bytes were taken from the system, slack included.
+    /// The number of bytes taken from the system, slack included.
     pub fn reserved(&self) -> usize {
         match &self.memory {
             Backing::Heap { layout, .. } => layout.size(),
@@ -129,7 +130,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if let Backing::Heap { start, layout } = self.memory {
-            // SAFETY: `start` was allocated in `zeroed` with this very layout, and is freed only here.
+            // SAFETY: `start` was allocated in `zeroed` with this layout, and is freed only here.
             unsafe { dealloc(start.as_ptr(), layout) };
         }
     }
@@ -147,7 +148,7 @@ mod tests {
                 assert_eq!(block.base().as_ptr().addr() % align, 0);
                 assert_eq!(block.len(), len);
                 assert_eq!(block.reserved(), Block::reserved_for(len, align).unwrap());
-                // SAFETY: the block has `len` initialised bytes, and nobody else knows it.
+                // SAFETY: the block has `len` initialised bytes, and no other code has it.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(block.base().as_ptr(), len) };
                 assert!(bytes.iter().all(|&byte| byte == 0));
                 bytes.fill(0xaa); // up to the last byte: a tool that watches the heap would object
@@ -157,11 +158,11 @@ mod tests {
 
     #[test]
     fn a_terabyte_is_only_committed_where_it_is_touched() {
-        // 1 TiB fits the address space but no machine that runs this. Where the system forbids such promises
-        // (strict overcommit) the request is refused, and refused properly.
+        // No machine that runs this has 1 TiB of memory, but the address space holds it. A system with strict
+        // overcommit must refuse the request with the right error.
         match Block::zeroed(1 << 40, 64) {
             Ok(block) => {
-                // SAFETY: both bytes lie inside the block, and nobody else knows it.
+                // SAFETY: both bytes are inside the block, and no other code has it.
                 unsafe {
                     block.base().write(1);
                     block.base().add(block.len() - 1).write(1);

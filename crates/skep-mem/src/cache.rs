@@ -1,27 +1,27 @@
-//! The cache: handing out and taking back.
+//! The cache: allocation and freeing.
 //!
 //! ```text
 //!             alloc                      free
 //!               ^                          |
 //!   ready <─ full <─ ─ ─ (immediate) ─ ─ ─ ┤
 //!     ^        ^                           v
-//!     |        '──── ripe ─────── queue <─ filling          one virtual CPU, behind its gate
-//!     |                             |         |
-//!   --|-----------------------------|---------|---------------------------------------------------------
+//!     |        '──── reclaimable ── queue <─ filling          one virtual CPU, behind its gate
+//!     |                             |         
+//! |~~  --|-----------------------------|---------|---------------------------------------------------------
 //!     '── depot: ready batches <────┘         '─> handed over ─> the keeper: grace period, then ready, or the system
-//!     '── slabs: quarantined, returned, never used                                            all CPUs, lock-free stacks
+//!     '── slabs: quarantined, returned, never used                                          all CPUs, lock-free stacks
 //! ```
 //!
-//! **Handing out** takes the first of `ready`, else looks further down the picture, nearest first: objects that were in use lately
-//! come before others, and others' before new memory. **Taking back** pushes to `filling`; when there are as many as in a
-//! batch they are sealed with a cookie. Under [`Policy::ReuseAfterGp`] a CPU looks after its own queue: it takes what is ripe, and what it does
-//! not need itself goes to the depot.
+//! **Allocation** takes the first object of `ready`, else searches the picture from top to bottom: recently used
+//! objects first, then those of other CPUs, then new memory. **Freeing** pushes to `filling`; a full batch is sealed
+//! with a cookie. Under [`Policy::ReuseAfterGp`] each CPU reclaims from its own queue and gives what it does not need
+//! to the depot.
 //!
-//! *Ripe* is a batch whose grace period has passed; or one of which every reader inside is known not to hold anything, because all
-//! of it was made after the last thing that the reader can have found ([`raw::active_eras`]). So a reader that is held up, by
-//! the scheduler perhaps, holds up what was there at its time, and not all that came and went since.
+//! A batch is *reclaimable* when its grace period has passed, or when no reader inside can hold any of its objects,
+//! because all were born after the eras that the readers have announced ([`raw::active_eras`]). So a preempted reader
+//! blocks the objects of its own time, and not all that were allocated and freed since.
 //!
-//! Nothing here waits or takes a lock, and only [`Policy::None`] calls an allocator.
+//! No path waits or takes a lock, and only [`Policy::None`] calls an allocator.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -40,33 +40,36 @@ use crate::{Error, Policy};
 
 /// A cache of objects of one size; see the [crate's documentation](crate) for what it promises.
 ///
-/// An object's bytes are zero when its memory is used for the first time; later they are what its last owner left. They stay as they
-/// are from [`free`](Self::free) until the object is handed out again, which the [`Policy`] says when.
+/// An object's bytes are zero when its memory is used for the first time; later they are what the last owner left.
+/// They stay unchanged from [`free`](Self::free) until the object is handed out again, at a time that the [`Policy`]
+/// decides.
 ///
-/// Dropping the cache waits for nobody: its memory goes back to the system, by the keeper, after a grace period of both flavours.
+/// Dropping the cache does not wait: the keeper returns its memory to the system after a grace period of both
+/// flavours.
 pub struct Cache {
     pub(crate) inner: Arc<Inner>,
     task: TaskHandle,
     domain: Domain,
     eras: raw::Eras,
-    /// Whether readers may hold anything: what the policy says.
+    /// Whether a freed object waits for its readers: the policy's answer.
     waits: bool,
 }
 
-/// Up to when things must have been made for a reader to hold them; see [`Cache::look`].
+/// The era that a reader has announced: it may hold objects that were born up to then. See
+/// [`Cache::ensure_announced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Era(u64);
 
 impl Cache {
-    /// An empty cache, whose readers are those of the domain, and whose virtual CPUs are the domain's slots. Starts the
+    /// An empty cache. Its readers are those of the domain, and its virtual CPUs are the domain's slots. Starts the
     /// domain's keeper.
     ///
-    /// Memory is taken from the system as it is touched.
+    /// The system commits memory as it is touched.
     ///
     /// # Errors
     ///
-    /// [`Error::Empty`], [`Error::Align`], [`Error::TooLarge`] for options that make no sense, [`Error::Limit`] when
-    /// not even one slab fits, [`Error::OutOfMemory`].
+    /// [`Error::Empty`], [`Error::Align`], [`Error::Offset`] and [`Error::TooLarge`] for invalid options,
+    /// [`Error::Limit`] if not even one slab fits, [`Error::OutOfMemory`].
     pub fn new(domain: &Domain, options: &CacheOptions) -> Result<Self, Error> {
         let layout = CacheLayout::of(options, domain.limit())?;
         let inner = Inner {
@@ -89,13 +92,13 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// [`Error::Exhausted`] when as many objects as may be are in use or wait for readers, [`Error::Limit`] when more memory
-    /// would be more than the limit. Both may be over in a moment: the keeper is told.
+    /// [`Error::Exhausted`] if all objects of the capacity are in use or wait for readers, [`Error::Limit`] if more
+    /// memory would exceed the limit. Either may be over in a moment: it wakes the keeper.
     ///
     /// # Safety
     ///
-    /// `cpu` is the calling thread's slot in the cache's domain, in which the thread is inside a section or a
-    /// [`Reader`](skep_rcu::Reader) stands.
+    /// `cpu` is the calling thread's slot in the cache's domain, and the thread is inside a section of the domain or
+    /// has a [`Reader`](skep_rcu::Reader) of it.
     #[inline]
     pub unsafe fn alloc(&self, cpu: u32) -> Result<NonNull<u8>, Error> {
         let inner = &*self.inner;
@@ -114,13 +117,14 @@ impl Cache {
                 }
             },
         };
-        // Relaxed: a statistic of whoever has passed the gate.
+        // Relaxed: a statistic that only the thread behind the gate stores.
         record.allocated.store(record.allocated.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         record.gate.leave();
         Ok(inner.hand_out(object))
     }
 
-    /// Hands out an object that lies ready with this virtual CPU. `None` where there is none: [`alloc`](Self::alloc) may find one.
+    /// Allocates from the virtual CPU's ready objects alone: the fast path. `None` if there are none;
+    /// [`alloc`](Self::alloc) may find one.
     ///
     /// # Safety
     ///
@@ -129,7 +133,7 @@ impl Cache {
     pub unsafe fn alloc_fast(&self, cpu: u32) -> Option<NonNull<u8>> {
         let inner = &*self.inner;
         let record = inner.store.cpu(cpu as usize);
-        // Under `Policy::None` there is never anything.
+        // Under `Policy::None` no object is ever ready.
         if !inner.enter(record) {
             return None;
         }
@@ -142,12 +146,12 @@ impl Cache {
         Some(inner.hand_out(object?))
     }
 
-    /// Takes an object back. Readers may go on looking at it; when it is reused, the policy says.
+    /// Frees an object. Readers may go on reading it; the policy decides when it is reused.
     ///
     /// # Safety
     ///
-    /// `cpu` is as for [`alloc`](Self::alloc). `object` is from this cache, was not freed since, and nobody can find it any more who
-    /// enters a section after this.
+    /// `cpu` is as for [`alloc`](Self::alloc). `object` is from this cache, has not been freed since it was handed
+    /// out, and is unreachable for any section entered after this call.
     #[inline]
     pub unsafe fn free(&self, cpu: u32, object: NonNull<u8>) {
         let inner = &*self.inner;
@@ -162,9 +166,9 @@ impl Cache {
             self.wake();
             return;
         }
-        // Relaxed, all: whoever has passed the gate.
+        // Relaxed, all: only the thread behind the gate stores these.
         record.freed.store(record.freed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // SAFETY: the caller's object, which is the cache's from here on.
+        // SAFETY: the caller gives the object to the cache.
         let shared = unsafe {
             match inner.policy {
                 Policy::Immediate => inner.put_ready(record, object),
@@ -177,23 +181,23 @@ impl Cache {
         record.gate.leave();
     }
 
-    /// Takes an object back that nobody has seen: it may be handed out again at once whatever the policy is.
+    /// Frees an object that no reader has seen: it may be handed out again at once, whatever the policy is.
     ///
     /// # Safety
     ///
-    /// As for [`free`](Self::free), and nobody but the caller has ever had the object since it was handed out.
+    /// As for [`free`](Self::free), and no other thread has had access to the object since it was handed out.
     #[inline]
     pub unsafe fn free_unpublished(&self, cpu: u32, object: NonNull<u8>) {
         let inner = &*self.inner;
         let (record, object) = (inner.store.cpu(cpu as usize), object.as_ptr());
         if inner.policy == Policy::None || !inner.enter(record) {
-            // SAFETY: by contract; freeing it in the ordinary way is always right.
+            // SAFETY: by the caller's contract; the ordinary way of freeing is always correct.
             unsafe { self.free(cpu, NonNull::new_unchecked(object)) };
             return;
         }
-        // Relaxed: whoever has passed the gate.
+        // Relaxed: only the thread behind the gate stores it.
         record.freed.store(record.freed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // SAFETY: the caller's object, which is the cache's from here on.
+        // SAFETY: the caller gives the object to the cache.
         if unsafe { inner.put_ready(record, object) } {
             self.wake();
         }
@@ -207,7 +211,7 @@ impl Cache {
     /// As [`alloc`](Self::alloc).
     pub fn alloc_without_slot(&self) -> Result<NonNull<u8>, Error> {
         let _guard = self.inner.slotless.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the last record is for those who have no slot and hold this lock.
+        // SAFETY: the last record belongs to the thread that holds this lock.
         unsafe { self.alloc(self.inner.domain.limit()) }
     }
 
@@ -215,10 +219,10 @@ impl Cache {
     ///
     /// # Safety
     ///
-    /// As for [`free`](Self::free), but for the slot.
+    /// As for [`free`](Self::free), except the slot.
     pub unsafe fn free_without_slot(&self, object: NonNull<u8>) {
         let _guard = self.inner.slotless.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: as in `alloc_without_slot`; the rest by contract.
+        // SAFETY: as in `alloc_without_slot`; the rest by the caller's contract.
         unsafe { self.free(self.inner.domain.limit(), object) };
     }
 
@@ -226,10 +230,10 @@ impl Cache {
     ///
     /// # Safety
     ///
-    /// As for [`free_unpublished`](Self::free_unpublished), but for the slot.
+    /// As for [`free_unpublished`](Self::free_unpublished), except the slot.
     pub unsafe fn free_unpublished_without_slot(&self, object: NonNull<u8>) {
         let _guard = self.inner.slotless.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: as in `alloc_without_slot`; the rest by contract.
+        // SAFETY: as in `alloc_without_slot`; the rest by the caller's contract.
         unsafe { self.free_unpublished(self.inner.domain.limit(), object) };
     }
 
@@ -241,7 +245,7 @@ impl Cache {
     /// `cpu` is as for [`alloc`](Self::alloc), and the section a normal one.
     #[inline(always)]
     pub unsafe fn ensure_announced(&self, cpu: u32) -> Era {
-        // SAFETY: by contract, both.
+        // SAFETY: by the caller's contract, both.
         unsafe { self.announced(cpu).unwrap_or_else(|| self.announce(cpu)) }
     }
 
@@ -252,7 +256,7 @@ impl Cache {
     /// As for [`ensure_announced`](Self::ensure_announced).
     #[inline(always)]
     pub unsafe fn announced(&self, cpu: u32) -> Option<Era> {
-        // SAFETY: a slot of the domain, by contract.
+        // SAFETY: a slot of the domain, by the caller's contract.
         unsafe { self.eras.announced(cpu) }.map(Era)
     }
 
@@ -265,7 +269,7 @@ impl Cache {
     #[inline(never)]
     pub unsafe fn announce(&self, cpu: u32) -> Era {
         self.eras.announce(cpu);
-        // SAFETY: a slot of the domain, by contract.
+        // SAFETY: a slot of the domain, by the caller's contract.
         Era(unsafe { self.eras.announced(cpu) }.unwrap_or(0))
     }
 
@@ -295,25 +299,25 @@ impl Cache {
         self.inner.policy
     }
 
-    /// The domain whose readers it waits for.
+    /// The domain whose readers the cache waits for.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 
-    /// What it holds. Others may change it at any moment.
+    /// Current usage. Other threads may change it at any moment.
     pub fn stats(&self) -> CacheStats {
         self.inner.stats()
     }
 
-    /// Gives all memory back now, instead of after a grace period.
+    /// Returns all memory now, instead of after a grace period.
     ///
     /// # Safety
     ///
-    /// No reader holds anything of the cache, and none can find anything any more.
+    /// No reader holds an object of the cache, and none can find one any more.
     pub unsafe fn close(self) {
-        // Dropped without what `drop` does.
+        // Without `Drop for Cache`, which would wait for a grace period.
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: each field is read once, and `this` not used any more.
+        // SAFETY: each field is read once, and `this` is not used afterwards.
         unsafe {
             drop(ptr::read(&this.task));
             drop(ptr::read(&this.inner));
@@ -322,7 +326,7 @@ impl Cache {
         }
     }
 
-    /// For whoever finds the gate closed.
+    /// The slow path, when the gate is closed.
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_slow(&self, record: &Cpu) -> Result<NonNull<u8>, Error> {
@@ -335,7 +339,7 @@ impl Cache {
             if let Some(empty) = empty {
                 inner.depot.empty.push(&inner.store, empty);
             }
-            // SAFETY: a list of free objects, and ours.
+            // SAFETY: the list consists of free objects, and this thread owns it.
             record.push_shared(unsafe { object::next(list) });
             Some(list)
         });
@@ -348,21 +352,22 @@ impl Cache {
         Ok(inner.hand_out(object))
     }
 
-    /// Sees to it that the keeper looks.
+    /// Wakes the keeper if it sleeps.
     #[inline]
     fn wake(&self) {
         let awake = &self.inner.depot.awake;
-        // Pairs with the fence in `ReclaimState::next`: the keeper sees what was freed before this, or this sees that it sleeps.
+        // Pairs with the fence in `ReclaimState::next`: either the keeper sees what was freed before this, or this
+        // sees that it sleeps.
         fence(Ordering::SeqCst);
         if awake.load(Ordering::Relaxed) == 0 && awake.swap(1, Ordering::AcqRel) == 0 {
             self.task.wake();
         }
     }
 
-    /// There is no memory: the keeper collects what it can.
+    /// No memory is left: wakes the keeper to reclaim all it can.
     #[cold]
     fn report_pressure(&self, record: &Cpu) {
-        // Relaxed: the next store publishes it. Release: pairs with the swap in the keeper's turn.
+        // Relaxed: the next store publishes it. Release: pairs with the swap in the reclaimer's poll.
         record.starved.store(1, Ordering::Relaxed);
         self.inner.depot.under_pressure.store(1, Ordering::Release);
         self.task.wake();

@@ -1,44 +1,42 @@
-//! What can go wrong with memory.
+//! The crate's error.
 
-/// Why memory could not be had.
+/// Why a cache or a block has no memory, or cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Every object of the cache is in use, waits for readers, or lies ready for another CPU.
+    /// Every object of the cache is in use, waits for readers, or is ready on another CPU.
     #[error(
-        "no object is left of the {capacity} that there may be and those to spare: free some, let readers leave, or make the cache \
-         with a larger capacity"
+        "the cache has no free object (capacity {capacity}, plus spare ones): free some, let readers leave, or give the cache a \
+         larger capacity"
     )]
     Exhausted {
-        /// How many objects may be in use at the same time, at least.
+        /// The number of objects that may be in use at the same time, at least.
         capacity: usize,
     },
 
-    /// The cache may not take as many bytes as it would need.
+    /// The cache would exceed its limit in bytes.
     #[error(
-        "{wanted} more bytes would take the cache from {held} bytes over its limit of {limit}: \
-         raise the limit, or ask for fewer or smaller objects"
+        "the cache holds {held} bytes, and {wanted} more would exceed its limit of {limit} bytes: \
+         raise the limit, or request fewer or smaller objects"
     )]
     Limit {
         /// Bytes that the cache holds.
         held: usize,
-        /// Bytes that it would need on top.
+        /// Bytes that it would need in addition.
         wanted: usize,
         /// Bytes that it may hold.
         limit: usize,
     },
 
-    /// The system has no memory.
+    /// The system refused memory.
     #[error("the system refused {bytes} bytes of memory")]
     OutOfMemory {
-        /// The bytes asked for.
+        /// The number of bytes requested.
         bytes: usize,
     },
 
-    /// A size that no memory can have.
-    #[error(
-        "{count} objects of {size} bytes are more than the address space holds: ask for fewer or smaller ones"
-    )]
+    /// The size exceeds the address space.
+    #[error("{count} objects of {size} bytes exceed the address space: request fewer or smaller ones")]
     TooLarge {
         /// Number of objects; 1 for a block.
         count: usize,
@@ -46,22 +44,22 @@ pub enum Error {
         size: usize,
     },
 
-    /// An alignment that is not provided.
-    #[error("an alignment of {align} bytes was asked for: it must be a power of two from 1 to 4096")]
+    /// The alignment is not supported.
+    #[error("alignment {align} is invalid: it must be a power of two from 1 to 4096")]
     Align {
-        /// The alignment asked for.
+        /// The alignment requested.
         align: usize,
     },
 
-    /// An offset that cannot be aligned.
-    #[error("the byte at {offset} of each object was to be aligned: it must be at a multiple of 8")]
+    /// The offset cannot be aligned.
+    #[error("offset {offset} in an object cannot be aligned: it must be a multiple of 8")]
     Offset {
-        /// The offset asked for.
+        /// The offset requested.
         offset: usize,
     },
 
-    /// A cache without objects, or of objects without bytes.
-    #[error("a cache of {capacity} objects of {size} bytes was asked for: both numbers must be at least 1")]
+    /// The cache would have no objects, or objects without bytes.
+    #[error("a cache of {capacity} objects of {size} bytes is empty: both numbers must be at least 1")]
     Empty {
         /// Number of objects.
         capacity: usize,

@@ -1,11 +1,11 @@
 //! Memory for concurrent data structures whose readers take no locks.
 //!
-//! A reader that walks a list without a lock may stand on an object while a writer unlinks and frees it. With
-//! a general-purpose allocator the next load would touch memory that belongs to somebody else, or to nobody. A
-//! [`Cache`] hands out objects of one size and takes them back, and its [`Policy`] says when an object that was freed may become
-//! another: at once, after the readers inside have left ([`skep_rcu`] says when that is), or not before the system had it.
+//! A reader that walks a list without a lock may hold an object while a writer unlinks and frees it. With a
+//! general-purpose allocator the reader's next load would touch memory that has another owner or none. A [`Cache`]
+//! allocates objects of one size, and its [`Policy`] decides when a freed object may be reused: at once, after a
+//! grace period of the readers ([`skep_rcu`]), or only after the system had its memory.
 //!
-//! [`Block`] is the layer below: one zeroed piece of memory that the system commits as it is touched.
+//! [`Block`] is the layer below: one piece of zeroed memory that the system commits as it is touched.
 //!
 //! # Example
 //!
@@ -31,27 +31,27 @@
 //!
 //! # What is promised
 //!
-//! - [`Cache::alloc`] and [`Cache::free`] neither wait nor lock nor allocate memory elsewhere, from any thread that is in the domain, also
-//!   from a signal handler that interrupts another `alloc` or `free` of the same cache. (Not so [`Policy::None`], which is there to
-//!   be compared with: it calls the system's allocator.)
-//! - An object that was freed stays as it was, byte for byte, until it is handed out again, and with all policies but
-//!   [`Policy::Immediate`] that is not before every reader in a normal section that [holds](Cache::holds) it has left.
-//! - A reader that is held up in its section holds up what was there when it last [looked](Cache::ensure_announced) for anything, and nothing
-//!   that was made and freed since.
-//! - Memory that went back to the system stays mapped as long as the cache: a stale pointer reads zeroes there, and never
-//!   faults ([`Policy::None`] has no memory of its own). Sleepable readers are waited for before memory goes back.
-//! - What is held is bounded, by a number of objects and of bytes. Beyond, the keeper collects what it can, and `alloc` fails
-//!   meanwhile: also for a moment while what is left lies ready for other CPUs.
-//! - Objects that were freed on another CPU than they were handed out on come home in batches.
+//! - [`Cache::alloc`] and [`Cache::free`] do not wait, lock, or allocate memory elsewhere. They may be called on any
+//!   thread of the domain, also from a signal handler that interrupts another `alloc` or `free` of the same cache.
+//!   ([`Policy::None`] is the exception: it calls the system's allocator, for comparison.)
+//! - A freed object stays unchanged, byte for byte, until it is handed out again. With every policy except
+//!   [`Policy::Immediate`] that is after each reader in a normal section that [holds](Cache::holds) it has left.
+//! - A reader that stays in its section blocks the reuse of objects that were born before it last [announced an
+//!   era](Cache::ensure_announced), and of no later ones.
+//! - Returned memory stays mapped as long as the cache: a stale pointer into it reads zeroes and never faults
+//!   ([`Policy::None`] has no memory of its own). Memory is returned after a grace period of sleepable readers.
+//! - Memory is bounded by a number of objects and of bytes. At the bound the keeper reclaims all it can and `alloc`
+//!   fails meanwhile, possibly for a moment even while other CPUs have ready objects.
+//! - Objects that were freed on another CPU than they were allocated on move in batches.
 //!
 //! # What is not
 //!
-//! - Objects wait, and are reused, in batches of a slab: those that a CPU has freed last, fewer than that, wait for more, or until
-//!   the CPU has been idle for some ten milliseconds.
-//! - In a forked child the keeper is missing: what waits there waits for ever. In a domain without a keeper its work is done by
-//!   those who call the domain.
+//! - Objects wait, and are reused, in batches of a slab. A CPU's last freed objects, fewer than a batch, wait for
+//!   more, or until the CPU has been idle for some ten milliseconds.
+//! - In a forked child there is no keeper, so waiting objects wait for ever. In a domain without a keeper the threads
+//!   that call the domain do its work.
 
-// With `--cfg loom` what models do not reach is not used, and the domain is theirs.
+// With `--cfg loom` some items are unused, and the models replace the domain.
 #![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs, private_interfaces, unreachable_pub))]
 
 mod batch;

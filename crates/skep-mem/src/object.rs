@@ -1,12 +1,12 @@
-//! The word before each object, which is the cache's.
+//! The word before each object, which belongs to the cache.
 //!
 //! ```text
 //!   | header | the user's bytes ...        |
-//!     odd: handed out; the time at which it was made, times two, plus one
-//!     even: free; the address of the next object of the list, or 0
+//!     odd: allocated; the birth era times two, plus one
+//!     even: free; the address of the next object in its list, or 0
 //! ```
 //!
-//! The user's bytes are never touched while an object is free: who still reads it finds what its last owner left.
+//! The user's bytes do not change while an object is free: a reader that still has it finds what the last owner left.
 
 use std::ptr;
 
@@ -17,59 +17,59 @@ pub(crate) const HEADER: usize = size_of::<u64>();
 
 /// # Safety
 ///
-/// `object` is one of a cache whose memory outlives the result's use.
+/// `object` is one of a cache whose memory outlives the use of the result.
 #[inline(always)]
 pub(crate) unsafe fn header<'a>(object: *mut u8) -> &'a AtomicU64 {
-    // SAFETY: objects have a header before them, aligned, that is only ever accessed atomically.
+    // SAFETY: every object has an aligned header before it that is only accessed atomically.
     unsafe { &*object.sub(HEADER).cast::<AtomicU64>() }
 }
 
-/// The next object of the list that this one is in.
+/// The next object in the same list.
 ///
 /// # Safety
 ///
 /// `object` is a free object of a cache, in a list.
 #[inline(always)]
 pub(crate) unsafe fn next(object: *mut u8) -> *mut u8 {
-    // SAFETY: by contract. Relaxed: whoever has the list got it with what is in it.
+    // SAFETY: by the caller's contract. Relaxed: the list's owner has synchronised with the last one.
     ptr::with_exposed_provenance_mut(unsafe { header(object) }.load(Ordering::Relaxed) as usize)
 }
 
-/// Makes an object free, with the next one of its list, or null.
+/// Marks an object free, followed by `next` in its list, which may be null.
 ///
 /// # Safety
 ///
 /// `object` belongs to the caller.
 #[inline(always)]
 pub(crate) unsafe fn link(object: *mut u8, next: *mut u8) {
-    // SAFETY: by contract. Relaxed: as in `next`.
+    // SAFETY: by the caller's contract. Relaxed: as in `next`.
     unsafe { header(object) }.store(next.expose_provenance() as u64, Ordering::Relaxed);
 }
 
-/// Makes an object handed out, made at that time.
+/// Marks an object allocated, with its birth era.
 ///
 /// # Safety
 ///
 /// `object` belongs to the caller.
 #[inline(always)]
 pub(crate) unsafe fn stamp(object: *mut u8, birth: u64) {
-    // SAFETY: by contract. Relaxed: readers get the object by a publication that comes after this.
+    // SAFETY: by the caller's contract. Relaxed: the object is published to readers after this.
     unsafe { header(object) }.store(birth << 1 | 1, Ordering::Relaxed);
 }
 
-/// When it was made; `None` where it is free.
+/// The birth era of an allocated object; `None` if it is free.
 ///
 /// # Safety
 ///
-/// `object` is one of a cache whose memory is there.
+/// `object` is one of a cache whose memory is still mapped.
 #[inline(always)]
 pub(crate) unsafe fn birth_era(object: *mut u8) -> Option<u64> {
-    // SAFETY: by contract. Relaxed: as in `stamp`.
+    // SAFETY: by the caller's contract. Relaxed: as in `stamp`.
     let header = unsafe { header(object) }.load(Ordering::Relaxed);
     (header & 1 != 0).then_some(header >> 1)
 }
 
-/// A list of objects, which one thread at a time changes and all may ask for its length.
+/// A list of objects that one thread at a time changes. Any thread may read its length.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct List {
@@ -77,7 +77,7 @@ pub(crate) struct List {
     len: AtomicU64,
 }
 
-// Relaxed throughout: the owner's; whoever takes a list over has synchronised with the last owner.
+// Relaxed throughout: only the owner changes it; a new owner has synchronised with the last one.
 impl List {
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
@@ -91,10 +91,10 @@ impl List {
 
     /// # Safety
     ///
-    /// `object` is the caller's, of the cache.
+    /// `object` is one of the cache, owned by the caller.
     #[inline(always)]
     pub(crate) unsafe fn push(&self, object: *mut u8) {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { link(object, self.head.load(Ordering::Relaxed)) };
         self.head.store(object, Ordering::Relaxed);
         self.len.store(self.len.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -106,20 +106,20 @@ impl List {
         if object.is_null() {
             return None;
         }
-        // SAFETY: what is in a list is a free object of the cache.
+        // SAFETY: a list contains free objects of the cache.
         self.head.store(unsafe { next(object) }, Ordering::Relaxed);
         self.len.store(self.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         Some(object)
     }
 
-    /// Takes all of it.
+    /// Removes and returns the whole list, with its length.
     pub(crate) fn take(&self) -> (*mut u8, usize) {
         let all = (self.head.load(Ordering::Relaxed), self.len());
         self.set(std::ptr::null_mut(), 0);
         all
     }
 
-    /// Replaces it by another, whose length is given.
+    /// Replaces the list by another of the given length.
     pub(crate) fn set(&self, head: *mut u8, len: usize) {
         self.head.store(head, Ordering::Relaxed);
         self.len.store(len as u64, Ordering::Relaxed);

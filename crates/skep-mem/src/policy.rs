@@ -1,35 +1,34 @@
-//! When an object that was freed may be handed out again.
+//! When a freed object may be reused.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How a [`Cache`](crate::Cache) reuses objects that were freed.
+/// How a [`Cache`](crate::Cache) reuses freed objects.
 ///
-/// "A grace period" is one of the cache's [`Domain`](skep_rcu::Domain): all read sections that were under way when the object was
+/// A "grace period" is one of the cache's [`Domain`](skep_rcu::Domain): all sections that existed when the object was
 /// freed have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// No cache: each object comes from the system's allocator and goes back to it after a grace period of both flavours. For
-    /// comparison.
+    /// No cache, for comparison: each object comes from the system's allocator and returns to it after a grace period
+    /// of both flavours.
     None,
-    /// An object may be handed out again at once. A reader that still looks at it sees it become another.
+    /// An object may be reused at once. A reader that still has it sees it become another object.
     Immediate,
-    /// An object may be handed out again after a normal grace period; until then it stays as it was. What is not used again goes
-    /// back to the system after a sleepable one.
+    /// An object may be reused after a normal grace period, and is unchanged until then. Memory that is not reused
+    /// returns to the system after a sleepable one.
     #[default]
     ReuseAfterGp,
-    /// An object goes back to the system's pages after a grace period of both flavours, and comes again from there, by the
-    /// keeper.
+    /// The keeper returns an object to the system's pages after a grace period of both flavours, and it is reused
+    /// from there.
     FreeAfterGp,
-    /// The keeper is told of each free first, and gives the object back after a normal grace period. For comparison.
+    /// For comparison: each free goes to the keeper first, which makes the object reusable after a normal grace
+    /// period.
     CallRcuFirst,
 }
 
-/// A name that no policy has.
+/// A string that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no reuse policy: there are none, immediate, reuse-after-gp, free-after-gp and call-rcu-first"
-)]
+#[error("unknown reuse policy `{0}`: use none, immediate, reuse-after-gp, free-after-gp or call-rcu-first")]
 pub struct UnknownPolicy(String);
 
 impl Policy {
@@ -37,7 +36,7 @@ impl Policy {
     pub const ALL: [Self; 5] =
         [Self::None, Self::Immediate, Self::ReuseAfterGp, Self::FreeAfterGp, Self::CallRcuFirst];
 
-    /// Its name, as the command line has it.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -48,7 +47,7 @@ impl Policy {
         }
     }
 
-    /// Whether what a reader has found in a normal section stays that object until the section ends.
+    /// Whether an object that a reader found in a normal section stays the same object until the section ends.
     pub const fn waits_for_readers(self) -> bool {
         !matches!(self, Self::Immediate)
     }
@@ -81,6 +80,6 @@ mod tests {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         let refused = "soon".parse::<Policy>().unwrap_err();
-        assert!(refused.to_string().starts_with("`soon` is no reuse policy"), "{refused}");
+        assert!(refused.to_string().starts_with("unknown reuse policy `soon`"), "{refused}");
     }
 }

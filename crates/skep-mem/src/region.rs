@@ -1,12 +1,12 @@
-//! A range of addresses that stays mapped as long as its owner lives, whatever becomes of its pages.
+//! A range of addresses that stays mapped as long as its owner lives.
 //!
 //! ```text
 //!   base                                                        base + len
-//!   | touched pages | never touched | touched | given back, zero again |
+//!   | touched pages | never touched | touched | returned, zero again |
 //! ```
 //!
-//! Memory comes page by page as it is touched, zeroed. A page that was given back is zero at its next touch; a stale pointer into
-//! it reads zeroes and never faults.
+//! The system commits zeroed pages as they are touched. A returned page is zero at its next touch: a stale pointer
+//! into it reads zeroes and never faults.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +19,12 @@ use crate::Error;
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
-    /// Whether large pages were asked for somewhere.
+    /// Whether large pages were requested for some part.
     large: AtomicBool,
 }
 
-// SAFETY: a region is plain memory without ties to a thread, reached only through raw pointers, whose users answer for
-// their accesses.
+// SAFETY: a region is plain memory that belongs to no thread; it is reached only through raw pointers, and their
+// users guarantee that accesses are valid.
 unsafe impl Send for Region {}
 // SAFETY: as above; the methods read the region's own immutable fields only.
 unsafe impl Sync for Region {}
@@ -37,9 +37,9 @@ impl Region {
             .checked_next_multiple_of(page())
             .filter(|&len| len <= isize::MAX as usize)
             .ok_or(too_large)?;
-        // NORESERVE: what is never touched should not count.
+        // NORESERVE: untouched memory should not count.
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        // SAFETY: a new mapping, at an address that the system chooses, affects no other memory.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let base =
             base.ok().and_then(|base| NonNull::new(base.cast())).ok_or(Error::OutOfMemory { bytes: len })?;
@@ -54,8 +54,8 @@ impl Region {
         self.len
     }
 
-    /// Asks the system for large pages in a part of the region, where that is worth it: look-ups all over a large table mostly wait
-    /// for the processor to find out where the pages are. Where the system has none, everything works as before.
+    /// Asks the system for large pages in a part of the region, if it has 4 MiB or more: random look-ups in a large
+    /// table mostly wait for address translation (TLB misses). If the system has none, nothing changes.
     pub(crate) fn prefer_large_pages(&self, at: usize, len: usize) {
         debug_assert!(at + len <= self.len);
         if len >= LARGE {
@@ -65,7 +65,7 @@ impl Region {
         }
     }
 
-    /// Gives advice for the whole pages of a part of the region: such as changes nothing that can be seen in them.
+    /// Gives advice that has no visible effect on contents, for the whole pages of a part of the region.
     fn advise(&self, at: usize, len: usize, advice: Advice) {
         let (start, end) = (at.next_multiple_of(page()), (at + len) / page() * page());
         if start < end {
@@ -74,18 +74,18 @@ impl Region {
         }
     }
 
-    /// Gives pages back to the system; they stay readable and writable, and are zero. `false` where the system refuses, and
-    /// nothing has changed then.
+    /// Returns pages to the system. They stay readable and writable, and are zero. Returns `false`, with nothing
+    /// changed, if the system refuses.
     ///
     /// # Safety
     ///
-    /// `at..at + len` are whole pages of the region in which nobody keeps anything.
+    /// `at..at + len` are whole pages of the region, whose contents nobody needs.
     pub(crate) unsafe fn return_to_system(&self, at: usize, len: usize) -> bool {
         debug_assert!(at.is_multiple_of(page()) && len.is_multiple_of(page()) && at + len <= self.len);
-        // SAFETY: whole pages of this mapping by contract.
+        // SAFETY: whole pages of this mapping, by the caller's contract.
         let given = unsafe { madvise(self.base.as_ptr().add(at).cast(), len, Advice::LinuxDontNeed).is_ok() };
         if given && self.large.load(Ordering::Relaxed) {
-            // Or the system makes a large page again of what is left of this one, and all that was given back is back.
+            // Otherwise the system may merge what is left into a large page again, which commits the returned pages.
             let base = self.base.as_ptr().addr();
             let (start, end) = ((base + at) / UNIT * UNIT, (base + at + len).next_multiple_of(UNIT));
             let (start, end) = (start.max(base) - base, end.min(base + self.len) - base);
@@ -97,18 +97,18 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and unmapped only here. That it fails cannot be helped.
+        // SAFETY: mapped in `new` with this length, and unmapped only here. A failure leaks the mapping.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// Memory of fewer bytes than this is not worth a large page.
+/// Parts with fewer bytes than this do not get large pages.
 pub(crate) const LARGE: usize = 4 << 20;
 
-/// Bytes of a large page, on most machines.
+/// Bytes of a large page on most machines.
 const UNIT: usize = 2 << 20;
 
-/// Bytes in a page of the system.
+/// Bytes of a page.
 pub(crate) fn page() -> usize {
     rustix::param::page_size()
 }
@@ -121,7 +121,7 @@ mod tests {
     fn pages_that_were_given_back_are_zero_and_still_there() {
         let region = Region::new(3 * page() - 1).unwrap();
         assert_eq!(region.len, 3 * page());
-        // SAFETY: all of it is the region's, and nobody else knows it.
+        // SAFETY: all of it belongs to the region, and no other code has it.
         unsafe {
             let bytes = std::slice::from_raw_parts_mut(region.base().as_ptr(), region.len);
             assert!(bytes.iter().all(|&byte| byte == 0));
@@ -164,7 +164,7 @@ mod tests {
             return;
         }
         assert!(all.iter().any(|flag| flag == "hg"), "{all:?}");
-        // SAFETY: nobody keeps anything there.
+        // SAFETY: nobody needs the contents.
         assert!(unsafe { region.return_to_system(2 * LARGE, page()) });
         assert!(flags(at(2 * LARGE)).iter().any(|flag| flag == "nh"));
         assert!(flags(at(0)).iter().any(|flag| flag == "hg"), "elsewhere nothing has changed");

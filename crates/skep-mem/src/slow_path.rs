@@ -1,6 +1,6 @@
-//! How objects go round inside of a cache: from what is free to what is handed out, and from what was freed to what is free.
+//! The slow paths behind the gate: finding objects where none is ready, and sealing and reclaiming batches.
 //!
-//! All of it happens behind the gate of the virtual CPU whose record is given, but for what is shared by all.
+//! Every function with a `record` belongs to the thread that has passed that virtual CPU's gate.
 
 use std::ptr;
 
@@ -13,7 +13,7 @@ use crate::sync::{Grace, Ordering, raw};
 use crate::{Error, Policy};
 
 impl Inner {
-    /// Finds an object where there is none ready. The gate was passed.
+    /// Finds an object when none is ready.
     #[cold]
     #[inline(never)]
     pub(crate) fn refill(&self, record: &Cpu) -> Result<*mut u8, Error> {
@@ -21,7 +21,7 @@ impl Inner {
         self.take_ready(record).ok_or_else(|| self.no_memory())
     }
 
-    /// Looks for objects to be handed out, nearest first. The gate was passed.
+    /// Makes objects ready, from the nearest source that has any.
     fn restock(&self, record: &Cpu) {
         if self.take_full(record) || self.take_shared(record) {
             return;
@@ -40,14 +40,14 @@ impl Inner {
             record.run_left.store(self.store.layout.per_slab as u64, Ordering::Relaxed);
             return;
         }
-        // The last resort: what waits here, whatever a look costs.
+        // Last resort: scan for batches that wait on this CPU, at any cost.
         self.reclaim_by_eras(record, usize::MAX);
         let _found = self.take_full(record) || self.open_if(record, self.depot.pop_ready(&self.store));
     }
 
-    /// Takes what is in reserve. `false` where there is nothing. The gate was passed, and nothing is ready.
+    /// Makes the reserve ready. `false` if it is empty. The caller has no ready objects.
     fn take_full(&self, record: &Cpu) -> bool {
-        // Relaxed: whoever has passed the gate.
+        // Relaxed: only the thread behind the gate uses it.
         let full = record.full.swap(ptr::null_mut(), Ordering::Relaxed);
         if full.is_null() {
             return false;
@@ -56,7 +56,7 @@ impl Inner {
         true
     }
 
-    /// The same, of what lies ready aside.
+    /// The same for the shared ready objects.
     fn take_shared(&self, record: &Cpu) -> bool {
         // Acquire: pairs with the Release in `push_list`.
         let mut next = record.shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
@@ -65,7 +65,7 @@ impl Inner {
         }
         while !next.is_null() {
             let object = next;
-            // SAFETY: a list of free objects that is ours.
+            // SAFETY: the swap made the list of free objects ours.
             unsafe {
                 next = object::next(object);
                 self.put_ready(record, object);
@@ -74,7 +74,7 @@ impl Inner {
         !record.ready.is_empty() || self.take_full(record)
     }
 
-    /// A list of objects from what all share, and the batch that it was.
+    /// A list of objects from the depot, and the number of its batch record if it has one.
     pub(crate) fn more(&self) -> Option<(*mut u8, Option<u32>)> {
         if let Some(batch) = self.depot.pop_ready(&self.store) {
             return Some((self.store.batch(batch).head.load(Ordering::Relaxed), Some(batch)));
@@ -84,13 +84,13 @@ impl Inner {
         let per_slab = self.store.layout.per_slab;
         for index in 0..per_slab {
             let next = if index + 1 < per_slab { object(index + 1) } else { ptr::null_mut() };
-            // SAFETY: objects of a slab that we alone have.
+            // SAFETY: objects of a slab that only this thread has.
             unsafe { object::link(object(index), next) };
         }
         Some((first, None))
     }
 
-    /// Makes a batch's objects, if there is one, those that are handed out next. The gate was passed, and there are no others.
+    /// Makes the objects of a batch, if there is one, the ready ones. The caller has no others.
     fn open_if(&self, record: &Cpu, batch: Option<u32>) -> bool {
         let Some(batch) = batch else { return false };
         record.ready.set(self.store.batch(batch).head.load(Ordering::Relaxed), self.store.layout.per_slab);
@@ -99,7 +99,7 @@ impl Inner {
     }
 
     fn keep_empty(&self, record: &Cpu, batch: u32) {
-        // Relaxed: whoever has passed the gate.
+        // Relaxed: only the thread behind the gate uses it.
         if record.spare.load(Ordering::Relaxed) == 0 {
             record.spare.store(batch + 1, Ordering::Relaxed);
         } else {
@@ -107,7 +107,7 @@ impl Inner {
         }
     }
 
-    /// The oldest batch of a CPU's own queue, if its grace period is known to have passed.
+    /// Removes the oldest batch from the CPU's queue, if its grace period is known to have passed.
     fn pop_reclaimable(&self, record: &Cpu) -> Option<u32> {
         let front = self.store.batch(record.queue.front()?);
         if !self.domain.passed(cookie(front), Grace::Normal) {
@@ -118,16 +118,16 @@ impl Inner {
         batch
     }
 
-    /// Looks at the readers, and puts what none of them holds to where it is handed out; unless it seems to be less than that
-    /// part of what waits. The gate was passed.
+    /// Reclaims batches that no reader holds, by the readers' active eras; gives up if fewer than `1 / part` of the
+    /// waiting batches are reclaimable.
     #[cold]
     fn reclaim_by_eras(&self, record: &Cpu, part: usize) {
         let waiting = record.queue.len();
         if waiting == 0 {
             return;
         }
-        // Without a fence first, which costs nothing: mostly it is seen that it would be of no use, or is not needed because
-        // somebody else has just executed one.
+        // A hint without a fence comes first, and is free. Mostly it shows that a fence would not help, or that
+        // another thread has just executed one.
         let hint = ActiveEras::of(&self.domain);
         let waits = || record.queue.iter(&self.store).map(|number| self.store.batch(number));
         let enough = |count: usize| count > 0 && count >= waiting / part;
@@ -139,7 +139,7 @@ impl Inner {
             let wanted = |number| eras.frees(self.store.batch(number));
             record.queue.take_if(&self.store, wanted, |batch| {
                 self.counts.stopped_waiting(self.store.layout.per_slab);
-                // Relaxed: whoever has passed the gate.
+                // Relaxed: only the thread behind the gate uses it.
                 if record.full.load(Ordering::Relaxed).is_null() {
                     record
                         .full
@@ -154,19 +154,19 @@ impl Inner {
         record.next_scan.store((left + self.patience().max(left / 2)) as u32, Ordering::Relaxed);
     }
 
-    /// How many batches a CPU lets wait before it looks at the readers, which takes about as long as to use up one.
+    /// How many batches a CPU lets wait between scans: a scan should cost less than it takes to use up a batch.
     fn patience(&self) -> usize {
         (PATIENCE / self.store.layout.slab_bytes).max(1)
     }
 
-    /// Puts an object to those that are handed out. `true` where some went to the depot. The gate was passed.
+    /// Adds an object to the ready ones. `true` if a batch went to the depot.
     ///
     /// # Safety
     ///
-    /// The object is free, and the cache's.
+    /// The object is free, of this cache, and owned by the caller.
     #[inline]
     pub(crate) unsafe fn put_ready(&self, record: &Cpu, object: *mut u8) -> bool {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { record.ready.push(object) };
         record.ready.len() == self.store.layout.per_slab && self.spill(record)
     }
@@ -174,7 +174,7 @@ impl Inner {
     #[cold]
     fn spill(&self, record: &Cpu) -> bool {
         let (list, _) = record.ready.take();
-        // Relaxed: whoever has passed the gate.
+        // Relaxed: only the thread behind the gate uses it.
         let old = record.full.swap(list, Ordering::Relaxed);
         if !old.is_null() {
             let batch = self.empty(record);
@@ -184,35 +184,35 @@ impl Inner {
         !old.is_null()
     }
 
-    /// Puts an object to those that wait. `true` where it was the first or the last of a batch. The gate was passed.
+    /// Adds an object to the waiting ones. `true` if it was the first or the last of a batch.
     ///
     /// # Safety
     ///
-    /// The object is free, and the cache's.
+    /// The object is free, of this cache, and owned by the caller.
     #[inline]
     pub(crate) unsafe fn put_filling(&self, record: &Cpu, object: *mut u8, birth: u64) -> bool {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { record.filling.push(object) };
-        // Relaxed, both: whoever has passed the gate. No time yet is 0, which is 2^64 - 1 after the subtraction.
+        // Relaxed, both: only the thread behind the gate uses it. 0 means none; the subtraction makes it 2^64 - 1.
         let oldest = record.oldest.load(Ordering::Relaxed);
         if birth < oldest.wrapping_sub(1) {
             record.oldest.store(birth + 1, Ordering::Relaxed);
         }
         match record.filling.len() {
             len if len >= self.store.layout.per_slab => self.seal(record),
-            // The keeper sees to it should the others not come.
+            // The keeper collects it if no others follow.
             1 => {}
             _ => return false,
         }
         true
     }
 
-    /// Makes a batch of what was freed. The gate was passed.
+    /// Seals the freed objects as a batch.
     #[cold]
     #[inline(never)]
     fn seal(&self, record: &Cpu) {
         let (list, _) = record.filling.take();
-        // Relaxed, all: whoever has passed the gate; handing the batch over publishes it.
+        // Relaxed, all: only the thread behind the gate uses them; the hand-over publishes the batch.
         let oldest = record.oldest.swap(0, Ordering::Relaxed).saturating_sub(1);
         let number = self.empty(record);
         let batch = self.store.batch(number);
@@ -224,7 +224,7 @@ impl Inner {
             return self.depot.handed_over.push(&self.store, number);
         }
         record.queue.push(&self.store, number);
-        // What is ripe, and is not needed here, is for others.
+        // Give reclaimable batches that are not needed here to the depot.
         for _ in 0..2 {
             if record.queue.len() > 2
                 && let Some(batch) = self.pop_reclaimable(record)
@@ -235,19 +235,20 @@ impl Inner {
         if record.queue.len() as u32 >= record.next_scan.load(Ordering::Relaxed).max(1) {
             self.reclaim_by_eras(record, 4);
         }
-        // Freed while the gate was closed.
+        // Objects that were freed while the gate was closed.
         if !record.shared_freed.load(Ordering::Relaxed).is_null() {
             self.absorb_shared(record);
         }
     }
 
-    /// Puts what was freed aside to what waits. The gate was passed.
+    /// Moves the shared freed objects to the waiting ones.
     pub(crate) fn absorb_shared(&self, record: &Cpu) {
         // Acquire: pairs with the Release in `push_list`.
         let mut next = record.shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         while !next.is_null() {
             let object = next;
-            // SAFETY: a list of free objects that is ours; when they were made is lost, so they count as old.
+            // SAFETY: the swap made the list of free objects ours. Their birth eras are lost, so they count as the
+            // oldest.
             unsafe {
                 next = object::next(object);
                 self.put_filling(record, object, 0);
@@ -255,16 +256,17 @@ impl Inner {
         }
     }
 
-    /// An empty batch. There is one, for sealed ones are never more than slabs, and a CPU keeps at most one.
+    /// An empty batch record. One exists: there are no more sealed batches than slabs, and each CPU reserves at most
+    /// one.
     fn empty(&self, record: &Cpu) -> u32 {
-        // Relaxed: whoever has passed the gate.
+        // Relaxed: only the thread behind the gate uses it.
         match record.spare.swap(0, Ordering::Relaxed).checked_sub(1) {
             Some(number) => number,
             None => self.depot.pop_empty(&self.store),
         }
     }
 
-    /// A slab of free objects: one that rests, else one that the system got back, else one that was never used.
+    /// A slab of free objects: quarantined, else returned, else never used.
     fn take_slab(&self) -> Option<u32> {
         if let Some(slab) = self.depot.quarantined.pop(&SlabLinks(&self.store)) {
             return Some(slab);
@@ -272,7 +274,7 @@ impl Inner {
         let slab = self.depot.returned.pop(&SlabLinks(&self.store)).or_else(|| {
             let slabs = self.store.layout.slabs as u32;
             let more = |carved| (carved < slabs).then_some(carved + 1);
-            // Relaxed: numbers, each given once.
+            // Relaxed: each number is given once; nothing else depends on it.
             self.depot.carved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
         })?;
         self.counts.slab_taken();
@@ -280,6 +282,6 @@ impl Inner {
     }
 }
 
-/// How many bytes a CPU lets wait before it looks at the readers. The fence of a look takes one to twenty microseconds, the longer
-/// the more CPUs are at work; in that time a program frees some hundred objects.
+/// How many bytes of batches a CPU lets wait between scans. The fence of a scan takes 1 to 20 microseconds, more with
+/// more busy CPUs; in that time a program frees some hundred objects.
 const PATIENCE: usize = 160 << 10;

@@ -1,12 +1,13 @@
-//! Stacks of numbers that any thread pushes and pops without a lock, also a signal handler that interrupts another's push or pop.
+//! Lock-free stacks of numbers (Treiber stacks with tags). A signal handler may interrupt a push or pop and push or
+//! pop itself.
 //!
 //! ```text
 //!   top: | tag | number + 1 |        next[number] = the number below it + 1, or 0
 //! ```
 //!
-//! The numbers are of things that stay where they are, so the link of one that somebody else has popped meanwhile can still be
-//! read; that it is out of date is seen by the tag, which each change makes another. It has 32 bits: a pop would have to be
-//! interrupted for exactly four thousand million changes, and find its number on top again, to be fooled.
+//! The numbers name records that never move, so a pop can still read the link of a record that another thread has
+//! popped meanwhile. The tag, which every change increments, shows that the link is out of date (ABA). It has 32
+//! bits: a pop is fooled only if exactly four thousand million changes interrupt it and leave its number on top.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,7 +16,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 #[repr(C)]
 pub(crate) struct Stack(AtomicU64);
 
-/// Where the number below is kept, for each number.
+/// For each number the place of its link to the number below it.
 pub(crate) trait Links {
     fn link(&self, number: u32) -> &AtomicU32;
 }
@@ -25,7 +26,8 @@ impl Stack {
         let mut top = self.0.load(Ordering::Relaxed);
         loop {
             links.link(number).store(top as u32, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `pop` and `take`, for the link and what belongs to the number.
+            // Release: pairs with the Acquire in `pop` and `take`, for the link and for the record that the number
+            // names.
             match self.0.compare_exchange_weak(
                 top,
                 tagged(top, number + 1),
@@ -43,7 +45,7 @@ impl Stack {
         let mut top = self.0.load(Ordering::Acquire);
         loop {
             let number = (top as u32).checked_sub(1)?;
-            // Possibly out of date; then the exchange fails.
+            // May be out of date; then the exchange fails.
             let below = links.link(number).load(Ordering::Relaxed);
             match self.0.compare_exchange_weak(top, tagged(top, below), Ordering::Acquire, Ordering::Acquire)
             {
@@ -53,7 +55,7 @@ impl Stack {
         }
     }
 
-    /// Takes all of it: the topmost number, from which the links lead to the others.
+    /// Removes all numbers. Returns the topmost; the links lead to the others.
     pub(crate) fn take(&self) -> Option<u32> {
         let mut top = self.0.load(Ordering::Relaxed);
         loop {
@@ -71,7 +73,7 @@ impl Stack {
     }
 }
 
-/// The next tag, with that number.
+/// The next tag, with the given number.
 fn tagged(top: u64, number: u32) -> u64 {
     ((top >> 32).wrapping_add(1) << 32) | u64::from(number)
 }
@@ -139,7 +141,7 @@ mod models {
         }
     }
 
-    /// A stack and who has popped what. The latter is not part of the model.
+    /// A stack, and the numbers that were popped; the latter are not part of the model.
     struct World {
         stack: Stack,
         links: Two,
@@ -170,7 +172,7 @@ mod models {
         }
     }
 
-    /// One pops; the other pops both and pushes the first again. The first must not come out twice.
+    /// One thread pops; the other pops both numbers and pushes the first again. The first must not be popped twice.
     fn popped_twice(begin: fn() -> World) -> Model<World> {
         let one = |world: &World| world.keep(world.pop());
         let both = |world: &World| {
@@ -181,7 +183,7 @@ mod models {
             world.keep(second);
         };
         let end = |world: World| {
-            // No more than there can be: links that are wrong may go round.
+            // Bounded: wrong links may form a cycle.
             let left: Vec<u32> = std::iter::from_fn(|| world.pop()).take(4).collect();
             let mut all = world.taken.into_inner().unwrap();
             all.extend(left);
@@ -197,7 +199,7 @@ mod models {
     }
 
     #[test]
-    fn loom_finds_the_fault_in_a_stack_without_tags() {
+    fn loom_rejects_a_stack_without_tags() {
         fn pop(stack: &Stack, links: &Two) -> Option<u32> {
             let mut top = stack.0.load(Ordering::Acquire);
             loop {
@@ -210,7 +212,7 @@ mod models {
                 }
             }
         }
-        // Pushes tag as well, so the wrong stack pushes without a tag too.
+        // Pushes change the tag as well, so the wrong stack also pushes without one.
         fn push(stack: &Stack, links: &Two, number: u32) {
             let mut top = stack.0.load(Ordering::Relaxed);
             loop {

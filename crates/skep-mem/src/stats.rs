@@ -1,31 +1,31 @@
-//! What a cache holds, and what it held at most.
+//! What a cache holds now, and its peaks.
 
 use crate::sync::{Ordering, Tally};
 
-/// What a [`Cache`](crate::Cache) holds. Exact while nobody uses the cache.
+/// What a [`Cache`](crate::Cache) holds. Exact while no thread uses the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Bytes of memory that the cache has from the system, its bookkeeping included: slabs that were taken and not given back,
-    /// touched or not.
+    /// Bytes of memory that the cache has from the system, bookkeeping included: slabs that were taken and not
+    /// returned, touched or not.
     pub bytes: usize,
-    /// The most that `bytes` was.
+    /// The largest `bytes` so far.
     pub peak_bytes: usize,
-    /// Objects handed out and not freed.
+    /// Objects that were allocated and not freed.
     pub in_use: usize,
-    /// Objects that were freed and may not be handed out again yet.
+    /// Objects that were freed and may not be reused yet.
     pub in_flight: usize,
-    /// The most of these that there were, counted when batches of them are sealed.
+    /// The largest `in_flight` so far, counted when batches are sealed.
     pub peak_in_flight: usize,
-    /// Objects in each batch, which is sealed, waits and is reused as one.
+    /// Objects in a batch, which is sealed, waits and is reused as one.
     pub batch: usize,
     /// Bytes from one object to the next.
     pub stride: usize,
-    /// Slabs that went back to the system so far.
+    /// Slabs returned to the system so far.
     pub slabs_returned: u64,
 }
 
-/// Counts that are kept as things happen. Relaxed throughout: statistics.
+/// Running counts. Relaxed throughout: statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) waiting: Tally,
@@ -33,7 +33,7 @@ pub(crate) struct Counts {
     pub(crate) slabs: Tally,
     pub(crate) peak_slabs: Tally,
     pub(crate) returned: Tally,
-    /// Objects of [`Policy::None`](crate::Policy::None) that are not back at the allocator.
+    /// Objects under [`Policy::None`](crate::Policy::None) that have not been freed to the system's allocator.
     pub(crate) system: Tally,
     pub(crate) peak_system: Tally,
 }
@@ -66,7 +66,7 @@ impl Counts {
         self.returned.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more object of the allocator's, unless there are so many.
+    /// Counts one more object of the system's allocator, unless there are `most` already.
     pub(crate) fn system_taken(&self, most: usize) -> bool {
         let more = |count| (count < most as u64).then_some(count + 1);
         let before = self.system.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);

@@ -1,5 +1,4 @@
-//! The primitives that the lock-free parts are made of, and the domain, so that loom and models of memory, of readers and of
-//! time can take their place.
+//! The primitives of the lock-free parts, and the domain, so that loom and the models can replace them.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::Arc;
@@ -19,5 +18,5 @@ pub(crate) use crate::model::domain::{BackgroundTask, Cookie, Domain, Grace, Tas
 #[cfg(loom)]
 pub(crate) use crate::model::time::Instant;
 
-/// A count that is a statistic or a hint. Models do not explore who sees what of it: nothing may depend on that.
+/// A counter that is a statistic or a hint. It is invisible to loom, so no correctness may depend on it.
 pub(crate) type Tally = std::sync::atomic::AtomicU64;

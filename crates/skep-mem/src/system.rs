@@ -1,29 +1,29 @@
-//! Objects of the system's allocator, for the policy that has no cache.
+//! Objects of the system's allocator, for [`Policy::None`](crate::Policy::None).
 
 use std::alloc::{Layout, alloc as allocate, dealloc};
 
 use crate::layout::CacheLayout;
 use crate::object::HEADER;
 
-/// An object, with its header before it, or nothing.
+/// Allocates an object with its header before it.
 pub(crate) fn alloc(layout: &CacheLayout) -> Option<*mut u8> {
     // SAFETY: the layout has at least a header, so it is not empty.
     let start = unsafe { allocate(system_layout(layout)?) };
-    // SAFETY: the layout has the object there.
+    // SAFETY: the layout has the object at this offset.
     (!start.is_null()).then(|| unsafe { start.add(layout.first) }).inspect(|object| {
-        // Lists keep addresses.
+        // Exposed, because lists store addresses.
         object.expose_provenance();
     })
 }
 
-/// Frees one.
+/// Frees an object.
 ///
 /// # Safety
 ///
-/// `object` is from `alloc` with the same layout, and nobody's.
+/// `object` is from `alloc` with the same layout, and no reader or owner has it.
 pub(crate) unsafe fn free(layout: &CacheLayout, object: *mut u8) {
     let Some(system) = system_layout(layout) else { return };
-    // SAFETY: allocated with this layout; by contract.
+    // SAFETY: allocated with this layout, by the caller's contract.
     unsafe { dealloc(object.sub(layout.first), system) };
 }
 

@@ -1,46 +1,45 @@
-//! The two halves of one fence: a light half that readers pay for, a heavy half that scans pay for.
+//! The asymmetric fence: a light half for readers, a heavy half for scans.
 //!
-//! A reader stores its epoch and then reads shared pointers; a scan runs after something was unlinked and reads
-//! the epochs. One of the two must see the other, which takes a full fence between the store and the loads on
-//! *both* sides. membarrier(2), PRIVATE_EXPEDITED, makes every thread of the process execute a full fence (those
-//! that run, by an interrupt; the others by being switched), so the readers need only keep the compiler from
-//! moving their store: the reader's fence is executed by the kernel on the reader's behalf, but only when somebody
-//! scans.
+//! A reader stores its epoch and then loads shared pointers; a scan comes after an unlinking and loads the epochs. At
+//! least one of the two must see the other's store, which takes a full fence between store and loads on *both* sides.
+//! membarrier(2), PRIVATE_EXPEDITED, makes every thread of the process execute a full fence: running threads by an
+//! interrupt, others when they are switched. So readers only keep the compiler from moving the store: the kernel
+//! executes their fence, and only when a thread scans.
 //!
 //! ```text
 //!   reader:  store epoch | light | load pointer, use what it points to
 //!   scan:    (unlinked before) | heavy | load epochs
 //! ```
 //!
-//! Where the system has no membarrier, or refuses it, both halves are ordinary fences, and every outermost section
-//! pays for one. The choice is made once for each domain; the halves of different kinds do not fit together.
+//! If the system has no membarrier, or refuses it, both halves are ordinary fences, and every outermost section pays
+//! for one. The choice is made once for each domain, because halves of different kinds do not match.
 //!
-//! loom has no membarrier: its models are of the second kind. What the first kind adds, that the kernel's fence
-//! is as good as the reader's own wherever it falls, is the contract of membarrier(2).
+//! loom has no membarrier: its models use ordinary fences. That the kernel's fence is as good as the reader's own,
+//! wherever it occurs, is the contract of membarrier(2).
 
 use crate::sync::{Ordering, fence};
 
-/// Which kind of fence a domain's readers and scans use.
+/// The kind of fence of a domain's readers and scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Barrier {
-    /// Readers: nothing but the compiler's. Scans: membarrier(2).
+    /// Readers: a compiler fence. Scans: membarrier(2).
     #[cfg(not(loom))]
     Membarrier,
     /// Both: a sequentially consistent fence.
     Fences,
-    /// Models only: readers fence, and scans do not. Wrong.
+    /// Models only: readers fence, scans do not. Wrong.
     #[cfg(loom)]
     Missing,
 }
 
 impl Barrier {
-    /// The best there is: registers this process for membarrier(2), where that is `wanted` and possible.
+    /// The best available kind: registers this process for membarrier(2), if that is `wanted` and possible.
     #[cfg(not(loom))]
     pub(crate) fn new(wanted: bool) -> Self {
         use rustix::thread::{MembarrierCommand, membarrier};
 
-        // Registering is for the whole process, and more than once is as good as once. The first expedited
-        // barrier is tried at once: a filter may let only one of the two through.
+        // Registration is for the whole process and may be repeated. The first expedited barrier is tried at once,
+        // because a filter may allow only one of the two calls.
         let usable = wanted
             && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
             && membarrier(MembarrierCommand::PrivateExpedited).is_ok();
@@ -63,19 +62,19 @@ impl Barrier {
     #[inline(always)]
     pub(crate) fn light(self) {
         match self {
-            // The other half is what membarrier makes this thread execute.
+            // The other half is the fence that membarrier makes this thread execute.
             Self::Membarrier => crate::sync::compiler_fence(Ordering::SeqCst),
             Self::Fences => fence(Ordering::SeqCst),
         }
     }
 
-    /// The scan's half. An error, with its number, where the system took membarrier away after it had granted it,
-    /// or is out of memory: nothing may be concluded from the epochs then.
+    /// The scan's half. Fails, with the error number, if the system refuses membarrier after it had granted it, or is
+    /// out of memory: the epochs prove nothing then.
     pub(crate) fn heavy(self) -> Result<(), i32> {
         match self {
             #[cfg(not(loom))]
             Self::Membarrier => {
-                // The system call orders what stands before and after it; the fences tell the compiler.
+                // The system call orders everything before and after it; the fences restrain the compiler.
                 fence(Ordering::SeqCst);
                 let result = rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited);
                 fence(Ordering::SeqCst);

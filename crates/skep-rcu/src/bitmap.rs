@@ -1,14 +1,14 @@
-//! Which slots are taken: one bit each, claimed and given back without locks.
+//! The claimed slots: one bit each, claimed and given back without locks.
 //!
-//! Invariant: a bit is set from the compare-exchange in [`Bitmap::claim`] that set it until the
-//! [`Bitmap::release`] by the same owner; nobody else touches it in between. Searching from the lowest word
-//! keeps the numbers dense, so tables indexed by slot stay warm.
+//! Invariant: a bit stays set from the compare-exchange in [`Bitmap::claim`] to the [`Bitmap::release`] by the same
+//! owner; no other thread changes it in between. Searching from the lowest word keeps the numbers dense, so tables
+//! indexed by slot stay in the cache.
 //!
-//! A scan for readers walks the set bits ([`Bitmap::taken`]). It cannot miss a reader: a thread sets its bit
-//! before it stores its epoch, so whoever must see the epoch sees the bit. A bit that is clear says that its
-//! last owner left all its sections before.
+//! A scan walks the set bits ([`Bitmap::taken`]). It cannot miss a reader: a thread sets its bit before it stores its
+//! epoch, so a scan that must see the epoch sees the bit. If a bit is clear, its last owner had left all its
+//! sections.
 //!
-//! What would break it: releasing a number one does not own. Only the claim that holds the number calls it.
+//! What would break it: releasing a number that the caller does not own. Only the claim that has the number calls it.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -27,18 +27,18 @@ impl Bitmap {
         self.limit
     }
 
-    /// Takes the lowest free number; `None` when a whole pass saw every bit set.
+    /// Takes the lowest free number; `None` if a whole pass saw every bit set.
     pub(crate) fn claim(&self) -> Option<u32> {
         for (index, word) in self.words.iter().enumerate() {
             let base = index as u32 * 64;
-            // Relaxed: only a guess, the compare-exchange below decides.
+            // Relaxed: a hint; the compare-exchange below decides.
             let mut seen = word.load(Ordering::Relaxed);
             loop {
                 let bit = seen.trailing_ones();
                 if bit == 64 || base + bit >= self.limit {
                     break;
                 }
-                // Acquire pairs with the Release in `release`: the new owner sees all that the former one wrote.
+                // Acquire pairs with the Release in `release`: the new owner sees everything that the last one wrote.
                 let tried =
                     word.compare_exchange_weak(seen, seen | 1 << bit, Ordering::Acquire, Ordering::Relaxed);
                 match tried {
@@ -59,11 +59,11 @@ impl Bitmap {
         debug_assert!(before & mask != 0, "slot {number} was released without an owner");
     }
 
-    /// The numbers that are taken, each word of bits as it is when the iterator comes to it.
+    /// The claimed numbers. Each word of bits is read when the iterator reaches it.
     pub(crate) fn taken(&self) -> impl Iterator<Item = u32> {
         self.words.iter().enumerate().flat_map(|(index, word)| {
-            // Acquire pairs with the Release in `release`: what a former owner of a free slot did in its
-            // sections is over for whoever sees the bit clear.
+            // Acquire pairs with the Release in `release`: a scan that sees the bit clear sees the ends of the last
+            // owner's sections.
             let mut left = word.load(Ordering::Acquire);
             std::iter::from_fn(move || {
                 let bit = left.trailing_zeros();
@@ -73,7 +73,7 @@ impl Bitmap {
         })
     }
 
-    /// How many bits are set. Exact only while nobody claims or releases.
+    /// The number of set bits. Exact only while no thread claims or releases.
     pub(crate) fn count(&self) -> u32 {
         // Relaxed: a statistic that orders nothing.
         self.words.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
@@ -135,7 +135,7 @@ mod models {
             let work = |shared: &(Bitmap, [UnsafeCell<u32>; 2])| {
                 let (bitmap, cells) = shared;
                 let number = bitmap.claim().expect("two threads, two slots");
-                // loom reports two threads in one cell at once, and accesses without an order.
+                // loom reports concurrent and unordered accesses to one cell.
                 // SAFETY: what the model proves.
                 cells[number as usize].with_mut(|cell| unsafe { *cell += 1 });
                 bitmap.release(number);

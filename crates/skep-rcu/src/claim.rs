@@ -1,22 +1,22 @@
 //! What a thread remembers about the slots it has claimed.
 //!
 //! ```text
-//!   LAST ──────────────┐  one pointer: the record used last, or that of nobody
+//!   LAST ──────────────┐  one pointer: the record used last, or `UNCLAIMED`
 //!                      v
 //!   CLAIMS ─> [ Claim, Claim, ... ]       one for each domain this thread has entered
 //!                 └ readers (Arc) ─> the domain's records: they stay in memory as long as a thread remembers them
 //! ```
 //!
-//! The fast path reads `LAST` and asks the record which domain it is part of. Because the claim keeps the
-//! records' memory, a record of a domain that is gone can be asked too, and no later domain has its address.
-//! `LAST` is a cell without a destructor, so it can be read even while the thread's other destructors run.
+//! The fast path reads `LAST` and compares the record's domain. The claim keeps the records in memory, so the record
+//! of a dropped domain can be read too, and no later domain has its address. `LAST` is a cell without a destructor,
+//! so it can be read even while the thread's other destructors run.
 //!
-//! A slot is given back only while nobody stands on its record: by the thread's end, by an explicit release,
-//! or, where the thread's end found sections or readers still alive, by the last of these.
+//! A slot is given back only while its thread has no section and no reader: at the thread's end, by an explicit
+//! release, or, if sections or readers outlive the thread's end, by the last of these.
 //!
-//! All of this is private to one thread; what is shared is behind `readers`.
+//! All of this is private to one thread; shared state is behind `readers`.
 //!
-//! What would break it: giving back a slot that `LAST` still names, or one that a section stands on.
+//! What would break it: giving back a slot that `LAST` still names, or one with a section or a reader.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -25,13 +25,13 @@ use std::sync::Arc;
 use crate::Error;
 use crate::readers::{Readers, Record};
 
-/// One thread's hold on one slot of one domain.
+/// One thread's claim on one slot of one domain.
 struct Claim {
     readers: Arc<Readers>,
     number: u32,
 }
 
-/// What `LAST` names when it names nothing: saves the fast path the question.
+/// The initial value of `LAST`, so that the fast path need not check for null.
 static UNCLAIMED: Record = Record::unclaimed();
 
 thread_local! {
@@ -55,12 +55,12 @@ pub(crate) fn find(readers: &Arc<Readers>) -> Option<&Record> {
     })
 }
 
-/// Gives back this thread's slot. `false` when there is none or it is in use.
+/// Gives back this thread's slot. Returns `false` if there is none or it is in use.
 pub(crate) fn release(readers: &Arc<Readers>) -> bool {
     with_claims(|claims| {
         let Some(index) = claims.index(readers) else { return false };
         let record = readers.record(claims.0[index].number);
-        // A handler that enters from here on must not find the record by the fast path. If it did so before, it
+        // A handler that enters from here on must not find the record on the fast path. A handler that did so before
         // has left again.
         LAST.set(&raw const UNCLAIMED);
         let given_back = readers.give_back(record);
@@ -75,8 +75,8 @@ pub(crate) fn release(readers: &Arc<Readers>) -> bool {
 #[inline(always)]
 fn last(readers: &Arc<Readers>) -> Option<&Record> {
     let last = LAST.get();
-    // SAFETY: `LAST` names `UNCLAIMED` or the record of a claim on the list, which keeps the memory; whoever takes a
-    // claim off the list sets it back first. A record of `readers` lives as long as these.
+    // SAFETY: `LAST` names `UNCLAIMED` or the record of a claim on the list, which keeps the memory; code that
+    // removes a claim from the list resets `LAST` first. A record of `readers` lives as long as `readers`.
     let record = unsafe { &*last };
     record.is_of(Arc::as_ptr(readers)).then_some(record)
 }
@@ -96,7 +96,7 @@ fn claim_slowly(readers: &Arc<Readers>) -> Result<&Record, Error> {
     .unwrap_or(Err(Error::Unavailable))
 }
 
-/// Runs `f` on the thread's claims; `None` when they are gone already or in use below us on the stack.
+/// Runs `f` on the thread's claims; `None` if they are destroyed or borrowed further up the stack.
 fn with_claims<R>(f: impl FnOnce(&mut Claims) -> R) -> Option<R> {
     CLAIMS.try_with(|claims| Some(f(&mut *claims.try_borrow_mut().ok()?))).ok().flatten()
 }
@@ -115,7 +115,7 @@ impl Claims {
 
     fn add(&mut self, readers: &Arc<Readers>) -> Result<u32, Error> {
         self.forget_closed_domains();
-        // Room first: a claim that cannot be remembered would be lost.
+        // Reserve first: a claim that cannot be recorded would be lost.
         self.0.try_reserve(1).map_err(|_| Error::NoMemory)?;
         let record = readers.claim().ok_or(Error::NoSlot { limit: readers.slots().limit() })?;
         let number = record.number();
@@ -123,12 +123,12 @@ impl Claims {
         Ok(number)
     }
 
-    /// Keeps a long-lived thread from collecting claims of domains that came and went.
+    /// Keeps a long-lived thread from accumulating claims of dropped domains.
     fn forget_closed_domains(&mut self) {
         if self.0.iter().any(|claim| claim.readers.is_closed()) {
             LAST.set(&raw const UNCLAIMED);
-            // A section borrows its domain, so nobody stands on a record of a closed one. A section that was
-            // forgotten left its word behind but never comes back.
+            // A section borrows its domain, so a dropped domain has none. A forgotten section left its word behind,
+            // but is never left.
             self.0.retain(|claim| !claim.readers.is_closed());
         }
     }
@@ -138,7 +138,7 @@ impl Drop for Claims {
     fn drop(&mut self) {
         LAST.set(&raw const UNCLAIMED);
         for claim in self.0.drain(..) {
-            // A section may live in some other thread-local value that is dropped after this one.
+            // A section may be in another thread-local value that is dropped after this one.
             claim.readers.abandon(claim.readers.record(claim.number));
         }
     }

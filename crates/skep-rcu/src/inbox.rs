@@ -1,26 +1,26 @@
-//! What is handed to the keeper, and how it sleeps without missing any.
+//! The keeper's inbox: where work is queued, and how the keeper sleeps without missing any.
 //!
 //! ```text
-//!   push ──> fresh, news = true ──(parked?)──> wake        ask (synchronize) ──> wanted, news = true ──> wake
+//!   push ──> fresh, news = true ──(parked?)──> wake        wait ──> wanted, news = true ──> wake
 //!                     │
-//!   keeper: take ─────┘  stamp, scan, run what is due;  announce ──> those who wait look again
+//!   keeper: take ─────┘  stamp, scan, run what is due;  notify_waiters ──> waiting threads check again
 //!           park: news? stay awake : parked = true, sleep
 //! ```
 //!
-//! Invariant: `parked` is true only while the keeper sleeps or is about to, and `news` is false then. Whoever adds
-//! something clears `parked` under the same lock, and only he who cleared it wakes: a burst of calls costs one
-//! wake-up.
+//! Invariant: `parked` is true only while the keeper sleeps or is about to, and `news` is false then. A thread that
+//! adds work clears `parked` under the same lock, and only the thread that cleared it wakes the keeper: a burst of
+//! calls costs one wake-up.
 //!
-//! Work of a kind of which older work is known to be held up by readers is no news: it would wait behind that
-//! anyway, and a stream of calls must not keep a keeper from pausing. It is taken by the next turn.
+//! Work is no news if readers are known to block older work of its kind: it would wait behind that anyway, and a
+//! stream of calls must not keep the keeper from pausing. The next turn takes it.
 //!
-//! That the last handle is gone is noted under the same lock, and is news. So a `take` that finds it noted has
-//! everything that was ever queued, and after one that does not, `park` returns at once.
+//! Closing the domain is noted under the same lock, and is news. So a `take` that finds the domain closed has all
+//! work that was ever queued, and after one that does not, `park` returns at once.
 //!
-//! The lock is a leaf: nothing is waited for, called or dropped while it is held.
+//! The lock is a leaf: the holder waits for nothing, calls nothing and drops nothing.
 //!
-//! What would break it: looking for news and setting `parked` under two different locks, stamping before taking, or a
-//! keeper that asks before `take` whether the last handle is gone: `take` clears the news that it has gone since.
+//! What would break it: checking for news and setting `parked` under two different locks; stamping before taking; a
+//! keeper that checks whether the domain is closed before `take`, because `take` clears the news of the closing.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -29,30 +29,30 @@ use std::time::Duration;
 use crate::readers::{FLAVOURS, NORMAL, SLEEPABLE};
 use crate::sync::{AtomicBool, Condvar, Event, Mutex, MutexGuard, Ordering, lock};
 
-/// Something to run once.
+/// A closure that runs once.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
-/// Which grace periods something waits for: the flavours by index.
+/// For each kind of grace period, the flavours that it waits for, by index.
 pub(crate) const GRACES: [&[usize]; 3] = [&[NORMAL], &[SLEEPABLE], &[NORMAL, SLEEPABLE]];
 
-/// Queued work without a stamp: whatever it says was unlinked had been unlinked when it was put here.
+/// Queued work without a stamp: its caller had unlinked everything before it was queued.
 #[derive(Default)]
 pub(crate) struct Fresh {
     /// One queue for each of [`GRACES`].
     pub(crate) after: [Vec<Work>; GRACES.len()],
-    /// Waits for nothing.
+    /// Waits for no grace period.
     pub(crate) soon: Vec<Work>,
 }
 
-/// What [`Inbox::take`] found.
+/// The result of [`Inbox::take`].
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) any: bool,
-    /// The domain's last handle is gone: this was all, and nothing comes any more.
+    /// The domain is closed: this was all the work, and no more can come.
     pub(crate) last: bool,
 }
 
-/// Where work is queued.
+/// The queue of a piece of work.
 #[derive(Clone, Copy)]
 pub(crate) enum Queue {
     /// After a grace period: an index of [`GRACES`].
@@ -60,15 +60,15 @@ pub(crate) enum Queue {
     Soon,
 }
 
-/// Who runs the work.
+/// Which threads run the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nobody needed to yet.
+    /// None: no work has come yet.
     Idle,
     /// Some thread is starting the keeper.
     Starting,
     Keeper,
-    /// The keeper could not be started, that many times in a row: whoever calls.
+    /// The threads that call the domain: the keeper could not be started that many times in a row.
     Callers {
         failures: u32,
     },
@@ -78,11 +78,11 @@ pub(crate) struct Inbox {
     state: Mutex<InboxState>,
     /// The keeper sleeps here.
     work: Event,
-    /// Some chore was poll_requested. Apart from the state: a kick takes no lock.
+    /// A task was woken. Outside the lock, because waking a task takes no lock.
     poll_requested: AtomicBool,
-    /// Somebody scanned without telling those who wait.
+    /// A scan without a lock has published something; the keeper must notify the waiters.
     notification_due: AtomicBool,
-    /// Those who wait for the keeper sleep here.
+    /// Threads that wait for the keeper sleep here.
     done: Condvar,
 }
 
@@ -90,15 +90,15 @@ pub(crate) struct InboxState {
     fresh: Fresh,
     news: bool,
     parked: bool,
-    /// The domain's last handle is gone.
+    /// The domain's last counted handle is gone.
     closed: bool,
-    /// For each of [`GRACES`], whether the keeper has older work than any in `fresh` that it could not run.
+    /// For each of [`GRACES`], whether the keeper has work, older than any in `fresh`, that readers block.
     held_up: [bool; GRACES.len()],
     waiters: usize,
-    /// The largest cookies that anybody waits for.
+    /// The largest cookies that a thread waits for.
     wanted: [u64; FLAVOURS],
     pub(crate) mode: Mode,
-    /// How often membarrier failed, and how the last time.
+    /// How often membarrier failed, and the error number of the last failure.
     pub(crate) membarrier_failures: u64,
     pub(crate) errno: i32,
     pub(crate) wakes: u64,
@@ -132,7 +132,7 @@ impl Inbox {
         lock(&self.state)
     }
 
-    /// Queues work and wakes the keeper if it sleeps. Returns who will run it.
+    /// Queues work and wakes the keeper if it sleeps. Returns which threads will run it.
     pub(crate) fn push(&self, queue: Queue, work: Work) -> Mode {
         let mut state = self.lock();
         let mode = state.mode;
@@ -149,7 +149,7 @@ impl Inbox {
         mode
     }
 
-    /// The domain's last handle is gone: the keeper ends when it has run everything. Returns who runs it.
+    /// Closes the domain: the keeper ends when it has run everything. Returns which threads run it.
     pub(crate) fn close(&self) -> Mode {
         let mut state = self.lock();
         let mode = state.mode;
@@ -158,7 +158,7 @@ impl Inbox {
         mode
     }
 
-    /// Takes all that is queued; what it is exchanged for must be empty and lends its memory.
+    /// Takes all queued work in exchange for an empty `Fresh`, whose buffers are reused.
     pub(crate) fn take(&self, empty: &mut Fresh) -> Taken {
         let mut state = self.lock();
         state.news = false;
@@ -166,20 +166,22 @@ impl Inbox {
         Taken { any: !empty.is_empty(), last: state.closed }
     }
 
-    /// Whether something was added since the last `take`.
+    /// Whether work was added since the last `take`.
     pub(crate) fn has_news(&self) -> bool {
         self.lock().news
     }
 
-    /// Sleeps until there is news, or for so long. Returns at once if there is any. `true` where there is.
+    /// Sleeps until there is news, at most for the given time. Returns at once if there is news. Returns whether
+    /// there is.
     ///
-    /// `held_up` says which kinds of work the keeper has and could not run; if any, it must not sleep for ever.
+    /// `held_up` says which kinds of work the keeper has that readers block; if there is any, it must not sleep
+    /// without a limit.
     pub(crate) fn park(&self, at_most: Option<Duration>, held_up: [bool; GRACES.len()]) -> bool {
         debug_assert!(at_most.is_some() || held_up == [false; GRACES.len()]);
-        // Before looking for anything: what comes later changes it.
+        // Before any check: every later event changes it.
         let seen = self.work.now();
         let mut state = self.lock();
-        // What came when its kind was held up, and no longer is, was no news then.
+        // Work that was queued while its kind was blocked was not news; now it is.
         let overlooked = state.fresh.after.iter().zip(held_up).any(|(work, held)| !held && !work.is_empty());
         state.held_up = held_up;
         if state.news
@@ -191,58 +193,58 @@ impl Inbox {
         }
         state.parked = true;
         drop(state);
-        // A spurious wake-up is a turn for nothing, no more.
+        // A spurious wake-up costs one useless turn.
         self.work.wait(seen, at_most);
         let mut state = self.lock();
         state.parked = false;
         state.news
     }
 
-    /// Says that some chore is to be done, and wakes the keeper. Takes no lock.
+    /// Requests that the keeper polls the background tasks, and wakes it. Takes no lock.
     pub(crate) fn request_poll(&self) {
-        // Release: pairs with `take_poll_requests`, for what the chore will find.
+        // Release: pairs with `take_poll_requests`, for what the task will find.
         self.poll_requested.store(true, Ordering::Release);
         self.work.wake();
     }
 
-    /// Whether there were kicks since the last time.
+    /// Whether a poll was requested since the last call.
     pub(crate) fn take_poll_requests(&self) -> bool {
-        // AcqRel: as above. Most turns find none and need not write.
+        // AcqRel: as above. Most turns find no request and need not write.
         self.is_poll_requested() && self.poll_requested.swap(false, Ordering::AcqRel)
     }
 
     fn is_poll_requested(&self) -> bool {
-        // Acquire: pairs with `kick`.
+        // Acquire: pairs with `request_poll`.
         self.poll_requested.load(Ordering::Acquire)
     }
 
-    /// A scan has found something, and whoever made it may take no lock: the keeper will tell those who wait. It may have looked
-    /// for what passed already, and be about to sleep, so it is woken.
+    /// For a thread that has scanned but may take no lock: the keeper notifies the waiters in its place. It is woken,
+    /// because it may have checked for passed cookies already and be about to sleep.
     pub(crate) fn defer_notification(&self) {
         // Release: pairs with `take_deferred_notification`, for what the scan published.
         self.notification_due.store(true, Ordering::Release);
         self.work.wake();
     }
 
-    /// Whether those who wait have not been told of what has passed.
+    /// Whether the waiters are still to be notified.
     pub(crate) fn take_deferred_notification(&self) -> bool {
         // Acquire, AcqRel: as above.
         self.notification_due.load(Ordering::Acquire) && self.notification_due.swap(false, Ordering::AcqRel)
     }
 
-    /// Sleeps for so long, or until there is deferred work or somebody asks; calls are no news meanwhile, and the next
-    /// turn takes them.
+    /// Sleeps for the given time; deferred work and waiting threads end it early. Calls do not: the next turn takes
+    /// them.
     pub(crate) fn nap(&self, time: Duration) {
         self.park(Some(time), [true; GRACES.len()]);
     }
 
-    /// Whether somebody waits for cookies larger than these.
+    /// Whether a thread waits for cookies that have not passed.
     pub(crate) fn is_wanted(&self, passed: impl Fn(u64, usize) -> bool) -> bool {
         let state = self.lock();
         state.waiters > 0 && (0..FLAVOURS).any(|flavour| !passed(state.wanted[flavour], flavour))
     }
 
-    /// Lets those who wait look again.
+    /// Makes waiting threads check again.
     pub(crate) fn notify_waiters(&self) {
         let state = self.lock();
         if state.waiters > 0 {
@@ -251,7 +253,7 @@ impl Inbox {
         }
     }
 
-    /// Notes that membarrier failed. Those who wait are told.
+    /// Notes that membarrier failed, and notifies the waiters.
     pub(crate) fn note_membarrier_failure(&self, errno: i32) {
         let mut state = self.lock();
         state.membarrier_failures += 1;
@@ -260,14 +262,14 @@ impl Inbox {
         self.done.notify_all();
     }
 
-    /// Says who runs the work from now on.
+    /// Sets which threads run the work from now on.
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.lock().mode = mode;
         self.done.notify_all();
     }
 
-    /// Waits until `over` of the state says so; it is asked again after every turn of the keeper that got anywhere.
-    /// `cookie` is what it waits for, if that is a grace period.
+    /// Waits until `over` returns a result; it is checked again after each turn that made progress. `cookie` is the
+    /// grace period that the caller waits for, if any.
     pub(crate) fn wait_until<R>(
         &self,
         cookie: Option<(u64, &[usize])>,
@@ -311,7 +313,7 @@ impl Fresh {
     }
 }
 
-/// Stamped batches of work, oldest first, one queue for each of [`GRACES`].
+/// Stamped batches of work, oldest first, with one queue for each of [`GRACES`].
 #[derive(Default)]
 pub(crate) struct Batches([VecDeque<(u64, Vec<Work>)>; GRACES.len()]);
 
@@ -335,7 +337,7 @@ impl Batches {
         self.0.iter().all(VecDeque::is_empty)
     }
 
-    /// For each of [`GRACES`], whether there is any.
+    /// For each of [`GRACES`], whether there is any batch.
     pub(crate) fn held_up(&self) -> [bool; GRACES.len()] {
         self.0.each_ref().map(|queue| !queue.is_empty())
     }

@@ -1,24 +1,24 @@
-//! The one thread that runs a domain's callbacks, and what stands in for it.
+//! The keeper: the one thread that runs a domain's callbacks, and the callers that replace it.
 //!
-//! A *turn* takes what is queued, stamps it with a cookie, runs deferred work, scans the readers and runs every
-//! batch whose grace period is over. The keeper makes turns while there is anything to do:
+//! A *turn* takes the queued work, stamps it with a cookie, runs deferred work, polls background tasks, scans the
+//! readers and runs every batch whose grace period is over. The keeper takes turns while there is anything to do:
 //!
 //! ```text
-//!            push / ask ─> wakes it                     nothing pending: nap 1 ms, then sleep until woken
-//!   ┌────────> turn ──> news or progress? ──> turn      readers hold something up: sleep 50 us, 100 us ... 10 ms
+//!            push / wait ─> wakes it                    nothing pending: nap 1 ms, then sleep until woken
+//!   ┌────────> turn ──> news or progress? ──> turn       blocked by readers: sleep 50 us, 100 us ... 10 ms
 //!   └── thread "skep-keeper", started by the first need; ends when the last handle is gone and all has run
 //! ```
 //!
-//! The nap is for those who queue one thing after the other: only deferred work and those who wait wake a keeper that
-//! naps; calls collect until it is over. Waking it for each cost a thread that loads and drops programs more than the
-//! programs did.
+//! The nap collects calls that come one after the other: only deferred work and waiting threads end it early. Waking
+//! the keeper for each call cost a thread that loads and drops programs more than the programs did.
 //!
-//! Where the thread cannot be started, threads that call `call`, `defer`, `try_pass`, `synchronize` or `barrier` make the
-//! turns. The batches are then the token: who holds their lock makes the turn; whoever finds it taken goes on, for
-//! the holder looks again before it is done.
+//! If the thread cannot be started, the threads that call `call`, `defer`, `try_pass`, `synchronize` or `barrier`
+//! take the turns. The lock of the batches is then the token: the thread that holds it takes the turn; a thread that
+//! finds it held goes on, because the holder checks for news again after it has released the lock.
 //!
-//! Invariants: work is stamped after it was taken from the inbox, so after whatever it says was unlinked; batches of
-//! one kind run in order, one at a time; each work runs exactly once, whether or not others panic.
+//! Invariants: work is stamped after it was taken from the inbox, and so after everything its caller had unlinked;
+//! batches of one kind run in order, one at a time; each piece of work runs exactly once, whether or not others
+//! panic.
 //!
 //! A forked child never takes a lock here: another thread of the parent may have held it.
 
@@ -40,7 +40,7 @@ use crate::stats::{KeeperState, Stats};
 use crate::sync::lock;
 use crate::tasks::Tasks;
 
-/// The first pause of a keeper that waits for readers.
+/// The first pause while readers block something.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 /// The pauses double up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub(crate) struct Keeper {
     /// Whether a thread may be started.
     allowed: bool,
     stack: Option<usize>,
-    /// Handles of the domain.
+    /// The number of counted handles of the domain.
     handles: AtomicUsize,
     queued: AtomicU64,
     finished: AtomicU64,
@@ -66,18 +66,18 @@ pub(crate) struct Keeper {
     grace_periods: AtomicU64,
 }
 
-/// What the keeper may be told when a domain is made.
+/// Settings that a domain's builder passes on.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) thread: bool,
     pub(crate) stack: Option<usize>,
 }
 
-/// What a turn came to.
+/// The outcome of a turn.
 struct Turn {
-    /// Whether anything was taken, passed or run.
+    /// Whether any work was taken or run, or any cookie passed.
     progress: bool,
-    /// Whether what it took was the last there will be.
+    /// Whether the domain is closed, so that no more work can come.
     last: bool,
 }
 
@@ -114,14 +114,14 @@ impl Keeper {
         &self.tasks
     }
 
-    /// Some chore was kicked. Takes no lock.
+    /// A task was woken. Takes no lock.
     pub(crate) fn request_poll(&self) {
         if self.is_original() {
             self.inbox.request_poll();
         }
     }
 
-    /// As [`scan`](Self::scan), but takes no lock, allocates nothing and may be called anywhere.
+    /// As [`scan`](Self::scan), but takes no lock and allocates nothing, so any code may call it.
     pub(crate) fn scan_without_lock(&self) -> bool {
         let advanced = self.is_original() && self.readers.scan().unwrap_or(false);
         // Relaxed: statistics.
@@ -144,25 +144,25 @@ impl Keeper {
     }
 
     pub(crate) fn add_handle(&self) {
-        // Relaxed: made from a handle that exists, as with any reference count.
+        // Relaxed: the caller has a handle, so the count is not 0.
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One handle less. After the last one, what is queued runs at once: nobody is inside any more.
+    /// Drops one handle. After the last one all queued work runs at once: no thread is inside any more.
     pub(crate) fn drop_handle(&self) {
-        // AcqRel: the last one comes after all that was done through the others.
+        // AcqRel: the last drop comes after everything that was done through other handles.
         if self.handles.fetch_sub(1, Ordering::AcqRel) != 1 || !self.is_original() {
             return;
         }
         self.readers.close();
         match self.inbox.close() {
-            // `Starting` is impossible: who starts the keeper does so through a handle.
+            // `Starting` is impossible: a thread that starts the keeper has a handle.
             Mode::Idle | Mode::Starting | Mode::Keeper => {}
             Mode::Callers { .. } => self.help(),
         }
     }
 
-    /// Queues work and sees to it that somebody will run it.
+    /// Queues work and makes sure that some thread runs it.
     pub(crate) fn queue(self: &Arc<Self>, queue: Queue, work: Work) {
         // Relaxed: statistics.
         self.queued.fetch_add(1, Ordering::Relaxed);
@@ -176,13 +176,13 @@ impl Keeper {
         }
     }
 
-    /// Starts the thread if need be. `false` where there is none and callers do its work.
+    /// Starts the thread if necessary. Returns `false` if there is none and callers do its work.
     pub(crate) fn start(self: &Arc<Self>) -> bool {
         let mut state = self.inbox.lock();
         let failures = match state.mode {
             Mode::Keeper | Mode::Starting => return true,
             Mode::Idle => 0,
-            // It may be possible later, but trying costs: after 1, 2, 4, 8 ... calls.
+            // It may succeed later, but trying is expensive: try after 1, 2, 4, 8 ... calls.
             Mode::Callers { failures } => {
                 let failures = failures.saturating_add(1);
                 state.mode = Mode::Callers { failures };
@@ -204,7 +204,7 @@ impl Keeper {
         started
     }
 
-    /// Makes turns in the keeper's place as long as there is progress and nobody else does.
+    /// Takes turns in the keeper's place, as long as there is progress and no other thread does.
     pub(crate) fn help(&self) {
         loop {
             let mut batches = match self.batches.try_lock() {
@@ -214,14 +214,14 @@ impl Keeper {
             };
             let turn = self.turn(&mut batches);
             drop(batches);
-            // Asked after the token is back: whoever found it taken had put his work in before.
+            // Checked after the lock is released: a thread that found it held had queued its work before.
             if !turn.progress && !self.inbox.has_news() {
                 return;
             }
         }
     }
 
-    /// Looks at the readers once. `true` where something has passed.
+    /// Scans the readers once. Returns whether any cookie passed.
     pub(crate) fn scan(&self) -> Result<bool, i32> {
         let outcome = self.readers.scan();
         // Relaxed: statistics.
@@ -230,7 +230,7 @@ impl Keeper {
             Ok(advanced) => {
                 self.grace_periods.fetch_add(u64::from(advanced), Ordering::Relaxed);
                 if advanced {
-                    // Whoever publishes tells: the keeper may find nothing new any more.
+                    // The scanning thread notifies the waiters: the keeper may find nothing new afterwards.
                     self.inbox.notify_waiters();
                 }
             }
@@ -246,7 +246,7 @@ impl Keeper {
         } else {
             (Mode::Callers { failures: 0 }, 0, 0)
         };
-        // Relaxed, all: statistics. `finished` first, so that the difference is not negative.
+        // Relaxed, all: statistics. `finished` is read first, so that the difference is not negative.
         let finished = self.finished.load(Ordering::Relaxed);
         let queued = self.queued.load(Ordering::Relaxed);
         Stats {
@@ -269,11 +269,11 @@ impl Keeper {
         }
     }
 
-    /// The life of the thread.
+    /// The thread's main function.
     fn run(self: Arc<Self>) {
         RUNNING.set(Arc::as_ptr(&self));
         let mut pause = SHORTEST_PAUSE;
-        // Held for ever, unless a caller is still making a turn from the time before this thread was there.
+        // Held until the thread ends. A caller may still be taking a turn from before this thread existed.
         let mut batches = lock(&self.batches);
         loop {
             let turn = self.turn(&mut batches);
@@ -302,7 +302,7 @@ impl Keeper {
         }
     }
 
-    /// Takes, stamps, scans, runs.
+    /// Takes, stamps, polls, scans, runs.
     fn turn(&self, batches: &mut Batches) -> Turn {
         let mut fresh = Fresh::default();
         let Taken { any: mut progress, last } = self.inbox.take(&mut fresh);
@@ -328,7 +328,7 @@ impl Keeper {
         Turn { progress, last }
     }
 
-    /// `true` where somebody had asked for it.
+    /// Polls background tasks. Returns whether any was woken.
     fn poll_tasks(&self) -> bool {
         let woken = self.inbox.take_poll_requests();
         let outer = RUNNING.replace(ptr::from_ref(self));
@@ -356,8 +356,8 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if self.is_original() {
-            // SAFETY: dropped here only, and not used any more. In a forked child they stay: another thread of the
-            // parent may have been changing them when the child was made.
+            // SAFETY: dropped only here, and not used afterwards. In a forked child they leak: another thread of the
+            // parent may have been changing them at the moment of the fork.
             unsafe {
                 ManuallyDrop::drop(&mut self.inbox);
                 ManuallyDrop::drop(&mut self.batches);
@@ -367,7 +367,7 @@ impl Drop for Keeper {
     }
 }
 
-/// Drops what a callback panicked with. That may panic in turn; then it stays.
+/// Drops the payload of a panic. If that panics in turn, the second payload leaks.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         mem::forget(again);

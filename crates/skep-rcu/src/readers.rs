@@ -1,84 +1,83 @@
-//! Who is inside: one record for each slot, one epoch for all, and the scan that compares them.
+//! The readers: one record for each slot, one epoch for all, and the scan that compares them.
 //!
 //! ```text
-//!   epoch ──> 7        cookie = ++epoch: everything unlinked before is unreachable for whoever reads an
-//!                      epoch >= cookie
-//!   record 0: [ normal 6 | sleepable 0 ]   inside since epoch 6: holds up cookies 7 and later
-//!   record 1: [ normal 0 | sleepable 7 ]   inside a sleepable section: holds up sleepable cookies 8 and later
-//!   record 2: [ normal 0 | sleepable 0 ]   outside
+//!   epoch ──> 7        cookie = ++epoch: everything unlinked before is unreachable for readers of an epoch >= cookie
+//!   record 0: [ normal 6 | sleepable 0 ]   inside since epoch 6: blocks cookies 7 and later
+//!   record 1: [ normal 0 | sleepable 7 ]   inside a sleepable section: blocks sleepable cookies 8 and later
+//!   record 2: [ normal 0 | sleepable 0 ]   outside: a quiescent state
 //!   completed: normal 6, sleepable 7       what a scan of this picture may publish
 //! ```
 //!
-//! **Reader.** The outermost entry loads the epoch, stores it in its record, and executes the light half of
-//! the fence (`barrier.rs`); the last leave stores 0. Entries in between only count: the word keeps the oldest epoch,
-//! since what the outermost section found may be in use until its end.
+//! **Reader.** The outermost entry loads the epoch, stores it in its record, and executes the light half of the fence
+//! (`barrier.rs`); the last leave stores 0. Nested entries only count: the word keeps the oldest epoch, because an
+//! object that the outermost section found may be in use until its end.
 //!
 //! **Updater.** Unlinks, then takes a cookie by incrementing the epoch. Every cookie is a grace period of its own;
-//! any number may be waiting; nobody has to start or end one.
+//! any number may be waiting; no thread has to start or end one.
 //!
-//! **Scan.** Reads the epoch, executes the heavy half of the fence, then reads all words. A cookie that is no
-//! larger than the epoch read *before* the fence and than every word that is not 0 has passed:
+//! **Scan.** Reads the epoch, executes the heavy half of the fence, then reads all words. A cookie has passed if it
+//! is at most the epoch read *before* the fence, and at most every word that is not 0:
 //!
 //! - a reader whose word is 0 has left, or its store is not visible yet; then its own fence comes after the scan's,
-//!   and it finds nothing that was unlinked before the scan's;
-//! - a reader whose word is at least the cookie read the epoch after the cookie had been taken, with Acquire,
-//!   and so saw what had been unlinked before that;
+//!   and it finds nothing that was unlinked before the scan's fence;
+//! - a reader whose word is at least the cookie read the epoch, with Acquire, after the cookie had been taken, and so
+//!   sees what was unlinked before the cookie;
 //! - an unlinking thread's cookie is part of the release sequence that the scan's first load reads from.
 //!
-//! What would break it: a nested entry that stores a newer epoch; an epoch that is ahead of the real one; a cookie
-//! taken before the unlinking; cookies counted by each thread for itself; the epoch read after the fence. There is
-//! a model of each in `readers/models.rs`, and each must fail.
+//! What would break it: a nested entry that stores a newer epoch; an epoch ahead of the real one; a cookie taken
+//! before the unlinking; cookies that each thread counts for itself; the epoch read after the fence.
+//! `readers/models.rs` has a must-fail model of each.
 
 use crate::barrier::Barrier;
 use crate::bitmap::Bitmap;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
-/// Index of the normal flavour in everything that there is one of for each flavour.
+/// Index of the normal flavour in arrays with one element for each flavour.
 pub(crate) const NORMAL: usize = 0;
 /// Index of the sleepable flavour.
 pub(crate) const SLEEPABLE: usize = 1;
-/// How many flavours there are.
+/// The number of flavours.
 pub(crate) const FLAVOURS: usize = 2;
 
-/// Set in a record whose thread has ended while sections or readers were alive: the last of these gives the slot
-/// back. No program can count that far.
+/// Set in a record whose thread has ended while it had sections or readers: the last of these gives the slot back. No
+/// count reaches this bit.
 const ORPHAN: u64 = 1 << 63;
 
-/// The epoch before the first cookie. Not 0: that is the word of a record that is outside.
+/// The epoch before the first cookie. Not 0, which marks a record that is outside.
 const FIRST: u64 = 1;
 
-/// Set in all epochs and cookies of a domain whose readers must fence: who has read the epoch need not read a flag.
+/// Set in all epochs and cookies of a domain whose readers must fence, so that readers need no second load.
 pub(crate) const FENCED: u64 = 1 << 63;
 
-/// What all threads of a domain share.
+/// The state that all threads of a domain share.
 pub(crate) struct Readers {
-    /// Alone in its cache lines: every outermost entry reads it.
+    /// In cache lines of its own: every outermost entry reads it.
     epoch: Padded<AtomicU64>,
     /// The largest cookie that has passed, for each flavour.
     completed: Padded<[AtomicU64; FLAVOURS]>,
     /// The largest cookie after which a heavy fence was executed.
     fenced: AtomicU64,
-    /// Set when the last handle is gone: nobody is inside and nobody can enter.
+    /// Set when the last handle is gone: no thread is inside and none can enter.
     closed: AtomicBool,
     barrier: Barrier,
     slots: Bitmap,
     records: Box<[Record]>,
 }
 
-/// What one thread shows of itself. Only the owner of the slot stores; all zero while the slot is free and nobody
-/// has used it.
+/// What one thread publishes about itself. Only the owner of the slot stores. All zeroes until the slot is first
+/// claimed.
 #[repr(align(128))] // two cache lines: neighbours are fetched in pairs
 pub(crate) struct Record {
     /// For each flavour the epoch of the outermost section, or 0.
     words: [AtomicU64; FLAVOURS],
-    /// For each flavour how many sections there are besides the first; 0 while the word is 0.
+    /// For each flavour the number of nested sections; 0 while the word is 0.
     extra: [AtomicU64; FLAVOURS],
     /// The era that the owner has announced in its normal section: it holds objects that were born up to then. If it is
     /// older than the section, it is from an earlier one, and the owner holds nothing yet.
     announced: AtomicU64,
-    /// How many [`Reader`](crate::Reader)s use the record.
+    /// The number of [`Reader`](crate::Reader)s that use the record.
     pins: AtomicU64,
-    /// The `Readers` it is part of; null before the first claim.
+    /// The `Readers` that the record is part of; null before the first claim.
     home: AtomicPtr<Readers>,
     number: AtomicU32,
 }
@@ -112,7 +111,7 @@ impl Readers {
     pub(crate) fn claim(&self) -> Option<&Record> {
         let number = self.slots.claim()?;
         let record = &self.records[number as usize];
-        // Relaxed: read by the owner only; the bitmap orders successive owners.
+        // Relaxed: only the owner reads them; the bitmap orders successive owners.
         record.home.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
         record.number.store(number, Ordering::Relaxed);
         Some(record)
@@ -123,7 +122,7 @@ impl Readers {
         &self.records[number as usize]
     }
 
-    /// Gives the slot back, unless its owner is inside or a reader stands on it. The caller is the owner.
+    /// Gives the slot back, unless its owner has a section or a reader. Only the owner calls it.
     pub(crate) fn give_back(&self, record: &Record) -> bool {
         let idle = !record.is_used();
         if idle {
@@ -132,14 +131,14 @@ impl Readers {
         idle
     }
 
-    /// Gives the slot back now, or makes the last section or reader do so. The caller is the owner and ends.
+    /// Gives the slot back now, or makes its last section or reader do so. The owner calls it when it ends.
     pub(crate) fn abandon(&self, record: &Record) {
         if !self.give_back(record) {
             record.orphan();
         }
     }
 
-    /// Called when `leave` or `unpin` has said that an orphan may be free.
+    /// Called when `leave` or `unpin` has returned that an orphan may be free.
     #[cold]
     #[inline(never)]
     pub(crate) fn give_back_orphan(&self, record: &Record) {
@@ -152,27 +151,27 @@ impl Readers {
         }
     }
 
-    /// Enters with a record of this instance, whose owner the caller is.
+    /// Enters with the caller's record.
     #[inline(always)]
     pub(crate) fn enter(&self, record: &Record, flavour: usize) {
-        // Relaxed: nobody but this thread stores to its word.
+        // Relaxed: only this thread stores to its word.
         if record.words[flavour].load(Ordering::Relaxed) == 0 {
-            // Acquire pairs with the increments in `cookie`: what was unlinked before a cookie no larger than
-            // this epoch is not found by this section.
+            // Acquire pairs with the increments in `cookie`: this section cannot find what was unlinked before a
+            // cookie no larger than this epoch.
             record.begin(flavour, self.epoch.0.load(Ordering::Acquire));
         } else {
             seldom();
             let extra = &record.extra[flavour];
-            // Relaxed, both: only this thread uses it. A signal handler in between puts back what it found.
+            // Relaxed, both: only this thread uses it. A signal handler in between restores what it found.
             extra.store(extra.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     }
 
-    /// A number for "now": what was unlinked before it is unreachable once it has passed.
+    /// Takes a cookie: everything that was unlinked before is unreachable once it has passed.
     pub(crate) fn cookie(&self) -> u64 {
-        // SeqCst, of which Release is needed: pairs with the Acquire loads in `enter` and `scan`, which see all
-        // that came before this increment or any earlier one, since all are links of one release sequence.
-        // At a billion cookies a second it takes five centuries to wrap.
+        // SeqCst, though Release is enough: pairs with the Acquire loads in `enter` and `scan`. They see everything
+        // before this increment and before all earlier ones, because all are links of one release sequence. At a
+        // billion cookies a second it wraps after five centuries.
         self.epoch.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
@@ -189,7 +188,7 @@ impl Readers {
         self.record(number).announced_era()
     }
 
-    /// Where the records begin.
+    /// The first record.
     #[cfg(not(loom))]
     pub(crate) fn records(&self) -> std::ptr::NonNull<Record> {
         std::ptr::NonNull::from(&*self.records).cast()
@@ -221,16 +220,16 @@ impl Readers {
         }
     }
 
-    /// Whether a cookie has been seen to pass for a flavour.
+    /// Whether a cookie is known to have passed for a flavour.
     pub(crate) fn passed(&self, cookie: u64, flavour: usize) -> bool {
-        // Acquire pairs with the Release in `scan`: what readers did before they left has happened before.
+        // Acquire pairs with the Release in `publish`: everything that readers did before they left happened before.
         self.completed.0[flavour].load(Ordering::Acquire) >= cookie
     }
 
-    /// Looks at all readers once and publishes what has passed. `true` where that is more than before.
+    /// Scans all readers once and publishes what has passed. Returns whether that is more than before.
     pub(crate) fn scan(&self) -> Result<bool, i32> {
-        // Acquire pairs with the increments in `cookie`: what their threads had unlinked before is ordered before
-        // the fence below. It must be read before that fence: a later cookie's unlinking may come after it.
+        // Acquire pairs with the increments in `cookie`: everything unlinked before those cookies is ordered before
+        // the fence below. The load must precede the fence: a later cookie's unlinking may come after the fence.
         let now = self.epoch.0.load(Ordering::Acquire);
         if (0..FLAVOURS).all(|flavour| self.passed(now, flavour)) {
             return Ok(false);
@@ -239,35 +238,35 @@ impl Readers {
         Ok(self.publish(self.oldest(now)))
     }
 
-    /// Executes a heavy fence: for all cookies so far.
+    /// Executes a heavy fence for all cookies so far.
     pub(crate) fn fence(&self) -> Result<(), i32> {
         self.fence_for(self.era())
     }
 
-    /// `now` was read, with Acquire, before.
+    /// The caller read `now` before, with Acquire.
     fn fence_for(&self, now: u64) -> Result<(), i32> {
         self.barrier.heavy()?;
-        // Release: pairs with the Acquire in `fenced`. Several may come together; each raises the number with what it has
-        // fenced itself, and every one of them is a link of the release sequence.
+        // Release: pairs with the Acquire in `fenced`. Fences may overlap; each raises the number only to what it has
+        // fenced itself, and each is a link of the release sequence.
         self.fenced.fetch_max(now, Ordering::AcqRel);
         Ok(())
     }
 
-    /// The largest cookie after which somebody has executed a heavy fence.
+    /// The largest cookie that a heavy fence has followed.
     pub(crate) fn fenced(&self) -> u64 {
-        // Acquire: pairs with the Release in `fence_for`: what readers had announced before that fence is seen.
+        // Acquire: pairs with the Release in `fence_for`: what readers announced before that fence is visible.
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// Whether no reader is seen to hold a cookie up. Proves nothing: there is no fence.
+    /// Whether no reader is seen to block a cookie. Proves nothing, because there is no fence.
     pub(crate) fn may_pass(&self, cookie: u64, flavour: usize) -> bool {
-        // Relaxed: a guess.
+        // Relaxed: a hint.
         let since = |number| self.record(number).words[flavour].load(Ordering::Relaxed);
         self.passed(cookie, flavour)
             || self.slots.taken().map(since).all(|since| since == 0 || since >= cookie)
     }
 
-    /// The largest cookie that no reader holds up, for each flavour, but no more than `now`.
+    /// For each flavour the largest cookie that no reader blocks, at most `now`.
     fn oldest(&self, now: u64) -> [u64; FLAVOURS] {
         let mut oldest = [now; FLAVOURS];
         for number in self.slots.taken() {
@@ -286,14 +285,14 @@ impl Readers {
     fn publish(&self, passed: [u64; FLAVOURS]) -> bool {
         let mut news = false;
         for (completed, passed) in self.completed.0.iter().zip(passed) {
-            // Release pairs with the Acquire in `passed`. Scans that overlap only ever raise the number, each with
-            // what it has proved itself; every one of them is a link of the release sequence.
+            // Release pairs with the Acquire in `passed`. Overlapping scans only raise the number, each to what it
+            // has proved itself, and each is a link of the release sequence.
             news |= completed.fetch_max(passed, Ordering::AcqRel) < passed;
         }
         news
     }
 
-    /// Says that the last handle is gone.
+    /// Notes that the last handle is gone.
     pub(crate) fn close(&self) {
         // Release pairs with the Acquire below: all sections ended before the handles that they borrowed.
         self.closed.store(true, Ordering::Release);
@@ -305,7 +304,7 @@ impl Readers {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// How many cookies there have been.
+    /// The number of cookies so far.
     pub(crate) fn cookies(&self) -> u64 {
         // Relaxed: a statistic.
         (self.epoch.0.load(Ordering::Relaxed) & !FENCED) - FIRST
@@ -313,7 +312,7 @@ impl Readers {
 }
 
 impl Record {
-    /// A record of nobody.
+    /// A record that belongs to no domain.
     #[cfg(not(loom))]
     pub(crate) const fn unclaimed() -> Self {
         Self {
@@ -335,33 +334,33 @@ impl Record {
     /// The era that the owner has announced in its current normal section, if any.
     #[inline(always)]
     pub(crate) fn announced_era(&self) -> Option<u64> {
-        // Relaxed, both: the owner asks.
+        // Relaxed, both: only the owner calls this.
         let announced = self.announced.load(Ordering::Relaxed);
         (announced >= self.words[NORMAL].load(Ordering::Relaxed)).then_some(announced)
     }
 
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
-        // Relaxed: the owner's own.
+        // Relaxed: only the owner calls this.
         self.number.load(Ordering::Relaxed)
     }
 
-    /// The first entry of a flavour.
+    /// The outermost entry of a flavour.
     #[inline(always)]
     fn begin(&self, flavour: usize, epoch: u64) {
-        // Release, not Relaxed, pairs with the Acquire in `oldest`: a scan that finds this word did not see
-        // the 0 of the section before, and must know all the same that it is over. It costs nothing on x86-64.
+        // Release, not Relaxed, pairs with the Acquire in `oldest`: a scan that reads this word did not read the 0 of
+        // the section before, but must see the effects of that section too. It costs nothing on x86-64.
         self.words[flavour].store(epoch, Ordering::Release);
         light(epoch);
     }
 
-    /// Leaves one section of a flavour, in any order. `true` where an orphan may have become free.
+    /// Leaves one section of a flavour, in any order. Returns whether an orphan may have become free.
     #[inline(always)]
     pub(crate) fn leave(&self, flavour: usize) -> bool {
         // Relaxed: only this thread uses it.
         let extra = self.extra[flavour].load(Ordering::Relaxed);
         if extra == 0 {
-            // Release pairs with the Acquire in `oldest`: whoever sees the 0 knows that the section is over.
+            // Release pairs with the Acquire in `oldest`: a scan that sees the 0 sees everything done in the section.
             self.words[flavour].store(0, Ordering::Release);
             return false;
         }
@@ -381,22 +380,22 @@ impl Record {
         true
     }
 
-    /// One more reader stands on the record.
+    /// Counts one more reader that uses the record.
     pub(crate) fn pin(&self) {
         // Relaxed, as below: only this thread uses it.
         self.pins.store(self.pins.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// One reader less. `true` where an orphan may have become free.
+    /// Counts one reader less. Returns whether an orphan may have become free.
     pub(crate) fn unpin(&self) -> bool {
         let pins = self.pins.load(Ordering::Relaxed) - 1;
         self.pins.store(pins, Ordering::Relaxed);
         pins == ORPHAN
     }
 
-    /// Whether the owner is inside a flavour.
+    /// Whether the owner is inside a section of the flavour.
     pub(crate) fn is_inside(&self, flavour: usize) -> bool {
-        // Relaxed: the owner asks.
+        // Relaxed: only the owner calls this.
         self.words[flavour].load(Ordering::Relaxed) != 0
     }
 
@@ -414,7 +413,7 @@ impl Record {
     }
 }
 
-/// The readers' half of the fence, of the kind that the epoch says.
+/// The readers' half of the fence, of the kind that the epoch encodes.
 #[inline(always)]
 fn light(epoch: u64) {
     if epoch & FENCED != 0 {
@@ -422,24 +421,24 @@ fn light(epoch: u64) {
         // Pairs with the fence in `Barrier::heavy`.
         fence(Ordering::SeqCst);
     } else {
-        // The other half is what membarrier makes this thread execute.
+        // The other half is the fence that membarrier makes this thread execute.
         compiler_fence(Ordering::SeqCst);
     }
 }
 
-/// Tells the compiler which branch to move out of the way: a taken jump costs as much as a store.
+/// Marks a branch as unlikely: a taken jump costs as much as a store.
 #[cold]
 #[inline]
 fn seldom() {}
 
-/// Zeroed memory from the allocator: records that nobody claims never become memory, however many there are.
+/// Zeroed memory from the allocator: the system commits no memory for records that are never claimed.
 #[cfg(not(loom))]
 fn records(count: usize) -> Box<[Record]> {
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
     let Ok(layout) = Layout::array::<Record>(count) else { unreachable!("at most 65,536 records") };
-    // SAFETY: a domain has at least one slot, so the layout is not empty. A record is made of atomic integers, a
-    // bool and a pointer, for which zeroes are valid values; the box gives the memory back with the same layout.
+    // SAFETY: a domain has at least one slot, so the layout is not empty. A record consists of atomic integers and a
+    // pointer, for which zeroes are valid; the box frees the memory with the same layout.
     unsafe {
         let memory = alloc_zeroed(layout).cast::<Record>();
         if memory.is_null() {

@@ -1,28 +1,27 @@
-//! Being inside: sections, and the reader that enters without looking anything up.
+//! Read-side critical sections, and the reader that enters without a look-up.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use crate::readers::{NORMAL, Readers, Record, SLEEPABLE};
 
-/// Proof that the current thread is inside a domain's normal read section; leaving is dropping it.
+/// Proof that the current thread is inside a normal read-side critical section of a domain. Dropping it leaves.
 ///
-/// What another thread unlinks while this lives stays as it is until this is dropped, if that thread waits for a
-/// normal grace period before it frees. Sections nest, and may be dropped in any order. A section cannot be
-/// sent to another thread. Forgetting one (`mem::forget`) costs the domain its slot, and no grace period of
-/// its flavour ends any more while a handle of the domain lives.
+/// An object that another thread unlinks while this lives stays valid until this is dropped, if that thread waits for
+/// a normal grace period before it frees the object. Sections nest, and may be dropped in any order. A section cannot
+/// be sent to another thread. A forgotten section (`mem::forget`) keeps its slot and blocks all grace periods of its
+/// flavour while the domain has a handle.
 #[must_use = "the section ends when this is dropped"]
 pub struct Section<'a>(Inside<'a, NORMAL>);
 
-/// As [`Section`], of the sleepable flavour: for readers that may block for long, which only sleepable grace periods
-/// wait for.
+/// As [`Section`], of the sleepable flavour: for readers that may block. Only sleepable grace periods wait for it.
 #[must_use = "the section ends when this is dropped"]
 pub struct SleepableSection<'a>(Inside<'a, SLEEPABLE>);
 
-/// A thread's own way into a domain, looked up once: its sections cost two stores.
+/// A thread's access to a domain, looked up once: its sections cost two stores.
 ///
 /// Made by [`Domain::reader`](crate::Domain::reader). It belongs to the thread that made it and keeps that thread's
-/// slot. It is not inside anything by itself and holds up no grace period.
+/// slot. By itself it is in no section and blocks no grace period.
 pub struct Reader<'a> {
     readers: &'a Readers,
     record: &'a Record,
@@ -47,8 +46,8 @@ impl<'a> Section<'a> {
         drop(Self(Inside { readers, record, own_thread: PhantomData }));
     }
 
-    /// The number of this thread's slot: at least 0, below [`Domain::limit`](crate::Domain::limit), and no other
-    /// thread's while this section lives.
+    /// The number of this thread's slot: below [`Domain::limit`](crate::Domain::limit), and no other thread has it
+    /// while this section lives.
     #[inline]
     pub fn number(&self) -> u32 {
         self.0.record.number()
@@ -102,7 +101,7 @@ impl<'a> Reader<'a> {
         SleepableSection::enter(self.readers, self.record)
     }
 
-    /// The number of this thread's slot, which is its own as long as the reader lives.
+    /// The number of this thread's slot, which no other thread has while the reader lives.
     #[inline]
     pub fn number(&self) -> u32 {
         self.record.number()

@@ -1,16 +1,16 @@
 //! Starting a thread that handles no signals.
 //!
-//! A handler that the host installed expects one of the host's threads: it may look into thread-local data or take long,
-//! and the keeper must not be where the kernel finds the thread with the signal open. A thread inherits the mask of
-//! the one that starts it, so the mask is set around the start: there is no moment at which it is missing.
+//! A handler of the host expects one of the host's threads: it may use thread-local data or take long, and the kernel
+//! must not pick the keeper to run it. A thread inherits the signal mask of its creator, so the mask is set around
+//! the creation: the new thread has it from the start.
 //!
-//! Signals that a thread brings on itself (a bad address, an illegal instruction) stay open: blocked, they would end
-//! the process without the host's handler, and a callback may well touch memory that a handler provides.
+//! Signals that a thread raises itself (a bad address, an illegal instruction) stay unblocked: blocked, they would
+//! end the process without the host's handler, and a callback may access memory that a handler provides.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Runs `start` with all signals blocked but those that a thread raises itself.
+/// Runs `start` with all signals blocked except those that a thread raises itself.
 pub(crate) fn blocked<R>(start: impl FnOnce() -> R) -> R {
     let own =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];

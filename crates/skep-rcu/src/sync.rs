@@ -1,7 +1,7 @@
-//! The primitives that the lock-free parts and the inbox are made of, so that loom can take their place.
+//! The primitives of the lock-free parts and the inbox, so that loom can replace them.
 //!
-//! With `--cfg loom` only the modules that use these are compiled, and their models explore every order in
-//! which threads can meet. loom knows no membarrier(2); what stands for it is in `barrier.rs`.
+//! With `--cfg loom` only the modules that use these are compiled, and their models explore the orders in which
+//! threads can meet. loom has no membarrier(2); `barrier.rs` says what replaces it.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -14,10 +14,10 @@ pub(crate) use std::sync::atomic::{
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Where one thread sleeps until another says that something has happened.
+/// A place where one thread sleeps until another reports an event.
 ///
-/// Whoever sleeps reads the number first, then looks whether there is anything to do, and sleeps only as long as the number
-/// is the same: what happens in between is not missed. Waking takes no lock, so a signal handler may do it.
+/// The sleeper reads the number first, then checks for work, and sleeps only while the number is unchanged: it misses
+/// no event in between. Waking takes no lock, so a signal handler may do it.
 #[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct Event(AtomicU32);
@@ -25,28 +25,28 @@ pub(crate) struct Event(AtomicU32);
 #[cfg(not(loom))]
 impl Event {
     pub(crate) fn now(&self) -> u32 {
-        // SeqCst, as below: what is looked at after this is no older than what was there when the number was.
+        // SeqCst, as below: the checks after this see at least what was there when the number was read.
         self.0.load(Ordering::SeqCst)
     }
 
     pub(crate) fn wake(&self) {
         use rustix::thread::futex;
-        // SeqCst: pairs with `now`, for what was changed before.
+        // SeqCst: pairs with `now`, for everything changed before.
         self.0.fetch_add(1, Ordering::SeqCst);
-        // That nobody sleeps is no failure.
+        // That no thread sleeps is no failure.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
     }
 
-    /// Sleeps unless the number has changed since; may return early.
+    /// Sleeps unless the number has changed since `seen`; may return early.
     pub(crate) fn wait(&self, seen: u32, at_most: Option<std::time::Duration>) {
         use rustix::thread::futex;
         let time = at_most.and_then(|time| futex::Timespec::try_from(time).ok());
-        // Changed, interrupted, over time: the caller looks again in each case.
+        // Changed, interrupted or timed out: the caller checks again in each case.
         let _ = futex::wait(&self.0, futex::Flags::PRIVATE, seen, time.as_ref());
     }
 }
 
-/// The same for models, which know no time.
+/// The same for models, which have no time.
 #[cfg(loom)]
 #[derive(Default)]
 pub(crate) struct Event {
@@ -78,7 +78,7 @@ pub(crate) fn compiler_fence(_: Ordering) {
     unreachable!("the models use fences on both sides");
 }
 
-/// Locks, whether or not a thread panicked while it held the lock: nothing here panics half-way.
+/// Locks, even if a thread panicked while it held the lock: no code here panics with broken state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,

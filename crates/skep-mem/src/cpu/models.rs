@@ -219,7 +219,7 @@ fn loom_what_was_freed_aside_is_taken_in_as_a_whole() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_looking_first_and_emptying_then() {
+fn loom_rejects_looking_first_and_emptying_then() {
     let wrong = |world: &World| {
         let list = world.cpu().shared_freed.load(Ordering::Acquire);
         world.cpu().shared_freed.store(ptr::null_mut(), Ordering::Relaxed);
@@ -229,7 +229,7 @@ fn loom_finds_the_fault_in_looking_first_and_emptying_then() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_moving_one_and_dropping_those_behind_it() {
+fn loom_rejects_moving_one_and_dropping_those_behind_it() {
     let wrong = |world: &World| {
         let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         if !list.is_null() {
@@ -241,7 +241,7 @@ fn loom_finds_the_fault_in_moving_one_and_dropping_those_behind_it() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_putting_the_rest_back_over_what_came_meanwhile() {
+fn loom_rejects_putting_the_rest_back_over_what_came_meanwhile() {
     let wrong = |world: &World| {
         let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         if !list.is_null() {
@@ -256,7 +256,7 @@ fn loom_finds_the_fault_in_putting_the_rest_back_over_what_came_meanwhile() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_taking_without_acquire() {
+fn loom_rejects_taking_without_acquire() {
     let wrong = |world: &World| {
         let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Relaxed);
         put_all(world, list);
@@ -296,7 +296,7 @@ fn loom_one_that_lies_ready_is_taken_once() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_laying_the_rest_over_what_was_brought_meanwhile() {
+fn loom_rejects_laying_the_rest_over_what_was_brought_meanwhile() {
     let wrong = |world: &World| {
         let all = world.cpu().shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
         if !all.is_null() {
@@ -310,7 +310,7 @@ fn loom_finds_the_fault_in_laying_the_rest_over_what_was_brought_meanwhile() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_popping_one_where_it_may_come_back_meanwhile() {
+fn loom_rejects_popping_one_where_it_may_come_back_meanwhile() {
     let wrong = |world: &World| {
         let mut head = world.cpu().shared_ready.load(Ordering::Acquire);
         while !head.is_null() {

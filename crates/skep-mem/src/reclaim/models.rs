@@ -150,23 +150,23 @@ fn end_by(cache: Cache, grace: Grace, first: fn(&Inner)) {
 }
 
 #[test]
-fn loom_finds_the_fault_in_waiting_for_normal_readers_only() {
+fn loom_rejects_waiting_for_normal_readers_only() {
     ends(|world| end_by(world.free(), Grace::Normal, |_| ()), sleeps).must_fail(RACE);
 }
 
 #[test]
-fn loom_finds_the_fault_in_waiting_for_sleepable_readers_only() {
+fn loom_rejects_waiting_for_sleepable_readers_only() {
     ends(|world| end_by(world.free(), Grace::Sleepable, |_| ()), reads).must_fail(RACE);
 }
 
 #[test]
-fn loom_finds_the_fault_in_waiting_for_nobody() {
+fn loom_rejects_waiting_for_nobody() {
     // SAFETY: that is for the model to find out.
     ends(|world| unsafe { world.free().close() }, reads).must_fail(RACE);
 }
 
 #[test]
-fn loom_finds_the_fault_in_draining_what_was_handed_over_at_once() {
+fn loom_rejects_draining_what_was_handed_over_at_once() {
     let wrong = |world: &World| {
         let cache = world.free();
         let mut reclaim = ReclaimState::default();
@@ -179,7 +179,7 @@ fn loom_finds_the_fault_in_draining_what_was_handed_over_at_once() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_batch_with_a_cookie_from_before_the_unlinking() {
+fn loom_rejects_a_batch_with_a_cookie_from_before_the_unlinking() {
     let wrong = |world: &World| {
         let cookie = world.domain.cookie();
         let cache = world.free();
@@ -199,7 +199,7 @@ fn loom_finds_the_fault_in_a_batch_with_a_cookie_from_before_the_unlinking() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_forgetting_what_was_handed_over() {
+fn loom_rejects_forgetting_what_was_handed_over() {
     let end = |world: &World| {
         let forget = |inner: &Inner| {
             inner.depot.handed_over.take();
@@ -210,7 +210,7 @@ fn loom_finds_the_fault_in_forgetting_what_was_handed_over() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_forgetting_what_lies_aside() {
+fn loom_rejects_forgetting_what_lies_aside() {
     let end = |world: &World| {
         let forget =
             |inner: &Inner| inner.store.cpu(0).shared_freed.store(ptr::null_mut(), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Models of the keeper's sleep and of those who wait for it. A lost wake-up is a deadlock, which loom finds.
+//! Models of the keeper's sleep and of the threads that wait for it. A lost wake-up is a deadlock, which loom
+//! reports.
 
 use std::mem::ManuallyDrop;
 
@@ -12,7 +13,7 @@ use crate::readers::{FENCED, Readers};
 
 const NOTHING: [bool; GRACES.len()] = [false; GRACES.len()];
 
-/// Takes until it has had `count` pieces of work, sleeping by `park` in between.
+/// Takes until it has `count` pieces of work, and calls `park` in between.
 fn keep(inbox: &Inbox, count: usize, park: impl Fn(&Inbox)) {
     let mut had = 0;
     while had < count {
@@ -27,7 +28,7 @@ fn keep(inbox: &Inbox, count: usize, park: impl Fn(&Inbox)) {
 
 fn two_callers(park: impl Fn(&Inbox) + Copy + Send + Sync + 'static) -> impl Fn() + Send + Sync + 'static {
     move || {
-        // Where loom finds a deadlock it panics in whichever thread it is; dropping a handle then would panic again.
+        // On a deadlock loom panics in an arbitrary thread; dropping a handle then would panic again.
         let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
         let callers = [(1, Queue::Soon), (2, Queue::After(0))].map(|(number, queue)| {
             let inbox = ManuallyDrop::new(Arc::clone(&inbox));
@@ -64,7 +65,7 @@ fn loom_no_poll_request_is_lost() {
             })
         });
         begin(0);
-        // One kick may stand for both, but none may be lost.
+        // One request may stand for both, but none may be lost.
         while !inbox.take_poll_requests() {
             inbox.park(None, NOTHING);
         }
@@ -74,7 +75,7 @@ fn loom_no_poll_request_is_lost() {
 }
 
 #[test]
-fn loom_work_that_came_while_its_kind_was_held_up_is_taken_when_it_no_longer_is() {
+fn loom_work_queued_while_its_kind_was_blocked_is_taken_later() {
     model(|| {
         let inbox = ManuallyDrop::new(Arc::new(Inbox::new(Mode::Keeper)));
         inbox.lock().held_up = [true, false, false];
@@ -96,7 +97,7 @@ fn loom_work_that_came_while_its_kind_was_held_up_is_taken_when_it_no_longer_is(
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_keeper_that_looks_and_then_goes_to_sleep() {
+fn loom_rejects_a_keeper_that_checks_and_then_parks() {
     must_fail(
         "deadlock",
         two_callers(|inbox| {
@@ -110,8 +111,8 @@ fn loom_finds_the_fault_in_a_keeper_that_looks_and_then_goes_to_sleep() {
     );
 }
 
-/// A keeper that lives as long as the domain, whose last handle queues something and goes. `live` is the keeper's
-/// life and returns how many pieces of work it has had.
+/// A keeper that lives as long as the domain; the last handle queues work and is dropped. `live` is the keeper's main
+/// function and returns how many pieces of work it had.
 fn last_handle(
     live: impl Fn(&Inbox, &Readers) -> usize + Copy + Send + Sync + 'static,
 ) -> impl Fn() + Send + Sync + 'static {
@@ -154,7 +155,7 @@ fn loom_the_keeper_ends_with_the_last_handle_when_all_has_run() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_keeper_that_asks_before_it_takes_whether_the_last_handle_is_gone() {
+fn loom_rejects_a_keeper_that_checks_for_closing_before_it_takes() {
     must_fail(
         "deadlock",
         last_handle(|inbox, readers| {
@@ -175,7 +176,7 @@ fn loom_finds_the_fault_in_a_keeper_that_asks_before_it_takes_whether_the_last_h
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_keeper_that_asks_only_after_it_has_taken() {
+fn loom_rejects_a_keeper_that_checks_for_closing_after_it_takes() {
     must_fail(
         "work is left behind",
         last_handle(|inbox, readers| {
@@ -195,7 +196,7 @@ fn loom_finds_the_fault_in_a_keeper_that_asks_only_after_it_has_taken() {
 }
 
 #[test]
-fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
+fn loom_a_waiting_thread_wakes_whichever_thread_scans() {
     model(|| {
         let shared = Arc::new((Inbox::new(Mode::Keeper), Readers::new(1, Barrier::Fences)));
         let scan = |(inbox, readers): &(Inbox, Readers)| {
@@ -227,7 +228,7 @@ fn loom_who_waits_for_a_grace_period_is_told_whoever_scans() {
         let (inbox, readers) = &*shared;
         let cookie = readers.cookie();
         inbox.wait_until(Some((cookie, &[NORMAL])), |_| readers.passed(cookie, NORMAL).then_some(()));
-        // Nobody need have asked the keeper, which ends with this model only when it has looked itself.
+        // The keeper needs no request: it ends with this model only when it has scanned itself.
         inbox.close();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });

@@ -1,7 +1,7 @@
-//! Models of readers, cookies and scans, right and wrong.
+//! Models of readers, cookies and scans, correct and wrong.
 //!
-//! The object lives in a loom cell: reading it while, or without an order to, its being freed is found by loom
-//! ("Causality violation"), and reading it after it was freed by the assertion ("freed").
+//! The object is a loom cell. loom reports a read that is concurrent with or unordered to the free ("Causality
+//! violation"); an assertion reports a read after the free ("freed").
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -13,12 +13,12 @@ use crate::model::{begin, model, must_fail};
 
 const RACE: &str = "Causality violation";
 
-/// Two objects, of which `current` says which one is linked; object 0 is replaced by object 1 and freed.
+/// Two objects; `current` says which one is linked. Object 1 replaces object 0, which is freed.
 struct World {
     readers: Readers,
     current: AtomicUsize,
     alive: [UnsafeCell<bool>; 2],
-    /// A cookie on its way from one thread to another.
+    /// Passes a cookie from one thread to another.
     letter: AtomicU64,
 }
 
@@ -121,7 +121,7 @@ fn loom_nothing_is_freed_under_the_second_of_two_sections_or_the_first() {
 }
 
 #[test]
-fn loom_a_nested_section_keeps_the_age_of_the_first_in_any_order_of_leaving() {
+fn loom_a_nested_section_keeps_the_epoch_of_the_outermost() {
     model(two(
         Barrier::Fences,
         |world, record| {
@@ -137,7 +137,7 @@ fn loom_a_nested_section_keeps_the_age_of_the_first_in_any_order_of_leaving() {
 }
 
 #[test]
-fn loom_a_cookie_may_be_passed_on_to_a_thread_that_frees() {
+fn loom_one_thread_may_take_a_cookie_and_another_free() {
     model(|| {
         let world = World::new(Barrier::Fences);
         let (reader, updater) = (Arc::clone(&world), Arc::clone(&world));
@@ -164,7 +164,7 @@ fn loom_a_cookie_may_be_passed_on_to_a_thread_that_frees() {
 }
 
 #[test]
-fn loom_who_sees_that_a_cookie_has_passed_may_free_though_another_thread_scanned() {
+fn loom_a_passed_cookie_allows_freeing_whichever_thread_scanned() {
     model(|| {
         let world = World::new(Barrier::Fences);
         let (reader, scanner) = (Arc::clone(&world), Arc::clone(&world));
@@ -209,7 +209,7 @@ fn loom_an_orphaned_section_is_seen_and_gives_its_slot_back() {
 }
 
 #[test]
-fn loom_a_cookie_that_nobody_holds_up_passes() {
+fn loom_a_cookie_that_no_reader_blocks_passes() {
     model(|| {
         let world = World::new(Barrier::Fences);
         let there = Arc::clone(&world);
@@ -228,7 +228,7 @@ fn loom_a_cookie_that_nobody_holds_up_passes() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_an_epoch_that_is_ahead() {
+fn loom_rejects_an_epoch_that_is_ahead() {
     must_fail(
         RACE,
         two(
@@ -244,7 +244,7 @@ fn loom_finds_the_fault_in_an_epoch_that_is_ahead() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_stamp_that_is_taken_before_the_unlinking() {
+fn loom_rejects_a_cookie_taken_before_the_unlinking() {
     must_fail(
         RACE,
         two(
@@ -260,13 +260,13 @@ fn loom_finds_the_fault_in_a_stamp_that_is_taken_before_the_unlinking() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_stamps_that_each_thread_counts_for_itself() {
+fn loom_rejects_cookies_counted_by_each_thread() {
     must_fail(
         RACE,
         two(
             Barrier::Fences,
             |world, record| {
-                // This thread has counted three moments of its own.
+                // This thread counts its own epochs.
                 record.begin(NORMAL, FENCED | 4);
                 world.read(world.find());
                 record.leave(NORMAL);
@@ -277,7 +277,7 @@ fn loom_finds_the_fault_in_stamps_that_each_thread_counts_for_itself() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_nested_section_that_takes_a_newer_epoch() {
+fn loom_rejects_a_nested_section_that_takes_a_newer_epoch() {
     must_fail(
         RACE,
         two(
@@ -295,7 +295,7 @@ fn loom_finds_the_fault_in_a_nested_section_that_takes_a_newer_epoch() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_scan_without_a_fence() {
+fn loom_rejects_a_scan_without_a_fence() {
     must_fail(
         RACE,
         two(Barrier::Missing, |world, record| section(world, record, NORMAL), |world| world.update(NORMAL)),
@@ -303,7 +303,7 @@ fn loom_finds_the_fault_in_a_scan_without_a_fence() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_reader_without_a_fence() {
+fn loom_rejects_a_reader_without_a_fence() {
     must_fail(
         RACE,
         two(
@@ -320,7 +320,7 @@ fn loom_finds_the_fault_in_a_reader_without_a_fence() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_scan_that_reads_the_epoch_after_the_words() {
+fn loom_rejects_a_scan_that_reads_the_epoch_after_the_words() {
     must_fail(RACE, || {
         let world = World::new(Barrier::Fences);
         let (reader, scanner) = (Arc::clone(&world), Arc::clone(&world));
@@ -350,7 +350,7 @@ fn loom_finds_the_fault_in_a_scan_that_reads_the_epoch_after_the_words() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_section_that_is_left_without_release() {
+fn loom_rejects_a_section_that_is_left_without_release() {
     must_fail(
         RACE,
         two(
@@ -366,7 +366,7 @@ fn loom_finds_the_fault_in_a_section_that_is_left_without_release() {
 }
 
 #[test]
-fn loom_finds_the_fault_in_a_second_section_that_is_entered_without_release() {
+fn loom_rejects_a_second_section_that_is_entered_without_release() {
     must_fail(
         RACE,
         two(

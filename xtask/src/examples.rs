@@ -20,10 +20,11 @@ struct Place {
     flags: &'static [&'static str],
 }
 
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 8] = [
     Place { directory: "examples", flags: &[] },
     Place { directory: "crates/skep-cli/tests/objects", flags: &[] },
     Place { directory: "crates/skep/tests/objects/exceptions", flags: &[] },
+    Place { directory: "crates/skep/tests/objects/iterators", flags: &[] },
     Place { directory: "crates/skep/tests/objects/printing", flags: &[] },
     Place { directory: "crates/skep/tests/objects/sections", flags: &[] },
     Place { directory: "crates/skep/tests/objects/verdicts", flags: &[] },

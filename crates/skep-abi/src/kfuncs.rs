@@ -268,26 +268,6 @@ pub fn kfunc_named(name: &str) -> Option<&'static Kfunc> {
     KFUNCS.binary_search_by(|kfunc| kfunc.name.cmp(name)).ok().map(|at| &KFUNCS[at])
 }
 
-/// Functions that a runtime has of its own, whatever the types of the host: none returns anything, and none but
-/// `bpf_throw`, which takes a number, takes anything.
-/// The number of each in a call is [`OWN_KFUNC`] and its place here.
-pub static OWN_KFUNCS: [&str; 5] =
-    ["bpf_rcu_read_lock", "bpf_rcu_read_unlock", "bpf_preempt_disable", "bpf_preempt_enable", "bpf_throw"];
-
-/// The number of the first of [`OWN_KFUNCS`]. Numbers of types, which those of other functions are, stay far below.
-pub const OWN_KFUNC: u32 = 1 << 30;
-
-/// The number of a runtime's own function of that name.
-pub fn own_kfunc_number(name: &str) -> Option<u32> {
-    let at = OWN_KFUNCS.iter().position(|own| *own == name)?;
-    Some(OWN_KFUNC + at as u32)
-}
-
-/// The runtime's own function of that number.
-pub fn own_kfunc(number: u32) -> Option<&'static Kfunc> {
-    kfunc_named(OWN_KFUNCS.get(number.checked_sub(OWN_KFUNC)? as usize)?)
-}
-
 use KfuncFlags as F;
 use SpecialKfunc as S;
 
@@ -337,16 +317,6 @@ mod tests {
         }
         assert_eq!(kfunc_named("bpf_task_acquire").map(|kfunc| kfunc.flags), Some(GET_RCU));
         assert_eq!(kfunc_named("bpf_task_acquir"), None);
-    }
-
-    #[test]
-    fn what_a_runtime_has_of_its_own_is_known_by_name_and_by_number() {
-        for name in OWN_KFUNCS {
-            let number = own_kfunc_number(name).expect("listed");
-            assert_eq!(own_kfunc(number).map(|kfunc| kfunc.name), Some(name));
-        }
-        assert_eq!(own_kfunc_number("bpf_task_acquire"), None);
-        assert_eq!((own_kfunc(OWN_KFUNC - 1), own_kfunc(OWN_KFUNC + 5)), (None, None));
     }
 
     #[test]

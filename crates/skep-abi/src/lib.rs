@@ -14,6 +14,7 @@ mod helper;
 mod helpers;
 mod kfuncs;
 mod map;
+mod own;
 mod packet;
 mod printed;
 mod program;
@@ -28,10 +29,11 @@ pub use env::{
 pub use format::{Conversion, FormatError, MAX_FORMAT, MAX_PRINTED, Piece, Shown, parse_format};
 pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
-pub use kfuncs::{
-    KFUNCS, Kfunc, KfuncFlags, OWN_KFUNC, OWN_KFUNCS, SpecialKfunc, kfunc_named, own_kfunc, own_kfunc_number,
-};
+pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
 pub use map::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt};
+pub use own::{
+    OWN_KFUNC, OWN_KFUNCS, OwnIterator, OwnKfunc, OwnParam, OwnReturn, own_kfunc, own_kfunc_number,
+};
 pub use printed::{Printable, Printed};
 pub use program::{
     Entry, Extern, ExternKind, Function, LineInfo, MISSING_FUNCTION, Param, ParamTags, ProgramSource,

@@ -88,6 +88,12 @@ pub(crate) trait Watch {
     fn thrown(&mut self, _slot: usize, _top: u64) {}
     /// The helper returned.
     fn returned(&mut self, _helper: u32, _args: [u64; 5], _result: u64) {}
+    /// A kernel function is about to be called.
+    fn call_kfunc(&mut self, _slot: usize, _number: u32, _args: [u64; 5]) -> Result<(), Self::Stop> {
+        Ok(())
+    }
+    /// The kernel function returned.
+    fn kfunc_returned(&mut self, _number: u32, _args: [u64; 5], _result: u64) {}
     /// The helper in progress calls the function that starts at `slot`, in a frame whose `r10` is `top`.
     fn call_back(&mut self, _slot: usize, _top: u64, _args: &[u64; 5]) {}
 }
@@ -428,10 +434,15 @@ unsafe fn execute<W: Watch>(
                 watch.thrown(next, regs[10]);
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
-                let function = code.linkage.function(id.cast_unsigned());
-                let Some(function) = function else { unreachable!("Code::with found it") };
-                // SAFETY: the linkage's functions are what they say, and take nothing.
-                regs[0] = unsafe { function(0, 0, 0, 0, 0, env) };
+                let number = id.cast_unsigned();
+                let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
+                watch.call_kfunc(slot, number, args)?;
+                let Some(function) = code.linkage.function(number) else {
+                    unreachable!("Code::with found it")
+                };
+                // SAFETY: the linkage's functions are what they say, and the verifier proved the arguments that they look at.
+                regs[0] = unsafe { function(args[0], args[1], args[2], args[3], args[4], env) };
+                watch.kfunc_returned(number, args, regs[0]);
             }
             Insn::LoadImm64 { .. } | Insn::LoadImm64Tail | Insn::CallReg { .. } => {
                 unreachable!("refused by Code::with")

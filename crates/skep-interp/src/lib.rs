@@ -20,6 +20,7 @@ mod code;
 mod exec;
 mod maps;
 mod memory;
+mod own;
 mod regions;
 mod registers;
 #[cfg(test)]

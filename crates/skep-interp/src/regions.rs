@@ -9,6 +9,7 @@
 //!             returned by look-ups                           learned on the way
 //!   records   returned by helpers that allocate              learned on the way
 //!   keys      of the elements that callbacks are given       as long as the callback runs
+//!   elements  returned by iterators                          until the iterator is destroyed
 //!   others    what the host allows                           Regions::allow
 //! ```
 
@@ -166,22 +167,22 @@ impl Memory {
         }
     }
 
-    /// The key of an element, by the maps that have it, until it is taken back.
-    pub(crate) fn lend(&mut self, keys: &[(u32, Region)]) {
-        for &(map, region) in keys {
+    /// Objects that are the program's until they are taken back.
+    pub(crate) fn lend(&mut self, objects: &[(Object, Region)]) {
+        for &(object, region) in objects {
             self.regions.push(region);
-            self.objects.push((Object::Key(map), region.start));
+            self.objects.push((object, region.start));
         }
     }
 
     /// Undoes [`Memory::lend`].
-    pub(crate) fn take_back(&mut self, keys: &[(u32, Region)]) {
-        for &(map, region) in keys {
+    pub(crate) fn take_back(&mut self, objects: &[(Object, Region)]) {
+        for &(object, region) in objects {
             if let Some(at) = self.regions.iter().rposition(|known| *known == region) {
                 self.regions.remove(at);
             }
-            let key = (Object::Key(map), region.start);
-            if let Some(at) = self.objects.iter().rposition(|known| *known == key) {
+            let object = (object, region.start);
+            if let Some(at) = self.objects.iter().rposition(|known| *known == object) {
                 self.objects.remove(at);
             }
         }

@@ -53,6 +53,13 @@ pub enum Reason {
         /// Its value.
         value: u64,
     },
+    /// It touches bytes of an iterator, which only the iterator's functions may do.
+    Iterator(MemoryAccess),
+    /// It ends a function in whose stack an iterator was not destroyed.
+    IteratorLeft {
+        /// The iterator's address.
+        address: u64,
+    },
     /// It was executed, but the verifier's facts call it unreachable.
     Unreached,
     /// It jumped to a slot that the verifier's facts do not call a jump target, or back to one that they do
@@ -128,6 +135,13 @@ impl fmt::Display for Reason {
             Self::UnknownHelper { id } => write!(f, "calls helper {id}, which has no prototype"),
             Self::Argument { number, value } => {
                 write!(f, "argument {number} is {value:#x}, which the helper's prototype does not allow")
+            }
+            Self::Iterator(access) => write!(f, "{access} that belong to an iterator"),
+            Self::IteratorLeft { address } => {
+                write!(
+                    f,
+                    "ends the function, but the iterator at {address:#x} in its stack was not destroyed"
+                )
             }
             Self::Unreached => f.write_str("executed, but the verifier found it unreachable"),
             Self::UnmarkedTarget { target } => {

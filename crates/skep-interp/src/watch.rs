@@ -7,6 +7,7 @@
 //! | accesses stay inside regions, with their rights | wrong ranges, missing null checks, stale packet ranges |
 //! | registers are written before they are read, and stack bytes but where frames are zeroed | wrong liveness, wrong merges of states |
 //! | helper arguments are the memory the prototype asks for | wrong sizes of arguments |
+//! | arguments of kernel functions and bytes of iterators are what the table says | wrong states of iterators |
 //! | executed slots are marked as reached, taken jumps as jump targets | wrong dead code, which compilers drop |
 //! | branches that the verifier decided go that way | ranges that leave numbers out |
 //! | constant maps and keys of calls are what they are, keys are in bounds | wrong facts that compilers inline by |
@@ -21,15 +22,16 @@
 use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
-use skep_abi::{Access, ArgKind, Callback, HelperProto, MapDef, RetKind};
+use skep_abi::{Access, ArgKind, Callback, HelperProto, MapDef, RetKind, own_kfunc};
 use skep_isa::{CallTarget, Insn, Reg, Size};
-use skep_verifier::{Machine, MachineFrame};
+use skep_verifier::{Machine, MachineFrame, Object};
 
 use crate::alu;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::exec::{self, AccessKind, FRAME_BYTES, Registers, Watch};
 use crate::maps::Maps;
 use crate::memory;
+use crate::own::Live;
 use crate::regions::{Found, Memory, Region, Regions, Rights};
 use crate::registers::{self, RegSet};
 use crate::violation::{MemoryAccess, Reason, Violation};
@@ -38,10 +40,10 @@ use crate::violation::{MemoryAccess, Reason, Violation};
 pub(crate) struct Checking<'a, 'r> {
     code: &'a Code,
     regions: &'a Regions<'r>,
-    memory: Memory,
+    pub(crate) memory: Memory,
     frames: Vec<StackFrame>,
     /// Registers of the current function that hold something.
-    written: RegSet,
+    pub(crate) written: RegSet,
     context: u64,
     /// The buffer's address.
     buffer: u64,
@@ -52,6 +54,8 @@ pub(crate) struct Checking<'a, 'r> {
     spoilt: Option<Reg>,
     /// The calls of helpers in progress, of which each but the last has called back.
     calling: Vec<Calling>,
+    /// The iterators that are not destroyed yet.
+    pub(crate) iterators: Vec<Live>,
     /// The last slot.
     slot: u32,
     maps: Maps<'a>,
@@ -80,7 +84,7 @@ struct StackFrame {
     /// Whether a helper called it, which looks at its result.
     callback: bool,
     /// Memory that is the program's for this call alone: the key of an element, for each of its maps that the map is.
-    lent: Vec<(u32, Region)>,
+    lent: Vec<(Object, Region)>,
 }
 
 /// A call of a helper in progress.
@@ -115,6 +119,7 @@ impl<'a, 'r> Checking<'a, 'r> {
             buffer: r1,
             executed: 0,
             calling: Vec::new(),
+            iterators: Vec::new(),
             slot: 0,
             maps: Maps::new(code),
             handles: (maps, functions),
@@ -127,6 +132,9 @@ impl<'a, 'r> Checking<'a, 'r> {
     fn check(&mut self, access: MemoryAccess) -> Result<(), Reason> {
         let MemoryAccess { address, bytes, kind } = access;
         let (reads, writes) = (kind != AccessKind::Write, kind != AccessKind::Read);
+        if let Some(checked) = self.check_iterators(access) {
+            return checked;
+        }
         if let Some(cells) = self.stack(address, bytes) {
             if reads && !cells.iter().all(|written| *written) {
                 return Err(Reason::UninitialisedStack(access));
@@ -164,13 +172,18 @@ impl<'a, 'r> Checking<'a, 'r> {
     }
 
     /// Which bytes of a live function's stack were written, for an access that lies wholly inside one.
-    fn stack(&mut self, address: u64, bytes: u64) -> Option<&mut [bool]> {
+    pub(crate) fn stack(&mut self, address: u64, bytes: u64) -> Option<&mut [bool]> {
         self.frames.iter_mut().find_map(|frame| {
             let below = frame.top.wrapping_sub(address);
             let inside = bytes <= below && below <= frame.bytes as u64;
             let start = (FRAME_BYTES as u64).wrapping_sub(below) as usize;
             inside.then(|| &mut frame.written[start..start + bytes as usize])
         })
+    }
+
+    /// Where the current function's stack begins and ends.
+    pub(crate) fn current_stack(&self) -> Option<(u64, u64)> {
+        self.frames.last().map(|frame| (frame.top - FRAME_BYTES as u64, frame.top))
     }
 
     /// Whether some state of the verifier's walk stands for the machine.
@@ -331,7 +344,7 @@ impl Watch for Checking<'_, '_> {
             Some(Callback::ForEach | Callback::Timer) => {
                 for (map, def) in maps {
                     let key = Region { start: args[1], bytes: def.key_size.into(), rights: Rights::READ };
-                    lent.push((map, key));
+                    lent.push((Object::Key(map), key));
                     self.memory.learn_value(map, def, args[2]);
                 }
                 if kind == Some(Callback::Timer) { 3 } else { 4 }
@@ -349,6 +362,7 @@ impl Watch for Checking<'_, '_> {
 
     fn thrown(&mut self, slot: usize, top: u64) {
         for frame in std::mem::take(&mut self.frames) {
+            self.end_iterators_in(frame.top - FRAME_BYTES as u64, frame.top);
             self.memory.take_back(&frame.lent);
         }
         self.written = RegSet::of(&[Reg::R1]);
@@ -357,6 +371,9 @@ impl Watch for Checking<'_, '_> {
 
     fn leave(&mut self) {
         let result = self.written.contains(Reg::R0);
+        if let Some((bottom, top)) = self.current_stack() {
+            self.end_iterators_in(bottom, top);
+        }
         if let Some(frame) = self.frames.pop() {
             self.memory.take_back(&frame.lent);
             let lost = registers::arguments().with(Reg::R0);
@@ -395,6 +412,11 @@ impl Watch for Checking<'_, '_> {
         }
         if let Some(reg) = reads.without(self.written).first() {
             return stop(Reason::UninitialisedRegister(reg));
+        }
+        if matches!(insn, Insn::Exit | Insn::LoadPacket { .. })
+            && let Some(address) = self.left_iterator()
+        {
+            return stop(Reason::IteratorLeft { address });
         }
         if let Some(taken) = self.decided_wrongly(slot, insn, regs) {
             return stop(Reason::WrongBranch { taken });
@@ -436,6 +458,17 @@ impl Watch for Checking<'_, '_> {
         self.check_call(slot, helper, args).map_err(|reason| Violation { slot: slot as u32, reason })?;
         self.calling.push(Calling { slot: slot as u32, helper, args });
         Ok(())
+    }
+
+    fn call_kfunc(&mut self, slot: usize, number: u32, args: [u64; 5]) -> Result<(), Violation> {
+        let Some(own) = own_kfunc(number) else { return Ok(()) };
+        self.check_own_call(own, args).map_err(|reason| Violation { slot: slot as u32, reason })
+    }
+
+    fn kfunc_returned(&mut self, number: u32, args: [u64; 5], result: u64) {
+        if let Some(own) = own_kfunc(number) {
+            self.own_call_returned(own, args, result);
+        }
     }
 
     fn tail_called(&mut self) {

@@ -396,7 +396,10 @@ impl Plan {
                 parts.function(slot, id)?;
                 plan.calls = true;
                 self.environment = true;
-                self.slots[slot].reads = RegSet::EMPTY;
+                // Of others all of `Insn::reads` counts.
+                if let Some(own) = skep_abi::own_kfunc(id.cast_unsigned()) {
+                    self.slots[slot].reads = Reg::ALL.into_iter().skip(1).take(own.params.len()).collect();
+                }
             }
             Insn::CallReg { .. } => {
                 return Err(Error::Unsupported { slot, what: "a call of the function in a register" });

@@ -394,7 +394,7 @@ impl<'a> Linker<'a> {
             maps: maps.iter().map(|map| map.link()).collect(),
             helpers: known.iter().filter_map(|(id, helper)| Some((*id, helper.call?))).collect(),
             inline_linux_helpers: shared.linux_numbers,
-            functions: (skep_abi::OWN_KFUNC..).zip(helpers::sections::OWN).collect(),
+            functions: helpers::own::provided(),
         }
     }
 }

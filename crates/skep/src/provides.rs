@@ -7,7 +7,7 @@ use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
 
 /// What stands in place of what is not provided.
-const INSTRUCTIONS: &str = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the program's own functions, and of bpf_rcu_read_lock, bpf_rcu_read_unlock, bpf_preempt_disable, bpf_preempt_enable and bpf_throw";
+const INSTRUCTIONS: &str = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the program's own functions, and of bpf_rcu_read_lock, bpf_rcu_read_unlock, bpf_preempt_disable, bpf_preempt_enable, bpf_throw, bpf_iter_num_new, bpf_iter_num_next and bpf_iter_num_destroy";
 
 /// Every instruction that the program reaches must be one that is provided.
 pub(crate) fn check(program: &Verified) -> Result<(), Error> {
@@ -45,7 +45,14 @@ fn missing(insn: &Insn) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::missing;
+    use super::{INSTRUCTIONS, missing};
+
+    #[test]
+    fn every_kernel_function_that_is_provided_is_listed() {
+        for own in &skep_abi::OWN_KFUNCS {
+            assert!(INSTRUCTIONS.contains(own.name), "{}", own.name);
+        }
+    }
 
     #[test]
     fn what_is_not_provided_is_named() {

@@ -5,6 +5,7 @@ mod arithmetic;
 mod callbacks;
 mod calls;
 mod checking;
+mod iterators;
 mod jumps;
 mod memory;
 mod packet;

@@ -5,7 +5,8 @@ use crate::program::Subject;
 use crate::program::cfg::target;
 use crate::program::config::Config;
 use skep_abi::{
-    Context, Function, HelperProto, KfuncFlags, ParamTags, RetKind, SpecialKfunc, kfunc_named, own_kfunc,
+    Context, Function, HelperProto, KfuncFlags, OwnKfunc, ParamTags, RetKind, SpecialKfunc, kfunc_named,
+    own_kfunc,
 };
 use skep_btf::{Btf, Kind as Type};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -200,7 +201,7 @@ fn of_helper(proto: Option<&HelperProto>) -> Effects {
 
 fn of_kfunc(btf: Option<&Btf>, id: u32) -> Effects {
     let of_host = || btf.and_then(|btf| kfunc_named(btf.ty(id).ok()?.name().ok()?));
-    let known = own_kfunc(id).or_else(of_host);
+    let known = own_kfunc(id).and_then(OwnKfunc::known).or_else(of_host);
     Effects {
         // None of those that are known does.
         moves_packet: known.is_none(),

@@ -2,7 +2,8 @@
 
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use skep_abi::{
-    Access, ArgKind, HelperProto, Kfunc, KfuncFlags, RetKind, SpecialKfunc, kfunc_named, own_kfunc,
+    Access, ArgKind, HelperProto, Kfunc, KfuncFlags, OwnKfunc, OwnParam, OwnReturn, RetKind, SpecialKfunc,
+    kfunc_named, own_kfunc, own_kfunc_number,
 };
 use skep_btf::{Btf, Error, Kind, Type};
 use std::borrow::Cow;
@@ -97,10 +98,32 @@ impl Prototype {
         Self::read(btf, known, &prototype).map_err(damaged)
     }
 
-    /// The prototype of a function of a runtime's own, which returns nothing. What one takes is checked by hand.
-    pub(crate) fn own(known: &'static Kfunc) -> Self {
-        let proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Void);
-        Self { known, proto, params: Vec::new(), returned: Returned::Nothing, iterator: None }
+    /// The prototype of a function of a runtime's own; `None` where it is not known who may call it.
+    pub(crate) fn own(own: &OwnKfunc) -> Option<Self> {
+        let known = own.known()?;
+        let what = |param: &OwnParam| match param {
+            OwnParam::Number => Some(What::Number { constant: false }),
+            OwnParam::Iterator(_) => Some(What::Iterator),
+            _ => None,
+        };
+        let param = |declared: &OwnParam| {
+            let what = what(declared).unwrap_or_else(|| What::Unknown(format!("{declared:?}")));
+            Param { what, nullable: false }
+        };
+        // No type of the host has the number of a function of the runtime, so it tells iterators apart.
+        let iterator = own.iterator().and_then(|iterator| {
+            let ty = own_kfunc_number(&format!("{}_new", iterator.name))?;
+            Some(Iterates { ty, slots: iterator.bytes.div_ceil(8), read_section: read_section(known) })
+        });
+        let returned = match (own.returns, own.iterator()) {
+            (OwnReturn::Nothing, _) => Returned::Nothing,
+            (OwnReturn::Number, _) => Returned::Number,
+            (OwnReturn::ElementOrNull, Some(iterator)) => Returned::Memory(iterator.element),
+            (returns, _) => Returned::Unknown(format!("{returns:?}")),
+        };
+        let proto = HelperProto::new(0, known.name, [ArgKind::None; 5], RetKind::Scalar);
+        let params = own.params.iter().map(param).collect();
+        Some(Self { known, proto, params, returned, iterator })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -138,7 +161,7 @@ impl Prototype {
 /// By argument: whether the function looks at memory there, and at how many bytes if that is known.
 pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item = Option<Option<u32>>> {
     let prototype = match own_kfunc(id) {
-        Some(own) => Some(Prototype::own(own)),
+        Some(own) => Prototype::own(own),
         None => btf.and_then(|btf| Prototype::of(btf, id).ok()),
     };
     (0..5).map(move |at| {
@@ -237,12 +260,14 @@ fn iterator(btf: &Btf, known: &Kfunc, ty: u32) -> Result<Option<Iterates>, Error
     if !iterates(known) {
         return Ok(None);
     }
-    // The function that makes it says how its elements live.
-    let base = known.name.rsplit_once('_').map_or(known.name, |(base, _)| base);
-    let read_section =
-        kfunc_named(&format!("{base}_new")).is_some_and(|made| made.flags.has(KfuncFlags::RCU_PROTECTED));
     let slots = btf.size(pointer.to)?.div_ceil(8);
-    Ok(Some(Iterates { ty: pointer.to, slots, read_section }))
+    Ok(Some(Iterates { ty: pointer.to, slots, read_section: read_section(known) }))
+}
+
+/// Whether the elements of an iterator live in read sections only: the function that makes it says so.
+fn read_section(known: &Kfunc) -> bool {
+    let base = known.name.rsplit_once('_').map_or(known.name, |(base, _)| base);
+    kfunc_named(&format!("{base}_new")).is_some_and(|made| made.flags.has(KfuncFlags::RCU_PROTECTED))
 }
 
 fn result(btf: &Btf, known: &Kfunc, ty: u32) -> Result<Returned, Error> {

@@ -12,8 +12,8 @@
 //! | `__str` | a constant string |
 //! | `__map` | a map |
 //!
-//! Everything else that decides is in the table [`skep_abi::KFUNCS`]. Of the functions that a runtime has of its own
-//! ([`skep_abi::OWN_KFUNCS`]) it says all.
+//! Everything else that decides is in the table [`skep_abi::KFUNCS`]. Of the functions that a runtime has of its own,
+//! [`skep_abi::OWN_KFUNCS`] says what BTF says of others.
 
 mod argument;
 mod dynptr;
@@ -104,7 +104,10 @@ impl Transfer<'_> {
             return Ok(Rc::clone(known));
         }
         let prototype = match own_kfunc(id) {
-            Some(own) => Prototype::own(own),
+            Some(own) => Prototype::own(own).ok_or_else(|| {
+                let text = format!("it is not known who may call the runtime's function {}", own.name);
+                Violation::new(Code::Helper, text)
+            })?,
             None => {
                 let btf = self.btf(&format!("the call of the host's function of number {id}"))?;
                 Prototype::of(btf, id)?

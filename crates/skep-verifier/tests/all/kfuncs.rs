@@ -1,7 +1,7 @@
 //! Calls of the host's own functions.
 
-use crate::common::host::{accepted, check_with, refused};
-use skep_abi::{OWN_KFUNC, own_kfunc_number};
+use crate::common::host::{accepted, check, check_with, refused};
+use skep_abi::{OWN_KFUNC, OWN_KFUNCS, own_kfunc_number};
 use skep_verifier::Code;
 
 /// A reference to a task that is not null, in r6; `rest` follows, and the end.
@@ -55,7 +55,7 @@ fn the_runtime_s_own_functions_need_no_types() {
         (format!("{leave}r0 = 0\nexit"), Code::Resource),
         (format!("{enter}{leave}exit"), Code::Uninitialised),
         (format!("r6 = r1\n{enter}{leave}r0 = *(u32 *)(r1 + 0)\nexit"), Code::Uninitialised),
-        (format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + 5), Code::Types),
+        (format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + OWN_KFUNCS.len() as u32), Code::Types),
     ] {
         assert_eq!(check(text.clone()).expect_err(&text).code, code, "{text}");
     }
@@ -164,6 +164,43 @@ fn iterators_are_made_asked_and_ended() {
     refused("tc", place, Code::Argument, "bpf_iter_num_new");
     let bounds = "r1 = r10\nr1 += -8\nr2 = r10\nr3 = 10\ncall @bpf_iter_num_new\nr0 = 0\nexit";
     refused("tc", bounds, Code::Argument, "a number in r2");
+}
+
+#[test]
+fn iterators_of_the_runtime_are_verified_as_those_of_the_kernel() {
+    let own = |text: &str| {
+        let numbered = ["new", "next", "destroy"].into_iter().fold(text.to_owned(), |text, name| {
+            let name = format!("bpf_iter_num_{name}");
+            text.replace(&format!("@{name}"), &format!("kfunc[{}]", own_kfunc_number(&name).unwrap()))
+        });
+        check_with("tc", &numbered, None).map(drop).map_err(|refusal| refusal.code)
+    };
+    let of_kernel = |text: &str| check("tc", text).map(drop).map_err(|refusal| refusal.code);
+    let unmade = "r1 = r10\nr1 += -8\ncall @bpf_iter_num_next\nr0 = 0\nexit";
+    let place = count("").replace("-8", "-4");
+    let number = count("").replace("r2 = 0", "r2 = r10");
+    let result = count("").replace("r2 = 0", "r2 = 0\nr6 = 0").replace("r0 = 0\nexit", "exit");
+    let missing = count("").replace("r3 = 10\n", "");
+    let read =
+        count("").replace("call @bpf_iter_num_destroy", "r2 = *(u32 *)(r1 + 0)\ncall @bpf_iter_num_destroy");
+    let written = count("*(u32 *)(r10 - 8) = 0");
+    for (text, expected) in [
+        (count("r1 = *(u32 *)(r0 + 0)").as_str(), None),
+        (&count("r1 = *(u64 *)(r0 + 0)"), Some(Code::OutOfBounds)),
+        (&count("*(u32 *)(r0 + 0) = 1"), Some(Code::ReadOnly)),
+        (&count("r0 = 0\nexit"), Some(Code::Resource)),
+        (unmade, Some(Code::Argument)),
+        (&place, Some(Code::Argument)),
+        (&number, Some(Code::Argument)),
+        (&result, Some(Code::Uninitialised)),
+        (&missing, Some(Code::Uninitialised)),
+        (&read, of_kernel(&read).err()),
+        (&written, Some(Code::Resource)),
+    ] {
+        assert_eq!(own(text).err(), expected, "{text}");
+        assert_eq!(of_kernel(text).err(), expected, "{text}");
+    }
+    assert!(own(&read).is_err());
 }
 
 #[test]

@@ -9,19 +9,10 @@
 //! virtual CPU belongs to its thread.
 
 use crate::runtime::Shared;
-use skep_abi::{HelperFn, RunEnv};
+use skep_abi::RunEnv;
 use skep_rcu::{Section, raw};
 
-/// The implementations of [`skep_abi::OWN_KFUNCS`], in their order.
-pub(crate) static OWN: [HelperFn; 5] = [enter, leave, enter, leave, throw];
-
-/// `bpf_throw`: engines do it themselves, since a function that is called cannot leave the one that calls it. That it
-/// stands here says that they do.
-unsafe extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-    0
-}
-
-unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+pub(super) unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: `env` is this run's, whose host is the runtime.
     unsafe {
         // A thread in a run has a slot, so it can always enter.
@@ -32,7 +23,7 @@ unsafe extern "C" fn enter(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut Run
     0
 }
 
-unsafe extern "C" fn leave(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
+pub(super) unsafe extern "C" fn leave(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: as above; what is counted was entered without a guard, on this thread.
     unsafe {
         if let Some(left) = (*env).sections.checked_sub(1) {

@@ -147,6 +147,25 @@ fn the_examples_are_in_every_state_what_the_verifier_says() {
 }
 
 #[test]
+fn iterators_are_in_every_state_what_the_verifier_says() {
+    let bytes: &[u8] = include_bytes!("../../tests/objects/iterators/iterators.bpf.o");
+    let object = Object::parse(bytes).expect("an object");
+    let runtime = Runtime::new().expect("a runtime");
+    for (first, end, stop) in [(0, 12i32, 5i32), (-3, 4, -1), (5, 4, 0), (7, 7, 0)] {
+        let linker = runtime.linker(&object);
+        let values = [("first", first), ("end", end), ("stop", stop)];
+        let linker = values
+            .into_iter()
+            .fold(linker, |linker, (name, value)| linker.variable(name, &i32::to_ne_bytes(value)));
+        let module = linker.load().expect("it loads");
+        assert_eq!(module.programs().len(), 6);
+        for program in module.programs() {
+            assert_eq!(check(program, &[0; 64]), 2, "{}", program.name());
+        }
+    }
+}
+
+#[test]
 fn a_map_given_for_two_of_a_programs_is_each_of_them() {
     let text = "
         r1 = map[1] ll

@@ -1,6 +1,6 @@
 //! Sleepable programs: which read sections they are in, and which virtual CPU they are.
 
-use skep::abi::{MapDef, MapFlags, MapKind, OWN_KFUNC, RAW};
+use skep::abi::{MapDef, MapFlags, MapKind, OWN_KFUNC, OWN_KFUNCS, RAW};
 use skep::function::Caller;
 use skep::isa::{assemble, encode_bytes};
 use skep::jit::Target;
@@ -197,7 +197,8 @@ fn brackets_that_are_not_closed_or_not_opened_are_refused() {
 
 #[test]
 fn other_functions_of_the_kernel_are_not_there() {
-    let object = bytecode(&format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + 5), Vec::new());
+    let behind = OWN_KFUNCS.len() as u32;
+    let object = bytecode(&format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + behind), Vec::new());
     assert!(runtime().load(&object).is_err());
 }
 

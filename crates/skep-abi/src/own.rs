@@ -1,0 +1,144 @@
+//! Kernel functions that a runtime has of its own, whatever the types of the host.
+//!
+//! Programs that a runtime loads are linked against this table instead of a kernel's BTF. A row says what BTF would
+//! say: the name, the parameters and the result. The verifier makes a prototype of it, engines pass as many registers
+//! as there are parameters, and checking mode looks at arguments and results by it. A new function costs a row here and
+//! an implementation in the runtime.
+//!
+//! The number of each function in a call is [`OWN_KFUNC`] plus its place in the table.
+
+use crate::kfuncs::{Kfunc, kfunc_named};
+
+/// A kernel function that a runtime has of its own. Its flags are in [`crate::KFUNCS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnKfunc {
+    /// Its name.
+    pub name: &'static str,
+    /// What it takes, in `r1` and the registers behind it: five at most.
+    pub params: &'static [OwnParam],
+    /// What it returns.
+    pub returns: OwnReturn,
+}
+
+/// A parameter of an [`OwnKfunc`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OwnParam {
+    /// A number.
+    Number,
+    /// An iterator in the program's stack.
+    Iterator(OwnIterator),
+}
+
+/// An iterator of a runtime's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnIterator {
+    /// The name of its structure: that of its functions without `_new`, `_next` and `_destroy`.
+    pub name: &'static str,
+    /// The size of its structure in bytes, a multiple of 8.
+    pub bytes: u32,
+    /// The size of an element in bytes.
+    pub element: u32,
+}
+
+/// What an [`OwnKfunc`] returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OwnReturn {
+    /// Nothing: what is in `r0` must not be read.
+    Nothing,
+    /// A number.
+    Number,
+    /// The address of an element of the iterator in `r1`, or null. The element may be read until the iterator is
+    /// destroyed.
+    ElementOrNull,
+}
+
+/// Numbers from one to another.
+const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 4 };
+
+/// Every kernel function that a runtime has of its own.
+pub static OWN_KFUNCS: [OwnKfunc; 8] = [
+    own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
+    own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
+    own("bpf_preempt_disable", &[], OwnReturn::Nothing),
+    own("bpf_preempt_enable", &[], OwnReturn::Nothing),
+    own("bpf_throw", &[OwnParam::Number], OwnReturn::Nothing),
+    own(
+        "bpf_iter_num_new",
+        &[OwnParam::Iterator(NUM), OwnParam::Number, OwnParam::Number],
+        OwnReturn::Number,
+    ),
+    own("bpf_iter_num_next", &[OwnParam::Iterator(NUM)], OwnReturn::ElementOrNull),
+    own("bpf_iter_num_destroy", &[OwnParam::Iterator(NUM)], OwnReturn::Nothing),
+];
+
+/// The number of the first of [`OWN_KFUNCS`]. Numbers of types, which those of other functions are, stay far below.
+pub const OWN_KFUNC: u32 = 1 << 30;
+
+/// The number of a runtime's own function of that name.
+pub fn own_kfunc_number(name: &str) -> Option<u32> {
+    let at = OWN_KFUNCS.iter().position(|own| own.name == name)?;
+    Some(OWN_KFUNC + at as u32)
+}
+
+/// The runtime's own function of that number: what it takes and returns.
+pub fn own_kfunc(number: u32) -> Option<&'static OwnKfunc> {
+    OWN_KFUNCS.get(number.checked_sub(OWN_KFUNC)? as usize)
+}
+
+impl OwnKfunc {
+    /// Its flags and who may call it.
+    pub fn known(&self) -> Option<&'static Kfunc> {
+        kfunc_named(self.name)
+    }
+
+    /// The iterator that it makes, goes through or destroys, if it does.
+    pub fn iterator(&self) -> Option<OwnIterator> {
+        match self.params.first() {
+            Some(OwnParam::Iterator(iterator)) => Some(*iterator),
+            _ => None,
+        }
+    }
+}
+
+const fn own(name: &'static str, params: &'static [OwnParam], returns: OwnReturn) -> OwnKfunc {
+    OwnKfunc { name, params, returns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KfuncFlags as F;
+
+    #[test]
+    fn what_a_runtime_has_of_its_own_is_known_by_name_and_by_number() {
+        for own in &OWN_KFUNCS {
+            let number = own_kfunc_number(own.name).expect("listed");
+            assert_eq!(own_kfunc(number), Some(own));
+            assert_eq!(own.known().map(|kfunc| kfunc.name), Some(own.name));
+            assert!(own.params.len() <= 5, "{}", own.name);
+        }
+        assert_eq!(own_kfunc_number("bpf_task_acquire"), None);
+        let behind = OWN_KFUNC + OWN_KFUNCS.len() as u32;
+        assert_eq!((own_kfunc(OWN_KFUNC - 1), own_kfunc(behind)), (None, None));
+    }
+
+    #[test]
+    fn iterators_have_all_three_functions_and_the_results_that_their_flags_say() {
+        for own in &OWN_KFUNCS {
+            let flags = own.known().expect("known").flags;
+            let kinds = [F::ITER_NEW, F::ITER_NEXT, F::ITER_DESTROY].map(|flag| flags.has(flag));
+            assert_eq!(kinds.contains(&true), own.iterator().is_some(), "{}", own.name);
+            assert_eq!(kinds[1], own.returns == OwnReturn::ElementOrNull, "{}", own.name);
+            if let Some(iterator) = own.iterator() {
+                assert!(iterator.bytes > 0 && iterator.bytes.is_multiple_of(8), "{iterator:?}");
+                for function in ["new", "next", "destroy"] {
+                    let found =
+                        own_kfunc_number(&format!("{}_{function}", iterator.name)).and_then(own_kfunc);
+                    assert_eq!(found.and_then(OwnKfunc::iterator), Some(iterator));
+                }
+            }
+        }
+    }
+}

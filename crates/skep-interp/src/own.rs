@@ -1,0 +1,127 @@
+//! Checking mode's view of the runtime's own kernel functions, by [`skep_abi::OWN_KFUNCS`].
+//!
+//! An iterator is bytes of the program's stack that only its functions may touch:
+//!
+//! ```text
+//!   new ----> next ----> destroy        r0 of `next`: null, or an element that may be read until `destroy`
+//!   bytes are the iterator's            bytes are the program's again, and not written
+//! ```
+//!
+//! What it finds: functions that are given no iterator of their kind, bytes of an iterator that the program reads or
+//! writes, elements that are used after the end, iterators that are never destroyed.
+
+use skep_abi::{KfuncFlags, OwnIterator, OwnKfunc, OwnParam, OwnReturn};
+use skep_isa::Reg;
+use skep_verifier::Object;
+
+use crate::exec::AccessKind;
+use crate::regions::{Found, Region, Rights};
+use crate::registers::{self, RegSet};
+use crate::violation::{MemoryAccess, Reason};
+use crate::watch::Checking;
+
+/// An iterator between `new` and `destroy`.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// Its address.
+    at: u64,
+    of: OwnIterator,
+    /// Its elements so far, each once.
+    elements: Vec<(Object, Region)>,
+}
+
+impl Live {
+    /// Whether it has any of the bytes `start..end`.
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        start < self.at + u64::from(self.of.bytes) && self.at < end
+    }
+}
+
+impl Checking<'_, '_> {
+    /// Whether an access to bytes of an iterator is one to an element in them; `None` where no iterator is there.
+    pub(crate) fn check_iterators(&self, access: MemoryAccess) -> Option<Result<(), Reason>> {
+        let MemoryAccess { address, bytes, kind } = access;
+        if !self.iterators.iter().any(|live| live.overlaps(address, address.saturating_add(bytes))) {
+            return None;
+        }
+        // SAFETY: the context is valid by the contract of `Interpreter::run_checked`.
+        let found = unsafe { self.memory.find(address, bytes) };
+        let is_element = kind == AccessKind::Read && found == Found::Region(Rights::READ);
+        Some(if is_element { Ok(()) } else { Err(Reason::Iterator(access)) })
+    }
+
+    /// Checks the arguments of one of the runtime's own functions.
+    pub(crate) fn check_own_call(&mut self, own: &OwnKfunc, args: [u64; 5]) -> Result<(), Reason> {
+        let read = RegSet::of(&Reg::ALL[1..1 + own.params.len()]);
+        if let Some(reg) = read.without(self.written).first() {
+            return Err(Reason::UninitialisedRegister(reg));
+        }
+        for (number, (param, value)) in (1..).zip(own.params.iter().zip(args)) {
+            let fits = match *param {
+                OwnParam::Iterator(of) if has(own, KfuncFlags::ITER_NEW) => self.is_free(of, value),
+                OwnParam::Iterator(of) => self.iterators.iter().any(|live| (live.at, live.of) == (value, of)),
+                _ => true,
+            };
+            if !fits {
+                return Err(Reason::Argument { number, value });
+            }
+        }
+        Ok(())
+    }
+
+    /// One of the runtime's own functions returned.
+    pub(crate) fn own_call_returned(&mut self, own: &OwnKfunc, args: [u64; 5], result: u64) {
+        self.written = self.written.without(registers::arguments().with(Reg::R0));
+        if own.returns != OwnReturn::Nothing {
+            self.written = self.written.with(Reg::R0);
+        }
+        let Some(of) = own.iterator() else { return };
+        if has(own, KfuncFlags::ITER_NEW) {
+            self.iterators.push(Live { at: args[0], of, elements: Vec::new() });
+        } else if has(own, KfuncFlags::ITER_DESTROY) {
+            self.end_iterators(|live| live.at == args[0]);
+        } else if result != 0
+            && let Some(live) = self.iterators.iter_mut().find(|live| live.at == args[0])
+        {
+            let region = Region { start: result, bytes: of.element.into(), rights: Rights::READ };
+            let element = (Object::Memory, region);
+            if !live.elements.contains(&element) {
+                live.elements.push(element);
+                self.memory.lend(&[element]);
+            }
+        }
+    }
+
+    /// The iterator in the current function's stack that is not destroyed yet, by its address.
+    pub(crate) fn left_iterator(&self) -> Option<u64> {
+        let (bottom, top) = self.current_stack()?;
+        self.iterators.iter().find(|live| live.overlaps(bottom, top)).map(|live| live.at)
+    }
+
+    /// Ends the iterators in a stack that is gone.
+    pub(crate) fn end_iterators_in(&mut self, bottom: u64, top: u64) {
+        self.end_iterators(|live| live.overlaps(bottom, top));
+    }
+
+    fn end_iterators(&mut self, ends: impl Fn(&Live) -> bool) {
+        for live in self.iterators.extract_if(.., |live| ends(live)) {
+            self.memory.take_back(&live.elements);
+        }
+    }
+
+    /// Whether an iterator may be made there: in a live function's stack, where none is. What was written there is gone.
+    fn is_free(&mut self, of: OwnIterator, at: u64) -> bool {
+        let bytes = u64::from(of.bytes);
+        if !at.is_multiple_of(8) || self.iterators.iter().any(|live| live.overlaps(at, at + bytes)) {
+            return false;
+        }
+        self.stack(at, bytes).is_some_and(|cells| {
+            cells.fill(false);
+            true
+        })
+    }
+}
+
+fn has(own: &OwnKfunc, flag: KfuncFlags) -> bool {
+    own.known().is_some_and(|known| known.flags.has(flag))
+}

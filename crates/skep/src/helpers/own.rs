@@ -1,0 +1,39 @@
+//! The kernel functions that this runtime has of its own, by the rows of [`skep_abi::OWN_KFUNCS`].
+//!
+//! They are called as helpers are: what the verifier proved of their arguments is what a row's parameters say.
+
+use super::{iterators, sections};
+use skep_abi::{HelperFn, OWN_KFUNC, RunEnv};
+
+/// The implementations, in the order of the rows.
+static OWN: [(&str, HelperFn); 8] = [
+    ("bpf_rcu_read_lock", sections::enter),
+    ("bpf_rcu_read_unlock", sections::leave),
+    ("bpf_preempt_disable", sections::enter),
+    ("bpf_preempt_enable", sections::leave),
+    ("bpf_throw", throw),
+    ("bpf_iter_num_new", iterators::num_new),
+    ("bpf_iter_num_next", iterators::num_next),
+    ("bpf_iter_num_destroy", iterators::num_destroy),
+];
+
+/// The implementations by the numbers in calls, ascending.
+pub(crate) fn provided() -> Vec<(u32, HelperFn)> {
+    (OWN_KFUNC..).zip(OWN.map(|(_, call)| call)).collect()
+}
+
+/// `bpf_throw`: engines do it themselves, since a function that is called cannot leave the one that calls it. This entry
+/// tells them that the runtime provides it.
+unsafe extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_abi::OWN_KFUNCS;
+
+    #[test]
+    fn every_row_has_its_implementation() {
+        assert_eq!(super::OWN.map(|(name, _)| name), OWN_KFUNCS.map(|own| own.name));
+    }
+}

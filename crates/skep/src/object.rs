@@ -231,6 +231,7 @@ impl Object {
         let config = Config {
             helpers: &helpers,
             btf: self.host_types.as_deref(),
+            max_walked: shared.max_walked,
             // Tests run programs in checking mode.
             max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
             ..Config::default()

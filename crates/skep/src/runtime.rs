@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) jit: skep_jit::Options,
     pub(crate) domain: Domain,
     pub(crate) map_memory: u64,
+    /// The most instructions that the verifier walks for one program.
+    pub(crate) max_walked: u64,
     /// When elements of maps are reused.
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.
@@ -53,6 +55,7 @@ pub(crate) struct Helper {
 pub struct RuntimeBuilder {
     cpus: u32,
     map_memory: u64,
+    max_walked: u64,
     policy: Policy,
     code: skep_text::Config,
     jit: skep_jit::Options,
@@ -160,6 +163,14 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn map_memory(mut self, bytes: u64) -> Self {
         self.map_memory = bytes;
+        self
+    }
+
+    /// The most instructions that the verifier walks for one program, over all its paths; a program that needs more is
+    /// refused. This bounds the time that a load takes. Default: 1,000,000, as in Linux.
+    #[must_use]
+    pub fn max_walked(mut self, instructions: u64) -> Self {
+        self.max_walked = instructions;
         self
     }
 
@@ -302,6 +313,7 @@ impl RuntimeBuilder {
                 jit,
                 domain,
                 map_memory: self.map_memory,
+                max_walked: self.max_walked,
                 policy: self.policy,
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
@@ -324,6 +336,7 @@ impl Default for RuntimeBuilder {
         Self {
             cpus: (2 * processors).clamp(64, skep_rcu::MAX_SLOTS),
             map_memory: 4 << 30,
+            max_walked: skep_verifier::Config::default().max_walked,
             policy: Policy::default(),
             code: skep_text::Config::new(),
             jit: skep_jit::Options::default(),

@@ -21,6 +21,9 @@ const DEPTH: usize = 3;
 /// Bytes that one map may take.
 const MAP_MEMORY: u64 = 1 << 20;
 const CPUS: u32 = 4;
+/// Instructions that the verifier may walk for one program. A few programs of a thousand would need all million that
+/// are usual, and take most of the time.
+const WALKED: u64 = 4_000;
 /// Instructions of a run in checking mode; programs that take more are not run.
 const FUEL: u64 = 50_000;
 /// Objects of clang's, with variables, and with programs that take more than the text here.
@@ -70,7 +73,8 @@ pub(super) struct Ground {
 impl Ground {
     pub(super) fn new() -> Self {
         let runtime = || {
-            let builder = Runtime::builder().cpus(CPUS).map_memory(MAP_MEMORY).log(|_, _| ());
+            let builder =
+                Runtime::builder().cpus(CPUS).map_memory(MAP_MEMORY).max_walked(WALKED).log(|_, _| ());
             builder.function(ACT, "act", act).build().expect("a runtime")
         };
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");

@@ -42,7 +42,7 @@ pub struct Btf {
 
 impl Btf {
     /// Finds the types in a raw BTF file, as the running system offers it, or in an ELF file with a section
-    /// `.BTF`, whose relocations are not looked at.
+    /// `.BTF`. Relocations of that section are ignored.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Btf {
             .map_err(|reason| btf.damaged(btf.strings.start + own as usize, reason))
     }
 
-    /// Everything from an offset into the strings to their end, for those who take strings that are no names.
+    /// All bytes of the strings from this offset on, for callers whose strings are not names.
     pub fn bytes_of_string(&self, offset: u32) -> Option<&[u8]> {
         let (btf, own) = self.string_owner(offset);
         btf.bytes[btf.strings.clone()].get(own as usize..)

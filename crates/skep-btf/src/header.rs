@@ -36,7 +36,7 @@ impl<'a> Header<'a> {
     }
 
     /// The part of the section whose offset and length stand `at` bytes after the common fields; empty where
-    /// the header is too short to speak of it.
+    /// the header is too short to have these fields.
     pub(crate) fn part(&self, at: usize, reason: &'static str) -> Result<Range<usize>, Error> {
         let at = at + 8;
         if self.head.len() < at + 8 {

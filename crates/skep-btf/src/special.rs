@@ -62,7 +62,7 @@ pub enum SpecialKind {
     },
     /// `struct bpf_rb_node`
     RbNode,
-    /// `__kptr_untrusted`: a pointer that may point to what is gone.
+    /// `__kptr_untrusted`: a pointer whose target may have been freed.
     KptrUntrusted {
         /// What it points to.
         to: u32,

@@ -1,5 +1,5 @@
-//! Remarks on types: what a pointer's target is (`__rcu`, `__user`, `__kptr`), and what is said of a function,
-//! its parameters, a structure's members (`bpf_kfunc`, `arg:nonnull`).
+//! Tags of types: those of pointers' targets (`__rcu`, `__user`, `__kptr`), and those of functions, their parameters
+//! and members of structures (`bpf_kfunc`, `arg:nonnull`).
 
 use crate::btf::{Btf, MAX_CHAIN};
 use crate::error::Error;
@@ -60,8 +60,7 @@ impl Btf {
         Err(Error::Endless { id })
     }
 
-    /// What is said of the type of that number. Only what its own file says, not what one that continues it
-    /// adds.
+    /// The declaration tags of this type, from the file that defines it; a split file adds none.
     pub fn decl_tags(&self, id: u32) -> impl Iterator<Item = DeclTag<'_>> {
         let owner = self.owner(id);
         let all = &owner.decl_tag_index().0;

@@ -189,7 +189,7 @@ pub struct Variable<'a> {
     pub size: u32,
 }
 
-/// Who can see a function or variable.
+/// The linkage of a function or variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linkage {
     /// This object alone.
@@ -339,7 +339,7 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// Of a function or variable: who can see it.
+    /// Of a function or variable: its linkage.
     pub fn linkage(&self) -> Option<Linkage> {
         let number = match (self.kind, self.tail.len()) {
             (Kind::Func, _) => self.count,

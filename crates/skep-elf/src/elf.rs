@@ -1,7 +1,7 @@
 //! The checked view of an ELF file that the rest of the crate stands on.
 //!
-//! The problem: every number in the file is somebody's claim. This module is the only one that looks at ELF
-//! headers, and what it hands out has been checked: ranges lie inside the file, relocations lie inside
+//! The problem: no number in the file can be trusted. Only this module reads ELF headers, and everything that it
+//! returns has been checked: ranges lie inside the file, relocations lie inside
 //! their sections and name symbols that exist, names are UTF-8 of bounded length.
 //!
 //! The invariant that bounds memory: sections do not share bytes of the file ([`Elf::parse`] refuses files

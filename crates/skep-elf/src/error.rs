@@ -117,7 +117,7 @@ pub enum Error {
         /// What is wrong with its declaration.
         reason: &'static str,
     },
-    /// A map has an attribute that nobody defined.
+    /// A map has an unknown attribute.
     #[error("map {map}: unknown attribute {attribute}; known are {}", crate::maps::ATTRIBUTES.join(", "))]
     MapAttributeUnknown {
         /// The map.
@@ -212,7 +212,7 @@ pub enum Error {
     },
     /// A pointer in a map's declaration that leads to no map and no program.
     #[error(
-        "map {map}: the initial value at byte {offset} of section .maps names {symbol}, which is no {expected}"
+        "map {map}: the initial value at byte {offset} of section .maps names {symbol}, which is not a {expected}"
     )]
     MapEntryUnresolved {
         /// The map.
@@ -306,7 +306,7 @@ pub enum Error {
         reason: &'static str,
     },
 
-    // ---- what is elsewhere ---------------------------------------------------------------------------
+    // ---- symbols of other places ---------------------------------------------------------------------------
     /// A configuration value of a type that it cannot have.
     #[error("configuration value {name} {reason}")]
     ConfigType {
@@ -426,7 +426,7 @@ pub enum Error {
         size: u64,
     },
     /// A reference into `.maps` that is no map's start.
-    #[error("section {section}, byte {offset}: {symbol} is no map; build the object again")]
+    #[error("section {section}, byte {offset}: {symbol} is not a map; build the object again")]
     NotAMap {
         /// The section.
         section: String,

@@ -10,8 +10,7 @@
 //!                      VAR bpf_link_fops: void                     -> an address
 //! ```
 //!
-//! What is declared weak may be missing: a configuration value is 0 then, an address 0, and a call one that must not
-//! be reached.
+//! A weak symbol may be missing: then a configuration value and an address are 0, and a call must not be reached.
 
 use std::collections::HashMap;
 

@@ -308,7 +308,7 @@ impl Linker<'_> {
                     }),
                 }
             }
-            // A pointer may stand just behind the data, as C allows; what is accessed is the verifier's affair.
+            // C allows a pointer to just past the end of an object. The verifier checks accesses.
             Role::Data(map) => match u32::try_from(address) {
                 Ok(offset) if u64::from(offset) <= size => {
                     self.without_pointers(home)?;
@@ -354,7 +354,7 @@ impl Linker<'_> {
         })
     }
 
-    /// Refuses data that holds addresses, which nobody fills in.
+    /// Refuses data that holds addresses: the loader cannot fill them in.
     fn without_pointers(&self, section: usize) -> Result<(), Error> {
         match self.object.elf.sections[section].relocations.first() {
             None => Ok(()),

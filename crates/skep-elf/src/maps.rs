@@ -361,7 +361,7 @@ fn one_size(
 enum Demand {
     /// It must be this.
     Exactly(u32),
-    /// It is this where nothing is said, and must be if something is.
+    /// The default; any other size is refused.
     Usually(u32),
     /// It must not be zero.
     Some,

@@ -402,7 +402,7 @@ impl ObjectMap {
         }
     }
 
-    /// The map of configuration values, none of which is known yet.
+    /// The map of configuration values, all still unknown.
     fn of_config(externs: &Externs) -> Self {
         let zeroes: Arc<[u8]> = vec![0; externs.config_size as usize].into();
         let def = MapDef {

@@ -1,4 +1,4 @@
-//! What the loader is told of the system that programs are for.
+//! What the caller tells the loader about the target system.
 
 use std::fmt;
 
@@ -9,13 +9,11 @@ use skep_btf::Btf;
 pub struct LinkOptions<'a> {
     /// The types of the system that programs are for: CO-RE relocations take offsets from them, and kernel functions
     /// and variables are looked up there. Without them instructions stay as the compiler wrote them, for
-    /// the structures that the object was compiled with, and nothing of a kernel's is found.
+    /// the structures that the object was compiled with, and kernel functions and variables are not found.
     pub target: Option<&'a Btf>,
-    /// The addresses of kernel symbols whose types are not known; without it they are taken to exist at an address
-    /// that means nothing.
+    /// Addresses of kernel symbols without types. Without this, each such symbol gets a made-up address.
     pub addresses: Option<&'a Addresses<'a>>,
-    /// The numbers of functions that whoever runs the programs has of his own, by name: they are looked for here
-    /// first.
+    /// Numbers of the host's own functions, by name. They take precedence over functions of the kernel.
     pub functions: Option<&'a Functions<'a>>,
 }
 

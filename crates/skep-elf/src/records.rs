@@ -1,7 +1,7 @@
-//! What `.BTF.ext` says, by the instruction that it is about.
+//! The records of `.BTF.ext`, sorted by the instruction that they describe.
 //!
-//! The file has it by section and in any order. A file may have as many programs as records: each must find what is
-//! about its own functions without passing what is about the others'. So all records are put in order once.
+//! The file groups them by section, in any order. A file may have as many programs as records, and each program must
+//! find its own records without passing all others. So all records are sorted once.
 
 use skep_btf::{Block, Ext};
 

@@ -20,7 +20,7 @@ pub(crate) fn types(elf: &Elf) -> Result<Option<Arc<Btf>>, Error> {
     Ok(Some(Arc::new(Btf::parse(bytes)?)))
 }
 
-/// Finds what is said about instructions, if anything is.
+/// Parses `.BTF.ext`, where the object has one.
 pub(crate) fn ext(elf: &Elf, btf: &Btf) -> Result<Option<Records>, Error> {
     let Some(section) = elf.section(".BTF.ext") else { return Ok(None) };
     let mut code = HashMap::new();

@@ -152,9 +152,9 @@ fn slots_of(bytes: &[u8]) -> Result<&[[u8; Slot::BYTES]], DecodeError> {
     if rest.is_empty() { Ok(slots) } else { Err(DecodeError::PartialSlot { bytes: bytes.len() }) }
 }
 
-/// Decodes so many slots.
+/// Decodes this number of slots.
 fn decode_each(count: usize, slot: impl Fn(usize) -> Slot) -> Result<Vec<Insn>, DecodeError> {
-    // What is not overwritten are the second slots of 64-bit immediate loads.
+    // Only the second slots of 64-bit immediate loads keep this value.
     let mut insns = vec![Insn::LoadImm64Tail; count];
     let mut index = 0;
     while index < count {

@@ -279,7 +279,7 @@ pub enum Imm64 {
     },
 }
 
-/// Whom a call calls.
+/// The target of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallTarget {
     /// src 0: the helper of this number.
@@ -450,7 +450,7 @@ pub enum Insn {
     },
     /// A call: arguments in `r1` to `r5`, which are lost; result in `r0`.
     Call {
-        /// Whom.
+        /// The target.
         target: CallTarget,
     },
     /// A call of the function whose address is in a register (`callx`).

@@ -177,7 +177,7 @@ impl Insn {
         self.jump_offset().is_some()
     }
 
-    /// The slot a jump in slot `at` goes to; `None` for what is no jump, and where the slot number would be
+    /// The slot a jump in slot `at` goes to; `None` for any other instruction, and where the slot number would be
     /// negative. Whether the program has that slot is not looked at.
     pub fn jump_target(&self, at: usize) -> Option<usize> {
         target(at, self.jump_offset()?)

@@ -1,9 +1,8 @@
 //! Whether a type of the object and one of the target can be the same.
 //!
-//! Three degrees, as libbpf documents them. **Fields** that are read may have other sizes and signs, pointers may
-//! point elsewhere. **Types** that are asked for must be of one kind, through pointers and prototypes, but what is
-//! in a structure does not count. **Matching** types have everything in them that the object's have, under the
-//! same names.
+//! Three degrees, as libbpf documents them. **Fields** that are read may differ in size and sign, and pointers in
+//! their targets. **Types** in existence and size checks must be of one kind, through pointers and prototypes; members
+//! of structures do not count. **Matching** types have every member that the object's type has, under the same name.
 
 use skep_btf::{Btf, Kind, Type, essential_name};
 
@@ -59,8 +58,8 @@ pub(super) fn types(local: Of<'_>, target: Of<'_>, budget: &mut Budget) -> Resul
     types_at(local, target, false, 0, budget)
 }
 
-/// The same, where a structure that the object only declares can be the one that the target defines: whoever passes
-/// pointers around need not know what they point to.
+/// The same, where a structure that the object only declares can be the one that the target defines: code that only
+/// passes pointers on need not know their targets.
 pub(super) fn declarations(local: Of<'_>, target: Of<'_>, budget: &mut Budget) -> Result<bool, Fault> {
     types_at(local, target, true, 0, budget)
 }

@@ -235,7 +235,7 @@ impl From<skep_btf::Error> for Fault {
     }
 }
 
-/// What a fault is to those who load the program.
+/// Turns a fault into the error that the caller sees.
 impl Fault {
     pub(crate) fn explain(self, with: impl FnOnce(&'static str) -> Error) -> Error {
         match self {

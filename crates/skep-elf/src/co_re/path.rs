@@ -139,7 +139,7 @@ impl<'a> Path<'a> {
 
     /// Steps to the element of that number.
     fn enter(&mut self, btf: &Btf, number: u32, element: u32) -> Result<(), Fault> {
-        // Nothing needs the size of a type whose first element is meant: it may have none.
+        // The first element starts at 0, so the type's size does not matter: it may have none.
         if number > 0 {
             let step = u64::from(btf.size(element)?) * 8;
             // 32 bits times 35 and a sum of few such.

@@ -623,7 +623,10 @@ fn a_reference_between_maps_is_refused() {
         Object::parse(&file.build()).unwrap().program("f").unwrap().source(None)
     };
     assert!(link(32).is_ok());
-    assert_eq!(link(8).unwrap_err().to_string(), "section xdp, byte 0: x is no map; build the object again");
+    assert_eq!(
+        link(8).unwrap_err().to_string(),
+        "section xdp, byte 0: x is not a map; build the object again"
+    );
 }
 
 #[test]
@@ -670,7 +673,7 @@ fn an_initial_value_that_is_no_map_is_refused() {
     };
     assert_eq!(
         with(|file, _| (24, file.undefined("elsewhere"))),
-        "map m: the initial value at byte 24 of section .maps names elsewhere, which is no map"
+        "map m: the initial value at byte 24 of section .maps names elsewhere, which is not a map"
     );
     assert!(
         with(|file, maps| (40, file.variable("m", maps, 0, 32)))

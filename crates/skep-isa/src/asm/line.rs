@@ -30,7 +30,7 @@ impl<'a> Line<'a> {
         Ok(Self { tokens: tokens(text, number)?, next: 0 })
     }
 
-    /// `3`, or `name#3`, of which only the number counts.
+    /// `3` or `name#3`. Only the number counts.
     pub(super) fn named_number(
         &mut self,
         what: &'static str,

@@ -7,7 +7,7 @@
 //!                       end of the text: labels --+--> offsets filled in --> [Insn]
 //! ```
 //!
-//! What is accepted is always encodable: ranges are checked here, where a line and a column can be named.
+//! Every accepted program can be encoded: ranges are checked here, where an error can name line and column.
 //!
 //! Besides what `disassemble` prints, the assembler takes
 //!

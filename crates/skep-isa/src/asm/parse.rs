@@ -9,7 +9,7 @@ use crate::insn::{
     AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, Operand, PacketBase, Reg, Size, Width,
 };
 
-/// An instruction whose distance is filled in later where it comes with a label.
+/// An instruction. With a label, its distance is filled in later.
 type Parsed<'a> = (Insn, Option<LabelUse<'a>>);
 
 /// Operators that follow the `s` of signed operations.

@@ -101,6 +101,25 @@ impl Section {
     }
 }
 
+/// What a path is in until a call takes it out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guard {
+    /// A section, however many of its kind are inside of each other.
+    Section(Section),
+    /// A lock.
+    Lock,
+}
+
+impl Guard {
+    /// What the call does that takes the path out.
+    pub(crate) fn left(self) -> String {
+        match self {
+            Self::Section(section) => format!("{} is left", section.name()),
+            Self::Lock => "the lock is given back".to_owned(),
+        }
+    }
+}
+
 /// How many sections of each kind a path is in.
 pub(crate) type Depths = [u8; 3];
 
@@ -128,6 +147,14 @@ impl Resources {
         self.references.clear();
         self.lock = None;
         self.sections = [0; 3];
+    }
+
+    /// What a path was in before, and no longer is with `after`.
+    pub(crate) fn left(&self, after: &Self) -> impl Iterator<Item = Guard> {
+        let ended = |section: &Section| self.depth(*section) > 0 && after.depth(*section) == 0;
+        let sections = Section::ALL.into_iter().filter(ended).map(Guard::Section);
+        let lock = (self.lock.is_some() && after.lock.is_none()).then_some(Guard::Lock);
+        sections.chain(lock)
     }
 
     /// Whether nothing is held.

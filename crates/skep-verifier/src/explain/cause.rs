@@ -12,9 +12,10 @@
 //! Everything else on the path could be different, and the program would be refused all the same.
 
 use crate::domain::bytes::ByteSet;
+use crate::domain::resources::{Guard, Section};
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::{MAX_FRAMES, State};
-use crate::domain::value::{Kind, Value};
+use crate::domain::value::{Kind, Trust, Value};
 use crate::explain::linux_text::{Names, stack_offset};
 use crate::explain::refusal::{Step, Why};
 use crate::explain::replay::{Recorded, Recorder, Touch, stack_bytes};
@@ -27,10 +28,11 @@ use skep_isa::{AluOp, CallTarget, Insn, Reg, RegSet, Size};
 /// The most steps that a refusal shows.
 const MAX_PATH: usize = 64;
 
-/// What is looked for: registers and stack bytes, by frame.
+/// What is looked for: registers and stack bytes, by frame; and where the path left what it was in.
 struct Wanted {
     regs: [RegSet; MAX_FRAMES],
     stacks: [ByteSet; MAX_FRAMES],
+    left: Vec<Guard>,
 }
 
 struct Slice<'a, 'n> {
@@ -50,7 +52,8 @@ pub(crate) fn path(
     recorder: &Recorder<'_>,
 ) -> Vec<Step> {
     let steps = &recorder.steps;
-    let wanted = Wanted { regs: [RegSet::EMPTY; MAX_FRAMES], stacks: [ByteSet::EMPTY; MAX_FRAMES] };
+    let wanted =
+        Wanted { regs: [RegSet::EMPTY; MAX_FRAMES], stacks: [ByteSet::EMPTY; MAX_FRAMES], left: Vec::new() };
     let mut slice = Slice { program, names, wanted, found: Vec::new() };
     let Some(last) = steps.back().filter(|last| last.slot as usize == slot) else { return Vec::new() };
     let unmade = slice.start(violation, last, &recorder.before);
@@ -85,7 +88,9 @@ pub(crate) fn turns(program: &Subject, names: &Names<'_>, history: &[Turn]) -> V
 
 impl Wanted {
     fn is_empty(&self) -> bool {
-        self.regs.iter().all(|regs| regs.is_empty()) && self.stacks.iter().all(ByteSet::is_empty)
+        self.regs.iter().all(|regs| regs.is_empty())
+            && self.stacks.iter().all(ByteSet::is_empty)
+            && self.left.is_empty()
     }
 
     fn want(&mut self, frame: u8, reg: Reg) {
@@ -140,6 +145,9 @@ impl Slice<'_, '_> {
                 return !stack.init.has_all(bytes.start, bytes.end);
             }
         }
+        if let About::Left(guard) = violation.about {
+            self.wanted.left.push(guard);
+        }
         let named: RegSet = insn.reads().iter().filter(|reg| speaks_of(&violation.reason, *reg)).collect();
         // What is wrong with a call itself is no register's fault.
         let call = matches!(insn, Insn::Call { .. });
@@ -177,6 +185,7 @@ impl Slice<'_, '_> {
                         let value = changed(step, step.frame, reg);
                         self.made(step, reg, value, Why::Makes);
                         self.want_operands(step, &insn);
+                        self.want_section(value);
                     }
                 }
             }
@@ -200,6 +209,15 @@ impl Slice<'_, '_> {
                     self.wanted.want(step.frame, reg);
                 }
             }
+        }
+    }
+
+    /// What a program that may sleep finds outside of a read section is not relied on: the end of one is of account.
+    fn want_section(&mut self, value: Option<Value>) {
+        let doubtful =
+            value.is_some_and(|value| matches!(value.kind, Kind::Object { trust: Trust::Untrusted, .. }));
+        if doubtful && self.program.source.sleepable {
+            self.wanted.left.push(Guard::Section(Section::Read));
         }
     }
 
@@ -268,6 +286,15 @@ impl Slice<'_, '_> {
     fn call(&mut self, step: &Recorded) {
         let mut texts = Vec::new();
         let mut why = Why::Makes;
+        for change in &step.changes {
+            let Change::Left(guard) = *change else { continue };
+            // What it ends besides is not made by it.
+            why = Why::Loses;
+            if self.wanted.left.contains(&guard) {
+                self.wanted.left.retain(|wanted| *wanted != guard);
+                texts.push(guard.left());
+            }
+        }
         for change in &step.changes {
             match *change {
                 Change::Reg { frame, reg, value } if self.wanted.take(frame, reg) => {

@@ -35,7 +35,7 @@ pub enum Why {
     Passes,
     /// A function returned it.
     Returns,
-    /// A call did not preserve it, or made it unusable.
+    /// A call did not preserve it, made it unusable, or left the section or lock that it needed.
     Loses,
     /// A jump passed over an instruction that would have written it.
     Skips,

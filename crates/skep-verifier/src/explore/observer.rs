@@ -3,6 +3,7 @@
 //! A walk that nobody watches pays one test of a flag for each instruction. The watchers are the log
 //! ([`crate::explain::log`]) and the recorder of one path ([`crate::explain::replay`]).
 
+use crate::domain::resources::Guard;
 use crate::domain::stack::Stack;
 use crate::domain::state::State;
 use crate::domain::value::Value;
@@ -38,11 +39,14 @@ pub(crate) enum Change {
     Reg { frame: u8, reg: Reg, value: Value },
     /// Some of the eight bytes of that frame's stack, counted from its bottom, changed.
     Stack { frame: u8, start: u32 },
+    /// The path is no longer in this.
+    Left(Guard),
 }
 
 /// What is different in `after`, in the frames that both have; and in a frame that only `after` has, what it
 /// was given. Stacks are looked at where `stacks` says so.
 pub(crate) fn changes(before: &State, after: &State, stacks: bool, found: &mut Vec<Change>) {
+    found.extend(before.resources.left(&after.resources).map(Change::Left));
     for (frame, now) in after.frames().iter().enumerate() {
         let then = before.frames().get(frame);
         let frame = frame as u8;

@@ -1,5 +1,7 @@
 //! What goes wrong inside of the verifier, before it is dressed as a [`crate::Refusal`].
 
+use crate::domain::resources::Guard;
+
 /// The class of a refusal, stable for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -90,6 +92,8 @@ pub(crate) enum About {
     Named,
     /// Bytes of a stack, from `r10`.
     Stack { offset: i32, size: u32 },
+    /// Something that the path is no longer in, beside the registers that the reason names.
+    Left(Guard),
 }
 
 /// The result of one step; violations are rare and boxed.
@@ -115,6 +119,12 @@ impl Violation {
     /// Says that it is about these bytes of a stack.
     pub(crate) fn of_stack(mut self: Box<Self>, offset: i32, size: u32) -> Box<Self> {
         self.about = About::Stack { offset, size };
+        self
+    }
+
+    /// Says that it would be allowed if the path were still in this.
+    pub(crate) fn outside_of(mut self: Box<Self>, guard: Guard) -> Box<Self> {
+        self.about = About::Left(guard);
         self
     }
 }

@@ -12,7 +12,7 @@
 //! is ended on every path.
 
 use crate::domain::loops::Construct;
-use crate::domain::resources::Referent;
+use crate::domain::resources::{Guard, Referent, Section};
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
 use crate::program::violation::{Checked, Code, Violation};
@@ -144,7 +144,8 @@ impl Transfer<'_> {
         if let Some(Found { needs: Needs::LeftSection, .. }) = found {
             let text = format!("{call} is given an iterator in {reg} whose read section was left");
             return Err(Violation::new(Code::Resource, text)
-                .suggest("make, use and destroy the iterator in one read section"));
+                .suggest("make, use and destroy the iterator in one read section")
+                .outside_of(Guard::Section(Section::Read)));
         }
         found.ok_or_else(|| {
             let text = format!(

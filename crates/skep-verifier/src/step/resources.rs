@@ -1,6 +1,6 @@
 //! Rules for what a path holds: what acquires it, what gives it back, and where it may not be held.
 
-use crate::domain::resources::{Depths, Reference, Referent, Section};
+use crate::domain::resources::{Depths, Guard, Reference, Referent, Section};
 use crate::domain::state::{Frame, State};
 use crate::domain::value::{Kind, Needs, Opaque, Trust, Value};
 use crate::program::roots::RootKind;
@@ -158,7 +158,9 @@ impl Transfer<'_> {
         let depth = &mut state.resources.sections[section as usize];
         if *depth == 0 {
             let text = format!("{} is left, but this path is not in one", section.name());
-            return Err(Violation::new(Code::Resource, text).suggest("enter the section first"));
+            return Err(Violation::new(Code::Resource, text)
+                .suggest("enter the section first")
+                .outside_of(Guard::Section(section)));
         }
         *depth -= 1;
         if *depth == 0 && section == Section::Read {

@@ -9,7 +9,7 @@
 //! lives. One that owns its object is changed by a call alone, which exchanges it for another; into one that
 //! does not, null or such a pointer may be stored.
 
-use crate::domain::resources::Lock;
+use crate::domain::resources::{Guard, Lock};
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::assumed::MapView;
@@ -162,7 +162,7 @@ impl Transfer<'_> {
         let (map, _) = self.lock_argument(who, reg, value)?;
         let Some(lock) = state.resources.lock else {
             let text = format!("{who} is called, but this path holds no lock");
-            return Err(Violation::new(Code::Resource, text));
+            return Err(Violation::new(Code::Resource, text).outside_of(Guard::Lock));
         };
         if (lock.map, lock.id) != (map, value.id) {
             let text = format!(

@@ -1,6 +1,6 @@
 //! The path of a refusal: the steps that matter for it, and no others.
 
-use crate::common::{check, kind, maps, program};
+use crate::common::{check, host, kind, maps, program};
 use skep_verifier::{Config, Refusal, Why, verify};
 
 fn refusal(kind_name: &str, text: &str) -> Box<Refusal> {
@@ -230,4 +230,58 @@ fn calls_have_names_in_refusals_and_their_paths() {
     // The end of the object's life is on the path.
     let end = refusal.path.iter().find(|step| step.slot == 9).expect("the release");
     assert_eq!((end.text.as_str(), end.why), ("call bpf_ringbuf_submit", Why::Loses));
+}
+
+/// Slot, call and reason of the steps that took something away from the program, a sleepable one.
+fn losses(section: &str, text: &str) -> Vec<(u32, String, String)> {
+    let refusal = host::check(section, text).expect_err(text);
+    let loses = refusal.path.iter().filter(|step| step.why == Why::Loses);
+    loses.map(|step| (step.slot, step.text.clone(), step.state.clone())).collect()
+}
+
+#[test]
+fn the_end_of_a_section_that_kept_a_pointer_alive_is_on_the_path() {
+    let left = "the RCU read section is left";
+    let unlock = |slot| (slot, "call bpf_rcu_read_unlock".to_owned());
+    let ended = "call 158\nr6 = r0\ncall @bpf_rcu_read_lock\nr7 = *(u64 *)(r6 + 40)\ncall @bpf_rcu_read_unlock\nr0 = 0\n\
+                 r1 = r7\ncall @bpf_task_acquire\nr0 = 0\nexit";
+    let found = losses("fentry.s/__x64_sys_read", ended);
+    assert_eq!(found.iter().map(|(slot, text, _)| (*slot, text.clone())).collect::<Vec<_>>(), [unlock(4)]);
+    assert!(found[0].2.contains("r7 = untrusted_ptr"), "{found:?}");
+    // What is found behind the section is as little alive.
+    let late = "call 158\nr6 = r0\ncall @bpf_rcu_read_lock\ncall @bpf_rcu_read_unlock\nr7 = *(u64 *)(r6 + 40)\nr1 = r7\n\
+                call @bpf_task_acquire\nr0 = 0\nexit";
+    let (slot, text) = unlock(3);
+    assert_eq!(losses("fentry.s/__x64_sys_read", late), [(slot, text, left.to_owned())]);
+    // Without any section there is nothing to show.
+    let never = "call 158\nr6 = r0\nr7 = *(u64 *)(r6 + 40)\nr1 = r7\ncall @bpf_task_acquire\nr0 = 0\nexit";
+    assert_eq!(losses("fentry.s/__x64_sys_read", never), []);
+    let iterator = "call @bpf_rcu_read_lock\nr1 = r10\nr1 += -24\nr2 = 0\nr3 = 0\ncall @bpf_iter_task_new\n\
+                    call @bpf_rcu_read_unlock\nr1 = r10\nr1 += -24\ncall @bpf_iter_task_next\nr0 = 0\nexit";
+    let (slot, text) = unlock(6);
+    assert_eq!(losses("fentry.s/__x64_sys_read", iterator), [(slot, text, left.to_owned())]);
+}
+
+#[test]
+fn what_is_left_twice_has_the_first_time_on_its_path() {
+    let twice = |enter: &str, leave: &str| {
+        format!("call @{enter}\ncall @{leave}\nr6 = 1\ncall @{leave}\nr0 = 0\nexit")
+    };
+    for (enter, leave, what) in [
+        ("bpf_rcu_read_lock", "bpf_rcu_read_unlock", "the RCU read section is left"),
+        ("bpf_preempt_disable", "bpf_preempt_enable", "the section without preemption is left"),
+    ] {
+        let found = losses("tc", &twice(enter, leave));
+        assert_eq!(found, [(1, format!("call {leave}"), what.to_owned())]);
+    }
+}
+
+#[test]
+fn a_lock_given_back_twice_has_the_first_time_on_its_path() {
+    let text = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[8] ll\ncall 1\nif r0 == 0 goto out\nr6 = r0\n\
+                r1 = r6\ncall 93\nr1 = r6\ncall 94\nr1 = r6\ncall 94\nout: r0 = 0\nexit";
+    let refusal = refusal("xdp", text);
+    let found: Vec<_> = refusal.path.iter().filter(|step| step.why == Why::Loses).collect();
+    let [step] = found[..] else { panic!("{:?}", refusal.path) };
+    assert_eq!((step.slot, &*step.state), (11, "the lock is given back"));
 }

@@ -89,7 +89,10 @@ pub enum ArgKind {
     /// What the helper hands on to the callback: an address in the stack, or null.
     CallbackContext,
     /// A `struct bpf_spin_lock` in a map's value.
-    SpinLock,
+    SpinLock {
+        /// Whether the helper takes the lock; else it releases it.
+        takes: bool,
+    },
     /// A `struct bpf_timer` in a map's value.
     Timer,
     /// A field of a map's value that holds a reference to a host's object.
@@ -251,6 +254,40 @@ pub struct HelperProto {
     pub acquires: bool,
     /// Whether it may sleep: only sleepable programs may call it, and not inside a read section.
     pub sleeps: bool,
+    /// What else decides how a call is checked.
+    pub flags: HelperFlags,
+}
+
+/// What a helper does that its arguments and its result do not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HelperFlags(u8);
+
+impl HelperFlags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// It returns the object that it is given, seen as another type: the result lives as long.
+    pub const CAST: Self = Self(1);
+    /// The object that it returns stays alive as long as the program runs.
+    pub const TRUSTED_RESULT: Self = Self(1 << 1);
+    /// It writes through its dynptr. If that shows a packet, the packet may move.
+    pub const WRITES_DYNPTR: Self = Self(1 << 2);
+    /// It changes elements: not in maps that are read-only for programs.
+    pub const WRITES_ELEMENTS: Self = Self(1 << 3);
+    /// It copies elements out: not from maps that are write-only for programs.
+    pub const READS_ELEMENTS: Self = Self(1 << 4);
+    /// It stores any element: in maps of sockets only for some types of programs ([`crate::SocketMaps`]).
+    pub const STORES_SOCKETS: Self = Self(1 << 5);
+    /// It deletes any element: from maps of sockets only for some types of programs ([`crate::SocketMaps`]).
+    pub const DELETES_SOCKETS: Self = Self(1 << 6);
+
+    /// Whether all of `other`'s are set.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 impl HelperProto {
@@ -265,6 +302,7 @@ impl HelperProto {
             moves_packet: false,
             acquires: false,
             sleeps: false,
+            flags: HelperFlags::NONE,
         }
     }
 
@@ -279,6 +317,11 @@ impl HelperProto {
     /// Whether it calls a function of the program before it returns.
     pub fn calls_back(&self) -> bool {
         self.callback().is_some_and(|callback| callback != Callback::Timer)
+    }
+
+    /// Whether it takes or releases a lock.
+    pub fn is_of_lock(&self) -> bool {
+        self.args.iter().any(|arg| matches!(arg, ArgKind::SpinLock { .. }))
     }
 
     /// Whether it works on maps of that kind: what Linux says for its own helpers, yes for a host's.
@@ -312,6 +355,12 @@ impl HelperProto {
     /// Its result must be given back.
     pub(crate) const fn acquiring(mut self) -> Self {
         self.acquires = true;
+        self
+    }
+
+    /// With those flags.
+    pub(crate) const fn with(mut self, flags: HelperFlags) -> Self {
+        self.flags = flags;
         self
     }
 

@@ -52,6 +52,12 @@ impl KfuncFlags {
     pub const ITER_DESTROY: Self = Self(1 << 9);
     /// What its iterator returns lives in read sections only.
     pub const RCU_PROTECTED: Self = Self(1 << 10);
+    /// It is for iterators alone.
+    pub const FROM_ITERATORS: Self = Self(1 << 11);
+    /// Its iterator may take long: it is for iterators, security hooks and programs that may sleep.
+    pub const SLOW: Self = Self(1 << 12);
+    /// The number that its result points to is memory that may be read.
+    pub const RET_MEMORY: Self = Self(1 << 13);
 
     /// Whether all of `other`'s are set.
     pub const fn has(self, other: Self) -> bool {
@@ -173,7 +179,7 @@ pub static KFUNCS: &[Kfunc] = &[
     kfunc("bpf_iter_css_new", NEW_TRUSTED.and(F::RCU_PROTECTED), ALL),
     kfunc("bpf_iter_css_next", NEXT, ALL),
     kfunc("bpf_iter_css_task_destroy", F::ITER_DESTROY, ALL),
-    kfunc("bpf_iter_css_task_new", NEW_TRUSTED, ALL),
+    kfunc("bpf_iter_css_task_new", NEW_TRUSTED.and(F::SLOW), ALL),
     kfunc("bpf_iter_css_task_next", NEXT, ALL),
     kfunc("bpf_iter_num_destroy", F::ITER_DESTROY, ALL),
     kfunc("bpf_iter_num_new", F::ITER_NEW, ALL),
@@ -214,7 +220,7 @@ pub static KFUNCS: &[Kfunc] = &[
     kfunc("bpf_refcount_acquire_impl", GET_RCU, GENERIC).special(S::OwnTypes),
     kfunc("bpf_remove_dentry_xattr", SLEEPS, LSM),
     kfunc("bpf_send_signal_task", F::TRUSTED_ARGS, ALL),
-    kfunc("bpf_session_cookie", F::NONE, KPROBE),
+    kfunc("bpf_session_cookie", F::RET_MEMORY, KPROBE),
     kfunc("bpf_session_is_return", F::NONE, KPROBE),
     kfunc("bpf_set_dentry_xattr", SLEEPS, LSM),
     kfunc("bpf_sk_assign_tcp_reqsk", F::TRUSTED_ARGS, TC),
@@ -225,7 +231,7 @@ pub static KFUNCS: &[Kfunc] = &[
     kfunc("bpf_skb_set_fou_encap", F::TRUSTED_ARGS, TC),
     kfunc("bpf_skb_set_xfrm_info", F::NONE, TC),
     kfunc("bpf_sock_addr_set_sun_path", F::NONE, CGROUP),
-    kfunc("bpf_sock_destroy", F::TRUSTED_ARGS, ITERATOR),
+    kfunc("bpf_sock_destroy", F::TRUSTED_ARGS.and(F::FROM_ITERATORS), ITERATOR),
     kfunc("bpf_task_acquire", GET_RCU, GENERIC),
     kfunc("bpf_task_from_pid", GET, GENERIC),
     kfunc("bpf_task_from_vpid", GET, GENERIC),
@@ -276,7 +282,7 @@ const GET: F = F::ACQUIRE.and(F::RET_NULL);
 /// The same, from an argument that a read section protects.
 const GET_RCU: F = GET.and(F::RCU);
 const SLEEPS: F = F::SLEEPABLE.and(F::TRUSTED_ARGS);
-const NEXT: F = F::ITER_NEXT.and(F::RET_NULL);
+const NEXT: F = F::ITER_NEXT.and(F::RET_NULL).and(F::RET_MEMORY);
 const NEW_TRUSTED: F = F::ITER_NEW.and(F::TRUSTED_ARGS);
 
 // Numbers of Linux's program types.

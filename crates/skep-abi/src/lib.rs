@@ -27,7 +27,7 @@ pub use env::{
     CallbackFn, HelperFn, InlineArray, Linkage, MAX_LOOPS, MAX_TAIL_CALLS, MapLink, ProgramTable, RunEnv,
 };
 pub use format::{Conversion, FormatError, MAX_FORMAT, MAX_PRINTED, Piece, Shown, parse_format};
-pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
+pub use helper::{Access, ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags, HelperProto, RetKind};
 pub use helpers::{CONFORMANCE, HelperSet, LINUX, linux_helper, map_helpers};
 pub use kfuncs::{KFUNCS, Kfunc, KfuncFlags, SpecialKfunc, kfunc_named};
 pub use map::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt};
@@ -43,5 +43,6 @@ pub use skep_btf::{MAX_SPECIAL, SpecialField, SpecialKind};
 pub use sleep::{may_sleep_at, sleepers_use};
 pub use special::holders;
 pub use types::{
-    AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, TYPES, XDP,
+    AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, SocketMaps,
+    TYPES, XDP,
 };

@@ -370,7 +370,7 @@ fn argument(proto: &HelperProto, at: usize) -> Option<String> {
         ArgKind::Record => "ringbuf_mem".to_owned(),
         ArgKind::Callback(_) => "func".to_owned(),
         ArgKind::CallbackContext => "callback-context".to_owned(),
-        ArgKind::SpinLock | ArgKind::KptrField => "field".to_owned(),
+        ArgKind::SpinLock { .. } | ArgKind::KptrField => "field".to_owned(),
         ArgKind::Timer => "map-value".to_owned(),
         ArgKind::Dynptr(_) => "dynptr".to_owned(),
         ArgKind::Struct { nullable, .. } => or_null("socket", nullable),

@@ -1,7 +1,7 @@
 //! Helpers that most types of programs may call: maps, time, numbers, strings, ring buffers, dynptrs, timers.
 
 use super::kinds::*;
-use crate::helper::{ArgKind, Callback, DynptrArg, DynptrKind, HelperProto, RetKind};
+use crate::helper::{ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags as H, HelperProto, RetKind};
 
 const RELEASED_OR_NULL: ArgKind = ArgKind::Released { nullable: true };
 const ANY_DYNPTR: ArgKind = ArgKind::Dynptr(DynptrArg::Any);
@@ -23,16 +23,17 @@ const fn per_cpu(maybe_null: bool) -> RetKind {
 pub(super) static HELPERS: &[HelperProto] = &[
     // Maps.
     f(1, "map_lookup_elem", [Map, MapKey], RetKind::MapValueOrNull),
-    f(2, "map_update_elem", [Map, MapKey, VALUE, Scalar], STATUS),
-    f(3, "map_delete_elem", [Map, MapKey], STATUS),
+    f(2, "map_update_elem", [Map, MapKey, VALUE, Scalar], STATUS)
+        .with(H::WRITES_ELEMENTS.and(H::STORES_SOCKETS)),
+    f(3, "map_delete_elem", [Map, MapKey], STATUS).with(H::WRITES_ELEMENTS.and(H::DELETES_SOCKETS)),
     f(12, "tail_call", [Context, Map, Scalar], RetKind::TailCall).moves(),
-    f(87, "map_push_elem", [Map, VALUE, Anything], Number),
-    f(88, "map_pop_elem", [Map, VALUE_OUT], Number),
-    f(89, "map_peek_elem", [Map, VALUE_OUT], Number),
+    f(87, "map_push_elem", [Map, VALUE, Anything], Number).with(H::WRITES_ELEMENTS),
+    f(88, "map_pop_elem", [Map, VALUE_OUT], Number).with(H::WRITES_ELEMENTS.and(H::READS_ELEMENTS)),
+    f(89, "map_peek_elem", [Map, VALUE_OUT], Number).with(H::READS_ELEMENTS),
     f(164, "for_each_map_elem", [Map, callback(Callback::ForEach), CallbackContext, Anything], Number),
     f(195, "map_lookup_percpu_elem", [Map, MapKey, Anything], RetKind::MapValueOrNull),
-    f(93, "spin_lock", [SpinLock], Void),
-    f(94, "spin_unlock", [SpinLock], Void),
+    f(93, "spin_lock", [ArgKind::SpinLock { takes: true }], Void),
+    f(94, "spin_unlock", [ArgKind::SpinLock { takes: false }], Void),
     f(194, "kptr_xchg", [KptrField, RELEASED_OR_NULL], RetKind::KptrOrNull).acquiring(),
     // Time, processors, numbers.
     f(5, "ktime_get_ns", [], Number),
@@ -66,7 +67,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     // Dynptrs.
     f(197, "dynptr_from_mem", [UPDATE, SIZE0, Anything, make(DynptrKind::Local)], Number),
     f(201, "dynptr_read", [WRITE, SIZE0, ANY_DYNPTR, Anything, Anything], Number),
-    f(202, "dynptr_write", [ANY_DYNPTR, Anything, READ, SIZE0, Anything], Number),
+    f(202, "dynptr_write", [ANY_DYNPTR, Anything, READ, SIZE0, Anything], Number).with(H::WRITES_DYNPTR),
     f(203, "dynptr_data", [ANY_DYNPTR, Anything, AllocationSize], RetKind::DynptrDataOrNull),
     // Timers.
     f(169, "timer_init", [Timer, Map, Anything], Number).gpl(),

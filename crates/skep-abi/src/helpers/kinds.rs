@@ -5,7 +5,7 @@ use crate::helper::{Access, ArgKind, HelperProto, RetKind};
 
 pub(super) use ArgKind::{
     AllocationSize, Anything, CallbackContext, ConstString, Context, ContextOrNull, Format, KptrField, Map,
-    MapKey, None as No, PerCpuVariable, Printed, Record, Scalar, SpinLock, Timer, Values, Zero,
+    MapKey, None as No, PerCpuVariable, Printed, Record, Scalar, Timer, Values, Zero,
 };
 pub(super) use RetKind::{Scalar as Number, SizeOrError, Void};
 

@@ -2,7 +2,7 @@
 
 use super::kinds::*;
 use crate::context::StructKind;
-use crate::helper::{ArgKind, HelperProto, RetKind};
+use crate::helper::{ArgKind, HelperFlags as H, HelperProto, RetKind};
 
 const RELEASED: ArgKind = ArgKind::Released { nullable: false };
 /// A socket that an acquiring helper found.
@@ -16,16 +16,16 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(99, "skc_lookup_tcp", [Context, READ, SIZE0, Anything, Anything], found(StructKind::SockCommon))
         .acquiring(),
     f(86, "sk_release", [RELEASED], Number),
-    f(95, "sk_fullsock", [SOCKET], FOUND),
-    f(96, "tcp_sock", [SOCKET], found(StructKind::TcpSock)),
+    f(95, "sk_fullsock", [SOCKET], FOUND).with(H::CAST),
+    f(96, "tcp_sock", [SOCKET], found(StructKind::TcpSock)).with(H::CAST),
     f(98, "get_listener_sock", [SOCKET], FOUND),
-    f(136, "skc_to_tcp6_sock", [ANY_SOCKET], gives("tcp6_sock")),
-    f(137, "skc_to_tcp_sock", [ANY_SOCKET], gives("tcp_sock")),
-    f(138, "skc_to_tcp_timewait_sock", [ANY_SOCKET], gives("tcp_timewait_sock")),
-    f(139, "skc_to_tcp_request_sock", [ANY_SOCKET], gives("tcp_request_sock")),
-    f(140, "skc_to_udp6_sock", [ANY_SOCKET], gives("udp6_sock")),
-    f(178, "skc_to_unix_sock", [ANY_SOCKET], gives("unix_sock")),
-    f(196, "skc_to_mptcp_sock", [SOCKET], gives("mptcp_sock")),
+    f(136, "skc_to_tcp6_sock", [ANY_SOCKET], gives("tcp6_sock")).with(H::CAST),
+    f(137, "skc_to_tcp_sock", [ANY_SOCKET], gives("tcp_sock")).with(H::CAST),
+    f(138, "skc_to_tcp_timewait_sock", [ANY_SOCKET], gives("tcp_timewait_sock")).with(H::CAST),
+    f(139, "skc_to_tcp_request_sock", [ANY_SOCKET], gives("tcp_request_sock")).with(H::CAST),
+    f(140, "skc_to_udp6_sock", [ANY_SOCKET], gives("udp6_sock")).with(H::CAST),
+    f(178, "skc_to_unix_sock", [ANY_SOCKET], gives("unix_sock")).with(H::CAST),
+    f(196, "skc_to_mptcp_sock", [SOCKET], gives("mptcp_sock")).with(H::CAST),
     f(162, "sock_from_file", [object(&["file"])], gives("socket")),
     // What they are and are set to.
     f(46, "get_socket_cookie", [Context], Number),
@@ -46,7 +46,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(144, "reserve_hdr_opt", [Context, Anything, Anything], Number),
     // Maps of sockets, and messages between them.
     f(52, "sk_redirect_map", [Context, Map, Anything, Anything], Number),
-    f(53, "sock_map_update", [Context, Map, MapKey, Anything], Number),
+    f(53, "sock_map_update", [Context, Map, MapKey, Anything], Number).with(H::WRITES_ELEMENTS),
     f(70, "sock_hash_update", [Context, Map, MapKey, Anything], Number),
     f(72, "sk_redirect_hash", [Context, Map, MapKey, Anything], Number),
     f(60, "msg_redirect_map", [Context, Map, Anything, Anything], Number),

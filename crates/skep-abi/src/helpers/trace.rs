@@ -1,7 +1,7 @@
 //! Helpers of programs that trace the host: its memory, tasks, stacks, events, and its own calls.
 
 use super::kinds::*;
-use crate::helper::{ArgKind, Callback, HelperProto, RetKind};
+use crate::helper::{ArgKind, Callback, HelperFlags, HelperProto, RetKind};
 
 const TASK: ArgKind = object(&["task_struct"]);
 const SEQ: ArgKind = object(&["seq_file"]);
@@ -30,7 +30,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(117, "send_signal_thread", [Anything], Number),
     f(120, "get_ns_current_pid_tgid", [Anything, Anything, WRITE, SIZE], Number),
     f(123, "get_current_ancestor_cgroup_id", [Anything], Number),
-    f(158, "get_current_task_btf", [], CURRENT).gpl(),
+    f(158, "get_current_task_btf", [], CURRENT).gpl().with(HelperFlags::TRUSTED_RESULT),
     f(175, "task_pt_regs", [TASK], REGISTERS).gpl(),
     f(180, "find_vma", [TASK, Anything, FIND, CallbackContext, Anything], Number),
     // Stacks, events, branches.

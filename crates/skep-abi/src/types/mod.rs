@@ -15,12 +15,37 @@ mod trace;
 mod tracing;
 
 use crate::context::ContextLayout;
-use crate::helper::HelperProto;
+use crate::helper::{HelperFlags, HelperProto};
 use crate::helpers::{HelperSet, linux_helper};
 pub use net::{SCHED_CLS, SOCKET_FILTER, XDP};
 pub use other::RAW;
 pub use section::Section;
 pub(crate) use structs::{FLOW_KEYS, SOCK, SOCK_COMMON, TCP_SOCK, XDP_SOCK};
+
+/// What a type of programs may do to maps of sockets by the helpers for elements of any map. Linux keeps out those that
+/// may run while a socket is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketMaps {
+    /// Neither store nor delete sockets.
+    Keep,
+    /// Delete sockets only.
+    Delete,
+    /// Store and delete sockets.
+    Change,
+}
+
+impl SocketMaps {
+    /// Whether a helper with those flags may be called.
+    pub fn allow(self, helper: HelperFlags) -> bool {
+        match self {
+            Self::Keep => {
+                !helper.has(HelperFlags::STORES_SOCKETS) && !helper.has(HelperFlags::DELETES_SOCKETS)
+            }
+            Self::Delete => !helper.has(HelperFlags::STORES_SOCKETS),
+            Self::Change => true,
+        }
+    }
+}
 
 /// What a program type's first argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +157,10 @@ pub struct ProgramType {
     pub reads_packet: bool,
     /// Whether it may write there.
     pub writes_packet: bool,
+    /// Whether it may read the packet by the loads of classic filters.
+    pub classic_loads: bool,
+    /// What it may do to maps of sockets by the helpers for elements of any map.
+    pub socket_maps: SocketMaps,
     /// Whether addresses may leave it as numbers: programs that trace the host look at its addresses anyway.
     pub may_leak: bool,
     /// Helpers it may call; a host's own are open to all.
@@ -162,6 +191,8 @@ impl ProgramType {
         native: None,
         reads_packet: false,
         writes_packet: false,
+        classic_loads: false,
+        socket_maps: SocketMaps::Keep,
         may_leak: false,
         helpers: HelperSet::EMPTY,
         limited: &[],
@@ -241,7 +272,40 @@ static ALL: [&ProgramType; COUNT] = {
 mod tests {
     use super::*;
     use crate::context::FieldKind;
-    use std::collections::HashSet;
+    use std::collections::{BTreeSet, HashSet};
+
+    fn names(wanted: impl Fn(&ProgramType) -> bool) -> Vec<&'static str> {
+        let names: BTreeSet<_> = TYPES.iter().filter(|kind| wanted(kind)).map(|kind| kind.name).collect();
+        names.into_iter().collect()
+    }
+
+    #[test]
+    fn few_types_load_as_classic_filters_do() {
+        assert_eq!(names(|kind| kind.classic_loads), ["sched_act", "sched_cls", "socket_filter"]);
+    }
+
+    #[test]
+    fn few_types_change_maps_of_sockets() {
+        let changing = names(|kind| kind.socket_maps == SocketMaps::Change);
+        let (xdp, iterator) = ("xdp", "tracing");
+        let packets =
+            ["flow_dissector", "sched_act", "sched_cls", "sk_lookup", "sk_reuseport", "socket_filter"];
+        assert_eq!(changing, [&packets[..], &[iterator, xdp]].concat());
+        assert_eq!(names(|kind| kind.socket_maps == SocketMaps::Delete), ["sock_ops"]);
+        // Of the programs of one type number that trace, iterators alone.
+        let tracing =
+            TYPES.iter().filter(|kind| kind.name == iterator && kind.socket_maps == SocketMaps::Change);
+        assert_eq!(tracing.filter_map(|kind| kind.attach).collect::<Vec<_>>(), [28]);
+    }
+
+    #[test]
+    fn storing_a_socket_is_not_deleting_one() {
+        let (store, delete) = (HelperFlags::STORES_SOCKETS, HelperFlags::DELETES_SOCKETS);
+        let allowed = |maps: SocketMaps| [HelperFlags::NONE, store, delete].map(|flags| maps.allow(flags));
+        assert_eq!(allowed(SocketMaps::Keep), [true, false, false]);
+        assert_eq!(allowed(SocketMaps::Delete), [true, false, true]);
+        assert_eq!(allowed(SocketMaps::Change), [true, true, true]);
+    }
 
     fn layouts() -> impl Iterator<Item = &'static ContextLayout> {
         let of_types = TYPES.iter().filter_map(|kind| match kind.context {

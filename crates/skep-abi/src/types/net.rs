@@ -2,7 +2,7 @@
 //! dissectors.
 
 use super::fields::{layout, narrow_pointer, view, whole};
-use super::{Context, Native, ProgramType, skb};
+use super::{Context, Native, ProgramType, SocketMaps, skb};
 use crate::context::{ContextField, ContextLayout, FieldKind, XdpContext};
 use crate::helpers::sets;
 use std::mem::offset_of;
@@ -55,6 +55,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
     },
     &ProgramType {
         name: "flow_dissector",
+        socket_maps: SocketMaps::Change,
         number: Some(22),
         attach: Some(17),
         sections: &["flow_dissector"],
@@ -76,6 +77,8 @@ pub static SCHED_CLS: ProgramType =
 /// Socket filters: the result is the number of bytes to keep.
 pub static SOCKET_FILTER: ProgramType = ProgramType {
     name: "socket_filter",
+    socket_maps: SocketMaps::Change,
+    classic_loads: true,
     number: Some(1),
     sections: &["socket"],
     context: Context::Struct(&skb::SOCKET_FILTER),
@@ -87,6 +90,7 @@ pub static SOCKET_FILTER: ProgramType = ProgramType {
 
 const XDP_LIKE: ProgramType = ProgramType {
     name: "xdp",
+    socket_maps: SocketMaps::Change,
     number: Some(6),
     in_pieces: true,
     context: Context::Struct(&XDP_MD_IN),
@@ -100,6 +104,8 @@ const XDP_LIKE: ProgramType = ProgramType {
 
 const CLASSIFIER: ProgramType = ProgramType {
     name: "sched_cls",
+    socket_maps: SocketMaps::Change,
+    classic_loads: true,
     number: Some(3),
     context: Context::Struct(&skb::CLASSIFIER),
     native: Some(Native::Skb),

@@ -1,7 +1,7 @@
 //! Types of programs about sockets: socket maps, TCP events, the choice of a socket.
 
 use super::fields::{double, layout, lower, maybe, number, pointer, surely, view, whole, word};
-use super::{Context, ProgramType, Results, skb};
+use super::{Context, ProgramType, Results, SocketMaps, skb};
 use crate::context::{ContextField, ContextLayout, FieldKind, Parts, StructKind};
 use crate::helpers::{sets, variants};
 use skep_isa::Size;
@@ -26,6 +26,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
     },
     &ProgramType {
         name: "sock_ops",
+        socket_maps: SocketMaps::Delete,
         number: Some(13),
         attach: Some(3),
         sections: &["sockops"],
@@ -37,6 +38,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
     },
     &ProgramType {
         name: "sk_lookup",
+        socket_maps: SocketMaps::Change,
         number: Some(30),
         attach: Some(36),
         sections: &["sk_lookup"],
@@ -65,6 +67,7 @@ const STREAM: ProgramType = ProgramType {
 
 const REUSEPORT: ProgramType = ProgramType {
     name: "sk_reuseport",
+    socket_maps: SocketMaps::Change,
     number: Some(21),
     context: Context::Struct(&SK_REUSEPORT_MD),
     reads_packet: true,

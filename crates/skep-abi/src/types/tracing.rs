@@ -1,6 +1,6 @@
 //! Types of programs that see the host's objects with their types.
 
-use super::{AttachTo, Context, ProgramType, Results};
+use super::{AttachTo, Context, ProgramType, Results, SocketMaps};
 use crate::helpers::{sets, variants};
 
 /// The family's types.
@@ -48,6 +48,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
     },
     &ProgramType {
         attach: Some(28),
+        socket_maps: SocketMaps::Change,
         sections: &["iter"],
         may_sleep: true,
         context: Context::Arguments { of: AttachTo::Iterator },

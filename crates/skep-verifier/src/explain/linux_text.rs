@@ -84,7 +84,7 @@ impl Names<'_> {
     /// A helper's name, with Linux's prefix where it is one of Linux's.
     fn helper(&self, id: u32) -> String {
         match (self.helpers)(id) {
-            Some(proto) if linux_helper(id).is_some_and(|linux| linux.name == proto.name) => {
+            Some(proto) if proto.id == id && proto.is_of_linux() => {
                 format!("bpf_{}", proto.name)
             }
             Some(proto) => proto.name.to_string(),

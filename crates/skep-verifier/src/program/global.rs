@@ -5,8 +5,8 @@ use crate::program::Subject;
 use crate::program::cfg::target;
 use crate::program::config::Config;
 use skep_abi::{
-    Context, Function, HelperProto, KfuncFlags, OwnKfunc, ParamTags, RetKind, SpecialKfunc, kfunc_named,
-    own_kfunc,
+    Context, Function, HelperFlags, HelperProto, KfuncFlags, OwnKfunc, ParamTags, RetKind, SpecialKfunc,
+    kfunc_named, own_kfunc,
 };
 use skep_btf::{Btf, Kind as Type};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -194,7 +194,7 @@ fn of_helper(proto: Option<&HelperProto>) -> Effects {
         return Effects { moves_packet: true, sleeps: true, throws: false, leaves: false };
     };
     // Writes through a dynptr may write a packet, and lay it out anew for that.
-    let moves_packet = proto.moves_packet || proto.name == "dynptr_write";
+    let moves_packet = proto.moves_packet || proto.flags.has(HelperFlags::WRITES_DYNPTR);
     let leaves = proto.ret == RetKind::TailCall;
     Effects { moves_packet, sleeps: proto.sleeps, throws: false, leaves }
 }

@@ -279,10 +279,9 @@ fn result(btf: &Btf, known: &Kfunc, ty: u32) -> Result<Returned, Error> {
         });
     };
     let to = btf.ty(pointer.to)?;
-    let counted = known.flags.has(KfuncFlags::ITER_NEXT) || known.name == "bpf_session_cookie";
     Ok(match to.kind {
         Kind::Struct | Kind::Union => Returned::Object(to.id),
-        Kind::Int if counted => Returned::Memory(btf.size(to.id)?),
+        Kind::Int if known.flags.has(KfuncFlags::RET_MEMORY) => Returned::Memory(btf.size(to.id)?),
         _ => Returned::Unknown(btf.type_name(ty)?),
     })
 }

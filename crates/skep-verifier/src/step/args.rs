@@ -177,10 +177,8 @@ impl<'a> Transfer<'a> {
                 }
                 known.released = Some(self.releasable(state, &proto.name, reg, value, Referent::Record)?);
             }
-            ArgKind::SpinLock if proto.name == "spin_lock" => {
-                self.take_lock(state, &proto.name, reg, value)?;
-            }
-            ArgKind::SpinLock => self.give_lock(state, &proto.name, reg, value)?,
+            ArgKind::SpinLock { takes: true } => self.take_lock(state, &proto.name, reg, value)?,
+            ArgKind::SpinLock { takes: false } => self.give_lock(state, &proto.name, reg, value)?,
             ArgKind::Timer => {
                 let timer = |kind| kind == SpecialKind::Timer;
                 let (map, _) = self.special_argument(&proto.name, reg, value, "bpf_timer", timer)?;

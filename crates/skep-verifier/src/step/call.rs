@@ -10,14 +10,8 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::args::Arguments;
 use crate::step::frames::clobber_arguments;
-use skep_abi::{DynptrKind, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
+use skep_abi::{DynptrKind, HelperFlags, HelperProto, MISSING_FUNCTION, RetKind, UNRELOCATED, linux_helper};
 use skep_isa::{Reg, Size};
-
-/// The helpers that may be called while a lock is held, or say themselves why not.
-const LOCKING: [&str; 2] = ["spin_lock", "spin_unlock"];
-
-/// The helpers that return the object they are given, seen as another type: the result lives as long.
-const CASTS: [&str; 2] = ["sk_fullsock", "tcp_sock"];
 
 impl<'a> Transfer<'a> {
     /// A call of the helper of that number.
@@ -25,7 +19,8 @@ impl<'a> Transfer<'a> {
     /// Returns where control goes on, if not behind the call: in the callback.
     pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Checked<Option<usize>> {
         let proto = self.callable(id)?;
-        if !LOCKING.contains(&&*proto.name) {
+        // Helpers that take or release a lock check it themselves.
+        if !proto.is_of_lock() {
             self.check_no_lock(state, &proto.name)?;
         }
         if proto.sleeps {
@@ -79,7 +74,7 @@ impl<'a> Transfer<'a> {
             self.release(state, &proto.name, reference)?;
         }
         let to_packet = arguments.dynptr.is_some_and(|dynptr| dynptr.kind == DynptrKind::Skb);
-        if proto.moves_packet || (to_packet && proto.name == "dynptr_write") {
+        if proto.moves_packet || (to_packet && proto.flags.has(HelperFlags::WRITES_DYNPTR)) {
             self.lose_packet(state);
         }
         clobber_arguments(state, slot);
@@ -122,25 +117,13 @@ impl<'a> Transfer<'a> {
                 let dynptr = arguments.dynptr.ok_or_else(|| contradiction("a dynptr's memory"))?;
                 self.slice(&dynptr, bytes, dynptr.read_only, None)
             }
-            RetKind::Struct { kind, maybe_null } => {
-                let mut value = self.named(Kind::Struct { of: kind, maybe_null });
-                if CASTS.contains(&&*proto.name) || proto.name.starts_with("skc_to_") {
-                    value.reference = arguments.carried;
-                }
-                value
-            }
+            RetKind::Struct { kind, maybe_null } => self.named(Kind::Struct { of: kind, maybe_null }),
             RetKind::KptrOrNull => {
                 let ty = arguments.kptr.ok_or_else(|| contradiction("an object of the host"))?;
                 acquires = true;
                 self.named(Kind::Object { ty, trust: Trust::Trusted, maybe_null: true })
             }
-            RetKind::Object { of, maybe_null } => {
-                let mut value = self.object_result(proto, of, maybe_null)?;
-                if proto.name.starts_with("skc_to_") {
-                    value.reference = arguments.carried;
-                }
-                value
-            }
+            RetKind::Object { of, maybe_null } => self.object_result(proto, of, maybe_null)?,
             RetKind::PerCpuVariable { maybe_null } => {
                 let ty = arguments.variable.ok_or_else(|| contradiction("a variable"))?;
                 self.per_cpu_result(ty, maybe_null)?
@@ -150,6 +133,9 @@ impl<'a> Transfer<'a> {
                 return Err(Violation::new(Code::Unsupported, text));
             }
         };
+        if proto.flags.has(HelperFlags::CAST) {
+            result.reference = arguments.carried;
+        }
         if acquires {
             let what = match result.kind {
                 Kind::Memory { .. } => Referent::Record,

@@ -28,7 +28,7 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use crate::step::frames::clobber_arguments;
 use crate::step::memory::Filled;
-use skep_abi::{KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
+use skep_abi::{AttachTo, Context, KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc_number};
 use skep_isa::Reg;
 use std::rc::Rc;
 
@@ -133,8 +133,9 @@ impl Transfer<'_> {
             return Err(Violation::new(Code::Helper, text));
         }
         self.check_licence(name)?;
-        if name == "bpf_sock_destroy" && kind.attach != Some(crate::step::maps::ITERATOR) {
-            return Err(Violation::new(Code::Helper, "bpf_sock_destroy is for iterators over sockets"));
+        let iterates = kind.context == Context::Arguments { of: AttachTo::Iterator };
+        if flags.has(KfuncFlags::FROM_ITERATORS) && !iterates {
+            return Err(Violation::new(Code::Helper, format!("{name} is for iterators over sockets")));
         }
         self.check_no_lock(state, name)?;
         if flags.has(KfuncFlags::SLEEPABLE) {

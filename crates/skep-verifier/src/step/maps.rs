@@ -8,18 +8,8 @@ use crate::program::assumed::INNER;
 use crate::program::assumed::MapView;
 use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
-use skep_abi::{ArgKind, Defect, HelperProto, MapFlags, MapKind, SpecialFieldAt, StructKind};
+use skep_abi::{ArgKind, Defect, HelperFlags, HelperProto, MapFlags, MapKind, SpecialFieldAt, StructKind};
 use skep_isa::Reg;
-
-/// The helpers that change a map's elements.
-const WRITERS: [&str; 5] =
-    ["map_update_elem", "map_delete_elem", "map_push_elem", "map_pop_elem", "sock_map_update"];
-
-/// The types of programs that may change maps of sockets as they do others.
-const SOCKET_MOVERS: [&str; 7] =
-    ["flow_dissector", "sched_act", "sched_cls", "sk_lookup", "sk_reuseport", "socket_filter", "xdp"];
-/// `BPF_TRACE_ITER`
-pub(crate) const ITERATOR: u32 = 28;
 
 impl<'a> Transfer<'a> {
     /// What is known of the map of that number.
@@ -96,9 +86,9 @@ impl<'a> Transfer<'a> {
                 format!("{} does not work on the map {}, which is a {}", proto.name, def.name(), def.kind());
             return Err(Violation::new(Code::Argument, text));
         }
-        let writes = WRITERS.contains(&&*proto.name);
-        let reads = matches!(&*proto.name, "map_peek_elem" | "map_pop_elem");
-        if is_of_sockets(def.kind()) && !self.may_change_sockets(proto) {
+        let writes = proto.flags.has(HelperFlags::WRITES_ELEMENTS);
+        let reads = proto.flags.has(HelperFlags::READS_ELEMENTS);
+        if is_of_sockets(def.kind()) && !self.env.program_type().socket_maps.allow(proto.flags) {
             let text = format!(
                 "programs of type {} may not change the map {}, which holds sockets, by {}",
                 self.env.program_type().name,
@@ -114,19 +104,6 @@ impl<'a> Transfer<'a> {
             return Err(Violation::new(Code::ReadOnly, text));
         }
         Ok(())
-    }
-
-    /// Whether the program may call that helper on a map of sockets. Linux keeps out those that may hold a socket's lock.
-    fn may_change_sockets(&self, proto: &HelperProto) -> bool {
-        let kind = self.env.program_type();
-        match &*proto.name {
-            "map_update_elem" | "map_delete_elem" => {
-                SOCKET_MOVERS.contains(&kind.name)
-                    || kind.attach == Some(ITERATOR)
-                    || kind.name == "sock_ops" && proto.name == "map_delete_elem"
-            }
-            _ => true,
-        }
     }
 
     /// What a look-up in the map of that number finds; `found_in` is the map argument.
@@ -165,10 +142,9 @@ pub(crate) fn is_of_sockets(kind: MapKind) -> bool {
 
 /// Whether a helper works on maps of that kind.
 fn works_on(proto: &HelperProto, kind: MapKind) -> bool {
-    let of_linux = skep_abi::linux_helper(proto.id).is_some_and(|linux| linux.name == proto.name);
     // A host's own helper that names elements needs a map that has some.
     let elements = proto.args.iter().any(|arg| matches!(arg, ArgKind::MapKey | ArgKind::MapValue(_)));
-    proto.works_on(kind) && (of_linux || !elements || ELEMENTS.contains(&kind))
+    proto.works_on(kind) && (proto.is_of_linux() || !elements || ELEMENTS.contains(&kind))
 }
 
 /// Maps of elements that programs look up and change.

@@ -12,13 +12,10 @@ use crate::step::Transfer;
 use crate::step::frames::clobber_arguments;
 use skep_isa::{PacketBase, Reg, Size};
 
-/// The types of programs that have them: numbers in Linux's `enum bpf_prog_type`.
-const LEGACY: [u32; 3] = [1, 3, 4];
-
 impl Transfer<'_> {
     pub(crate) fn load_packet(&mut self, state: &mut State, size: Size, base: PacketBase) -> Checked<()> {
         let kind = self.env.program_type();
-        if !kind.number.is_some_and(|number| LEGACY.contains(&number)) {
+        if !kind.classic_loads {
             let text = format!(
                 "legacy packet loads are for socket filters and traffic control, found a program of type {}",
                 kind.name

@@ -49,7 +49,7 @@ impl Transfer<'_> {
         let kind = self.env.program_type();
         let slow = self.env.is_sleepable()
             || matches!(kind.context, Context::Arguments { of: AttachTo::SecurityHook | AttachTo::Iterator });
-        if prototype.name() == "bpf_iter_css_task_new" && !slow {
+        if prototype.known.flags.has(KfuncFlags::SLOW) && !slow {
             let text = format!(
                 "{} is for iterators, security hooks and programs that may sleep, not for type {}",
                 prototype.name(),

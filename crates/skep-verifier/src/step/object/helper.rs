@@ -4,7 +4,7 @@ use crate::domain::value::{Kind, Trust, Value};
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use crate::step::Transfer;
 use crate::step::alu::CHECK_NULL;
-use skep_abi::{HelperProto, StructKind};
+use skep_abi::{HelperFlags, HelperProto, StructKind};
 use skep_isa::Reg;
 
 /// The section that holds the variables which each CPU has its own of.
@@ -79,8 +79,7 @@ impl Transfer<'_> {
         of: &str,
         maybe_null: bool,
     ) -> Checked<Value> {
-        // The running task stays as long as the program runs.
-        let trusted = proto.acquires || proto.name == "get_current_task_btf";
+        let trusted = proto.acquires || proto.flags.has(HelperFlags::TRUSTED_RESULT);
         let trust = if trusted { Trust::Trusted } else { Trust::Walked };
         self.host_object(of, trust, maybe_null, &proto.name)
     }

@@ -1,8 +1,6 @@
 //! The helpers of generated programs, with their prototypes: a few of Linux's, and some that do as little as can
 //! be while they use every kind of argument.
 
-use std::borrow::Cow;
-
 use skep_abi::{
     Access, ArgKind, Callback, HelperFn, HelperProto, MAX_LOOPS, MapKind, RetKind, RunEnv, XdpContext,
     linux_helper,
@@ -37,16 +35,7 @@ pub fn helpers(id: u32) -> Option<&'static HelperProto> {
 }
 
 const fn own(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
-    HelperProto {
-        id,
-        name: Cow::Borrowed(name),
-        args,
-        ret,
-        gpl_only: false,
-        moves_packet: false,
-        acquires: false,
-        sleeps: false,
-    }
+    HelperProto::new(id, name, args, ret)
 }
 
 const fn memory(access: Access) -> ArgKind {

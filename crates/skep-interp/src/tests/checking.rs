@@ -10,7 +10,6 @@ use skep_abi::{
 };
 use skep_isa::{AtomicOp, CallTarget, Cond, Size};
 use skep_verifier::CallFact;
-use std::borrow::Cow;
 use std::mem::offset_of;
 
 const LOOKUP: u32 = 1;
@@ -18,16 +17,7 @@ const FILL: u32 = 2;
 const READ: u32 = 3;
 
 fn proto(id: u32, args: [ArgKind; 5], ret: RetKind) -> HelperProto {
-    HelperProto {
-        id,
-        name: Cow::Borrowed("test"),
-        args,
-        ret,
-        gpl_only: false,
-        moves_packet: false,
-        acquires: false,
-        sleeps: false,
-    }
+    HelperProto::new(id, "test", args, ret)
 }
 
 fn protos() -> Vec<HelperProto> {

@@ -7,10 +7,16 @@ use skep_abi::{
 };
 
 use crate::host::Table;
+use crate::program::TIMER_AT;
 
 pub(crate) const LOOKUP: u32 = 1;
 pub(crate) const CPU_NUMBER: u32 = 8;
 pub(crate) const ADJUST_HEAD: u32 = 44;
+pub(crate) const TIMER_INIT: u32 = 169;
+/// Sets what a timer calls; here it is called at once.
+pub(crate) const TIMER_SET_CALLBACK: u32 = 170;
+pub(crate) const TIMER_START: u32 = 171;
+pub(crate) const TIMER_CANCEL: u32 = 172;
 /// Mixes five numbers, and the run's CPU number.
 pub(crate) const MIX: u32 = 1000;
 /// Sums the bytes of memory.
@@ -29,7 +35,7 @@ pub(crate) const FOR_EACH: u32 = 1006;
 /// The prototype of a helper that hosts of this crate have.
 pub fn helpers(id: u32) -> Option<&'static HelperProto> {
     match id {
-        LOOKUP | CPU_NUMBER | ADJUST_HEAD => linux_helper(id),
+        LOOKUP | CPU_NUMBER | ADJUST_HEAD | TIMER_INIT..=TIMER_CANCEL => linux_helper(id),
         _ => OWN.iter().find(|proto| proto.id == id),
     }
 }
@@ -106,6 +112,10 @@ pub(crate) fn implementations() -> Vec<(u32, HelperFn)> {
         (LOOKUP, look_up),
         (CPU_NUMBER, cpu_number),
         (ADJUST_HEAD, adjust_head),
+        (TIMER_INIT, set_timer),
+        (TIMER_SET_CALLBACK, set_callback),
+        (TIMER_START, set_timer),
+        (TIMER_CANCEL, set_timer),
         (MIX, mix),
         (SUM, sum),
         (FILL, fill),
@@ -246,6 +256,44 @@ unsafe extern "C" fn for_each(
         }
     }
     entries.into()
+}
+
+/// `bpf_timer_init`, `bpf_timer_start` and `bpf_timer_cancel`: the time is always now.
+unsafe extern "C" fn set_timer(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
+    0
+}
+
+/// `bpf_timer_set_callback`: the timer goes off at once.
+unsafe extern "C" fn set_callback(
+    timer: u64,
+    function: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+    env: *mut RunEnv,
+) -> u64 {
+    // SAFETY: the environment is that of a run of the host, in which `host` is the address of the table with timers. No
+    // reference to it is held while the program runs.
+    let (table, base, stride, busy) = unsafe {
+        let table = (*env).host;
+        let timed = std::ptr::with_exposed_provenance_mut::<Table>(table as usize);
+        let busy = std::mem::replace(&mut (*env).program, 1) == 1;
+        (table, (*timed).values.as_mut_ptr().expose_provenance() as u64, (*timed).stride as u64, busy)
+    };
+    // A callback may not set off another one: that might never end.
+    if busy {
+        return -16i64 as u64;
+    }
+    let value = timer - TIMER_AT as u64;
+    let mut key = ((value - base) / stride) as u32;
+    let key = (&raw mut key).expose_provenance() as u64;
+    // SAFETY: the prototype asks for a function of the program and a timer, which only values of that table have; keys have
+    // four bytes.
+    unsafe {
+        call_back(function, [table, key, value, 0, 0], env);
+        (*env).program = 0;
+    }
+    0
 }
 
 /// Calls a function of the running program.

@@ -7,9 +7,9 @@
 use skep_abi::{InlineArray, Linkage, MapDef, MapKind, MapLink, RunEnv, SkbContext, XdpContext};
 
 use crate::helpers::implementations;
-use crate::program::{Flavour, INNER_MAPS, OUTER, TestProgram, inner, maps};
+use crate::own;
+use crate::program::{Flavour, INNER_MAPS, OUTER, TIMED, TestProgram, inner, maps};
 use crate::source::Source;
-use crate::thrown;
 
 /// The virtual CPU that runs are on, of [`CPUS`].
 const CPU: u32 = 1;
@@ -52,8 +52,10 @@ pub struct State {
     pub memory: Vec<u8>,
     /// Where the packet begins and ends in it.
     pub packet: (u64, u64),
-    /// The maps' values.
+    /// The maps' values, but those with timers.
     pub maps: Vec<Vec<u64>>,
+    /// The values with timers.
+    pub timed: Vec<u64>,
     /// Those of the maps that are found in maps.
     pub inner: Vec<Vec<u64>>,
     /// How many tail calls the run made.
@@ -91,7 +93,7 @@ impl Host {
             maps: host.links(),
             helpers: implementations(),
             inline_linux_helpers: true,
-            functions: thrown::implementations(),
+            functions: own::implementations(),
         };
         host
     }
@@ -122,13 +124,15 @@ impl Host {
         }
         // Who asks for no maps in maps finds everything else as it was before there were any.
         let mut apart = source.clone();
-        for table in self.tables.iter_mut().filter(|table| table.kind != MapKind::ArrayOfMaps) {
+        let (plain, timed) = self.tables.split_at_mut(TIMED as usize);
+        for table in plain.iter_mut().filter(|table| table.kind != MapKind::ArrayOfMaps) {
             table.values.fill_with(|| number(source));
         }
         let source_of_inner = &mut apart;
         for table in &mut self.inner {
             table.values.fill_with(|| source_of_inner.number());
         }
+        timed[0].values.fill_with(|| source_of_inner.number());
         let inner: Vec<u64> =
             self.inner.iter_mut().map(|table| (&raw mut *table).expose_provenance() as u64).collect();
         self.tables[OUTER as usize].values.fill_with(|| match source_of_inner.chance(25) {
@@ -178,7 +182,8 @@ impl Host {
             Flavour::Skb => (&raw mut *self.skb).expose_provenance() as u64,
             _ => (&raw mut *self.context).expose_provenance() as u64,
         };
-        let mut env = RunEnv { cpu: CPU, ..RunEnv::default() };
+        let timed = (&raw mut self.tables[TIMED as usize]).expose_provenance() as u64;
+        let mut env = RunEnv { cpu: CPU, host: timed, ..RunEnv::default() };
         let result = match self.flavour {
             Flavour::Buffer { len } => run(memory, len.into(), &mut env),
             Flavour::Xdp | Flavour::Skb => {
@@ -218,10 +223,19 @@ impl Host {
             }
         };
         // Where maps are in memory is nobody's business.
-        let tables = self.tables.iter().filter(|table| table.kind != MapKind::ArrayOfMaps);
+        let (plain, timed) = self.tables.split_at(TIMED as usize);
+        let tables = plain.iter().filter(|table| table.kind != MapKind::ArrayOfMaps);
+        let timed = timed[0].values.clone();
         let maps = tables.map(|table| table.values.clone()).collect();
         let inner = self.inner.iter().map(|table| table.values.clone()).collect();
-        State { memory, packet, maps, inner, tail_calls: skep_abi::MAX_TAIL_CALLS - env.tail_calls_left }
+        State {
+            memory,
+            packet,
+            maps,
+            timed,
+            inner,
+            tail_calls: skep_abi::MAX_TAIL_CALLS - env.tail_calls_left,
+        }
     }
 
     fn links(&mut self) -> Vec<MapLink> {

@@ -20,6 +20,7 @@
 mod builder;
 mod helpers;
 mod host;
+mod own;
 mod program;
 mod source;
 mod structured;

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use skep_abi::{Entry, Function, MapDef, MapKind, ProgramSource, RAW, SCHED_CLS, XDP};
+use skep_abi::{
+    Entry, Function, MapDef, MapKind, ProgramSource, RAW, SCHED_CLS, SpecialField, SpecialKind, XDP,
+};
 use skep_isa::{Imm64, Insn, Operand};
 use skep_verifier::Unverified;
 
@@ -49,6 +51,10 @@ pub(crate) const PERCPU: u32 = 2;
 pub(crate) const TABLE: u32 = 3;
 /// Index of the array of maps.
 pub(crate) const OUTER: u32 = 4;
+/// Index of the array of values with timers.
+pub(crate) const TIMED: u32 = 5;
+/// Where the timer is in their values; a program may access what is before it.
+pub(crate) const TIMER_AT: i32 = 16;
 /// Maps there are that the array of maps may hold.
 pub(crate) const INNER_MAPS: usize = 2;
 
@@ -68,6 +74,10 @@ pub fn maps() -> Vec<MapDef> {
         map("percpu", MapKind::PercpuArray, 4, 16, 3),
         map("table", MapKind::Hash, 8, 24, 4),
         MapDef { inner: Some(Box::new(inner())), ..map("outer", MapKind::ArrayOfMaps, 4, 4, 4) },
+        MapDef {
+            fields: vec![SpecialField { kind: SpecialKind::Timer, offset: TIMER_AT as u32, size: 16 }],
+            ..map("timed", MapKind::Array, 4, 32, 3)
+        },
     ]
 }
 

@@ -8,19 +8,11 @@
 //! Functions whose address is taken are called by helpers, from where nothing may be thrown; and nothing may stand at a
 //! function's end from which control would go on.
 
-use skep_abi::{HelperFn, RunEnv, own_kfunc_number};
+use skep_abi::own_kfunc_number;
 use skep_isa::{AluOp, CallTarget, Imm64, Insn, Reg, Width};
 
 use crate::program::TestProgram;
 use crate::source::Source;
-
-/// `bpf_throw` for a host. Engines do it themselves; that it stands there says that they may.
-pub(crate) fn implementations() -> Vec<(u32, HelperFn)> {
-    extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-        0
-    }
-    own_kfunc_number("bpf_throw").map(|number| (number, throw as HelperFn)).into_iter().collect()
-}
 
 /// The program with some of its early exits made into throws, and how many there are.
 pub fn with_throws(mut program: TestProgram, source: &mut Source) -> (TestProgram, usize) {

@@ -338,7 +338,11 @@ impl Watch for Checking<'_, '_> {
             ArgKind::Callback(kind) => Some(*kind),
             _ => None,
         });
-        let maps = self.map_argument(proto, &passed);
+        let maps = match kind {
+            // The map is that of the timer's value, which no argument of the helper names.
+            Some(Callback::Timer) => self.maps.of(args[0]),
+            _ => self.map_argument(proto, &passed),
+        };
         let mut lent = Vec::new();
         let count = match kind {
             Some(Callback::ForEach | Callback::Timer) => {

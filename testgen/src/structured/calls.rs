@@ -243,9 +243,9 @@ impl Generator<'_> {
 
     /// The same of the own frame.
     pub(super) fn pass_stack(&mut self, state: &mut State, reg: Reg, bytes: i32, read: bool) {
-        // A window of slots without addresses; the deepest have none.
+        // A window of slots without addresses and iterators; the deepest have none.
         let slots = bytes as usize / 8;
-        let spilled = |slot: &Slot| matches!(slot, Slot::Spilled(_));
+        let spilled = |slot: &Slot| !matches!(slot, Slot::Bytes(_));
         let start = self.source.below((state.slots.len() - slots + 1) as u32) as usize;
         let start = if state.slots[start..start + slots].iter().any(spilled) { 0 } else { start };
         let offset = start as i32 * 8 - state.frame();
@@ -261,7 +261,7 @@ impl Generator<'_> {
         state.set(reg, Kind::Address(Address { area: Area::Frame, offset }));
     }
 
-    /// An 8-byte slot that holds no address, by its offset from `r10`.
+    /// An 8-byte slot that holds no address and no iterator, by its offset from `r10`.
     pub(super) fn free_slot(&mut self, state: &State) -> Option<i32> {
         let free: Vec<usize> =
             (0..state.slots.len()).filter(|at| matches!(state.slots[*at], Slot::Bytes(_))).collect();

@@ -1,12 +1,12 @@
-//! Functions that helpers call, `may_goto`, and legacy packet loads.
+//! Functions that helpers call, timers, `may_goto`, and legacy packet loads.
 
 use skep_isa::{AluOp, Cond, Imm64, Insn, Operand, PacketBase, Reg, Size, Width};
 
 use super::Generator;
 use super::flow::{MAX_DEPTH, MAX_LOOPS};
-use super::state::{Address, Area, Kind, State};
-use crate::helpers::{FOR_EACH, REPEAT};
-use crate::program::{ARRAY, Flavour, GLOBALS, OUTER, PERCPU, TABLE, inner, maps};
+use super::state::{Address, Area, Kind, Slot, State};
+use crate::helpers::{FOR_EACH, LOOKUP, REPEAT, TIMER_CANCEL, TIMER_INIT, TIMER_SET_CALLBACK, TIMER_START};
+use crate::program::{ARRAY, Flavour, GLOBALS, OUTER, PERCPU, TABLE, TIMED, TIMER_AT, inner, maps};
 use crate::source::Source;
 
 /// Bytes of the caller's stack that callbacks are given.
@@ -21,12 +21,15 @@ pub(super) enum Callback {
     Repeat,
     /// A helper that goes through that map; of the array of maps, through one that is found in it.
     ForEach(u32),
+    /// A timer, which goes off at once.
+    Timer,
 }
 
 impl Callback {
     pub(super) fn random(source: &mut Source) -> Self {
-        match source.below(2) {
-            0 => Self::Repeat,
+        match source.below(5) {
+            0 | 1 => Self::Repeat,
+            2 => Self::Timer,
             _ => Self::ForEach(source.pick(&[ARRAY, GLOBALS, PERCPU, TABLE, OUTER])),
         }
     }
@@ -52,22 +55,30 @@ impl Generator<'_> {
                 state.set(Reg::R3, Kind::Address(Address { area, offset: 0 }));
                 state.set(Reg::R4, context);
             }
+            Callback::Timer => {
+                self.code.load(Size::B4, Reg::R2, Reg::R2, 0);
+                state.set(Reg::R2, Kind::Number);
+                let area = Area::Value(TIMER_AT);
+                state.set(Reg::R3, Kind::Address(Address { area, offset: 0 }));
+            }
         }
         self.settle_in(&mut state);
-        self.in_callback = true;
+        let timer = matches!(self.callbacks[number], Callback::Timer);
+        self.in_callback = Some(if timer { 0 } else { 1 });
         for _ in 0..self.source.between(1, 4) {
             self.statement(&mut state, usize::MAX);
         }
         self.leave(&mut state);
-        self.in_callback = false;
+        self.in_callback = None;
     }
 
     /// One of the statements of this file.
     pub(super) fn control(&mut self, state: &mut State, number: usize) {
-        match self.source.below(6) {
+        match self.source.below(9) {
             0 => self.may_skip(state, number),
             1 => self.may_repeat(state, number),
-            2 | 3 if number == 0 && self.options.flavour == Flavour::Skb => self.packet_load(state),
+            2..=4 => self.iterate(state, number),
+            5 | 6 if number == 0 && self.options.flavour == Flavour::Skb => self.packet_load(state),
             _ => self.call_back(state, number),
         }
     }
@@ -115,8 +126,11 @@ impl Generator<'_> {
         self.join(state, &head, &body);
     }
 
-    /// A legacy packet load; where there is no such byte, the program ends.
+    /// A legacy packet load; where there is no such byte, the program ends, and may hold no iterator.
     fn packet_load(&mut self, state: &mut State) {
+        if state.slots.contains(&Slot::Iterator) {
+            return self.arithmetic(state);
+        }
         let size = self.source.pick(&[Size::B1, Size::B2, Size::B4]);
         let near = self.source.below(48) as i32;
         let imm = match self.source.below(8) {
@@ -142,11 +156,14 @@ impl Generator<'_> {
     /// A call of a helper that calls back.
     fn call_back(&mut self, state: &mut State, number: usize) {
         let shallow = number <= LAST_CALLER && state.loops <= 1;
-        if self.in_callback || self.callbacks.is_empty() || !shallow || !self.options.helpers {
+        if self.in_callback.is_some() || self.callbacks.is_empty() || !shallow || !self.options.helpers {
             return self.arithmetic(state);
         }
         let callee = self.source.below(self.callbacks.len() as u32) as usize;
         let Some(key) = self.free_slot(state) else { return self.arithmetic(state) };
+        if let Callback::Timer = self.callbacks[callee] {
+            return self.timer(state, key, callee);
+        }
         let mut no_map = None;
         self.pass_stack(state, Reg::R3, CONTEXT, true);
         match self.callbacks[callee] {
@@ -168,6 +185,7 @@ impl Generator<'_> {
                 self.code.add_imm(Reg::R3, offset);
             }
             Callback::ForEach(map) => self.code.load_imm64(Reg::R1, Imm64::Map(map)),
+            Callback::Timer => unreachable!("timers have their own helpers"),
         }
         self.code.mov_imm(Reg::R4, 0);
         self.addresses.push((self.code.here(), callee));
@@ -175,11 +193,48 @@ impl Generator<'_> {
         self.code.load_imm64(Reg::R2, Imm64::Function(0));
         self.code.call_helper(match self.callbacks[callee] {
             Callback::Repeat => REPEAT,
-            Callback::ForEach(_) => FOR_EACH,
+            Callback::ForEach(_) | Callback::Timer => FOR_EACH,
         });
         if let Some(no_map) = no_map {
             self.code.land(no_map);
         }
+        self.after_call(state, Kind::Number);
+    }
+
+    /// One of the helpers for timers, on the timer of an element whose key lies in that slot.
+    fn timer(&mut self, state: &mut State, key: i32, callee: usize) {
+        // Most indices are inside.
+        let index = self.source.below(4) as i32;
+        self.code.store(Size::B4, Reg::R10, key as i16, Operand::Imm(index));
+        state.initialise(key, 4);
+        self.code.mov(Reg::R2, Reg::R10);
+        self.code.add_imm(Reg::R2, key);
+        self.code.load_imm64(Reg::R1, Imm64::Map(TIMED));
+        self.code.call_helper(LOOKUP);
+        self.after_call(state, Kind::Unknown);
+        let none = self.code.jump_if(Width::W64, Cond::Eq, Reg::R0, Operand::Imm(0));
+        self.code.mov(Reg::R1, Reg::R0);
+        self.code.add_imm(Reg::R1, TIMER_AT);
+        let helper = match self.source.below(8) {
+            0 => {
+                self.code.load_imm64(Reg::R2, Imm64::Map(TIMED));
+                self.pass_number(state, Reg::R3);
+                TIMER_INIT
+            }
+            1 => {
+                self.pass_number(state, Reg::R2);
+                self.pass_number(state, Reg::R3);
+                TIMER_START
+            }
+            2 => TIMER_CANCEL,
+            _ => {
+                self.addresses.push((self.code.here(), callee));
+                self.code.load_imm64(Reg::R2, Imm64::Function(0));
+                TIMER_SET_CALLBACK
+            }
+        };
+        self.code.call_helper(helper);
+        self.code.land(none);
         self.after_call(state, Kind::Number);
     }
 }

@@ -95,9 +95,11 @@ impl Generator<'_> {
         let operand = self.operand(state);
         let over = self.code.jump_if(width, cond, test, operand);
         let src = match self.in_callback {
-            true => Operand::Imm(self.source.below(2) as i32),
-            false => self.operand(state),
+            Some(most) => Operand::Imm(self.source.below(most + 1) as i32),
+            None if state.slots.contains(&Slot::Iterator) => Operand::Imm(self.source.imm()),
+            None => self.operand(state),
         };
+        self.destroy_iterators(state);
         self.code.alu(Width::W64, AluOp::Mov, Reg::R0, src);
         self.code.push(Insn::Exit);
         self.code.land(over);
@@ -140,7 +142,7 @@ impl Generator<'_> {
     }
 
     /// What is known after a block, in the surroundings that the block began in.
-    fn outside(inside: State, outside: &State) -> State {
+    pub(super) fn outside(inside: State, outside: &State) -> State {
         State {
             regs: inside.regs,
             slots: inside.slots,

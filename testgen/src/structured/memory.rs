@@ -6,7 +6,7 @@ use super::Generator;
 use super::state::{Address, Area, Kind, Slot, State};
 
 /// The deepest slots of each frame hold no addresses, so that there is always a place to pass down.
-const NEVER_SPILLED: usize = 3;
+pub(super) const NEVER_SPILLED: usize = 3;
 
 /// A place that an instruction may name.
 #[derive(Clone, Copy)]
@@ -199,7 +199,7 @@ impl Generator<'_> {
             .enumerate()
             .filter_map(|(at, slot)| match slot {
                 Slot::Spilled(address) => Some((at, *address)),
-                Slot::Bytes(_) => None,
+                Slot::Bytes(_) | Slot::Iterator => None,
             })
             .collect();
         let offset = |state: &State, slot: usize| (slot as i32 * 8 - state.frame()) as i16;

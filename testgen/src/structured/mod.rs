@@ -13,6 +13,7 @@ mod calls;
 mod control;
 mod flow;
 mod idioms;
+mod iterators;
 mod memory;
 mod numbers;
 mod state;
@@ -46,8 +47,8 @@ pub struct Options {
     pub calls: bool,
     /// Whether it has atomics, load-acquire and store-release.
     pub atomics: bool,
-    /// Whether it has functions that helpers call, `may_goto`, maps that are found in maps, and legacy packet loads
-    /// where there is a socket buffer.
+    /// Whether it has functions that helpers call, timers' among them, `may_goto`, loops over iterators, maps that are
+    /// found in maps, and legacy packet loads where there is a socket buffer.
     pub control: bool,
 }
 
@@ -94,7 +95,7 @@ pub fn structured(source: &mut Source, options: &Options) -> TestProgram {
         calls: Vec::new(),
         callbacks,
         addresses: Vec::new(),
-        in_callback: false,
+        in_callback: None,
         statements: options.statements,
         extra_calls: 2,
         stack_left: if callback_count == 0 { 512 } else { 512 - CALLBACK_FRAME },
@@ -122,8 +123,8 @@ struct Generator<'a> {
     callbacks: Vec<Callback>,
     /// Slots that load the address of one of them, with its number.
     addresses: Vec<(usize, usize)>,
-    /// Whether the function at hand is one of them.
-    in_callback: bool,
+    /// The greatest result of the function at hand, if it is one of them.
+    in_callback: Option<u32>,
     /// Statements that may still be made.
     statements: u32,
     /// Local calls that may be made besides the one from each function to the next.
@@ -257,10 +258,10 @@ impl Generator<'_> {
                 self.code.alu(Width::W64, AluOp::Xor, result, Operand::Reg(Reg::R1));
             }
         }
-        if self.in_callback {
+        if let Some(most) = self.in_callback {
             // Most go on.
-            let mask = if self.source.chance(30) { 1 } else { 0 };
-            self.code.alu(Width::W64, AluOp::And, result, Operand::Imm(mask));
+            let mask = if self.source.chance(30) { most } else { 0 };
+            self.code.alu(Width::W64, AluOp::And, result, Operand::Imm(mask as i32));
         }
         self.code.push(Insn::Exit);
     }

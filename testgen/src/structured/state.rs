@@ -59,6 +59,8 @@ pub(super) enum Slot {
     Bytes(u8),
     /// A spilled address.
     Spilled(Address),
+    /// An iterator, which only its functions touch.
+    Iterator,
 }
 
 /// The state at one point.
@@ -148,7 +150,7 @@ impl State {
             && offset + bytes <= 0
             && (offset..offset + bytes).all(|at| match self.slots[self.slot(at)] {
                 Slot::Bytes(mask) => mask & 1 << at.rem_euclid(8) != 0,
-                Slot::Spilled(_) => false,
+                Slot::Spilled(_) | Slot::Iterator => false,
             })
     }
 

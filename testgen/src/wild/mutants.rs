@@ -1,5 +1,6 @@
 //! Programs that differ a little from accepted ones, and programs that are nothing but noise.
 
+use skep_abi::own_kfunc_number;
 use skep_isa::{AluOp, AtomicOp, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
 
 use crate::helpers::{FILL, LOOKUP, MIX, REVERSE, SMALL, SUM};
@@ -130,6 +131,11 @@ fn any_insn(source: &mut Source) -> Insn {
             let cond = source.pick(&Cond::ALL);
             let offset = source.below(4) as i16 - i16::from(source.chance(20));
             Insn::JumpIf { width, cond, dst, src: any_operand(source), offset }
+        }
+        10 if source.chance(20) => {
+            let function = source.pick(&["bpf_iter_num_new", "bpf_iter_num_next", "bpf_iter_num_destroy"]);
+            let id = own_kfunc_number(function).unwrap_or_default();
+            Insn::Call { target: CallTarget::Kfunc { id: id as i32, object: 0 } }
         }
         10 => {
             let id = source.pick(&[LOOKUP, MIX, SUM, FILL, SMALL, REVERSE]);

@@ -1,4 +1,4 @@
-//! Random programs with functions that helpers call, `may_goto`, legacy packet loads, and maps that are found in maps:
+//! Random programs with functions that helpers call, timers, loops over iterators, `may_goto`, legacy packet loads, and maps that are found in maps:
 //! accepted, as the verifier says in every state, and the same by every engine. `SKEP_SEED` starts elsewhere,
 //! `SKEP_CASES` is the number of programs.
 
@@ -13,6 +13,8 @@ use skep_testgen::{Flavour, Host, Options, Source, TestProgram, maps, structured
 const FLAVOURS: [Flavour; 4] =
     [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
 
+/// Linux's `bpf_timer_set_callback`.
+const SET_CALLBACK: u32 = 170;
 /// Contents that each program is run over.
 const INPUTS: u64 = 4;
 
@@ -20,7 +22,7 @@ const INPUTS: u64 = 4;
 fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
     let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
     let (mut accepted, mut refusals) = (0, BTreeMap::<String, u64>::new());
-    let mut seen = [0u64; 4];
+    let mut seen = [0u64; 6];
     let programs = cases(3000);
     for seed in first_seed()..first_seed() + programs {
         let mut source = Source::from_seed(seed);
@@ -49,14 +51,14 @@ fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
         }
     }
     println!(
-        "{accepted} of {programs} accepted; refused: {refusals:?}; callbacks, may_goto, loads, maps in maps: {seen:?}"
+        "{accepted} of {programs} accepted; refused: {refusals:?}; callbacks, may_goto, loads, maps in maps, iterators, timers: {seen:?}"
     );
     assert!(accepted * 10 >= programs * 8, "only {accepted} of {programs}: {refusals:?}");
     assert!(programs < 1000 || seen.iter().all(|count| count * 40 > programs), "{seen:?}");
 }
 
-/// Whether it has callbacks, `may_goto`, legacy packet loads, maps that are found in maps.
-fn kinds(program: &TestProgram) -> [bool; 4] {
+/// Whether it has callbacks, `may_goto`, legacy packet loads, maps that are found in maps, iterators, callbacks of timers.
+fn kinds(program: &TestProgram) -> [bool; 6] {
     let outer = maps().iter().position(|def| def.inner.is_some()).expect("there is one") as u32;
     let has = |wanted: &dyn Fn(&Insn) -> bool| program.insns.iter().any(wanted);
     [
@@ -65,6 +67,8 @@ fn kinds(program: &TestProgram) -> [bool; 4] {
         has(&|insn| matches!(insn, Insn::MayGoto { .. })),
         has(&|insn| matches!(insn, Insn::LoadPacket { .. })),
         has(&|insn| matches!(insn, Insn::LoadImm64 { value: Imm64::Map(map), .. } if *map == outer)),
+        has(&|insn| matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } })),
+        has(&|insn| *insn == Insn::Call { target: CallTarget::Helper(SET_CALLBACK) }),
     ]
 }
 

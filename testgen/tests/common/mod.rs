@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Once;
 
 use skep_interp::{Interpreter, Reason, Regions, Violation};
-use skep_isa::{Imm64, Insn};
+use skep_isa::{CallTarget, Imm64, Insn};
 use skep_jit::{Compiled, Options};
 use skep_testgen::{Host, Source, State, TestProgram, helpers};
 use skep_text::{Arena, Config as ArenaConfig};
@@ -177,7 +177,12 @@ impl Lab {
 /// Whether there are loops that only a great number bounds.
 pub(crate) fn has_long_loops(program: &TestProgram) -> bool {
     let long = |insn: &Insn| {
-        matches!(insn, Insn::MayGoto { .. } | Insn::LoadImm64 { value: Imm64::Function(_), .. })
+        matches!(
+            insn,
+            Insn::MayGoto { .. }
+                | Insn::LoadImm64 { value: Imm64::Function(_), .. }
+                | Insn::Call { target: CallTarget::Kfunc { .. } }
+        )
     };
     program.insns.iter().any(long)
 }

@@ -289,22 +289,14 @@ impl<'a> Type<'a> {
     /// Of a structure or union: its members.
     pub fn members(&self) -> impl ExactSizeIterator<Item = Member<'a>> + use<'a> {
         let (btf, flag) = (self.btf, self.flag);
-        let (mask, shift) = if flag { (0x00ff_ffff, 24) } else { (u32::MAX, 0) };
-        self.records::<12>(self.kind.is_composite()).iter().map(move |bytes| {
-            let place = u32_at(bytes, 8);
-            Member {
-                btf,
-                name_at: u32_at(bytes, 0),
-                ty: u32_at(bytes, 4),
-                bit_offset: place & mask,
-                bits: if flag { place >> shift } else { 0 },
-            }
-        })
+        let records = self.records::<12>(self.kind.is_composite());
+        records.iter().map(move |bytes| Member::of(btf, flag, bytes))
     }
 
     /// Of a structure or union: the member of that number.
     pub fn member(&self, index: usize) -> Option<Member<'a>> {
-        self.members().nth(index)
+        let bytes = self.records::<12>(self.kind.is_composite()).get(index)?;
+        Some(Member::of(self.btf, self.flag, bytes))
     }
 
     /// Of a function prototype: its parameters.
@@ -407,6 +399,21 @@ impl fmt::Debug for Type<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name().unwrap_or("?");
         write!(f, "{} {:?} {name}", self.id, self.kind)
+    }
+}
+
+impl<'a> Member<'a> {
+    /// Reads a member; `flag` is the structure's, which says that some are bit fields.
+    fn of(btf: &'a Btf, flag: bool, bytes: &[u8; 12]) -> Self {
+        let (mask, shift) = if flag { (0x00ff_ffff, 24) } else { (u32::MAX, 0) };
+        let place = u32_at(bytes, 8);
+        Self {
+            btf,
+            name_at: u32_at(bytes, 0),
+            ty: u32_at(bytes, 4),
+            bit_offset: place & mask,
+            bits: if flag { place >> shift } else { 0 },
+        }
     }
 }
 

@@ -15,8 +15,9 @@ use crate::functions::Functions;
 use crate::options::LinkOptions;
 use crate::records::Records;
 use crate::steps::steps;
+use crate::struct_ops::Members;
 use crate::symbols::Symbols;
-use crate::{data, exceptions, lines, link, maps, struct_ops, types};
+use crate::{data, exceptions, lines, link, maps, types};
 
 /// A BPF object file, taken apart and checked.
 ///
@@ -139,6 +140,7 @@ impl Object {
         data::variables(&elf, btf_ref, map_of, &mut object_maps)?;
         let externs = Externs::parse(&elf, btf_ref)?;
         let exception_callbacks = exceptions::callbacks(&elf, btf_ref, &functions)?;
+        let members = Members::parse(&elf, btf_ref)?;
         let config_map = (!externs.config.is_empty()).then(|| {
             object_maps.push(ObjectMap::of_config(&externs));
             object_maps.len() as u32 - 1
@@ -153,6 +155,7 @@ impl Object {
             map_ranges,
             functions,
             exception_callbacks,
+            members,
             externs,
             config_map,
             gpl_compatible,
@@ -380,7 +383,7 @@ impl Program {
         let member = matches!(program_type.context, Context::Arguments { of: AttachTo::StructOps });
         if let Some(btf) = object.btf.as_deref().filter(|_| member) {
             let function = object.functions.function(self.function);
-            if let Some(member) = struct_ops::member(&object.elf, btf, function)? {
+            if let Some(member) = object.members.name(btf, function)? {
                 return Ok(Some(member));
             }
         }
@@ -446,6 +449,8 @@ pub(crate) struct Parsed {
     pub(crate) functions: Functions,
     /// By function: what its exceptions end in.
     pub(crate) exception_callbacks: HashMap<usize, Vec<usize>>,
+    /// Which members of structures the functions are.
+    members: Members,
     pub(crate) externs: Externs,
     /// The map of configuration values, if there are any.
     pub(crate) config_map: Option<u32>,

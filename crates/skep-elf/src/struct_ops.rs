@@ -8,67 +8,117 @@
 //!   };
 //! ```
 //!
-//! The section that a program stands in says no more than that it is such a program.
+//! The section that a program stands in says no more than that it is such a program. All such words of an object are read
+//! once, when it is parsed, since it may have as many structures as programs.
 
-use skep_btf::{Btf, Kind, Type, essential_name};
+use std::collections::HashMap;
+
+use skep_btf::{Btf, Kind, Type, Variable, essential_name};
 
 use crate::elf::{Elf, Place, Relocation};
 use crate::error::Error;
 use crate::functions::CodeRange;
+use crate::steps::steps;
 use crate::types::data_sections;
 
 const SECTIONS: [&str; 4] = [".struct_ops", ".struct_ops.link", "?.struct_ops", "?.struct_ops.link"];
 
-/// The member that a function was written into, as `structure.member`; the first, where there are several.
-pub(crate) fn member(elf: &Elf, btf: &Btf, function: CodeRange) -> Result<Option<String>, Error> {
-    let mut types = None;
-    for (index, section) in elf.sections.iter().enumerate() {
-        if !SECTIONS.contains(&&*section.name) {
-            continue;
-        }
-        let Some(relocation) = section.relocations.iter().find(|found| leads_to(elf, index, found, function))
-        else {
-            continue;
-        };
-        let types = match &types {
-            Some(types) => types,
-            None => types.insert(data_sections(btf)?),
-        };
-        let Some(variables) = types.get(&*section.name) else { continue };
-        if let Some(found) = member_at(btf, variables, relocation.offset)? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+/// The member that each function was written into; the first, where there are several.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    /// By section and first byte of the function. Names are made when they are asked for: a file can give one long name
+    /// to many members.
+    of: HashMap<(usize, u64), MemberPlace>,
 }
 
-/// Whether a word of data is the function's address.
-fn leads_to(elf: &Elf, section: usize, relocation: &Relocation, function: CodeRange) -> bool {
-    let symbol = elf.target(relocation);
-    if symbol.place != Place::Section(function.section) {
-        return false;
+/// A member of a structure.
+#[derive(Clone, Copy, Debug)]
+struct MemberPlace {
+    structure: u32,
+    number: usize,
+}
+
+impl Members {
+    /// Reads what the object writes into such structures.
+    pub(crate) fn parse(elf: &Elf, btf: Option<&Btf>) -> Result<Self, Error> {
+        let mut of = HashMap::new();
+        let here = |name: &str| SECTIONS.contains(&name);
+        let Some(btf) = btf.filter(|_| elf.sections.iter().any(|section| here(&section.name))) else {
+            return Ok(Self { of });
+        };
+        let types = data_sections(btf)?;
+        let mut layouts = Layouts::default();
+        for (index, section) in elf.sections.iter().enumerate().filter(|(_, section)| here(&section.name)) {
+            let Some(ty) = types.get(&*section.name) else { continue };
+            let variables = Variables::of(ty);
+            for relocation in &section.relocations {
+                steps(1);
+                let Some(function) = function_at(elf, index, relocation) else { continue };
+                let Some(variable) = variables.at(relocation.offset) else { continue };
+                let ty = btf.resolve(variable.var.target())?;
+                let offset = relocation.offset - u64::from(variable.offset);
+                if let Some(number) = layouts.member(&ty, offset) {
+                    of.entry(function).or_insert(MemberPlace { structure: ty.id, number });
+                }
+            }
+        }
+        Ok(Self { of })
     }
+
+    /// The member that a function was written into, as `structure.member`.
+    pub(crate) fn name(&self, btf: &Btf, function: CodeRange) -> Result<Option<String>, Error> {
+        let Some(found) = self.of.get(&(function.section, function.start)) else { return Ok(None) };
+        let structure = btf.ty(found.structure)?;
+        let Some(member) = structure.member(found.number) else { return Ok(None) };
+        Ok(Some(format!("{}.{}", essential_name(structure.name()?), member.name()?)))
+    }
+}
+
+/// The section and the place there whose address a word of data is.
+fn function_at(elf: &Elf, section: usize, relocation: &Relocation) -> Option<(usize, u64)> {
+    let symbol = elf.target(relocation);
+    let Place::Section(code) = symbol.place else { return None };
     let word = usize::try_from(relocation.offset).ok().and_then(|at| elf.data(section).get(at..));
     let added = word.and_then(|rest| rest.first_chunk::<8>()).map_or(0, |word| u64::from_le_bytes(*word));
-    symbol.value.wrapping_add(added) == function.start
+    Some((code, symbol.value.wrapping_add(added)))
 }
 
-/// The member at an offset of a section of variables.
-fn member_at(btf: &Btf, section: &Type<'_>, offset: u64) -> Result<Option<String>, Error> {
-    for variable in section.variables() {
-        let start = u64::from(variable.offset);
-        if !(start..start + u64::from(variable.size)).contains(&offset) {
-            continue;
-        }
-        let ty = btf.resolve(variable.var.target())?;
-        if ty.kind != Kind::Struct {
-            continue;
-        }
-        let at = (offset - start) * 8;
-        if let Some(member) = ty.members().find(|member| u64::from(member.bit_offset) == at) {
-            let name = essential_name(ty.name()?);
-            return Ok(Some(format!("{name}.{}", member.name()?)));
-        }
+/// The variables of a section, by their offsets.
+struct Variables<'a>(Vec<Variable<'a>>);
+
+impl<'a> Variables<'a> {
+    fn of(section: &Type<'a>) -> Self {
+        let mut variables: Vec<_> = section.variables().inspect(|_| steps(1)).collect();
+        variables.sort_by_key(|variable| variable.offset);
+        Self(variables)
     }
-    Ok(None)
+
+    /// The one that has a byte.
+    fn at(&self, offset: u64) -> Option<&Variable<'a>> {
+        let behind = self.0.partition_point(|variable| u64::from(variable.offset) <= offset);
+        let variable = self.0.get(behind.checked_sub(1)?)?;
+        (offset < u64::from(variable.offset) + u64::from(variable.size)).then_some(variable)
+    }
+}
+
+/// By structure: the numbers of its members by their offsets in bits.
+#[derive(Default)]
+struct Layouts(HashMap<u32, HashMap<u32, usize>>);
+
+impl Layouts {
+    /// The number of the member at an offset in bytes.
+    fn member(&mut self, structure: &Type<'_>, offset: u64) -> Option<usize> {
+        if structure.kind != Kind::Struct {
+            return None;
+        }
+        let layout = self.0.entry(structure.id).or_insert_with(|| {
+            let mut layout = HashMap::new();
+            for (number, member) in structure.members().enumerate() {
+                steps(1);
+                layout.entry(member.bit_offset).or_insert(number);
+            }
+            layout
+        });
+        layout.get(&u32::try_from(offset.checked_mul(8)?).ok()?).copied()
+    }
 }

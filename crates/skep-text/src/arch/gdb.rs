@@ -2,6 +2,9 @@
 //!
 //! They are local to these assembler blocks, so that they cannot clash with another compiler's in the process.
 
+// A naked function is emitted once. The lint of Rust 1.88 does not know this yet; later ones do.
+#![allow(named_asm_labels)]
+
 use std::arch::naked_asm;
 use std::ffi::c_void;
 

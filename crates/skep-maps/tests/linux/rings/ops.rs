@@ -248,7 +248,10 @@ impl FromStr for Op {
             ["asleep", ref flags @ ..] => {
                 Self::Asleep(flags.iter().copied().map(number).collect::<Result<_, _>>()?)
             }
-            [word] if let Some(what) = KEYED.iter().find(|known| **known == word) => Self::Host(what),
+            [word] => {
+                let known = KEYED.iter().find(|known| **known == word);
+                Self::Host(known.ok_or_else(|| format!("not an operation: {text}"))?)
+            }
             _ => return Err(format!("not an operation: {text}")),
         })
     }

@@ -4,17 +4,19 @@
 //! without a `SAFETY` comment) some rules of the house are checked here: every source file says in its first line what
 //! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and architectures are named in
 //! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Imports between the
-//! folders of a crate run one way ([`folders`]). Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
+//! folders of a crate run one way ([`folders`]), the book's table of which crate uses which is what the manifests say
+//! ([`arrows`]), and what is published has a README and licences ([`package`]). Clippy looks at the sources twice: as
+//! compiled for this machine, and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::aarch64::{self, Ready};
 use crate::process::{self, Outcome, Process};
-use crate::{folders, tools, workspace};
+use crate::{arrows, folders, package, tools, workspace};
 
 /// The crates that may hold `unsafe`. All others say `#![forbid(unsafe_code)]`.
-const MAY_USE_UNSAFE: [&str; 10] = [
+pub(crate) const MAY_USE_UNSAFE: [&str; 10] = [
     "skep-rcu",
     "skep-text",
     "skep-mem",
@@ -26,6 +28,9 @@ const MAY_USE_UNSAFE: [&str; 10] = [
     "skep-bench",
     "skep-testgen",
 ];
+
+/// The fuzzers are a workspace of their own.
+const FUZZERS: &str = "fuzz/Cargo.toml";
 
 /// Longer files probably have two subjects. Not an error, but said.
 const LONG_FILE: usize = 800;
@@ -77,18 +82,20 @@ fn clippy_for_aarch64() -> Outcome {
 
 fn formatting() -> Outcome {
     process::cargo(&["fmt", "--all", "--check"]).run()?;
-    // The fuzzers are a workspace of their own.
-    let fuzzers = "fuzz/Cargo.toml";
-    if workspace::root().join(fuzzers).exists() {
-        process::cargo(&["fmt", "--manifest-path", fuzzers, "--check"]).run()?;
-    }
-    Ok(())
+    process::cargo(&["fmt", "--manifest-path", FUZZERS, "--check"]).run()
 }
 
 fn house_rules() -> Outcome {
-    let broken =
-        [first_lines(), unsafe_crates(), unpaired_modules(), architectures(), folders::against_the_flow()]
-            .concat();
+    let broken = [
+        first_lines(),
+        unsafe_crates(),
+        unpaired_modules(),
+        architectures(),
+        folders::against_the_flow(),
+        arrows::check(&MAY_USE_UNSAFE),
+        package::incomplete(),
+    ]
+    .concat();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
 }
 

@@ -10,6 +10,8 @@
 //! | `bench ARGUMENTS` | the benchmarks, in release mode |
 //! | `fuzz [TARGET] [--seconds N]` | one fuzzer or all of them |
 //! | `soak [--minutes N]` | the soak tests for so long, in release mode |
+//! | `sanitize [miri\|address\|thread]` | tests under Miri and the compiler's sanitizers |
+//! | `package [ARGUMENTS]` | packs and builds every published crate |
 //! | `verdicts ARGUMENTS` | asks a Linux kernel for its verdicts on the programs that the verifier is compared over |
 //!
 //! Exit status: 0 done, 1 something failed, 2 wrong usage.
@@ -17,14 +19,17 @@
 #![forbid(unsafe_code)]
 
 mod aarch64;
+mod arrows;
 mod capture;
 mod examples;
 mod folders;
 mod fuzz;
 mod lint;
 mod memory;
+mod package;
 mod process;
 mod random;
+mod sanitize;
 mod test;
 mod tools;
 mod workspace;
@@ -41,6 +46,10 @@ usage: cargo xtask COMMAND
   bench [ARGUMENTS]             run the benchmarks in release mode
   fuzz [TARGET] [--seconds N]   run one fuzzer or all of them, 60 seconds each unless told
   soak [--minutes N]            run the soak tests in release mode, 10 minutes in all unless told
+  sanitize [miri|address|thread]
+                                run tests under Miri, AddressSanitizer or ThreadSanitizer, or all of them; needs a
+                                nightly compiler
+  package [ARGUMENTS]           pack every published crate, and build it from what was packed
   verdicts --vm VMLINUZ [FILE]  ask that kernel, in a virtual machine, for its verdict on each program that skep's
                                 verifier is compared over, and write them beside the programs; --help says more
 
@@ -70,6 +79,12 @@ fn main() -> ExitCode {
             Ok(minutes @ 1..=10_000) => soak(minutes),
             _ => return wrong_usage(),
         },
+        ["sanitize"] => sanitize::run(None).unwrap_or(Ok(())),
+        ["sanitize", tool] => match sanitize::run(Some(tool)) {
+            Some(outcome) => outcome,
+            None => return wrong_usage(),
+        },
+        ["package", rest @ ..] => package::run(rest),
         ["verdicts", rest @ ..] => verdicts(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

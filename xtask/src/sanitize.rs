@@ -1,0 +1,163 @@
+//! `cargo xtask sanitize`: tests under tools that see what a plain run does not. By hand, and before a release.
+//!
+//! | tool | finds | runs |
+//! |---|---|---|
+//! | `miri` | undefined behaviour, by interpreting | unit tests of crates that ask little of the system |
+//! | `address` | accesses outside of allocations and after they were freed | tests of crates that manage memory |
+//! | `thread` | data races | tests of crates whose threads meet |
+//!
+//! All of them need a nightly compiler; `miri` its component, and `miri` and `thread` the sources of the standard library,
+//! which they compile with the same instrumentation.
+//!
+//! Tests that cannot run under a tool are listed here with the reason ([`Tool::without`]).
+
+use std::env::consts::ARCH;
+
+use crate::process::{Outcome, Process};
+
+/// A tool and what runs under it.
+struct Tool {
+    name: &'static str,
+    /// Components that the nightly toolchain must have.
+    components: &'static [&'static str],
+    packages: &'static [&'static str],
+    /// For cargo, before the packages.
+    command: &'static [&'static str],
+    variables: &'static [(&'static str, &'static str)],
+    /// Parts of the names of tests that are left out, each with the reason.
+    without: &'static [(&'static str, &'static str)],
+}
+
+const TOOLS: [Tool; 3] = [
+    Tool {
+        name: "miri",
+        components: &["miri", "rust-src"],
+        packages: &["skep-isa", "skep-btf", "skep-mem", "skep-rcu"],
+        command: &["miri", "test", "--lib"],
+        // Integer addresses are turned into pointers on purpose (exposed provenance); the clock and the environment are read.
+        variables: &[("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-disable-isolation")],
+        without: &[],
+    },
+    Tool {
+        name: "address",
+        components: &[],
+        packages: &["skep-rcu", "skep-text", "skep-mem", "skep-maps"],
+        command: &["test", "--lib", "--tests"],
+        variables: &[("RUSTFLAGS", "-Zsanitizer=address")],
+        without: &[],
+    },
+    Tool {
+        name: "thread",
+        components: &["rust-src"],
+        packages: &["skep-rcu", "skep-text", "skep-mem", "skep-maps"],
+        command: &["test", "--lib", "--tests", "-Zbuild-std"],
+        variables: &[("RUSTFLAGS", "-Zsanitizer=thread")],
+        without: &[],
+    },
+];
+
+/// Runs one tool or all of them, also after one that finds something. Nothing if no tool has that name.
+pub(crate) fn run(name: Option<&str>) -> Option<Outcome> {
+    let chosen: Vec<&Tool> = TOOLS.iter().filter(|tool| name.is_none_or(|name| name == tool.name)).collect();
+    if chosen.is_empty() {
+        return None;
+    }
+    let outcomes: Vec<_> = chosen.into_iter().map(|tool| (tool.name, tool.run())).collect();
+    eprintln!("\n---- summary ----");
+    for (name, outcome) in &outcomes {
+        match outcome {
+            Ok(()) => eprintln!("ok     {name}"),
+            Err(reason) => eprintln!("FAILED {name}: {reason}"),
+        }
+    }
+    let clean = outcomes.iter().all(|(_, outcome)| outcome.is_ok());
+    Some(if clean { Ok(()) } else { Err("a tool found something, or could not run".to_owned()) })
+}
+
+impl Tool {
+    fn run(&self) -> Outcome {
+        self.prepare()?;
+        let arguments = self.arguments();
+        let words: Vec<&str> =
+            ["run", "nightly", "cargo"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+        for (test, reason) in self.without {
+            eprintln!("left out: {test}: {reason}");
+        }
+        let process = Process::new("rustup", &words);
+        self.variables.iter().fold(process, |process, (name, value)| process.env(name, value)).run()
+    }
+
+    /// What cargo is given. The target is named so that build scripts and macros stay without instrumentation.
+    fn arguments(&self) -> Vec<String> {
+        let target = format!("{ARCH}-unknown-linux-gnu");
+        let directory = format!("target/sanitize-{}", self.name);
+        let fixed = self.command.iter().copied().chain([
+            "--no-fail-fast",
+            "--target",
+            &target,
+            "--target-dir",
+            &directory,
+        ]);
+        let packages = self.packages.iter().flat_map(|package| ["--package", package]);
+        let skipped = self.without.iter().flat_map(|(test, _)| ["--skip", test]);
+        fixed.chain(packages).chain(["--"]).chain(skipped).map(str::to_owned).collect()
+    }
+
+    /// Whether there is a nightly toolchain with the components, or what to do about it.
+    fn prepare(&self) -> Outcome {
+        let listed =
+            Process::new("rustup", &["component", "list", "--installed", "--toolchain", "nightly"]).output();
+        let missing = missing(self.components, listed.as_deref().ok());
+        if missing.is_empty() && listed.is_ok() {
+            return Ok(());
+        }
+        let mut install = "rustup toolchain install nightly --profile minimal".to_owned();
+        if !self.components.is_empty() {
+            install = format!("{install} --component {}", self.components.join(","));
+        }
+        Err(match listed {
+            Ok(_) => format!("the nightly toolchain lacks {}: {install}", missing.join(" and ")),
+            Err(reason) => format!("there is no nightly toolchain ({reason}): {install}"),
+        })
+    }
+}
+
+/// Those that are not in rustup's list, one component a line, some with a target after the name.
+fn missing<'a>(components: &[&'a str], listed: Option<&str>) -> Vec<&'a str> {
+    let lines: Vec<&str> = listed.unwrap_or_default().lines().collect();
+    let is_there = |name: &str| {
+        lines
+            .iter()
+            .any(|line| line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')))
+    };
+    components.iter().copied().filter(|name| !is_there(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_are_missing_unless_rustup_lists_them() {
+        let listed = "cargo-x86_64-unknown-linux-gnu\nmiri-x86_64-unknown-linux-gnu\nrust-src\n";
+        assert_eq!(missing(&["miri", "rust-src"], Some(listed)), [""; 0]);
+        assert_eq!(
+            missing(&["miri", "rust-src"], Some("cargo-x86_64-unknown-linux-gnu\n")),
+            ["miri", "rust-src"]
+        );
+        assert_eq!(missing(&["rust-src"], None), ["rust-src"]);
+    }
+
+    #[test]
+    fn tests_that_cannot_run_are_left_out_by_name() {
+        let tool = Tool { without: &[("forks", "why")], ..TOOLS[1] };
+        let arguments = tool.arguments().join(" ");
+        assert!(arguments.starts_with("test --lib --tests --no-fail-fast --target "), "{arguments}");
+        assert!(arguments.ends_with("--package skep-maps -- --skip forks"), "{arguments}");
+    }
+
+    #[test]
+    fn a_tool_of_another_name_does_not_run() {
+        assert!(run(Some("memory")).is_none());
+    }
+}

@@ -12,8 +12,9 @@
 use skep_abi::InlineArray;
 use skep_mem::{Block, Error};
 
+use crate::cursor::{Batch, Cursor};
+use crate::op_error::OpError;
 use crate::racy;
-use crate::table::{Batch, Cursor, Fault};
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
@@ -29,7 +30,7 @@ pub(crate) struct Array {
 }
 
 /// The sizes of an array, before there is memory for it.
-struct Shape {
+struct ArrayLayout {
     stride: usize,
     /// Bytes for the values of one CPU.
     plane: usize,
@@ -40,19 +41,19 @@ struct Shape {
 impl Array {
     /// The bytes that such an array takes.
     pub(crate) fn bytes(len: u32, value_size: u32, cpus: Option<u32>) -> Option<usize> {
-        let shape = Shape::of(len, value_size, cpus)?;
-        Block::reserved_for(shape.total, CACHE_LINE).ok()
+        let layout = ArrayLayout::of(len, value_size, cpus)?;
+        Block::reserved_for(layout.total, CACHE_LINE).ok()
     }
 
     /// `cpus`: for how many there are values of their own; `None` where all share them.
     pub(crate) fn new(len: u32, value_size: u32, cpus: Option<u32>) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: len as usize, size: value_size as usize };
-        let shape = Shape::of(len, value_size, cpus).ok_or(too_large)?;
+        let layout = ArrayLayout::of(len, value_size, cpus).ok_or(too_large)?;
         let values = match cpus {
-            Some(cpus) => Values::per_cpu(value_size, cpus, shape.plane),
+            Some(cpus) => Values::per_cpu(value_size, cpus, layout.plane),
             None => Values::shared(value_size),
         };
-        Ok(Self { memory: Block::zeroed(shape.total, CACHE_LINE)?, stride: shape.stride, len, values })
+        Ok(Self { memory: Block::zeroed(layout.total, CACHE_LINE)?, stride: layout.stride, len, values })
     }
 
     /// # Safety
@@ -103,12 +104,12 @@ impl Array {
         key: *const u8,
         source: Source,
         mode: UpdateFlags,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), OpError> {
         // SAFETY: by contract.
         let index = unsafe { racy::load4(key) };
-        let at = self.element(index).ok_or(Fault::OutOfRange)?;
+        let at = self.element(index).ok_or(OpError::OutOfRange)?;
         if mode.condition() == UpdateFlags::NoExist {
-            return Err(Fault::Exists);
+            return Err(OpError::Exists);
         }
         // SAFETY: an element of this array; `source` by contract.
         unsafe {
@@ -198,7 +199,7 @@ impl Array {
     }
 }
 
-impl Shape {
+impl ArrayLayout {
     fn of(len: u32, value_size: u32, cpus: Option<u32>) -> Option<Self> {
         let stride = (value_size as usize).checked_next_multiple_of(8)?;
         let plane = stride.checked_mul(len as usize)?.checked_next_multiple_of(CACHE_LINE)?;

@@ -5,14 +5,15 @@ use skep_mem::Error;
 
 use crate::array::Array;
 use crate::bloom::{self, Bloom};
+use crate::elements::Reclamation;
 use crate::error::MapError;
 use crate::hash::{self, Hash};
-use crate::map::{Options, Table};
-use crate::memory::Memory;
+use crate::options::Options;
 use crate::prefix;
 use crate::queue::Queue;
 use crate::references::{ADDRESS, References};
 use crate::ring::{PAGE, Ring};
+use crate::table::Table;
 use crate::trie::{self, Trie};
 
 /// The kinds that this version provides.
@@ -33,7 +34,7 @@ pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::Ringbuf,
 ];
 
-pub(crate) fn table(def: &MapDef, options: &Options, memory: &Memory) -> Result<Table, MapError> {
+pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Result<Table, MapError> {
     let options = &Options { cpus: memory.domain.limit(), ..*options };
     if !PROVIDED.contains(&def.kind) {
         return Err(MapError::KindNotProvided { map: def.name.clone(), kind: def.kind, provided: PROVIDED });

@@ -4,8 +4,7 @@ use std::fmt;
 
 use skep_abi::MapKind;
 
-use crate::map::queue::methods;
-use crate::table::{Fault, errno};
+use crate::op_error::{OpError, errno};
 
 /// Why a map could not be made or an operation on it failed. Every variant names the map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -527,10 +526,10 @@ impl fmt::Display for Key {
 }
 
 /// How an operation with a key fails on a kind without.
-pub(crate) fn without_keys(kind: MapKind) -> Fault {
+pub(crate) fn without_keys(kind: MapKind) -> OpError {
     match kind {
-        MapKind::Queue | MapKind::Stack => Fault::NoKeys,
-        _ => Fault::NoKeysAtAll,
+        MapKind::Queue | MapKind::Stack => OpError::NoKeys,
+        _ => OpError::NoKeysAtAll,
     }
 }
 
@@ -565,5 +564,14 @@ fn holders(kinds: &[MapKind]) -> String {
             let first: Vec<_> = first.iter().map(|kind| kind.name()).collect();
             format!("those of {} and {last} can", first.join(", "))
         }
+    }
+}
+
+/// The methods that a kind has in the place of those that take keys.
+fn methods(kind: MapKind) -> &'static str {
+    match kind {
+        MapKind::BloomFilter => "`push` and `contains`",
+        MapKind::Ringbuf => "a `RingBuffer`",
+        _ => "`push`, `pop` and `peek`",
     }
 }

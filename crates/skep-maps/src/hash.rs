@@ -18,11 +18,11 @@
 //! that exist write the value in place, and new keys find no memory.
 
 mod batch;
-mod each;
 mod element;
+mod fast_path;
+mod for_each;
 mod locked;
 mod lru;
-mod short;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -32,22 +32,24 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use skep_mem::{Block, CacheStats, Error};
 
-use element::{Bucket, Element, MAX_KEY_WORDS, Shape};
+use element::{Bucket, Element, ElementLayout, MAX_KEY_WORDS};
 pub(crate) use element::{MAX_KEY_SIZE, Plan};
+pub(crate) use fast_path::FastPath;
 use lru::Clock;
-pub(crate) use short::Short;
 
-use crate::memory::{By, Elements, Held, Memory};
+use crate::caller::Caller;
+use crate::cursor::{BATCH, Batch, Cursor};
+use crate::elements::{Elements, Lookup, Reclamation};
+use crate::op_error::OpError;
 use crate::racy;
 use crate::seed::Seed;
-use crate::table::{BATCH, Batch, Cursor, Fault};
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 use crate::version::{Locked, Outcome, before_fill};
 
 #[derive(Debug)]
 pub(crate) struct Hash {
-    shape: Shape,
+    layout: ElementLayout,
     /// `Bucket`s.
     buckets: Block,
     mask: u64,
@@ -70,7 +72,7 @@ struct Counter(AtomicU64);
 /// The words are a copy: a program may pass a key that lies in a map, where it changes while it is looked at.
 macro_rules! with_key {
     ($table:expr, $from:expr, |$key:ident| $body:expr) => {{
-        let (from, size) = ($from, $table.shape.key_size);
+        let (from, size) = ($from, $table.layout.key_size);
         // SAFETY (of all loads): the caller vouches for `key_size` readable bytes.
         match size {
             4 => {
@@ -122,15 +124,15 @@ use with_key;
 
 impl Hash {
     /// `limit`: bytes that the table may take in all.
-    pub(crate) fn new(plan: &Plan, limit: usize, memory: &Memory) -> Result<Self, Error> {
+    pub(crate) fn new(plan: &Plan, limit: usize, memory: &Reclamation) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
         let bucket_bytes = plan.bucket_bytes().ok_or(too_large)?;
         let reserved = Block::reserved_for(bucket_bytes, 64)?;
-        let (shape, values, options) = plan.layout().ok_or(too_large)?;
+        let (layout, values, options) = plan.layout().ok_or(too_large)?;
         let options = plan.roomy(options).limit(limit.saturating_sub(reserved));
         let elements = Elements::new(memory, options)?;
         Ok(Self {
-            shape,
+            layout,
             buckets: match plan.on_demand {
                 true => Block::zeroed(bucket_bytes, 64)?,
                 false => Block::zeroed_in_large_pages(bucket_bytes, 64)?,
@@ -141,7 +143,7 @@ impl Hash {
             elements,
             len: Counter::default(),
             max_entries: plan.max_entries,
-            clock: shape.mark_at.map(Clock::new),
+            clock: layout.mark_at.map(Clock::new),
         })
     }
 
@@ -191,10 +193,10 @@ impl Hash {
     /// # Safety
     ///
     /// `key` is readable for the key size, `out` writable for the host's value size.
-    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
+    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, caller: Caller) -> Result<bool, OpError> {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
-            bucket.version.read_still(by, self.elements.must_lock(by), |walk| {
+            bucket.version.read_consistent(caller, self.elements.must_lock(caller), |walk| {
                 self.walk(bucket, key, || walk.is_astray()).map(|found| {
                     // SAFETY: memory of an element of this table, whoever's it is by now; `out` by contract.
                     found.map(|element| unsafe { self.values.read(self.values_at(element), out) }).is_some()
@@ -205,50 +207,50 @@ impl Hash {
 
     /// # Safety
     ///
-    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `by` is the calling thread.
+    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `caller` is the calling thread.
     pub(crate) unsafe fn update(
         &self,
         key: *const u8,
         source: Source,
         mode: UpdateFlags,
-        by: By,
-    ) -> Result<(), Fault> {
+        caller: Caller,
+    ) -> Result<(), OpError> {
         with_key!(self, key, |key| {
             if mode.is_locked() {
-                // SAFETY: `source` and `by` by contract; values have locks, and this thread holds none.
-                unsafe { self.update_locked(key, source, mode, by) }
+                // SAFETY: `source` and `caller` by contract; values have locks, and this thread holds none.
+                unsafe { self.update_locked(key, source, mode, caller) }
             } else if self.clock.is_some() {
-                // SAFETY: `source` and `by` by contract.
-                unsafe { self.update_or_evict(key, source, mode, by) }
+                // SAFETY: `source` and `caller` by contract.
+                unsafe { self.update_or_evict(key, source, mode, caller) }
             } else if self.values.is_per_cpu() {
-                // SAFETY: `source` and `by` by contract.
-                unsafe { self.update_in_place(key, source, mode, by) }
+                // SAFETY: `source` and `caller` by contract.
+                unsafe { self.update_in_place(key, source, mode, caller) }
             } else {
-                // SAFETY: `source` and `by` by contract.
-                unsafe { self.replace(key, source, mode, by) }
+                // SAFETY: `source` and `caller` by contract.
+                unsafe { self.replace(key, source, mode, caller) }
             }
         })
     }
 
     /// # Safety
     ///
-    /// `key` is readable for the key size; `by` is the calling thread.
-    pub(crate) unsafe fn delete(&self, key: *const u8, by: By) -> Result<(), Fault> {
+    /// `key` is readable for the key size; `caller` is the calling thread.
+    pub(crate) unsafe fn delete(&self, key: *const u8, caller: Caller) -> Result<(), OpError> {
         // SAFETY: by contract.
-        with_key!(self, key, |key| unsafe { self.delete_key(key, by) })
+        with_key!(self, key, |key| unsafe { self.delete_key(key, caller) })
     }
 
     /// # Safety
     ///
-    /// `by` is the calling thread.
+    /// `caller` is the calling thread.
     #[inline(always)]
-    unsafe fn delete_key(&self, key: &[u64], by: By) -> Result<(), Fault> {
+    unsafe fn delete_key(&self, key: &[u64], caller: Caller) -> Result<(), OpError> {
         let bucket = self.bucket_of(key);
-        let lock = bucket.version.lock(by)?;
-        let (link, Some(element)) = self.find_locked(bucket, key) else { return Err(Fault::Missing) };
+        let lock = bucket.version.lock(caller)?;
+        let (link, Some(element)) = self.find_locked(bucket, key) else { return Err(OpError::Missing) };
         self.unlink(lock, link, element);
         // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
-        unsafe { self.elements.free(by, element.0) };
+        unsafe { self.elements.free(caller, element.0) };
         Ok(())
     }
 
@@ -256,13 +258,13 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `after` is readable, and `out` writable, for the key size; `by` is the calling thread.
-    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8, by: By) -> bool {
+    /// `after` is readable, and `out` writable, for the key size; `caller` is the calling thread.
+    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8, caller: Caller) -> bool {
         let from = match after {
             None => 0,
             Some(after) => with_key!(self, after, |key| {
                 let index = self.seed.hash(key) & self.mask;
-                let lock = self.bucket(index).version.keep_still(by);
+                let lock = self.bucket(index).version.lock_or_own(caller);
                 match self.find_locked(self.bucket(index), key).1 {
                     None => 0,
                     Some(element) => match element.next_locked() {
@@ -281,7 +283,7 @@ impl Hash {
         };
         for index in from..=self.mask {
             let Some(bucket) = self.if_used(index) else { continue };
-            let _lock = bucket.version.keep_still(by);
+            let _lock = bucket.version.lock_or_own(caller);
             if let Some(first) = bucket.first_locked() {
                 // SAFETY: `out` by contract.
                 unsafe { self.copy_key(first, out) };
@@ -295,13 +297,13 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `by` is the calling thread.
-    pub(crate) unsafe fn batch(&self, cursor: &mut Cursor, out: &mut Batch, by: By) {
+    /// `caller` is the calling thread.
+    pub(crate) unsafe fn batch(&self, cursor: &mut Cursor, out: &mut Batch, caller: Caller) {
         while out.len() < BATCH && cursor.position <= self.mask {
             let index = cursor.position;
             cursor.position += 1;
             let Some(bucket) = self.if_used(index) else { continue };
-            let _lock = bucket.version.keep_still(by);
+            let _lock = bucket.version.lock_or_own(caller);
             out.extend(bucket.elements_locked().map(|element| self.copy(element)));
         }
     }
@@ -332,18 +334,18 @@ impl Hash {
 /// Look-up.
 impl Hash {
     #[inline(always)]
-    fn find(&self, key: &[u64], by: By) -> Option<Element> {
-        self.find_in(self.bucket_of(key), key, by)
+    fn find(&self, key: &[u64], caller: Caller) -> Option<Element> {
+        self.find_in(self.bucket_of(key), key, caller)
     }
 
     #[inline(never)]
-    fn has(&self, key: &[u64], by: By) -> bool {
-        self.find(key, by).is_some()
+    fn has(&self, key: &[u64], caller: Caller) -> bool {
+        self.find(key, caller).is_some()
     }
 
     #[inline(always)]
-    fn find_in(&self, bucket: &Bucket, key: &[u64], by: By) -> Option<Element> {
-        bucket.version.read(by, |walk| self.walk(bucket, key, || walk.is_astray()))
+    fn find_in(&self, bucket: &Bucket, key: &[u64], caller: Caller) -> Option<Element> {
+        bucket.version.read(caller, |walk| self.walk(bucket, key, || walk.is_astray()))
     }
 
     /// Finds an element for a reader that is going to use it after this.
@@ -356,8 +358,8 @@ impl Hash {
         let bucket = self.bucket_of(key);
         let find = |locked| {
             match locked {
-                Held::No => self.find_in(bucket, key, By::Cpu(cpu)),
-                Held::Yes => self.find_locked(bucket, key).1,
+                Lookup::Lockless => self.find_in(bucket, key, Caller::Cpu(cpu)),
+                Lookup::Locked => self.find_locked(bucket, key).1,
             }
             .map(|element| element.0)
         };
@@ -427,37 +429,43 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `source` is as [`Values::write`] demands; `by` is the calling thread.
+    /// `source` is as [`Values::write`] demands; `caller` is the calling thread.
     #[inline(always)]
-    unsafe fn replace(&self, key: &[u64], source: Source, mode: UpdateFlags, by: By) -> Result<(), Fault> {
+    unsafe fn replace(
+        &self,
+        key: &[u64],
+        source: Source,
+        mode: UpdateFlags,
+        caller: Caller,
+    ) -> Result<(), OpError> {
         let bucket = self.bucket_of(key);
         // What need not be tried should not take a spare and the lock.
-        if by != By::Nobody {
+        if caller != Caller::Host {
             match mode {
-                UpdateFlags::NoExist if self.has(key, by) => return Err(Fault::Exists),
-                UpdateFlags::Exist if !self.has(key, by) => return Err(Fault::Missing),
+                UpdateFlags::NoExist if self.has(key, caller) => return Err(OpError::Exists),
+                UpdateFlags::Exist if !self.has(key, caller) => return Err(OpError::Missing),
                 _ => {}
             }
         }
         // Filled before the lock is taken: values may be long.
-        // SAFETY: `by` by contract.
-        let spare = unsafe { Spare::take(&self.elements, by) };
+        // SAFETY: `caller` by contract.
+        let spare = unsafe { Spare::take(&self.elements, caller) };
         if let Ok(spare) = &spare {
             // SAFETY: the element is ours and `source` as the caller says.
             unsafe { self.fill(spare.element, key, source) };
         }
-        let lock = bucket.version.lock(by)?;
+        let lock = bucket.version.lock(caller)?;
         let (link, found) = self.find_locked(bucket, key);
         match (found, spare) {
-            (Some(_), _) if mode == UpdateFlags::NoExist => Err(Fault::Exists),
-            (None, _) if mode == UpdateFlags::Exist => Err(Fault::Missing),
+            (Some(_), _) if mode == UpdateFlags::NoExist => Err(OpError::Exists),
+            (None, _) if mode == UpdateFlags::Exist => Err(OpError::Missing),
             (Some(old), Ok(spare)) => {
                 let new = spare.keep();
                 if let Some(clock) = &self.clock {
                     clock.set(new, true);
                 }
-                // SAFETY: found in this bucket under its lock; `by` by contract.
-                unsafe { self.exchange(lock, link, old, new, by) };
+                // SAFETY: found in this bucket under its lock; `caller` by contract.
+                unsafe { self.exchange(lock, link, old, new, caller) };
                 Ok(())
             }
             (Some(old), Err(_)) => {
@@ -466,13 +474,13 @@ impl Hash {
                 lock.unlock_changed(); // for `read`, which wants values whole
                 Ok(())
             }
-            (None, Ok(_)) if !self.reserve() => Err(Fault::Full),
+            (None, Ok(_)) if !self.reserve() => Err(OpError::Full),
             (None, Ok(spare)) => {
                 self.publish(bucket, spare.keep());
                 Ok(())
             }
-            (None, Err(_)) if self.len() >= self.max_entries => Err(Fault::Full),
-            (None, Err(error)) => Err(Fault::NoMemory(error)),
+            (None, Err(_)) if self.len() >= self.max_entries => Err(OpError::Full),
+            (None, Err(error)) => Err(OpError::NoMemory(error)),
         }
     }
 
@@ -480,19 +488,19 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `source` is as [`Values::write`] demands; `by` is the calling thread.
+    /// `source` is as [`Values::write`] demands; `caller` is the calling thread.
     unsafe fn update_in_place(
         &self,
         key: &[u64],
         source: Source,
         mode: UpdateFlags,
-        by: By,
-    ) -> Result<(), Fault> {
+        caller: Caller,
+    ) -> Result<(), OpError> {
         let bucket = self.bucket_of(key);
-        let _lock = bucket.version.lock(by)?;
+        let _lock = bucket.version.lock(caller)?;
         match self.find_locked(bucket, key).1 {
-            Some(_) if mode == UpdateFlags::NoExist => return Err(Fault::Exists),
-            None if mode == UpdateFlags::Exist => return Err(Fault::Missing),
+            Some(_) if mode == UpdateFlags::NoExist => return Err(OpError::Exists),
+            None if mode == UpdateFlags::Exist => return Err(OpError::Missing),
             Some(element) => {
                 if let Some(clock) = &self.clock {
                     clock.used(element);
@@ -501,11 +509,11 @@ impl Hash {
                 unsafe { self.values.write(self.values_at(element), source) };
                 return Ok(());
             }
-            None if !self.reserve() => return Err(Fault::Full),
+            None if !self.reserve() => return Err(OpError::Full),
             None => {}
         }
-        // SAFETY: `by` by contract.
-        match unsafe { Spare::take(&self.elements, by) } {
+        // SAFETY: `caller` by contract.
+        match unsafe { Spare::take(&self.elements, caller) } {
             Ok(spare) => {
                 // SAFETY: the element is ours.
                 unsafe { self.fill(spare.element, key, source) };
@@ -514,7 +522,7 @@ impl Hash {
             }
             Err(error) => {
                 self.len.0.fetch_sub(1, Ordering::Relaxed);
-                Err(Fault::NoMemory(error))
+                Err(OpError::NoMemory(error))
             }
         }
     }
@@ -547,15 +555,22 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// The lock is that of the bucket in which `old` is linked; `by` is the calling thread.
+    /// The lock is that of the bucket in which `old` is linked; `caller` is the calling thread.
     #[inline(always)]
-    unsafe fn exchange(&self, lock: Locked<'_>, link: &AtomicPtr<u8>, old: Element, new: Element, by: By) {
+    unsafe fn exchange(
+        &self,
+        lock: Locked<'_>,
+        link: &AtomicPtr<u8>,
+        old: Element,
+        new: Element,
+        caller: Caller,
+    ) {
         new.next().store(old.next().load(Ordering::Relaxed), Ordering::Relaxed);
         // Release: pairs with the Acquire in `walk`, which then finds the element filled.
         link.store(new.0.as_ptr(), Ordering::Release);
         lock.unlock_changed();
         // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
-        unsafe { self.elements.free(by, old.0) };
+        unsafe { self.elements.free(caller, old.0) };
     }
 
     /// Takes an element, to which `link` leads, out of the bucket of which this is the lock.
@@ -588,13 +603,13 @@ impl Hash {
     unsafe fn copy_key(&self, element: Element, out: *mut u8) {
         let key = element.key_word(0).as_ptr().cast::<u8>();
         // SAFETY: the key lies in whole words; `out` by contract.
-        unsafe { racy::read(key, out, self.shape.key_size) };
+        unsafe { racy::read(key, out, self.layout.key_size) };
     }
 
     #[inline(always)]
     fn values_at(&self, element: Element) -> *mut u8 {
         // SAFETY: the cache's objects have the size that `layout` computed with this offset.
-        unsafe { element.0.as_ptr().add(self.shape.values_at) }
+        unsafe { element.0.as_ptr().add(self.layout.values_at) }
     }
 }
 
@@ -608,7 +623,7 @@ impl Drop for Hash {
             while let Some(element) = next {
                 next = element.next_locked();
                 // SAFETY: nobody has the table any more.
-                unsafe { self.elements.free(By::Nobody, element.0) };
+                unsafe { self.elements.free(Caller::Host, element.0) };
             }
         }
     }
@@ -618,16 +633,16 @@ impl Drop for Hash {
 struct Spare<'a> {
     elements: &'a Elements,
     element: Element,
-    by: By,
+    caller: Caller,
 }
 
 impl<'a> Spare<'a> {
     /// # Safety
     ///
-    /// `by` is the calling thread.
-    unsafe fn take(elements: &'a Elements, by: By) -> Result<Self, Error> {
+    /// `caller` is the calling thread.
+    unsafe fn take(elements: &'a Elements, caller: Caller) -> Result<Self, Error> {
         // SAFETY: by contract.
-        unsafe { elements.alloc(by) }.map(|object| Self { elements, element: Element(object), by })
+        unsafe { elements.alloc(caller) }.map(|object| Self { elements, element: Element(object), caller })
     }
 
     fn keep(self) -> Element {
@@ -640,6 +655,6 @@ impl<'a> Spare<'a> {
 impl Drop for Spare<'_> {
     fn drop(&mut self) {
         // SAFETY: taken in `take` by this thread and not kept, so nobody else knows it.
-        unsafe { self.elements.give_back(self.by, self.element.0) };
+        unsafe { self.elements.free_unpublished(self.caller, self.element.0) };
     }
 }

@@ -2,7 +2,7 @@
 
 mod batch;
 mod calls;
-mod each;
+mod for_each;
 mod locked;
 pub(crate) mod queue;
 mod references;
@@ -18,31 +18,18 @@ use skep_rcu::Domain;
 
 use calls::Calls;
 
-use crate::array::Array;
-use crate::bloom::Bloom;
+use crate::caller::Caller;
 use crate::create;
+use crate::cursor::{BATCH, Batch, Cursor};
+use crate::elements::Reclamation;
 use crate::error::{Key, MapError, without_keys};
-use crate::hash::Hash;
-use crate::memory::{By, Memory};
-use crate::queue::Queue;
-use crate::references::References;
-use crate::ring::Ring;
-use crate::table::{BATCH, Batch, Cursor, Fault};
-use crate::trie::Trie;
+use crate::op_error::OpError;
+use crate::options::Options;
+use crate::table::Table;
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
 pub use batch::{BatchCursor, BatchError};
-
-/// What a map needs to know of its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// How many virtual CPUs there are: programs pass numbers below this, and per-CPU kinds keep a value for
-    /// each. For [`Map::create_in`] that of the domain, or 0.
-    pub cpus: u32,
-    /// The most bytes that the map may take.
-    pub limit: u64,
-}
 
 /// A map. Shared as `Arc<Map>` between the host and the programs that use it.
 ///
@@ -68,7 +55,7 @@ pub struct Map {
     /// Whether the host has given up its right to change it. Writers of the host's side hold it for reading, and only
     /// `freeze` takes it for writing.
     frozen: RwLock<bool>,
-    memory: Memory,
+    memory: Reclamation,
 }
 
 /// A map cannot be frozen while this is held: [`Map::freeze`] waits for it.
@@ -93,18 +80,6 @@ pub struct MapStats {
     pub peak_in_flight: u64,
 }
 
-/// The kinds behind the handle.
-#[derive(Debug)]
-pub(crate) enum Table {
-    Array(Array),
-    Hash(Hash),
-    Trie(Trie),
-    References(References),
-    Queue(Queue),
-    Bloom(Bloom),
-    Ring(Ring),
-}
-
 /// Calls a method that all tables have.
 macro_rules! each {
     ($map:expr, $table:ident => $body:expr) => {
@@ -125,7 +100,7 @@ impl Map {
     /// Makes an empty map; the elements of arrays are zero. Where the definition gives [frozen](MapDef::frozen)
     /// contents, the first element holds them and the map is [frozen](Self::freeze).
     ///
-    /// Memory is promised by the system but not touched before it is used.
+    /// Reclamation is promised by the system but not touched before it is used.
     ///
     /// # Errors
     ///
@@ -138,7 +113,7 @@ impl Map {
         }
         let failed = |source| MapError::NoReaders { map: def.name.clone(), source };
         let domain = Domain::new(options.cpus).map_err(failed)?;
-        Self::create_in(&Memory::new(domain), def, options)
+        Self::create_in(&Reclamation::new(domain), def, options)
     }
 
     /// As [`create`](Self::create), with elements of that memory: programs that use the map run in sections of its domain.
@@ -147,7 +122,7 @@ impl Map {
     ///
     /// As [`create`](Self::create), and [`MapError::CpuCount`] where the options say another number of CPUs than the domain has
     /// slots.
-    pub fn create_in(memory: &Memory, def: &MapDef, options: &Options) -> Result<Self, MapError> {
+    pub fn create_in(memory: &Reclamation, def: &MapDef, options: &Options) -> Result<Self, MapError> {
         let slots = memory.domain.limit();
         if options.cpus != 0 && options.cpus != slots {
             return Err(MapError::CpuCount { map: def.name.clone(), cpus: options.cpus, slots });
@@ -239,7 +214,7 @@ impl Map {
     }
 
     /// The domain whose readers the map's elements wait for, and when these are reused.
-    pub fn reuse(&self) -> &Memory {
+    pub fn reuse(&self) -> &Reclamation {
         &self.memory
     }
 
@@ -269,13 +244,13 @@ impl Map {
         unsafe {
             match &self.table {
                 Table::Array(array) => Ok(array.read(from, to)),
-                Table::Hash(hash) => self.inside(|by| hash.read(from, to, by)),
-                Table::Trie(trie) => self.inside(|by| trie.read(from, to, by)),
-                Table::References(_) => Err(Fault::HoldsReferences),
+                Table::Hash(hash) => self.inside(|caller| hash.read(from, to, caller)),
+                Table::Trie(trie) => self.inside(|caller| trie.read(from, to, caller)),
+                Table::References(_) => Err(OpError::HoldsReferences),
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
         }
-        .map_err(|fault| self.explain(fault, key))
+        .map_err(|error| self.explain(error, key))
     }
 
     /// Sets the value of a key; for per-CPU kinds, of all CPUs. Locks and other special fields stay as they are, and are
@@ -293,8 +268,9 @@ impl Map {
         self.change(|| {
             let source = Source::All(value.as_ptr());
             // SAFETY: both lengths were checked.
-            let result = self.patiently(|by| unsafe { self.update_at(key.as_ptr(), source, flags, by) });
-            result.map_err(|fault| self.explain(fault, key))
+            let result =
+                self.with_retries(|caller| unsafe { self.update_at(key.as_ptr(), source, flags, caller) });
+            result.map_err(|error| self.explain(error, key))
         })
     }
 
@@ -308,8 +284,8 @@ impl Map {
         self.check_key(key)?;
         self.change(|| {
             // SAFETY: the length was checked.
-            let result = self.inside(|by| unsafe { self.delete_at(key.as_ptr(), by) });
-            result.map_err(|fault| self.explain(fault, key))
+            let result = self.inside(|caller| unsafe { self.delete_at(key.as_ptr(), caller) });
+            result.map_err(|error| self.explain(error, key))
         })
     }
 
@@ -340,8 +316,8 @@ impl Map {
                     }
                     next.is_some()
                 }
-                Table::Hash(hash) => self.inside(|by| hash.next_key(after, key.as_mut_ptr(), by)),
-                Table::Trie(trie) => self.inside(|by| trie.next_key(after, key.as_mut_ptr(), by)),
+                Table::Hash(hash) => self.inside(|caller| hash.next_key(after, key.as_mut_ptr(), caller)),
+                Table::Trie(trie) => self.inside(|caller| trie.next_key(after, key.as_mut_ptr(), caller)),
                 Table::References(_) => false,
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
                     return Err(self.explain(without_keys(self.kind()), &[]));
@@ -457,14 +433,14 @@ impl Map {
 impl Map {
     /// # Safety
     ///
-    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `by` is the calling thread.
+    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `caller` is the calling thread.
     unsafe fn update_at(
         &self,
         key: *const u8,
         source: Source,
         flags: UpdateFlags,
-        by: By,
-    ) -> Result<(), Fault> {
+        caller: Caller,
+    ) -> Result<(), OpError> {
         if flags.is_locked() {
             self.may_lock()?;
         }
@@ -472,9 +448,9 @@ impl Map {
         unsafe {
             match &self.table {
                 Table::Array(array) => array.update(key, source, flags),
-                Table::Hash(hash) => hash.update(key, source, flags, by),
-                Table::Trie(trie) => trie.update(key, source, flags, by),
-                Table::References(_) => Err(Fault::HoldsReferences),
+                Table::Hash(hash) => hash.update(key, source, flags, caller),
+                Table::Trie(trie) => trie.update(key, source, flags, caller),
+                Table::References(_) => Err(OpError::HoldsReferences),
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
         }
@@ -482,15 +458,15 @@ impl Map {
 
     /// # Safety
     ///
-    /// `key` is readable for the key size; `by` is the calling thread.
-    unsafe fn delete_at(&self, key: *const u8, by: By) -> Result<(), Fault> {
+    /// `key` is readable for the key size; `caller` is the calling thread.
+    unsafe fn delete_at(&self, key: *const u8, caller: Caller) -> Result<(), OpError> {
         // SAFETY: by contract.
         unsafe {
             match &self.table {
-                Table::Array(_) => Err(Fault::CannotDelete),
-                Table::Hash(hash) => hash.delete(key, by),
-                Table::Trie(trie) => trie.delete(key, by),
-                Table::References(_) => Err(Fault::HoldsReferences),
+                Table::Array(_) => Err(OpError::CannotDelete),
+                Table::Hash(hash) => hash.delete(key, caller),
+                Table::Trie(trie) => trie.delete(key, caller),
+                Table::References(_) => Err(OpError::HoldsReferences),
                 Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => Err(without_keys(self.kind())),
             }
         }
@@ -498,16 +474,16 @@ impl Map {
 
     /// Does something inside a read section, if the thread has a slot already. It claims none: these are virtual CPUs, which are
     /// for those who run programs.
-    fn inside<R>(&self, work: impl FnOnce(By) -> R) -> R {
+    fn inside<R>(&self, work: impl FnOnce(Caller) -> R) -> R {
         match self.memory.domain.enter_if_known() {
-            Some(section) => work(By::Cpu(section.number())),
-            None => work(By::Nobody),
+            Some(section) => work(Caller::Cpu(section.number())),
+            None => work(Caller::Host),
         }
     }
 
     /// As `inside`, again and again while there is memory that waits for readers or lies with other CPUs; who has a section
     /// open waits for itself, so not for ever.
-    fn patiently(&self, mut work: impl FnMut(By) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn with_retries(&self, mut work: impl FnMut(Caller) -> Result<(), OpError>) -> Result<(), OpError> {
         const PAUSE: Duration = Duration::from_micros(100);
         const PAUSES: u32 = 100;
         // So many after nothing was seen to wait any more: the keeper may be moving it.
@@ -515,7 +491,7 @@ impl Map {
         let (mut pauses, mut last) = (0, 0);
         loop {
             match self.inside(&mut work) {
-                Err(Fault::NoMemory(_)) if pauses < PAUSES && last < LAST => {}
+                Err(OpError::NoMemory(_)) if pauses < PAUSES && last < LAST => {}
                 result => return result,
             }
             pauses += 1;
@@ -563,33 +539,33 @@ impl Map {
     }
 
     /// The long form of a fault in an operation on that key, whose length was checked.
-    fn explain(&self, fault: Fault, key: &[u8]) -> MapError {
+    fn explain(&self, error: OpError, key: &[u8]) -> MapError {
         let map = self.def.name.clone();
         let first = key.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
         let (kind, max_entries) = (self.kind(), self.def.max_entries);
         let key = Key(key.to_vec());
-        match fault {
-            Fault::Exists => MapError::Exists { map, key },
-            Fault::Missing => MapError::Missing { map, key },
-            Fault::Full | Fault::TrieFull => MapError::Full { map, kind, key, max_entries },
-            Fault::OutOfRange => MapError::OutOfRange { map, index: first, max_entries },
-            Fault::PrefixTooLong => {
+        match error {
+            OpError::Exists => MapError::Exists { map, key },
+            OpError::Missing => MapError::Missing { map, key },
+            OpError::Full | OpError::TrieFull => MapError::Full { map, kind, key, max_entries },
+            OpError::OutOfRange => MapError::OutOfRange { map, index: first, max_entries },
+            OpError::PrefixTooLong => {
                 MapError::PrefixTooLong { map, len: first, max: (self.def.key_size - 4) * 8 }
             }
-            Fault::CannotDelete => MapError::CannotDelete { map },
-            Fault::NoLock => MapError::NoLock { map },
-            Fault::LockHeld => MapError::LockHeld { map },
-            Fault::HoldsReferences => MapError::HoldsReferences {
+            OpError::CannotDelete => MapError::CannotDelete { map },
+            OpError::NoLock => MapError::NoLock { map },
+            OpError::LockHeld => MapError::LockHeld { map },
+            OpError::HoldsReferences => MapError::HoldsReferences {
                 map,
                 what: if kind == MapKind::ProgArray { "programs" } else { "maps" },
             },
-            Fault::NoKeys | Fault::NoKeysAtAll => MapError::NoKeys { map, kind },
-            Fault::QueueFull => MapError::QueueFull { map, max_entries },
-            Fault::PushFlags => MapError::PushFlags { map, kind },
-            Fault::NoQueue => MapError::NotAQueue { map, kind, operation: "push" },
-            Fault::Busy => MapError::Busy { map },
-            Fault::BucketLarger { count, needed } => MapError::BucketLarger { map, count, needed },
-            Fault::NoMemory(source) => MapError::NoMemory { map, source },
+            OpError::NoKeys | OpError::NoKeysAtAll => MapError::NoKeys { map, kind },
+            OpError::QueueFull => MapError::QueueFull { map, max_entries },
+            OpError::PushFlags => MapError::PushFlags { map, kind },
+            OpError::NoQueue => MapError::NotAQueue { map, kind, operation: "push" },
+            OpError::Busy => MapError::Busy { map },
+            OpError::BucketLarger { count, needed } => MapError::BucketLarger { map, count, needed },
+            OpError::NoMemory(source) => MapError::NoMemory { map, source },
         }
     }
 }
@@ -611,10 +587,10 @@ impl Iterator for Entries<'_> {
             let (map, cursor, batch) = (self.map, &mut self.cursor, &mut self.batch);
             match &map.table {
                 Table::Array(array) => array.batch(cursor, BATCH, batch),
-                // SAFETY: `by` is this thread.
-                Table::Hash(hash) => map.inside(|by| unsafe { hash.batch(cursor, batch, by) }),
-                // SAFETY: `by` is this thread.
-                Table::Trie(trie) => map.inside(|by| unsafe { trie.batch(cursor, BATCH, batch, by) }),
+                // SAFETY: `caller` is this thread.
+                Table::Hash(hash) => map.inside(|caller| unsafe { hash.batch(cursor, batch, caller) }),
+                // SAFETY: `caller` is this thread.
+                Table::Trie(trie) => map.inside(|caller| unsafe { trie.batch(cursor, BATCH, batch, caller) }),
                 Table::References(_) | Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {}
             }
         }
@@ -623,9 +599,9 @@ impl Iterator for Entries<'_> {
 }
 
 /// What a helper returns for it.
-fn status(result: Result<(), Fault>) -> i64 {
+fn status(result: Result<(), OpError>) -> i64 {
     match result {
         Ok(()) => 0,
-        Err(fault) => -i64::from(fault.errno()),
+        Err(error) => -i64::from(error.errno()),
     }
 }

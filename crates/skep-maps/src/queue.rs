@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use skep_mem::{Block, Error};
 
-use crate::leaf::{Leaf, Patience};
+use crate::leaf_lock::{LeafLock, Patience};
+use crate::op_error::OpError;
 use crate::racy;
-use crate::table::Fault;
 use crate::update::UpdateFlags;
 use crate::values::Values;
 
@@ -29,7 +29,7 @@ pub(crate) struct Queue {
     /// Whether the newest comes out first.
     stack: bool,
     values: Values,
-    lock: Leaf,
+    lock: LeafLock,
     // Changed under the lock only, and so relaxed.
     first: AtomicU32,
     len: AtomicU32,
@@ -50,7 +50,7 @@ impl Queue {
             capacity,
             stack,
             values: Values::shared(value_size),
-            lock: Leaf::default(),
+            lock: LeafLock::default(),
             first: AtomicU32::new(0),
             len: AtomicU32::new(0),
         })
@@ -66,15 +66,15 @@ impl Queue {
         value: *const u8,
         flags: UpdateFlags,
         patience: Patience,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), OpError> {
         if !matches!(flags, UpdateFlags::Any | UpdateFlags::Exist) {
-            return Err(Fault::PushFlags);
+            return Err(OpError::PushFlags);
         }
         let _held = self.lock.lock(patience)?;
         let (mut first, mut len) = (self.first.load(Relaxed), self.len.load(Relaxed));
         if len == self.capacity {
             if flags == UpdateFlags::Any {
-                return Err(Fault::QueueFull);
+                return Err(OpError::QueueFull);
             }
             first = self.place(first, 1);
             len -= 1;
@@ -92,7 +92,7 @@ impl Queue {
     /// # Safety
     ///
     /// `out` is writable for the value size, at any alignment; others may access it.
-    pub(crate) unsafe fn next(&self, out: *mut u8, take: bool, patience: Patience) -> Result<bool, Fault> {
+    pub(crate) unsafe fn next(&self, out: *mut u8, take: bool, patience: Patience) -> Result<bool, OpError> {
         let size = self.values.host_size();
         // SAFETY: by contract.
         let clear = || unsafe { racy::clear(out, size) };
@@ -115,7 +115,7 @@ impl Queue {
     }
 
     #[cfg(test)]
-    pub(crate) fn lock(&self) -> &Leaf {
+    pub(crate) fn lock(&self) -> &LeafLock {
         &self.lock
     }
 

@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use skep_abi::ProgramTable;
 use skep_mem::CacheStats;
 
+use crate::caller::Caller;
+use crate::cursor::Cursor;
 use crate::hash::Hash;
-use crate::memory::By;
+use crate::op_error::OpError;
 use crate::racy;
-use crate::table::{Cursor, Fault};
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
@@ -25,7 +26,7 @@ pub(crate) const ADDRESS: u32 = 8;
 /// The table of an array of programs, or of an array or hash table of maps.
 pub struct References {
     entries: Entries,
-    keeper: OnceLock<Box<dyn Any + Send + Sync>>,
+    extension: OnceLock<Box<dyn Any + Send + Sync>>,
     values: Values,
 }
 
@@ -59,7 +60,7 @@ impl References {
     }
 
     fn of(entries: Entries, value_size: u32) -> Self {
-        Self { entries, keeper: OnceLock::new(), values: Values::shared(value_size) }
+        Self { entries, extension: OnceLock::new(), values: Values::shared(value_size) }
     }
 
     /// How many entries there are, or in a hash table may be.
@@ -129,17 +130,17 @@ impl References {
     ///
     /// # Safety
     ///
-    /// `key` is readable for the key size; the address as for [`set`](Self::set); `by` is the calling thread.
-    pub(crate) unsafe fn put(&self, key: *const u8, address: u64, by: By) -> Result<(), Fault> {
+    /// `key` is readable for the key size; the address as for [`set`](Self::set); `caller` is the calling thread.
+    pub(crate) unsafe fn put(&self, key: *const u8, address: u64, caller: Caller) -> Result<(), OpError> {
         match &self.entries {
             // SAFETY: by contract.
             Entries::Array(_) => match unsafe { self.set(racy::load4(key), address) } {
                 true => Ok(()),
-                false => Err(Fault::OutOfRange),
+                false => Err(OpError::OutOfRange),
             },
             // SAFETY: by contract.
-            Entries::Hash { hash, .. } if address == 0 => match unsafe { hash.delete(key, by) } {
-                Err(Fault::Missing) => Ok(()),
+            Entries::Hash { hash, .. } if address == 0 => match unsafe { hash.delete(key, caller) } {
+                Err(OpError::Missing) => Ok(()),
                 result => result,
             },
             Entries::Hash { hash, .. } => {
@@ -148,7 +149,7 @@ impl References {
                 fence(Ordering::Release);
                 let source = Source::All((&raw const address).cast());
                 // SAFETY: by contract; an address has the size of the values.
-                unsafe { hash.update(key, source, UpdateFlags::Any, by) }
+                unsafe { hash.update(key, source, UpdateFlags::Any, caller) }
             }
         }
     }
@@ -157,14 +158,14 @@ impl References {
     ///
     /// # Safety
     ///
-    /// `by` is the calling thread.
-    pub(crate) unsafe fn keys(&self, by: By) -> Vec<Vec<u8>> {
+    /// `caller` is the calling thread.
+    pub(crate) unsafe fn keys(&self, caller: Caller) -> Vec<Vec<u8>> {
         let Entries::Hash { hash, .. } = &self.entries else { return Vec::new() };
         let (mut keys, mut cursor) = (Vec::new(), Cursor::default());
         loop {
-            let mut batch = crate::table::Batch::default();
+            let mut batch = crate::cursor::Batch::default();
             // SAFETY: by contract.
-            unsafe { hash.batch(&mut cursor, &mut batch, by) };
+            unsafe { hash.batch(&mut cursor, &mut batch, caller) };
             if batch.is_empty() {
                 return keys;
             }
@@ -174,8 +175,8 @@ impl References {
 
     /// What belongs to the table, made by who asks first, and dropped with the map; `None` where it is of
     /// another type.
-    pub fn keeper<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        self.keeper.get_or_init(|| Box::new(make())).downcast_ref()
+    pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.extension.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
     pub(crate) fn table(&self) -> ProgramTable {

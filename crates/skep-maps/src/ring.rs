@@ -4,10 +4,9 @@
 //!   | control, 5 lines | ring, `size` bytes | as much again: where records go on that begin before the end |
 //! ```
 //!
-//! How they are shared is in [`protocol`]; here is where the memory comes from, and [`consumer`] is what the
+//! How they are shared is in [`protocol`]; here is where the memory comes from, and [`RingBuffer`](crate::RingBuffer) is what the
 //! host has.
 
-pub(crate) mod consumer;
 pub(crate) mod protocol;
 mod sync;
 
@@ -19,7 +18,8 @@ use skep_mem::{Block, Error};
 
 use crate::racy;
 use crate::values::Values;
-use protocol::{Control, HEADER, Outcome, Place, Wakeup};
+pub(crate) use protocol::HEADER;
+use protocol::{Control, Outcome, Place, Wakeup};
 use sync::{AtomicU32, AtomicU64};
 
 /// The smallest ring, and what the size of all is a multiple of: a page on most machines, and the same on all
@@ -42,7 +42,7 @@ pub(crate) struct Ring {
 }
 
 /// The words of a ring.
-struct Words(*const u8);
+pub(crate) struct Words(*const u8);
 
 type Shared<'a> = protocol::Ring<'a, Words>;
 
@@ -89,11 +89,11 @@ impl Ring {
         (size as usize).checked_mul(2)?.checked_add(START)
     }
 
-    fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.memory.base().as_ptr().wrapping_add(START)
     }
 
-    fn shared(&self) -> Shared<'_> {
+    pub(crate) fn shared(&self) -> Shared<'_> {
         // SAFETY: made in `new`, and lives as long as the block.
         let control = unsafe { self.memory.base().cast::<Control>().as_ref() };
         Shared { control, place: Words(self.start()) }
@@ -166,6 +166,6 @@ impl Place for Words {
 }
 
 /// The moment at which that time is over; `None` for never.
-fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     Instant::now().checked_add(timeout?)
 }

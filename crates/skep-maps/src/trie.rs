@@ -32,9 +32,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use skep_mem::{CacheOptions, CacheStats, Error};
 
-use crate::memory::{By, Elements, Held, Memory};
+use crate::caller::Caller;
+use crate::cursor::{Batch, Cursor};
+use crate::elements::{Elements, Lookup, Reclamation};
+use crate::op_error::OpError;
 use crate::prefix::{LENGTH_BYTES, Prefix, bit_of};
-use crate::table::{Batch, Cursor, Fault};
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 use crate::version::{Outcome, Version, before_fill};
@@ -105,7 +107,7 @@ impl Plan {
 
 impl Trie {
     /// `limit`: bytes that the trie may take in all.
-    pub(crate) fn new(plan: &Plan, limit: usize, memory: &Memory) -> Result<Self, Error> {
+    pub(crate) fn new(plan: &Plan, limit: usize, memory: &Reclamation) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
         Ok(Self {
             root: AtomicPtr::new(ptr::null_mut()),
@@ -140,10 +142,10 @@ impl Trie {
     /// # Safety
     ///
     /// `key` is readable for the key size, `out` writable for the value size.
-    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
+    pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, caller: Caller) -> Result<bool, OpError> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
-        self.version.read_still(by, self.elements.must_lock(by), |walk| {
+        self.version.read_consistent(caller, self.elements.must_lock(caller), |walk| {
             self.walk(&key, || walk.is_astray()).map(|found| {
                 // SAFETY: memory of a node of this trie, whoever's it is by now; `out` by contract.
                 found.map(|node| unsafe { self.values.read(self.value_of(node), out) }).is_some()
@@ -153,47 +155,47 @@ impl Trie {
 
     /// # Safety
     ///
-    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `by` is the calling thread.
+    /// `key` is readable for the key size, `source` as [`Values::write`] demands; `caller` is the calling thread.
     pub(crate) unsafe fn update(
         &self,
         key: *const u8,
         source: Source,
         mode: UpdateFlags,
-        by: By,
-    ) -> Result<(), Fault> {
+        caller: Caller,
+    ) -> Result<(), OpError> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
         let leaf = Contents { len: key.len, words: key.words(), value: Some(source) };
-        let lock = self.version.lock(by)?;
+        let lock = self.version.lock(caller)?;
 
         let (link, found, common) = self.descend(&key);
         let exact = found.filter(|node| node.len() == key.len && common == key.len);
         let exists = exact.is_some_and(Node::is_valued);
         match mode {
-            UpdateFlags::NoExist if exists => return Err(Fault::Exists),
-            UpdateFlags::Exist if !exists => return Err(Fault::Missing),
-            _ if !exists && self.len() >= self.max_entries => return Err(Fault::TrieFull),
+            UpdateFlags::NoExist if exists => return Err(OpError::Exists),
+            UpdateFlags::Exist if !exists => return Err(OpError::Missing),
+            _ if !exists && self.len() >= self.max_entries => return Err(OpError::TrieFull),
             _ => {}
         }
 
         // SAFETY (of all `make`s): `source` by contract; children are null or nodes of this trie.
         let Some(node) = found else {
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, [None, None], by) }?;
+            let new = unsafe { self.make(&leaf, [None, None], caller) }?;
             self.publish(link, new);
             self.count(1);
             return Ok(());
         };
         if exact.is_some() {
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, [node.child(0), node.child(1)], by) }?;
+            let new = unsafe { self.make(&leaf, [node.child(0), node.child(1)], caller) }?;
             self.publish(link, new);
             if !exists {
                 self.count(1);
             }
             lock.unlock_changed();
             // SAFETY: unlinked under the lock, and the version says so.
-            unsafe { self.elements.free(by, node.0) };
+            unsafe { self.elements.free(caller, node.0) };
             return Ok(());
         }
         if common == key.len {
@@ -201,22 +203,22 @@ impl Trie {
             let mut children = [None, None];
             children[self.bit(node, common)] = Some(node);
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, children, by) }?;
+            let new = unsafe { self.make(&leaf, children, caller) }?;
             self.publish(link, new);
         } else {
             // They part after `common` bits: a fork there.
             // SAFETY: see above.
-            let new = unsafe { self.make(&leaf, [None, None], by) }?;
+            let new = unsafe { self.make(&leaf, [None, None], caller) }?;
             let mut children = [Some(node), Some(node)];
             children[key.bit(common)] = Some(new);
             let fork = Contents { len: common, words: key.words(), value: None };
             // SAFETY: see above.
-            match unsafe { self.make(&fork, children, by) } {
+            match unsafe { self.make(&fork, children, caller) } {
                 Ok(fork) => self.publish(link, fork),
-                Err(fault) => {
+                Err(error) => {
                     // SAFETY: made above and linked nowhere.
-                    unsafe { self.elements.give_back(by, new.0) };
-                    return Err(fault);
+                    unsafe { self.elements.free_unpublished(caller, new.0) };
+                    return Err(error);
                 }
             }
         }
@@ -226,20 +228,20 @@ impl Trie {
 
     /// # Safety
     ///
-    /// `key` is readable for the key size; `by` is the calling thread.
-    pub(crate) unsafe fn delete(&self, key: *const u8, by: By) -> Result<(), Fault> {
+    /// `key` is readable for the key size; `caller` is the calling thread.
+    pub(crate) unsafe fn delete(&self, key: *const u8, caller: Caller) -> Result<(), OpError> {
         // SAFETY: by contract.
         let key = unsafe { self.checked(key) }?;
-        let lock = self.version.lock(by)?;
+        let lock = self.version.lock(caller)?;
 
         let (mut above, mut parent) = (&self.root, None::<Node>);
         let (mut link, mut from) = (&self.root, 0);
         let node = loop {
-            let Some(node) = load_locked(link) else { return Err(Fault::Missing) };
+            let Some(node) = load_locked(link) else { return Err(OpError::Missing) };
             let len = node.len();
             from = self.common(&key, node, from, len.min(key.len));
             if from < len {
-                return Err(Fault::Missing);
+                return Err(OpError::Missing);
             }
             if len == key.len {
                 break node;
@@ -248,7 +250,7 @@ impl Trie {
             link = &node.head().children[key.bit(len)];
         };
         if !node.is_valued() {
-            return Err(Fault::Missing);
+            return Err(OpError::Missing);
         }
 
         self.len.fetch_sub(1, Ordering::Relaxed);
@@ -272,7 +274,7 @@ impl Trie {
         lock.unlock_changed();
         for node in freed.into_iter().flatten() {
             // SAFETY: unlinked under the lock, and the version says so.
-            unsafe { self.elements.free(by, node.0) };
+            unsafe { self.elements.free(caller, node.0) };
         }
         Ok(())
     }
@@ -282,11 +284,11 @@ impl Trie {
     ///
     /// # Safety
     ///
-    /// `after` is readable, and `out` writable, for the key size; `by` is the calling thread.
-    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8, by: By) -> bool {
+    /// `after` is readable, and `out` writable, for the key size; `caller` is the calling thread.
+    pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8, caller: Caller) -> bool {
         // SAFETY: by contract.
         let after = after.map(|after| unsafe { self.load(after) });
-        let _lock = self.version.keep_still(by);
+        let _lock = self.version.lock_or_own(caller);
         let after = after.filter(|key| key.len <= self.max_len() && self.is_here(key));
         let Some(next) = self.successor(after.as_ref()) else { return false };
         // SAFETY: `out` by contract.
@@ -299,9 +301,9 @@ impl Trie {
     ///
     /// # Safety
     ///
-    /// `by` is the calling thread.
-    pub(crate) unsafe fn batch(&self, cursor: &mut Cursor, count: usize, out: &mut Batch, by: By) {
-        let _lock = self.version.keep_still(by);
+    /// `caller` is the calling thread.
+    pub(crate) unsafe fn batch(&self, cursor: &mut Cursor, count: usize, out: &mut Batch, caller: Caller) {
+        let _lock = self.version.lock_or_own(caller);
         let own = |key: &&[u8]| key.len() == self.data_size + LENGTH_BYTES as usize;
         // SAFETY: the key has the size of this trie's. Another's may be too long for it all the same.
         let mut last = cursor.after.as_deref().filter(own).map(|key| unsafe { self.load(key.as_ptr()) });
@@ -349,11 +351,11 @@ impl Trie {
 /// Look-up.
 impl Trie {
     #[inline(always)]
-    fn find<const WORDS: usize>(&self, key: &Prefix<WORDS>, by: By) -> Option<Node> {
+    fn find<const WORDS: usize>(&self, key: &Prefix<WORDS>, caller: Caller) -> Option<Node> {
         if key.len > self.max_len() {
             return None;
         }
-        self.version.read(by, |walk| self.walk(key, || walk.is_astray()))
+        self.version.read(caller, |walk| self.walk(key, || walk.is_astray()))
     }
 
     /// Finds a node for a reader that is going to use it after this.
@@ -365,8 +367,8 @@ impl Trie {
     unsafe fn hold<const WORDS: usize>(&self, key: &Prefix<WORDS>, cpu: u32) -> Option<Node> {
         let find = |locked| {
             match locked {
-                Held::No => self.find(key, By::Cpu(cpu)),
-                Held::Yes => self.find_locked(key),
+                Lookup::Lockless => self.find(key, Caller::Cpu(cpu)),
+                Lookup::Locked => self.find_locked(key),
             }
             .map(|node| node.0)
         };
@@ -479,10 +481,10 @@ impl Trie {
     /// # Safety
     ///
     /// `key` is readable for the key size.
-    unsafe fn checked(&self, key: *const u8) -> Result<Prefix, Fault> {
+    unsafe fn checked(&self, key: *const u8) -> Result<Prefix, OpError> {
         // SAFETY: by contract.
         let key = unsafe { self.load(key) };
-        if key.len > self.max_len() { Err(Fault::PrefixTooLong) } else { Ok(key) }
+        if key.len > self.max_len() { Err(OpError::PrefixTooLong) } else { Ok(key) }
     }
 
     #[inline(always)]
@@ -532,15 +534,15 @@ impl Trie {
     ///
     /// # Safety
     ///
-    /// The value's source is as [`Values::write`] demands; `by` is the calling thread.
+    /// The value's source is as [`Values::write`] demands; `caller` is the calling thread.
     unsafe fn make(
         &self,
         contents: &Contents<'_>,
         children: [Option<Node>; 2],
-        by: By,
-    ) -> Result<Node, Fault> {
-        // SAFETY: `by` by contract.
-        let node = unsafe { self.elements.alloc(by) }.map(Node).map_err(Fault::NoMemory)?;
+        caller: Caller,
+    ) -> Result<Node, OpError> {
+        // SAFETY: `caller` by contract.
+        let node = unsafe { self.elements.alloc(caller) }.map(Node).map_err(OpError::NoMemory)?;
         before_fill();
         // Relaxed, all of it: the link that publishes the node has the Release.
         for (to, child) in node.head().children.iter().zip(children) {
@@ -582,7 +584,7 @@ impl Drop for Trie {
         while let Some(node) = rest.pop() {
             rest.extend([node.child(0), node.child(1)].into_iter().flatten());
             // SAFETY: nobody has the trie any more.
-            unsafe { self.elements.free(By::Nobody, node.0) };
+            unsafe { self.elements.free(Caller::Host, node.0) };
         }
     }
 }

@@ -28,8 +28,8 @@
 //! **Who must not wait.** A signal's handler may run a program on the thread that it interrupted, in the middle of a change.
 //! Were the program to wait for that lock, it would wait for ever: the holder goes on when the handler has returned. So the
 //! word says who holds it: a virtual CPU, which a nested run has from the run that it interrupts, or a host's thread without
-//! one, which knows of itself which it holds ([`crate::host`]). Whoever finds himself there is told
-//! ([`Fault::Busy`]).
+//! one, which knows of itself which it holds ([`crate::host_lock`]). Whoever finds himself there is told
+//! ([`OpError::Busy`]).
 //!
 //! Two handlers on two threads may each wait for what the other's thread held when it was interrupted. That is not told
 //! from the word; so who has a virtual CPU waits for a bounded time, much longer than a holder is away that lost its processor.
@@ -50,9 +50,9 @@ use std::time::Duration;
 
 use skep_rcu::MAX_SLOTS;
 
-use crate::host::{self, Held};
-use crate::memory::By;
-use crate::table::Fault;
+use crate::caller::Caller;
+use crate::host_lock::{self, HostLock};
+use crate::op_error::OpError;
 
 /// The bits of the word that say who holds the lock: 0 if nobody does.
 const OWNER: u64 = ONE_VERSION - 1;
@@ -102,7 +102,7 @@ pub(crate) struct Locked<'a> {
     /// The word as it will be when it is unlocked: as it was, or with a new version.
     after: u64,
     /// Of one who has no virtual CPU.
-    _held: Option<Held>,
+    _held: Option<HostLock>,
 }
 
 impl<T> Outcome<T> {
@@ -117,18 +117,18 @@ impl<T> Outcome<T> {
 impl Version {
     /// The result of a walk that nothing was reused under.
     #[inline(always)]
-    pub(crate) fn read<T>(&self, by: By, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
+    pub(crate) fn read<T>(&self, caller: Caller, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
         for _ in 0..ATTEMPTS {
-            if let Some(answer) = self.read_at_once(&mut walk) {
+            if let Some(answer) = self.read_once(&mut walk) {
                 return answer;
             }
         }
-        self.read_persistently(by, walk)
+        self.read_slow(caller, walk)
     }
 
     /// The result of a single walk, unless something was reused under it.
     #[inline(always)]
-    pub(crate) fn read_at_once<T>(&self, walk: impl FnOnce(&mut Walk<'_>) -> Outcome<T>) -> Option<T> {
+    pub(crate) fn read_once<T>(&self, walk: impl FnOnce(&mut Walk<'_>) -> Outcome<T>) -> Option<T> {
         // Acquire: pairs with the Release in `Locked::drop`. Whoever sees the version that followed an
         // unlinking sees the unlinking.
         let seen = self.0.load(Ordering::Acquire) & !OWNER;
@@ -141,14 +141,14 @@ impl Version {
 
     /// As [`read`](Self::read), and nobody changed in place during the walk what all CPUs share: who does unlocks with a new
     /// version. With the lock from the start where the caller wants that.
-    pub(crate) fn read_still<T>(
+    pub(crate) fn read_consistent<T>(
         &self,
-        by: By,
+        caller: Caller,
         locked: bool,
         mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, OpError> {
         for _ in 0..if locked { 0 } else { ATTEMPTS } {
-            // Acquire: as in `read_at_once`, and with the Release of every unlocking: what was written under the lock is
+            // Acquire: as in `read_once`, and with the Release of every unlocking: what was written under the lock is
             // visible.
             let seen = self.0.load(Ordering::Acquire);
             if seen & OWNER != 0 {
@@ -165,34 +165,34 @@ impl Version {
                 }
             }
         }
-        let lock = self.lock(by)?;
+        let lock = self.lock(caller)?;
         Ok(lock.read(walk))
     }
 
     /// Takes the lock.
     ///
-    /// [`Fault::Busy`] where the holder cannot go on as long as this waits, because this thread was interrupted when it held
-    /// it; and where `by` is a virtual CPU that waited for very long.
+    /// [`OpError::Busy`] where the holder cannot go on as long as this waits, because this thread was interrupted when it held
+    /// it; and where `caller` is a virtual CPU that waited for very long.
     #[inline]
-    pub(crate) fn lock(&self, by: By) -> Result<Locked<'_>, Fault> {
-        match self.try_lock(by) {
+    pub(crate) fn lock(&self, caller: Caller) -> Result<Locked<'_>, OpError> {
+        match self.try_lock(caller) {
             Some(lock) => Ok(lock),
-            None => self.wait(by),
+            None => self.wait(caller),
         }
     }
 
     /// Takes the lock if it is free.
     #[inline(always)]
-    pub(crate) fn try_lock(&self, by: By) -> Option<Locked<'_>> {
+    pub(crate) fn try_lock(&self, caller: Caller) -> Option<Locked<'_>> {
         let before = self.0.load(Ordering::Relaxed);
         if before & OWNER != 0 {
             return None;
         }
-        let held = (by == By::Nobody).then(|| Held::begin(&self.0));
+        let held = (caller == Caller::Host).then(|| HostLock::begin(&self.0));
         // Acquire: pairs with the Release in `Locked::drop` of whoever held it last.
-        self.0.compare_exchange(before, before | owner(by), Ordering::Acquire, Ordering::Relaxed).ok()?;
+        self.0.compare_exchange(before, before | owner(caller), Ordering::Acquire, Ordering::Relaxed).ok()?;
         // Release: a reader that sees anything written from here on, and then passes the Acquire fence
-        // in `read_still`, sees the owner (or a later word).
+        // in `read_consistent`, sees the owner (or a later word).
         fence(Ordering::Release);
         Some(Locked { word: &self.0, after: before, _held: held })
     }
@@ -201,11 +201,11 @@ impl Version {
     /// interrupted. Waits for others as long as it takes.
     ///
     /// For hosts that look at things under the lock and change nothing. These are not for handlers.
-    pub(crate) fn keep_still(&self, by: By) -> Option<Locked<'_>> {
+    pub(crate) fn lock_or_own(&self, caller: Caller) -> Option<Locked<'_>> {
         loop {
-            match self.lock(by) {
+            match self.lock(caller) {
                 Ok(lock) => return Some(lock),
-                Err(_) if self.is_own(by) => return None,
+                Err(_) if self.is_own(caller) => return None,
                 Err(_) => {}
             }
         }
@@ -214,10 +214,14 @@ impl Version {
     /// What `look` finds, which gives nothing as long as it is disturbed by changes: with the lock if it is to be had. Who
     /// holds it either goes on, or stands still, and does not disturb.
     #[cold]
-    pub(crate) fn persist<T>(&self, by: By, mut look: impl FnMut(Option<&Locked<'_>>) -> Option<T>) -> T {
+    pub(crate) fn retry_until<T>(
+        &self,
+        caller: Caller,
+        mut look: impl FnMut(Option<&Locked<'_>>) -> Option<T>,
+    ) -> T {
         let mut turns = 0_u32;
         loop {
-            if let Some(found) = look(self.try_lock(by).as_ref()) {
+            if let Some(found) = look(self.try_lock(caller).as_ref()) {
                 return found;
             }
             back_off(turns);
@@ -227,28 +231,28 @@ impl Version {
 
     /// Whether the lock is held by somebody who cannot go on before the caller returns.
     #[cold]
-    pub(crate) fn is_own(&self, by: By) -> bool {
+    pub(crate) fn is_own(&self, caller: Caller) -> bool {
         // Relaxed: what this thread stored itself, or somebody else's.
         let holder = self.0.load(Ordering::Relaxed) & OWNER;
-        match by {
+        match caller {
             // Also of one who has the number by now: its thread may have been interrupted before it had.
-            _ if holder == HOST => host::holds(&self.0),
-            By::Cpu(_) => holder == owner(by),
-            By::Nobody => false,
+            _ if holder == HOST => host_lock::holds(&self.0),
+            Caller::Cpu(_) => holder == owner(caller),
+            Caller::Host => false,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn wait(&self, by: By) -> Result<Locked<'_>, Fault> {
+    fn wait(&self, caller: Caller) -> Result<Locked<'_>, OpError> {
         let mut turns = 0_u32;
         loop {
-            if self.is_own(by) || (by != By::Nobody && turns >= PATIENCE) {
-                return Err(Fault::Busy);
+            if self.is_own(caller) || (caller != Caller::Host && turns >= PATIENCE) {
+                return Err(OpError::Busy);
             }
             back_off(turns);
             turns = turns.saturating_add(1);
-            if let Some(lock) = self.try_lock(by) {
+            if let Some(lock) = self.try_lock(caller) {
                 return Ok(lock);
             }
         }
@@ -256,20 +260,20 @@ impl Version {
 
     #[cold]
     #[inline(never)]
-    fn read_persistently<T>(&self, by: By, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
-        self.persist(by, |lock| match lock {
+    fn read_slow<T>(&self, caller: Caller, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
+        self.retry_until(caller, |lock| match lock {
             Some(lock) => Some(lock.read(&mut walk)),
-            None => self.read_at_once(&mut walk),
+            None => self.read_once(&mut walk),
         })
     }
 }
 
 /// What stands in the word while it is held.
 #[inline(always)]
-fn owner(by: By) -> u64 {
-    match by {
-        By::Cpu(cpu) => FIRST_CPU + u64::from(cpu),
-        By::Nobody => HOST,
+fn owner(caller: Caller) -> u64 {
+    match caller {
+        Caller::Cpu(cpu) => FIRST_CPU + u64::from(cpu),
+        Caller::Host => HOST,
     }
 }
 
@@ -315,7 +319,7 @@ impl Locked<'_> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `try_lock`, `read_at_once` and `read_still`.
+        // Release: pairs with the Acquire in `try_lock`, `read_once` and `read_consistent`.
         self.word.store(self.after, Ordering::Release);
     }
 }
@@ -343,8 +347,8 @@ mod tests {
     use std::cell::Cell;
     use std::sync::atomic::AtomicBool;
 
-    const CPU: By = By::Cpu(0);
-    const OTHER: By = By::Cpu(MAX_SLOTS - 1);
+    const CPU: Caller = Caller::Cpu(0);
+    const OTHER: Caller = Caller::Cpu(MAX_SLOTS - 1);
 
     /// Locks as somebody whom nobody here is.
     fn lock(version: &Version) -> Locked<'_> {
@@ -385,7 +389,7 @@ mod tests {
     fn a_still_reader_is_disturbed_by_any_writer() {
         let version = Version::default();
         let walks = Cell::new(0_u32);
-        let answer = version.read_still(CPU, false, |_| {
+        let answer = version.read_consistent(CPU, false, |_| {
             walks.set(walks.get() + 1);
             if walks.get() == 1 {
                 let held = lock(&version);
@@ -405,7 +409,7 @@ mod tests {
             let reader = scope.spawn(|| {
                 started.store(true, Ordering::Relaxed);
                 let read =
-                    version.read_still(CPU, false, |_| Outcome::Answer(written.load(Ordering::Relaxed)));
+                    version.read_consistent(CPU, false, |_| Outcome::Answer(written.load(Ordering::Relaxed)));
                 read == Ok(true)
             });
             while !started.load(Ordering::Relaxed) {
@@ -457,11 +461,11 @@ mod tests {
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
         let inside = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let write = |by: By| {
+            let write = |caller: Caller| {
                 let (version, pair, inside) = (&version, &pair, &inside);
                 scope.spawn(move || {
                     for _ in 0..20_000 {
-                        let lock = version.lock(by).unwrap();
+                        let lock = version.lock(caller).unwrap();
                         assert!(!inside.swap(true, Ordering::Relaxed));
                         let next = pair[0].load(Ordering::Relaxed) + 1;
                         pair[0].store(next, Ordering::Relaxed);
@@ -471,9 +475,9 @@ mod tests {
                     }
                 })
             };
-            let writers = [write(By::Cpu(1)), write(By::Nobody)];
+            let writers = [write(Caller::Cpu(1)), write(Caller::Host)];
             while !writers.iter().all(|writer| writer.is_finished()) {
-                let read = version.read_still(CPU, false, |_| {
+                let read = version.read_consistent(CPU, false, |_| {
                     Outcome::Answer((pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)))
                 });
                 let (first, second) = read.unwrap();
@@ -487,13 +491,13 @@ mod tests {
     fn who_interrupted_the_holder_is_told_at_once_and_others_wait() {
         let version = Version::default();
         for (cpu, next) in [(0, 1), (1, 2), (MAX_SLOTS - 1, 0)] {
-            let held = version.lock(By::Cpu(cpu)).unwrap();
-            assert!(version.try_lock(By::Cpu(next)).is_none());
-            assert_eq!(version.lock(By::Cpu(cpu)).err(), Some(Fault::Busy));
-            assert!(version.keep_still(By::Cpu(cpu)).is_none());
-            assert!(!version.is_own(By::Cpu(next)) && !version.is_own(By::Nobody));
+            let held = version.lock(Caller::Cpu(cpu)).unwrap();
+            assert!(version.try_lock(Caller::Cpu(next)).is_none());
+            assert_eq!(version.lock(Caller::Cpu(cpu)).err(), Some(OpError::Busy));
+            assert!(version.lock_or_own(Caller::Cpu(cpu)).is_none());
+            assert!(!version.is_own(Caller::Cpu(next)) && !version.is_own(Caller::Host));
             held.unlock_changed();
-            assert!(version.lock(By::Cpu(cpu)).is_ok(), "given back");
+            assert!(version.lock(Caller::Cpu(cpu)).is_ok(), "given back");
         }
         assert_eq!(version.0.load(Ordering::Relaxed), 3 * ONE_VERSION);
     }
@@ -501,23 +505,23 @@ mod tests {
     #[test]
     fn who_interrupted_a_host_without_a_number_is_told_too() {
         let (version, another) = (Version::default(), Version::default());
-        let held = version.lock(By::Nobody).unwrap();
-        for by in [CPU, By::Nobody] {
-            assert_eq!(version.lock(by).err(), Some(Fault::Busy));
+        let held = version.lock(Caller::Host).unwrap();
+        for caller in [CPU, Caller::Host] {
+            assert_eq!(version.lock(caller).err(), Some(OpError::Busy));
             // What another host has is waited for, and what is free is to be had; neither makes it forget the first.
             let theirs = std::thread::scope(|scope| {
-                scope.spawn(|| std::mem::forget(another.lock(By::Nobody).unwrap())).join().unwrap();
-                another.is_own(by)
+                scope.spawn(|| std::mem::forget(another.lock(Caller::Host).unwrap())).join().unwrap();
+                another.is_own(caller)
             });
-            assert!(!theirs && another.try_lock(by).is_none());
+            assert!(!theirs && another.try_lock(caller).is_none());
             another.0.store(0, Ordering::Relaxed);
-            drop(another.lock(by).unwrap());
-            assert!(version.is_own(by));
+            drop(another.lock(caller).unwrap());
+            assert!(version.is_own(caller));
         }
         // On another thread nobody was interrupted.
         assert!(std::thread::scope(|scope| scope.spawn(|| !version.is_own(CPU)).join().unwrap()));
         drop(held);
-        assert!(version.lock(By::Nobody).is_ok());
+        assert!(version.lock(Caller::Host).is_ok());
     }
 
     #[test]
@@ -531,10 +535,10 @@ mod tests {
             if walks.get() <= ATTEMPTS { Outcome::Astray } else { Outcome::Answer(!walk.holds_lock) }
         };
         assert!(version.read(CPU, walk));
-        assert_eq!(version.read_still(CPU, false, |_| Outcome::Answer(())), Err(Fault::Busy));
-        assert!(!version.persist(CPU, |lock| Some(lock.is_some())));
+        assert_eq!(version.read_consistent(CPU, false, |_| Outcome::Answer(())), Err(OpError::Busy));
+        assert!(!version.retry_until(CPU, |lock| Some(lock.is_some())));
         held.unlock_changed();
-        assert!(version.persist(CPU, |lock| Some(lock.is_some())));
+        assert!(version.retry_until(CPU, |lock| Some(lock.is_some())));
     }
 
     /// Two threads, each of which was interrupted when it held what the other's handler wants.
@@ -542,10 +546,10 @@ mod tests {
     fn handlers_that_wait_for_each_other_give_up_in_the_end() {
         let (one, other) = (Version::default(), Version::default());
         let both = std::sync::Barrier::new(2);
-        let thread = |mine: &Version, theirs: &Version, by| {
-            let held = mine.lock(by).unwrap();
+        let thread = |mine: &Version, theirs: &Version, caller| {
+            let held = mine.lock(caller).unwrap();
             both.wait();
-            let wanted = theirs.lock(by).map(drop);
+            let wanted = theirs.lock(caller).map(drop);
             drop(held);
             wanted
         };
@@ -554,7 +558,7 @@ mod tests {
             [thread(&one, &other, CPU), second.join().unwrap()]
         });
         // The one who gives up first lets the other one in, unless they do so at the same time.
-        assert!(results.contains(&Err(Fault::Busy)), "{results:?}");
+        assert!(results.contains(&Err(OpError::Busy)), "{results:?}");
         assert!(one.lock(CPU).is_ok() && other.lock(CPU).is_ok());
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::{def, prefix};
 use skep_abi::{MapDef, MapFlags, MapKind};
-use skep_maps::{Map, Memory, Options, Policy, UpdateFlags};
+use skep_maps::{Map, Options, Policy, Reclamation, UpdateFlags};
 use skep_rcu::Domain;
 
 const KEYS: u64 = 64;
@@ -71,7 +71,7 @@ impl Cage {
     fn new(kind: MapKind, key_size: u32, flags: MapFlags, policy: Policy) -> Self {
         // A slot for each thread, and some for those of which the system has not said that they ended.
         let domain = Domain::new(16).unwrap();
-        let memory = Memory { domain: domain.clone(), policy };
+        let memory = Reclamation { domain: domain.clone(), policy };
         // A map that makes room has to, all the time.
         let entries = if kind == MapKind::LruHash { KEYS / 4 } else { KEYS };
         let def = MapDef { flags, ..def(kind, key_size, (WORDS * 8) as u32, entries as u32) };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{CPUS, create, def, prefix, program_delete, program_update};
 use skep_abi::{MapDef, MapFlags, MapKind};
-use skep_maps::{Map, Memory, Options, Policy, UpdateFlags};
+use skep_maps::{Map, Options, Policy, Reclamation, UpdateFlags};
 use skep_rcu::Domain;
 use skep_testkit::say;
 
@@ -75,7 +75,7 @@ fn cycles() -> u64 {
 }
 
 /// Creates a map, uses it a little, and drops it, so many times.
-fn cycle(def: &MapDef, memory: Option<&Memory>, times: u64) {
+fn cycle(def: &MapDef, memory: Option<&Reclamation>, times: u64) {
     for round in 0..times {
         let map = match memory {
             Some(memory) => Map::create_in(memory, def, &Options { cpus: CPUS, limit: 1 << 30 }),
@@ -116,7 +116,7 @@ fn definitions() -> Vec<(MapDef, u64)> {
 fn maps_created_and_dropped_again_and_again_leave_nothing_behind() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for policy in Policy::ALL {
-        let memory = Memory { domain: Domain::new(CPUS).unwrap(), policy };
+        let memory = Reclamation { domain: Domain::new(CPUS).unwrap(), policy };
         for (def, part) in definitions() {
             cycle(&def, Some(&memory), 1000);
             let before = Holdings::settled();
@@ -144,7 +144,7 @@ fn maps_with_readers_of_their_own_leave_nothing_behind() {
 fn maps_dropped_while_a_reader_is_inside_go_when_it_has_left() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for policy in Policy::ALL {
-        let memory = Memory { domain: Domain::new(CPUS).unwrap(), policy };
+        let memory = Reclamation { domain: Domain::new(CPUS).unwrap(), policy };
         cycle(&definitions()[0].0, Some(&memory), 1000);
         let before = Holdings::settled();
         let over = AtomicBool::new(false);

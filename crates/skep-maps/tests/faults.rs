@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{CPUS, def, prefix, program_delete, program_lookup, program_update};
 use skep_abi::{MapDef, MapFlags, MapKind};
-use skep_maps::{Map, MapError, Memory, Options, Policy, UpdateFlags};
+use skep_maps::{Map, MapError, Options, Policy, Reclamation, UpdateFlags};
 use skep_rcu::Domain;
 use skep_testkit::{Hidden, Refusal, hidden};
 
@@ -92,12 +92,12 @@ fn definitions() -> Vec<MapDef> {
     kinds.map(definition).into()
 }
 
-fn create(memory: &Memory, def: &MapDef, limit: u64) -> Result<Map, MapError> {
+fn create(memory: &Reclamation, def: &MapDef, limit: u64) -> Result<Map, MapError> {
     Map::create_in(memory, def, &Options { cpus: CPUS, limit })
 }
 
-fn memory(policy: Policy) -> Memory {
-    Memory { domain: Domain::new(CPUS).unwrap(), policy }
+fn memory(policy: Policy) -> Reclamation {
+    Reclamation { domain: Domain::new(CPUS).unwrap(), policy }
 }
 
 fn key(kind: MapKind, number: u32) -> Vec<u8> {
@@ -147,7 +147,7 @@ fn elements(def: &MapDef) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 }
 
 /// Creates and fills with the n-th allocation refused, for more and more n; says how many attempts were refused something.
-fn refuse_each(memory: &Memory, def: &MapDef) -> u64 {
+fn refuse_each(memory: &Reclamation, def: &MapDef) -> u64 {
     let (keys, values) = elements(def);
     for _ in 0..2 {
         works(&create(memory, def, 1 << 30).unwrap(), &keys, &values);
@@ -181,7 +181,7 @@ fn refuse_each(memory: &Memory, def: &MapDef) -> u64 {
 }
 
 /// Live bytes, once those that the keeper frees are free.
-fn settled(memory: &Memory) -> isize {
+fn settled(memory: &Reclamation) -> isize {
     memory.domain.barrier().unwrap();
     let (begin, mut least) = (Instant::now(), isize::MAX);
     loop {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{def, prefix};
 use skep_abi::{MapFlags, MapKind};
-use skep_maps::{Map, Memory, Options, Policy, UpdateFlags};
+use skep_maps::{Map, Options, Policy, Reclamation, UpdateFlags};
 use skep_rcu::Domain;
 
 const BUSY: i64 = -16;
@@ -46,8 +46,8 @@ impl Work {
         if matches!(kind, MapKind::Hash | MapKind::PercpuHash) {
             def.flags = MapFlags::NO_PREALLOC;
         }
-        let map =
-            Map::create_in(&Memory { domain, policy }, &def, &Options { cpus: 4, limit: 1 << 30 }).unwrap();
+        let map = Map::create_in(&Reclamation { domain, policy }, &def, &Options { cpus: 4, limit: 1 << 30 })
+            .unwrap();
         map.update(&key(kind, STABLE), &host_value(&map, STABLE), UpdateFlags::Any).unwrap();
         Self { map, policy, handled: AtomicU64::new(0), busy: AtomicU64::new(0) }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{CPUS, create, def, map, prefix, program_lookup, program_update};
 use skep_abi::{MapDef, MapFlags, MapKind};
-use skep_maps::{Map, Memory, Options, UpdateFlags};
+use skep_maps::{Map, Options, Reclamation, UpdateFlags};
 
 struct Counting;
 
@@ -94,8 +94,8 @@ fn a_table_reports_the_pages_that_it_takes_and_gives_back_those_that_it_does_not
     }
 }
 
-fn memory() -> Memory {
-    Memory::new(skep_rcu::Domain::new(CPUS).unwrap())
+fn memory() -> Reclamation {
+    Reclamation::new(skep_rcu::Domain::new(CPUS).unwrap())
 }
 
 #[test]

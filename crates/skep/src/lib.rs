@@ -85,7 +85,8 @@ pub use skep_btf::Btf;
 pub use skep_isa as isa;
 pub use skep_jit as jit;
 pub use skep_maps::{
-    Map, MapError, MapStats, Memory, Options as MapOptions, Policy, Record, RingBuffer, Unfrozen, UpdateFlags,
+    Map, MapError, MapStats, Options as MapOptions, Policy, Reclamation, Record, RingBuffer, Unfrozen,
+    UpdateFlags,
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Refusal, Step, Verified, Why};

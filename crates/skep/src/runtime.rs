@@ -6,7 +6,7 @@ use crate::linker::{Linker, Module};
 use crate::tail::Wiring;
 use crate::{Error, Object};
 use skep_abi::{HelperFn, HelperProto};
-use skep_maps::{Memory, Policy};
+use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
 use skep_text::{Arena, Loads};
 use std::collections::BTreeMap;
@@ -134,8 +134,8 @@ impl Runtime {
 
     /// Where the elements of maps come from that programs of this runtime use ([`Map::create_in`](crate::Map::create_in)): its
     /// read sections, and the policy it was built with.
-    pub fn memory(&self) -> Memory {
-        Memory { domain: self.shared.domain.clone(), policy: self.shared.policy }
+    pub fn memory(&self) -> Reclamation {
+        Reclamation { domain: self.shared.domain.clone(), policy: self.shared.policy }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

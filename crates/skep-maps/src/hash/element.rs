@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 
 /// Where things are in an element.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct ElementLayout {
     pub(super) key_size: usize,
     pub(super) values_at: usize,
     /// Where elements that make room for others say that they were used.
@@ -61,7 +61,7 @@ impl Plan {
     }
 
     /// Where things are, and a cache for as many elements as there may be.
-    pub(super) fn layout(&self) -> Option<(Shape, Values, CacheOptions)> {
+    pub(super) fn layout(&self) -> Option<(ElementLayout, Values, CacheOptions)> {
         let key_words = (self.key_size as usize).div_ceil(8);
         let key_end = size_of::<AtomicPtr<u8>>() + key_words * 8;
         let mark_at = self.lru.then_some(key_end);
@@ -74,9 +74,9 @@ impl Plan {
         } else {
             (Values::shared(self.value_size), (self.value_size as usize).checked_next_multiple_of(8)?, 8)
         };
-        let shape = Shape { key_size: self.key_size as usize, values_at, mark_at };
+        let layout = ElementLayout { key_size: self.key_size as usize, values_at, mark_at };
         let options = CacheOptions::new(size.checked_add(values_at)?, self.max_entries as usize);
-        Some((shape, values, options.align_at(align, values_at)))
+        Some((layout, values, options.align_at(align, values_at)))
     }
 
     /// With room for as many elements again that wait for readers, if the limit allows.

@@ -5,9 +5,9 @@
 
 use super::element::MAX_KEY_WORDS;
 use super::{Hash, with_key};
-use crate::memory::By;
+use crate::caller::Caller;
+use crate::op_error::OpError;
 use crate::racy;
-use crate::table::Fault;
 use crate::update::UpdateFlags;
 use crate::values::Source;
 use crate::version::back_off;
@@ -15,13 +15,18 @@ use crate::version::back_off;
 impl Hash {
     /// # Safety
     ///
-    /// `key` is readable for the key size, `out` writable for the host's value size; `by` is the calling thread, which
+    /// `key` is readable for the key size, `out` writable for the host's value size; `caller` is the calling thread, which
     /// holds no value's lock.
-    pub(crate) unsafe fn read_locked(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
+    pub(crate) unsafe fn read_locked(
+        &self,
+        key: *const u8,
+        out: *mut u8,
+        caller: Caller,
+    ) -> Result<bool, OpError> {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
             for turns in 0.. {
-                let lock = bucket.version.lock(by)?;
+                let lock = bucket.version.lock(caller)?;
                 let Some(element) = self.find_locked(bucket, key).1 else { return Ok(false) };
                 // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `out` by contract.
                 if unsafe { self.values.try_read_locked(self.values_at(element), out) } {
@@ -38,20 +43,20 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `source` is as [`Values::write`](crate::values::Values::write) demands; `by` is the calling thread, which
+    /// `source` is as [`Values::write`](crate::values::Values::write) demands; `caller` is the calling thread, which
     /// holds no value's lock.
     pub(super) unsafe fn update_locked(
         &self,
         key: &[u64],
         source: Source,
         mode: UpdateFlags,
-        by: By,
-    ) -> Result<(), Fault> {
+        caller: Caller,
+    ) -> Result<(), OpError> {
         let condition = mode.condition();
         for turns in 0.. {
             if condition != UpdateFlags::NoExist {
                 let bucket = self.bucket_of(key);
-                let lock = bucket.version.lock(by)?;
+                let lock = bucket.version.lock(caller)?;
                 if let Some(element) = self.find_locked(bucket, key).1 {
                     // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `source` by
                     // contract.
@@ -64,13 +69,13 @@ impl Hash {
                     continue;
                 }
                 if condition == UpdateFlags::Exist {
-                    return Err(Fault::Missing);
+                    return Err(OpError::Missing);
                 }
             }
             // SAFETY: the caller's promise.
-            match unsafe { self.replace(key, source, UpdateFlags::NoExist, by) } {
+            match unsafe { self.replace(key, source, UpdateFlags::NoExist, caller) } {
                 // Somebody was first: it is to be written where it is.
-                Err(Fault::Exists) if condition == UpdateFlags::Any => {}
+                Err(OpError::Exists) if condition == UpdateFlags::Any => {}
                 done => return done,
             }
         }

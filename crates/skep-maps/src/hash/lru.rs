@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::element::Element;
 use super::{Hash, Spare};
-use crate::memory::By;
-use crate::table::Fault;
+use crate::caller::Caller;
+use crate::op_error::OpError;
 use crate::update::UpdateFlags;
 use crate::values::Source;
 
@@ -64,71 +64,71 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `source` is as [`Values::write`](crate::values::Values::write) demands; `by` is the calling thread.
+    /// `source` is as [`Values::write`](crate::values::Values::write) demands; `caller` is the calling thread.
     pub(super) unsafe fn update_or_evict(
         &self,
         key: &[u64],
         source: Source,
         mode: UpdateFlags,
-        by: By,
-    ) -> Result<(), Fault> {
-        let Some(clock) = &self.clock else { return Err(Fault::Full) };
+        caller: Caller,
+    ) -> Result<(), OpError> {
+        let Some(clock) = &self.clock else { return Err(OpError::Full) };
         for _ in 0..TRIES {
             // An insertion that is going to find no room should not take an element and the lock for nothing.
-            if self.len() >= self.max_entries && !self.is_there(key, by) {
+            if self.len() >= self.max_entries && !self.is_there(key, caller) {
                 if mode == UpdateFlags::Exist {
-                    return Err(Fault::Missing);
+                    return Err(OpError::Missing);
                 }
                 // Nothing goes for an insertion that cannot be made, or finds no memory. What is given back is there for it.
-                drop(self.bucket_of(key).version.lock(by)?);
+                drop(self.bucket_of(key).version.lock(caller)?);
                 // SAFETY: by contract.
-                drop(unsafe { Spare::take(&self.elements, by) }.map_err(Fault::NoMemory)?);
+                drop(unsafe { Spare::take(&self.elements, caller) }.map_err(OpError::NoMemory)?);
                 // SAFETY: by contract.
-                unsafe { self.evict(clock, by)? };
+                unsafe { self.evict(clock, caller)? };
             }
             // SAFETY: by contract.
             let result = unsafe {
                 match self.values.is_per_cpu() {
-                    true => self.update_in_place(key, source, mode, by),
-                    false => self.replace(key, source, mode, by),
+                    true => self.update_in_place(key, source, mode, caller),
+                    false => self.replace(key, source, mode, caller),
                 }
             };
             // Another insertion has taken the room: try again.
-            if result != Err(Fault::Full) {
+            if result != Err(OpError::Full) {
                 return result;
             }
         }
-        Err(Fault::Full)
+        Err(OpError::Full)
     }
 
-    fn is_there(&self, key: &[u64], by: By) -> bool {
-        if by == By::Nobody {
+    fn is_there(&self, key: &[u64], caller: Caller) -> bool {
+        if caller == Caller::Host {
             let bucket = self.bucket_of(key);
-            let _lock = bucket.version.keep_still(by);
+            let _lock = bucket.version.lock_or_own(caller);
             return self.find_locked(bucket, key).1.is_some();
         }
-        self.find(key, by).is_some()
+        self.find(key, caller).is_some()
     }
 
     /// Takes out an element that was not used since the hand came by last.
     ///
-    /// A bucket in whose change this thread was interrupted is passed over. [`Fault::Busy`] where all elements are in such.
+    /// A bucket in whose change this thread was interrupted is passed over. [`OpError::Busy`] where all elements are in such.
     ///
     /// # Safety
     ///
-    /// `by` is the calling thread, which holds no bucket.
+    /// `caller` is the calling thread, which holds no bucket.
     #[cold]
-    unsafe fn evict(&self, clock: &Clock, by: By) -> Result<(), Fault> {
+    unsafe fn evict(&self, clock: &Clock, caller: Caller) -> Result<(), OpError> {
         let (mut marked, mut result) = (0, Ok(()));
         // Twice round: the first may do no more than clear marks.
         for _ in 0..2 * (self.mask + 1) {
             // Relaxed: a place to begin.
             let index = clock.hand.fetch_add(1, Ordering::Relaxed) & self.mask;
             let Some(bucket) = self.if_used(index) else { continue };
-            let lock = match bucket.version.lock(by) {
+            let lock = match bucket.version.lock(caller) {
                 Ok(lock) => lock,
-                Err(fault) => {
-                    result = Err(fault);
+                Err(error) => {
+                    result = Err(error);
                     continue;
                 }
             };
@@ -143,7 +143,7 @@ impl Hash {
                 }
                 self.unlink(lock, link, element);
                 // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
-                unsafe { self.elements.free(by, element.0) };
+                unsafe { self.elements.free(caller, element.0) };
                 return Ok(());
             }
         }

@@ -5,9 +5,10 @@
 
 use super::element::MAX_KEY_WORDS;
 use super::{Element, Hash, with_key};
-use crate::memory::By;
+use crate::caller::Caller;
+use crate::cursor::{Batch, Cursor};
+use crate::op_error::OpError;
 use crate::racy;
-use crate::table::{Batch, Cursor, Fault};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -16,17 +17,17 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `key` is readable for the key size, `out` writable for the host's value size; `by` is the calling thread.
-    pub(crate) unsafe fn take(&self, key: *const u8, out: *mut u8, by: By) -> Result<bool, Fault> {
+    /// `key` is readable for the key size, `out` writable for the host's value size; `caller` is the calling thread.
+    pub(crate) unsafe fn take(&self, key: *const u8, out: *mut u8, caller: Caller) -> Result<bool, OpError> {
         with_key!(self, key, |key| {
             let bucket = self.bucket_of(key);
-            let lock = bucket.version.lock(by)?;
+            let lock = bucket.version.lock(caller)?;
             let (link, Some(element)) = self.find_locked(bucket, key) else { return Ok(false) };
             self.unlink(lock, link, element);
             // SAFETY: an element of this table; `out` by contract. Unlinked under the lock, hence by nobody else.
             unsafe {
                 self.values.read(self.values_at(element), out);
-                self.elements.free(by, element.0);
+                self.elements.free(caller, element.0);
             }
             Ok(true)
         })
@@ -36,23 +37,23 @@ impl Hash {
     ///
     /// # Safety
     ///
-    /// `by` is the calling thread.
+    /// `caller` is the calling thread.
     pub(crate) unsafe fn take_batch(
         &self,
         cursor: &mut Cursor,
         count: usize,
         out: &mut Batch,
-        by: By,
-    ) -> Result<bool, Fault> {
+        caller: Caller,
+    ) -> Result<bool, OpError> {
         while cursor.position <= self.mask {
             if let Some(bucket) = self.if_used(cursor.position) {
-                let lock = match bucket.version.lock(by) {
+                let lock = match bucket.version.lock(caller) {
                     Ok(lock) => lock,
-                    Err(fault) => return if out.is_empty() { Err(fault) } else { Ok(false) },
+                    Err(error) => return if out.is_empty() { Err(error) } else { Ok(false) },
                 };
                 let inside = bucket.elements_locked().count();
                 if out.len() + inside > count {
-                    let larger = Fault::BucketLarger { count, needed: inside };
+                    let larger = OpError::BucketLarger { count, needed: inside };
                     return if out.is_empty() { Err(larger) } else { Ok(false) };
                 }
                 self.len.0.fetch_sub(inside as u64, Ordering::Relaxed);
@@ -65,7 +66,7 @@ impl Hash {
                     next = element.next_locked();
                     out.push_back(self.copy(element));
                     // SAFETY: unlinked under the lock, hence by nobody else.
-                    unsafe { self.elements.free(by, element.0) };
+                    unsafe { self.elements.free(caller, element.0) };
                 }
             }
             cursor.position += 1;
@@ -75,7 +76,7 @@ impl Hash {
 
     /// Key and value of an element that nobody unlinks or frees meanwhile.
     pub(super) fn copy(&self, element: Element) -> (Vec<u8>, Vec<u8>) {
-        let (mut key, mut value) = (vec![0; self.shape.key_size], vec![0; self.values.host_size()]);
+        let (mut key, mut value) = (vec![0; self.layout.key_size], vec![0; self.values.host_size()]);
         // SAFETY: an element of this table; both buffers have the size that is written.
         unsafe {
             self.copy_key(element, key.as_mut_ptr());

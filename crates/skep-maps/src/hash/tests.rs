@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What is freed is handed out again at once: only so can a walker be disturbed by what it stands on.
-fn memory() -> Memory {
-    Memory { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
+fn memory() -> Reclamation {
+    Reclamation { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
 }
 
 fn table(max_entries: u32) -> Hash {
@@ -20,7 +20,7 @@ fn plan(max_entries: u32) -> Plan {
     Plan { key_size: 8, value_size: 24, max_entries, cpus: 1, per_cpu: false, lru: false, on_demand: false }
 }
 
-fn set(table: &Hash, key: u64, value: u64) -> Result<(), Fault> {
+fn set(table: &Hash, key: u64, value: u64) -> Result<(), OpError> {
     let value = [value; 3];
     // SAFETY: key and value have the table's sizes.
     unsafe {
@@ -28,20 +28,20 @@ fn set(table: &Hash, key: u64, value: u64) -> Result<(), Fault> {
             (&raw const key).cast(),
             Source::All(value.as_ptr().cast()),
             UpdateFlags::Any,
-            By::Nobody,
+            Caller::Host,
         )
     }
 }
 
 fn delete(table: &Hash, key: u64) {
     // SAFETY: the key has the table's size.
-    unsafe { table.delete((&raw const key).cast(), By::Nobody) }.unwrap();
+    unsafe { table.delete((&raw const key).cast(), Caller::Host) }.unwrap();
 }
 
 fn read(table: &Hash, key: u64) -> Option<[u64; 3]> {
     let mut value = [0; 3];
     // SAFETY: key and value have the table's sizes.
-    unsafe { table.read((&raw const key).cast(), value.as_mut_ptr().cast(), By::Nobody) }
+    unsafe { table.read((&raw const key).cast(), value.as_mut_ptr().cast(), Caller::Host) }
         .unwrap()
         .then_some(value)
 }
@@ -58,7 +58,7 @@ fn crowds(table: &Hash) -> (Vec<u64>, Vec<u64>) {
 fn look_up_disturbed(table: &Hash, key: u64, hops: u32, disturbance: impl Fn()) -> Option<u64> {
     let mut passed = 0;
     let bucket = table.bucket_of(&[key]);
-    let found = bucket.version.read(By::Nobody, |walk| {
+    let found = bucket.version.read(Caller::Host, |walk| {
         table.walk(bucket, &[key], || {
             passed += 1;
             if passed == hops {
@@ -138,9 +138,9 @@ fn updates_without_a_spare_element_write_in_place_and_readers_still_see_whole_va
     set(&table, 1, 0).unwrap();
     // SAFETY: whoever has no slot.
     let spares: Vec<_> =
-        std::iter::from_fn(|| unsafe { Spare::take(&table.elements, By::Nobody) }.ok()).collect();
+        std::iter::from_fn(|| unsafe { Spare::take(&table.elements, Caller::Host) }.ok()).collect();
     assert_eq!(table.elements.stats().in_use, spares.len() + 1);
-    let (before, done) = (table.find(&[1], By::Nobody).unwrap(), AtomicBool::new(false));
+    let (before, done) = (table.find(&[1], Caller::Host).unwrap(), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
             for value in 1..=20_000 {
@@ -154,11 +154,11 @@ fn updates_without_a_spare_element_write_in_place_and_readers_still_see_whole_va
         }
     });
     assert_eq!(read(&table, 1), Some([20_000; 3]));
-    assert_eq!(table.find(&[1], By::Nobody).unwrap().0, before.0);
+    assert_eq!(table.find(&[1], Caller::Host).unwrap().0, before.0);
     drop(spares);
     // The keeper, which was told that there is no memory, may have what was given back for a moment.
     let begin = Instant::now();
-    while table.find(&[1], By::Nobody).unwrap().0 == before.0 {
+    while table.find(&[1], Caller::Host).unwrap().0 == before.0 {
         assert!(begin.elapsed() < Duration::from_secs(20), "updates go on writing in place");
         set(&table, 1, 5).unwrap();
     }
@@ -183,15 +183,15 @@ fn an_insertion_without_an_element_finds_no_memory_while_there_is_room_and_the_m
         // As if updates in flight, and what waits for readers, had them all.
         // SAFETY: whoever has no slot.
         let spares: Vec<_> =
-            std::iter::from_fn(|| unsafe { Spare::take(&table.elements, By::Nobody) }.ok()).collect();
-        assert!(matches!(set(&table, 2, 2), Err(Fault::NoMemory(Error::Exhausted { .. }))));
+            std::iter::from_fn(|| unsafe { Spare::take(&table.elements, Caller::Host) }.ok()).collect();
+        assert!(matches!(set(&table, 2, 2), Err(OpError::NoMemory(Error::Exhausted { .. }))));
         assert_eq!(table.len(), 1);
         drop(spares);
         set(&table, 2, 2).unwrap();
         // SAFETY: whoever has no slot.
         let _spares: Vec<_> =
-            std::iter::from_fn(|| unsafe { Spare::take(&table.elements, By::Nobody) }.ok()).collect();
-        assert_eq!(set(&table, 3, 3), Err(Fault::Full));
+            std::iter::from_fn(|| unsafe { Spare::take(&table.elements, Caller::Host) }.ok()).collect();
+        assert_eq!(set(&table, 3, 3), Err(OpError::Full));
     }
 }
 
@@ -206,16 +206,16 @@ fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
             // SAFETY: key and value have the table's sizes.
             unsafe {
                 let (key, source) = ((&raw const key).cast(), Source::All(value.as_ptr().cast()));
-                table.update(key, source, UpdateFlags::NoExist, By::Nobody)
+                table.update(key, source, UpdateFlags::NoExist, Caller::Host)
             }
         };
-        let held = table.bucket_of(&[7]).version.lock(By::Nobody).unwrap();
+        let held = table.bucket_of(&[7]).version.lock(Caller::Host).unwrap();
         thread::scope(|scope| {
             let both = [scope.spawn(insert), scope.spawn(insert)];
             let_run(&started, 2);
             drop(held);
             let results = both.map(|one| one.join().unwrap());
-            assert!(matches!(results, [Ok(()), Err(Fault::Exists)] | [Err(Fault::Exists), Ok(())]));
+            assert!(matches!(results, [Ok(()), Err(OpError::Exists)] | [Err(OpError::Exists), Ok(())]));
         });
         assert_eq!(table.len(), 1);
     }
@@ -228,24 +228,27 @@ fn who_interrupted_a_change_of_a_bucket_can_look_there_and_changes_nothing() {
         let table = Hash::new(&Plan { per_cpu, lru, ..plan(8) }, usize::MAX, &memory()).unwrap();
         (0..8).for_each(|key| set(&table, key, key).unwrap());
         let section = table.elements.domain().enter().unwrap();
-        let by = By::Cpu(section.number());
+        let caller = Caller::Cpu(section.number());
         let (old, new, value) = (3_u64, 1_000_u64, [9_u64; 3]);
         let (at, source) = ((&raw const old).cast(), Source::All(value.as_ptr().cast()));
         let here = table.bucket_of(&[old]);
         let there: u64 = (2_000..).find(|key| !ptr::eq(table.bucket_of(&[*key]), here)).unwrap();
         let new = (new..).find(|key| ptr::eq(table.bucket_of(&[*key]), here)).unwrap();
         let used = table.elements.stats().in_use;
-        let held = here.version.lock(by).unwrap();
+        let held = here.version.lock(caller).unwrap();
         // SAFETY: keys and values have the table's sizes, and the CPU is this thread's.
         unsafe {
             for mode in [UpdateFlags::Any, UpdateFlags::Exist] {
-                assert_eq!(table.update(at, source, mode, by), Err(Fault::Busy));
+                assert_eq!(table.update(at, source, mode, caller), Err(OpError::Busy));
             }
-            assert_eq!(table.update((&raw const new).cast(), source, UpdateFlags::Any, by), Err(Fault::Busy));
-            assert_eq!(table.delete(at, by), Err(Fault::Busy));
+            assert_eq!(
+                table.update((&raw const new).cast(), source, UpdateFlags::Any, caller),
+                Err(OpError::Busy)
+            );
+            assert_eq!(table.delete(at, caller), Err(OpError::Busy));
             let mut out = [0_u64; 3];
-            assert_eq!(table.take(at, out.as_mut_ptr().cast(), by), Err(Fault::Busy));
-            assert_eq!(table.read(at, out.as_mut_ptr().cast(), by), Err(Fault::Busy));
+            assert_eq!(table.take(at, out.as_mut_ptr().cast(), caller), Err(OpError::Busy));
+            assert_eq!(table.read(at, out.as_mut_ptr().cast(), caller), Err(OpError::Busy));
             assert!(!table.lookup(at, section.number()).is_null());
             assert!(table.lookup((&raw const new).cast(), section.number()).is_null());
             let mut met = 0;
@@ -254,15 +257,15 @@ fn who_interrupted_a_change_of_a_bucket_can_look_there_and_changes_nothing() {
                 true
             });
             let (mut all, mut cursor) = (Batch::new(), Cursor::default());
-            table.batch(&mut cursor, &mut all, by);
+            table.batch(&mut cursor, &mut all, caller);
             assert_eq!((met, all.len(), table.len(), table.elements.stats().in_use), (8, 8, 8, used));
             // Where elements make room for others, those of other buckets do.
-            let there = table.update((&raw const there).cast(), source, UpdateFlags::Any, by);
-            assert_eq!((there, table.len()), if lru { (Ok(()), 8) } else { (Err(Fault::Full), 8) });
+            let there = table.update((&raw const there).cast(), source, UpdateFlags::Any, caller);
+            assert_eq!((there, table.len()), if lru { (Ok(()), 8) } else { (Err(OpError::Full), 8) });
         }
         drop(held);
         // SAFETY: as above.
-        assert_eq!(unsafe { table.delete(at, by) }, Ok(()));
+        assert_eq!(unsafe { table.delete(at, caller) }, Ok(()));
         assert_eq!((table.len(), table.elements.stats().in_use), (7, used - 1));
     }
 }
@@ -273,14 +276,14 @@ fn a_table_in_which_all_is_in_a_bucket_that_is_being_changed_makes_no_room() {
     let (here, there) = crowds(&table);
     here[..4].iter().for_each(|key| set(&table, *key, 0).unwrap());
     let section = table.elements.domain().enter().unwrap();
-    let (by, value) = (By::Cpu(section.number()), [0_u64; 3]);
+    let (caller, value) = (Caller::Cpu(section.number()), [0_u64; 3]);
     let insert = || {
         let (at, source) = (there.as_ptr().cast(), Source::All(value.as_ptr().cast()));
         // SAFETY: key and value have the table's sizes, and the CPU is this thread's.
-        unsafe { table.update(at, source, UpdateFlags::Any, by) }
+        unsafe { table.update(at, source, UpdateFlags::Any, caller) }
     };
-    let held = table.bucket(0).version.lock(by).unwrap();
-    assert_eq!(insert(), Err(Fault::Busy));
+    let held = table.bucket(0).version.lock(caller).unwrap();
+    assert_eq!(insert(), Err(OpError::Busy));
     assert_eq!((table.len(), table.elements.stats().in_use), (4, 4));
     drop(held);
     assert_eq!((insert(), table.len()), (Ok(()), 4));
@@ -293,12 +296,12 @@ fn nothing_goes_for_a_key_whose_bucket_is_with_somebody_who_stands_still() {
     here[..4].iter().for_each(|key| set(&table, *key, 0).unwrap());
     let section = table.elements.domain().enter().unwrap();
     let (at, value) = (there.as_ptr().cast(), [0_u64; 3]);
-    let held = table.bucket(1).version.lock(By::Cpu(section.number() + 1)).unwrap();
+    let held = table.bucket(1).version.lock(Caller::Cpu(section.number() + 1)).unwrap();
     // SAFETY: key and value have the table's sizes, and the CPU is this thread's.
     let refused = unsafe {
-        table.update(at, Source::All(value.as_ptr().cast()), UpdateFlags::Any, By::Cpu(section.number()))
+        table.update(at, Source::All(value.as_ptr().cast()), UpdateFlags::Any, Caller::Cpu(section.number()))
     };
-    assert_eq!((refused, table.len()), (Err(Fault::Busy), 4));
+    assert_eq!((refused, table.len()), (Err(OpError::Busy), 4));
     drop(held);
     assert!(here[..4].iter().all(|key| read(&table, *key).is_some()));
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use crate::cursor::{BATCH, Batch, Cursor};
 use crate::error::MapError;
 use crate::hash::Hash;
-use crate::map::{Map, Table};
-use crate::table::{BATCH, Batch, Cursor, Fault};
+use crate::map::Map;
+use crate::op_error::OpError;
+use crate::table::Table;
 use crate::update::UpdateFlags;
 
 /// Where a walk in batches has come to; `default()` is the beginning.
@@ -75,22 +77,24 @@ impl Map {
                 // The one lock of a trie is held for some at a time.
                 loop {
                     let most = count.min(out.len() + BATCH);
-                    // SAFETY: `by` is this thread.
-                    self.inside(|by| unsafe { trie.batch(inside, most, &mut out, by) });
+                    // SAFETY: `caller` is this thread.
+                    self.inside(|caller| unsafe { trie.batch(inside, most, &mut out, caller) });
                     if out.len() < most || most == count {
                         break;
                     }
                 }
                 Ok(out.len() < count)
             }
-            // SAFETY: `by` is this thread.
-            Table::Hash(hash) => self.inside(|by| unsafe { hash.lookup_batch(inside, count, &mut out, by) }),
-            Table::References(_) => return Err(self.explain(Fault::HoldsReferences, &[])),
+            // SAFETY: `caller` is this thread.
+            Table::Hash(hash) => {
+                self.inside(|caller| unsafe { hash.lookup_batch(inside, count, &mut out, caller) })
+            }
+            Table::References(_) => return Err(self.explain(OpError::HoldsReferences, &[])),
             Table::Queue(_) | Table::Bloom(_) | Table::Ring(_) => {
-                return Err(self.explain(Fault::NoKeys, &[]));
+                return Err(self.explain(OpError::NoKeys, &[]));
             }
         };
-        cursor.at_end = at_end.map_err(|fault| self.explain(fault, &[]))?;
+        cursor.at_end = at_end.map_err(|error| self.explain(error, &[]))?;
         Ok(out.into())
     }
 
@@ -110,10 +114,10 @@ impl Map {
         }
         let mut out = Batch::new();
         self.change(|| {
-            // SAFETY: `by` is this thread.
+            // SAFETY: `caller` is this thread.
             let at_end =
-                self.inside(|by| unsafe { hash.take_batch(&mut cursor.cursor, count, &mut out, by) });
-            cursor.at_end = at_end.map_err(|fault| self.explain(fault, &[]))?;
+                self.inside(|caller| unsafe { hash.take_batch(&mut cursor.cursor, count, &mut out, caller) });
+            cursor.at_end = at_end.map_err(|error| self.explain(error, &[]))?;
             Ok(())
         })?;
         Ok(out.into())
@@ -131,9 +135,9 @@ impl Map {
         let mut value = vec![0; self.host_value_size()];
         let mut found = false;
         self.change(|| {
-            // SAFETY: the key's length was checked, the value has the right one, and `by` is this thread.
-            let taken = self.inside(|by| unsafe { hash.take(key.as_ptr(), value.as_mut_ptr(), by) });
-            found = taken.map_err(|fault| self.explain(fault, key))?;
+            // SAFETY: the key's length was checked, the value has the right one, and `caller` is this thread.
+            let taken = self.inside(|caller| unsafe { hash.take(key.as_ptr(), value.as_mut_ptr(), caller) });
+            found = taken.map_err(|error| self.explain(error, key))?;
             Ok(())
         })?;
         Ok(found.then_some(value))

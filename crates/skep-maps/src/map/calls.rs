@@ -6,10 +6,11 @@
 use std::fmt;
 use std::ptr;
 
-use super::{Map, Table, status};
-use crate::hash::Short;
-use crate::memory::By;
-use crate::table::{Fault, errno};
+use super::{Map, status};
+use crate::caller::Caller;
+use crate::hash::FastPath;
+use crate::op_error::{OpError, errno};
+use crate::table::Table;
 use crate::update::UpdateFlags;
 use crate::values::Source;
 
@@ -28,9 +29,9 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) fn of(table: &Table, key_size: u32) -> Self {
         match (table, key_size) {
-            (Table::Hash(_), 4) => Self::short::<4, 1>(table),
-            (Table::Hash(_), 8) => Self::short::<8, 1>(table),
-            (Table::Hash(_), 16) => Self::short::<16, 2>(table),
+            (Table::Hash(_), 4) => Self::fast_path::<4, 1>(table),
+            (Table::Hash(_), 8) => Self::fast_path::<8, 1>(table),
+            (Table::Hash(_), 16) => Self::fast_path::<16, 2>(table),
             (Table::Hash(_), _) => Self { look_up: look_up_hash, update, delete },
             (Table::Array(_), _) => Self { look_up: look_up_array, update, delete },
             (Table::Trie(_), _) => Self { look_up: look_up_trie, update, delete },
@@ -41,12 +42,12 @@ impl Calls {
         }
     }
 
-    fn short<const SIZE: usize, const WORDS: usize>(table: &Table) -> Self {
+    fn fast_path<const SIZE: usize, const WORDS: usize>(table: &Table) -> Self {
         let replaces = matches!(table, Table::Hash(hash) if hash.replaces_simply());
         Self {
-            look_up: look_up_short::<SIZE, WORDS>,
-            update: if replaces { replace_short::<SIZE, WORDS> } else { update },
-            delete: delete_short::<SIZE, WORDS>,
+            look_up: look_up_fast_path::<SIZE, WORDS>,
+            update: if replaces { replace_fast_path::<SIZE, WORDS> } else { update },
+            delete: delete_fast_path::<SIZE, WORDS>,
         }
     }
 }
@@ -80,7 +81,7 @@ unsafe extern "C" fn look_up_nothing(_: &Map, _: *const u8, _: u32) -> *mut u8 {
     ptr::null_mut()
 }
 
-unsafe extern "C" fn look_up_short<const SIZE: usize, const WORDS: usize>(
+unsafe extern "C" fn look_up_fast_path<const SIZE: usize, const WORDS: usize>(
     map: &Map,
     key: *const u8,
     cpu: u32,
@@ -88,7 +89,7 @@ unsafe extern "C" fn look_up_short<const SIZE: usize, const WORDS: usize>(
     let Table::Hash(hash) = &map.table else { return ptr::null_mut() };
     // SAFETY: the caller's promises are passed on; `of` has seen to the key size.
     unsafe {
-        match Short::<SIZE, WORDS>::lookup_at_once(hash, key, cpu) {
+        match FastPath::<SIZE, WORDS>::lookup_fast(hash, key, cpu) {
             Some(value) => value,
             None => look_up_again::<SIZE, WORDS>(map, key, cpu),
         }
@@ -107,7 +108,7 @@ unsafe extern "C" fn look_up_again<const SIZE: usize, const WORDS: usize>(
     // SAFETY: as above.
     unsafe {
         hash.announce(cpu);
-        match Short::<SIZE, WORDS>::lookup_at_once(hash, key, cpu) {
+        match FastPath::<SIZE, WORDS>::lookup_fast(hash, key, cpu) {
             Some(value) => value,
             None => look_up_hash(map, key, cpu),
         }
@@ -118,10 +119,10 @@ unsafe extern "C" fn look_up_again<const SIZE: usize, const WORDS: usize>(
 unsafe extern "C" fn update(map: &Map, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
     let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
     // SAFETY: the caller's promises are passed on.
-    status(unsafe { map.update_at(key, Source::Cpu(value, cpu), flags, By::Cpu(cpu)) })
+    status(unsafe { map.update_at(key, Source::Cpu(value, cpu), flags, Caller::Cpu(cpu)) })
 }
 
-unsafe extern "C" fn replace_short<const SIZE: usize, const WORDS: usize>(
+unsafe extern "C" fn replace_fast_path<const SIZE: usize, const WORDS: usize>(
     map: &Map,
     key: *const u8,
     value: *const u8,
@@ -130,7 +131,7 @@ unsafe extern "C" fn replace_short<const SIZE: usize, const WORDS: usize>(
 ) -> i64 {
     if let (Table::Hash(hash), Some(mode)) = (&map.table, UpdateFlags::without_lock(flags))
         // SAFETY: the caller's promises are passed on; `short` has seen to the key size, and to what the table does.
-        && unsafe { Short::<SIZE, WORDS>::replace_at_once(hash, key, value, mode, cpu) }
+        && unsafe { FastPath::<SIZE, WORDS>::replace_fast(hash, key, value, mode, cpu) }
     {
         return 0;
     }
@@ -140,10 +141,10 @@ unsafe extern "C" fn replace_short<const SIZE: usize, const WORDS: usize>(
 
 unsafe extern "C" fn delete(map: &Map, key: *const u8, cpu: u32) -> i64 {
     // SAFETY: the caller's promises are passed on.
-    status(unsafe { map.delete_at(key, By::Cpu(cpu)) })
+    status(unsafe { map.delete_at(key, Caller::Cpu(cpu)) })
 }
 
-unsafe extern "C" fn delete_short<const SIZE: usize, const WORDS: usize>(
+unsafe extern "C" fn delete_fast_path<const SIZE: usize, const WORDS: usize>(
     map: &Map,
     key: *const u8,
     cpu: u32,
@@ -153,14 +154,14 @@ unsafe extern "C" fn delete_short<const SIZE: usize, const WORDS: usize>(
         return unsafe { delete(map, key, cpu) };
     };
     // SAFETY: the caller's promises are passed on; `of` has seen to the key size.
-    match unsafe { Short::<SIZE, WORDS>::delete(hash, key, By::Cpu(cpu)) } {
+    match unsafe { FastPath::<SIZE, WORDS>::delete(hash, key, Caller::Cpu(cpu)) } {
         Ok(()) => 0,
-        Err(fault) => refused(fault),
+        Err(error) => refused(error),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn refused(fault: Fault) -> i64 {
-    status(Err(fault))
+fn refused(error: OpError) -> i64 {
+    status(Err(error))
 }

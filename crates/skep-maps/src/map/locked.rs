@@ -1,8 +1,9 @@
 //! What is done under the lock in a value.
 
 use crate::error::MapError;
-use crate::map::{Map, Table};
-use crate::table::Fault;
+use crate::map::Map;
+use crate::op_error::OpError;
+use crate::table::Table;
 
 impl Map {
     /// As [`lookup`](Self::lookup) with Linux's `BPF_F_LOCK`: the value is copied while its lock is held, and so is not
@@ -14,25 +15,25 @@ impl Map {
     /// As for [`lookup`](Self::lookup); [`MapError::NoLock`] where values have none; [`MapError::LockHeld`].
     pub fn lookup_locked(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
         self.check_key(key)?;
-        self.may_lock().map_err(|fault| self.explain(fault, key))?;
+        self.may_lock().map_err(|error| self.explain(error, key))?;
         let mut value = vec![0; self.host_value_size()];
         let (from, to) = (key.as_ptr(), value.as_mut_ptr());
         // SAFETY: the key's length was checked, the value has the right one, and this thread holds no lock.
         let found = unsafe {
             match &self.table {
                 Table::Array(array) => Ok(array.read_locked(from, to)),
-                Table::Hash(hash) => self.inside(|by| hash.read_locked(from, to, by)),
+                Table::Hash(hash) => self.inside(|caller| hash.read_locked(from, to, caller)),
                 _ => Ok(false), // they have no locks
             }
         };
-        Ok(found.map_err(|fault| self.explain(fault, key))?.then_some(value))
+        Ok(found.map_err(|error| self.explain(error, key))?.then_some(value))
     }
 
     /// Whether there are locks, and this thread may take one.
-    pub(super) fn may_lock(&self) -> Result<(), Fault> {
+    pub(super) fn may_lock(&self) -> Result<(), OpError> {
         match () {
-            () if !self.values().has_lock() => Err(Fault::NoLock),
-            () if crate::lock::is_held() => Err(Fault::LockHeld),
+            () if !self.values().has_lock() => Err(OpError::NoLock),
+            () if crate::lock::is_held() => Err(OpError::LockHeld),
             () => Ok(()),
         }
     }

@@ -1,11 +1,10 @@
 //! Maps without keys: queues, stacks and bloom filters.
 
-use skep_abi::MapKind;
-
-use super::{Map, Table, status};
+use super::{Map, status};
 use crate::error::MapError;
-use crate::leaf::Patience;
-use crate::table::{Fault, errno};
+use crate::leaf_lock::Patience;
+use crate::op_error::{OpError, errno};
+use crate::table::Table;
 use crate::update::UpdateFlags;
 
 /// Queues, stacks and bloom filters, for the host.
@@ -39,7 +38,7 @@ impl Map {
         self.change(|| {
             // SAFETY: the length was checked.
             let pushed = unsafe { self.push_at(value.as_ptr(), flags, Patience::Endless) };
-            pushed.map_err(|fault| self.explain(fault, &[]))
+            pushed.map_err(|error| self.explain(error, &[]))
         })
     }
 
@@ -83,7 +82,7 @@ impl Map {
         let mut value = vec![0; self.host_value_size()];
         // SAFETY: `value` has the value size.
         let found = unsafe { queue.next(value.as_mut_ptr(), take, Patience::Endless) };
-        let found = found.map_err(|fault| self.explain(fault, &[]))?;
+        let found = found.map_err(|error| self.explain(error, &[]))?;
         Ok(found.then_some(value))
     }
 
@@ -141,7 +140,7 @@ impl Map {
         // SAFETY: the caller's promise is passed on.
         status(unsafe {
             match &self.table {
-                Table::Bloom(bloom) => bloom.contains(value).then_some(()).ok_or(Fault::Missing),
+                Table::Bloom(bloom) => bloom.contains(value).then_some(()).ok_or(OpError::Missing),
                 _ => self.next_at(value, false),
             }
         })
@@ -150,38 +149,34 @@ impl Map {
     /// # Safety
     ///
     /// As [`push_ptr`](Self::push_ptr).
-    unsafe fn push_at(&self, value: *const u8, flags: UpdateFlags, patience: Patience) -> Result<(), Fault> {
+    unsafe fn push_at(
+        &self,
+        value: *const u8,
+        flags: UpdateFlags,
+        patience: Patience,
+    ) -> Result<(), OpError> {
         match &self.table {
-            Table::Queue(_) if flags.is_locked() => Err(Fault::PushFlags),
+            Table::Queue(_) if flags.is_locked() => Err(OpError::PushFlags),
             // SAFETY: by contract.
             Table::Queue(queue) => unsafe { queue.push(value, flags, patience) },
-            Table::Bloom(_) if flags != UpdateFlags::Any => Err(Fault::PushFlags),
+            Table::Bloom(_) if flags != UpdateFlags::Any => Err(OpError::PushFlags),
             Table::Bloom(bloom) => {
                 // SAFETY: by contract.
                 unsafe { bloom.push(value) };
                 Ok(())
             }
-            _ => Err(Fault::NoQueue),
+            _ => Err(OpError::NoQueue),
         }
     }
 
     /// # Safety
     ///
     /// As [`pop_ptr`](Self::pop_ptr).
-    unsafe fn next_at(&self, out: *mut u8, take: bool) -> Result<(), Fault> {
-        let Table::Queue(queue) = &self.table else { return Err(Fault::NoQueue) };
+    unsafe fn next_at(&self, out: *mut u8, take: bool) -> Result<(), OpError> {
+        let Table::Queue(queue) = &self.table else { return Err(OpError::NoQueue) };
         // SAFETY: by contract.
         let found = unsafe { queue.next(out, take, Patience::Bounded)? };
-        found.then_some(()).ok_or(Fault::Missing)
-    }
-}
-
-/// The methods that a kind has in the place of those that take keys.
-pub(crate) fn methods(kind: MapKind) -> &'static str {
-    match kind {
-        MapKind::BloomFilter => "`push` and `contains`",
-        MapKind::Ringbuf => "a `RingBuffer`",
-        _ => "`push`, `pop` and `peek`",
+        found.then_some(()).ok_or(OpError::Missing)
     }
 }
 
@@ -189,7 +184,7 @@ pub(crate) fn methods(kind: MapKind) -> &'static str {
 mod tests {
     use super::*;
     use crate::Options;
-    use skep_abi::MapDef;
+    use skep_abi::{MapDef, MapKind};
 
     #[test]
     fn a_program_that_interrupts_an_operation_on_the_same_map_gives_up() {

@@ -4,9 +4,10 @@ use std::sync::TryLockError;
 
 use skep_abi::MapKind;
 
-use super::{Map, Table, Unfrozen};
+use super::{Map, Unfrozen};
 use crate::error::MapError;
 use crate::references::References;
+use crate::table::Table;
 
 /// Maps of programs and of maps, for whoever fills them.
 impl Map {
@@ -85,13 +86,13 @@ impl Map {
         };
         self.check_key(key)?;
         // SAFETY: the length was checked; the caller's promise is passed on.
-        self.inside(|by| unsafe { table.put(key.as_ptr(), address, by) })
-            .map_err(|fault| self.explain(fault, key))
+        self.inside(|caller| unsafe { table.put(key.as_ptr(), address, caller) })
+            .map_err(|error| self.explain(error, key))
     }
 
     /// The keys of a hash table of maps, in no order to rely on; none of other kinds.
     pub fn reference_keys(&self) -> Vec<Vec<u8>> {
-        // SAFETY: `by` is this thread.
-        self.inside(|by| self.references().map_or(Vec::new(), |table| unsafe { table.keys(by) }))
+        // SAFETY: `caller` is this thread.
+        self.inside(|caller| self.references().map_or(Vec::new(), |table| unsafe { table.keys(caller) }))
     }
 }

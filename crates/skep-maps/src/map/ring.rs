@@ -2,10 +2,11 @@
 
 use std::ptr;
 
-use super::{Map, Table};
+use super::Map;
+use crate::op_error::errno;
 use crate::ring::protocol::{Outcome, Wakeup};
 use crate::ring::{self, Ring};
-use crate::table::errno;
+use crate::table::Table;
 
 /// Ring buffers, for programs.
 impl Map {

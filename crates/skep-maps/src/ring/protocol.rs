@@ -29,7 +29,7 @@
 //! sees what the other did. The consumer is woken by the record that it waits for, and not by those that are
 //! held back.
 //!
-//! **Memory.** A record that begins before the end of the ring and goes on behind it stays in one piece:
+//! **Reclamation.** A record that begins before the end of the ring and goes on behind it stays in one piece:
 //! there is as much memory again behind the end. There is never more than one such record, since records take
 //! `size` bytes at most all together; the beginning of the ring, which is then counted as taken, is not
 //! touched and stays zero.

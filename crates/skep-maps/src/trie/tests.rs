@@ -5,8 +5,8 @@ use skep_mem::Policy;
 use skep_rcu::Domain;
 
 /// What is freed is handed out again at once: only so can a walker be disturbed by what it stands on.
-fn memory() -> Memory {
-    Memory { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
+fn memory() -> Reclamation {
+    Reclamation { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
 }
 
 fn trie() -> Trie {
@@ -29,7 +29,7 @@ fn set(trie: &Trie, len: u32, address: u32) {
             key(len, address).as_ptr(),
             Source::All((&raw const value).cast()),
             UpdateFlags::Any,
-            By::Nobody,
+            Caller::Host,
         )
     }
     .unwrap();
@@ -37,7 +37,7 @@ fn set(trie: &Trie, len: u32, address: u32) {
 
 fn delete(trie: &Trie, len: u32, address: u32) {
     // SAFETY: the key has the trie's size.
-    unsafe { trie.delete(key(len, address).as_ptr(), By::Nobody) }.unwrap();
+    unsafe { trie.delete(key(len, address).as_ptr(), Caller::Host) }.unwrap();
 }
 
 /// Looks an address up and does something when the walk has passed so many nodes; then the length found.
@@ -45,7 +45,7 @@ fn look_up_disturbed(trie: &Trie, address: u32, hops: u32, disturbance: impl Fn(
     // SAFETY: the key has the trie's size.
     let key = unsafe { trie.load(key(32, address).as_ptr()) };
     let mut passed = 0;
-    let found = trie.version.read(By::Nobody, |walk| {
+    let found = trie.version.read(Caller::Host, |walk| {
         trie.walk(&key, || {
             passed += 1;
             if passed == hops {
@@ -65,24 +65,24 @@ fn who_interrupted_a_change_can_look_and_changes_nothing() {
     set(&trie, 8, 0x0a00_0000);
     set(&trie, 16, 0x0a01_0000);
     let section = trie.elements.domain().enter().unwrap();
-    let (by, value) = (By::Cpu(section.number()), 5_u64);
+    let (caller, value) = (Caller::Cpu(section.number()), 5_u64);
     let used = trie.elements.stats().in_use;
-    let held = trie.version.lock(by).unwrap();
+    let held = trie.version.lock(caller).unwrap();
     // SAFETY: keys and values have the trie's sizes, and the CPU is this thread's.
     unsafe {
         for (len, address) in [(8, 0x0a00_0000), (24, 0x0a01_0100), (32, 0xc0a8_0001)] {
             let (key, source) = (key(len, address), Source::All((&raw const value).cast()));
-            assert_eq!(trie.update(key.as_ptr(), source, UpdateFlags::Any, by), Err(Fault::Busy));
-            assert_eq!(trie.delete(key.as_ptr(), by), Err(Fault::Busy));
+            assert_eq!(trie.update(key.as_ptr(), source, UpdateFlags::Any, caller), Err(OpError::Busy));
+            assert_eq!(trie.delete(key.as_ptr(), caller), Err(OpError::Busy));
         }
         assert!(!trie.lookup(key(32, 0x0a01_0101).as_ptr(), section.number()).is_null());
         let (mut all, mut cursor) = (Batch::new(), Cursor::default());
-        trie.batch(&mut cursor, 10, &mut all, by);
+        trie.batch(&mut cursor, 10, &mut all, caller);
         assert_eq!((all.len(), trie.len(), trie.elements.stats().in_use), (2, 2, used));
     }
     drop(held);
     // SAFETY: as above.
-    assert_eq!(unsafe { trie.delete(key(8, 0x0a00_0000).as_ptr(), by) }, Ok(()));
+    assert_eq!(unsafe { trie.delete(key(8, 0x0a00_0000).as_ptr(), caller) }, Ok(()));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{CPUS, create, def, prefix, program_delete, program_lookup, program_update};
 use skep_abi::{MapDef, MapKind, SpecialField, SpecialKind};
-use skep_maps::{BatchCursor, Map, MapError, Memory, Options, Policy, UpdateFlags};
+use skep_maps::{BatchCursor, Map, MapError, Reclamation, Options, Policy, UpdateFlags};
 use skep_rcu::Domain;
 
 /// One operation on one of few keys.
@@ -71,7 +71,7 @@ pub(crate) fn map_of(policy: Policy, kind: MapKind, key_size: u32, value_size: u
     thread_local! {
         static DOMAIN: Domain = Domain::new(CPUS).unwrap();
     }
-    let memory = Memory { domain: DOMAIN.with(Domain::clone), policy };
+    let memory = Reclamation { domain: DOMAIN.with(Domain::clone), policy };
     let def = def(kind, key_size, value_size, max_entries);
     Map::create_in(&memory, &def, &Options { cpus: CPUS, limit: 1 << 30 }).unwrap()
 }

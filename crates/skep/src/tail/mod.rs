@@ -269,7 +269,7 @@ impl Shared {
             outer: 0,
         };
         self.wiring.lock().arrays.insert(key, array);
-        table.keeper(|| Registered { shared: Arc::downgrade(self), key });
+        table.extension(|| Registered { shared: Arc::downgrade(self), key });
     }
 
     /// Whether an array of programs or of maps was made in this runtime.

@@ -4,10 +4,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::protocol::Next;
-use super::{HEADER, Ring, deadline};
 use crate::error::MapError;
 use crate::map::Map;
+use crate::ring::protocol::Next;
+use crate::ring::{HEADER, Ring, deadline};
 
 /// The consumer of a ring buffer: takes the records that programs submit, in the order in which they were
 /// reserved, and sleeps until there are some. There is one at a time.

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::table::Fault;
+use crate::op_error::OpError;
 use crate::version::back_off;
 
 /// How often a program looks again: most of these are sleeps of 50 microseconds or more, so that it is 20
@@ -16,10 +16,10 @@ const TURNS: u32 = 400;
 
 /// The lock.
 #[derive(Debug, Default)]
-pub(crate) struct Leaf(AtomicBool);
+pub(crate) struct LeafLock(AtomicBool);
 
 /// The lock, held.
-pub(crate) struct Held<'a>(&'a AtomicBool);
+pub(crate) struct LeafGuard<'a>(&'a AtomicBool);
 
 /// How long one waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,23 +30,23 @@ pub(crate) enum Patience {
     Bounded,
 }
 
-impl Leaf {
+impl LeafLock {
     /// Takes the lock.
-    pub(crate) fn lock(&self, patience: Patience) -> Result<Held<'_>, Fault> {
+    pub(crate) fn lock(&self, patience: Patience) -> Result<LeafGuard<'_>, OpError> {
         let mut turns = 0;
         // Acquire: pairs with the Release in `drop` of whoever held it last.
         while self.0.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             back_off(turns);
             turns = turns.saturating_add(1);
             if turns > TURNS && patience == Patience::Bounded {
-                return Err(Fault::Busy);
+                return Err(OpError::Busy);
             }
         }
-        Ok(Held(&self.0))
+        Ok(LeafGuard(&self.0))
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LeafGuard<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `lock`.
         self.0.store(false, Ordering::Release);
@@ -59,10 +59,10 @@ mod tests {
 
     #[test]
     fn who_cannot_wait_for_ever_gives_up() {
-        let leaf = Leaf::default();
+        let leaf = LeafLock::default();
         let held = leaf.lock(Patience::Bounded).ok();
         assert!(held.is_some());
-        assert_eq!(leaf.lock(Patience::Bounded).err(), Some(Fault::Busy));
+        assert_eq!(leaf.lock(Patience::Bounded).err(), Some(OpError::Busy));
         drop(held);
         assert!(leaf.lock(Patience::Endless).is_ok());
     }

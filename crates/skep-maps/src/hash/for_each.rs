@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 
 use super::element::{Bucket, Element, MAX_KEY_WORDS};
 use super::{Hash, Outcome};
-use crate::memory::{By, Held};
+use crate::caller::Caller;
+use crate::elements::Lookup;
 use crate::version::Walk;
 
 impl Hash {
@@ -27,7 +28,7 @@ impl Hash {
         most: u64,
         visit: &mut dyn FnMut(*const u8, *mut u8) -> bool,
     ) {
-        let words = self.shape.key_size.div_ceil(8);
+        let words = self.layout.key_size.div_ceil(8);
         let (mut last, mut found) = ([0; MAX_KEY_WORDS], [0; MAX_KEY_WORDS]);
         let (last, found) = (&mut last[..words], &mut found[..words]);
         let mut left = most;
@@ -75,11 +76,11 @@ impl Hash {
         }
         let find = |held| {
             match held {
-                Held::No => {
+                Lookup::Lockless => {
                     let walk = |walk: &mut Walk<'_>| least(bucket, after, found, || walk.is_astray());
-                    bucket.version.read(By::Cpu(cpu), walk)
+                    bucket.version.read(Caller::Cpu(cpu), walk)
                 }
-                Held::Yes => match least(bucket, after, found, || false) {
+                Lookup::Locked => match least(bucket, after, found, || false) {
                     Outcome::Answer(element) => element,
                     Outcome::Astray => unreachable!("nobody has said so"),
                 },

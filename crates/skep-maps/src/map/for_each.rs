@@ -2,7 +2,8 @@
 
 use std::ptr;
 
-use crate::map::{Map, Table};
+use crate::map::Map;
+use crate::table::Table;
 
 impl Map {
     /// The address of a key's value of any CPU, in a map with a value for each; null for another map, if there is no such

@@ -5,18 +5,18 @@ use std::ptr;
 
 use super::Hash;
 use super::element::Element;
-use crate::memory::By;
+use crate::caller::Caller;
+use crate::op_error::OpError;
 use crate::racy;
-use crate::table::Fault;
 use crate::update::UpdateFlags;
 
 /// The longest values that are copied while a bucket is locked.
 const SHORT: usize = 64;
 
 /// Keys of `SIZE` bytes, which is the table's key size, in `WORDS` words.
-pub(crate) struct Short<const SIZE: usize, const WORDS: usize>;
+pub(crate) struct FastPath<const SIZE: usize, const WORDS: usize>;
 
-impl<const SIZE: usize, const WORDS: usize> Short<SIZE, WORDS> {
+impl<const SIZE: usize, const WORDS: usize> FastPath<SIZE, WORDS> {
     /// As [`Hash::lookup`]; `None` where it may take longer than mostly: because others change the bucket, or of a
     /// key that is not aligned, say.
     ///
@@ -24,9 +24,9 @@ impl<const SIZE: usize, const WORDS: usize> Short<SIZE, WORDS> {
     ///
     /// As for [`Hash::lookup`].
     #[inline(always)]
-    pub(crate) unsafe fn lookup_at_once(hash: &Hash, key: *const u8, cpu: u32) -> Option<*mut u8> {
+    pub(crate) unsafe fn lookup_fast(hash: &Hash, key: *const u8, cpu: u32) -> Option<*mut u8> {
         // SAFETY: by contract, both.
-        if Self::is_aligned(key) { unsafe { hash.lookup_at_once(&Self::load(key), cpu) } } else { None }
+        if Self::is_aligned(key) { unsafe { hash.lookup_fast(&Self::load(key), cpu) } } else { None }
     }
 
     /// As [`Hash::update`] by a program, where that [replaces simply](Hash::replaces_simply); `false`, and nothing is done, where it
@@ -36,7 +36,7 @@ impl<const SIZE: usize, const WORDS: usize> Short<SIZE, WORDS> {
     ///
     /// As for [`Hash::update`], of a value of this program.
     #[inline(always)]
-    pub(crate) unsafe fn replace_at_once(
+    pub(crate) unsafe fn replace_fast(
         hash: &Hash,
         key: *const u8,
         value: *const u8,
@@ -44,7 +44,7 @@ impl<const SIZE: usize, const WORDS: usize> Short<SIZE, WORDS> {
         cpu: u32,
     ) -> bool {
         // SAFETY: by contract, both.
-        Self::is_aligned(key) && unsafe { hash.replace_at_once(&Self::load(key), value, mode, cpu) }
+        Self::is_aligned(key) && unsafe { hash.replace_fast(&Self::load(key), value, mode, cpu) }
     }
 
     /// As [`Hash::delete`].
@@ -53,9 +53,9 @@ impl<const SIZE: usize, const WORDS: usize> Short<SIZE, WORDS> {
     ///
     /// As for [`Hash::delete`].
     #[inline(always)]
-    pub(crate) unsafe fn delete(hash: &Hash, key: *const u8, by: By) -> Result<(), Fault> {
+    pub(crate) unsafe fn delete(hash: &Hash, key: *const u8, caller: Caller) -> Result<(), OpError> {
         // SAFETY: by contract, both.
-        unsafe { hash.delete_key(&Self::load(key), by) }
+        unsafe { hash.delete_key(&Self::load(key), caller) }
     }
 
     /// Whether a key can be loaded word by word.
@@ -89,10 +89,10 @@ impl Hash {
     ///
     /// As for `lookup_key`.
     #[inline(always)]
-    unsafe fn lookup_at_once(&self, key: &[u64], cpu: u32) -> Option<*mut u8> {
+    unsafe fn lookup_fast(&self, key: &[u64], cpu: u32) -> Option<*mut u8> {
         let bucket = self.bucket_of(key);
         let find = || {
-            let found = bucket.version.read_at_once(|walk| self.walk(bucket, key, || walk.is_astray()))?;
+            let found = bucket.version.read_once(|walk| self.walk(bucket, key, || walk.is_astray()))?;
             Some(found.map(|element| element.0))
         };
         // SAFETY: by contract; elements of this table.
@@ -109,7 +109,7 @@ impl Hash {
     ///
     /// `value` is readable for the value size; `cpu` is the slot of the calling thread, inside a section.
     #[inline(always)]
-    unsafe fn replace_at_once(&self, key: &[u64], value: *const u8, mode: UpdateFlags, cpu: u32) -> bool {
+    unsafe fn replace_fast(&self, key: &[u64], value: *const u8, mode: UpdateFlags, cpu: u32) -> bool {
         let bucket = self.bucket_of(key);
         let may = |found: Option<Element>| match found {
             Some(_) => mode != UpdateFlags::NoExist,
@@ -117,12 +117,12 @@ impl Hash {
         };
         // What is refused should not take the lock.
         if mode != UpdateFlags::Any {
-            let walked = bucket.version.read_at_once(|walk| self.walk(bucket, key, || walk.is_astray()));
+            let walked = bucket.version.read_once(|walk| self.walk(bucket, key, || walk.is_astray()));
             if !walked.is_some_and(may) {
                 return false;
             }
         }
-        let Some(lock) = bucket.version.try_lock(By::Cpu(cpu)) else { return false };
+        let Some(lock) = bucket.version.try_lock(Caller::Cpu(cpu)) else { return false };
         let (link, found) = self.find_locked(bucket, key);
         if !may(found) {
             return false;
@@ -134,12 +134,12 @@ impl Hash {
         unsafe { self.values.fill_plain(self.values_at(new), value) };
         match found {
             // SAFETY: found in this bucket under its lock; `cpu` by contract.
-            Some(old) => unsafe { self.exchange(lock, link, old, new, By::Cpu(cpu)) },
+            Some(old) => unsafe { self.exchange(lock, link, old, new, Caller::Cpu(cpu)) },
             None if self.reserve() => self.publish(bucket, new),
             None => {
                 drop(lock);
                 // SAFETY: taken above, and nobody has seen it.
-                unsafe { self.elements.give_back(By::Cpu(cpu), new.0) };
+                unsafe { self.elements.free_unpublished(Caller::Cpu(cpu), new.0) };
                 return false;
             }
         }

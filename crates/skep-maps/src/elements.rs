@@ -6,38 +6,30 @@ use std::ptr::NonNull;
 use skep_mem::{Cache, CacheOptions, CacheStats, Error, Policy};
 use skep_rcu::Domain;
 
+use crate::caller::Caller;
 use crate::version::Version;
 
 /// What maps share that programs of one host use: the readers, and when memory is reused.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct Reclamation {
     /// Programs run in its read sections, and its slots are the virtual CPUs.
     pub domain: Domain,
     /// When an element that was deleted may become another.
     pub policy: Policy,
 }
 
-impl Memory {
+impl Reclamation {
     /// Elements that are reused after a grace period.
     pub fn new(domain: Domain) -> Self {
         Self { domain, policy: Policy::default() }
     }
 }
 
-/// Who changes or reads a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    /// The thread that has this slot, inside a section.
-    Cpu(u32),
-    /// A thread without a slot. Nothing waits for it.
-    Nobody,
-}
-
 /// Whether somebody looks for an element under the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    No,
-    Yes,
+pub(crate) enum Lookup {
+    Lockless,
+    Locked,
 }
 
 /// The memory of a map's elements. Dropping it gives all of it back at once.
@@ -45,20 +37,20 @@ pub(crate) enum Held {
 pub(crate) struct Elements(ManuallyDrop<Cache>);
 
 impl Elements {
-    pub(crate) fn new(memory: &Memory, options: CacheOptions) -> Result<Self, Error> {
+    pub(crate) fn new(memory: &Reclamation, options: CacheOptions) -> Result<Self, Error> {
         let cache = Cache::new(&memory.domain, &options.policy(memory.policy))?;
         Ok(Self(ManuallyDrop::new(cache)))
     }
 
     /// # Safety
     ///
-    /// `by` is the calling thread.
+    /// `caller` is the calling thread.
     #[inline]
-    pub(crate) unsafe fn alloc(&self, by: By) -> Result<NonNull<u8>, Error> {
-        match by {
+    pub(crate) unsafe fn alloc(&self, caller: Caller) -> Result<NonNull<u8>, Error> {
+        match caller {
             // SAFETY: by contract.
-            By::Cpu(cpu) => unsafe { self.0.alloc(cpu) },
-            By::Nobody => self.0.alloc_without_slot(),
+            Caller::Cpu(cpu) => unsafe { self.0.alloc(cpu) },
+            Caller::Host => self.0.alloc_without_slot(),
         }
     }
 
@@ -75,14 +67,14 @@ impl Elements {
 
     /// # Safety
     ///
-    /// `by` is the calling thread; `element` is one of these, unlinked, and was not freed since.
+    /// `caller` is the calling thread; `element` is one of these, unlinked, and was not freed since.
     #[inline]
-    pub(crate) unsafe fn free(&self, by: By, element: NonNull<u8>) {
-        match by {
+    pub(crate) unsafe fn free(&self, caller: Caller, element: NonNull<u8>) {
+        match caller {
             // SAFETY: by contract.
-            By::Cpu(cpu) => unsafe { self.0.free(cpu, element) },
+            Caller::Cpu(cpu) => unsafe { self.0.free(cpu, element) },
             // SAFETY: by contract.
-            By::Nobody => unsafe { self.0.free_without_slot(element) },
+            Caller::Host => unsafe { self.0.free_without_slot(element) },
         }
     }
 
@@ -90,12 +82,12 @@ impl Elements {
     ///
     /// As for `free`, and nobody has ever found the element.
     #[inline]
-    pub(crate) unsafe fn give_back(&self, by: By, element: NonNull<u8>) {
-        match by {
+    pub(crate) unsafe fn free_unpublished(&self, caller: Caller, element: NonNull<u8>) {
+        match caller {
             // SAFETY: by contract.
-            By::Cpu(cpu) => unsafe { self.0.free_unpublished(cpu, element) },
+            Caller::Cpu(cpu) => unsafe { self.0.free_unpublished(cpu, element) },
             // SAFETY: by contract.
-            By::Nobody => unsafe { self.0.free_unpublished_without_slot(element) },
+            Caller::Host => unsafe { self.0.free_unpublished_without_slot(element) },
         }
     }
 
@@ -111,12 +103,12 @@ impl Elements {
         &self,
         cpu: u32,
         version: &Version,
-        mut find: impl FnMut(Held) -> Option<NonNull<u8>>,
+        mut find: impl FnMut(Lookup) -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
         // SAFETY: by contract, all.
         unsafe {
             let era = self.0.ensure_announced(cpu);
-            let found = find(Held::No)?;
+            let found = find(Lookup::Lockless)?;
             if self.0.holds(found, era) {
                 return Some(found);
             }
@@ -133,7 +125,7 @@ impl Elements {
         &self,
         cpu: u32,
         version: &Version,
-        mut find: impl FnMut(Held) -> Option<NonNull<u8>>,
+        mut find: impl FnMut(Lookup) -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
         const TURNS: u32 = 8;
         let held = |era, found: &NonNull<u8>| {
@@ -143,15 +135,15 @@ impl Elements {
         for _ in 0..TURNS {
             // SAFETY: by contract.
             let era = unsafe { self.0.announce(cpu) };
-            let found = find(Held::No)?;
+            let found = find(Lookup::Lockless)?;
             if held(era, &found) {
                 return Some(found);
             }
         }
-        version.persist(By::Cpu(cpu), |lock| {
+        version.retry_until(Caller::Cpu(cpu), |lock| {
             // SAFETY: by contract.
             let era = unsafe { self.0.announce(cpu) };
-            let found = find(if lock.is_some() { Held::Yes } else { Held::No });
+            let found = find(if lock.is_some() { Lookup::Locked } else { Lookup::Lockless });
             found.is_none_or(|found| held(era, &found)).then_some(found)
         })
     }
@@ -202,8 +194,8 @@ impl Elements {
     /// Whether whoever copies an element out must have its lock: nothing waits for him, and memory may go away. Where it stays, the
     /// version says whether what was copied was an element.
     #[inline]
-    pub(crate) fn must_lock(&self, by: By) -> bool {
-        by == By::Nobody && self.are_separate()
+    pub(crate) fn must_lock(&self, caller: Caller) -> bool {
+        caller == Caller::Host && self.are_separate()
     }
 
     /// Whether elements in use must be freed one by one before this is dropped.

@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// A lock that this thread holds, or is about to take. Dropping it says that it no longer does.
-pub(crate) struct Held {
+pub(crate) struct HostLock {
     /// What is held by the operation that was interrupted by this one.
     before: *const AtomicU64,
 }
@@ -25,7 +25,7 @@ pub(crate) fn holds(word: &AtomicU64) -> bool {
     ptr::eq(HELD.get(), word)
 }
 
-impl Held {
+impl HostLock {
     pub(crate) fn begin(word: &AtomicU64) -> Self {
         let before = HELD.replace(word);
         // A handler on this thread must not find the lock taken and nothing here.
@@ -34,7 +34,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HostLock {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         HELD.set(self.before);

@@ -150,7 +150,7 @@ fn check_value(map: &Map, given: usize) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::argument(format!(
-        "map `{}`: {given} bytes were given for a value of {wanted}; ask skep_map_value_size",
+        "map `{}`: the value has {given} bytes instead of {wanted}; call skep_map_value_size",
         map.name()
     )))
 }

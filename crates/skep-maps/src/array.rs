@@ -3,11 +3,10 @@
 //! ```text
 //!   shared     | value 0 | value 1 | ...                            `stride` apart: the value's size in whole words
 //!   per CPU    | CPU 0: value 0 | value 1 | ... | CPU 1: value 0 | ...
-//!              |<------------ cpu_stride ------>|                   whole cache lines: no CPU writes another's
+//!              |<------------ cpu_stride ------>|                   whole cache lines: no false sharing between CPUs
 //! ```
 //!
-//! Nothing moves and nothing is ever absent: a look-up is arithmetic, which compiled code does by itself
-//! ([`InlineArray`]).
+//! Elements never move and always exist: a look-up is arithmetic, which compiled code does inline ([`InlineArray`]).
 
 use skep_abi::InlineArray;
 use skep_mem::{Block, Error};
@@ -18,7 +17,7 @@ use crate::racy;
 use crate::update::UpdateFlags;
 use crate::values::{Source, Values};
 
-/// Bytes in a cache line: 64 on the machines that matter, and harmless elsewhere.
+/// Bytes in a cache line: 64 on most machines; elsewhere a wrong number is harmless.
 const CACHE_LINE: usize = 64;
 
 #[derive(Debug)]
@@ -29,12 +28,12 @@ pub(crate) struct Array {
     values: Values,
 }
 
-/// The sizes of an array, before there is memory for it.
+/// The sizes of an array.
 struct ArrayLayout {
     stride: usize,
     /// Bytes for the values of one CPU.
     plane: usize,
-    /// Bytes for all.
+    /// Bytes for all CPUs.
     total: usize,
 }
 
@@ -45,7 +44,7 @@ impl Array {
         Block::reserved_for(layout.total, CACHE_LINE).ok()
     }
 
-    /// `cpus`: for how many there are values of their own; `None` where all share them.
+    /// `cpus`: the number of CPUs with values of their own; `None` if all share them.
     pub(crate) fn new(len: u32, value_size: u32, cpus: Option<u32>) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: len as usize, size: value_size as usize };
         let layout = ArrayLayout::of(len, value_size, cpus).ok_or(too_large)?;
@@ -61,10 +60,10 @@ impl Array {
     /// `key` is readable for 4 bytes; `cpu` is below the number of CPUs.
     #[inline(always)]
     pub(crate) unsafe fn lookup(&self, key: *const u8, cpu: u32) -> *mut u8 {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let index = unsafe { racy::load4(key) };
         match self.element(index) {
-            // SAFETY: an element of this array, and the CPU is in range by contract.
+            // SAFETY: an element of this array; the CPU is in range by the caller's contract.
             Some(at) => unsafe { self.values.of_cpu(at, cpu) },
             None => std::ptr::null_mut(),
         }
@@ -74,24 +73,24 @@ impl Array {
     ///
     /// `key` is readable for 4 bytes, `out` writable for the host's value size.
     pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8) -> bool {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let index = unsafe { racy::load4(key) };
         let Some(at) = self.element(index) else { return false };
-        // SAFETY: an element of this array; `out` by contract.
+        // SAFETY: an element of this array; `out` by the caller's contract.
         unsafe { self.values.read(at, out) };
         true
     }
 
-    /// As [`read`](Self::read), under the element's lock.
+    /// As [`read`](Self::read), under the value's lock.
     ///
     /// # Safety
     ///
     /// As for [`read`](Self::read).
     pub(crate) unsafe fn read_locked(&self, key: *const u8, out: *mut u8) -> bool {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let index = unsafe { racy::load4(key) };
         let Some(at) = self.element(index) else { return false };
-        // SAFETY: an element of this array; `out` by contract.
+        // SAFETY: an element of this array; `out` by the caller's contract.
         unsafe { self.values.read_locked(at, out) };
         true
     }
@@ -105,13 +104,13 @@ impl Array {
         source: Source,
         mode: UpdateFlags,
     ) -> Result<(), OpError> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let index = unsafe { racy::load4(key) };
         let at = self.element(index).ok_or(OpError::OutOfRange)?;
         if mode.condition() == UpdateFlags::NoExist {
             return Err(OpError::Exists);
         }
-        // SAFETY: an element of this array; `source` by contract.
+        // SAFETY: an element of this array; `source` by the caller's contract.
         unsafe {
             if mode.is_locked() {
                 self.values.write_locked(at, source)
@@ -122,7 +121,7 @@ impl Array {
         Ok(())
     }
 
-    /// Calls `visit` with the address of each index and of its value on that CPU, until it says false.
+    /// Calls `visit` with the address of each index and of its value on that CPU, until it returns false.
     ///
     /// # Safety
     ///
@@ -130,7 +129,7 @@ impl Array {
     pub(crate) unsafe fn for_each(&self, cpu: u32, visit: &mut dyn FnMut(*const u8, *mut u8) -> bool) {
         for index in 0..self.len {
             let Some(at) = self.element(index) else { return };
-            // SAFETY: an element of this array; the CPU is in range by contract.
+            // SAFETY: an element of this array; the CPU is in range by the caller's contract.
             let value = unsafe { self.values.of_cpu(at, cpu) };
             if !visit((&raw const index).cast(), value) {
                 return;
@@ -174,12 +173,12 @@ impl Array {
         &mut self.values
     }
 
-    /// Address of the first value.
+    /// The address of the first value.
     pub(crate) fn base(&self) -> u64 {
         self.memory.base().as_ptr().expose_provenance() as u64
     }
 
-    /// How compiled code reaches values; `None` when strides do not fit its encoding.
+    /// How compiled code computes addresses of values; `None` if the strides do not fit its encoding.
     pub(crate) fn inline(&self) -> Option<InlineArray> {
         Some(InlineArray {
             base: self.base(),

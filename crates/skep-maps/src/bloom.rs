@@ -1,15 +1,15 @@
-//! Bloom filters: sets that forget nothing and remember a little too much.
+//! Bloom filters: sets without false negatives and with few false positives (Bloom, CACM 1970).
 //!
-//! A value sets some bits, at places that hash functions of it give; it may be in the set if all of these are
-//! set. So what was pushed is always found, and now and then something that was not.
+//! A value sets some bits, at positions that hash functions of it compute. A value may be in the set if all of its
+//! bits are set. So a pushed value is always found, and now and then another one.
 //!
 //! ```text
-//!   places of a value:   a,  a + b,  a + 2b,  ...  modulo the number of bits       a, b: the halves of one hash
+//!   positions of a value:   a,  a + b,  a + 2b,  ...  modulo the number of bits       a, b: the halves of one hash
 //! ```
 //!
-//! With `n` values and `k` functions, `n * k / ln 2` bits are half set when all values are in: the fewest
-//! wrong answers that so many bits can give, about 1 in `2^k`. They are rounded up to a power of two. Nothing
-//! is ever cleared, so bits are set by one atomic operation each and looked at by plain loads: no locks.
+//! With `n` values and `k` functions, half of `n * k / ln 2` bits are set when all values are in: the fewest false
+//! positives that so many bits allow, about 1 in `2^k`. The number is rounded up to a power of two. No bit is ever
+//! cleared, so one atomic operation sets each bit and plain loads test it: no locks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,12 +19,12 @@ use crate::racy;
 use crate::seed::Seed;
 use crate::values::Values;
 
-/// Hash functions where the definition does not say how many.
+/// The number of hash functions if the definition names none.
 pub(crate) const USUAL_HASHES: u32 = 5;
-/// The most there can be: four bits say how many.
+/// The most hash functions: the number has four bits.
 pub(crate) const MAX_HASHES: u32 = 15;
 
-/// Places are numbers of 32 bits: more bits than this would never be set.
+/// Positions have 32 bits: more bits than this would never be set.
 const MAX_BITS: u64 = 1 << 32;
 const LINE: usize = 64;
 /// Words that are hashed at a time.
@@ -33,7 +33,7 @@ const CHUNK: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Bloom {
     memory: Block,
-    /// The number of bits, less one.
+    /// The number of bits minus one.
     mask: u32,
     hashes: u32,
     seed: Seed,
@@ -41,7 +41,7 @@ pub(crate) struct Bloom {
 }
 
 impl Bloom {
-    /// The bytes that a filter for so many values takes.
+    /// The bytes that a filter for this many values takes.
     pub(crate) fn bytes(entries: u32, hashes: u32) -> Option<usize> {
         Block::reserved_for(Self::len_of(entries, hashes)?, LINE).ok()
     }
@@ -62,25 +62,24 @@ impl Bloom {
     ///
     /// `value` is readable for the value size, at any alignment; others may write there.
     pub(crate) unsafe fn push(&self, value: *const u8) {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         for place in unsafe { self.places(value) } {
             let (word, bit) = self.bit(place);
-            // Relaxed, here and below: bits say nothing about other memory. Who is told by other means that a
-            // value was pushed sees its bits. The load spares others the cache line where the bit is set
-            // already.
+            // Relaxed, here and below: bits order no other memory. A thread that learns otherwise that a value was
+            // pushed sees its bits. The load avoids a write to the cache line if the bit is set already.
             if word.load(Relaxed) & bit == 0 {
                 word.fetch_or(bit, Relaxed);
             }
         }
     }
 
-    /// Whether the value was pushed: `false` is right, `true` is likely.
+    /// Whether the value was pushed: `false` is certain, `true` is likely.
     ///
     /// # Safety
     ///
     /// As for [`push`](Self::push).
     pub(crate) unsafe fn contains(&self, value: *const u8) -> bool {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { self.places(value) }.all(|place| {
             let (word, bit) = self.bit(place);
             word.load(Relaxed) & bit != 0
@@ -112,14 +111,14 @@ impl Bloom {
         while at < size {
             let bytes = (size - at).min((CHUNK - 1) * 8);
             let used = bytes.div_ceil(8);
-            // What was hashed before goes in with what follows.
+            // Chains the hash of the words before.
             words[0] = hash;
-            // SAFETY: these bytes lie within the value.
+            // SAFETY: these bytes are within the value.
             unsafe { racy::load_words(value.add(at), bytes, &mut words[1..=used]) };
             hash = self.seed.hash(&words[..=used]);
             at += bytes;
         }
-        // Odd, so that places differ.
+        // Odd, so that positions differ.
         let (mut place, step, mask) = (hash as u32, (hash >> 32) as u32 | 1, self.mask);
         (0..self.hashes).map(move |_| {
             let this = place & mask;
@@ -129,7 +128,7 @@ impl Bloom {
     }
 
     fn bit(&self, place: u32) -> (&AtomicU64, u64) {
-        // SAFETY: places are below the number of bits, which the memory has in words that only this file
+        // SAFETY: positions are below the number of bits, which the memory has in words that only this file accesses.
         // touches.
         let word = unsafe { &*self.memory.base().cast::<AtomicU64>().as_ptr().add(place as usize / 64) };
         (word, 1 << (place % 64))
@@ -142,7 +141,7 @@ mod tests {
 
     #[test]
     fn sizes_are_those_that_are_documented() {
-        // n * k / ln 2, to the next power of two.
+        // n * k / ln 2, rounded up to a power of two.
         for (entries, hashes, bits) in [(1, 1, 64), (1000, 5, 8192), (100, 3, 512), (u32::MAX, 15, 1 << 32)] {
             assert_eq!(
                 Bloom::len_of(entries, hashes),
@@ -154,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_was_not_pushed_is_seldom_found() {
-        // 1000 values: 7.2 bits each and more. With `k` functions 1 in 2^k is found wrongly, at most.
+        // 1000 values: at least 7.2 bits each. With `k` functions at most 1 in 2^k is a false positive.
         for (hashes, limit) in [(1, 0.55), (3, 0.14), (5, 0.04), (8, 0.008)] {
             for size in [4_usize, 8, 700] {
                 let filter = Bloom::new(1000, size as u32, hashes).unwrap();

@@ -1,4 +1,4 @@
-//! From a definition to a map: what is refused, and why.
+//! Creating a map from its definition: which definitions are refused, and why.
 
 use skep_abi::{Defect, MapDef, MapFlags, MapKind, SpecialFieldAt, SpecialKind, holders};
 use skep_mem::Error;
@@ -16,7 +16,7 @@ use crate::ring::{PAGE, Ring};
 use crate::table::Table;
 use crate::trie::{self, Trie};
 
-/// The kinds that this version provides.
+/// The kinds that skep provides.
 pub(crate) const PROVIDED: &[MapKind] = &[
     MapKind::Hash,
     MapKind::Array,
@@ -53,7 +53,7 @@ pub(crate) fn table(def: &MapDef, options: &Options, memory: &Reclamation) -> Re
 
     match def.kind {
         MapKind::LpmTrie => {
-            // Elements take memory as they come, and meet the limit then.
+            // Memory is taken as elements are added; the limit applies then.
             let plan = trie::Plan {
                 key_size: def.key_size,
                 value_size: def.value_size,
@@ -128,7 +128,7 @@ fn check(def: &MapDef) -> Result<(), MapError> {
             prefix::LENGTH_BYTES + prefix::MAX_DATA,
             "5 to 260: a u32 prefix length and 1 to 256 bytes of data",
         ),
-        MapKind::Queue | MapKind::Stack | MapKind::BloomFilter | MapKind::Ringbuf => (0, 0, "none"),
+        MapKind::Queue | MapKind::Stack | MapKind::BloomFilter | MapKind::Ringbuf => (0, 0, "0"),
         _ => (4, 4, "4: a u32 index"),
     };
     if !(least..=most).contains(&def.key_size) {
@@ -136,7 +136,7 @@ fn check(def: &MapDef) -> Result<(), MapError> {
     }
     let (fits, wanted) = match kind {
         MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => (def.value_size == 4, "4"),
-        MapKind::Ringbuf => (def.value_size == 0, "none"),
+        MapKind::Ringbuf => (def.value_size == 0, "0"),
         _ => (def.value_size > 0, "at least 1"),
     };
     if !fits {
@@ -161,14 +161,15 @@ fn is_lru(kind: MapKind) -> bool {
 fn check_flags(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
     let either = MapFlags::RDONLY_PROG.union(MapFlags::WRONLY_PROG);
-    // As in Linux: programs neither read nor write what is in arrays of programs, and ring buffers have calls of their own.
+    // As in Linux: programs neither read nor write arrays of programs as bytes, and ring buffers have helpers of
+    // their own.
     let access = match def.kind {
         MapKind::ProgArray | MapKind::Ringbuf => MapFlags(0),
         _ => either,
     };
     let provided = access.union(match def.kind {
         MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::LpmTrie => MapFlags::NO_PREALLOC,
-        // One clock for all CPUs is what there is, whether or not one for each is asked for.
+        // There is one clock for all CPUs, whether or not one for each is requested.
         MapKind::LruHash | MapKind::LruPercpuHash => MapFlags::NO_COMMON_LRU,
         MapKind::Array => MapFlags::MMAPABLE.union(MapFlags::INNER_MAP),
         _ => MapFlags(0),
@@ -198,7 +199,7 @@ fn check_extra(def: &MapDef) -> Result<(), MapError> {
     Err(MapError::Extra { map: def.name.clone(), kind: def.kind, extra: def.extra, wanted })
 }
 
-/// Special fields: those that copies go around.
+/// Special fields, which copies skip.
 fn check_fields(def: &MapDef) -> Result<(), MapError> {
     let map = || def.name.clone();
     if let Some(field) = def.misplaced() {
@@ -229,10 +230,10 @@ fn check_fields(def: &MapDef) -> Result<(), MapError> {
     }
 }
 
-/// Contents that stay for ever.
+/// Frozen contents.
 fn check_frozen(def: &MapDef) -> Result<(), MapError> {
     let Some(frozen) = &def.frozen else { return Ok(()) };
-    // Copies go around special fields, so the value would not hold what the definition says.
+    // Copies skip special fields, so the value would not be what the definition says.
     if def.kind == MapKind::Array && frozen.len() == def.value_size as usize && def.fields.is_empty() {
         return Ok(());
     }

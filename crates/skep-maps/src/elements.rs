@@ -1,4 +1,4 @@
-//! Where the elements of a map come from, and whose readers they wait for.
+//! The memory of a map's elements.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -9,30 +9,30 @@ use skep_rcu::Domain;
 use crate::caller::Caller;
 use crate::version::Version;
 
-/// What maps share that programs of one host use: the readers, and when memory is reused.
+/// The readers and the reuse policy that all maps of one host share.
 #[derive(Clone, Debug)]
 pub struct Reclamation {
-    /// Programs run in its read sections, and its slots are the virtual CPUs.
+    /// Programs run in its sections, and its slots are the virtual CPUs.
     pub domain: Domain,
-    /// When an element that was deleted may become another.
+    /// When a deleted element may be reused.
     pub policy: Policy,
 }
 
 impl Reclamation {
-    /// Elements that are reused after a grace period.
+    /// Elements are reused after a grace period.
     pub fn new(domain: Domain) -> Self {
         Self { domain, policy: Policy::default() }
     }
 }
 
-/// Whether somebody looks for an element under the lock.
+/// Whether a look-up holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     Lockless,
     Locked,
 }
 
-/// The memory of a map's elements. Dropping it gives all of it back at once.
+/// The memory of a map's elements. Dropping it returns all of it at once.
 #[derive(Debug)]
 pub(crate) struct Elements(ManuallyDrop<Cache>);
 
@@ -48,56 +48,56 @@ impl Elements {
     #[inline]
     pub(crate) unsafe fn alloc(&self, caller: Caller) -> Result<NonNull<u8>, Error> {
         match caller {
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Caller::Cpu(cpu) => unsafe { self.0.alloc(cpu) },
             Caller::Host => self.0.alloc_without_slot(),
         }
     }
 
-    /// One that lies ready, if there is one.
+    /// A ready element, if there is one: the fast path.
     ///
     /// # Safety
     ///
     /// `cpu` is the slot of the calling thread, inside a section.
     #[inline(always)]
     pub(crate) unsafe fn alloc_fast(&self, cpu: u32) -> Option<NonNull<u8>> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { self.0.alloc_fast(cpu) }
     }
 
     /// # Safety
     ///
-    /// `caller` is the calling thread; `element` is one of these, unlinked, and was not freed since.
+    /// `caller` is the calling thread; `element` is one of these, unlinked, and has not been freed since.
     #[inline]
     pub(crate) unsafe fn free(&self, caller: Caller, element: NonNull<u8>) {
         match caller {
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Caller::Cpu(cpu) => unsafe { self.0.free(cpu, element) },
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Caller::Host => unsafe { self.0.free_without_slot(element) },
         }
     }
 
     /// # Safety
     ///
-    /// As for `free`, and nobody has ever found the element.
+    /// As for `free`, and no reader has ever found the element.
     #[inline]
     pub(crate) unsafe fn free_unpublished(&self, caller: Caller, element: NonNull<u8>) {
         match caller {
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Caller::Cpu(cpu) => unsafe { self.0.free_unpublished(cpu, element) },
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Caller::Host => unsafe { self.0.free_unpublished_without_slot(element) },
         }
     }
 
-    /// Finds an element that stays what it is until the reader's section ends. What is found, and is younger than what the
-    /// reader had announced before it looked, is looked for again after it has announced more; in the end under the lock of
-    /// what it is in, where nothing younger comes in between.
+    /// Finds an element that stays the same until the reader's section ends. If the element was born after the era
+    /// that the reader had announced, the reader announces again and repeats the look-up; in the end under the lock
+    /// of the list, where no younger element can appear.
     ///
     /// # Safety
     ///
-    /// `cpu` is the slot of the calling thread, inside a normal section; what is found are elements of these.
+    /// `cpu` is the slot of the calling thread, inside a normal section; `find` returns elements of these.
     #[inline(always)]
     pub(crate) unsafe fn hold(
         &self,
@@ -105,7 +105,7 @@ impl Elements {
         version: &Version,
         mut find: impl FnMut(Lookup) -> Option<NonNull<u8>>,
     ) -> Option<NonNull<u8>> {
-        // SAFETY: by contract, all.
+        // SAFETY: by the caller's contract, all.
         unsafe {
             let era = self.0.ensure_announced(cpu);
             let found = find(Lookup::Lockless)?;
@@ -129,11 +129,11 @@ impl Elements {
     ) -> Option<NonNull<u8>> {
         const TURNS: u32 = 8;
         let held = |era, found: &NonNull<u8>| {
-            // SAFETY: what was announced before it was found; an element of these.
+            // SAFETY: the era was announced before the look-up; an element of these.
             unsafe { self.0.holds(*found, era) }
         };
         for _ in 0..TURNS {
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             let era = unsafe { self.0.announce(cpu) };
             let found = find(Lookup::Lockless)?;
             if held(era, &found) {
@@ -141,15 +141,15 @@ impl Elements {
             }
         }
         version.retry_until(Caller::Cpu(cpu), |lock| {
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             let era = unsafe { self.0.announce(cpu) };
             let found = find(if lock.is_some() { Lookup::Locked } else { Lookup::Lockless });
             found.is_none_or(|found| held(era, &found)).then_some(found)
         })
     }
 
-    /// As [`hold`](Self::hold), at the first attempt, by a reader that has announced enough already. `None` where that is not so,
-    /// or the attempt gives nothing.
+    /// The fast path of [`hold`](Self::hold): one attempt by a reader that has announced an era. `None` if it has
+    /// not, if the attempt fails, or if the element is younger.
     ///
     /// # Safety
     ///
@@ -160,7 +160,7 @@ impl Elements {
         cpu: u32,
         find: impl FnOnce() -> Option<Option<NonNull<u8>>>,
     ) -> Option<Option<NonNull<u8>>> {
-        // SAFETY: by contract, both.
+        // SAFETY: by the caller's contract, both.
         unsafe {
             let era = self.0.announced(cpu)?;
             let found = find()?;
@@ -168,13 +168,13 @@ impl Elements {
         }
     }
 
-    /// Says that a reader is about to look for elements.
+    /// Announces an era for a reader that is about to look up elements.
     ///
     /// # Safety
     ///
     /// `cpu` is the slot of the calling thread, inside a normal section.
     pub(crate) unsafe fn announce(&self, cpu: u32) {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { self.0.ensure_announced(cpu) };
     }
 
@@ -191,8 +191,8 @@ impl Elements {
         self.0.stats()
     }
 
-    /// Whether whoever copies an element out must have its lock: nothing waits for him, and memory may go away. Where it stays, the
-    /// version says whether what was copied was an element.
+    /// Whether a caller that copies an element out must hold its lock: it is in no section, and the element's memory
+    /// may be freed. Where memory stays mapped, the version shows whether the copy is of an element.
     #[inline]
     pub(crate) fn must_lock(&self, caller: Caller) -> bool {
         caller == Caller::Host && self.are_separate()
@@ -206,8 +206,8 @@ impl Elements {
 
 impl Drop for Elements {
     fn drop(&mut self) {
-        // SAFETY: taken here and nowhere else. Whoever drops a map says that no program can use it any more, nor anything found
-        // in it.
+        // SAFETY: taken only here. Code that drops a map guarantees that no program can use it, or an element found
+        // in it, any more.
         unsafe { ManuallyDrop::take(&mut self.0).close() };
     }
 }

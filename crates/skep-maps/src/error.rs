@@ -1,4 +1,4 @@
-//! What can go wrong with maps.
+//! The crate's error.
 
 use std::fmt;
 
@@ -6,36 +6,36 @@ use skep_abi::MapKind;
 
 use crate::op_error::{OpError, errno};
 
-/// Why a map could not be made or an operation on it failed. Every variant names the map.
+/// Why a map cannot be made or an operation on it failed. Every variant names the map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The kind is known but not provided.
+    /// The kind exists in Linux but is not provided.
     #[error("map `{map}`: maps of kind {kind} are not provided yet; {} are", list(.provided))]
     KindNotProvided {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// The kinds that are provided.
+        /// The provided kinds.
         provided: &'static [MapKind],
     },
 
-    /// The size of keys does not suit the kind.
-    #[error("map `{map}`: keys of {key_size} bytes, but those of kind {kind} have {wanted}")]
+    /// The key size does not fit the kind.
+    #[error("map `{map}`: key size {key_size} is invalid: kind {kind} requires {wanted}")]
     KeySize {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// Bytes in a key, as defined.
+        /// The key size of the definition, in bytes.
         key_size: u32,
-        /// What it may be, in words.
+        /// The allowed sizes, in words.
         wanted: &'static str,
     },
 
-    /// A value size that the kind does not allow.
-    #[error("map `{map}`: values of {value_size} bytes, but those of kind {kind} have {wanted}")]
+    /// The value size does not fit the kind.
+    #[error("map `{map}`: value size {value_size} is invalid: kind {kind} requires {wanted}")]
     ValueSize {
         /// The map's name.
         map: String,
@@ -43,18 +43,18 @@ pub enum MapError {
         kind: MapKind,
         /// The value size in bytes.
         value_size: u32,
-        /// What it may be.
+        /// The allowed sizes, in words.
         wanted: &'static str,
     },
 
-    /// A map without room.
-    #[error("map `{map}`: max_entries is 0: give it the largest number of elements that the map is to hold")]
+    /// The map has no room for elements.
+    #[error("map `{map}`: max_entries is 0: set it to the most elements that the map may hold")]
     NoEntries {
         /// The map's name.
         map: String,
     },
 
-    /// Creation flags that the kind does not have.
+    /// The kind does not provide some of the creation flags.
     #[error(
         "map `{map}`: flags {flags:#x} contain {unknown:#x}, which kind {kind} does not provide; \
          it provides {provided:#x}"
@@ -66,13 +66,13 @@ pub enum MapError {
         kind: MapKind,
         /// The flags of the definition.
         flags: u32,
-        /// Those of them that are not provided.
+        /// The flags among them that the kind does not provide.
         unknown: u32,
-        /// All that are provided.
+        /// All flags that it provides.
         provided: u32,
     },
 
-    /// A map that programs may neither read nor write.
+    /// Programs could neither read nor write the map.
     #[error(
         "map `{map}`: the flags BPF_F_RDONLY_PROG (0x80) and BPF_F_WRONLY_PROG (0x100) exclude each other: \
          leave one out"
@@ -82,7 +82,7 @@ pub enum MapError {
         map: String,
     },
 
-    /// A trie that does not say that its elements are allocated as they come.
+    /// A trie without the flag that it allocates elements on demand.
     #[error(
         "map `{map}`: an lpm_trie needs the flag BPF_F_NO_PREALLOC: add __uint(map_flags, BPF_F_NO_PREALLOC)"
     )]
@@ -91,84 +91,83 @@ pub enum MapError {
         map: String,
     },
 
-    /// A number of virtual CPUs that makes no sense.
-    #[error("map `{map}`: made for 0 virtual CPUs, but programs run as at least 1")]
+    /// A map for 0 virtual CPUs.
+    #[error("map `{map}`: 0 virtual CPUs: request at least 1")]
     NoCpus {
         /// The map's name.
         map: String,
     },
 
-    /// A number of virtual CPUs that is not that of the domain.
+    /// The number of virtual CPUs differs from the domain's slots.
     #[error(
-        "map `{map}`: made for {cpus} virtual CPUs in a domain with {slots} slots: programs run as one of the slots, so say \
-         the same number, or 0"
+        "map `{map}`: {cpus} virtual CPUs do not match the domain's {slots} slots: request the same number, or 0"
     )]
     CpuCount {
         /// The map's name.
         map: String,
-        /// What the options say.
+        /// The number in the options.
         cpus: u32,
-        /// What the domain has.
+        /// The number of slots of the domain.
         slots: u32,
     },
 
-    /// The map's own domain of readers could not be made.
+    /// The map's own domain of readers cannot be made.
     #[error("map `{map}`: {source}")]
     NoReaders {
         /// The map's name.
         map: String,
-        /// Why.
+        /// The cause.
         source: skep_rcu::Error,
     },
 
-    /// The map would take more memory than it may.
+    /// The map would need more memory than its limit.
     #[error(
-        "map `{map}`: {bytes} bytes for {max_entries} elements are more than the limit of {limit}: \
+        "map `{map}`: {max_entries} elements need {bytes} bytes, more than the limit of {limit}: \
          lower max_entries or raise the limit"
     )]
     TooLarge {
         /// The map's name.
         map: String,
-        /// The bytes that it would take; `u64::MAX` stands for more than can be counted.
+        /// The bytes that it would need; `u64::MAX` if the number overflows.
         bytes: u64,
         /// The number of elements.
         max_entries: u32,
-        /// The most bytes that a map may take.
+        /// The limit in bytes.
         limit: u64,
     },
 
-    /// A new element did not get memory.
+    /// No memory for a new element.
     #[error("map `{map}`: no memory: {source}")]
     NoMemory {
         /// The map's name.
         map: String,
-        /// Why not.
+        /// The cause.
         source: skep_mem::Error,
     },
 
     /// A key of the wrong length.
-    #[error("map `{map}`: a key of {given} bytes was given, but keys have {key_size}")]
+    #[error("map `{map}`: the key has {given} bytes instead of {key_size}")]
     KeyLength {
         /// The map's name.
         map: String,
         /// Bytes in a key.
         key_size: u32,
-        /// Bytes given.
+        /// Bytes passed.
         given: usize,
     },
 
     /// A value of the wrong length.
-    #[error("map `{map}`: {given} bytes were given for a value of {wanted}{}", per_cpu(.cpus, .value_size))]
+    #[error("map `{map}`: the value has {given} bytes instead of {wanted}{}", per_cpu(.cpus, .value_size))]
     ValueLength {
         /// The map's name.
         map: String,
-        /// Bytes in a value as the host gives and takes it.
+        /// The size of a value for the host, in bytes.
         wanted: usize,
-        /// Bytes given.
+        /// Bytes passed.
         given: usize,
         /// Bytes in the value of one CPU.
         value_size: u32,
-        /// The number of CPUs where each has a value.
+        /// The number of CPUs, for a per-CPU kind.
         cpus: Option<u32>,
     },
 
@@ -190,9 +189,9 @@ pub enum MapError {
         key: Key,
     },
 
-    /// The map has all the elements it may have.
+    /// The map has its maximum of elements.
     #[error(
-        "map `{map}`: no room for key {key}: it holds its {max_entries} elements; delete some or raise max_entries"
+        "map `{map}`: no room for key {key}: the map is full ({max_entries} elements); delete some or raise max_entries"
     )]
     Full {
         /// The map's name.
@@ -201,12 +200,12 @@ pub enum MapError {
         kind: MapKind,
         /// The key.
         key: Key,
-        /// The most elements that it may hold.
+        /// The maximum of elements.
         max_entries: u32,
     },
 
-    /// An index beyond an array's end.
-    #[error("map `{map}`: index {index} is out of range: the array has {max_entries} elements, from 0")]
+    /// The index is beyond the array's end.
+    #[error("map `{map}`: index {index} is out of range ({max_entries} elements)")]
     OutOfRange {
         /// The map's name.
         map: String,
@@ -216,18 +215,18 @@ pub enum MapError {
         max_entries: u32,
     },
 
-    /// A prefix longer than the address that follows it.
-    #[error("map `{map}`: a prefix length of {len} bits was given, but keys have {max} bits of data")]
+    /// The prefix is longer than the address that follows it.
+    #[error("map `{map}`: prefix length {len} exceeds the key's {max} bits of data")]
     PrefixTooLong {
         /// The map's name.
         map: String,
-        /// The length given, in bits.
+        /// The length passed, in bits.
         len: u32,
-        /// The longest, in bits.
+        /// The longest length, in bits.
         max: u32,
     },
 
-    /// A field of values that is more than its bytes, and does not lie where it may.
+    /// A special field in the value is out of place.
     #[error(
         "map `{map}`: values of {value_size} bytes cannot hold a special field of {size} bytes at {offset}: fields \
          ascend, begin and end at multiples of 4, and lie inside of the value; a lock has 4 bytes, and a kept pointer 8 at a \
@@ -244,8 +243,8 @@ pub enum MapError {
         size: u32,
     },
 
-    /// Two fields of values of which there may be one.
-    #[error("map `{map}`: values hold a second {name} at {offset}; a value may have one: remove one of them")]
+    /// A second special field of a kind that a value may have only once.
+    #[error("map `{map}`: the value has a second {name} at offset {offset}: remove one of them")]
     FieldRepeated {
         /// The map's name.
         map: String,
@@ -255,19 +254,19 @@ pub enum MapError {
         offset: u32,
     },
 
-    /// A map of maps whose inner maps hold maps.
+    /// A map of maps whose inner maps are maps of maps.
     #[error(
-        "map `{map}`: the maps inside of it hold maps themselves; give it inner maps of another kind, such as array or hash"
+        "map `{map}`: its inner maps are maps of maps: use inner maps of another kind, such as array or hash"
     )]
     NestedMaps {
         /// The map's name.
         map: String,
     },
 
-    /// Frozen contents that a map of this definition cannot have.
+    /// Frozen contents that this definition does not allow.
     #[error(
-        "map `{map}`: the definition's frozen contents have {given} bytes, its kind is {kind} with values of {value_size} \
-         bytes; only an array without special fields can be created frozen, with as many bytes as its values have"
+        "map `{map}`: frozen contents of {given} bytes do not fit kind {kind} with values of {value_size} bytes: only an \
+         array without special fields can be created frozen, with one value"
     )]
     FrozenContents {
         /// The map's name.
@@ -290,20 +289,20 @@ pub enum MapError {
         map: String,
     },
 
-    /// A special field in the values of a kind that cannot have one.
+    /// A special field in values of a kind that does not allow it.
     #[error("map `{map}`: values of kind {kind} cannot hold a {field}, as in Linux; {}", holders(allowed))]
     FieldNotAllowed {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// The field as C has it.
+        /// The field's C type.
         field: &'static str,
-        /// The kinds whose values can hold one, of those that are provided.
+        /// The provided kinds whose values may have it.
         allowed: Vec<MapKind>,
     },
 
-    /// An operation under the element's lock, of which there is none.
+    /// An operation under the value's lock, in a map without locks.
     #[error(
         "map `{map}`: values have no lock: leave BPF_F_LOCK out, or declare a struct bpf_spin_lock in their type"
     )]
@@ -312,32 +311,32 @@ pub enum MapError {
         map: String,
     },
 
-    /// An operation under an element's lock, in a handler of a signal that interrupted this thread while it held one.
-    #[error("map `{map}`: this thread holds the lock of a value already")]
+    /// An operation under a value's lock, in a signal handler that interrupted this thread while it held one.
+    #[error("map `{map}`: this thread already holds a value's lock")]
     LockHeld {
         /// The map's name.
         map: String,
     },
 
-    /// An operation that maps of this kind do not have.
+    /// The kind does not have this operation.
     #[error("map `{map}`: elements of a map of kind {kind} cannot be {what}")]
     NotForKind {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// What was to be done with an element.
+        /// What the operation does to an element, as a participle.
         what: &'static str,
     },
 
-    /// A batch that is too small for what a hash table keeps together.
-    #[error("map `{map}`: a bucket has {needed} elements, and the batch room for {count}: ask for more")]
+    /// A batch is smaller than a bucket of a hash table.
+    #[error("map `{map}`: a bucket has {needed} elements, but the batch has room for {count}: request more")]
     BucketLarger {
         /// The map's name.
         map: String,
-        /// The most elements that were asked for.
+        /// The most elements that the caller accepts.
         count: usize,
-        /// How many are in the bucket.
+        /// The number of elements in the bucket.
         needed: usize,
     },
 
@@ -348,8 +347,8 @@ pub enum MapError {
         map: String,
     },
 
-    /// Bytes for, or of, an element of a map that holds programs or maps.
-    #[error("map `{map}` holds {what}, not bytes: put them in as what they are")]
+    /// Bytes of an element were read or written in a map that holds programs or maps.
+    #[error("map `{map}` holds {what}, not bytes: insert {what} instead")]
     HoldsReferences {
         /// The map's name.
         map: String,
@@ -357,7 +356,7 @@ pub enum MapError {
         what: &'static str,
     },
 
-    /// An operation with keys on a map whose elements have none.
+    /// An operation with a key on a map without keys.
     #[error("map `{map}`: elements of kind {kind} have no keys: use {}", methods(*.kind))]
     NoKeys {
         /// The map's name.
@@ -366,31 +365,31 @@ pub enum MapError {
         kind: MapKind,
     },
 
-    /// An operation of queues on a map that is none.
+    /// A queue operation on another kind.
     #[error("map `{map}`: maps of kind {kind} have no `{operation}`")]
     NotAQueue {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// What was to be done.
+        /// The operation's name.
         operation: &'static str,
     },
 
-    /// A queue or stack has all the elements it may have.
+    /// A queue or stack has its maximum of elements.
     #[error(
-        "map `{map}`: it holds its {max_entries} elements: pop some, push with BPF_EXIST to lose the oldest, \
+        "map `{map}`: the map is full ({max_entries} elements): pop some, push with BPF_EXIST to drop the oldest, \
          or raise max_entries"
     )]
     QueueFull {
         /// The map's name.
         map: String,
-        /// The most elements that it may hold.
+        /// The maximum of elements.
         max_entries: u32,
     },
 
-    /// Flags that the kind does not have for a push.
-    #[error("map `{map}`: values of kind {kind} are pushed with {}", push_flags(*.kind))]
+    /// Flags that a push to this kind does not accept.
+    #[error("map `{map}`: invalid flags for a push to kind {kind}: use {}", push_flags(*.kind))]
     PushFlags {
         /// The map's name.
         map: String,
@@ -398,8 +397,8 @@ pub enum MapError {
         kind: MapKind,
     },
 
-    /// A consumer of a map that is no ring buffer.
-    #[error("map `{map}`: a map of kind {kind} is no ring buffer")]
+    /// A consumer for a map that is no ring buffer.
+    #[error("map `{map}`: kind {kind} is not a ring buffer")]
     NotARing {
         /// The map's name.
         map: String,
@@ -407,23 +406,25 @@ pub enum MapError {
         kind: MapKind,
     },
 
-    /// A second consumer.
-    #[error("map `{map}` has a consumer already: drop that one first")]
+    /// A second consumer of a ring buffer.
+    #[error("map `{map}` already has a consumer: drop it first")]
     Consumed {
         /// The map's name.
         map: String,
     },
 
-    /// A ring buffer of a size that it cannot have.
-    #[error("map `{map}`: a ring buffer of {bytes} bytes: max_entries must be a power of two, at least 4096")]
+    /// An invalid size of a ring buffer.
+    #[error(
+        "map `{map}`: ring buffer size {bytes} is invalid: max_entries must be a power of two, at least 4096"
+    )]
     RingSize {
         /// The map's name.
         map: String,
-        /// The size.
+        /// The size in bytes.
         bytes: u32,
     },
 
-    /// A reference for a map that holds bytes.
+    /// A program or map for a map that holds bytes.
     #[error("map `{map}`: maps of kind {kind} hold neither programs nor maps")]
     NoReferences {
         /// The map's name.
@@ -432,44 +433,47 @@ pub enum MapError {
         kind: MapKind,
     },
 
-    /// An attribute `map_extra` that the kind does not have.
-    #[error("map `{map}`: map_extra is {extra:#x}, but for kind {kind} it is {wanted}")]
+    /// An attribute `map_extra` that the kind does not accept.
+    #[error("map `{map}`: map_extra {extra:#x} is invalid: kind {kind} requires {wanted}")]
     Extra {
         /// The map's name.
         map: String,
         /// Its kind.
         kind: MapKind,
-        /// The attribute.
+        /// The attribute's value.
         extra: u64,
-        /// What it may be, in words.
+        /// The allowed values, in words.
         wanted: &'static str,
     },
 
-    /// Somebody uses it and does not let go: mostly this thread, which was interrupted by the signal in whose handler this was to be
-    /// done; or another that stands still in the middle of a change, for which a thread with a virtual CPU does not wait for ever.
-    #[error("map `{map}` is in use by an operation that this one interrupted, or by one that does not end")]
+    /// Another operation has a lock and does not release it in time. Mostly it is an operation that this thread's
+    /// signal handler interrupted; or another thread was stopped in the middle of a change, and a thread with a
+    /// virtual CPU waits for it only a bounded time.
+    #[error(
+        "map `{map}` is locked by an operation that this one interrupted, or by one that does not finish: retry later"
+    )]
     Busy {
         /// The map's name.
         map: String,
     },
 
-    /// A change by the host of a map that it froze.
-    #[error("map `{map}` is frozen: its host may not change it any more")]
+    /// The host changed a map that it froze.
+    #[error("map `{map}` is frozen: the host can no longer change it")]
     Frozen {
         /// The map's name.
         map: String,
     },
 }
 
-/// A key in an error: written as bytes in hexadecimal.
+/// A key in an error, displayed in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key(
-    /// Its bytes.
+    /// The key's bytes.
     pub Vec<u8>,
 );
 
 impl MapError {
-    /// The error number that Linux gives for it, positive: `ENOENT` is 2.
+    /// Linux's error number, positive: `ENOENT` is 2.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Missing { .. } => errno::ENOENT,
@@ -525,7 +529,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// How an operation with a key fails on a kind without.
+/// The error of an operation with a key on a kind without keys.
 pub(crate) fn without_keys(kind: MapKind) -> OpError {
     match kind {
         MapKind::Queue | MapKind::Stack => OpError::NoKeys,
@@ -555,7 +559,7 @@ fn per_cpu(cpus: &Option<u32>, value_size: &u32) -> String {
     }
 }
 
-/// Which kinds can hold a field, as the end of a sentence.
+/// The kinds whose values may have a field, as the end of a sentence.
 fn holders(kinds: &[MapKind]) -> String {
     match kinds {
         [] => "no kind that is provided can".to_owned(),
@@ -567,7 +571,7 @@ fn holders(kinds: &[MapKind]) -> String {
     }
 }
 
-/// The methods that a kind has in the place of those that take keys.
+/// The methods of a kind without keys.
 fn methods(kind: MapKind) -> &'static str {
     match kind {
         MapKind::BloomFilter => "`push` and `contains`",

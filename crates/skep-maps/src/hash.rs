@@ -6,16 +6,16 @@
 //!   | head, version |
 //! ```
 //!
-//! **Look-ups** take no lock: they walk a bucket's list and then ask whether anything was unlinked from the bucket
-//! meanwhile (see [`crate::version`], which says why that is right). **Changes** hold the bucket's lock and show in
-//! one store of one link: an insertion puts the element at the head; an update replaces the element by a new one
-//! in the same place, so that others see the old value whole or the new value whole, and a key that is always
-//! there is always found; a deletion links around the element. Per-CPU values are overwritten where they are.
+//! **Look-ups** take no lock: they walk a bucket's list and then check whether an element was unlinked from the
+//! bucket meanwhile (see [`crate::version`] for the proof). **Changes** hold the bucket's lock and become visible by
+//! one store of one link: an insertion puts the element at the head; an update replaces the element by a new one in
+//! the same place, so that readers see the old value or the new value as a whole, and a key that is always there is
+//! always found; a deletion links around the element. Per-CPU values are overwritten in place.
 //!
-//! An element that was replaced or deleted goes back to the cache ([`crate::memory`]), which waits for readers before it comes out
-//! again as another. A program that looks an element up asks the cache whether it holds it ([`Elements::holds`]).
-//! There is room for as many elements that wait as there may be in the table; should there be more, updates of keys
-//! that exist write the value in place, and new keys find no memory.
+//! A replaced or deleted element goes back to the cache ([`crate::elements`]), which reuses it after a grace period.
+//! A program that looks an element up checks whether it [holds](Elements::hold) it. As many elements may wait as the
+//! table may have; if more would have to wait, updates of existing keys write the value in place, and new keys find
+//! no memory.
 
 mod batch;
 mod element;
@@ -58,22 +58,22 @@ pub(crate) struct Hash {
     elements: Elements,
     len: Counter,
     max_entries: u32,
-    /// Of tables in which elements make room for others.
+    /// In LRU tables.
     clock: Option<Clock>,
 }
 
-/// A count that shares its cache line with nothing that look-ups read.
+/// A count in cache lines that look-ups do not read.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Counter(AtomicU64);
 
-/// Runs a body with the key at an address as a slice of words, whose length the compiler knows for short keys.
+/// Runs a body with a key as a slice of words, whose length the compiler knows for short keys.
 ///
-/// The words are a copy: a program may pass a key that lies in a map, where it changes while it is looked at.
+/// The words are a copy: a program may pass a key inside a map's value, which others change meanwhile.
 macro_rules! with_key {
     ($table:expr, $from:expr, |$key:ident| $body:expr) => {{
         let (from, size) = ($from, $table.layout.key_size);
-        // SAFETY (of all loads): the caller vouches for `key_size` readable bytes.
+        // SAFETY (all loads): the caller guarantees `key_size` readable bytes.
         match size {
             4 => {
                 let $key = &with_key!(@load 1, from, 4);
@@ -123,7 +123,7 @@ macro_rules! with_key {
 use with_key;
 
 impl Hash {
-    /// `limit`: bytes that the table may take in all.
+    /// `limit`: the most bytes that the table may take.
     pub(crate) fn new(plan: &Plan, limit: usize, memory: &Reclamation) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
         let bucket_bytes = plan.bucket_bytes().ok_or(too_large)?;
@@ -152,7 +152,7 @@ impl Hash {
     /// `key` is readable for the key size; `cpu` is the slot of the calling thread, inside a section.
     #[inline]
     pub(crate) unsafe fn lookup(&self, key: *const u8, cpu: u32) -> *mut u8 {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         with_key!(self, key, |key| unsafe { self.lookup_key(key, cpu) })
     }
 
@@ -161,18 +161,18 @@ impl Hash {
     /// `cpu` is the slot of the calling thread, inside a section.
     #[inline(always)]
     unsafe fn lookup_key(&self, key: &[u64], cpu: u32) -> *mut u8 {
-        // SAFETY: by contract; an element of this table.
+        // SAFETY: by the caller's contract; an element of this table.
         unsafe { self.hold(key, cpu).map_or(ptr::null_mut(), |element| self.used(element, cpu)) }
     }
 
-    /// Says that a reader is about to look for elements.
+    /// Announces an era for a reader that is about to look up elements.
     ///
     /// # Safety
     ///
     /// `cpu` is the slot of the calling thread, inside a section.
     #[inline]
     pub(crate) unsafe fn announce(&self, cpu: u32) {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { self.elements.announce(cpu) };
     }
 
@@ -186,7 +186,7 @@ impl Hash {
         if let Some(clock) = &self.clock {
             clock.used(element);
         }
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { self.values.of_cpu(self.values_at(element), cpu) }
     }
 
@@ -198,7 +198,8 @@ impl Hash {
             let bucket = self.bucket_of(key);
             bucket.version.read_consistent(caller, self.elements.must_lock(caller), |walk| {
                 self.walk(bucket, key, || walk.is_astray()).map(|found| {
-                    // SAFETY: memory of an element of this table, whoever's it is by now; `out` by contract.
+                    // SAFETY: memory of an element of this table, even if it was reused; `out` by the caller's
+                    // contract.
                     found.map(|element| unsafe { self.values.read(self.values_at(element), out) }).is_some()
                 })
             })
@@ -236,7 +237,7 @@ impl Hash {
     ///
     /// `key` is readable for the key size; `caller` is the calling thread.
     pub(crate) unsafe fn delete(&self, key: *const u8, caller: Caller) -> Result<(), OpError> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         with_key!(self, key, |key| unsafe { self.delete_key(key, caller) })
     }
 
@@ -249,7 +250,7 @@ impl Hash {
         let lock = bucket.version.lock(caller)?;
         let (link, Some(element)) = self.find_locked(bucket, key) else { return Err(OpError::Missing) };
         self.unlink(lock, link, element);
-        // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
+        // SAFETY: this thread unlinked it under the lock, and the version shows it.
         unsafe { self.elements.free(caller, element.0) };
         Ok(())
     }
@@ -293,7 +294,7 @@ impl Hash {
         false
     }
 
-    /// Copies whole buckets: an element that is there all the time is copied once.
+    /// Copies whole buckets, so that an element that stays is copied once.
     ///
     /// # Safety
     ///
@@ -309,7 +310,7 @@ impl Hash {
     }
 
     pub(crate) fn len(&self) -> u32 {
-        // At most `max_entries`: `reserve` sees to it.
+        // At most `max_entries`, because of `reserve`.
         self.len.0.load(Ordering::Relaxed) as u32
     }
 
@@ -317,7 +318,7 @@ impl Hash {
         self.buckets.reserved() + self.elements.stats().bytes
     }
 
-    /// Bytes besides those of the elements, and what is known of these.
+    /// Bytes besides those of the elements, and the elements' statistics.
     pub(crate) fn stats(&self) -> (usize, CacheStats) {
         (self.buckets.reserved(), self.elements.stats())
     }
@@ -348,7 +349,7 @@ impl Hash {
         bucket.version.read(caller, |walk| self.walk(bucket, key, || walk.is_astray()))
     }
 
-    /// Finds an element for a reader that is going to use it after this.
+    /// Finds an element for a reader that uses it beyond the look-up.
     ///
     /// # Safety
     ///
@@ -363,7 +364,7 @@ impl Hash {
             }
             .map(|element| element.0)
         };
-        // SAFETY: by contract; elements of this table.
+        // SAFETY: by the caller's contract; elements of this table.
         unsafe { self.elements.hold(cpu, &bucket.version, find) }.map(Element)
     }
 
@@ -389,11 +390,11 @@ impl Hash {
         Outcome::Answer(None)
     }
 
-    /// The element and the link that leads to it; without one, the bucket's last link. The lock is held.
+    /// The element and the link to it; without one, the bucket's last link. The caller holds the lock.
     #[inline(always)]
     fn find_locked<'a>(&'a self, bucket: &'a Bucket, key: &[u64]) -> (&'a AtomicPtr<u8>, Option<Element>) {
         let mut link = &bucket.head;
-        // Relaxed: all stores of this list's links were made under the lock that we hold.
+        // Relaxed: all stores of this list's links were made under the lock that the caller holds.
         while let Some(element) = NonNull::new(link.load(Ordering::Relaxed)).map(Element) {
             if element.has_key(key) {
                 return (link, Some(element));
@@ -411,19 +412,19 @@ impl Hash {
     #[inline(always)]
     fn bucket(&self, index: u64) -> &Bucket {
         debug_assert!(index <= self.mask);
-        // SAFETY: the block has `mask + 1` buckets, all zero at first, which is a valid bucket, and they are
-        // only ever accessed as such; it lives as long as `self`.
+        // SAFETY: the block has `mask + 1` buckets, all zero at first, which is a valid bucket, and they are only
+        // accessed as buckets; it lives as long as `self`.
         unsafe { &*self.buckets.base().as_ptr().cast::<Bucket>().add(index as usize) }
     }
 
-    /// A bucket that is worth locking. Untouched pages of the bucket array stay untouched.
+    /// The bucket, if it has elements. Does not touch unused pages of the bucket array.
     fn if_used(&self, index: u64) -> Option<&Bucket> {
         let bucket = self.bucket(index);
         (!bucket.head.load(Ordering::Relaxed).is_null()).then_some(bucket)
     }
 }
 
-/// Change.
+/// Changes.
 impl Hash {
     /// Inserts or replaces: readers see the old element or the new one.
     ///
@@ -439,7 +440,7 @@ impl Hash {
         caller: Caller,
     ) -> Result<(), OpError> {
         let bucket = self.bucket_of(key);
-        // What need not be tried should not take a spare and the lock.
+        // Check first: an update that fails should not allocate an element or take the lock.
         if caller != Caller::Host {
             match mode {
                 UpdateFlags::NoExist if self.has(key, caller) => return Err(OpError::Exists),
@@ -447,11 +448,11 @@ impl Hash {
                 _ => {}
             }
         }
-        // Filled before the lock is taken: values may be long.
+        // Filled before the lock is taken, because values may be long.
         // SAFETY: `caller` by contract.
         let spare = unsafe { Spare::take(&self.elements, caller) };
         if let Ok(spare) = &spare {
-            // SAFETY: the element is ours and `source` as the caller says.
+            // SAFETY: the spare element belongs to this thread; `source` by the caller's contract.
             unsafe { self.fill(spare.element, key, source) };
         }
         let lock = bucket.version.lock(caller)?;
@@ -515,7 +516,7 @@ impl Hash {
         // SAFETY: `caller` by contract.
         match unsafe { Spare::take(&self.elements, caller) } {
             Ok(spare) => {
-                // SAFETY: the element is ours.
+                // SAFETY: the spare element belongs to this thread.
                 unsafe { self.fill(spare.element, key, source) };
                 self.publish(bucket, spare.keep());
                 Ok(())
@@ -551,7 +552,7 @@ impl Hash {
         }
     }
 
-    /// Puts a filled element in the place of another, to which `link` leads.
+    /// Replaces the element to which `link` leads by a filled one.
     ///
     /// # Safety
     ///
@@ -569,28 +570,28 @@ impl Hash {
         // Release: pairs with the Acquire in `walk`, which then finds the element filled.
         link.store(new.0.as_ptr(), Ordering::Release);
         lock.unlock_changed();
-        // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
+        // SAFETY: this thread unlinked it under the lock, and the version shows it.
         unsafe { self.elements.free(caller, old.0) };
     }
 
-    /// Takes an element, to which `link` leads, out of the bucket of which this is the lock.
+    /// Unlinks the element to which `link` leads, under its bucket's lock.
     #[inline(always)]
     fn unlink(&self, lock: Locked<'_>, link: &AtomicPtr<u8>, element: Element) {
-        // Before the element is seen to be gone: whoever sees that finds room for another.
+        // Before the element disappears: a thread that sees it gone finds room for another.
         self.len.0.fetch_sub(1, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `walk`, for what precedes and for the next element's contents.
+        // Release: pairs with the Acquire in `walk`, for everything before and for the next element's contents.
         link.store(element.next().load(Ordering::Relaxed), Ordering::Release);
         lock.unlock_changed();
     }
 
-    /// Makes a filled element the first of its bucket, whose lock is held.
+    /// Makes a filled element the first of its bucket. The caller holds the lock.
     fn publish(&self, bucket: &Bucket, element: Element) {
         element.next().store(bucket.head.load(Ordering::Relaxed), Ordering::Relaxed);
         // Release: pairs with the Acquire in `walk`.
         bucket.head.store(element.0.as_ptr(), Ordering::Release);
     }
 
-    /// Counts one more element, unless there are as many as may be.
+    /// Counts one more element, unless the table is full.
     fn reserve(&self) -> bool {
         // Relaxed: a count, which orders nothing.
         let more = |len| (len < u64::from(self.max_entries)).then_some(len + 1);
@@ -602,7 +603,7 @@ impl Hash {
     /// `out` is writable for the key size.
     unsafe fn copy_key(&self, element: Element, out: *mut u8) {
         let key = element.key_word(0).as_ptr().cast::<u8>();
-        // SAFETY: the key lies in whole words; `out` by contract.
+        // SAFETY: the key is in whole words; `out` by the caller's contract.
         unsafe { racy::read(key, out, self.layout.key_size) };
     }
 
@@ -622,14 +623,14 @@ impl Drop for Hash {
             let mut next = self.bucket(index).first_locked();
             while let Some(element) = next {
                 next = element.next_locked();
-                // SAFETY: nobody has the table any more.
+                // SAFETY: no other thread has the table any more.
                 unsafe { self.elements.free(Caller::Host, element.0) };
             }
         }
     }
 }
 
-/// An element from the cache that goes back unless it is kept.
+/// A new element, which is freed unless it is kept.
 struct Spare<'a> {
     elements: &'a Elements,
     element: Element,
@@ -641,7 +642,7 @@ impl<'a> Spare<'a> {
     ///
     /// `caller` is the calling thread.
     unsafe fn take(elements: &'a Elements, caller: Caller) -> Result<Self, Error> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { elements.alloc(caller) }.map(|object| Self { elements, element: Element(object), caller })
     }
 
@@ -654,7 +655,7 @@ impl<'a> Spare<'a> {
 
 impl Drop for Spare<'_> {
     fn drop(&mut self) {
-        // SAFETY: taken in `take` by this thread and not kept, so nobody else knows it.
+        // SAFETY: this thread allocated it in `take` and has not kept it, so no reader has found it.
         unsafe { self.elements.free_unpublished(self.caller, self.element.0) };
     }
 }

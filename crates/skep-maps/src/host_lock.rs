@@ -1,22 +1,22 @@
-//! Which lock this thread holds as a host without a virtual CPU.
+//! The lock that this thread holds as a host without a virtual CPU.
 //!
-//! Such a one has no number that says whose a lock is ([`crate::version`]). A signal's handler that interrupted it and uses maps
-//! asks here. The answer is a little too careful: the thread may have been interrupted just before it took the lock, or
-//! just after it gave it back, while another host has it.
+//! Such a thread has no number for the lock's owner field ([`crate::version`]). A signal handler that interrupted it
+//! and uses maps checks here instead. The answer errs on the safe side: the thread may have been interrupted just
+//! before it took the lock, or just after it released it, while another host has it.
 
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 thread_local! {
-    /// The lock's word; an operation takes one lock at a time. Handlers look at it: nothing is allocated for it, and nothing is run
-    /// when the thread ends.
+    /// The lock's word; an operation takes one lock at a time. A plain cell, because signal handlers read it: access
+    /// allocates nothing, and it has no destructor.
     static HELD: Cell<*const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
-/// A lock that this thread holds, or is about to take. Dropping it says that it no longer does.
+/// Records a lock that this thread holds or is about to take, until it is dropped.
 pub(crate) struct HostLock {
-    /// What is held by the operation that was interrupted by this one.
+    /// The lock of the operation that this one interrupted.
     before: *const AtomicU64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn holds(word: &AtomicU64) -> bool {
 impl HostLock {
     pub(crate) fn begin(word: &AtomicU64) -> Self {
         let before = HELD.replace(word);
-        // A handler on this thread must not find the lock taken and nothing here.
+        // Before the lock is taken: a handler on this thread must not find it taken and not recorded.
         compiler_fence(Ordering::SeqCst);
         Self { before }
     }

@@ -1,17 +1,15 @@
-//! A lock for a few instructions, of which nobody waits for another.
+//! A leaf lock for a few instructions: its holder waits for no other lock.
 //!
-//! A program may run in a signal handler that interrupts, on the same thread, an operation which holds the
-//! lock. That one cannot go on before the handler has returned; so programs wait for a bounded time and then
-//! give up, with the number that Linux has for it ([`Patience::Bounded`]). The bound is longer than a holder
-//! that lost its processor is usually away.
+//! A program may run in a signal handler that interrupts, on the same thread, an operation that holds the lock. The
+//! holder cannot continue before the handler returns; so programs wait for a bounded time and then fail with Linux's
+//! error number ([`Patience::Bounded`]). The bound is longer than a preempted holder usually stays off its CPU.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::op_error::OpError;
 use crate::version::back_off;
 
-/// How often a program looks again: most of these are sleeps of 50 microseconds or more, so that it is 20
-/// milliseconds and more.
+/// How often a program retries. Most retries sleep for 50 microseconds or more, so this is at least 20 milliseconds.
 const TURNS: u32 = 400;
 
 /// The lock.
@@ -21,12 +19,12 @@ pub(crate) struct LeafLock(AtomicBool);
 /// The lock, held.
 pub(crate) struct LeafGuard<'a>(&'a AtomicBool);
 
-/// How long one waits for it.
+/// How long a caller waits for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// The host waits until it is free.
+    /// Until it is free: for hosts.
     Endless,
-    /// Programs give up in the end.
+    /// For a bounded time: for programs.
     Bounded,
 }
 
@@ -34,7 +32,7 @@ impl LeafLock {
     /// Takes the lock.
     pub(crate) fn lock(&self, patience: Patience) -> Result<LeafGuard<'_>, OpError> {
         let mut turns = 0;
-        // Acquire: pairs with the Release in `drop` of whoever held it last.
+        // Acquire: pairs with the Release in the `drop` of the last holder.
         while self.0.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             back_off(turns);
             turns = turns.saturating_add(1);

@@ -1,23 +1,23 @@
-//! BPF maps: what programs and their host share.
+//! BPF maps: data that programs and their host share.
 //!
 //! A [`Map`] holds keys and values of fixed sizes. Programs reach it through helpers and compiled code with plain
 //! addresses; the host reads and writes it through safe methods with byte slices. Kinds, flags, errors and corner
-//! cases are those that Linux documents for user space, so that programs written for Linux find what they expect.
+//! cases are those that Linux documents for user space, so programs written for Linux work unchanged.
 //!
-//! | kind | keys | what is special |
+//! | kind | keys | properties |
 //! |---|---|---|
 //! | `array` | `u32` index | all elements exist from the start, zeroed; none can be deleted |
 //! | `percpu_array` | `u32` index | one value for each virtual CPU |
 //! | `hash` | 1 to 512 bytes | full at `max_entries`; an update replaces the element as a whole |
 //! | `percpu_hash` | 1 to 512 bytes | one value for each virtual CPU, updated in place |
-//! | `lru_hash`, `lru_percpu_hash` | 1 to 512 bytes | never full: what was not used for long makes room |
+//! | `lru_hash`, `lru_percpu_hash` | 1 to 512 bytes | never full: elements not used for long make room |
 //! | `lpm_trie` | `u32` prefix length and 1 to 256 bytes | look-ups find the longest prefix; needs `BPF_F_NO_PREALLOC` |
-//! | `queue`, `stack` | none | what was pushed first, or last, is popped first ([`Map::push`]); one short lock |
-//! | `bloom_filter` | none | says whether a value was pushed, seldom wrongly so ([`Map::contains`]); no locks |
+//! | `queue`, `stack` | none | first in, first out, or last in, first out ([`Map::push`]); one short lock |
+//! | `bloom_filter` | none | tells whether a value was pushed, with few false positives ([`Map::contains`]); no locks |
 //! | `ringbuf` | none | records of any length from programs to a host that may sleep ([`RingBuffer`]); no locks |
-//! | `prog_array` | `u32` index | holds programs, as addresses that whoever installs them keeps alive ([`Map::programs`]) |
-//! | `array_of_maps` | `u32` index | holds maps of one shape, likewise ([`Map::references`]) |
-//! | `hash_of_maps` | 1 to 512 bytes | the same by keys of any kind |
+//! | `prog_array` | `u32` index | holds programs, as addresses that the caller keeps alive ([`Map::programs`])
+//! |~~| `array_of_maps` | `u32` index | holds maps with one template, likewise ([`Map::references`])
+//! |~~| `hash_of_maps` | 1 to 512 bytes | the same, with keys of any kind |
 //!
 //! # Example
 //!
@@ -39,28 +39,30 @@
 //! # }
 //! ```
 //!
-//! # Many at once
+//! # Concurrency
 //!
-//! Look-ups take no locks, neither in arrays nor in hash tables nor in tries; changes lock a bucket or a trie for
-//! a moment. In the rare case that changes disturb a look-up eight times in a row, it tries to take the lock as well.
+//! Look-ups in arrays, hash tables and tries take no locks; changes lock a bucket or a trie for a moment. In the rare
+//! case that changes disturb a look-up eight times in a row, it tries to take the lock as well.
 //!
-//! - A key that is in the map all the time is found every time, also while its value is updated.
-//! - A host that reads an element of a hash table or trie gets a value that was set as a whole by one update,
-//!   unless programs write to it in place through its address. In arrays and per-CPU kinds all updates are in
-//!   place: there, and where programs write, every aligned 8 bytes are whole, and different words may be of
-//!   different age.
-//! - Where values hold a `struct bpf_spin_lock`, what programs change under it is seen as a whole by other programs that
-//!   take it, by [`Map::lookup_locked`], and by updates [with the lock](UpdateFlags::locked): see [`lock`].
-//! - What a look-up gives a program stays that element until the program's read section ends, whoever deletes or replaces it
-//!   meanwhile; afterwards its memory may become another's. ([`Policy`] says so; with [`Policy::Immediate`] it may become
-//!   another's at once, as with Linux's hash tables.) The address stays valid memory as long as the map lives.
+//! - A key that stays in the map is found by every look-up, also while its value is updated.
+//! - A host that reads an element of a hash table or trie gets a value that one update wrote as a whole, unless
+//!   programs write to the value through its address. Arrays and per-CPU kinds are updated in place: there, and where
+//!   programs write, each aligned 8 bytes are whole, but different words may be from different writes (a torn read).
+//! - Where values have a `struct bpf_spin_lock`, changes that a program makes under it are seen as a whole by other
+//!   programs that take it, by [`Map::lookup_locked`], and by updates [with the lock](UpdateFlags::locked): see
+//!   [`lock`].
+//! - An element that a program has looked up stays that element until the program's section ends, even if it is
+//!   deleted or replaced meanwhile; afterwards its memory may be reused. ([`Policy`] decides; with
+//!   [`Policy::Immediate`] it may be reused at once, as in Linux's hash tables.) The address stays valid memory as
+//!   long as the map lives.
 //!
 //! # In signal handlers
 //!
-//! Programs may run in handlers, whatever these interrupt. Look-ups find what is there, also in the middle of a change of the
-//! same map by the same thread. A change of the same bucket of a hash table, the same trie, queue or stack is refused with
-//! `-EBUSY`, as in Linux, since its thread could only wait for itself. With [`Policy::None`] changes of hash tables and tries
-//! call the system's allocator, which is not for handlers. The safe methods are not for handlers either: they allocate.
+//! Programs may run in handlers, whatever code these interrupt. Look-ups work, even in the middle of a change of the
+//! same map by the same thread. A change of the same bucket of a hash table, or of the same trie, queue or stack, is
+//! refused with `-EBUSY`, as in Linux, because it would wait for its own thread. With [`Policy::None`] changes of
+//! hash tables and tries call the system's allocator, which is not for handlers. The safe methods are not for
+//! handlers either: they allocate.
 
 mod array;
 mod bloom;

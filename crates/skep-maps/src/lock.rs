@@ -4,14 +4,14 @@
 //!   value   | counter | lock word: 0 free, 1 taken | ... |
 //! ```
 //!
-//! Programs take a lock by a helper for a few instructions, in which the verifier lets them call nothing; updates and
-//! look-ups with `BPF_F_LOCK` take it for one copy. Whoever waits gives his processor away after some turns: the
+//! A program takes a lock, by a helper, for a few instructions in which the verifier allows no call; updates and
+//! look-ups with `BPF_F_LOCK` take it for one copy. A waiting thread yields its CPU after some attempts, because the
 //! holder may not be running.
 //!
-//! A thread that holds a lock may be interrupted by a signal whose handler runs a program. Were that to wait for the
-//! same lock, it would wait for ever. So each thread counts the locks that it holds, [`is_held`] tells, and whoever
-//! runs programs refuses those that may take one there. Linux has this from the types of programs; here any program may
-//! be run anywhere. The count changes outside of the time in which the word is set:
+//! A signal handler may run a program on a thread that holds a lock. If the program waited for the same lock, it
+//! would wait for ever. So each thread counts the locks that it holds ([`is_held`]), and the runtime refuses programs
+//! that may take one on such a thread. Linux decides this by the program's type; here any program may run anywhere.
+//! The count changes outside of the time in which the word is set:
 //!
 //! ```text
 //!   count 1 | word 1 ... word 0 | count 0
@@ -21,54 +21,54 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 thread_local! {
-    /// How many locks this thread holds or is waiting for. Handlers of signals look at it: nothing is allocated for it,
-    /// and nothing is run when the thread ends.
+    /// The number of locks that this thread holds or waits for. Signal handlers read it: access allocates nothing,
+    /// and it has no destructor.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Turns of waiting before the processor is given away.
+/// Attempts before a waiting thread yields its CPU.
 const TURNS: u32 = 100;
 
-/// Whether this thread holds a lock in a value, or is about to. Then a program that may take one must not run on it: the
-/// thread was interrupted by a signal, and would wait for itself.
+/// Whether this thread holds a lock in a value, or is about to. A program that may take one must not run on it then:
+/// the thread was interrupted by a signal, and the program would wait for itself.
 #[inline]
 pub fn is_held() -> bool {
     HELD.get() > 0
 }
 
-/// Takes the lock, and waits for it as long as it takes.
+/// Takes the lock. Waits without a limit.
 ///
 /// # Safety
 ///
-/// `at` is the address of a lock in a map's value, a multiple of 4, valid until it is [given back](release) by this
-/// thread; this thread holds none ([`is_held`]).
+/// `at` is the address of a lock in a map's value, a multiple of 4, valid until this thread [releases](release) it;
+/// this thread holds no other ([`is_held`]).
 #[inline]
 pub unsafe fn acquire(at: *mut u8) {
     HELD.set(HELD.get() + 1);
-    // A handler on this thread must not find the word set and the count not.
+    // A handler on this thread must not find the word set and the count unchanged.
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let word = unsafe { word(at) };
-    // Acquire: pairs with the Release in `release`, for all that the last holder did.
+    // Acquire: pairs with the Release in `release`, for all changes of the last holder.
     while word.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
         wait(word);
     }
 }
 
-/// Gives the lock back.
+/// Releases the lock.
 ///
 /// # Safety
 ///
-/// This thread took the lock at that address by [`acquire`] and has not given it back.
+/// This thread took the lock at that address with [`acquire`] and has not released it.
 #[inline]
 pub unsafe fn release(at: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     unsafe { word(at) }.store(0, Ordering::Release);
     compiler_fence(Ordering::SeqCst);
     HELD.set(HELD.get().wrapping_sub(1));
 }
 
-/// Waits until the lock looks free.
+/// Waits until the lock seems free.
 #[cold]
 fn wait(word: &AtomicU32) {
     let mut turns = 0;
@@ -87,11 +87,11 @@ fn wait(word: &AtomicU32) {
 /// `at` is the address of a lock.
 #[inline(always)]
 unsafe fn word<'a>(at: *mut u8) -> &'a AtomicU32 {
-    // SAFETY: by contract; whoever else accesses it does so atomically.
+    // SAFETY: by the caller's contract; all other accesses are atomic.
     unsafe { &*at.cast::<AtomicU32>() }
 }
 
-/// A lock that is held, and given back when this is dropped.
+/// A lock that is held until this is dropped.
 pub(crate) struct Guard(*mut u8);
 
 impl Guard {
@@ -99,12 +99,12 @@ impl Guard {
     ///
     /// As for [`acquire`]; the lock stays valid as long as the guard lives.
     pub(crate) unsafe fn take(at: *mut u8) -> Self {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { acquire(at) };
         Self(at)
     }
 
-    /// The same, if nobody holds the lock.
+    /// The same, if no thread holds the lock.
     ///
     /// # Safety
     ///
@@ -113,7 +113,7 @@ impl Guard {
         HELD.set(HELD.get() + 1);
         // As in `acquire`.
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: by contract. Acquire: as in `acquire`.
+        // SAFETY: by the caller's contract. Acquire: as in `acquire`.
         if unsafe { word(at) }.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Some(Self(at));
         }
@@ -124,7 +124,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // SAFETY: taken in `take`, and not given back before.
+        // SAFETY: taken in `take`, and not released before.
         unsafe { release(self.0) };
     }
 }
@@ -143,7 +143,7 @@ mod tests {
             let shared = &shared;
             for _ in 0..20_000 {
                 assert!(!is_held());
-                // SAFETY: the first word is a lock, and guards the second.
+                // SAFETY: the first word is a lock, which guards the second.
                 unsafe {
                     let at = shared.0.get().cast::<u32>();
                     let _guard = Guard::take(at.cast());

@@ -33,50 +33,51 @@ pub use batch::{BatchCursor, BatchError};
 
 /// A map. Shared as `Arc<Map>` between the host and the programs that use it.
 ///
-/// All methods may be called from many threads at once. The safe ones are the host's, and not for signal handlers, because all
-/// allocate. A thread that is in a read section does not wait for ever for another one that was stopped in the middle of a
-/// change: after about a second, methods that need the same element or its neighbours fail with [`MapError::Busy`].
+/// All methods may be called from many threads at once. The safe ones are for the host, and not for signal handlers,
+/// because they allocate. A thread in a section does not wait for ever for a thread that was stopped in the middle of
+/// a change: after about a second, methods that need the same element or its neighbours fail with [`MapError::Busy`].
 ///
-/// Keys and values are byte slices of exactly the map's sizes; a value of a per-CPU kind is
-/// [`host_value_size`](Self::host_value_size) bytes, the values of all CPUs in order, each padded with zeroes to 8 bytes, as
-/// Linux's system call has it. The unsafe methods, whose names end in `_ptr`, are for helpers that a verified program calls.
+/// Keys and values are byte slices of exactly the map's sizes; a value of a per-CPU kind has
+/// [`host_value_size`](Self::host_value_size) bytes, the values of all CPUs in order, each padded with zeroes to 8
+/// bytes, as in Linux's system call. The unsafe methods, whose names end in `_ptr`, are for helpers that a verified
+/// program calls.
 ///
-/// See the [crate's documentation](crate) for what is promised when several change the same element.
+/// See the [crate's documentation](crate) for concurrent changes of one element.
 ///
-/// [`Map::link`]'s handle is its address, where compiled code expects the table of an array of programs.
+/// The handle of [`Map::link`] is the map's address, where compiled code expects the program table.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Map {
-    /// Of an array of programs; else without entries.
+    /// The table of an array of programs; empty for other kinds.
     table_of_programs: ProgramTable,
     calls: Calls,
     def: MapDef,
     table: Table,
-    /// Whether the host has given up its right to change it. Writers of the host's side hold it for reading, and only
-    /// `freeze` takes it for writing.
+    /// Whether the host has frozen the map. Changes by the host hold it for reading; only `freeze` takes it for
+    /// writing.
     frozen: RwLock<bool>,
     memory: Reclamation,
 }
 
-/// A map cannot be frozen while this is held: [`Map::freeze`] waits for it.
+/// Keeps a map unfrozen: [`Map::freeze`] waits until this is dropped.
 #[derive(Debug)]
 #[must_use = "the map may be frozen as soon as this is dropped"]
 pub struct Unfrozen<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
-/// What a map holds: its elements, and what was deleted and waits for readers. Exact while nobody uses the map.
+/// What a map holds: its elements, and deleted ones that wait for readers. Exact while no thread uses the map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MapStats {
     /// Bytes of memory, as [`Map::memory`] counts them.
     pub bytes: u64,
-    /// The most that there were.
+    /// The largest `bytes` so far.
     pub peak_bytes: u64,
-    /// Elements in the map, and in the hands of changes under way; of a trie also its nodes without a value. 0 for kinds whose
-    /// elements are always there.
+    /// Elements in the map and in changes in progress; for a trie also its nodes without a value. 0 for kinds whose
+    /// elements always exist.
     pub in_use: u64,
-    /// Elements that were removed or replaced and cannot be used again yet.
+    /// Elements that were removed or replaced and may not be reused yet.
     pub in_flight: u64,
-    /// The most of these that there were, to within what a virtual CPU collects before it is counted.
+    /// The largest `in_flight` so far, except what virtual CPUs collect before it is counted.
     pub peak_in_flight: u64,
 }
 
@@ -95,18 +96,18 @@ macro_rules! each {
     };
 }
 
-/// The host's side.
+/// For the host.
 impl Map {
-    /// Makes an empty map; the elements of arrays are zero. Where the definition gives [frozen](MapDef::frozen)
-    /// contents, the first element holds them and the map is [frozen](Self::freeze).
+    /// Makes an empty map; the elements of arrays are zero. If the definition has [frozen](MapDef::frozen) contents,
+    /// they are written to the first element and the map is [frozen](Self::freeze).
     ///
-    /// Reclamation is promised by the system but not touched before it is used.
+    /// The system promises the memory, and commits it as it is used.
     ///
     /// # Errors
     ///
-    /// Those of [`MapError`] that speak of definitions: a kind that is not provided, sizes that the kind does not
-    /// allow, unknown flags, more memory than the limit. Hash tables must fit the limit with all their elements
-    /// unless they have the flag `BPF_F_NO_PREALLOC`; with it, and in tries, elements meet the limit as they come.
+    /// Variants of [`MapError`] about definitions: a kind that is not provided, sizes that the kind does not allow,
+    /// unknown flags, more memory than the limit. Hash tables must fit the limit with all their elements unless they
+    /// have the flag `BPF_F_NO_PREALLOC`; with it, and in tries, the limit applies as elements are added.
     pub fn create(def: &MapDef, options: &Options) -> Result<Self, MapError> {
         if options.cpus == 0 {
             return Err(MapError::NoCpus { map: def.name.clone() });
@@ -116,12 +117,13 @@ impl Map {
         Self::create_in(&Reclamation::new(domain), def, options)
     }
 
-    /// As [`create`](Self::create), with elements of that memory: programs that use the map run in sections of its domain.
+    /// As [`create`](Self::create), with a given domain and reuse policy: programs that use the map run in sections
+    /// of its domain.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create), and [`MapError::CpuCount`] where the options say another number of CPUs than the domain has
-    /// slots.
+    /// As [`create`](Self::create), and [`MapError::CpuCount`] if the options name another number of CPUs than the
+    /// domain has slots.
     pub fn create_in(memory: &Reclamation, def: &MapDef, options: &Options) -> Result<Self, MapError> {
         let slots = memory.domain.limit();
         if options.cpus != 0 && options.cpus != slots {
@@ -140,7 +142,7 @@ impl Map {
             frozen: RwLock::new(false),
             memory: memory.clone(),
         };
-        // Filled here, not by the caller: a map whose definition says so is never seen with other contents.
+        // Filled here, so that no caller ever sees other contents.
         if let Some(contents) = &def.frozen {
             map.update(&0u32.to_ne_bytes(), contents, UpdateFlags::Any)?;
             map.freeze();
@@ -148,29 +150,29 @@ impl Map {
         Ok(map)
     }
 
-    /// What the map was made from.
+    /// The definition of the map.
     pub fn def(&self) -> &MapDef {
         &self.def
     }
 
-    /// Its name.
+    /// The map's name.
     pub fn name(&self) -> &str {
         &self.def.name
     }
 
-    /// Its kind.
+    /// The map's kind.
     pub fn kind(&self) -> MapKind {
         self.def.kind
     }
 
-    /// Bytes in a value as the host gives and takes it: the value size of the definition, or for per-CPU kinds
-    /// the number of CPUs times the value size rounded up to 8.
+    /// The size of a value for the host, in bytes: the value size of the definition; for per-CPU kinds the number of
+    /// CPUs times the value size rounded up to 8.
     pub fn host_value_size(&self) -> usize {
         self.values().host_size()
     }
 
-    /// How many elements it has: always all in an array, and in one of programs or maps those
-    /// that are there; of bloom filters and ring buffers it is not known, and 0. Others may change it at any moment.
+    /// The number of elements: always all in an array, only the present ones in an array of programs or maps; 0 for
+    /// bloom filters and ring buffers, which do not count them. Other threads may change it at any moment.
     #[expect(
         clippy::len_without_is_empty,
         reason = "a count of elements; nobody asks a map whether it is empty"
@@ -186,12 +188,12 @@ impl Map {
         }
     }
 
-    /// Bytes of memory that the map holds: what it took from the system, whether touched or not.
+    /// Bytes of memory that the map has from the system, touched or not.
     pub fn memory(&self) -> u64 {
         each!(self, table => table.memory() as u64)
     }
 
-    /// What the map holds, in use and waiting for readers.
+    /// Elements and memory, in use and waiting for readers.
     pub fn stats(&self) -> MapStats {
         let parts = match &self.table {
             Table::Hash(hash) => Some(hash.stats()),
@@ -213,7 +215,7 @@ impl Map {
         }
     }
 
-    /// The domain whose readers the map's elements wait for, and when these are reused.
+    /// The domain whose readers the map's elements wait for, and the reuse policy.
     pub fn reuse(&self) -> &Reclamation {
         &self.memory
     }
@@ -223,14 +225,14 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`], [`MapError::Busy`]; [`MapError::HoldsReferences`] from maps of programs and of maps;
-    /// [`MapError::NoKeys`] from kinds whose elements have none, also from the methods below.
+    /// [`MapError::KeyLength`], [`MapError::PrefixTooLong`], [`MapError::Busy`]; [`MapError::HoldsReferences`] from
+    /// maps of programs and of maps; [`MapError::NoKeys`], here and below, from kinds without keys.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
         let mut value = vec![0; self.host_value_size()];
         Ok(self.lookup_into(key, &mut value)?.then_some(value))
     }
 
-    /// As [`lookup`](Self::lookup), into a buffer. Says whether there was a value; if not, the buffer's contents
+    /// As [`lookup`](Self::lookup), into a buffer. Returns whether there was a value; if not, the buffer's contents
     /// are unspecified.
     ///
     /// # Errors
@@ -253,15 +255,16 @@ impl Map {
         .map_err(|error| self.explain(error, key))
     }
 
-    /// Sets the value of a key; for per-CPU kinds, of all CPUs. Locks and other special fields stay as they are, and are
-    /// zero in a new element.
+    /// Sets the value of a key; for per-CPU kinds, of all CPUs. Locks and other special fields keep their contents,
+    /// and are zero in a new element.
     ///
     /// # Errors
     ///
     /// [`MapError::KeyLength`], [`MapError::ValueLength`], [`MapError::PrefixTooLong`], [`MapError::OutOfRange`],
-    /// [`MapError::Exists`] and [`MapError::Missing`] where the flags demand otherwise (all elements of an array
-    /// exist), [`MapError::Full`], [`MapError::NoMemory`], [`MapError::Frozen`],
-    /// [`MapError::Busy`], [`MapError::HoldsReferences`]; with [`UpdateFlags::locked`] also [`MapError::NoLock`] and [`MapError::LockHeld`].
+    /// [`MapError::Exists`] and [`MapError::Missing`] according to the flags (all elements of an array exist),
+    /// [`MapError::Full`], [`MapError::NoMemory`], [`MapError::Frozen`], [`MapError::Busy`],
+    /// [`MapError::HoldsReferences`]; with [`UpdateFlags::locked`] also [`MapError::NoLock`] and
+    /// [`MapError::LockHeld`].
     pub fn update(&self, key: &[u8], value: &[u8], flags: UpdateFlags) -> Result<(), MapError> {
         self.check_key(key)?;
         self.check_value(value)?;
@@ -291,11 +294,11 @@ impl Map {
 
     /// The key that follows another in the map's own order, or the first one; `None` at the end.
     ///
-    /// As in Linux, the first key is returned if `after` is not in the map (any more): a walk by this method over
-    /// a map that others change may start over. [`entries`](Self::entries) does not.
+    /// As in Linux, the first key is returned if `after` is not in the map: a walk by this method over a map that
+    /// others change may start over. [`entries`](Self::entries) does not.
     ///
-    /// Arrays go by index. Tries give what begins with a prefix before the prefix itself, else the address that
-    /// is numerically smaller first. Hash tables have no order to rely on.
+    /// Arrays go by index. In tries, longer prefixes come before the prefixes that contain them, then numerically
+    /// smaller addresses first. Hash tables have no defined order.
     ///
     /// # Errors
     ///
@@ -329,35 +332,34 @@ impl Map {
 
     /// All elements, as pairs of key and value, in the order of [`next_key`](Self::next_key).
     ///
-    /// Elements are copied some at a time while the iterator goes on. An element that is in the map from the
-    /// first step to the last is given exactly once; one that comes or goes meanwhile, or is deleted and
-    /// inserted again, may be given or not.
+    /// Elements are copied in batches as the iterator advances. An element that stays in the map during the whole
+    /// iteration is returned exactly once; one that is inserted or deleted meanwhile may or may not be returned.
     pub fn entries(&self) -> Entries<'_> {
         Entries { map: self, cursor: Cursor::default(), batch: Batch::default() }
     }
 
-    /// Forbids the host to change the map from now on, as the constants of a program must be; programs may still
-    /// do what the map's flags let them. When this returns, no change by the host is under way, also none of programs or maps in
-    /// it.
+    /// Forbids the host to change the map from now on, as for the constants of a program; programs may still change
+    /// it as the map's flags allow. When this returns, no change by the host is in progress, including changes of the
+    /// programs or maps in it.
     ///
-    /// It waits for changes that are under way. Do not call it while you hold the map [unfrozen](Self::hold_unfrozen).
+    /// Waits for changes in progress. Do not call it while you hold the map [unfrozen](Self::hold_unfrozen).
     pub fn freeze(&self) {
         *self.frozen.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// Whether the host has [frozen](Self::freeze) it, or is about to.
+    /// Whether the host has [frozen](Self::freeze) the map, or is about to.
     pub fn is_frozen(&self) -> bool {
         self.hold_unfrozen().is_err()
     }
 }
 
-/// The programs' side.
+/// For programs.
 impl Map {
-    /// How compiled code and helpers reach the map.
+    /// The addresses through which compiled code and helpers reach the map.
     ///
-    /// The handle is the address of the map itself: it is good as long as the map is neither moved nor dropped,
-    /// so put the map in its `Arc` first, and let whoever has the link hold that `Arc`. The other addresses are
-    /// good as long as the map is not dropped.
+    /// The handle is the address of the map itself: valid as long as the map is neither moved nor dropped. So put the
+    /// map in its `Arc` first, and keep that `Arc` as long as the link is used. The other addresses are valid as long
+    /// as the map is not dropped.
     pub fn link(&self) -> MapLink {
         let (value_base, inline) = match &self.table {
             Table::Array(array) => (Some(array.base()).filter(|_| !self.kind().is_per_cpu()), array.inline()),
@@ -367,8 +369,8 @@ impl Map {
         MapLink { handle: ptr::from_ref(self).expose_provenance() as u64, value_base, inline, programs }
     }
 
-    /// Whether programs that run in sections of that domain may use the map: one whose elements come and go is for its own
-    /// domain's alone.
+    /// Whether programs that run in sections of that domain may use the map. A map whose elements are reused requires
+    /// its own domain.
     pub fn fits(&self, domain: &Domain) -> bool {
         match &self.table {
             Table::Hash(_) | Table::Trie(_) => self.memory.domain.is(domain),
@@ -379,39 +381,39 @@ impl Map {
 
     /// The address of a key's value, for a per-CPU kind of that CPU's value; null if there is none.
     ///
-    /// The address stays readable and writable for the value size as long as the map lives (with [`Policy::None`](skep_mem::Policy), as
-    /// long as the section). In hash tables and tries it belongs to the key until the key is deleted, or updated by a whole
-    /// new value; then it keeps what it holds until the section ends, and may become another's afterwards. With
-    /// [`Policy::Immediate`](skep_mem::Policy) that may happen at any moment.
+    /// The address stays readable and writable for the value size as long as the map lives (with
+    /// [`Policy::None`](skep_mem::Policy), as long as the section). In hash tables and tries it is the key's value
+    /// until the key is deleted or its element replaced; then it keeps its contents until the section ends, and may
+    /// be reused afterwards. With [`Policy::Immediate`](skep_mem::Policy) it may be reused at any moment.
     ///
     /// # Safety
     ///
-    /// `key` is readable for the map's key size, at any alignment; others may write there. `cpu` is the slot that the calling thread
-    /// has in the map's [domain](Self::reuse), and the thread is inside a section. Values are shared memory: whoever follows the address uses atomic accesses, or is not
-    /// Rust.
+    /// `key` is readable for the map's key size, at any alignment; others may write there. `cpu` is the calling
+    /// thread's slot in the map's [domain](Self::reuse), and the thread is inside a section. Values are shared
+    /// memory: Rust code that uses the address makes atomic accesses only.
     #[inline]
     pub unsafe fn lookup_ptr(&self, key: *const u8, cpu: u32) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: by the caller's contract.
         unsafe { (self.calls.look_up)(self, key, cpu) }
     }
 
     /// Sets the value of a key, for a per-CPU kind that CPU's value (those of other CPUs stay, or are zero if the
     /// key is new). `flags` are the numbers of [`UpdateFlags`].
     ///
-    /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags, a lock that values do not have,
-    /// or a prefix that is too long, `-EBUSY` (16) for a lock while this thread [holds one](crate::lock::is_held) and in a
-    /// signal's handler that interrupted a change of the same bucket or trie on this thread, or after a second in which another
-    /// thread did not end its change (it changes nothing then),
-    /// `-EEXIST` (17) and `-ENOENT` (2) by the flags, `-E2BIG` (7) for an index beyond the end or a full hash table,
-    /// `-ENOSPC` (28) for a full trie, `-ENOMEM` (12).
+    /// Returns 0, or a negative error number as Linux does: `-EINVAL` (22) for unknown flags, for the flag
+    /// `BPF_F_LOCK` if values have no lock, and for a prefix that is too long; `-EBUSY` (16) for `BPF_F_LOCK` while
+    /// this thread [holds a lock](crate::lock::is_held), in a signal handler that interrupted a change of the same
+    /// bucket or trie on this thread, and if another thread does not end its change within a second (nothing is
+    /// changed then); `-EEXIST` (17) and `-ENOENT` (2) according to the flags; `-E2BIG` (7) for an index beyond the
+    /// end or a full hash table; `-ENOSPC` (28) for a full trie; `-ENOMEM` (12).
     ///
     /// # Safety
     ///
-    /// As for [`lookup_ptr`](Self::lookup_ptr); `value` is readable for the map's value size, at any alignment,
-    /// and others may write there: it may be a value of this very map.
+    /// As for [`lookup_ptr`](Self::lookup_ptr); `value` is readable for the map's value size, at any alignment, and
+    /// others may write there: it may even be a value of this map.
     #[inline]
     pub unsafe fn update_ptr(&self, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: by the caller's contract.
         unsafe { (self.calls.update)(self, key, value, flags, cpu) }
     }
 
@@ -425,7 +427,7 @@ impl Map {
     /// As for [`lookup_ptr`](Self::lookup_ptr).
     #[inline]
     pub unsafe fn delete_ptr(&self, key: *const u8, cpu: u32) -> i64 {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's contract.
         unsafe { (self.calls.delete)(self, key, cpu) }
     }
 }
@@ -444,7 +446,7 @@ impl Map {
         if flags.is_locked() {
             self.may_lock()?;
         }
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe {
             match &self.table {
                 Table::Array(array) => array.update(key, source, flags),
@@ -460,7 +462,7 @@ impl Map {
     ///
     /// `key` is readable for the key size; `caller` is the calling thread.
     unsafe fn delete_at(&self, key: *const u8, caller: Caller) -> Result<(), OpError> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe {
             match &self.table {
                 Table::Array(_) => Err(OpError::CannotDelete),
@@ -472,8 +474,8 @@ impl Map {
         }
     }
 
-    /// Does something inside a read section, if the thread has a slot already. It claims none: these are virtual CPUs, which are
-    /// for those who run programs.
+    /// Runs `work` inside a section if the thread has a slot. Never claims one: slots are virtual CPUs, for threads
+    /// that run programs.
     fn inside<R>(&self, work: impl FnOnce(Caller) -> R) -> R {
         match self.memory.domain.enter_if_known() {
             Some(section) => work(Caller::Cpu(section.number())),
@@ -481,12 +483,12 @@ impl Map {
         }
     }
 
-    /// As `inside`, again and again while there is memory that waits for readers or lies with other CPUs; who has a section
-    /// open waits for itself, so not for ever.
+    /// As `inside`, and retries while memory waits for readers or is on other CPUs. The number of retries is bounded:
+    /// a caller inside a section waits for itself.
     fn with_retries(&self, mut work: impl FnMut(Caller) -> Result<(), OpError>) -> Result<(), OpError> {
         const PAUSE: Duration = Duration::from_micros(100);
         const PAUSES: u32 = 100;
-        // So many after nothing was seen to wait any more: the keeper may be moving it.
+        // This many retries after nothing was seen to wait: the keeper may be moving it.
         const LAST: u32 = 20;
         let (mut pauses, mut last) = (0, 0);
         loop {
@@ -504,7 +506,7 @@ impl Map {
         each!(self, table => table.values())
     }
 
-    /// Runs a change by the host unless the map is frozen, and so that `freeze` waits for it.
+    /// Runs a change by the host unless the map is frozen, and makes `freeze` wait for it.
     fn change(&self, work: impl FnOnce() -> Result<(), MapError>) -> Result<(), MapError> {
         let _unfrozen = self.hold_unfrozen()?;
         work()
@@ -538,7 +540,7 @@ impl Map {
         })
     }
 
-    /// The long form of a fault in an operation on that key, whose length was checked.
+    /// The public error for an operation on that key, whose length was checked.
     fn explain(&self, error: OpError, key: &[u8]) -> MapError {
         let map = self.def.name.clone();
         let first = key.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
@@ -579,7 +581,7 @@ pub struct Entries<'a> {
 }
 
 impl Iterator for Entries<'_> {
-    /// Key and value, the latter of [`Map::host_value_size`] bytes.
+    /// Key and value, the latter with [`Map::host_value_size`] bytes.
     type Item = (Vec<u8>, Vec<u8>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -598,7 +600,7 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// What a helper returns for it.
+/// A helper's return value.
 fn status(result: Result<(), OpError>) -> i64 {
     match result {
         Ok(()) => 0,

@@ -1,6 +1,6 @@
-//! What the kinds of maps share: how they fail, and how they are walked from end to end.
+//! Errors of operations on elements.
 
-/// Why an operation on an element failed; [`crate::MapError`] is its long form.
+/// Why an operation on an element failed. [`crate::MapError`] adds the map, the key and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpError {
     /// The element exists and must not.
@@ -9,7 +9,7 @@ pub(crate) enum OpError {
     Missing,
     /// The map has its maximum of elements.
     Full,
-    /// The trie has its maximum of elements: Linux has another number for it.
+    /// The same for a trie, which has another error number in Linux.
     TrieFull,
     /// The index is not below the number of elements.
     OutOfRange,
@@ -17,32 +17,32 @@ pub(crate) enum OpError {
     PrefixTooLong,
     /// Elements of an array cannot be deleted.
     CannotDelete,
-    /// Values have no lock to take.
+    /// Values have no lock.
     NoLock,
-    /// The thread was interrupted while it held a lock, and would wait for itself.
+    /// The thread was interrupted while it held a value's lock, and would wait for itself.
     LockHeld,
-    /// The map holds programs or maps, which are not given as bytes.
+    /// The map holds programs or maps, which have no bytes to read or write.
     HoldsReferences,
     /// Elements have no keys.
     NoKeys,
-    /// The same, where Linux says that it does not support it.
+    /// The same, where Linux reports an unsupported operation.
     NoKeysAtAll,
     /// The queue has its maximum of elements.
     QueueFull,
-    /// Flags that a push does not have.
+    /// Flags that a push does not accept.
     PushFlags,
-    /// The map has no ends to push to and to pop from.
+    /// The map is no queue, stack or bloom filter.
     NoQueue,
-    /// Whoever holds the lock does not let it go, or cannot: this thread, which was interrupted.
+    /// The lock's holder does not release it in time, or is this very thread, interrupted.
     Busy,
-    /// A bucket has so many elements, and the batch room for fewer.
+    /// A bucket has more elements than the batch has room for.
     BucketLarger { count: usize, needed: usize },
     /// No memory within the limit, or none at all.
     NoMemory(skep_mem::Error),
 }
 
 impl OpError {
-    /// The number that Linux has for it.
+    /// Linux's error number.
     pub(crate) fn errno(self) -> i32 {
         match self {
             Self::Missing => errno::ENOENT,

@@ -1,11 +1,11 @@
-//! What a map needs to know of its host.
+//! Settings that a map takes from its host.
 
-/// What a map needs to know of its host.
+/// Settings that a map takes from its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How many virtual CPUs there are: programs pass numbers below this, and per-CPU kinds keep a value for
-    /// each. For [`Map::create_in`] that of the domain, or 0.
+    /// The number of virtual CPUs: programs pass numbers below it, and per-CPU kinds have a value for each. For
+    /// [`Map::create_in`](crate::Map::create_in) the number of the domain's slots, or 0.
     pub cpus: u32,
-    /// The most bytes that the map may take.
+    /// The most bytes of memory that the map may take.
     pub limit: u64,
 }

@@ -5,7 +5,7 @@
 //!   in a trie                           length | words: bit 0 is the top bit of the first word
 //! ```
 //!
-//! Bits beyond the prefix length do not matter to any comparison; they are kept as they were given.
+//! Bits beyond the prefix length affect no comparison; they are kept as given.
 
 use crate::racy;
 
@@ -26,7 +26,7 @@ pub(crate) struct Prefix<const WORDS: usize = MAX_WORDS> {
 }
 
 impl<const WORDS: usize> Prefix<WORDS> {
-    /// The key at an address. Its length may be more than its data has bits.
+    /// Loads the key at an address. Its length may exceed the bits of its data.
     ///
     /// # Safety
     ///
@@ -35,7 +35,7 @@ impl<const WORDS: usize> Prefix<WORDS> {
     pub(crate) unsafe fn load(key: *const u8, data_size: usize) -> Self {
         let mut words = [0; WORDS];
         let used = data_size.div_ceil(8);
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let len = unsafe {
             racy::load_words(key.add(LENGTH_BYTES as usize), data_size, &mut words[..used]);
             racy::load4(key)
@@ -57,9 +57,10 @@ impl<const WORDS: usize> Prefix<WORDS> {
         bit_of(self.words[index as usize / 64], index)
     }
 
-    /// How many bits this and another prefix have in common, `limit` at most, knowing that it is at least `from`.
+    /// How many bits this and another prefix have in common, at most `limit`. The caller knows that it is at least
+    /// `from`.
     ///
-    /// `other` gives the other's words.
+    /// `other` returns the other prefix's words.
     #[inline(always)]
     pub(crate) fn common(&self, other: impl Fn(usize) -> u64, from: u32, limit: u32) -> u32 {
         let mut word = from as usize / 64;
@@ -74,7 +75,7 @@ impl<const WORDS: usize> Prefix<WORDS> {
     }
 }
 
-/// Bit `index` of the words of which `word` is the one that has it.
+/// Bit `index` of a prefix, given the word that contains it.
 #[inline(always)]
 pub(crate) fn bit_of(word: u64, index: u32) -> usize {
     (word >> (63 - index % 64)) as usize & 1
@@ -87,7 +88,7 @@ mod tests {
     fn prefix(len: u32, data: &[u8]) -> Prefix {
         let mut key = len.to_ne_bytes().to_vec();
         key.extend(data);
-        // SAFETY: the key has a length and as much data as is said.
+        // SAFETY: the key has a length and as much data as it says.
         unsafe { Prefix::load(key.as_ptr(), data.len()) }
     }
 

@@ -1,12 +1,11 @@
-//! Queues and stacks: elements without keys, which come out in the order they came in, or the other way
-//! round.
+//! Queues and stacks: elements without keys, first in first out, or last in first out.
 //!
 //! ```text
-//!   | 5 | 6 | 7 |   |   | 3 | 4 |        a ring of `capacity` elements, whole words each
+//!   | 5 | 6 | 7 |   |   | 3 | 4 |        a circular buffer of `capacity` elements, whole words each
 //!                         ^first         queue: pops at `first`; stack: at `first + len - 1`; both push behind that
 //! ```
 //!
-//! One lock guards it all, for as long as one element takes to be copied; who holds it waits for nobody.
+//! One leaf lock guards all of it, for as long as the copy of one element takes.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -26,7 +25,7 @@ pub(crate) struct Queue {
     memory: Block,
     stride: usize,
     capacity: u32,
-    /// Whether the newest comes out first.
+    /// Whether the newest element is popped first.
     stack: bool,
     values: Values,
     lock: LeafLock,
@@ -36,7 +35,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// The bytes that so many elements take.
+    /// The bytes that this many elements take.
     pub(crate) fn bytes(capacity: u32, value_size: u32) -> Option<usize> {
         Block::reserved_for(Self::len_of(capacity, value_size)?, WORD).ok()
     }
@@ -56,7 +55,7 @@ impl Queue {
         })
     }
 
-    /// Adds an element. With [`UpdateFlags::Exist`], the oldest makes room for it where there is none.
+    /// Adds an element. With [`UpdateFlags::Exist`] a full queue drops its oldest element.
     ///
     /// # Safety
     ///
@@ -79,22 +78,22 @@ impl Queue {
             first = self.place(first, 1);
             len -= 1;
         }
-        // SAFETY: an element of this queue; `value` by contract.
+        // SAFETY: an element of this queue; `value` by the caller's contract.
         unsafe { racy::write(value, self.element(self.place(first, len)), self.values.host_size()) };
         self.first.store(first, Relaxed);
         self.len.store(len + 1, Relaxed);
         Ok(())
     }
 
-    /// Copies the next element out, and removes it if `take` says so. `false` if there is none; `out` is
-    /// zeroed then, and where it fails.
+    /// Copies the next element out, and removes it if `take` is set. `false` if there is none; `out` is zeroed then,
+    /// and on failure.
     ///
     /// # Safety
     ///
     /// `out` is writable for the value size, at any alignment; others may access it.
     pub(crate) unsafe fn next(&self, out: *mut u8, take: bool, patience: Patience) -> Result<bool, OpError> {
         let size = self.values.host_size();
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let clear = || unsafe { racy::clear(out, size) };
         let _held = self.lock.lock(patience).inspect_err(|_| clear())?;
         let (first, len) = (self.first.load(Relaxed), self.len.load(Relaxed));
@@ -103,7 +102,7 @@ impl Queue {
             return Ok(false);
         }
         let at = if self.stack { self.place(first, len - 1) } else { first };
-        // SAFETY: an element of this queue; `out` by contract.
+        // SAFETY: an element of this queue; `out` by the caller's contract.
         unsafe { racy::give(self.element(at), out, size) };
         if take {
             self.len.store(len - 1, Relaxed);
@@ -135,7 +134,7 @@ impl Queue {
         (value_size as usize).checked_next_multiple_of(WORD)?.checked_mul(capacity as usize)
     }
 
-    /// `offset` elements behind another, at most `capacity` of them.
+    /// The position `offset` elements behind another, at most `capacity`.
     fn place(&self, first: u32, offset: u32) -> u32 {
         ((u64::from(first) + u64::from(offset)) % u64::from(self.capacity)) as u32
     }

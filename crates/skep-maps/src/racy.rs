@@ -1,42 +1,41 @@
-//! Copies of memory that others write at the same time.
+//! Copies of memory that others write concurrently.
 //!
-//! Programs read and write map values through plain pointers, without locks, while the host and other programs
-//! do the same: such races are part of what a BPF map is. In Rust a racing plain access is undefined behaviour,
-//! so every access of this crate to memory that programs can reach is a relaxed atomic one, and all of them are
-//! in this file. What that gives: each aligned word of 8 bytes is read and written as a whole (a 64-bit counter
-//! is never seen half written); different words of a value may be of different age.
+//! Programs read and write map values through plain pointers, without locks, while the host and other programs do the
+//! same: BPF maps allow such races. In Rust a racing plain access is undefined behaviour, so every access of this
+//! crate to memory that programs can reach is a relaxed atomic one, and all of them are in this file. The guarantee:
+//! each aligned word of 8 bytes is read and written as a whole (a 64-bit counter is never half written); different
+//! words of a value may be from different writes.
 //!
-//! Programs are machine code and may access a part of a word. The language's memory model does not speak about
-//! atomic accesses of different sizes at one address; the processors that are supported do, and treat them as
-//! accesses of bytes that travel together. An interpreter written in Rust must use atomic accesses as well.
+//! Programs are machine code and may access part of a word. The language's memory model does not cover atomic
+//! accesses of different sizes to one address; the supported processors treat them as accesses to bytes that travel
+//! together. An interpreter written in Rust must use atomic accesses as well.
 //!
-//! Relaxed is enough for all of it: what orders an element's contents is the publication of the element.
+//! Relaxed is always enough: the publication of an element orders its contents.
 //!
-//! Keys and values that a host or a program passes are read the same way, though memory that may not be written can
-//! be behind them (a host's `&[u8]`, a program's constants). Relaxed loads of at most 8 bytes are allowed there on
-//! the 64-bit targets that are supported (`std::sync::atomic`, "Atomic accesses to read-only memory"), and none here
-//! is larger. What is not settled is the reference that an atomic load is called on: Stacked Borrows has a
-//! `&AtomicU64` claim a right to write, which a `&[u8]` does not give, while Tree Borrows does not; so Miri must be
-//! told to use the latter.
+//! Keys and values that a host or a program passes are read the same way, though they may be in read-only memory (a
+//! host's `&[u8]`, a program's constants). Relaxed loads of at most 8 bytes are allowed there on the supported 64-bit
+//! targets (`std::sync::atomic`, "Atomic accesses to read-only memory"), and no load here is larger. One question is
+//! open: in Stacked Borrows the `&AtomicU64` of an atomic load claims a right to write, which a `&[u8]` does not
+//! give; in Tree Borrows it does not. So run Miri with Tree Borrows.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Copies `len` bytes out of a map, word by word, into memory that is the caller's own.
+/// Copies `len` bytes out of a map, word by word, into memory of the caller's own.
 ///
 /// # Safety
 ///
-/// `from` is 8-byte aligned map memory of `len` bytes rounded up to 8; `to` is writable for `len` bytes, and
-/// nobody else accesses it meanwhile.
+/// `from` is 8-byte aligned map memory of `len` bytes rounded up to 8; `to` is writable for `len` bytes, and no other
+/// thread accesses it meanwhile.
 #[inline]
 pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
     let words = len / 8;
     for i in 0..words {
-        // SAFETY: both sides have `len` bytes by contract, and word `i` lies within; `from` is aligned.
+        // SAFETY: both sides have `len` bytes by contract, and word `i` is within them; `from` is aligned.
         unsafe { to.cast::<u64>().add(i).write_unaligned(word(from, i).load(Relaxed)) };
     }
     let rest = len % 8;
     if rest != 0 {
-        // SAFETY: map memory is padded to whole words, so the last word may be loaded whole; `to` gets only the
+        // SAFETY: map memory is padded to whole words, so the last word may be loaded as a whole; `to` gets only the
         // bytes that it has room for.
         unsafe {
             let last = word(from, words).load(Relaxed).to_ne_bytes();
@@ -55,7 +54,7 @@ pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
 pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
     let words = len / 8;
     for i in 0..words {
-        // SAFETY: word `i` lies within the `len` bytes of both sides; `to` is aligned.
+        // SAFETY: word `i` is within the `len` bytes of both sides; `to` is aligned.
         unsafe { word(to, i).store(load8(from.add(i * 8)), Relaxed) };
     }
     if !len.is_multiple_of(8) {
@@ -64,14 +63,15 @@ pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// As [`write`]: at once where it is a single word, as values mostly are.
+/// As [`write`], in one access for a single word, the most common size.
 ///
 /// # Safety
 ///
 /// As for [`write`].
 #[inline(always)]
 pub(crate) unsafe fn write_short(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: by contract, both; in the first case `from` is aligned. The references live for the accesses only.
+    // SAFETY: by the caller's contract, both; in the first case `from` is aligned. The references live for the
+    // accesses only.
     unsafe {
         match len == 8 && from.addr().is_multiple_of(8) {
             true => word(to, 0).store((*from.cast::<AtomicU64>()).load(Relaxed), Relaxed),
@@ -80,7 +80,7 @@ pub(crate) unsafe fn write_short(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes out of a map into memory of a program, which may lie in a map as well.
+/// Copies `len` bytes out of a map into a program's memory, which may be in a map as well.
 ///
 /// # Safety
 ///
@@ -89,12 +89,12 @@ pub(crate) unsafe fn write_short(from: *const u8, to: *mut u8, len: usize) {
 #[inline]
 pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize) {
     for at in (0..len).step_by(8) {
-        // SAFETY: map memory is padded to whole words; what is left of `to` is at least what is stored.
+        // SAFETY: map memory is padded to whole words; the rest of `to` is at least as large as each store.
         unsafe { store(to.add(at), word(from, at / 8).load(Relaxed), (len - at).min(8)) };
     }
 }
 
-/// Zeroes `len` bytes of a program's memory, which may lie in a map as well.
+/// Zeroes `len` bytes of a program's memory, which may be in a map as well.
 ///
 /// # Safety
 ///
@@ -102,12 +102,12 @@ pub(crate) unsafe fn give(from: *const u8, to: *mut u8, len: usize) {
 #[inline]
 pub(crate) unsafe fn clear(to: *mut u8, len: usize) {
     for at in (0..len).step_by(8) {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { store(to.add(at), 0, (len - at).min(8)) };
     }
 }
 
-/// Writes the first 1 to 8 bytes of a word: all at once where they are 8 and aligned, else one by one.
+/// Writes the first 1 to 8 bytes of a word: in one access if they are 8 and aligned, else one by one.
 ///
 /// # Safety
 ///
@@ -119,20 +119,20 @@ unsafe fn store(to: *mut u8, value: u64, len: usize) {
         return unsafe { (*to.cast::<AtomicU64>()).store(value, Relaxed) };
     }
     for (i, byte) in value.to_ne_bytes().into_iter().take(len).enumerate() {
-        // SAFETY: by contract; bytes are always aligned. The reference lives for the store only.
+        // SAFETY: by the caller's contract; bytes are always aligned. The reference lives for the store only.
         unsafe { (*to.add(i).cast::<AtomicU8>()).store(byte, Relaxed) };
     }
 }
 
-/// Copies `len` bytes into a map, where only they may be written: in words, and in halves at the ends.
+/// Copies `len` bytes into a map and writes little beyond them: in words, and in halves of words at the ends.
 ///
-/// Up to three bytes behind them are zeroed, to a multiple of 4; up to seven if fewer than eight are left from a
-/// multiple of 8 on, and more than four.
+/// Zeroes up to three bytes behind them, to a multiple of 4; up to seven if five to seven bytes remain after a
+/// multiple of 8.
 ///
 /// # Safety
 ///
-/// `from` is readable for `len` bytes, and may be written by others meanwhile; `to` is 4-byte aligned map memory, and what
-/// is zeroed behind is padding.
+/// `from` is readable for `len` bytes, and may be written by others meanwhile; `to` is 4-byte aligned map memory, and
+/// the zeroed bytes behind it are padding.
 pub(crate) unsafe fn write_part(from: *const u8, to: *mut u8, len: usize) {
     let mut at = 0;
     if !to.addr().is_multiple_of(8) && len > 0 {
@@ -159,7 +159,7 @@ pub(crate) unsafe fn write_part(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// `from` is readable for `len` bytes; `to` is 4-byte aligned map memory.
 unsafe fn store_half(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: by contract. The first bytes of a word are those of its first half.
+    // SAFETY: by the caller's contract. The first bytes of a word are those of its first half.
     unsafe {
         let bytes = load_short(from, len).to_ne_bytes();
         let half = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -175,14 +175,14 @@ unsafe fn store_half(from: *const u8, to: *mut u8, len: usize) {
 #[inline]
 pub(crate) unsafe fn zero(to: *mut u8, len: usize) {
     for i in 0..len.div_ceil(8) {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { word(to, i).store(0, Relaxed) };
     }
 }
 
-/// Reads `len` bytes into `out`, which they must fill but for less than a word; the rest of the last word is 0.
+/// Reads `len` bytes into `out`, whose last word they must reach; the rest of that word is 0.
 ///
-/// Bytes keep their places: `out` as memory equals `from`.
+/// Bytes keep their order in memory: `out` as bytes equals `from`.
 ///
 /// # Safety
 ///
@@ -192,7 +192,7 @@ pub(crate) unsafe fn load_words(from: *const u8, len: usize, out: &mut [u64]) {
     debug_assert_eq!(out.len(), len.div_ceil(8));
     for (i, word) in out.iter_mut().enumerate() {
         let at = i * 8;
-        // SAFETY: bytes `at..len` lie within the memory that the caller vouches for.
+        // SAFETY: bytes `at..len` are within the memory that the caller guarantees.
         *word =
             unsafe { if len - at >= 8 { load8(from.add(at)) } else { load_short(from.add(at), len - at) } };
     }
@@ -209,12 +209,12 @@ pub(crate) unsafe fn load4(from: *const u8) -> u32 {
         // SAFETY: readable by contract, and aligned. The reference lives for the load only.
         unsafe { (*from.cast::<AtomicU32>()).load(Relaxed) }
     } else {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { u32::from_ne_bytes([byte(from), byte(from.add(1)), byte(from.add(2)), byte(from.add(3))]) }
     }
 }
 
-/// Reads 8 bytes at any alignment: whole where aligned to 8, in halves where aligned to 4.
+/// Reads 8 bytes at any alignment: as a whole if aligned to 8, in halves if aligned to 4.
 ///
 /// # Safety
 ///
@@ -225,7 +225,7 @@ unsafe fn load8(from: *const u8) -> u64 {
         // SAFETY: readable by contract, and aligned. The reference lives for the load only.
         return unsafe { (*from.cast::<AtomicU64>()).load(Relaxed) };
     }
-    // SAFETY: both halves lie within the 8 bytes.
+    // SAFETY: both halves are within the 8 bytes.
     let (low, high) = unsafe { (load4(from), load4(from.add(4))) };
     place(low, 4, 0) | place(high, 4, 4)
 }
@@ -239,7 +239,7 @@ unsafe fn load8(from: *const u8) -> u64 {
 unsafe fn load_short(from: *const u8, len: usize) -> u64 {
     debug_assert!((1..8).contains(&len));
     let (mut word, mut at) = (0, 0);
-    // SAFETY (of all loads): the parts of 4, 2 and 1 bytes that `len` is made of follow each other.
+    // SAFETY (all loads): the parts of 4, 2 and 1 bytes that `len` consists of follow each other.
     if len & 4 != 0 {
         // SAFETY: see above.
         word = place(unsafe { load4(from) }, 4, 0);
@@ -275,7 +275,7 @@ unsafe fn load2(from: *const u8) -> u16 {
         // SAFETY: readable by contract, and aligned. The reference lives for the load only.
         unsafe { (*from.cast::<AtomicU16>()).load(Relaxed) }
     } else {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { u16::from_ne_bytes([byte(from), byte(from.add(1))]) }
     }
 }
@@ -285,7 +285,7 @@ unsafe fn load2(from: *const u8) -> u16 {
 /// `from` is readable.
 #[inline(always)]
 unsafe fn byte(from: *const u8) -> u8 {
-    // SAFETY: by contract; bytes are always aligned. The reference lives for the load only.
+    // SAFETY: by the caller's contract; bytes are always aligned. The reference lives for the load only.
     unsafe { (*from.cast::<AtomicU8>()).load(Relaxed) }
 }
 
@@ -294,7 +294,7 @@ unsafe fn byte(from: *const u8) -> u8 {
 /// `base` is 8-byte aligned map memory that has a word of that number, valid while the result is used.
 #[inline(always)]
 unsafe fn word<'a>(base: *const u8, index: usize) -> &'a AtomicU64 {
-    // SAFETY: by contract.
+    // SAFETY: by the caller's contract.
     unsafe { &*base.cast::<AtomicU64>().add(index) }
 }
 

@@ -1,8 +1,8 @@
-//! Arrays of programs, where tail calls lead, and arrays and hash tables of maps.
+//! Arrays of programs, for tail calls, and arrays and hash tables of maps.
 //!
-//! The map is a table of addresses, which compiled code reads where they are those of programs
-//! ([`ProgramTable`]), and a place for whoever fills it to keep what belongs to it. Which programs and maps
-//! fit, and how long they must live, is not known here.
+//! The map is a table of addresses, which compiled code reads directly if they are addresses of programs
+//! ([`ProgramTable`]), and a slot for data of the code that fills it. That code decides which programs and maps fit,
+//! and how long they must live.
 
 use std::any::Any;
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct References {
 
 enum Entries {
     Array(Box<[AtomicU64]>),
-    /// Values are addresses. None of them is 0.
+    /// The values are addresses, never 0.
     Hash {
         hash: Box<Hash>,
         max_entries: u32,
@@ -63,7 +63,7 @@ impl References {
         Self { entries, extension: OnceLock::new(), values: Values::shared(value_size) }
     }
 
-    /// How many entries there are, or in a hash table may be.
+    /// The number of entries; for a hash table the most it may have.
     #[expect(clippy::len_without_is_empty, reason = "a table of fixed length")]
     pub fn len(&self) -> u32 {
         match &self.entries {
@@ -77,34 +77,33 @@ impl References {
         matches!(self.entries, Entries::Hash { .. })
     }
 
-    /// The address of what is at that index of an array; 0 where there is nothing, or the index is beyond the
-    /// end.
+    /// The address at that index of an array; 0 if it is empty or beyond the end.
     pub fn entry(&self, index: u32) -> u64 {
         let Entries::Array(entries) = &self.entries else { return 0 };
-        // Acquire: the partner of `set`, for whoever follows the address.
+        // Acquire: pairs with `set`, for the code that follows the address.
         entries.get(index as usize).map_or(0, |entry| entry.load(Ordering::Acquire))
     }
 
-    /// Sets the address at that index of an array, 0 for none; `false` beyond the end. Programs that run find
-    /// it at once. Who does it for the host holds the map [unfrozen](crate::Map::hold_unfrozen).
+    /// Sets the address at that index of an array, 0 for none; `false` beyond the end. Running programs see it at
+    /// once. A caller that acts for the host holds the map [unfrozen](crate::Map::hold_unfrozen).
     ///
     /// # Safety
     ///
-    /// In an array of programs, the address is the entry for tail calls of one that may be given what the
-    /// programs that make tail calls through this map are given; in a table of maps, the handle of one of the
-    /// shape that the map's definition says. It stays so until it was replaced and every run that may have
-    /// found it has ended.
+    /// In an array of programs the address is the tail-call entry of a program that accepts the arguments of every
+    /// program that makes tail calls through this map; in a table of maps it is the handle of a map that matches the
+    /// definition's template. It stays valid until it has been replaced and every run that may have found it has
+    /// ended.
     pub unsafe fn set(&self, index: u32, address: u64) -> bool {
         let Entries::Array(entries) = &self.entries else { return false };
         let Some(entry) = entries.get(index as usize) else { return false };
-        // Release: what it leads to was made before; the partners are the loads of compiled code, which
-        // depend on it, and `entry`.
+        // Release: the program or map was made before; pairs with the loads of compiled code, which are
+        // address-dependent, and with `entry`.
         entry.store(address, Ordering::Release);
         true
     }
 
-    /// The address that a key leads to, 0 for none. In a hash table whose elements are reused at once, it may
-    /// be that of another key which comes at this moment.
+    /// The address of a key, 0 for none. In a hash table with immediate reuse it may be that of another key that is
+    /// inserted at this moment.
     ///
     /// # Safety
     ///
@@ -114,47 +113,46 @@ impl References {
             // SAFETY: keys of arrays have 4 bytes.
             Entries::Array(_) => self.entry(unsafe { racy::load4(key) }),
             Entries::Hash { hash, .. } => {
-                // SAFETY: by contract.
+                // SAFETY: by the caller's contract.
                 let value = unsafe { hash.lookup(key, cpu) };
                 if value.is_null() {
                     return 0;
                 }
-                // Acquire: pairs with the fence in `put`, for whoever follows the address.
-                // SAFETY: a value of 8 bytes at a multiple of them, which stays memory of the table.
+                // Acquire: pairs with the fence in `put`, for the code that follows the address.
+                // SAFETY: an aligned value of 8 bytes, in memory that belongs to the table as long as it lives.
                 unsafe { (*value.cast::<AtomicU64>()).load(Ordering::Acquire) }
             }
         }
     }
 
-    /// Sets the address that a key leads to, 0 for none.
+    /// Sets the address of a key, 0 for none.
     ///
     /// # Safety
     ///
     /// `key` is readable for the key size; the address as for [`set`](Self::set); `caller` is the calling thread.
     pub(crate) unsafe fn put(&self, key: *const u8, address: u64, caller: Caller) -> Result<(), OpError> {
         match &self.entries {
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Entries::Array(_) => match unsafe { self.set(racy::load4(key), address) } {
                 true => Ok(()),
                 false => Err(OpError::OutOfRange),
             },
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Entries::Hash { hash, .. } if address == 0 => match unsafe { hash.delete(key, caller) } {
                 Err(OpError::Missing) => Ok(()),
                 result => result,
             },
             Entries::Hash { hash, .. } => {
-                // Pairs with the Acquire in `find`: what it leads to was made before, and elements are
-                // written relaxed.
+                // Pairs with the Acquire in `find`: the map was made before, and elements are written relaxed.
                 fence(Ordering::Release);
                 let source = Source::All((&raw const address).cast());
-                // SAFETY: by contract; an address has the size of the values.
+                // SAFETY: by the caller's contract; an address has the size of the values.
                 unsafe { hash.update(key, source, UpdateFlags::Any, caller) }
             }
         }
     }
 
-    /// The keys of a hash table that lead somewhere; of an array none.
+    /// The keys of a hash table that have an address; none for an array.
     ///
     /// # Safety
     ///
@@ -164,7 +162,7 @@ impl References {
         let (mut keys, mut cursor) = (Vec::new(), Cursor::default());
         loop {
             let mut batch = crate::cursor::Batch::default();
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             unsafe { hash.batch(&mut cursor, &mut batch, caller) };
             if batch.is_empty() {
                 return keys;
@@ -173,8 +171,8 @@ impl References {
         }
     }
 
-    /// What belongs to the table, made by who asks first, and dropped with the map; `None` where it is of
-    /// another type.
+    /// Data that belongs to the table and is dropped with the map. The first call makes it; `None` if it has another
+    /// type.
     pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.extension.get_or_init(|| Box::new(make())).downcast_ref()
     }
@@ -190,7 +188,7 @@ impl References {
 
     pub(crate) fn filled(&self) -> u32 {
         match &self.entries {
-            // Relaxed: a count of what may change at any moment.
+            // Relaxed: a count that may change at any moment.
             Entries::Array(entries) => {
                 entries.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count() as u32
             }
@@ -205,7 +203,7 @@ impl References {
         }
     }
 
-    /// Of a hash table: bytes besides those of the elements, and what is known of these.
+    /// For a hash table: bytes besides those of the elements, and the elements' statistics.
     pub(crate) fn stats(&self) -> Option<(usize, CacheStats)> {
         match &self.entries {
             Entries::Array(_) => None,

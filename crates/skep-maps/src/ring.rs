@@ -1,11 +1,11 @@
 //! Ring buffers: records from programs to the host.
 //!
 //! ```text
-//!   | control, 5 lines | ring, `size` bytes | as much again: where records go on that begin before the end |
+//!   | control, 5 lines | ring, `size` bytes | as much again, for records that cross the end |
 //! ```
 //!
-//! How they are shared is in [`protocol`]; here is where the memory comes from, and [`RingBuffer`](crate::RingBuffer) is what the
-//! host has.
+//! [`protocol`] says how threads share it; this file has the memory, and [`RingBuffer`](crate::RingBuffer) is the
+//! host's interface.
 
 pub(crate) mod protocol;
 mod sync;
@@ -22,11 +22,11 @@ pub(crate) use protocol::HEADER;
 use protocol::{Control, Outcome, Place, Wakeup};
 use sync::{AtomicU32, AtomicU64};
 
-/// The smallest ring, and what the size of all is a multiple of: a page on most machines, and the same on all
-/// so that objects that are good on one are good on the next.
+/// The smallest ring, and the unit of all sizes: a page on most machines, and the same everywhere, so that object
+/// files are portable.
 pub(crate) const PAGE: u32 = 4096;
 
-/// Where the ring begins in the block.
+/// The offset of the ring in the block.
 const START: usize = size_of::<Control>();
 const LINE: usize = 64;
 
@@ -58,7 +58,7 @@ impl Ring {
         let memory = Block::zeroed(Self::len_of(size).ok_or(too_large)?, LINE)?;
         // SAFETY: the block begins with room for it, at a multiple of a cache line.
         unsafe { memory.base().cast::<Control>().write(Control::new(size.into())) };
-        // Records find back to it by their addresses.
+        // Records find it by their addresses.
         memory.base().as_ptr().expose_provenance();
         Ok(Self { memory, values: Values::shared(0) })
     }
@@ -71,15 +71,14 @@ impl Ring {
         &self.values
     }
 
-    /// Bytes between the positions; the size; the consumer's position; the producers'.
+    /// The query results: bytes between the positions, the size, the consumer's and the producers' position.
     pub(crate) fn query(&self) -> [u64; 4] {
         let control = self.shared().control;
         let (producer, consumer) = control.positions();
         [producer - consumer, control.size(), consumer, producer]
     }
 
-    /// The address of a new record of that length, all zeroes, at a multiple of 8; `None` where there is no
-    /// room for it.
+    /// The address of a new record of that length, all zeroes, at a multiple of 8; `None` if there is no room.
     pub(crate) fn reserve(&self, len: u64) -> Option<*mut u8> {
         let offset = self.shared().reserve(u32::try_from(len).ok()?)?;
         Some(self.start().wrapping_add((offset + HEADER) as usize))
@@ -94,7 +93,7 @@ impl Ring {
     }
 
     pub(crate) fn shared(&self) -> Shared<'_> {
-        // SAFETY: made in `new`, and lives as long as the block.
+        // SAFETY: made in `new`; lives as long as the block.
         let control = unsafe { self.memory.base().cast::<Control>().as_ref() };
         Shared { control, place: Words(self.start()) }
     }
@@ -107,7 +106,7 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// When the consumer is woken, by the flags of a helper; `None` for flags that there are not.
+/// When to wake the consumer, by a helper's flags; `None` for unknown flags.
 pub(crate) fn wakeup(flags: u64) -> Option<Wakeup> {
     match flags {
         0 => Some(Wakeup::Usual),
@@ -121,9 +120,9 @@ pub(crate) fn wakeup(flags: u64) -> Option<Wakeup> {
 ///
 /// # Safety
 ///
-/// `record` is what [`Ring::reserve`] gave, once for each; the ring still lives.
+/// [`Ring::reserve`] returned `record`, which is committed once; the ring still lives.
 pub(crate) unsafe fn commit(record: *mut u8, outcome: Outcome, wakeup: Wakeup) {
-    // SAFETY: the header says where in its ring it lies, and so where the ring's control is.
+    // SAFETY: the header has the record's offset in its ring, and so the place of the ring's control words.
     unsafe {
         let header = record.sub(HEADER as usize);
         let (_, offset) = protocol::of_header((*header.cast::<AtomicU64>()).load(sync::Ordering::Relaxed));
@@ -137,8 +136,8 @@ pub(crate) unsafe fn commit(record: *mut u8, outcome: Outcome, wakeup: Wakeup) {
 ///
 /// # Safety
 ///
-/// `record` was reserved with that length and not committed; `from` is readable for as many bytes, at any
-/// alignment; others may write there.
+/// `record` was reserved with that length and not committed; `from` is readable for as many bytes, at any alignment;
+/// others may write there.
 pub(crate) unsafe fn fill(record: *mut u8, from: *const u8, len: usize) {
     // SAFETY: records begin at multiples of 8 and are padded to them.
     unsafe { racy::write(from, record, len) };
@@ -147,25 +146,25 @@ pub(crate) unsafe fn fill(record: *mut u8, from: *const u8, len: usize) {
 impl Place for Words {
     #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU64 {
-        // SAFETY: offsets are multiples of 8 within the two halves of the memory, which lives as long as the
-        // ring that this was made from. Programs access the words of their records only.
+        // SAFETY: offsets are multiples of 8 within the two halves of the memory, which lives as long as the ring
+        // that this was made from. Programs access the words of their records only.
         unsafe { &*self.0.wrapping_add(offset as usize).cast::<AtomicU64>() }
     }
 
     fn park(&self, sleeping: &AtomicU32, timeout: Option<Duration>) {
-        // A time that cannot be said is one that nobody sees the end of.
+        // A timeout that does not fit is as good as none.
         let timeout = timeout.and_then(|time| futex::Timespec::try_from(time).ok());
-        // Whatever it says: who sleeps looks again, and knows the time.
+        // The result does not matter: the caller checks again, and knows the time.
         let _ = futex::wait(sleeping, futex::Flags::PRIVATE, 1, timeout.as_ref());
     }
 
     fn wake(&self, sleeping: &AtomicU32) {
-        // It cannot fail: the word is there.
+        // Cannot fail: the word is mapped.
         let _ = futex::wake(sleeping, futex::Flags::PRIVATE, 1);
     }
 }
 
-/// The moment at which that time is over; `None` for never.
+/// The moment at which the timeout is over; `None` for never.
 pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     Instant::now().checked_add(timeout?)
 }

@@ -9,10 +9,10 @@ use crate::map::Map;
 use crate::ring::protocol::Next;
 use crate::ring::{HEADER, Ring, deadline};
 
-/// The consumer of a ring buffer: takes the records that programs submit, in the order in which they were
-/// reserved, and sleeps until there are some. There is one at a time.
+/// The consumer of a ring buffer: returns the records that programs submit, in the order of their reservation, and
+/// sleeps while there are none. A ring buffer has at most one consumer.
 ///
-/// A record that is reserved and neither submitted nor discarded holds back those behind it.
+/// A reserved record that is neither submitted nor discarded holds back later ones.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -42,8 +42,7 @@ pub struct RingBuffer {
     map: Arc<Map>,
 }
 
-/// A record of a ring buffer; its bytes are at a multiple of 8. Dropping it gives its place back to
-/// producers.
+/// A record of a ring buffer; its bytes are at a multiple of 8. Dropping it frees its memory for producers.
 #[derive(Debug)]
 pub struct Record<'a> {
     ring: &'a Ring,
@@ -52,11 +51,11 @@ pub struct Record<'a> {
 }
 
 impl RingBuffer {
-    /// The consumer of that map.
+    /// Becomes the consumer of that map.
     ///
     /// # Errors
     ///
-    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] where there is a consumer already.
+    /// [`MapError::NotARing`] for other kinds, [`MapError::Consumed`] if there is a consumer already.
     pub fn new(map: &Arc<Map>) -> Result<Self, MapError> {
         let Some(ring) = map.ring() else {
             return Err(MapError::NotARing { map: map.name().to_owned(), kind: map.kind() });
@@ -72,7 +71,7 @@ impl RingBuffer {
         &self.map
     }
 
-    /// Bytes that producers have reserved and that are not taken yet, with 8 for each record.
+    /// Bytes that producers have reserved and the consumer has not freed, with 8 for each record.
     pub fn available(&self) -> u64 {
         self.map.ring().map_or(0, |ring| ring.query()[0])
     }
@@ -91,8 +90,8 @@ impl RingBuffer {
         }
     }
 
-    /// Calls `f` with each record that is there, and with those that come meanwhile, until there is none; how
-    /// many it were.
+    /// Calls `f` with each record, including those that are submitted meanwhile, until there is none. Returns how
+    /// many.
     pub fn for_each(&mut self, mut f: impl FnMut(&[u8])) -> usize {
         let mut records = 0;
         while let Some(record) = self.next_record() {
@@ -102,11 +101,11 @@ impl RingBuffer {
         records
     }
 
-    /// Sleeps until there is a record, or the time is over: `None` for as long as it takes. Whether there is
+    /// Sleeps until there is a record, at most for `timeout`; `None` waits without a limit. Returns whether there is
     /// a record.
     ///
-    /// Records that were submitted with `BPF_RB_NO_WAKEUP` do not end the sleep; they are found when it ends
-    /// by another, or when the time is over.
+    /// Records submitted with `BPF_RB_NO_WAKEUP` do not end the sleep; they are found when another record or the
+    /// timeout ends it.
     pub fn poll(&mut self, timeout: Option<Duration>) -> bool {
         let deadline = deadline(timeout);
         loop {
@@ -141,8 +140,8 @@ impl Deref for Record<'_> {
 
     fn deref(&self) -> &[u8] {
         let offset = (self.position % self.ring.shared().control.size() + HEADER) as usize;
-        // SAFETY: the record lies within the ring's memory. It was submitted, so that no program writes to it
-        // any more, and nobody reserves its place before it was passed, which its drop does.
+        // SAFETY: the record is within the ring's memory. It was submitted, so no program writes to it any more, and
+        // no producer reserves its memory before this is dropped.
         unsafe { std::slice::from_raw_parts(self.ring.start().add(offset), self.len as usize) }
     }
 }

@@ -1,26 +1,26 @@
 //! The hash function of hash tables.
 //!
-//! Keys come from the network: whoever can guess where they fall can fill one bucket. So every map hashes with a
-//! secret of its own. The mixer multiplies two 64-bit halves to 128 bits and folds them with exclusive or, the
+//! Keys come from the network: an attacker who can predict their buckets can fill one bucket. So every map hashes
+//! with a secret of its own. The mixer multiplies two 64-bit halves to 128 bits and folds them with exclusive or, the
 //! step at the core of wyhash and its relatives, once for every 16 bytes and once more at the end: after a single
-//! step, keys that differ in few bits only may still share their low bits, by which buckets are picked.
+//! step, keys that differ in few bits may still share their low bits, which select the bucket.
 //!
-//! It is quick and hard to attack blindly, not a cryptographic function: who can measure the time of single
-//! look-ups precisely may learn enough to collide keys.
+//! It is fast and hard to attack blindly, but no cryptographic function: an attacker who can time single look-ups
+//! precisely may learn enough to collide keys.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Secrets of one map.
+/// The secrets of one map.
 #[derive(Clone, Copy)]
 pub(crate) struct Seed {
     a: u64,
-    /// Odd, like the next.
+    /// Odd, like `c`.
     b: u64,
     c: u64,
 }
 
 impl Seed {
-    /// A seed from the randomness that the standard library keeps against the same attack.
+    /// A seed from the randomness that the standard library uses against the same attack.
     pub(crate) fn random() -> Self {
         let state = RandomState::new();
         Self { a: state.hash_one(0), b: state.hash_one(1) | 1, c: state.hash_one(2) | 1 }
@@ -28,7 +28,7 @@ impl Seed {
 
     /// The hash of a key in whole words.
     ///
-    /// Keys of different numbers of words may collide: a map's keys all have the same.
+    /// Keys of different lengths may collide: a map's keys all have the same length.
     #[inline(always)]
     pub(crate) fn hash(&self, key: &[u64]) -> u64 {
         let mixed = match *key {
@@ -38,7 +38,7 @@ impl Seed {
                 let (pairs, rest) = key.as_chunks::<2>();
                 let mut state = self.a;
                 for [first, second] in pairs {
-                    // Adding keeps a product of zero, should one occur, from wiping out what came before.
+                    // Adding keeps a product of zero from erasing the state so far.
                     state = state.wrapping_add(fold(first ^ state, second ^ self.b)).rotate_left(23);
                 }
                 match rest {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn ordinary_keys_spread_evenly_over_buckets() {
-        // Patterned on purpose: random ones would only hide what a pattern shows, now and then.
+        // Fixed patterns: random ones would only now and then show what a pattern shows.
         let seeds = [
             Seed { a: 0x0123_4567_89ab_cdef, b: 0xfedc_ba98_7654_3211, c: 0x0f1e_2d3c_4b5a_6979 },
             Seed { a: 0x9e37_79b9_7f4a_7c15, b: 0x6a09_e667_f3bc_c909, c: 0xbb67_ae85_84ca_a73b },

@@ -1,4 +1,4 @@
-//! The elements of a map, of whatever kind.
+//! The elements of a map of any kind.
 
 use crate::array::Array;
 use crate::bloom::Bloom;
@@ -8,7 +8,7 @@ use crate::references::References;
 use crate::ring::Ring;
 use crate::trie::Trie;
 
-/// The kinds behind the handle.
+/// One variant for each implementation.
 #[derive(Debug)]
 pub(crate) enum Table {
     Array(Array),

@@ -1,8 +1,8 @@
 //! Tries that find the longest prefix of an address.
 //!
-//! A binary trie whose nodes without a choice are left out. Each node is a prefix; its children are longer ones
-//! that begin with it, told apart by the bit after its end. A node has a value, or it is a *fork*: it has none,
-//! and two children.
+//! A binary trie without single-child chains (Patricia). Each node is a prefix; its children are longer prefixes that
+//! begin with it and differ in the bit after its end. A node has a value, or it is a *fork*: no value and two
+//! children.
 //!
 //! ```text
 //!                 10.0.0.0/8 = a
@@ -12,17 +12,17 @@
 //!                10.200.0.0/16 = c    10.240.0.0/16 = d
 //! ```
 //!
-//! **Look-ups** take no lock: they walk down and then ask whether anything was unlinked from the trie meanwhile
-//! (see [`crate::version`]). **Changes** hold the trie's only lock and show in one store of one link, or of the bit
-//! that says whether a node has a value:
+//! **Look-ups** take no lock: they walk down and then check whether a node was unlinked meanwhile (see
+//! [`crate::version`]). **Changes** hold the trie's only lock and become visible by one store of one link, or of the
+//! bit that says whether a node has a value:
 //!
 //! - a new prefix: link a leaf; or a node above an existing one; or a fork above both
 //! - a new value for a prefix: link a copy of its node with the same children, free the old one
-//! - a deleted prefix: with two children its node becomes a fork; with one, that child takes its place; a leaf
-//!   goes, and a fork above it with it, whose other child takes its place
+//! - a deleted prefix: with two children its node becomes a fork; with one, that child replaces it; a leaf disappears
+//!   together with a fork above it, whose other child replaces the fork
 //!
-//! Nodes that are freed go back to the cache ([`crate::memory`]), which waits for readers before they come out again. A program that
-//! looks a value up asks the cache whether it holds it ([`Elements::holds`]).
+//! Freed nodes go back to the cache ([`crate::elements`]), which reuses them after a grace period. A program that
+//! looks a value up checks whether it [holds](Elements::holds) it.
 
 #[cfg(test)]
 mod tests;
@@ -68,19 +68,19 @@ struct Head {
 
 const VALUED: u64 = 1 << 32;
 
-/// A node of the cache.
+/// A node: an element of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node(NonNull<u8>);
 
-/// What a node is made of, but for its children.
+/// The contents of a node besides its children.
 struct Contents<'a> {
     len: u32,
-    /// At least as many words as the trie's data has.
+    /// At least as many words as the trie's data.
     words: &'a [u64],
     value: Option<Source>,
 }
 
-/// The shape of a trie.
+/// The parameters of a trie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) key_size: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Plan {
     pub(crate) max_entries: u32,
 }
 
-/// Bytes that may wait for readers in the smallest of tries.
+/// Bytes that may wait for readers, even in the smallest trie.
 const WAITING: usize = 1 << 20;
 
 impl Plan {
@@ -99,14 +99,14 @@ impl Plan {
     fn nodes(&self) -> Option<CacheOptions> {
         let value = (self.value_size as usize).checked_next_multiple_of(8)?;
         let size = value.checked_add(size_of::<Head>() + self.data_words() * 8)?;
-        // With n values there are at most n - 1 forks; and as many may wait for readers.
+        // With n values there are at most n - 1 forks; as many may wait for readers.
         let capacity = (self.max_entries as usize).saturating_mul(4);
         Some(CacheOptions::new(size, capacity).spare_bytes(WAITING))
     }
 }
 
 impl Trie {
-    /// `limit`: bytes that the trie may take in all.
+    /// `limit`: the most bytes that the trie may take.
     pub(crate) fn new(plan: &Plan, limit: usize, memory: &Reclamation) -> Result<Self, Error> {
         let too_large = Error::TooLarge { count: plan.max_entries as usize, size: plan.value_size as usize };
         Ok(Self {
@@ -128,7 +128,7 @@ impl Trie {
     /// `key` is readable for the key size; `cpu` is the slot of the calling thread, inside a section.
     #[inline]
     pub(crate) unsafe fn lookup(&self, key: *const u8, cpu: u32) -> *mut u8 {
-        // SAFETY: by contract. The buffers are of different sizes because most keys are short.
+        // SAFETY: by the caller's contract. Two buffer sizes, because most keys are short.
         let found = unsafe {
             match self.data_words {
                 1 => self.hold(&Prefix::<1>::load(key, self.data_size), cpu),
@@ -143,11 +143,11 @@ impl Trie {
     ///
     /// `key` is readable for the key size, `out` writable for the value size.
     pub(crate) unsafe fn read(&self, key: *const u8, out: *mut u8, caller: Caller) -> Result<bool, OpError> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let key = unsafe { self.checked(key) }?;
         self.version.read_consistent(caller, self.elements.must_lock(caller), |walk| {
             self.walk(&key, || walk.is_astray()).map(|found| {
-                // SAFETY: memory of a node of this trie, whoever's it is by now; `out` by contract.
+                // SAFETY: memory of a node of this trie, even if it was reused; `out` by the caller's contract.
                 found.map(|node| unsafe { self.values.read(self.value_of(node), out) }).is_some()
             })
         })
@@ -163,7 +163,7 @@ impl Trie {
         mode: UpdateFlags,
         caller: Caller,
     ) -> Result<(), OpError> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let key = unsafe { self.checked(key) }?;
         let leaf = Contents { len: key.len, words: key.words(), value: Some(source) };
         let lock = self.version.lock(caller)?;
@@ -178,7 +178,7 @@ impl Trie {
             _ => {}
         }
 
-        // SAFETY (of all `make`s): `source` by contract; children are null or nodes of this trie.
+        // SAFETY (all calls of `make`): `source` by the caller's contract; children are null or nodes of this trie.
         let Some(node) = found else {
             // SAFETY: see above.
             let new = unsafe { self.make(&leaf, [None, None], caller) }?;
@@ -194,19 +194,19 @@ impl Trie {
                 self.count(1);
             }
             lock.unlock_changed();
-            // SAFETY: unlinked under the lock, and the version says so.
+            // SAFETY: unlinked under the lock, and the version shows it.
             unsafe { self.elements.free(caller, node.0) };
             return Ok(());
         }
         if common == key.len {
-            // The key is a prefix of the node: between the node and what leads to it.
+            // The key is a prefix of the node: insert between the node and the link to it.
             let mut children = [None, None];
             children[self.bit(node, common)] = Some(node);
             // SAFETY: see above.
             let new = unsafe { self.make(&leaf, children, caller) }?;
             self.publish(link, new);
         } else {
-            // They part after `common` bits: a fork there.
+            // They differ after `common` bits: insert a fork there.
             // SAFETY: see above.
             let new = unsafe { self.make(&leaf, [None, None], caller) }?;
             let mut children = [Some(node), Some(node)];
@@ -216,7 +216,7 @@ impl Trie {
             match unsafe { self.make(&fork, children, caller) } {
                 Ok(fork) => self.publish(link, fork),
                 Err(error) => {
-                    // SAFETY: made above and linked nowhere.
+                    // SAFETY: made above and never linked.
                     unsafe { self.elements.free_unpublished(caller, new.0) };
                     return Err(error);
                 }
@@ -230,7 +230,7 @@ impl Trie {
     ///
     /// `key` is readable for the key size; `caller` is the calling thread.
     pub(crate) unsafe fn delete(&self, key: *const u8, caller: Caller) -> Result<(), OpError> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let key = unsafe { self.checked(key) }?;
         let lock = self.version.lock(caller)?;
 
@@ -257,7 +257,7 @@ impl Trie {
         let mut freed = [Some(node), None];
         match (node.child(0), node.child(1)) {
             (Some(_), Some(_)) => {
-                // Relaxed: readers that see the bit late found the value before it was deleted.
+                // Relaxed: a reader that sees the bit late has found the value before it was deleted.
                 node.head().meta.store(u64::from(node.len()), Ordering::Relaxed);
                 return Ok(());
             }
@@ -273,20 +273,20 @@ impl Trie {
         }
         lock.unlock_changed();
         for node in freed.into_iter().flatten() {
-            // SAFETY: unlinked under the lock, and the version says so.
+            // SAFETY: unlinked under the lock, and the version shows it.
             unsafe { self.elements.free(caller, node.0) };
         }
         Ok(())
     }
 
-    /// The key after `after` in the order of [`successor`](Self::successor); the first one if `after` is not
-    /// there.
+    /// The key after `after` in the order of [`successor`](Self::successor); the first one if `after` is not in the
+    /// trie.
     ///
     /// # Safety
     ///
     /// `after` is readable, and `out` writable, for the key size; `caller` is the calling thread.
     pub(crate) unsafe fn next_key(&self, after: Option<*const u8>, out: *mut u8, caller: Caller) -> bool {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let after = after.map(|after| unsafe { self.load(after) });
         let _lock = self.version.lock_or_own(caller);
         let after = after.filter(|key| key.len <= self.max_len() && self.is_here(key));
@@ -296,8 +296,7 @@ impl Trie {
         true
     }
 
-    /// Copies some elements, in the order of [`successor`](Self::successor): one that is there all the time is
-    /// copied once.
+    /// Copies some elements, in the order of [`successor`](Self::successor): an element that stays is copied once.
     ///
     /// # Safety
     ///
@@ -305,7 +304,7 @@ impl Trie {
     pub(crate) unsafe fn batch(&self, cursor: &mut Cursor, count: usize, out: &mut Batch, caller: Caller) {
         let _lock = self.version.lock_or_own(caller);
         let own = |key: &&[u8]| key.len() == self.data_size + LENGTH_BYTES as usize;
-        // SAFETY: the key has the size of this trie's. Another's may be too long for it all the same.
+        // SAFETY: the key has the trie's key size. A key from another trie may still have a prefix that is too long.
         let mut last = cursor.after.as_deref().filter(own).map(|key| unsafe { self.load(key.as_ptr()) });
         last = last.filter(|key| key.len <= self.max_len());
         while out.len() < count
@@ -313,8 +312,8 @@ impl Trie {
         {
             let mut key = vec![0; self.data_size + LENGTH_BYTES as usize];
             let mut value = vec![0; self.values.host_size()];
-            // SAFETY: a node of this trie; both buffers have the size that is written, and then the key is
-            // readable for as much.
+            // SAFETY: a node of this trie; both buffers have the size that is written, and then the key is readable
+            // for as many bytes.
             unsafe {
                 self.copy_key(node, key.as_mut_ptr());
                 self.values.read(self.value_of(node), value.as_mut_ptr());
@@ -333,7 +332,7 @@ impl Trie {
         self.elements.stats().bytes
     }
 
-    /// Bytes besides those of the nodes, and what is known of these.
+    /// Bytes besides those of the nodes, and the nodes' statistics.
     pub(crate) fn stats(&self) -> (usize, CacheStats) {
         (0, self.elements.stats())
     }
@@ -342,7 +341,7 @@ impl Trie {
         &self.values
     }
 
-    /// The longest prefix that a key can have, in bits.
+    /// The longest prefix of a key, in bits.
     pub(crate) fn max_len(&self) -> u32 {
         self.data_size as u32 * 8
     }
@@ -358,7 +357,7 @@ impl Trie {
         self.version.read(caller, |walk| self.walk(key, || walk.is_astray()))
     }
 
-    /// Finds a node for a reader that is going to use it after this.
+    /// Finds a node for a reader that uses it beyond the look-up.
     ///
     /// # Safety
     ///
@@ -372,7 +371,7 @@ impl Trie {
             }
             .map(|node| node.0)
         };
-        // SAFETY: by contract; nodes are elements of this trie.
+        // SAFETY: by the caller's contract; nodes are elements of this trie.
         unsafe { self.elements.hold(cpu, &self.version, find) }.map(Node)
     }
 
@@ -415,8 +414,8 @@ impl Trie {
         Outcome::Answer(longest)
     }
 
-    /// Walks down as far as nodes are prefixes of the key and shorter: the link below the last of them, the node
-    /// that it leads to, and how many bits that has in common with the key. The lock is held.
+    /// Walks down while nodes are prefixes of the key and shorter. Returns the link below the last of them, the node
+    /// that it leads to, and how many bits that node has in common with the key. The caller holds the lock.
     fn descend(&self, key: &Prefix) -> (&AtomicPtr<u8>, Option<Node>, u32) {
         let (mut link, mut from) = (&self.root, 0);
         while let Some(node) = load_locked(link) {
@@ -435,13 +434,14 @@ impl Trie {
         found.is_some_and(|node| node.len() == key.len && common == key.len && node.is_valued())
     }
 
-    /// The first prefix after a key, or the very first, in this order: what begins with a prefix comes before it,
-    /// and otherwise what has a 0 where they first differ. So the most specific entries come first, as in Linux.
+    /// The first prefix after a key, or the very first. The order: longer prefixes before the prefix that contains
+    /// them, and otherwise the one with a 0 in the first bit that differs. So the most specific entries come first,
+    /// as in Linux.
     ///
-    /// The key need not be there. The lock is held.
+    /// The key need not be in the trie. The caller holds the lock.
     fn successor(&self, after: Option<&Prefix>) -> Option<Node> {
         let Some(key) = after else { return load_locked(&self.root).map(first_below) };
-        // The first one after what lies on the key's side of the last node passed.
+        // The first node after the subtrees on the key's side of the last node passed.
         let mut candidate = None;
         let (mut next, mut from) = (load_locked(&self.root), 0);
         while let Some(node) = next {
@@ -449,7 +449,7 @@ impl Trie {
             let limit = len.min(key.len);
             from = self.common(key, node, from, limit);
             if from < limit {
-                // They part: all below the node comes after the key, or all before.
+                // They differ: all nodes below come after the key, or all before.
                 return if self.bit(node, from) > key.bit(from) {
                     Some(first_below(node))
                 } else {
@@ -457,7 +457,7 @@ impl Trie {
                 };
             }
             if key.len <= len {
-                // The key itself, or all below the node begins with the key and comes before it.
+                // The key itself, or all nodes below begin with the key and come before it.
                 break;
             }
             let own = node.is_valued().then_some(node);
@@ -474,7 +474,7 @@ impl Trie {
     ///
     /// `key` is readable for the key size.
     unsafe fn load(&self, key: *const u8) -> Prefix {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { Prefix::load(key, self.data_size) }
     }
 
@@ -482,7 +482,7 @@ impl Trie {
     ///
     /// `key` is readable for the key size.
     unsafe fn checked(&self, key: *const u8) -> Result<Prefix, OpError> {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let key = unsafe { self.load(key) };
         if key.len > self.max_len() { Err(OpError::PrefixTooLong) } else { Ok(key) }
     }
@@ -504,8 +504,8 @@ impl Trie {
     #[inline(always)]
     fn data_word(&self, node: Node, index: usize) -> &AtomicU64 {
         debug_assert!(index < self.data_words);
-        // SAFETY: the words of the data follow the head, and callers stay below their number: the lengths of
-        // nodes and of checked keys are at most the bits in that many words.
+        // SAFETY: the words of the data follow the head, and callers stay below their number: the lengths of nodes
+        // and of checked keys are at most the bits in that many words.
         unsafe { node.0.byte_add(size_of::<Head>()).cast::<AtomicU64>().add(index).as_ref() }
     }
 
@@ -528,9 +528,9 @@ impl Trie {
     }
 }
 
-/// Change. The lock is held.
+/// Changes. The caller holds the lock.
 impl Trie {
-    /// A node that is linked nowhere yet.
+    /// A new node, not linked yet.
     ///
     /// # Safety
     ///
@@ -544,7 +544,7 @@ impl Trie {
         // SAFETY: `caller` by contract.
         let node = unsafe { self.elements.alloc(caller) }.map(Node).map_err(OpError::NoMemory)?;
         before_fill();
-        // Relaxed, all of it: the link that publishes the node has the Release.
+        // Relaxed, all: the link that publishes the node has the Release.
         for (to, child) in node.head().children.iter().zip(children) {
             to.store(child.map_or(ptr::null_mut(), |child| child.0.as_ptr()), Ordering::Relaxed);
         }
@@ -554,7 +554,7 @@ impl Trie {
             self.data_word(node, index).store(word, Ordering::Relaxed);
         }
         if let Some(source) = contents.value {
-            // SAFETY: the node has room for a value; the source by contract.
+            // SAFETY: the node has room for a value; the source by the caller's contract.
             unsafe { self.values.fill(self.value_of(node), source) };
         }
         Ok(node)
@@ -583,7 +583,7 @@ impl Drop for Trie {
         let mut rest: Vec<Node> = load_locked(&self.root).into_iter().collect();
         while let Some(node) = rest.pop() {
             rest.extend([node.child(0), node.child(1)].into_iter().flatten());
-            // SAFETY: nobody has the trie any more.
+            // SAFETY: no other thread has the trie any more.
             unsafe { self.elements.free(Caller::Host, node.0) };
         }
     }
@@ -592,8 +592,8 @@ impl Drop for Trie {
 impl Node {
     #[inline(always)]
     fn head<'a>(self) -> &'a Head {
-        // SAFETY: nodes begin with a head, of which every bit pattern is valid; the cache's memory lives as long
-        // as the trie, and the results of this do not leave its methods.
+        // SAFETY: nodes begin with a head, for which every bit pattern is valid; the cache's memory lives as long as
+        // the trie, and its methods do not leak these references.
         unsafe { self.0.cast().as_ref() }
     }
 
@@ -605,18 +605,19 @@ impl Node {
         self.head().meta.load(Ordering::Relaxed) & VALUED != 0
     }
 
-    /// The lock is held.
+    /// The caller holds the lock.
     fn child(self, side: usize) -> Option<Node> {
         load_locked(&self.head().children[side])
     }
 }
 
-/// Follows a link. Relaxed: all links are stored under the lock, which is held.
+/// Follows a link. Relaxed: all links are stored under the lock, which the caller holds.
 fn load_locked(link: &AtomicPtr<u8>) -> Option<Node> {
     NonNull::new(link.load(Ordering::Relaxed)).map(Node)
 }
 
-/// The first of a node and what is below it: a leaf, which always has a value. The lock is held.
+/// The first node in the order of a node and those below it: a leaf, which always has a value. The caller holds the
+/// lock.
 fn first_below(mut node: Node) -> Node {
     while let Some(child) = node.child(0).or_else(|| node.child(1)) {
         node = child;

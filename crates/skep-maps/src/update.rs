@@ -3,8 +3,8 @@
 /// What an update may do, with the meanings and numbers of Linux's `BPF_ANY`, `BPF_NOEXIST`, `BPF_EXIST` and
 /// `BPF_F_LOCK`.
 ///
-/// With the lock ([`locked`](Self::locked)) an element that exists is written where it is, while its `struct
-/// bpf_spin_lock` is held: programs that take the lock see the old value whole or the new one whole.
+/// With the lock ([`locked`](Self::locked)) an existing element is written in place while its `struct bpf_spin_lock`
+/// is held: programs that take the lock see the old value or the new one as a whole.
 ///
 /// ```
 /// use skep_maps::UpdateFlags;
@@ -23,7 +23,7 @@ pub enum UpdateFlags {
     Exist = 2,
     /// [`Any`](Self::Any), under the element's lock.
     AnyLocked = LOCK,
-    /// [`NoExist`](Self::NoExist): since nobody can hold the lock of a new element, it is not looked at.
+    /// [`NoExist`](Self::NoExist): no thread can hold the lock of a new element, so it is not taken.
     NoExistLocked = LOCK | 1,
     /// [`Exist`](Self::Exist), under the element's lock.
     ExistLocked = LOCK | 2,
@@ -36,12 +36,12 @@ impl UpdateFlags {
     const ALL: [Self; 6] =
         [Self::Any, Self::NoExist, Self::Exist, Self::AnyLocked, Self::NoExistLocked, Self::ExistLocked];
 
-    /// The flags of that number; `None` for numbers that are not provided.
+    /// The flags with that number; `None` if there are none.
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|flags| flags.number() == number)
     }
 
-    /// The flags of that number, if they are provided and without the lock.
+    /// The flags with that number, if there are any and they are without the lock.
     #[inline(always)]
     pub(crate) fn without_lock(number: u64) -> Option<Self> {
         match number {
@@ -57,7 +57,7 @@ impl UpdateFlags {
         self as u64
     }
 
-    /// The same under the element's lock.
+    /// The same flags with the element's lock.
     #[must_use]
     pub const fn locked(self) -> Self {
         match self {
@@ -72,7 +72,7 @@ impl UpdateFlags {
         matches!(self, Self::AnyLocked | Self::NoExistLocked | Self::ExistLocked)
     }
 
-    /// The same without the lock.
+    /// The same flags without the lock.
     pub(crate) const fn condition(self) -> Self {
         match self {
             Self::Any | Self::AnyLocked => Self::Any,

@@ -2,15 +2,14 @@
 //!
 //! ```text
 //!   in the map     | CPU 0 ....pad | CPU 1 ....pad | ...      `cpu_stride` bytes apart, in whole words
-//!   at the host    | CPU 0 .pad8   | CPU 1 .pad8   | ...      as Linux's system call wants it
+//!   at the host    | CPU 0 .pad8   | CPU 1 .pad8   | ...      as in Linux's system call
 //! ```
 //!
-//! A value may hold fields that are more than their bytes: locks, timers, kept pointers. Whoever copies a value goes
-//! around them:
+//! A value may have special fields: locks, timers, kept pointers. Every copy of a value skips them:
 //!
 //! ```text
-//!   from the source  | data | ////// | data |     what stands there is not looked at
-//!   in the map       | data | lock   | data |     stays as it is; zero in a new element
+//!   from the source  | data | ////// | data |     the field's bytes are ignored
+//!   in the map       | data | lock   | data |     unchanged; zero in a new element
 //!   at the host      | data | 000000 | data |
 //! ```
 
@@ -19,36 +18,36 @@ use skep_abi::{SpecialField, SpecialKind};
 use crate::lock::Guard;
 use crate::racy;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// The host: the values of all CPUs, each padded to 8 bytes, where there are several; else the value.
+    /// From the host: the values of all CPUs, each padded to 8 bytes, or the one shared value.
     All(*const u8),
-    /// A program that runs as that virtual CPU: the value for this CPU.
+    /// From a program that runs as this virtual CPU: the value for this CPU.
     Cpu(*const u8, u32),
 }
 
-/// How the values of a map are laid out.
+/// The layout of a map's values.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// Bytes in the value of one CPU, as the map's definition says.
+    /// Bytes in the value of one CPU.
     size: usize,
-    /// How many values an element has: 1 where all CPUs share it.
+    /// Values of an element: 1 if all CPUs share it.
     copies: u32,
-    /// Bytes from one CPU's value to the next CPU's; 0 where there is one value.
+    /// Bytes from one CPU's value to the next; 0 if there is one value.
     cpu_stride: usize,
-    /// The fields that are gone around, in a value that has some.
+    /// The special fields, if any.
     special: Option<Box<Special>>,
 }
 
-/// What of a value is more than its bytes.
+/// The special fields of a value.
 #[derive(Debug, Default)]
 struct Special {
-    /// Of the fields: where they are and how long, ascending. Both are multiples of 4.
+    /// Offset and length of each field, ascending. Both are multiples of 4.
     fields: Vec<(usize, usize)>,
-    /// The bytes between them, likewise; the last may have any length.
+    /// Offset and length of the data between them; the last may have any length.
     data: Vec<(usize, usize)>,
-    /// Where the lock is.
+    /// The lock's offset.
     lock: Option<usize>,
 }
 
@@ -63,8 +62,8 @@ impl Values {
         Self { size: size as usize, copies: cpus, cpu_stride, special: None }
     }
 
-    /// Says which fields are gone around. They ascend, lie inside of the value without overlapping, and begin and end at
-    /// multiples of 4.
+    /// Sets the special fields. They ascend, do not overlap, are inside the value, and begin and end at multiples of
+    /// 4.
     pub(crate) fn set_fields(&mut self, fields: &[SpecialField]) {
         let mut special = Special::default();
         let mut end = 0;
@@ -81,12 +80,12 @@ impl Values {
         self.special = (!fields.is_empty()).then(|| Box::new(special));
     }
 
-    /// Whether a value is one for all CPUs, and nothing more than its bytes.
+    /// Whether a value is shared by all CPUs and has no special fields.
     pub(crate) fn are_plain(&self) -> bool {
         !self.is_per_cpu() && self.special.is_none()
     }
 
-    /// As [`fill`](Self::fill) by a program, where values [are plain](Self::are_plain).
+    /// As [`fill`](Self::fill) by a program, for [plain](Self::are_plain) values.
     ///
     /// # Safety
     ///
@@ -94,7 +93,7 @@ impl Values {
     #[inline(always)]
     pub(crate) unsafe fn fill_plain(&self, at: *mut u8, from: *const u8) {
         debug_assert!(self.are_plain());
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { racy::write_short(from, at, self.size) };
     }
 
@@ -111,7 +110,7 @@ impl Values {
         self.cpu_stride != 0
     }
 
-    /// How many values an element has.
+    /// The number of values of an element.
     pub(crate) fn copies(&self) -> u32 {
         self.copies
     }
@@ -120,12 +119,12 @@ impl Values {
         self.cpu_stride
     }
 
-    /// Bytes of an element's values as the host gives and takes them.
+    /// The size of an element's values for the host, in bytes.
     pub(crate) fn host_size(&self) -> usize {
         if self.is_per_cpu() { self.padded() * self.copies as usize } else { self.size }
     }
 
-    /// Address of one CPU's value.
+    /// The address of one CPU's value.
     ///
     /// # Safety
     ///
@@ -137,7 +136,7 @@ impl Values {
         unsafe { at.add(cpu as usize * self.cpu_stride) }
     }
 
-    /// Address of one CPU's value, from another's.
+    /// The address of one CPU's value, given another's.
     pub(crate) fn of_other_cpu(&self, at: *mut u8, own: u32, cpu: u32) -> *mut u8 {
         let distance = (cpu as isize - own as isize) * self.cpu_stride as isize;
         at.wrapping_offset(distance)
@@ -163,26 +162,26 @@ impl Values {
         }
     }
 
-    /// As [`read`](Self::read), under the element's lock.
+    /// As [`read`](Self::read), under the value's lock.
     ///
     /// # Safety
     ///
     /// As for [`read`](Self::read), and this thread holds no lock.
     pub(crate) unsafe fn read_locked(&self, at: *mut u8, out: *mut u8) {
-        // SAFETY: by contract; the lock is in the element.
+        // SAFETY: by the caller's contract; the lock is in the element.
         unsafe {
             let _guard = self.lock().map(|offset| Guard::take(at.add(offset)));
             self.read(at, out);
         }
     }
 
-    /// The same, if nobody holds the lock; `false`, and nothing is done, where somebody does.
+    /// As `read_locked`, if the lock is free. `false`, with nothing done, if not.
     ///
     /// # Safety
     ///
-    /// As for the same without `try`.
+    /// As for the function without `try`.
     pub(crate) unsafe fn try_read_locked(&self, at: *mut u8, out: *mut u8) -> bool {
-        // SAFETY: by contract; the lock is in the element.
+        // SAFETY: by the caller's contract; the lock is in the element.
         unsafe {
             let guard = self.lock().map(|offset| Guard::try_take(at.add(offset)));
             if matches!(guard, Some(None)) {
@@ -201,11 +200,11 @@ impl Values {
     /// the size of one value ([`Source::Cpu`]), and its CPU number is below the number of CPUs.
     pub(crate) unsafe fn write(&self, at: *mut u8, source: Source) {
         match source {
-            // SAFETY: by contract; `of_cpu` is inside the element.
+            // SAFETY: by the caller's contract; `of_cpu` is inside the element.
             Source::Cpu(from, cpu) => unsafe { self.write_one(from, self.of_cpu(at, cpu)) },
             Source::All(from) => {
                 for cpu in 0..self.copies {
-                    // SAFETY: the values of the source follow each other, padded; `write` clears the padding.
+                    // SAFETY: the source's values follow each other, padded; `write` clears the padding.
                     unsafe {
                         let from = from.add(cpu as usize * self.padded());
                         self.write_one(from, self.of_cpu(at, cpu));
@@ -215,26 +214,26 @@ impl Values {
         }
     }
 
-    /// As [`write`](Self::write), under the element's lock.
+    /// As [`write`](Self::write), under the value's lock.
     ///
     /// # Safety
     ///
     /// As for [`write`](Self::write), and this thread holds no lock.
     pub(crate) unsafe fn write_locked(&self, at: *mut u8, source: Source) {
-        // SAFETY: by contract; the lock is in the element.
+        // SAFETY: by the caller's contract; the lock is in the element.
         unsafe {
             let _guard = self.lock().map(|offset| Guard::take(at.add(offset)));
             self.write(at, source);
         }
     }
 
-    /// The same, if nobody holds the lock; `false`, and nothing is done, where somebody does.
+    /// As `write_locked`, if the lock is free. `false`, with nothing done, if not.
     ///
     /// # Safety
     ///
-    /// As for the same without `try`.
+    /// As for the function without `try`.
     pub(crate) unsafe fn try_write_locked(&self, at: *mut u8, source: Source) -> bool {
-        // SAFETY: by contract; the lock is in the element.
+        // SAFETY: by the caller's contract; the lock is in the element.
         unsafe {
             let guard = self.lock().map(|offset| Guard::try_take(at.add(offset)));
             if matches!(guard, Some(None)) {
@@ -250,7 +249,7 @@ impl Values {
     /// `from` is readable for the size of one value, `to` is one CPU's value.
     #[inline(always)]
     unsafe fn write_one(&self, from: *const u8, to: *mut u8) {
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe {
             match &self.special {
                 None => racy::write(from, to, self.size),
@@ -259,7 +258,7 @@ impl Values {
         }
     }
 
-    /// Fills a new element's values: what the source does not give is zero.
+    /// Fills a new element's values; bytes that the source does not provide are zero.
     ///
     /// # Safety
     ///
@@ -277,7 +276,7 @@ impl Values {
                 unsafe { racy::zero(self.of_cpu(at, cpu), self.size) };
             }
         }
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: by the caller's contract.
         unsafe { self.write(at, source) };
     }
 
@@ -294,7 +293,7 @@ impl Special {
     #[cold]
     unsafe fn write_around(&self, from: *const u8, to: *mut u8) {
         for &(offset, len) in &self.data {
-            // SAFETY: the data lies inside of the value.
+            // SAFETY: the data is inside the value.
             unsafe { racy::write_part(from.add(offset), to.add(offset), len) };
         }
     }

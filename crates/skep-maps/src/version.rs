@@ -1,43 +1,46 @@
-//! A lock for writers that doubles as a version for readers who take none.
+//! A lock for writers whose word is a version for lock-free readers.
 //!
-//! **Problem.** Look-ups walk linked elements without a lock. An element that is unlinked and freed may be reused
-//! at once: the walker then stands in another list, or compares a key that is half rewritten, and may miss an
-//! element that was there all the time, or find one that never was.
+//! **Problem.** Look-ups walk linked elements without a lock. An unlinked and freed element may be reused at once:
+//! the reader then walks another list, or compares a half-written key, and may miss an element that was always there,
+//! or find one that never was.
 //!
 //! **Protocol.** One 64-bit word guards the links of a structure:
 //!
 //! ```text
 //!   63                                  17 16                                0
-//!   |  version: how often something was   | owner: who holds the lock, or 0  |
-//!   |  unlinked                           |                                  |
+//!   |  version: how often something was   | owner: who holds the lock, or 0  
+//! |~~  |  unlinked                           |                                  |
 //! ```
 //!
-//! A writer sets the owner, makes each change visible by *one* store of a link, unlocks with a new version if
-//! it unlinked something, and frees what it unlinked after that, not before. A reader notes the version, walks,
-//! and looks at the version again. If it is the same then nothing that it passed had been reused: the walk was
-//! one through the real structure, and since every change is one store, it saw each either done or not done.
-//! Otherwise it starts over, and after a few times it tries to take the lock.
+//! A writer sets the owner, makes each change visible by *one* store of a link, unlocks with a new version if it
+//! unlinked something, and frees unlinked elements only after that. A reader notes the version, walks, and compares
+//! the version again. If it is unchanged, no element on the way was reused: the walk was one through the real
+//! structure, and because every change is one store, it saw each change either done or not done. Otherwise it starts
+//! over, and after a few attempts it tries to take the lock.
 //!
-//! Why seeing reused memory implies seeing the new version: the version is stored before the element is freed,
-//! the cache's lists (the order of one virtual CPU, else Release and Acquire of its stacks) put that before the next owner's first write, which comes after [`before_fill`]; a reader
-//! that loads such a write and then passes its own fence is ordered after all of that.
+//! Why a reader that sees reused memory sees the new version: the version is stored before the element is freed; the
+//! cache's lists (the order of one virtual CPU, else Release and Acquire of its stacks) order that before the next
+//! owner's first write, which comes after [`before_fill`]; a reader that loads such a write and then passes its own
+//! fence is ordered after all of that.
 //!
-//! The version wraps after 2^47 changes. A reader would be misled if it was held up in the middle of one walk for exactly
-//! that many changes of one bucket, or a multiple: at 20 nanoseconds each, a month without anything else.
+//! The version wraps after 2^47 changes. A reader is misled only if it is held up in one walk for exactly that many
+//! changes of one bucket, or a multiple: at 20 nanoseconds each, a month of nothing else.
 //!
-//! **Who must not wait.** A signal's handler may run a program on the thread that it interrupted, in the middle of a change.
-//! Were the program to wait for that lock, it would wait for ever: the holder goes on when the handler has returned. So the
-//! word says who holds it: a virtual CPU, which a nested run has from the run that it interrupts, or a host's thread without
-//! one, which knows of itself which it holds ([`crate::host_lock`]). Whoever finds himself there is told
-//! ([`OpError::Busy`]).
+//! **Who must not wait.** A signal handler may run a program on a thread that it interrupted in the middle of a
+//! change. If the program waited for that lock, it would wait for ever, because the holder continues only after the
+//! handler has returned. So the word names the holder: a virtual CPU, which a nested run shares with the run that it
+//! interrupts; or a host's thread without one, which records the lock itself ([`crate::host_lock`]). A caller that is
+//! the holder gets [`OpError::Busy`].
 //!
-//! Two handlers on two threads may each wait for what the other's thread held when it was interrupted. That is not told
-//! from the word; so who has a virtual CPU waits for a bounded time, much longer than a holder is away that lost its processor.
+//! Two handlers on two threads may each wait for a lock that the other's thread held when it was interrupted. The
+//! word does not show that, so a caller with a virtual CPU waits for a bounded time, far longer than a preempted
+//! holder stays off-CPU.
 //!
-//! **Readers never fail.** A handler's look-up may come in the middle of a change by its own thread. While it runs, nobody
-//! else can lock, the version does not move, and nothing of what the change unlinked is freed yet: the first walk is good.
-//! One that is disturbed all the time tries to take the lock, and walks without it while somebody else has it: either that
-//! one goes on, or he stands still, and then so does what he guards. So no look-up waits for anybody who cannot go on.
+//! **Readers never fail.** A handler's look-up may come in the middle of a change by its own thread. While it runs,
+//! no other thread can lock, the version does not change, and nothing that the change unlinked is freed yet: the
+//! first walk succeeds. A reader that is disturbed again and again tries to take the lock, and walks without it while
+//! another thread has it: either that thread continues, or it is stopped and its list does not change. So no look-up
+//! waits for a thread that cannot continue.
 //!
 //! **What would break it:** freeing before unlocking; a change of links that takes two stores; filling a
 //! recycled element without [`before_fill`]; waiting for anything but a leaf lock while holding this one; a section
@@ -54,54 +57,54 @@ use crate::caller::Caller;
 use crate::host_lock::{self, HostLock};
 use crate::op_error::OpError;
 
-/// The bits of the word that say who holds the lock: 0 if nobody does.
+/// The bits of the word that name the lock's holder; 0 if it is free.
 const OWNER: u64 = ONE_VERSION - 1;
 const ONE_VERSION: u64 = 1 << 17;
 
-/// The owner that stands for all who have no virtual CPU.
+/// The owner of all threads without a virtual CPU.
 const HOST: u64 = 1;
-/// The owner that stands for virtual CPU 0, from which on the others follow.
+/// The owner for virtual CPU 0; the others follow.
 const FIRST_CPU: u64 = 2;
 const _: () = assert!(FIRST_CPU + (MAX_SLOTS as u64) <= OWNER);
 
-/// How often a reader tries before it wants the lock.
+/// Attempts of a reader before it tries to take the lock.
 const ATTEMPTS: u32 = 8;
 
-/// How often one who has a virtual CPU tries to take the lock: most of these are sleeps of 50 microseconds or more, so that it is
-/// about a second, and half of one where threads sleep as short as they ask.
+/// Attempts of a caller with a virtual CPU to take the lock. Most of them sleep for 50 microseconds or more, so this
+/// is about a second, and at least half of one.
 const PATIENCE: u32 = 10_000;
 
-/// Hops after which a walker asks whether it has gone astray.
+/// Hops between two checks of a walker whether it has gone astray.
 const HOPS: u32 = 64;
 
-/// The word. All zero bytes are a valid, unlocked one.
+/// The word. All zeroes are a valid, unlocked one.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Version(AtomicU64);
 
-/// A walk in progress: whether what it sees can still be trusted.
+/// A walk in progress.
 pub(crate) struct Walk<'a> {
     word: &'a AtomicU64,
-    /// The word without the owner; unused by a reader that holds the lock.
+    /// The version without the owner; unused by a reader that holds the lock.
     seen: u64,
     holds_lock: bool,
     hops: u32,
 }
 
-/// What a walk came to.
+/// The result of a walk.
 pub(crate) enum Outcome<T> {
-    /// An answer, right if the version is still the same.
+    /// An answer, correct if the version has not changed.
     Answer(T),
-    /// [`Walk::is_astray`] said so.
+    /// [`Walk::is_astray`] returned true.
     Astray,
 }
 
-/// The lock, held. Dropping it unlocks, without a new version unless [`Locked::unlock_changed`] says so.
+/// The held lock. Dropping it unlocks without a new version; [`Locked::unlock_changed`] unlocks with one.
 pub(crate) struct Locked<'a> {
     word: &'a AtomicU64,
-    /// The word as it will be when it is unlocked: as it was, or with a new version.
+    /// The word after unlocking: as before, or with a new version.
     after: u64,
-    /// Of one who has no virtual CPU.
+    /// For a thread without a virtual CPU.
     _held: Option<HostLock>,
 }
 
@@ -115,7 +118,7 @@ impl<T> Outcome<T> {
 }
 
 impl Version {
-    /// The result of a walk that nothing was reused under.
+    /// The answer of a walk during which nothing was reused.
     #[inline(always)]
     pub(crate) fn read<T>(&self, caller: Caller, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
         for _ in 0..ATTEMPTS {
@@ -126,11 +129,11 @@ impl Version {
         self.read_slow(caller, walk)
     }
 
-    /// The result of a single walk, unless something was reused under it.
+    /// The answer of one walk, if nothing was reused during it: the fast path.
     #[inline(always)]
     pub(crate) fn read_once<T>(&self, walk: impl FnOnce(&mut Walk<'_>) -> Outcome<T>) -> Option<T> {
-        // Acquire: pairs with the Release in `Locked::drop`. Whoever sees the version that followed an
-        // unlinking sees the unlinking.
+        // Acquire: pairs with the Release in `Locked::drop`. A reader that sees the version after an unlinking sees
+        // the unlinking.
         let seen = self.0.load(Ordering::Acquire) & !OWNER;
         let mut attempt = Walk { word: &self.0, seen, holds_lock: false, hops: 0 };
         match walk(&mut attempt) {
@@ -139,8 +142,8 @@ impl Version {
         }
     }
 
-    /// As [`read`](Self::read), and nobody changed in place during the walk what all CPUs share: who does unlocks with a new
-    /// version. With the lock from the start where the caller wants that.
+    /// As [`read`](Self::read), and no value that all CPUs share was changed in place during the walk: such a change
+    /// unlocks with a new version. If `locked`, takes the lock from the start.
     pub(crate) fn read_consistent<T>(
         &self,
         caller: Caller,
@@ -148,8 +151,8 @@ impl Version {
         mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>,
     ) -> Result<T, OpError> {
         for _ in 0..if locked { 0 } else { ATTEMPTS } {
-            // Acquire: as in `read_once`, and with the Release of every unlocking: what was written under the lock is
-            // visible.
+            // Acquire: as in `read_once`, and with the Release of every unlocking: everything written under the lock
+            // is visible.
             let seen = self.0.load(Ordering::Acquire);
             if seen & OWNER != 0 {
                 hint::spin_loop();
@@ -157,8 +160,8 @@ impl Version {
             }
             let mut attempt = Walk { word: &self.0, seen, holds_lock: false, hops: 0 };
             if let Outcome::Answer(answer) = walk(&mut attempt) {
-                // As in `is_valid`, but the owner counts: a writer that is inside may be writing right now,
-                // and its locking precedes its writes (the fence in `try_lock`).
+                // As in `is_valid`, but the owner counts too: a writer that holds the lock may be writing now, and
+                // its locking precedes its writes (the fence in `try_lock`).
                 fence(Ordering::Acquire);
                 if self.0.load(Ordering::Relaxed) == seen {
                     return Ok(answer);
@@ -171,8 +174,8 @@ impl Version {
 
     /// Takes the lock.
     ///
-    /// [`OpError::Busy`] where the holder cannot go on as long as this waits, because this thread was interrupted when it held
-    /// it; and where `caller` is a virtual CPU that waited for very long.
+    /// [`OpError::Busy`] if the holder cannot continue while this waits, because it is this thread, interrupted; and
+    /// if `caller` is a virtual CPU whose bounded wait is over.
     #[inline]
     pub(crate) fn lock(&self, caller: Caller) -> Result<Locked<'_>, OpError> {
         match self.try_lock(caller) {
@@ -189,18 +192,18 @@ impl Version {
             return None;
         }
         let held = (caller == Caller::Host).then(|| HostLock::begin(&self.0));
-        // Acquire: pairs with the Release in `Locked::drop` of whoever held it last.
+        // Acquire: pairs with the Release in the `Locked::drop` of the last holder.
         self.0.compare_exchange(before, before | owner(caller), Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // Release: a reader that sees anything written from here on, and then passes the Acquire fence
-        // in `read_consistent`, sees the owner (or a later word).
+        // Release: a reader that sees anything written from here on, and then passes the Acquire fence in
+        // `read_consistent`, sees the owner or a later word.
         fence(Ordering::Release);
         Some(Locked { word: &self.0, after: before, _held: held })
     }
 
-    /// Keeps what the lock guards still, but for what the holder has begun: `None` where that is this thread, which was
-    /// interrupted. Waits for others as long as it takes.
+    /// Takes the lock, or returns `None` if this very thread, interrupted, holds it. In both cases no other thread
+    /// can change what the lock guards. Waits for other threads without a limit.
     ///
-    /// For hosts that look at things under the lock and change nothing. These are not for handlers.
+    /// For hosts that only read under the lock. Not for handlers.
     pub(crate) fn lock_or_own(&self, caller: Caller) -> Option<Locked<'_>> {
         loop {
             match self.lock(caller) {
@@ -211,8 +214,8 @@ impl Version {
         }
     }
 
-    /// What `look` finds, which gives nothing as long as it is disturbed by changes: with the lock if it is to be had. Who
-    /// holds it either goes on, or stands still, and does not disturb.
+    /// Repeats `look` until it returns a result, with the lock whenever it is free. A thread that holds the lock
+    /// either continues, or is stopped and disturbs no look-up.
     #[cold]
     pub(crate) fn retry_until<T>(
         &self,
@@ -229,13 +232,13 @@ impl Version {
         }
     }
 
-    /// Whether the lock is held by somebody who cannot go on before the caller returns.
+    /// Whether the lock's holder cannot continue before the caller returns.
     #[cold]
     pub(crate) fn is_own(&self, caller: Caller) -> bool {
-        // Relaxed: what this thread stored itself, or somebody else's.
+        // Relaxed: either this thread stored it, or the value does not matter.
         let holder = self.0.load(Ordering::Relaxed) & OWNER;
         match caller {
-            // Also of one who has the number by now: its thread may have been interrupted before it had.
+            // Also for a thread that has a number now: it may have been interrupted before it had one.
             _ if holder == HOST => host_lock::holds(&self.0),
             Caller::Cpu(_) => holder == owner(caller),
             Caller::Host => false,
@@ -268,7 +271,7 @@ impl Version {
     }
 }
 
-/// What stands in the word while it is held.
+/// The owner field for a caller.
 #[inline(always)]
 fn owner(caller: Caller) -> u64 {
     match caller {
@@ -278,10 +281,9 @@ fn owner(caller: Caller) -> u64 {
 }
 
 impl Walk<'_> {
-    /// To be asked at every hop: whether this walk cannot give an answer any more and should end.
+    /// To be called at every hop: whether this walk cannot succeed any more and should end.
     ///
-    /// It looks now and then only; its purpose is that no walk goes on for ever through lists that are
-    /// rearranged under its feet.
+    /// It checks only now and then; its purpose is to end walks through lists that are changed all the time.
     #[inline(always)]
     pub(crate) fn is_astray(&mut self) -> bool {
         self.hops += 1;
@@ -290,15 +292,15 @@ impl Walk<'_> {
 
     #[inline(always)]
     fn is_valid(&self) -> bool {
-        // Acquire: pairs with the Release fence in `before_fill`. If any load before this saw what a new owner
-        // wrote into reused memory, the load below sees the version that preceded the reuse.
+        // Acquire: pairs with the Release fence in `before_fill`. If any load before this saw a write of a new owner
+        // of reused memory, the load below sees the version that preceded the reuse.
         fence(Ordering::Acquire);
         self.holds_lock || self.word.load(Ordering::Relaxed) & !OWNER == self.seen
     }
 }
 
 impl Locked<'_> {
-    /// The result of a walk that nobody disturbs.
+    /// The result of a walk under the lock.
     fn read<T>(&self, mut walk: impl FnMut(&mut Walk<'_>) -> Outcome<T>) -> T {
         loop {
             let mut attempt = Walk { word: self.word, seen: 0, holds_lock: true, hops: 0 };
@@ -308,8 +310,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Unlocks with a new version, because something was unlinked, or changed in place. Only after this may what
-    /// was unlinked be freed.
+    /// Unlocks with a new version, because an element was unlinked or changed in place. An unlinked element may be
+    /// freed only after this.
     #[inline]
     pub(crate) fn unlock_changed(mut self) {
         self.after = self.after.wrapping_add(ONE_VERSION);
@@ -324,15 +326,14 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// To be called by whoever got an element from the pool, before it writes to it.
+/// To be called between allocating an element and the first write to it.
 #[inline]
 pub(crate) fn before_fill() {
     // Release: pairs with the Acquire fence in `Walk::is_valid`.
     fence(Ordering::Release);
 }
 
-/// Waits a little longer each time. The holder may have been preempted: spinning for long would only keep it
-/// from running.
+/// Waits a little longer each time. The holder may have been preempted: spinning for long would keep it from running.
 pub(crate) fn back_off(turns: u32) {
     match turns {
         0..32 => hint::spin_loop(),
@@ -350,7 +351,7 @@ mod tests {
     const CPU: Caller = Caller::Cpu(0);
     const OTHER: Caller = Caller::Cpu(MAX_SLOTS - 1);
 
-    /// Locks as somebody whom nobody here is.
+    /// Locks as a virtual CPU that no test thread has.
     fn lock(version: &Version) -> Locked<'_> {
         version.lock(OTHER).unwrap()
     }
@@ -508,7 +509,8 @@ mod tests {
         let held = version.lock(Caller::Host).unwrap();
         for caller in [CPU, Caller::Host] {
             assert_eq!(version.lock(caller).err(), Some(OpError::Busy));
-            // What another host has is waited for, and what is free is to be had; neither makes it forget the first.
+            // A lock of another host is waited for, and a free lock is taken; the thread still knows that it holds
+            // the first.
             let theirs = std::thread::scope(|scope| {
                 scope.spawn(|| std::mem::forget(another.lock(Caller::Host).unwrap())).join().unwrap();
                 another.is_own(caller)
@@ -518,7 +520,7 @@ mod tests {
             drop(another.lock(caller).unwrap());
             assert!(version.is_own(caller));
         }
-        // On another thread nobody was interrupted.
+        // Another thread was not interrupted.
         assert!(std::thread::scope(|scope| scope.spawn(|| !version.is_own(CPU)).join().unwrap()));
         drop(held);
         assert!(version.lock(Caller::Host).is_ok());
@@ -531,7 +533,7 @@ mod tests {
         let walks = Cell::new(0_u32);
         let walk = |walk: &mut Walk<'_>| {
             walks.set(walks.get() + 1);
-            // Also one that was disturbed so often before it came here.
+            // Also a reader that was disturbed often before.
             if walks.get() <= ATTEMPTS { Outcome::Astray } else { Outcome::Answer(!walk.holds_lock) }
         };
         assert!(version.read(CPU, walk));
@@ -541,7 +543,7 @@ mod tests {
         assert!(version.retry_until(CPU, |lock| Some(lock.is_some())));
     }
 
-    /// Two threads, each of which was interrupted when it held what the other's handler wants.
+    /// Two threads, each interrupted while it holds the lock that the other's handler wants.
     #[test]
     fn handlers_that_wait_for_each_other_give_up_in_the_end() {
         let (one, other) = (Version::default(), Version::default());
@@ -557,7 +559,7 @@ mod tests {
             let second = scope.spawn(|| thread(&other, &one, OTHER));
             [thread(&one, &other, CPU), second.join().unwrap()]
         });
-        // The one who gives up first lets the other one in, unless they do so at the same time.
+        // The first to give up lets the other one in, unless both give up at the same time.
         assert!(results.contains(&Err(OpError::Busy)), "{results:?}");
         assert!(one.lock(CPU).is_ok() && other.lock(CPU).is_ok());
     }

@@ -196,7 +196,7 @@ fn refusals_say_what_is_wrong() {
             create(&def(MapKind::Ringbuf, 0, 0, bytes)),
             22,
             &format!(
-                "map `m`: a ring buffer of {bytes} bytes: max_entries must be a power of two, at least 4096"
+                "map `m`: ring buffer size {bytes} is invalid: max_entries must be a power of two, at least 4096"
             ),
         );
     }
@@ -204,12 +204,12 @@ fn refusals_say_what_is_wrong() {
     refused(
         create(&def(MapKind::Ringbuf, 0, 8, 4096)),
         22,
-        "map `m`: values of 8 bytes, but those of kind ringbuf have none",
+        "map `m`: value size 8 is invalid: kind ringbuf requires 0",
     );
     refused(
         create(&def(MapKind::Ringbuf, 4, 0, 4096)),
         22,
-        "map `m`: keys of 4 bytes, but those of kind ringbuf have none",
+        "map `m`: key size 4 is invalid: kind ringbuf requires 0",
     );
     let (map, consumer) = ring(4096);
     let keys = "map `m`: elements of kind ringbuf have no keys: use a `RingBuffer`";
@@ -222,14 +222,14 @@ fn refusals_say_what_is_wrong() {
     // The ring, as much again, and its control.
     assert_eq!(map.memory(), 2 * 4096 + 5 * 64 + 48);
 
-    refused(RingBuffer::new(&map), 16, "map `m` has a consumer already: drop that one first");
+    refused(RingBuffer::new(&map), 16, "map `m` already has a consumer: drop it first");
     assert_eq!(output(&map, b"kept", 0), 0);
     drop(consumer);
     let mut consumer = RingBuffer::new(&map).unwrap();
     assert_eq!(consumer.next_record().as_deref(), Some(&b"kept"[..]));
 
     let array = Arc::new(common::map(MapKind::Array, 4, 8, 1));
-    refused(RingBuffer::new(&array), 95, "map `m`: a map of kind array is no ring buffer");
+    refused(RingBuffer::new(&array), 95, "map `m`: kind array is not a ring buffer");
     assert_eq!((output(&array, b"x", 0), array.ring_query(1)), (-95, 0));
     assert!(array.ring_reserve_ptr(8, 0).is_null());
 }

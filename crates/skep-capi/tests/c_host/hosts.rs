@@ -87,8 +87,8 @@ fn said_by_host(said: &str) {
             assert!(found.contains(word), "{name} does not speak of {word:?}: {found}");
         }
     };
-    line("key size", &["map `offenders`: a key of 4 bytes was given, but keys have 16\n"]);
-    line("value size", &["map `offenders`: 4 bytes were given for a value of 8; ask skep_map_value_size\n"]);
+    line("key size", &["map `offenders`: the key has 4 bytes instead of 16\n"]);
+    line("value size", &["map `offenders`: the value has 4 bytes instead of 8; call skep_map_value_size\n"]);
     line("flags", &["flags are 0x8; give SKEP_ANY, SKEP_NOEXIST or SKEP_EXIST, with SKEP_LOCK or without\n"]);
     line("array", &["map `verdicts`: elements of an array cannot be deleted"]);
     line("no program", &["there is no program \"nobody\" in the object; it has firewall\n"]);

@@ -1,4 +1,4 @@
-//! Batches: whole buckets, so that an element which stays is in one of them, once.
+//! Batches of whole buckets, so that an element that stays is in exactly one.
 
 use super::Hash;
 use crate::caller::Caller;
@@ -6,7 +6,7 @@ use crate::cursor::{Batch, Cursor};
 use crate::op_error::OpError;
 
 impl Hash {
-    /// Copies buckets from the cursor on, `count` elements at most in `out`. Says whether the table was gone through.
+    /// Copies buckets from the cursor on, at most `count` elements, to `out`. Returns whether it has reached the end.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! The parts of a hash table: where they are in memory, and how large.
+//! The layout of a hash table's parts.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use skep_mem::{Block, CacheOptions};
 use crate::values::Values;
 use crate::version::Version;
 
-/// The longest key: as much as fits a program's stack, as in Linux.
+/// The longest key in bytes, as in Linux: what fits a program's stack.
 pub(crate) const MAX_KEY_SIZE: u32 = 512;
 
 pub(super) const MAX_KEY_WORDS: usize = MAX_KEY_SIZE as usize / 8;
 
-/// What makes a table.
+/// The parameters of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) key_size: u32,
@@ -22,34 +22,34 @@ pub(crate) struct Plan {
     /// The number of virtual CPUs.
     pub(crate) cpus: u32,
     pub(crate) per_cpu: bool,
-    /// Whether elements make room for others.
+    /// Whether the table is LRU.
     pub(crate) lru: bool,
-    /// Whether memory is taken as elements come, a small page at a time, rather than being there for all of them.
+    /// Whether memory is taken by small pages as elements are added, rather than promised for all elements.
     pub(crate) on_demand: bool,
 }
 
-/// Where things are in an element.
+/// Offsets in an element.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementLayout {
     pub(super) key_size: usize,
     pub(super) values_at: usize,
-    /// Where elements that make room for others say that they were used.
+    /// The mark that the element was used, in LRU tables.
     pub(super) mark_at: Option<usize>,
 }
 
-/// The head of a list and the lock of its writers. All zero bytes are an empty bucket.
+/// The head of a list and its writers' lock. All zeroes are an empty bucket.
 #[repr(C)]
 pub(super) struct Bucket {
     pub(super) head: AtomicPtr<u8>,
     pub(super) version: Version,
 }
 
-/// An element of the cache: the address of its `next`.
+/// An element of the cache: the address of its `next` word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element(pub(super) NonNull<u8>);
 
 impl Plan {
-    /// The bytes that the table takes when it is made, and those that it needs for all of its elements.
+    /// The bytes that the table takes at its creation, and those that it needs for all of its elements.
     pub(crate) fn bytes(&self) -> Option<(usize, usize)> {
         let buckets = Block::reserved_for(self.bucket_bytes()?, 64).ok()?;
         let (_, _, options) = self.layout()?;
@@ -60,7 +60,7 @@ impl Plan {
         (self.max_entries as usize).checked_next_power_of_two()?.checked_mul(size_of::<Bucket>())
     }
 
-    /// Where things are, and a cache for as many elements as there may be.
+    /// The layout, and options for a cache that has room for all elements.
     pub(super) fn layout(&self) -> Option<(ElementLayout, Values, CacheOptions)> {
         let key_words = (self.key_size as usize).div_ceil(8);
         let key_end = size_of::<AtomicPtr<u8>>() + key_words * 8;
@@ -86,16 +86,16 @@ impl Plan {
     }
 }
 
-/// Bytes that may wait for readers in the smallest of tables.
+/// Bytes that may wait for readers, even in the smallest table.
 pub(crate) const WAITING: usize = 1 << 20;
 
 impl Bucket {
-    /// All elements. The lock is held.
+    /// All elements. The caller holds the lock.
     pub(super) fn elements_locked(&self) -> impl Iterator<Item = Element> + Clone {
         std::iter::successors(self.first_locked(), |element| element.next_locked())
     }
 
-    /// The first element. The lock is held.
+    /// The first element. The caller holds the lock.
     pub(super) fn first_locked(&self) -> Option<Element> {
         NonNull::new(self.head.load(Ordering::Relaxed)).map(Element)
     }
@@ -105,19 +105,19 @@ impl Element {
     /// The link to the next element.
     #[inline(always)]
     pub(super) fn next<'a>(self) -> &'a AtomicPtr<u8> {
-        // SAFETY: elements begin with this word; the cache's memory lives as long as the table, and the results
-        // of this do not leave its methods.
+        // SAFETY: elements begin with this word; the cache's memory lives as long as the table, and its methods do
+        // not leak these references.
         unsafe { self.0.cast().as_ref() }
     }
 
-    /// The next element. The lock is held.
+    /// The next element. The caller holds the lock.
     pub(super) fn next_locked(self) -> Option<Element> {
         NonNull::new(self.next().load(Ordering::Relaxed)).map(Element)
     }
 
     #[inline(always)]
     pub(super) fn key_word<'a>(self, index: usize) -> &'a AtomicU64 {
-        // SAFETY: the words of the key follow the link, and callers stay below their number; as for `next`.
+        // SAFETY: the key's words follow the link, and callers stay below their number; as for `next`.
         unsafe { self.0.cast::<AtomicU64>().add(1 + index).as_ref() }
     }
 

@@ -1,5 +1,4 @@
-//! What programs mostly do, at once: operations on keys of the common lengths, of which the compiler knows what it would have to
-//! ask else, as long as nothing stands in the way.
+//! The fast path: operations by programs on keys of common lengths, which the compiler knows, without waiting.
 
 use std::ptr;
 
@@ -10,31 +9,31 @@ use crate::op_error::OpError;
 use crate::racy;
 use crate::update::UpdateFlags;
 
-/// The longest values that are copied while a bucket is locked.
+/// The longest value in bytes that is copied under a bucket's lock.
 const SHORT: usize = 64;
 
 /// Keys of `SIZE` bytes, which is the table's key size, in `WORDS` words.
 pub(crate) struct FastPath<const SIZE: usize, const WORDS: usize>;
 
 impl<const SIZE: usize, const WORDS: usize> FastPath<SIZE, WORDS> {
-    /// As [`Hash::lookup`]; `None` where it may take longer than mostly: because others change the bucket, or of a
-    /// key that is not aligned, say.
+    /// The fast path of [`Hash::lookup`]. `None` if it does not apply, for example to an unaligned key or because the
+    /// bucket changes.
     ///
     /// # Safety
     ///
     /// As for [`Hash::lookup`].
     #[inline(always)]
     pub(crate) unsafe fn lookup_fast(hash: &Hash, key: *const u8, cpu: u32) -> Option<*mut u8> {
-        // SAFETY: by contract, both.
+        // SAFETY: by the caller's contract, both.
         if Self::is_aligned(key) { unsafe { hash.lookup_fast(&Self::load(key), cpu) } } else { None }
     }
 
-    /// As [`Hash::update`] by a program, where that [replaces simply](Hash::replaces_simply); `false`, and nothing is done, where it
-    /// may take longer than mostly, or it must be said what is wrong.
+    /// The fast path of [`Hash::update`] for a program and a table that [replaces simply](Hash::replaces_simply).
+    /// `false`, with nothing done, if it does not apply, or if there is an error to report.
     ///
     /// # Safety
     ///
-    /// As for [`Hash::update`], of a value of this program.
+    /// As for [`Hash::update`], with a value that the program passes.
     #[inline(always)]
     pub(crate) unsafe fn replace_fast(
         hash: &Hash,
@@ -43,7 +42,7 @@ impl<const SIZE: usize, const WORDS: usize> FastPath<SIZE, WORDS> {
         mode: UpdateFlags,
         cpu: u32,
     ) -> bool {
-        // SAFETY: by contract, both.
+        // SAFETY: by the caller's contract, both.
         Self::is_aligned(key) && unsafe { hash.replace_fast(&Self::load(key), value, mode, cpu) }
     }
 
@@ -54,7 +53,7 @@ impl<const SIZE: usize, const WORDS: usize> FastPath<SIZE, WORDS> {
     /// As for [`Hash::delete`].
     #[inline(always)]
     pub(crate) unsafe fn delete(hash: &Hash, key: *const u8, caller: Caller) -> Result<(), OpError> {
-        // SAFETY: by contract, both.
+        // SAFETY: by the caller's contract, both.
         unsafe { hash.delete_key(&Self::load(key), caller) }
     }
 
@@ -70,20 +69,19 @@ impl<const SIZE: usize, const WORDS: usize> FastPath<SIZE, WORDS> {
     #[inline(always)]
     unsafe fn load(key: *const u8) -> [u64; WORDS] {
         let mut words = [0; WORDS];
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { racy::load_words(key, SIZE, &mut words) };
         words
     }
 }
 
 impl Hash {
-    /// Whether an update without a lock does nothing but replace an element by another, with a value that is short and nothing
-    /// more than its bytes.
+    /// Whether an update without a lock only replaces an element, with a short value without special fields.
     pub(crate) fn replaces_simply(&self) -> bool {
         self.clock.is_none() && self.values.are_plain() && self.values.host_size() <= SHORT
     }
 
-    /// As `lookup_key`; `None` where it may take longer.
+    /// The fast path of `lookup_key`; `None` if it does not apply.
     ///
     /// # Safety
     ///
@@ -95,15 +93,15 @@ impl Hash {
             let found = bucket.version.read_once(|walk| self.walk(bucket, key, || walk.is_astray()))?;
             Some(found.map(|element| element.0))
         };
-        // SAFETY: by contract; elements of this table.
+        // SAFETY: by the caller's contract; elements of this table.
         unsafe {
             let found = self.elements.hold_fast(cpu, find)?;
             Some(found.map_or(ptr::null_mut(), |element| self.used(Element(element), cpu)))
         }
     }
 
-    /// As `replace`, for a program, of short values; `false`, and nothing is done, where something stands in the way: somebody
-    /// holds the lock, no object lies ready, or it must be said what is wrong.
+    /// The fast path of `replace` for a program and short values. `false`, with nothing done, if the bucket is
+    /// locked, no element is ready, or there is an error to report.
     ///
     /// # Safety
     ///
@@ -115,7 +113,7 @@ impl Hash {
             Some(_) => mode != UpdateFlags::NoExist,
             None => mode != UpdateFlags::Exist,
         };
-        // What is refused should not take the lock.
+        // An update that fails should not take the lock.
         if mode != UpdateFlags::Any {
             let walked = bucket.version.read_once(|walk| self.walk(bucket, key, || walk.is_astray()));
             if !walked.is_some_and(may) {
@@ -127,10 +125,10 @@ impl Hash {
         if !may(found) {
             return false;
         }
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let Some(new) = (unsafe { self.elements.alloc_fast(cpu) }).map(Element) else { return false };
         Self::fill_key(new, key);
-        // SAFETY: the element has room for its value, which is plain; `value` by contract.
+        // SAFETY: the element has room for its value, which has no special fields; `value` by the caller's contract.
         unsafe { self.values.fill_plain(self.values_at(new), value) };
         match found {
             // SAFETY: found in this bucket under its lock; `cpu` by contract.
@@ -138,7 +136,7 @@ impl Hash {
             None if self.reserve() => self.publish(bucket, new),
             None => {
                 drop(lock);
-                // SAFETY: taken above, and nobody has seen it.
+                // SAFETY: allocated above, and no reader has seen it.
                 unsafe { self.elements.free_unpublished(Caller::Cpu(cpu), new.0) };
                 return false;
             }

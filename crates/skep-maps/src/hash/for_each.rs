@@ -1,9 +1,9 @@
-//! Every element for a function, without memory for it and without a lock while the function runs.
+//! Calling a function for every element, without allocation and without a lock while the function runs.
 //!
-//! Buckets are gone through by their index, and the elements of one by their keys in ascending order, whatever order its
-//! list has: the next element is the one with the smallest key above the last one's. So a key that stays is met exactly
-//! once, though the function, and others, insert, replace and delete what they like; and all that is remembered is one
-//! key. Lists are short, or it would take long.
+//! Buckets are visited by index, and the elements of one in ascending order of their keys, whatever the list's order:
+//! the next element is the one with the smallest key above the last one's. So a key that stays is visited exactly
+//! once, even if the function or other threads insert, replace and delete elements; and the walk only remembers one
+//! key. Lists are short, so the search is cheap.
 
 use std::cmp::Ordering as Compared;
 use std::ptr::NonNull;
@@ -16,8 +16,8 @@ use crate::elements::Lookup;
 use crate::version::Walk;
 
 impl Hash {
-    /// Calls `visit` with the address of a copy of each key and of its value on that CPU, until it says false or `most`
-    /// were visited.
+    /// Calls `visit` with the addresses of a copy of each key and of its value on that CPU, until it returns false or
+    /// `most` elements were visited.
     ///
     /// # Safety
     ///
@@ -32,11 +32,11 @@ impl Hash {
         let (mut last, mut found) = ([0; MAX_KEY_WORDS], [0; MAX_KEY_WORDS]);
         let (last, found) = (&mut last[..words], &mut found[..words]);
         let mut left = most;
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         unsafe { self.elements.announce(cpu) };
         for index in 0..=self.mask {
             let bucket = self.bucket(index);
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             let mut next = unsafe { self.following(bucket, None, found, cpu) };
             while let Some(element) = next {
                 if left == 0 {
@@ -44,13 +44,13 @@ impl Hash {
                 }
                 left -= 1;
                 last.copy_from_slice(found);
-                // SAFETY: an element of this table; the CPU is in range by contract.
+                // SAFETY: an element of this table; the CPU is in range by the caller's contract.
                 let value = unsafe { self.values.of_cpu(self.values_at(element), cpu) };
-                // What is given away is not what is gone by: it is the program's to look at.
+                // A copy: the program may overwrite the key that it gets.
                 if !visit(found.as_ptr().cast(), value) {
                     return;
                 }
-                // SAFETY: by contract.
+                // SAFETY: by the caller's contract.
                 next = unsafe { self.following(bucket, Some(last), found, cpu) };
             }
         }
@@ -58,8 +58,8 @@ impl Hash {
 }
 
 impl Hash {
-    /// The element of a bucket with the smallest key above `after`, for a reader that is going to use it, and its key in
-    /// `found`.
+    /// The element of a bucket with the smallest key above `after`, for a reader that uses it beyond the look-up, and
+    /// its key in `found`.
     ///
     /// # Safety
     ///
@@ -87,7 +87,7 @@ impl Hash {
             }
             .map(|element| element.0)
         };
-        // SAFETY: by contract; elements of this table.
+        // SAFETY: by the caller's contract; elements of this table.
         unsafe { self.elements.hold(cpu, &bucket.version, find) }.map(Element)
     }
 }
@@ -119,7 +119,7 @@ fn least(
 }
 
 impl Element {
-    /// Compares keys, as numbers word by word: some order.
+    /// Compares keys word by word: any total order will do.
     fn compare_key(self, key: &[u64]) -> Compared {
         key.iter()
             .enumerate()

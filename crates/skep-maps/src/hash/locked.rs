@@ -1,7 +1,7 @@
-//! Elements that are read and written where they are, under the lock in their value.
+//! Reading and writing elements in place, under the lock in their value.
 //!
-//! The bucket's lock is taken first, so that the element stays the key's. Under it the value's is only *tried*: whoever holds
-//! that may be held up for long, or be interrupted by somebody who wants the bucket.
+//! The bucket's lock is taken first, so that the element keeps its key. Under it the value's lock is only *tried*:
+//! its holder may be preempted for long, or be interrupted by an operation that wants the bucket.
 
 use super::element::MAX_KEY_WORDS;
 use super::{Hash, with_key};
@@ -39,7 +39,7 @@ impl Hash {
         })
     }
 
-    /// Writes an element where it is, or inserts it.
+    /// Writes an element in place, or inserts it.
     ///
     /// # Safety
     ///
@@ -72,9 +72,9 @@ impl Hash {
                     return Err(OpError::Missing);
                 }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: by the caller's contract.
             match unsafe { self.replace(key, source, UpdateFlags::NoExist, caller) } {
-                // Somebody was first: it is to be written where it is.
+                // Another thread inserted it first: write it in place.
                 Err(OpError::Exists) if condition == UpdateFlags::Any => {}
                 done => return done,
             }

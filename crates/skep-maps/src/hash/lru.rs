@@ -1,15 +1,15 @@
-//! Which element makes room for another, in tables that are never full.
+//! Eviction in LRU tables, which are never full.
 //!
-//! A clock: a hand goes round the buckets. Each element has a mark, which look-ups and updates of programs set; the hand clears it as it
-//! passes, and takes out the first element that it finds without. So what was used since the hand came by last stays, and
-//! what was not goes, oldest first by and large. A look-up writes only where the mark is not set yet, so that
-//! elements in constant use cost no cache line its owner.
+//! A clock algorithm: a hand goes round the buckets. Each element has a mark, which programs' look-ups and updates
+//! set; the hand clears marks as it passes and evicts the first unmarked element. So elements used since the hand's
+//! last pass stay, and others are evicted, roughly the oldest first. A look-up writes only if the mark is not set
+//! yet, so elements in constant use cause no cache misses.
 //!
 //! ```text
-//!     hand ──> bucket 5 [marked] ──> bucket 6 [unmarked: out]        marks are cleared behind the hand
+//!     hand ──> bucket 5 [marked] ──> bucket 6 [unmarked: evicted]        marks are cleared behind the hand
 //! ```
 //!
-//! It is no exact order of use, as Linux's is none: how new elements and old ones go differs in detail.
+//! The order of use is approximate, as in Linux; details of the order differ.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,17 +20,17 @@ use crate::op_error::OpError;
 use crate::update::UpdateFlags;
 use crate::values::Source;
 
-/// The hand, and where elements have their mark.
+/// The hand, and the offset of the mark in an element.
 #[derive(Debug)]
 pub(super) struct Clock {
     hand: AtomicU64,
     mark_at: usize,
 }
 
-/// After so many marked elements the next one goes though it is marked: an insertion must not take as long as a whole round.
+/// After this many marked elements in a row a marked one is evicted: an insertion must not take a whole round.
 const MARKED: u32 = 64;
 
-/// How often an insertion makes room that others take.
+/// How often an insertion retries when others take the room that it made.
 const TRIES: u32 = 64;
 
 impl Clock {
@@ -39,28 +39,29 @@ impl Clock {
     }
 
     fn mark(&self, element: Element) -> &AtomicU64 {
-        // SAFETY: elements of such tables have a word there, which is only ever accessed so; as for `Element::next`.
+        // SAFETY: elements of LRU tables have a word there, which is only accessed as an atomic; as for
+        // `Element::next`.
         unsafe { element.0.byte_add(self.mark_at).cast::<AtomicU64>().as_ref() }
     }
 
-    /// The element was used.
+    /// Marks the element as used.
     #[inline]
     pub(super) fn used(&self, element: Element) {
         let mark = self.mark(element);
-        // Relaxed, all: a hint, which orders nothing.
+        // Relaxed, all: a hint that orders nothing.
         if mark.load(Ordering::Relaxed) == 0 {
             mark.store(1, Ordering::Relaxed);
         }
     }
 
-    /// The element is new, or in the place of one that was replaced.
+    /// Sets the mark of an element that is new or replaces another.
     pub(super) fn set(&self, element: Element, used: bool) {
         self.mark(element).store(u64::from(used), Ordering::Relaxed);
     }
 }
 
 impl Hash {
-    /// Inserts or changes; where there is no room, something else goes.
+    /// Inserts or changes; if there is no room, evicts another element.
     ///
     /// # Safety
     ///
@@ -74,26 +75,27 @@ impl Hash {
     ) -> Result<(), OpError> {
         let Some(clock) = &self.clock else { return Err(OpError::Full) };
         for _ in 0..TRIES {
-            // An insertion that is going to find no room should not take an element and the lock for nothing.
+            // Check first: an insertion that will find no room should not allocate an element and take the lock.
             if self.len() >= self.max_entries && !self.is_there(key, caller) {
                 if mode == UpdateFlags::Exist {
                     return Err(OpError::Missing);
                 }
-                // Nothing goes for an insertion that cannot be made, or finds no memory. What is given back is there for it.
+                // Evict nothing for an insertion that cannot succeed or finds no memory. A freed element can be used
+                // again.
                 drop(self.bucket_of(key).version.lock(caller)?);
-                // SAFETY: by contract.
+                // SAFETY: by the caller's contract.
                 drop(unsafe { Spare::take(&self.elements, caller) }.map_err(OpError::NoMemory)?);
-                // SAFETY: by contract.
+                // SAFETY: by the caller's contract.
                 unsafe { self.evict(clock, caller)? };
             }
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             let result = unsafe {
                 match self.values.is_per_cpu() {
                     true => self.update_in_place(key, source, mode, caller),
                     false => self.replace(key, source, mode, caller),
                 }
             };
-            // Another insertion has taken the room: try again.
+            // Another insertion has taken the room: retry.
             if result != Err(OpError::Full) {
                 return result;
             }
@@ -110,19 +112,20 @@ impl Hash {
         self.find(key, caller).is_some()
     }
 
-    /// Takes out an element that was not used since the hand came by last.
+    /// Evicts an element that was not used since the hand's last pass.
     ///
-    /// A bucket in whose change this thread was interrupted is passed over. [`OpError::Busy`] where all elements are in such.
+    /// Skips a bucket in whose change this thread was interrupted. [`OpError::Busy`] if all elements are in such
+    /// buckets.
     ///
     /// # Safety
     ///
-    /// `caller` is the calling thread, which holds no bucket.
+    /// `caller` is the calling thread, which holds no bucket's lock.
     #[cold]
     unsafe fn evict(&self, clock: &Clock, caller: Caller) -> Result<(), OpError> {
         let (mut marked, mut result) = (0, Ok(()));
-        // Twice round: the first may do no more than clear marks.
+        // Two rounds: the first may only clear marks.
         for _ in 0..2 * (self.mask + 1) {
-            // Relaxed: a place to begin.
+            // Relaxed: any starting point will do.
             let index = clock.hand.fetch_add(1, Ordering::Relaxed) & self.mask;
             let Some(bucket) = self.if_used(index) else { continue };
             let lock = match bucket.version.lock(caller) {
@@ -142,7 +145,7 @@ impl Hash {
                     continue;
                 }
                 self.unlink(lock, link, element);
-                // SAFETY: unlinked under the lock, hence by nobody else, and the version says so.
+                // SAFETY: this thread unlinked it under the lock, and the version shows it.
                 unsafe { self.elements.free(caller, element.0) };
                 return Ok(());
             }

@@ -1,7 +1,7 @@
-//! Elements that are copied out and removed in one step: nobody gets the same one.
+//! Removing elements and copying them out in one step: each element goes to one caller.
 //!
-//! The copy is made between the unlinking, which only one can do, and the freeing. A program that found the element before
-//! may still write to it; what it writes after the copy is gone.
+//! The copy is made between the unlinking, which only one thread can do, and the freeing. A program that found the
+//! element before may still write to it; what it writes after the copy is lost.
 
 use super::element::MAX_KEY_WORDS;
 use super::{Element, Hash, with_key};
@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 impl Hash {
-    /// Removes a key and copies its values out. Says whether it was there.
+    /// Removes a key and copies its values out. Returns whether it was there.
     ///
     /// # Safety
     ///
@@ -24,7 +24,7 @@ impl Hash {
             let lock = bucket.version.lock(caller)?;
             let (link, Some(element)) = self.find_locked(bucket, key) else { return Ok(false) };
             self.unlink(lock, link, element);
-            // SAFETY: an element of this table; `out` by contract. Unlinked under the lock, hence by nobody else.
+            // SAFETY: an element of this table; `out` by contract. This thread unlinked it under the lock.
             unsafe {
                 self.values.read(self.values_at(element), out);
                 self.elements.free(caller, element.0);
@@ -62,10 +62,10 @@ impl Hash {
                 bucket.head.store(ptr::null_mut(), Ordering::Release);
                 lock.unlock_changed();
                 while let Some(element) = next {
-                    // The list is nobody else's any more, and an element's link is overwritten when it is freed.
+                    // No other writer has the list any more; freeing an element overwrites its link.
                     next = element.next_locked();
                     out.push_back(self.copy(element));
-                    // SAFETY: unlinked under the lock, hence by nobody else.
+                    // SAFETY: this thread unlinked it under the lock.
                     unsafe { self.elements.free(caller, element.0) };
                 }
             }
@@ -74,10 +74,10 @@ impl Hash {
         Ok(true)
     }
 
-    /// Key and value of an element that nobody unlinks or frees meanwhile.
+    /// Key and value of an element that no thread can unlink or free meanwhile.
     pub(super) fn copy(&self, element: Element) -> (Vec<u8>, Vec<u8>) {
         let (mut key, mut value) = (vec![0; self.layout.key_size], vec![0; self.values.host_size()]);
-        // SAFETY: an element of this table; both buffers have the size that is written.
+        // SAFETY: an element of this table; both buffers have the right size.
         unsafe {
             self.copy_key(element, key.as_mut_ptr());
             self.values.read(self.values_at(element), value.as_mut_ptr());

@@ -1,4 +1,4 @@
-//! Many elements at once, for hosts.
+//! Operations on many elements, for hosts.
 
 use std::fmt;
 
@@ -10,34 +10,34 @@ use crate::op_error::OpError;
 use crate::table::Table;
 use crate::update::UpdateFlags;
 
-/// Where a walk in batches has come to; `default()` is the beginning.
+/// The position of a walk in batches; `default()` is the beginning.
 ///
-/// It belongs to the map that it was used with. With another one it means some other place, or the beginning.
+/// It belongs to the map that it was used with. In another map its position is arbitrary.
 #[derive(Clone, Debug, Default)]
 pub struct BatchCursor {
     cursor: Cursor,
     at_end: bool,
 }
 
-/// Why a batch ended before its time.
+/// Why a batch ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchError {
-    /// How many elements were done before: they stay done.
+    /// The number of elements that were done; they stay done.
     pub done: usize,
-    /// Why the next one was not.
+    /// The error of the next one.
     pub error: MapError,
 }
 
-/// Key and value of an element, the latter of [`Map::host_value_size`] bytes.
+/// Key and value of an element, the latter with [`Map::host_value_size`] bytes.
 type Entry = (Vec<u8>, Vec<u8>);
 
 /// Batches.
 impl Map {
-    /// Copies the elements from the cursor on, at most `count`, and moves it behind them.
+    /// Copies the elements from the cursor on, at most `count`, and advances the cursor.
     ///
-    /// As Linux's `BPF_MAP_LOOKUP_BATCH`: fewer may come, since hash tables give whole buckets. The map was gone through
-    /// when [`BatchCursor::is_at_end`] says so, which may be with the last elements or with none. An element that stays
-    /// from the first batch to the last is in one of them, once.
+    /// As Linux's `BPF_MAP_LOOKUP_BATCH`: it may return fewer, because hash tables return whole buckets. The end is
+    /// reached when [`BatchCursor::is_at_end`] is true, which may be with the last elements or with none. An element
+    /// that stays during the whole walk is in exactly one batch.
     ///
     /// ```
     /// use skep_abi::{MapDef, MapKind};
@@ -59,11 +59,11 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`MapError::BucketLarger`] where a bucket has more elements than `count`: the cursor stays, ask for more;
+    /// [`MapError::BucketLarger`] if a bucket has more elements than `count`: the cursor does not move; request more.
     /// [`MapError::HoldsReferences`].
     pub fn lookup_batch(&self, cursor: &mut BatchCursor, count: usize) -> Result<Vec<Entry>, MapError> {
         let mut out = Batch::new();
-        // What came behind the end since is for another walk.
+        // Elements added behind the end belong to another walk.
         if count == 0 || cursor.at_end {
             return Ok(Vec::new());
         }
@@ -74,7 +74,7 @@ impl Map {
                 Ok(out.len() < count)
             }
             Table::Trie(trie) => {
-                // The one lock of a trie is held for some at a time.
+                // A trie has one lock; hold it for some elements at a time.
                 loop {
                     let most = count.min(out.len() + BATCH);
                     // SAFETY: `caller` is this thread.
@@ -98,7 +98,8 @@ impl Map {
         Ok(out.into())
     }
 
-    /// As [`lookup_batch`](Self::lookup_batch), and removes what it gives: of hash tables. Nobody else gets the same elements.
+    /// As [`lookup_batch`](Self::lookup_batch) for hash tables, and removes the elements that it returns. No other
+    /// caller gets the same elements.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl Map {
         Ok(out.into())
     }
 
-    /// Removes a key of a hash table, and gives its value: `None` if it was not there. Of several who do this at once, one
+    /// Removes a key of a hash table and returns its value; `None` if it was not there. Of concurrent callers, one
     /// gets it.
     ///
     /// # Errors
@@ -143,11 +144,11 @@ impl Map {
         Ok(found.then_some(value))
     }
 
-    /// Updates elements one after the other, each as [`update`](Self::update) does; how many that were.
+    /// Updates elements one after the other, each as [`update`](Self::update) does. Returns how many.
     ///
     /// # Errors
     ///
-    /// The first error of an update, and how many came before it.
+    /// The first error of an update, and the number of updates before it.
     pub fn update_batch<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
@@ -156,11 +157,11 @@ impl Map {
         one_by_one(entries, |(key, value)| self.update(key.as_ref(), value.as_ref(), flags))
     }
 
-    /// Deletes keys one after the other, each as [`delete`](Self::delete) does; how many that were.
+    /// Deletes keys one after the other, each as [`delete`](Self::delete) does. Returns how many.
     ///
     /// # Errors
     ///
-    /// The first error of a deletion, and how many came before it.
+    /// The first error of a deletion, and the number of deletions before it.
     pub fn delete_batch<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -168,7 +169,7 @@ impl Map {
         one_by_one(keys, |key| self.delete(key.as_ref()))
     }
 
-    /// The table whose elements can be taken out.
+    /// The table, if its elements can be taken out.
     fn takes(&self, what: &'static str) -> Result<&Hash, MapError> {
         match &self.table {
             Table::Hash(hash) => Ok(hash),
@@ -190,14 +191,14 @@ fn one_by_one<T>(
 }
 
 impl BatchCursor {
-    /// Whether the map was gone through (Linux says so by `ENOENT`).
+    /// Whether the walk has reached the end (`ENOENT` in Linux).
     pub fn is_at_end(&self) -> bool {
         self.at_end
     }
 }
 
 impl BatchError {
-    /// The error number that Linux gives for it, positive.
+    /// Linux's error number, positive.
     pub fn errno(&self) -> i32 {
         self.error.errno()
     }

@@ -1,7 +1,7 @@
-//! What programs call, picked when a map is made: by its kind, and for hash tables by the length of their keys.
+//! The functions that programs call, chosen when a map is made: by its kind, and for hash tables by the key size.
 //!
-//! One function for all kinds would keep room for the longest key on its stack, and save every register, whatever map it is
-//! called for. They have the system's calling convention, as helpers have, which may then end by a jump to them.
+//! One function for all kinds would reserve stack for the longest key and save every register for each map. The
+//! functions have the system's calling convention, like helpers, so a helper can end with a jump to them.
 
 use std::fmt;
 use std::ptr;
@@ -58,12 +58,12 @@ impl fmt::Debug for Calls {
     }
 }
 
-/// A function of one kind of table, which passes its contract on.
+/// A function for one kind of table, which passes its contract on.
 macro_rules! look_up {
     ($name:ident, $kind:ident, |$table:ident, $key:ident, $cpu:ident| $call:expr) => {
         unsafe extern "C" fn $name(map: &Map, $key: *const u8, $cpu: u32) -> *mut u8 {
             let Table::$kind($table) = &map.table else { return ptr::null_mut() };
-            // SAFETY: the caller's promises are passed on.
+            // SAFETY: by the caller's contract.
             unsafe { $call }
         }
     };
@@ -72,7 +72,7 @@ macro_rules! look_up {
 look_up!(look_up_hash, Hash, |hash, key, cpu| hash.lookup(key, cpu));
 look_up!(look_up_array, Array, |array, key, cpu| array.lookup(key, cpu));
 look_up!(look_up_trie, Trie, |trie, key, cpu| trie.lookup(key, cpu));
-// Programs cannot look up programs; of a map of maps this is a handle.
+// Programs cannot look up programs. In a map of maps the result is a handle.
 look_up!(look_up_reference, References, |maps, key, cpu| {
     ptr::with_exposed_provenance_mut(maps.find(key, cpu) as usize)
 });
@@ -87,7 +87,7 @@ unsafe extern "C" fn look_up_fast_path<const SIZE: usize, const WORDS: usize>(
     cpu: u32,
 ) -> *mut u8 {
     let Table::Hash(hash) = &map.table else { return ptr::null_mut() };
-    // SAFETY: the caller's promises are passed on; `of` has seen to the key size.
+    // SAFETY: by the caller's contract; `of` has checked the key size.
     unsafe {
         match FastPath::<SIZE, WORDS>::lookup_fast(hash, key, cpu) {
             Some(value) => value,
@@ -96,7 +96,7 @@ unsafe extern "C" fn look_up_fast_path<const SIZE: usize, const WORDS: usize>(
     }
 }
 
-/// Mostly the first look-up of a section, of a reader that has announced nothing yet.
+/// Mostly the first look-up of a section, by a reader that has announced no era yet.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn look_up_again<const SIZE: usize, const WORDS: usize>(
@@ -118,7 +118,7 @@ unsafe extern "C" fn look_up_again<const SIZE: usize, const WORDS: usize>(
 #[inline(never)]
 unsafe extern "C" fn update(map: &Map, key: *const u8, value: *const u8, flags: u64, cpu: u32) -> i64 {
     let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: by the caller's contract.
     status(unsafe { map.update_at(key, Source::Cpu(value, cpu), flags, Caller::Cpu(cpu)) })
 }
 
@@ -130,7 +130,7 @@ unsafe extern "C" fn replace_fast_path<const SIZE: usize, const WORDS: usize>(
     cpu: u32,
 ) -> i64 {
     if let (Table::Hash(hash), Some(mode)) = (&map.table, UpdateFlags::without_lock(flags))
-        // SAFETY: the caller's promises are passed on; `short` has seen to the key size, and to what the table does.
+        // SAFETY: by the caller's contract; `fast_path` has checked the key size and the kind of table.
         && unsafe { FastPath::<SIZE, WORDS>::replace_fast(hash, key, value, mode, cpu) }
     {
         return 0;
@@ -140,7 +140,7 @@ unsafe extern "C" fn replace_fast_path<const SIZE: usize, const WORDS: usize>(
 }
 
 unsafe extern "C" fn delete(map: &Map, key: *const u8, cpu: u32) -> i64 {
-    // SAFETY: the caller's promises are passed on.
+    // SAFETY: by the caller's contract.
     status(unsafe { map.delete_at(key, Caller::Cpu(cpu)) })
 }
 
@@ -150,10 +150,10 @@ unsafe extern "C" fn delete_fast_path<const SIZE: usize, const WORDS: usize>(
     cpu: u32,
 ) -> i64 {
     let Table::Hash(hash) = &map.table else {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: by the caller's contract.
         return unsafe { delete(map, key, cpu) };
     };
-    // SAFETY: the caller's promises are passed on; `of` has seen to the key size.
+    // SAFETY: by the caller's contract; `of` has checked the key size.
     match unsafe { FastPath::<SIZE, WORDS>::delete(hash, key, Caller::Cpu(cpu)) } {
         Ok(()) => 0,
         Err(error) => refused(error),

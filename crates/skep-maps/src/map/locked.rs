@@ -1,4 +1,4 @@
-//! What is done under the lock in a value.
+//! Reading values under their lock.
 
 use crate::error::MapError;
 use crate::map::Map;
@@ -6,13 +6,13 @@ use crate::op_error::OpError;
 use crate::table::Table;
 
 impl Map {
-    /// As [`lookup`](Self::lookup) with Linux's `BPF_F_LOCK`: the value is copied while its lock is held, and so is not
-    /// seen between two changes that a program makes under the lock. Locks and other special fields are zero in what
-    /// is given, here as in [`lookup`](Self::lookup).
+    /// As [`lookup`](Self::lookup) with Linux's `BPF_F_LOCK`: the value is copied while its lock is held, and so
+    /// never between two changes that a program makes under the lock. Locks and other special fields are zero in the
+    /// copy, as in [`lookup`](Self::lookup).
     ///
     /// # Errors
     ///
-    /// As for [`lookup`](Self::lookup); [`MapError::NoLock`] where values have none; [`MapError::LockHeld`].
+    /// As for [`lookup`](Self::lookup); [`MapError::NoLock`] if values have none; [`MapError::LockHeld`].
     pub fn lookup_locked(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
         self.check_key(key)?;
         self.may_lock().map_err(|error| self.explain(error, key))?;
@@ -29,7 +29,7 @@ impl Map {
         Ok(found.map_err(|error| self.explain(error, key))?.then_some(value))
     }
 
-    /// Whether there are locks, and this thread may take one.
+    /// Whether values have a lock, and this thread may take it.
     pub(super) fn may_lock(&self) -> Result<(), OpError> {
         match () {
             () if !self.values().has_lock() => Err(OpError::NoLock),

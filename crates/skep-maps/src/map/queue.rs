@@ -9,8 +9,8 @@ use crate::update::UpdateFlags;
 
 /// Queues, stacks and bloom filters, for the host.
 impl Map {
-    /// Adds an element to a queue or stack, or a value to a bloom filter. With [`UpdateFlags::Exist`] the
-    /// oldest element of a queue or stack makes room where there is none; a bloom filter is never full.
+    /// Adds an element to a queue or stack, or a value to a bloom filter. With [`UpdateFlags::Exist`] a full queue or
+    /// stack drops its oldest element; a bloom filter is never full.
     ///
     /// ```
     /// use skep_abi::{MapDef, MapKind};
@@ -30,7 +30,7 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`MapError::QueueFull`]; [`MapError::PushFlags`] for flags that the kind does not have;
+    /// [`MapError::QueueFull`]; [`MapError::PushFlags`] for flags that the kind does not accept;
     /// [`MapError::ValueLength`], [`MapError::Frozen`], [`MapError::NotAQueue`].
     pub fn push(&self, value: &[u8], flags: UpdateFlags) -> Result<(), MapError> {
         self.has_queue("push")?;
@@ -42,7 +42,8 @@ impl Map {
         })
     }
 
-    /// Takes the next element out of a queue (the oldest) or a stack (the newest); `None` if there is none.
+    /// Removes the next element of a queue (the oldest) or a stack (the newest) and returns it; `None` if there is
+    /// none.
     ///
     /// # Errors
     ///
@@ -56,7 +57,7 @@ impl Map {
         Ok(value)
     }
 
-    /// The element of a queue or stack that [`pop`](Self::pop) would give.
+    /// The element of a queue or stack that [`pop`](Self::pop) would return.
     ///
     /// # Errors
     ///
@@ -65,7 +66,7 @@ impl Map {
         self.next_value("peek", false)
     }
 
-    /// Whether a bloom filter has a value: always `true` for those that were pushed, and seldom for others.
+    /// Whether a bloom filter has a value: always `true` for pushed values, and seldom for others.
     ///
     /// # Errors
     ///
@@ -100,44 +101,43 @@ impl Map {
 
 /// Queues, stacks and bloom filters, for programs.
 impl Map {
-    /// Adds an element to a queue or stack, or a value to a bloom filter. `flags`: 0, or for queues and
-    /// stacks `BPF_EXIST` (2), with which the oldest element makes room where there is none.
+    /// Adds an element to a queue or stack, or a value to a bloom filter. `flags`: 0, or for queues and stacks
+    /// `BPF_EXIST` (2), with which a full one drops its oldest element.
     ///
-    /// Returns 0, or a negative error number as Linux does: `-E2BIG` (7) where it is full, `-EINVAL` (22) for
-    /// other flags, `-EBUSY` (16) where this interrupted, on its own thread, an operation on the same map,
-    /// `-EOPNOTSUPP` (95) for other kinds.
+    /// Returns 0, or a negative error number as Linux does: `-E2BIG` (7) if it is full, `-EINVAL` (22) for other
+    /// flags, `-EBUSY` (16) if this thread was interrupted in an operation on the same map, `-EOPNOTSUPP` (95) for
+    /// other kinds.
     ///
     /// # Safety
     ///
     /// `value` is readable for the map's value size, at any alignment; others may write there.
     pub unsafe fn push_ptr(&self, value: *const u8, flags: u64) -> i64 {
         let Some(flags) = UpdateFlags::from_number(flags) else { return -i64::from(errno::EINVAL) };
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's contract.
         status(unsafe { self.push_at(value, flags, Patience::Bounded) })
     }
 
-    /// Copies the next element of a queue or stack to `out`, and removes it. Where that fails, `out` is
-    /// zeroed.
+    /// Copies the next element of a queue or stack to `out`, and removes it. On failure `out` is zeroed.
     ///
-    /// Returns 0, `-ENOENT` (2) if there is none, `-EBUSY` (16) as [`push_ptr`](Self::push_ptr),
-    /// `-EOPNOTSUPP` (95) for other kinds.
+    /// Returns 0, `-ENOENT` (2) if there is none, `-EBUSY` (16) as [`push_ptr`](Self::push_ptr), `-EOPNOTSUPP` (95)
+    /// for other kinds.
     ///
     /// # Safety
     ///
     /// `out` is writable for the map's value size, at any alignment; others may access it.
     pub unsafe fn pop_ptr(&self, out: *mut u8) -> i64 {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's contract.
         status(unsafe { self.next_at(out, true) })
     }
 
-    /// Copies the next element of a queue or stack to `value`, as [`pop_ptr`](Self::pop_ptr), and lets it be.
-    /// Of a bloom filter, says whether it has the value that is there: 0, or `-ENOENT` (2) if not.
+    /// As [`pop_ptr`](Self::pop_ptr), but leaves the element in a queue or stack. For a bloom filter: returns 0 if it
+    /// has the value at `value`, else `-ENOENT` (2).
     ///
     /// # Safety
     ///
     /// As for [`pop_ptr`](Self::pop_ptr); for bloom filters `value` is only read.
     pub unsafe fn peek_ptr(&self, value: *mut u8) -> i64 {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's contract.
         status(unsafe {
             match &self.table {
                 Table::Bloom(bloom) => bloom.contains(value).then_some(()).ok_or(OpError::Missing),
@@ -157,11 +157,11 @@ impl Map {
     ) -> Result<(), OpError> {
         match &self.table {
             Table::Queue(_) if flags.is_locked() => Err(OpError::PushFlags),
-            // SAFETY: by contract.
+            // SAFETY: by the caller's contract.
             Table::Queue(queue) => unsafe { queue.push(value, flags, patience) },
             Table::Bloom(_) if flags != UpdateFlags::Any => Err(OpError::PushFlags),
             Table::Bloom(bloom) => {
-                // SAFETY: by contract.
+                // SAFETY: by the caller's contract.
                 unsafe { bloom.push(value) };
                 Ok(())
             }
@@ -174,7 +174,7 @@ impl Map {
     /// As [`pop_ptr`](Self::pop_ptr).
     unsafe fn next_at(&self, out: *mut u8, take: bool) -> Result<(), OpError> {
         let Table::Queue(queue) = &self.table else { return Err(OpError::NoQueue) };
-        // SAFETY: by contract.
+        // SAFETY: by the caller's contract.
         let found = unsafe { queue.next(out, take, Patience::Bounded)? };
         found.then_some(()).ok_or(OpError::Missing)
     }

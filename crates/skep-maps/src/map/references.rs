@@ -9,7 +9,7 @@ use crate::error::MapError;
 use crate::references::References;
 use crate::table::Table;
 
-/// Maps of programs and of maps, for whoever fills them.
+/// Maps of programs and of maps, for the code that fills them.
 impl Map {
     /// The table of an array of programs.
     pub fn programs(&self) -> Option<&References> {
@@ -24,10 +24,10 @@ impl Map {
         }
     }
 
-    /// Has the host's [`freeze`](Self::freeze) wait until what this gives is dropped: for whoever changes an array of programs by
-    /// [`References::set`], and other things with it.
+    /// Makes [`freeze`](Self::freeze) wait until the result is dropped: for code that changes an array of programs
+    /// with [`References::set`] together with other state.
     ///
-    /// It waits for nobody, so it may be called, and held, under a lock. Where a freeze is under way it comes too late.
+    /// Does not wait, so it may be called, and the result held, under a lock. Fails if a freeze is in progress.
     ///
     /// # Errors
     ///
@@ -43,25 +43,24 @@ impl Map {
         unfrozen.ok_or_else(|| MapError::Frozen { map: self.name().to_owned() })
     }
 
-    /// Sets the address that a key of a table of programs or maps leads to, 0 for none. Programs that run
-    /// find it at once.
+    /// Sets the address of a key in a table of programs or maps, 0 for none. Running programs see it at once.
     ///
     /// # Errors
     ///
     /// [`MapError::KeyLength`], [`MapError::OutOfRange`] beyond the end of an array, [`MapError::Full`],
-    /// [`MapError::NoMemory`], [`MapError::NoReferences`], [`MapError::Frozen`], [`MapError::Busy`]. All is as it was then. There is always memory to
-    /// take an address out.
+    /// [`MapError::NoMemory`], [`MapError::NoReferences`], [`MapError::Frozen`], [`MapError::Busy`]. Nothing is
+    /// changed then. Removing an address never fails for lack of memory.
     ///
     /// # Safety
     ///
-    /// The address as for [`References::set`].
+    /// The address must be as for [`References::set`].
     pub unsafe fn set_reference(&self, key: &[u8], address: u64) -> Result<(), MapError> {
         let _unfrozen = self.hold_unfrozen()?;
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's contract.
         unsafe { self.put_reference(key, address) }
     }
 
-    /// Takes out what a key leads to, also where the map is frozen.
+    /// Removes the address of a key, even if the map is frozen.
     ///
     /// # Errors
     ///
@@ -69,11 +68,11 @@ impl Map {
     ///
     /// # Safety
     ///
-    /// No host can reach the map any more, so that nobody sees that what is frozen changes, and whoever keeps books of what is in
-    /// it is the caller.
+    /// No host can reach the map any more, so none sees a frozen map change; and the caller keeps the record of what
+    /// is in the map.
     #[doc(hidden)]
     pub unsafe fn clear_reference(&self, key: &[u8]) -> Result<(), MapError> {
-        // SAFETY: 0 is no program and no map.
+        // SAFETY: 0 stands for no program and no map.
         unsafe { self.put_reference(key, 0) }
     }
 
@@ -85,12 +84,12 @@ impl Map {
             return Err(MapError::NoReferences { map: self.name().to_owned(), kind: self.kind() });
         };
         self.check_key(key)?;
-        // SAFETY: the length was checked; the caller's promise is passed on.
+        // SAFETY: the length was checked; the rest by the caller's contract.
         self.inside(|caller| unsafe { table.put(key.as_ptr(), address, caller) })
             .map_err(|error| self.explain(error, key))
     }
 
-    /// The keys of a hash table of maps, in no order to rely on; none of other kinds.
+    /// The keys of a hash table of maps, in no defined order; none for other kinds.
     pub fn reference_keys(&self) -> Vec<Vec<u8>> {
         // SAFETY: `caller` is this thread.
         self.inside(|caller| self.references().map_or(Vec::new(), |table| unsafe { table.keys(caller) }))

@@ -10,42 +10,42 @@ use crate::table::Table;
 
 /// Ring buffers, for programs.
 impl Map {
-    /// The address of a new record of `len` bytes, all zeroes, at a multiple of 8. Null where there is no
-    /// room for it, where `flags` is not 0, and from other kinds.
+    /// The address of a new record of `len` bytes, all zeroes, at a multiple of 8. Null if there is no room, if
+    /// `flags` is not 0, and for other kinds.
     ///
-    /// It may be written until it is [submitted](Self::ring_submit_ptr) or
-    /// [discarded](Self::ring_discard_ptr), as it must be exactly once: it holds back what is reserved later.
+    /// It may be written until it is [submitted](Self::ring_submit_ptr) or [discarded](Self::ring_discard_ptr), which
+    /// must happen exactly once: until then it holds back later records.
     pub fn ring_reserve_ptr(&self, len: u64, flags: u64) -> *mut u8 {
         let Some(ring) = self.ring().filter(|_| flags == 0) else { return ptr::null_mut() };
         ring.reserve(len).unwrap_or(ptr::null_mut())
     }
 
-    /// Gives a record to the consumer. `flags`: `BPF_RB_NO_WAKEUP` (1) does not wake it,
-    /// `BPF_RB_FORCE_WAKEUP` (2) does if it sleeps; else it is woken by the record that it waits for.
+    /// Passes a record to the consumer. `flags`: `BPF_RB_NO_WAKEUP` (1) does not wake it, `BPF_RB_FORCE_WAKEUP` (2)
+    /// does if it sleeps; with 0 only the record that it waits for wakes it.
     ///
     /// # Safety
     ///
-    /// `record` is what [`ring_reserve_ptr`](Self::ring_reserve_ptr) gave and is neither submitted nor
-    /// discarded yet; the map still lives. Nobody writes to the record any more.
+    /// [`ring_reserve_ptr`](Self::ring_reserve_ptr) returned `record`, which is neither submitted nor discarded yet;
+    /// the map still lives. No other code writes to the record any more.
     pub unsafe fn ring_submit_ptr(record: *mut u8, flags: u64) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's contract.
         unsafe { ring::commit(record, Outcome::Submitted, woken(flags)) };
     }
 
-    /// Has the consumer pass over a record; flags as those of [`ring_submit_ptr`](Self::ring_submit_ptr).
+    /// Makes the consumer skip a record; flags as for [`ring_submit_ptr`](Self::ring_submit_ptr).
     ///
     /// # Safety
     ///
     /// As for [`ring_submit_ptr`](Self::ring_submit_ptr).
     pub unsafe fn ring_discard_ptr(record: *mut u8, flags: u64) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's contract.
         unsafe { ring::commit(record, Outcome::Discarded, woken(flags)) };
     }
 
-    /// Submits a copy; flags as those of [`ring_submit_ptr`](Self::ring_submit_ptr).
+    /// Submits a copy; flags as for [`ring_submit_ptr`](Self::ring_submit_ptr).
     ///
-    /// Returns 0, or as Linux does `-EAGAIN` (11) where there is no room, `-EINVAL` (22) for other flags;
-    /// `-EOPNOTSUPP` (95) from other kinds.
+    /// Returns 0, or as Linux does `-EAGAIN` (11) if there is no room, `-EINVAL` (22) for other flags, `-EOPNOTSUPP`
+    /// (95) for other kinds.
     ///
     /// # Safety
     ///
@@ -54,7 +54,7 @@ impl Map {
         let Some(ring) = self.ring() else { return -i64::from(errno::EOPNOTSUPP) };
         let Some(wakeup) = ring::wakeup(flags) else { return -i64::from(errno::EINVAL) };
         let Some(record) = ring.reserve(len) else { return -i64::from(errno::EAGAIN) };
-        // SAFETY: reserved with this length just now; `from` by contract.
+        // SAFETY: reserved with this length just now; `from` by the caller's contract.
         unsafe {
             ring::fill(record, from, len as usize);
             ring::commit(record, Outcome::Submitted, wakeup);
@@ -62,9 +62,8 @@ impl Map {
         0
     }
 
-    /// What there is to know of a ring buffer: `BPF_RB_AVAIL_DATA` (0), bytes that are reserved and not taken
-    /// yet; `BPF_RB_RING_SIZE` (1); `BPF_RB_CONS_POS` (2) and `BPF_RB_PROD_POS` (3). 0 for other questions
-    /// and other kinds.
+    /// Queries a ring buffer: `BPF_RB_AVAIL_DATA` (0), bytes that are reserved and not consumed; `BPF_RB_RING_SIZE`
+    /// (1); `BPF_RB_CONS_POS` (2) and `BPF_RB_PROD_POS` (3). 0 for other queries and other kinds.
     pub fn ring_query(&self, what: u64) -> u64 {
         let answers = self.ring().map_or([0; 4], Ring::query);
         usize::try_from(what).ok().and_then(|what| answers.get(what)).copied().unwrap_or(0)
@@ -78,7 +77,7 @@ impl Map {
     }
 }
 
-/// A record must be given back whatever the flags are.
+/// A record must be submitted or discarded whatever the flags are.
 fn woken(flags: u64) -> Wakeup {
     ring::wakeup(flags & 3).unwrap_or(Wakeup::Usual)
 }

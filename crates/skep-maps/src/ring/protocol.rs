@@ -1,9 +1,8 @@
-//! How many producers and one consumer share a ring of records, without locks.
+//! The lock-free protocol by which many producers and one consumer share a ring of records.
 //!
-//! **Problem.** Programs on all threads write records, and interrupt each other while they do: a signal
-//! handler may run a program on a thread that is in the middle of reserving. The consumer wants the records
-//! in the order in which they were reserved, and to sleep while there are none, for which producers must not
-//! pay when it does not.
+//! **Problem.** Programs on all threads write records, and interrupt each other while they do: a signal handler may
+//! run a program on a thread that is in the middle of a reservation. The consumer wants the records in the order of
+//! their reservation, and to sleep while there are none, at no cost for producers while it is awake.
 //!
 //! ```text
 //!          consumer                            producer            positions: bytes since the beginning, never wrapped
@@ -12,43 +11,40 @@
 //!              ready            busy
 //!
 //!   header   63   62 61          32 31       0
-//!           | state | offset / 8   |  length  |     all 0: reserved by somebody who has not come further
+//!           | state | offset / 8   |  length  |     all 0: reserved, header not written yet
 //! ```
 //!
-//! **Invariant.** Between the consumer's position and the producers' lies a sequence of records without gaps.
-//! All other words are zero, and so a header that nobody has written yet is not taken for one.
+//! **Invariant.** From the consumer's position to the producers' there is a sequence of records without gaps. All
+//! other words are zero, so a header that is not written yet is not taken for a record.
 //!
-//! **Protocol.** A producer reserves by one compare-and-exchange of the position, marks its header busy,
-//! fills the record and commits by one store of the header. Whoever interrupts it in between finds a position
-//! that is either before its record or behind. The consumer takes a record when its header is ready, reads
-//! it, zeroes it, and only then moves its position, so that what is reserved again is zero. A record that is
-//! not committed holds back those behind it.
+//! **Protocol.** A producer reserves with one compare-and-exchange of the position, marks its header busy, fills the
+//! record and commits with one store of the header. A program that interrupts it sees a position either before its
+//! record or behind it. The consumer takes a record when its header is ready, reads it, zeroes it, and only then
+//! advances its position, so newly reserved memory is zero. A record that is not committed holds back later ones.
 //!
-//! **Sleep.** The consumer says that it sleeps, looks once more, and sleeps. A producer commits, and looks
-//! whether the consumer sleeps. Between the two steps both have a sequentially consistent fence: at least one
-//! sees what the other did. The consumer is woken by the record that it waits for, and not by those that are
-//! held back.
+//! **Sleep.** The consumer announces that it sleeps, checks once more, and sleeps. A producer commits, and checks
+//! whether the consumer sleeps. Both execute a sequentially consistent fence between the two steps, so at least one
+//! sees the other's store. Only the record that the consumer waits for wakes it, not those behind it.
 //!
-//! **Reclamation.** A record that begins before the end of the ring and goes on behind it stays in one piece:
-//! there is as much memory again behind the end. There is never more than one such record, since records take
-//! `size` bytes at most all together; the beginning of the ring, which is then counted as taken, is not
-//! touched and stays zero.
+//! **Memory.** A record that crosses the end of the ring stays in one piece: there is as much memory again behind the
+//! end. There is at most one such record, because all records together take at most `size` bytes; the beginning of
+//! the ring, which then counts as taken, is not touched and stays zero.
 //!
-//! **What would break it:** moving the consumer's position before the words are zeroed; a header whose busy
-//! mark is needed (it only keeps the length); a second consumer.
+//! **What would break it:** advancing the consumer's position before the words are zeroed; code that relies on a
+//! header's busy mark (it only keeps the length); a second consumer.
 
 use std::time::Duration;
 
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bytes in a header; also what lengths and positions are multiples of.
+/// Bytes in a header; lengths and positions are multiples of it.
 pub(crate) const HEADER: u64 = 8;
 
 const BUSY: u64 = 1 << 62;
 const READY: u64 = 2 << 62;
 const DISCARDED: u64 = 3 << 62;
 
-/// What all share. Each word in a cache line of its own.
+/// The shared words, each in a cache line of its own.
 #[repr(C)]
 pub(crate) struct Control {
     producer: Line<AtomicU64>,
@@ -63,43 +59,43 @@ pub(crate) struct Control {
 #[repr(align(64))]
 struct Line<T>(T);
 
-/// Where the records are, and how one sleeps there.
+/// The memory of the records, and the way to sleep on its words.
 pub(crate) trait Place {
     /// The word at that offset, a multiple of 8 below twice the size.
     fn word(&self, offset: u64) -> &AtomicU64;
 
-    /// Sleeps while the word is 1, until it is woken or the time is over; may return at any moment.
+    /// Sleeps while the word is 1, until woken or timed out; may return at any moment.
     fn park(&self, sleeping: &AtomicU32, timeout: Option<Duration>);
 
-    /// Wakes who sleeps at that word.
+    /// Wakes a thread that sleeps on that word.
     fn wake(&self, sleeping: &AtomicU32);
 }
 
 /// When a commit wakes the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wakeup {
-    /// When it sleeps and this is the record that it waits for.
+    /// If it sleeps and waits for this record.
     Usual,
     /// Never.
     Never,
-    /// When it sleeps.
+    /// If it sleeps.
     Forced,
 }
 
-/// What a producer makes of a record.
+/// The outcome of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Submitted,
-    /// The consumer passes over it.
+    /// The consumer skips it.
     Discarded,
 }
 
 /// What is at the consumer's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing, or a record that is not committed.
+    /// No record, or one that is not committed.
     Nothing,
-    /// A record of that length: submitted, or else discarded.
+    /// A committed record of that length, submitted or discarded.
     Record { len: u32, submitted: bool },
 }
 
@@ -127,15 +123,15 @@ impl Control {
 
     /// The positions of producers and consumer.
     pub(crate) fn positions(&self) -> (u64, u64) {
-        // In this order the first is never behind the second. Acquire: who sees a position sees the
-        // reservations before it.
+        // In this order the consumer's position is never behind the producers'. Acquire: a thread that sees a
+        // position sees the reservations before it.
         let consumer = self.consumer.0.load(Ordering::Acquire);
         (self.producer.0.load(Ordering::Relaxed), consumer)
     }
 
     /// Becomes the consumer, unless there is one.
     pub(crate) fn claim(&self) -> bool {
-        // Acquire: pairs with `unclaim`; the one before has taken what it has taken.
+        // Acquire: pairs with `unclaim`, for the last consumer's changes.
         self.claimed.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -150,26 +146,26 @@ pub(crate) fn total(len: u32) -> u64 {
     (u64::from(len) + HEADER).next_multiple_of(HEADER)
 }
 
-/// The length that a header says, and the offset it lies at.
+/// The length and the offset in a header.
 pub(crate) fn of_header(header: u64) -> (u32, u64) {
     (header as u32, (header >> 32 & (u64::from(u32::MAX) >> 2)) * HEADER)
 }
 
 impl<P: Place> Ring<'_, P> {
-    /// Reserves a record; the offset of its header. `None` where there is no room for it now, or never.
+    /// Reserves a record and returns the offset of its header. `None` if there is no room now, or never will be.
     pub(crate) fn reserve(&self, len: u32) -> Option<u64> {
         let (control, total) = (self.control, total(len));
         loop {
-            // Acquire: pairs with the Release in `pass`. What is free is zero before it is reserved. The
-            // consumer's position comes first: it is never before the other then.
+            // Acquire: pairs with the Release in `pass`, so that free memory is zero when it is reserved. The
+            // consumer's position is read first, so that it is never ahead of the other.
             let consumer = control.consumer.0.load(Ordering::Acquire);
             let producer = control.producer.0.load(Ordering::Relaxed);
-            // As in Linux, one byte is always left.
+            // As in Linux, one byte always stays free.
             if producer - consumer + total >= control.size {
                 return None;
             }
             let next = producer + total;
-            // Relaxed: nobody learns of a record by the position.
+            // Relaxed: no thread finds a record by the position.
             if control
                 .producer
                 .0
@@ -177,7 +173,7 @@ impl<P: Place> Ring<'_, P> {
                 .is_ok()
             {
                 let offset = producer % control.size;
-                // Relaxed: for the producer itself, which commits with what is said here.
+                // Relaxed: for the producer itself, which commits with these values.
                 let header = BUSY | (offset / HEADER) << 32 | u64::from(len);
                 self.place.word(offset).store(header, Ordering::Relaxed);
                 return Some(offset);
@@ -185,7 +181,7 @@ impl<P: Place> Ring<'_, P> {
         }
     }
 
-    /// Ends a reservation, and wakes the consumer if need be.
+    /// Commits a reservation, and wakes the consumer if necessary.
     pub(crate) fn commit(&self, offset: u64, outcome: Outcome, wakeup: Wakeup) {
         let header = self.place.word(offset);
         let state = if outcome == Outcome::Submitted { READY } else { DISCARDED };
@@ -207,9 +203,9 @@ impl<P: Place> Ring<'_, P> {
         }
     }
 
-    /// What the consumer finds at its position; and the position.
+    /// The record at the consumer's position, and the position.
     pub(crate) fn next(&self) -> (u64, Next) {
-        // Relaxed: the consumer's own.
+        // Relaxed: only the consumer changes it.
         let position = self.control.consumer.0.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `commit`.
         let header = self.place.word(position % self.control.size).load(Ordering::Acquire);
@@ -222,7 +218,7 @@ impl<P: Place> Ring<'_, P> {
         (position, next)
     }
 
-    /// The consumer is done with a record at its position.
+    /// The consumer frees the record at its position.
     pub(crate) fn pass(&self, position: u64, len: u32) {
         let (offset, total) = (position % self.control.size, total(len));
         for at in (offset..offset + total).step_by(HEADER as usize) {
@@ -232,13 +228,13 @@ impl<P: Place> Ring<'_, P> {
         self.control.consumer.0.store(position + total, Ordering::Release);
     }
 
-    /// The consumer sleeps until there may be something at its position, or the time is over.
+    /// The consumer sleeps until there may be a record at its position, or the timeout is over.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         let sleeping = &self.control.sleeping.0;
-        // Swaps, like the producers', so that all of them are in one order.
+        // Swaps, like the producers', so that all are in one order.
         sleeping.swap(1, Ordering::Relaxed);
-        // Pairs with the fence in `commit`: either the header is seen here, or there that somebody sleeps,
-        // and where.
+        // Pairs with the fence in `commit`: either the header is seen here, or the producer sees that the consumer
+        // sleeps, and at which position.
         fence(Ordering::SeqCst);
         if self.next().1 == Next::Nothing {
             self.place.park(sleeping, timeout);

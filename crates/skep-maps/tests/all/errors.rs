@@ -68,14 +68,14 @@ fn sizes_that_a_kind_does_not_have_are_refused() {
         refused(
             create(&def(MapKind::Array, key_size, 8, 10)),
             22,
-            &format!("map `m`: keys of {key_size} bytes, but those of kind array have 4: a u32 index"),
+            &format!("map `m`: key size {key_size} is invalid: kind array requires 4: a u32 index"),
         );
     }
     for key_size in [0, 513, u32::MAX] {
         refused(
             create(&def(MapKind::PercpuHash, key_size, 8, 10)),
             22,
-            &format!("map `m`: keys of {key_size} bytes, but those of kind percpu_hash have 1 to 512"),
+            &format!("map `m`: key size {key_size} is invalid: kind percpu_hash requires 1 to 512"),
         );
     }
     for key_size in [0, 4, 261] {
@@ -83,7 +83,7 @@ fn sizes_that_a_kind_does_not_have_are_refused() {
             create(&def(MapKind::LpmTrie, key_size, 8, 10)),
             22,
             &format!(
-                "map `m`: keys of {key_size} bytes, but those of kind lpm_trie have 5 to 260: \
+                "map `m`: key size {key_size} is invalid: kind lpm_trie requires 5 to 260: \
                  a u32 prefix length and 1 to 256 bytes of data"
             ),
         );
@@ -91,17 +91,17 @@ fn sizes_that_a_kind_does_not_have_are_refused() {
     refused(
         create(&def(MapKind::Hash, 4, 0, 10)),
         22,
-        "map `m`: values of 0 bytes, but those of kind hash have at least 1",
+        "map `m`: value size 0 is invalid: kind hash requires at least 1",
     );
     refused(
         create(&def(MapKind::Hash, 4, 8, 0)),
         22,
-        "map `m`: max_entries is 0: give it the largest number of elements that the map is to hold",
+        "map `m`: max_entries is 0: set it to the most elements that the map may hold",
     );
     refused(
         Map::create(&def(MapKind::PercpuArray, 4, 8, 1), &Options { cpus: 0, limit: 1 << 20 }),
         22,
-        "map `m`: made for 0 virtual CPUs, but programs run as at least 1",
+        "map `m`: 0 virtual CPUs: request at least 1",
     );
 }
 
@@ -155,15 +155,13 @@ fn maps_beyond_the_limit_are_refused_with_the_bytes_they_would_take() {
     refused(
         create(&def(MapKind::Array, 4, 8, 12_500)),
         7,
-        "map `m`: 100080 bytes for 12500 elements are more than the limit of 100000: \
-         lower max_entries or raise the limit",
+        "map `m`: 12500 elements need 100080 bytes, more than the limit of 100000: lower max_entries or raise the limit",
     );
     assert!(create(&def(MapKind::Array, 4, 8, 12_480)).is_ok());
     refused(
         create(&def(MapKind::PercpuArray, 4, 8, 12_480)),
         7,
-        "map `m`: 399408 bytes for 12480 elements are more than the limit of 100000: \
-         lower max_entries or raise the limit",
+        "map `m`: 12480 elements need 399408 bytes, more than the limit of 100000: lower max_entries or raise the limit",
     );
     // A hash table promises room for all its elements; one that allocates as it goes does not.
     let table = MapDef { max_entries: 4_000, ..def(MapKind::Hash, 4, 8, 1) };
@@ -205,7 +203,7 @@ fn elements_that_come_meet_the_limit_with_enomem() {
         assert_eq!(error.errno(), 12);
         let text = error.to_string();
         assert!(text.starts_with("map `m`: no memory: "), "{text}");
-        assert!(text.contains("over its limit of"), "{text}");
+        assert!(text.contains("exceed its limit of"), "{text}");
         assert_eq!(program_update(&map, &key(number), &value[..1000], 0, 0), -12);
         assert!(map.memory() <= 2_000_000);
         assert_eq!(map.len(), number);
@@ -225,18 +223,18 @@ fn elements_that_come_meet_the_limit_with_enomem() {
 fn keys_and_values_of_wrong_length_are_refused() {
     let map = map(MapKind::PercpuArray, 4, 12, 3);
     let value = vec![0; 16 * CPUS as usize];
-    let text = "map `m`: a key of 5 bytes was given, but keys have 4";
+    let text = "map `m`: the key has 5 bytes instead of 4";
     refused(map.lookup(&[0; 5]), 22, text);
     refused(map.lookup_into(&[0; 5], &mut [0; 64]), 22, text);
     refused(map.update(&[0; 5], &value, UpdateFlags::Any), 22, text);
     refused(map.delete(&[0; 5]), 22, text);
     refused(map.next_key(Some(&[0; 5])), 22, text);
     let text =
-        "map `m`: 12 bytes were given for a value of 64 (4 CPUs with 12 bytes each, in whole words of 8)";
+        "map `m`: the value has 12 bytes instead of 64 (4 CPUs with 12 bytes each, in whole words of 8)";
     refused(map.update(&[0; 4], &[0; 12], UpdateFlags::Any), 22, text);
     refused(map.lookup_into(&[0; 4], &mut [0; 12]), 22, text);
     let map = common::map(MapKind::Hash, 4, 12, 3);
-    let text = "map `m`: 16 bytes were given for a value of 12";
+    let text = "map `m`: the value has 16 bytes instead of 12";
     refused(map.update(&[0; 4], &[0; 16], UpdateFlags::Any), 22, text);
 }
 
@@ -249,7 +247,7 @@ fn arrays_refuse_what_linux_refuses() {
         refused(
             map.update(&index(3), &value, UpdateFlags::Any),
             7,
-            "map `m`: index 3 is out of range: the array has 3 elements, from 0",
+            "map `m`: index 3 is out of range (3 elements)",
         );
         refused(
             map.update(&index(0), &value, UpdateFlags::NoExist),
@@ -286,7 +284,7 @@ fn hash_tables_refuse_what_linux_refuses() {
         refused(
             map.update(&[0xab, 0xcd], &value, UpdateFlags::Any),
             7,
-            "map `m`: no room for key ab cd: it holds its 2 elements; delete some or raise max_entries",
+            "map `m`: no room for key ab cd: the map is full (2 elements); delete some or raise max_entries",
         );
         refused(map.delete(&[9, 9]), 2, "map `m`: there is no key 09 09");
         // A full table can still be updated.
@@ -317,14 +315,13 @@ fn tries_refuse_what_linux_refuses() {
     refused(
         map.update(&c, &[1; 8], UpdateFlags::Any),
         28,
-        "map `m`: no room for key 20 00 00 00 0b 00 00 00: it holds its 2 elements; \
-         delete some or raise max_entries",
+        "map `m`: no room for key 20 00 00 00 0b 00 00 00: the map is full (2 elements); delete some or raise max_entries",
     );
     map.update(&a, &[3; 8], UpdateFlags::Exist).unwrap();
     assert_eq!(program_update(&map, &c, &[0; 8], 0, 0), -28);
 
     let long = prefix(33, &[10, 0, 0, 0]);
-    let text = "map `m`: a prefix length of 33 bits was given, but keys have 32 bits of data";
+    let text = "map `m`: prefix length 33 exceeds the key's 32 bits of data";
     refused(map.lookup(&long), 22, text);
     refused(map.update(&long, &[0; 8], UpdateFlags::Any), 22, text);
     refused(map.delete(&long), 22, text);
@@ -358,7 +355,7 @@ fn a_frozen_map_is_read_only_for_the_host_alone() {
         assert!(!map.is_frozen());
         map.freeze();
         assert!(map.is_frozen());
-        let text = "map `m` is frozen: its host may not change it any more";
+        let text = "map `m` is frozen: the host can no longer change it";
         refused(map.update(&key, &[2; 8], UpdateFlags::Any), 1, text);
         refused(map.delete(&key), 1, text);
         assert_eq!(map.lookup(&key).unwrap(), Some(vec![1; 8]));
@@ -375,10 +372,10 @@ fn what_refers_to_programs_and_maps_takes_and_gives_no_bytes() {
         refused(
             create(&def(kind, 4, 8, 1)),
             22,
-            &format!("map `m`: values of 8 bytes, but those of kind {kind} have 4"),
+            &format!("map `m`: value size 8 is invalid: kind {kind} requires 4"),
         );
         let map = create(&def(kind, 4, 4, 3)).unwrap();
-        let message = format!("map `m` holds {what}, not bytes: put them in as what they are");
+        let message = format!("map `m` holds {what}, not bytes: insert {what} instead");
         refused(map.update(&[0; 4], &[0; 4], UpdateFlags::Any), 22, &message);
         refused(map.delete(&[0; 4]), 22, &message);
         refused(map.lookup(&[0; 4]), 22, &message);
@@ -596,11 +593,10 @@ fn a_value_has_one_lock_and_a_map_in_a_map_holds_no_maps() {
     let field = |kind, offset| SpecialField { kind, offset, size: 4 };
     let fields = vec![field(SpecialKind::SpinLock, 0), field(SpecialKind::SpinLock, 4)];
     let text =
-        "map `m`: values hold a second struct bpf_spin_lock at 4; a value may have one: remove one of them";
+        "map `m`: the value has a second struct bpf_spin_lock at offset 4: remove one of them";
     refused(create(&with_fields(MapKind::Array, fields)), 17, text);
     let of = |inner| MapDef { inner: Some(Box::new(inner)), ..def(MapKind::ArrayOfMaps, 4, 4, 1) };
-    let text = "map `m`: the maps inside of it hold maps themselves; give it inner maps of another kind, such as \
-                array or hash";
+    let text = "map `m`: its inner maps are maps of maps: use inner maps of another kind, such as array or hash";
     refused(create(&of(of(def(MapKind::Array, 4, 8, 1)))), 22, text);
     create(&of(def(MapKind::Array, 4, 8, 1))).unwrap();
 }
@@ -613,12 +609,12 @@ fn a_map_that_is_created_frozen_holds_its_contents() {
     refused(
         map.update(&[0; 4], &[0; 8], UpdateFlags::Any),
         1,
-        "map `m` is frozen: its host may not change it any more",
+        "map `m` is frozen: the host can no longer change it",
     );
     let text = |kind: &str, given: usize| {
         format!(
-            "map `m`: the definition's frozen contents have {given} bytes, its kind is {kind} with values of 8 bytes; only an \
-             array without special fields can be created frozen, with as many bytes as its values have"
+            "map `m`: frozen contents of {given} bytes do not fit kind {kind} with values of 8 bytes: only an \
+             array without special fields can be created frozen, with one value"
         )
     };
     refused(create(&frozen(MapKind::Array, &[7; 7])), 22, &text("array", 7));
@@ -648,7 +644,7 @@ fn a_thread_that_holds_a_lock_takes_no_other() {
     let at = unsafe { map.lookup_ptr(key.as_ptr(), 0) };
     // SAFETY: this thread holds no lock.
     unsafe { lock::acquire(at) };
-    let text = "map `m`: this thread holds the lock of a value already";
+    let text = "map `m`: this thread already holds a value's lock";
     refused(map.update(&key, &value, UpdateFlags::Any.locked()), 16, text);
     refused(map.lookup_locked(&key), 16, text);
     assert_eq!(program_update(&map, &key, &value, 4, 0), -16);

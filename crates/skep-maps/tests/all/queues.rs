@@ -150,22 +150,22 @@ fn refusals_say_what_is_wrong() {
     refused(
         create(&def(MapKind::Queue, 4, 8, 1)),
         22,
-        "map `m`: keys of 4 bytes, but those of kind queue have none",
+        "map `m`: key size 4 is invalid: kind queue requires 0",
     );
     refused(
         create(&def(MapKind::Stack, 0, 0, 1)),
         22,
-        "map `m`: values of 0 bytes, but those of kind stack have at least 1",
+        "map `m`: value size 0 is invalid: kind stack requires at least 1",
     );
     refused(
         create(&MapDef { extra: 16, ..def(MapKind::BloomFilter, 0, 8, 1) }),
         22,
-        "map `m`: map_extra is 0x10, but for kind bloom_filter it is the number of hash functions, at most 15",
+        "map `m`: map_extra 0x10 is invalid: kind bloom_filter requires the number of hash functions, at most 15",
     );
     refused(
         create(&MapDef { extra: 1, ..def(MapKind::Queue, 0, 8, 1) }),
         22,
-        "map `m`: map_extra is 0x1, but for kind queue it is 0",
+        "map `m`: map_extra 0x1 is invalid: kind queue requires 0",
     );
     refused(
         create(&MapDef { flags: MapFlags::NO_PREALLOC, ..def(MapKind::Queue, 0, 8, 1) }),
@@ -179,14 +179,14 @@ fn refusals_say_what_is_wrong() {
     refused(
         full.push(&[2], any),
         7,
-        "map `m`: it holds its 1 elements: pop some, push with BPF_EXIST to lose the oldest, or raise max_entries",
+        "map `m`: the map is full (1 elements): pop some, push with BPF_EXIST to drop the oldest, or raise max_entries",
     );
     refused(
         full.push(&[2], UpdateFlags::NoExist),
         22,
-        "map `m`: values of kind queue are pushed with BPF_ANY or BPF_EXIST",
+        "map `m`: invalid flags for a push to kind queue: use BPF_ANY or BPF_EXIST",
     );
-    refused(full.push(&[2, 3], any), 22, "map `m`: 2 bytes were given for a value of 1");
+    refused(full.push(&[2, 3], any), 22, "map `m`: the value has 2 bytes instead of 1");
     let keys = "map `m`: elements of kind queue have no keys: use `push`, `pop` and `peek`";
     refused(full.lookup(&[]), 22, keys);
     refused(full.lookup(&[0; 4]), 22, keys);
@@ -200,7 +200,7 @@ fn refusals_say_what_is_wrong() {
     refused(
         filter.push(&[1], UpdateFlags::Exist),
         22,
-        "map `m`: values of kind bloom_filter are pushed with BPF_ANY",
+        "map `m`: invalid flags for a push to kind bloom_filter: use BPF_ANY",
     );
     refused(filter.pop(), 95, "map `m`: maps of kind bloom_filter have no `pop`");
     refused(filter.peek(), 95, "map `m`: maps of kind bloom_filter have no `peek`");
@@ -217,8 +217,8 @@ fn refusals_say_what_is_wrong() {
     assert_eq!((program_push(&array, &[1], 0), program_next(&array, true).0), (-95, -95));
 
     full.freeze();
-    refused(full.push(&[2], UpdateFlags::Exist), 1, "map `m` is frozen: its host may not change it any more");
-    refused(full.pop(), 1, "map `m` is frozen: its host may not change it any more");
+    refused(full.push(&[2], UpdateFlags::Exist), 1, "map `m` is frozen: the host can no longer change it");
+    refused(full.pop(), 1, "map `m` is frozen: the host can no longer change it");
     assert_eq!(full.peek(), Ok(Some(vec![1])));
     assert_eq!(program_next(&full, true), (0, vec![1]), "programs still may");
 }

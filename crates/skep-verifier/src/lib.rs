@@ -6,27 +6,37 @@
 //!
 //! # How
 //!
-//! The program is run on *abstract* values, each of which stands for every value that a register or a stack
-//! byte may have there, along every path. An access is allowed if it is safe for all of them.
+//! Abstract interpretation: the program runs along every path on *abstract* values, which describe all values that a
+//! register or a stack byte may have there. An access is allowed if it is safe for all of them.
 //!
 //! ```text
-//!   Unverified -> cfg: structure -> flow: what the future reads -> walk: every path -> facts -> Verified
-//!                                                                   |  ^
-//!                                                                   v  |
-//!                                              alu, access, call, branch, pointer: one step each
-//!                                              prune: stop where a finished state subsumes this one
+//!   Unverified -> cfg -> liveness -> walk: every path -> facts -> Verified
+//!                                     |  ^
+//!                                     v  |
+//!                   step: one instruction's transfer function
+//!                   explored: a path ends where an explored state subsumes its own
 //! ```
 //!
-//! What holds of every accepted program, whatever its input:
+//! Each folder uses those before it only:
+//!
+//! | folder | holds |
+//! |---|---|
+//! | `domain` | abstract values: known bits, ranges, pointers, stacks, the state of one path |
+//! | `program` | the program, its maps, and what is known about it before the walk; facts; violations |
+//! | `step` | transfer functions: what an instruction demands of a state, and how it changes it |
+//! | `explore` | which paths are walked, which states are subsumed, widening, limits |
+//! | `explain` | refusals with their causes, and the log in Linux's format |
+//!
+//! Of every accepted program this holds, whatever its input:
 //!
 //! - it ends, after at most as many instructions as its own loops allow;
 //! - it reads only registers and stack bytes that it wrote, and only memory inside of its stack, its context's
-//!   fields, its packet, the values of its maps, or its buffer, and writes only what of that may be written;
+//!   fields, its packet, the values of its maps, or its buffer, and writes only the writable parts of these;
 //! - it gives helpers what their prototypes ask for;
 //! - no address leaves it: not as its result, not into maps, packets or the context, not as a number.
 //!
-//! Nothing is taken on trust from the loader or the compiler. A program that does what this version does not
-//! understand is refused with [`Code::Unsupported`].
+//! Nothing from the loader or the compiler is trusted. What this version does not support is refused with
+//! [`Code::Unsupported`].
 #![forbid(unsafe_code)]
 
 mod domain;

@@ -20,18 +20,18 @@ use skep_abi::{ContextField, Entry, Function, LineInfo, MapDef, Printed, Program
 use skep_isa::Insn;
 use std::sync::Arc;
 
-/// A program that nothing is known of.
+/// A program before verification. Nothing about it is trusted.
 #[derive(Clone, Debug)]
 pub struct Unverified {
     /// The program as the loader assembled it.
     pub source: ProgramSource,
     /// The maps it may name, by index.
     pub maps: Arc<[MapDef]>,
-    /// What it will be given.
+    /// What its runs are given.
     pub entry: Entry,
 }
 
-/// A program while it is verified: what is known of its maps is read through [`Maps`] alone.
+/// A program during verification. Its maps are read through [`Maps`] alone.
 pub(crate) struct Subject {
     pub(crate) source: ProgramSource,
     pub(crate) maps: Maps,
@@ -45,7 +45,7 @@ impl From<Unverified> for Subject {
     }
 }
 
-/// A program that was proved safe, rewritten for the host's native structures, with what the proof learned.
+/// A program proved safe, rewritten for the host's native structures, with the facts of the proof.
 ///
 /// Made by [`crate::verify`] alone.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub struct Verified {
     pub(crate) recorded: Option<Arc<Recorded>>,
 }
 
-/// What verification learned of one slot.
+/// The facts about one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fact {
     /// Whether any path reaches it; the others need no code.
@@ -76,30 +76,29 @@ pub struct Fact {
     pub jump_target: bool,
     /// Whether it heads a loop: the target of a reached backward jump.
     pub loop_head: bool,
-    /// For loads: the address is that of a host's object which nobody promises to be there. Where the load faults
-    /// it must give 0, and the program goes on. On no path does the instruction access anything else.
+    /// For loads: the address is that of an object of the host that may not exist. A load that faults must give 0, and the
+    /// program goes on. The instruction accesses nothing else on any path.
     pub probe: bool,
-    /// For calls of helpers, what is constant in every path.
+    /// For calls of helpers, what is constant on every path.
     pub call: Option<CallFact>,
-    /// The field that it accesses, where skep's native structures lack it: the instruction is as it was, and must not be
-    /// run.
+    /// The field that it accesses, if skep's native structures lack it: the instruction is not rewritten and must not run.
     pub foreign: Option<&'static ContextField>,
     /// Whether the call ends the program: it is `bpf_throw`, and `r1` is the cookie.
     pub throws: bool,
 }
 
-/// What is the same in every path that reaches a helper call.
+/// What is the same on every path that reaches a helper call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallFact {
     /// The map argument's index.
     pub map: Option<u32>,
     /// The constant key, for array maps whose 4-byte key is known.
     pub key: Option<u32>,
-    /// Whether the key of an array is always below the number of its elements, as the map's definition has it.
+    /// Whether the key of an array is always below the number of elements in the map's definition.
     pub in_bounds: bool,
 }
 
-/// What verification learned of one function.
+/// The facts about one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionFacts {
     /// Its name.
@@ -110,19 +109,18 @@ pub struct FunctionFacts {
     pub end: u32,
     /// Bytes of stack below `r10` that it uses, a multiple of 8, at most 512.
     pub stack_bytes: u32,
-    /// Whether some path reads bytes of this stack that it may not have written: whoever runs the function zeroes
-    /// its stack on entry.
+    /// Whether some path may read bytes of this stack that it has not written: an engine must zero the stack on entry.
     pub zeroed: bool,
     /// Whether it, or a function that it calls, may end the program by `bpf_throw`.
     pub may_throw: bool,
 }
 
-/// What a verification cost.
+/// The cost of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Instructions walked over all paths.
     pub walked: u64,
-    /// The most states at once: remembered, or of paths still to be walked.
+    /// The most states at once: explored ones, and those of pending paths.
     pub peak_states: u64,
     /// About how many bytes states took at most.
     pub peak_bytes: u64,
@@ -146,25 +144,25 @@ impl Verified {
         self.sleepable
     }
 
-    /// What it was verified to be given.
+    /// What its runs are given.
     pub fn entry(&self) -> Entry {
         self.entry
     }
 
-    /// Its instructions, one entry a slot, rewritten: context accesses go to the native structures, and a
-    /// conditional jump that only ever goes one way is an unconditional one. So nothing that is reached jumps
-    /// to, or falls into, what is not; only a call of a function that never returns may stand before it.
+    /// Its instructions, one entry a slot, rewritten: context accesses go to the native structures, and a conditional jump
+    /// that only ever goes one way is unconditional. So no reached instruction jumps to or falls into an unreached one,
+    /// but for a call of a function that never returns.
     pub fn insns(&self) -> &[Insn] {
         &self.insns
     }
 
-    /// What is known of each slot; as long as [`Verified::insns`].
+    /// The facts about each slot; as long as [`Verified::insns`].
     pub fn facts(&self) -> &[Fact] {
         &self.facts
     }
 
-    /// By slot: whether it is a 32-bit operation of whose result nobody reads the upper half, so that a machine
-    /// that does not clear it by itself need not. Computed anew by each call.
+    /// By slot: whether it is a 32-bit operation whose upper half nothing reads, so that a machine that does not clear it
+    /// need not. Computed by each call.
     pub fn without_extension(&self) -> Vec<bool> {
         crate::program::halves::without_extension(&self.insns)
     }
@@ -174,14 +172,14 @@ impl Verified {
         &self.functions
     }
 
-    /// Which of its functions exceptions end in: it is given the cookie, and its result is the program's. Without one
-    /// the cookie is the result.
+    /// The index of the exception callback: it takes the cookie, and its result is the program's. Without one the cookie is
+    /// the result.
     pub fn exception_callback(&self) -> Option<usize> {
         self.exception_callback
     }
 
-    /// What holds of the values that calls of helpers print, by slot in ascending order. An engine puts the address
-    /// of the second into [`skep_abi::RunEnv::printed`] before such a call.
+    /// What is proved about the values that helpers print, by slot in ascending order. An engine puts the address of the
+    /// second into [`skep_abi::RunEnv::printed`] before such a call.
     pub fn printed(&self) -> &Arc<[(u32, Printed)]> {
         &self.printed
     }
@@ -191,8 +189,8 @@ impl Verified {
         &self.maps
     }
 
-    /// Everything that the proof takes for granted of the maps that the program names. It may run with real maps of
-    /// which all of this holds, and goes on to hold for as long as a run can reach them.
+    /// Everything that the proof assumes about the maps that the program names. It may run with real maps that satisfy all
+    /// of this for as long as a run can reach them.
     pub fn assumptions(&self) -> impl Iterator<Item = Assumption<'_>> {
         assumptions(self, &self.read)
     }
@@ -202,18 +200,17 @@ impl Verified {
         &self.lines
     }
 
-    /// The tag of the instructions as they were given, before any rewrite: what Linux 6.18 and later show where
-    /// libbpf loads the same object.
+    /// The tag of the original instructions: what Linux 6.18 and later show if libbpf loads the same object.
     pub fn tag(&self) -> [u8; 8] {
         self.tag
     }
 
-    /// Every state of the walk, where [`crate::Config::max_recorded`] asked for them.
+    /// Every state of the walk, if [`crate::Config::max_recorded`] asked for them.
     pub fn recorded(&self) -> Option<&Arc<Recorded>> {
         self.recorded.as_ref()
     }
 
-    /// What the verification cost.
+    /// The cost of the verification.
     pub fn stats(&self) -> Stats {
         self.stats
     }

@@ -1,4 +1,4 @@
-//! What a comparison says of its operands, on both ways out of it.
+//! How a comparison narrows its operands, on both ways out of it.
 
 use crate::domain::num::Num;
 use crate::domain::scalar::{Half, Scalar, Word};
@@ -35,7 +35,7 @@ pub(crate) fn assume(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Option
 /// Both operands after `b` was narrowed to these views.
 fn views(a_word: Word, a_half: Half, b: &Scalar, b_word: Word, b_half: Half) -> Option<(Scalar, Scalar)> {
     let a = Scalar::from_views(a_word, a_half)?;
-    // There is nothing to narrow in a constant, as the right side most often is.
+    // A constant, as most right sides are, cannot be narrowed.
     let b = if b.is_constant() { *b } else { Scalar::from_views(b_word, b_half)? };
     Some((a, b))
 }
@@ -63,7 +63,7 @@ pub(crate) fn assume_not(cond: Cond, width: Width, a: &Scalar, b: &Scalar) -> Op
     }
 }
 
-/// Whether the comparison holds of two numbers.
+/// Whether the comparison holds for two numbers.
 pub(crate) fn holds(cond: Cond, width: Width, a: u64, b: u64) -> bool {
     let (a, b, sa, sb) = match width {
         Width::W64 => (a, b, a as i64, b as i64),
@@ -101,7 +101,7 @@ pub(crate) fn negated(cond: Cond) -> Option<Cond> {
     })
 }
 
-/// The condition that says the same with its operands exchanged.
+/// The same condition with its operands exchanged.
 pub(crate) fn mirrored(cond: Cond) -> Cond {
     match cond {
         Cond::Gt => Cond::Lt,

@@ -1,28 +1,28 @@
-//! The constructs that go round by themselves, and how far each has come on a path.
+//! Constructs that end by themselves, and how many iterations of each a path has made.
 //!
-//! A call with a callback, an open-coded iterator and `may_goto` end at run time whatever the program does:
-//! after so many rounds the host ends them. A path that comes round inside of one may stop where it was
-//! before, if it made progress in between. To see that, a path carries a list of the constructs that it is in,
-//! outermost first, each with the rounds that it went:
+//! A call with a callback, an open-coded iterator and `may_goto` end at run time whatever the program does: the host
+//! ends them after a bounded number of iterations. A path that comes back to a state inside of one may stop there if it
+//! made progress in between. To see progress, a path carries a list of the constructs it is in, outermost first, each with
+//! its count of iterations:
 //!
 //! ```text
 //!   [ may_goto of frame 0: 2 ][ bpf_loop: 5 ][ iterator: 1 ]
-//!      one more round of the loop ->   [ may_goto: 2 ][ bpf_loop: 6 ]
+//!      one more iteration of bpf_loop ->   [ may_goto: 2 ][ bpf_loop: 6 ]
 //! ```
 //!
-//! A round drops all that is deeper, as digits behind one that counts up become zero: the list of a path
-//! *grows*, in the order of the outermost difference, with every round of anything.
+//! An iteration drops all deeper entries, as an increment of one digit sets the digits after it to zero. So every
+//! iteration makes the list *greater* in lexicographic order.
 
 use std::cmp::Ordering;
 
-/// What goes round.
+/// A construct that ends by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Construct {
-    /// The call with a callback in which that frame is.
+    /// The call with a callback that this frame is making.
     Callback { frame: u8 },
     /// Every `may_goto` of that frame: they share one count at run time.
     MayGoto { frame: u8 },
-    /// The iterator of that reference, which lives in that frame.
+    /// The iterator with this reference, in the stack of this frame.
     Iterator { reference: u32, frame: u8 },
 }
 
@@ -34,16 +34,16 @@ impl Construct {
     }
 }
 
-/// One construct that a path is in.
+/// The iterations of one construct that a path is in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopCount {
     of: Construct,
-    /// One invocation of it: never used again.
+    /// Names this invocation of it; never used again.
     id: u32,
     count: u32,
 }
 
-/// All that a path is in, outermost first.
+/// The constructs that a path is in, outermost first.
 #[derive(Clone, Default)]
 pub(crate) struct LoopCounts(Vec<LoopCount>);
 
@@ -57,22 +57,22 @@ impl LoopCounts {
         self.0.clone_from(&source.0);
     }
 
-    /// How many rounds `of` went; `None` if the path is not in it.
+    /// How many iterations of `of` the path made; `None` if it is not in it.
     pub(crate) fn count(&self, of: Construct) -> Option<u32> {
         self.0.iter().find(|entry| entry.of == of).map(|entry| entry.count)
     }
 
-    /// Enters a construct; `id` is a fresh one.
+    /// Enters a construct; `id` must be fresh.
     pub(crate) fn enter(&mut self, of: Construct, id: u32) {
         self.0.push(LoopCount { of, id, count: 0 });
     }
 
-    /// Another round of a construct, which may have been dropped by a round of an outer one: then `id`, a fresh
-    /// one, stands for it from here on.
+    /// Counts an iteration of a construct. If an iteration of an outer construct dropped it, it enters again under
+    /// `id`, which must be fresh.
     pub(crate) fn advance(&mut self, of: Construct, id: u32) {
         match self.0.iter().position(|entry| entry.of == of) {
             Some(at) => {
-                // Where the count ends there is no more progress.
+                // A saturated count shows no progress, which is sound.
                 self.0[at].count = self.0[at].count.saturating_add(1);
                 self.0.truncate(at + 1);
             }
@@ -85,7 +85,7 @@ impl LoopCounts {
         self.0.retain(|entry| entry.of != of);
     }
 
-    /// Leaves all that was entered in a frame that ends.
+    /// Leaves all constructs of this frame and of deeper ones.
     pub(crate) fn leave_frame(&mut self, frame: u8) {
         self.0.retain(|entry| entry.of.frame() < frame);
     }
@@ -95,10 +95,10 @@ impl LoopCounts {
     }
 }
 
-/// How far a path with the list `new` has come since one with the list `old`.
+/// Compares the lists of two states of one path, `old` the earlier.
 ///
-/// `Greater`: the outermost construct in which they differ went round in between. `Equal`: nothing went round.
-/// Everything else says nothing.
+/// `Greater`: the outermost construct in which they differ made an iteration in between. `Equal`: none did. `None`: the
+/// lists say nothing about each other.
 pub(crate) fn progress(new: &[LoopCount], old: &[LoopCount]) -> Option<Ordering> {
     for (new, old) in new.iter().zip(old) {
         if new.id != old.id {
@@ -111,17 +111,17 @@ pub(crate) fn progress(new: &[LoopCount], old: &[LoopCount]) -> Option<Ordering>
     (new.len() == old.len()).then_some(Ordering::Equal)
 }
 
-/// Whether some call with a callback has further rounds to go in `new` than in `old`. Such a call ends after a known
-/// number of rounds, and the walk of the old state may have been at that end: it says nothing of the rounds before.
+/// Whether some call with a callback has more iterations left in `new` than in `old`. Such a call ends after a known
+/// number of iterations. The walk of the old state may have been at that end and says nothing about earlier iterations.
 pub(crate) fn goes_on_longer(new: &[LoopCount], old: &[LoopCount]) -> bool {
     old.iter().any(|old| {
-        // What an outer round dropped is counted from 0 again.
+        // A dropped construct counts from 0 again.
         let count = || new.iter().find(|new| new.of == old.of).map_or(0, |new| new.count);
         matches!(old.of, Construct::Callback { .. }) && old.count > 0 && count() < old.count
     })
 }
 
-/// The invocation of the outermost construct in which two lists differ, if it is the same one.
+/// The invocation of the outermost construct in which two lists differ.
 pub(crate) fn differs_in(new: &[LoopCount], old: &[LoopCount]) -> Option<u32> {
     let (new, _) = new.iter().zip(old).find(|(new, old)| new.count != old.count || new.id != old.id)?;
     Some(new.id)
@@ -136,7 +136,7 @@ mod tests {
     const ITER: Construct = Construct::Iterator { reference: 9, frame: 1 };
 
     #[test]
-    fn a_round_of_anything_is_progress_since_all_before_it() {
+    fn an_iteration_of_any_construct_is_progress() {
         let mut loops = LoopCounts::default();
         loops.enter(LOOP, 1);
         loops.enter(JUMP, 2);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_rounds_of_a_call_leave_more_to_go() {
+    fn fewer_iterations_of_a_call_leave_more_to_go() {
         let mut loops = LoopCounts::default();
         loops.enter(LOOP, 1);
         let none = loops.clone();

@@ -5,7 +5,7 @@
 //! sign-extended in 64 bits.
 //!
 //! Contract of every operator: if `x` is in `a` and `y` is in `b`, then the concrete result is in
-//! `op(a, b)`. Results are [normal](Num::normal): each of the three views has told the others what it knows.
+//! `op(a, b)`. Results are [normal](Num::normal): each of the three views has narrowed the others.
 //! Division by zero gives 0, remainder by zero the dividend, and shift counts are masked to the width
 //! (RFC 9669, section 4.1).
 
@@ -62,14 +62,13 @@ impl<const W: u32> Num<W> {
         Self { smin, smax, ..Self::UNKNOWN }
     }
 
-    /// The normal form of a result; where rounding errors of earlier steps contradict each other, which
-    /// only numbers that do not exist can do, nothing is claimed.
+    /// The normal form of a result. Views that contradict each other describe no number; then nothing is claimed.
     fn settle(mut self) -> Self {
         if self.normal() { self } else { Self::UNKNOWN }
     }
 
-    /// Lets the three views tell each other what they know. False where they contradict each other: then
-    /// the number does not exist, and the path that has it is never taken.
+    /// Lets each view narrow the others. False if they contradict each other: no such number exists, and the path
+    /// is never taken.
     pub(crate) fn normal(&mut self) -> bool {
         if self.umin == self.umax {
             let value = self.umin;
@@ -108,7 +107,7 @@ impl<const W: u32> Num<W> {
         true
     }
 
-    /// Ranges tell each other what they know.
+    /// Lets the two ranges narrow each other.
     ///
     /// ```text
     ///   unsigned  0 ........ SMAX | SMAX+1 ........ MAX
@@ -345,7 +344,7 @@ impl<const W: u32> Num<W> {
         shift(self, &count.and(&Self::constant(low)))
     }
 
-    /// What both stand for; false if nothing.
+    /// The intersection; false if it is empty.
     pub(crate) fn meet(&mut self, other: &Self) -> bool {
         let Some(bits) = self.bits.intersect(other.bits) else { return false };
         self.bits = bits;

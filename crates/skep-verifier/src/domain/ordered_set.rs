@@ -1,6 +1,6 @@
-//! A list in which everything is once, and which can be cut back to what it was.
+//! A set that keeps the order of insertion and can be cut back to an earlier length.
 //!
-//! A program has as many callbacks as instructions, so that something is on the list is not found by going along it.
+//! A program may have as many callbacks as instructions, so membership is looked up in a hash table.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -12,7 +12,7 @@ pub(crate) struct OrderedSet<T> {
 }
 
 impl<T: Copy + Eq + Hash> OrderedSet<T> {
-    /// Adds what is not there yet.
+    /// Adds an item unless it is a member.
     pub(crate) fn add(&mut self, item: T) {
         if self.known.insert(item) {
             self.list.push(item);
@@ -24,7 +24,7 @@ impl<T: Copy + Eq + Hash> OrderedSet<T> {
         &self.list
     }
 
-    /// Cuts it back to its first items.
+    /// Keeps the first `len` items.
     pub(crate) fn truncate(&mut self, len: usize) {
         for item in self.list.drain(len.min(self.list.len())..) {
             self.known.remove(&item);

@@ -1,19 +1,19 @@
-//! What the walk said of every slot, kept to be compared with what really happens.
+//! The states of a walk by slot, to be compared with what a run really does.
 //!
-//! A verifier's mistakes hide where nothing looks: a range that leaves a number out does no harm until some
-//! access relies on it. [`Recorded`] keeps every state that the walk was in before each instruction
-//! ([`crate::Config::max_recorded`]), and [`Recorded::check`] asks whether one of them stands for a machine as a run
-//! left it there: every register and every piece of stack that the state knows something of.
+//! A mistake of the verifier stays hidden until some access relies on it: a range that misses a number does no harm by
+//! itself. [`Recorded`] keeps the state before each walked instruction ([`crate::Config::max_recorded`]).
+//! [`Recorded::check`] asks whether one of these states describes a machine as a run left it: every register and every
+//! piece of stack that the state knows something about.
 //!
 //! ```text
 //!   walk --every step--> states by slot
 //!                             |
-//!   run --every step--> Machine: registers, stacks, where things are --check--> some state holds, or Mismatch
+//!   run --every step--> Machine: registers, stacks, addresses --check--> some state describes it, or Mismatch
 //! ```
 //!
-//! One state of many must hold, for a slot is walked once for each path to it, and a path that is subsumed by an
-//! earlier one is not walked on: its runs are among what the earlier one stands for. What a state calls
-//! unreadable may be anything, since no path from there reads it.
+//! One state of a slot must match, since a slot is walked once for each path to it. A path that an earlier state subsumes
+//! is not walked further: its runs are among those of the earlier state. A value that a state calls unreadable may be
+//! anything, since no path from there reads it.
 
 use crate::domain::state::{Frame, State};
 use crate::domain::value::{Kind, Trust, Value};
@@ -41,11 +41,11 @@ pub struct Machine<'a> {
     pub packet: Option<Packet>,
     /// Address of the buffer.
     pub buffer: u64,
-    /// What stands for each map in registers.
+    /// The address that stands for each map in registers.
     pub maps: &'a [u64],
     /// Addresses of objects that the run has met.
     pub objects: &'a [(Object, u64)],
-    /// What stands for each function in registers.
+    /// The address that stands for each function in registers.
     pub functions: &'a [u64],
 }
 
@@ -73,7 +73,7 @@ pub struct Packet {
     pub end: u64,
 }
 
-/// What lies at an address.
+/// The object at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Object {
@@ -85,18 +85,18 @@ pub enum Object {
     Memory,
 }
 
-/// A machine that no state of the walk stands for.
+/// A machine that no state of the walk describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The slot.
     pub slot: u32,
-    /// How many states the walk was in there with the same calls.
+    /// How many states with the same calls the walk had there.
     pub states: usize,
-    /// What is outside of the state that comes nearest; `None` where there is no state at all.
+    /// The first value outside of the nearest state; `None` if there is no state.
     pub nearest: Option<Outside>,
 }
 
-/// A value outside of what a state says of it.
+/// A value that a state does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outside {
     /// Which register or piece of stack.
@@ -105,7 +105,7 @@ pub struct Outside {
     pub frame: usize,
     /// What it is.
     pub real: u64,
-    /// What the state says that it is.
+    /// What the state allows.
     pub expected: String,
 }
 
@@ -139,21 +139,21 @@ impl Recorded {
         self.states
     }
 
-    /// Whether all states were kept; where they were too many, none are, and every machine passes.
+    /// Whether all states were kept. If there were too many, none are kept and every machine passes.
     pub fn is_complete(&self) -> bool {
         self.states <= self.max
     }
 
-    /// Whether some state stands for the machine.
+    /// Checks that some state describes the machine.
     ///
     /// # Errors
     ///
-    /// The first thing that is outside of the state that goes on longest.
+    /// The first value outside of the state that agrees with the machine longest.
     pub fn check(&self, machine: &Machine<'_>) -> Result<(), Mismatch> {
         let Some(states) = self.by_slot.get(machine.slot as usize) else { return Ok(()) };
         let mut found = Mismatch { slot: machine.slot, states: 0, nearest: None };
         let mut farthest = 0;
-        // A loop's last rounds are walked last, and run last.
+        // The last iterations of a loop are walked last, and run last.
         for state in states {
             let Some(view) = View::of(state, machine) else { continue };
             found.states += 1;
@@ -196,7 +196,7 @@ impl Found<'_> {
 const ZERO: Value = Value::constant(0);
 
 impl<'a> View<'a> {
-    /// Functions that are walked by themselves know nothing of who called them.
+    /// A function that is walked by itself knows nothing about its callers.
     fn of(state: &'a State, machine: &'a Machine<'a>) -> Option<Self> {
         let frames = state.frames();
         let below = machine.frames.len().checked_sub(frames.len())?;
@@ -206,7 +206,7 @@ impl<'a> View<'a> {
         (same && outermost).then_some(Self { frames, machine, below })
     }
 
-    /// Whether everything is as the state says; else how much was, and what is not.
+    /// Whether everything is as the state says; else how many values were, and the first that is not.
     fn holds(&self) -> Result<(), (usize, Found<'a>)> {
         let mut passed = 0;
         let last = self.frames.len() - 1;
@@ -277,7 +277,7 @@ impl<'a> View<'a> {
             Kind::InnerMap { .. } | Kind::Struct { .. } | Kind::Object { .. } => {
                 real != 0 || value.is_maybe_null()
             }
-            // Only helpers know what is in there.
+            // Only helpers know its contents.
             Kind::Opaque { .. } => true,
         }
     }

@@ -1,22 +1,22 @@
-//! What a path holds and must give back: references, a lock, sections.
+//! The resources that a path holds and must give back: references, a lock, sections.
 //!
-//! A call that acquires makes a *reference*; the values that it returns carry its number. Giving it back ends
-//! every value with that number, in all frames. What could be null is given back by finding out that it is:
-//! then there never was anything to hold. At the program's end nothing may be held.
+//! A call that acquires makes a *reference*, and the values that it returns carry the reference's number. Releasing it
+//! invalidates every value with that number, in all frames. If a result that may be null turns out to be null, nothing was
+//! acquired. At the program's end nothing may be held.
 //!
 //! ```text
 //!   acquired -> r0 (id = reference = 7, maybe null) -> null:     nothing is held
 //!                                                   -> not null: reference 7 is held -> released: 7 ends
 //! ```
 //!
-//! A value owns a reference if its `id` or its object is that of the reference; others were only made from it.
+//! A value owns a reference if its `id` or its object is that of the reference. Other values were only derived from it.
 
-/// What a reference is to, which decides what gives it back.
+/// The kind of thing a reference refers to. It decides which calls release it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Referent {
     /// A record of a ring buffer.
     Record,
-    /// A `struct bpf_dynptr` over one.
+    /// A `struct bpf_dynptr` over a record.
     Dynptr,
     /// An object of the host.
     Object,
@@ -53,7 +53,7 @@ pub(crate) struct Reference {
     pub(crate) id: u32,
     /// The slot of the call that acquired it.
     pub(crate) slot: u32,
-    /// What it is to.
+    /// What it refers to.
     pub(crate) what: Referent,
     /// The frame that holds it: that of the call, or of the caller it was returned to.
     pub(crate) frame: u8,
@@ -70,14 +70,14 @@ pub(crate) struct Lock {
     pub(crate) slot: u32,
 }
 
-/// A part of a path in which not everything is allowed.
+/// A part of a path with restrictions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Section {
     /// Objects that are protected by RCU stay alive.
     Read,
-    /// The CPU is not given to anybody else.
+    /// The scheduler does not take the CPU away.
     NoPreempt,
-    /// Nor does an interrupt take it.
+    /// Interrupts do not either.
     NoInterrupts,
 }
 
@@ -92,7 +92,7 @@ impl Section {
         }
     }
 
-    /// How many may be inside of each other.
+    /// How deep they may nest.
     pub(crate) fn depth(self) -> u8 {
         match self {
             Self::Read => 1,
@@ -101,17 +101,17 @@ impl Section {
     }
 }
 
-/// What a path is in until a call takes it out.
+/// A restriction on a path that a call lifts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Guard {
-    /// A section, however many of its kind are inside of each other.
+    /// A section, at any depth.
     Section(Section),
     /// A lock.
     Lock,
 }
 
 impl Guard {
-    /// What the call does that takes the path out.
+    /// What the call that lifts it does.
     pub(crate) fn left(self) -> String {
         match self {
             Self::Section(section) => format!("{} is left", section.name()),
@@ -149,7 +149,7 @@ impl Resources {
         self.sections = [0; 3];
     }
 
-    /// What a path was in before, and no longer is with `after`.
+    /// The restriction that `after` no longer has.
     pub(crate) fn left(&self, after: &Self) -> impl Iterator<Item = Guard> {
         let ended = |section: &Section| self.depth(*section) > 0 && after.depth(*section) == 0;
         let sections = Section::ALL.into_iter().filter(ended).map(Guard::Section);
@@ -178,8 +178,7 @@ impl Resources {
         size_of_val(&*self.references)
     }
 
-    /// Whether `new` holds the same, with other numbers: `pair` says whether two numbers can stand for each
-    /// other.
+    /// Whether `new` holds the same resources under other numbers; `pair` says whether two numbers may correspond.
     pub(crate) fn subsumes(&self, new: &Self, mut pair: impl FnMut(u32, u32) -> bool) -> bool {
         let alike = |(old, new): (&Reference, &Reference)| {
             old.slot == new.slot && old.what == new.what && old.frame == new.frame && pair(old.id, new.id)
@@ -199,14 +198,14 @@ impl Resources {
         }
     }
 
-    /// What was acquired in a frame that ends belongs to its caller.
+    /// Gives the references of a frame that ends to its caller.
     pub(crate) fn leave_frame(&mut self, caller: u8) {
         for reference in &mut self.references {
             reference.frame = reference.frame.min(caller);
         }
     }
 
-    /// Forgets a reference of which it turned out that it never was: the pointer is null.
+    /// Drops a reference whose pointer turned out to be null.
     pub(crate) fn was_null(&mut self, id: u32) {
         self.references.retain(|reference| reference.id != id);
     }

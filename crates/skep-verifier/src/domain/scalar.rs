@@ -7,8 +7,8 @@
 //!                      '-- half: u32, s32 '     (its bits are the lower bits of the word)
 //! ```
 //!
-//! Invariant: both views are normal and have told each other what they know ([`Scalar::from_views`]). An
-//! operator on 32 bits clears the upper half, so that its result's two views agree.
+//! Invariant: both views are normal and have narrowed each other ([`Scalar::from_views`]). A 32-bit operator clears the
+//! upper half, so the two views of its result agree.
 
 use crate::domain::num::Num;
 use crate::domain::tnum::Tnum;
@@ -139,7 +139,7 @@ impl Scalar {
             && (self.smin32..=self.smax32).contains(&(value as i32))
     }
 
-    /// Whether all that `other` stands for is among what it stands for.
+    /// Whether it includes every number of `other`.
     pub(crate) fn includes(&self, other: &Self) -> bool {
         self.umin <= other.umin
             && self.umax >= other.umax
@@ -166,7 +166,7 @@ impl Scalar {
         }
     }
 
-    /// The number of which both views hold; `None` where they contradict each other.
+    /// The number that both views describe; `None` if they contradict each other.
     pub(crate) fn from_views(mut word: Word, mut half: Half) -> Option<Self> {
         if !word.normal() {
             return None;
@@ -218,7 +218,7 @@ impl Scalar {
         Self::settle(word, half)
     }
 
-    /// What both stand for; `None` if nothing.
+    /// The intersection; `None` if it is empty.
     pub(crate) fn meet(&self, other: &Self) -> Option<Self> {
         let (mut word, mut half) = (self.word(), self.half());
         if !word.meet(&other.word()) || !half.meet(&other.half()) {
@@ -233,7 +233,7 @@ impl Scalar {
             return Self::constant(concrete(op, width, a, b));
         }
         if matches!(op, AluOp::Add | AluOp::Sub | AluOp::Xor) {
-            // Whatever one side is, the other makes any number of it: hashes are made of such steps.
+            // Fast path: the result may be any number. Hash functions are made of such steps.
             match width {
                 Width::W64 if self.is_unknown() || other.is_unknown() => return Self::UNKNOWN,
                 Width::W32 if self.low_is_unknown() || other.low_is_unknown() => {
@@ -245,7 +245,7 @@ impl Scalar {
         self.alu_in_full(op, width, other)
     }
 
-    /// The same without short cuts.
+    /// The same without the fast path.
     fn alu_in_full(&self, op: AluOp, width: Width, other: &Self) -> Self {
         match width {
             Width::W32 => Self::from_half(apply(op, &self.half(), &other.half())),
@@ -326,7 +326,7 @@ impl Scalar {
 }
 
 impl Half {
-    /// Takes over what the 64-bit view says of the lower half; false where that contradicts.
+    /// Narrows the lower half by the 64-bit view; false if they contradict each other.
     fn learn_from(&mut self, word: &Word) -> bool {
         let Some(bits) = self.bits.intersect(word.bits.masked(LOW)) else { return false };
         self.bits = bits;
@@ -348,7 +348,7 @@ impl Half {
 }
 
 impl Word {
-    /// Takes over what the 32-bit view says; true where that was news.
+    /// Narrows the 64-bit view by the lower half; true if it changed.
     fn learn_from(&mut self, half: &Half) -> bool {
         let before = *self;
         self.bits.value |= half.bits.value;
@@ -464,7 +464,7 @@ pub(crate) fn concrete(op: AluOp, width: Width, a: u64, b: u64) -> u64 {
 }
 
 impl fmt::Display for Scalar {
-    /// `7`, or `scalar(umin=1,umax=9,var_off=(0x0; 0xf))` with what is not implied by the width.
+    /// `7`, or `scalar(umin=1,umax=9,var_off=(0x0; 0xf))`, without what the width implies.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(value) = self.as_constant() {
             return write!(f, "{}", value as i64);
@@ -482,7 +482,7 @@ impl fmt::Debug for Scalar {
 }
 
 impl Scalar {
-    /// The limits that say something, after `separator` where there are any.
+    /// The limits that say something, after `separator` if there are any.
     pub(crate) fn limits(&self, f: &mut fmt::Formatter<'_>, separator: &str) -> fmt::Result {
         let mut before = separator;
         let mut item = |name: &str, value: i128| -> fmt::Result {

@@ -1,4 +1,4 @@
-//! The stack of one frame: which bytes are initialised, and which values lie in them.
+//! The stack of one frame: its initialised bytes, and the values stored there.
 //!
 //! ```text
 //!   offset  -512                                   -8        0 = r10
@@ -6,15 +6,14 @@
 //!           |        [ cell: u32 ]   [ cell: pointer ]       |
 //! ```
 //!
-//! A *cell* remembers the value of the last store to its bytes; cells never overlap, and a store over a part
-//! of one removes it. Bytes that are initialised but in no cell hold some number. Invariants: pointers lie in
-//! cells of 8 bytes, whose bytes are all marked as pointer bytes; zero and pointer bytes are initialised.
+//! A *cell* remembers the value of the last store to its bytes. Cells never overlap: a store over a part of one removes
+//! it. Initialised bytes outside of all cells hold some number. Invariants: a pointer is in a cell of 8 bytes, all marked as
+//! pointer bytes; zero and pointer bytes are initialised.
 //!
-//! Bytes that were never written hold nothing that the program may not see: the engines zero a frame in which
-//! some are read ([`crate::FunctionFacts::zeroed`]), so a read of them gives a number. That is not so where a
-//! pointer lay, or an object of calls, that was overwritten in part or lost. Such bytes are no longer
-//! initialised and *withheld*, so that no half of an address can be read as a number. What was forgotten
-//! because nobody reads it is withheld too.
+//! A read of a byte that was never written gives a number: the engines zero the frames of functions with such reads
+//! ([`crate::FunctionFacts::zeroed`]). This does not hold for the remains of a pointer, or of an object that only calls may
+//! touch, after an overwrite in part or an invalidation. Such bytes are *withheld*: no longer initialised, so that no part of
+//! an address can be read as a number. Bytes that were forgotten because they are dead are withheld too.
 
 use crate::domain::bytes::ByteSet;
 use crate::domain::scalar::Scalar;
@@ -62,15 +61,15 @@ pub(crate) struct Stack {
     pub(crate) init: ByteSet,
     pub(crate) zero: ByteSet,
     pub(crate) pointers: ByteSet,
-    /// Not initialised, and perhaps what is left of a pointer.
+    /// Not initialised, and may hold the remains of a pointer.
     withheld: ByteSet,
-    /// The units that were live where the state last forgot what is dead.
+    /// The units that were live when the state last forgot dead values.
     live: u128,
     /// In no particular order.
     pub(crate) cells: Vec<Cell>,
-    /// By eight bytes: 1 + index of a cell that begins there, 0 for none.
+    /// By group of eight bytes: 1 + index of a cell that begins there, 0 for none.
     heads: [u16; SLOTS],
-    /// Whether there ever was a cell that ends in other eight bytes than it begins in.
+    /// Whether there ever was a cell across a boundary of eight bytes.
     crossing: bool,
 }
 
@@ -109,13 +108,13 @@ impl Clone for Stack {
     }
 }
 
-/// What a load from the stack finds.
+/// The result of a load from the stack.
 pub(crate) enum Found {
     /// This value.
     Value(Value),
     /// Some number: at least one byte was never written.
     Unwritten,
-    /// At least one byte of what may be left of a pointer.
+    /// At least one byte may be of the remains of a pointer.
     Remains,
     /// A part of a pointer.
     PartOfPointer,
@@ -279,7 +278,7 @@ impl Stack {
             self.zero.insert(start, end);
             return;
         }
-        // The tie holds only where the whole number is kept.
+        // The link holds only if the whole number is kept.
         let linked = num == value.num;
         if linked && value.id != 0 || num != Scalar::of_size(size) {
             let (id, offset) = if linked { (value.id, value.offset) } else { (0, 0) };
@@ -288,7 +287,7 @@ impl Stack {
         }
     }
 
-    /// Some bytes of `start..end`, it is not known which, are overwritten with numbers.
+    /// Weak update: some unknown bytes of `start..end` are overwritten with numbers.
     pub(crate) fn weak_write(&mut self, start: u32, end: u32, zeroes: bool) {
         self.remove_cells(start, end);
         if !zeroes {
@@ -316,7 +315,7 @@ impl Stack {
 
     /// Removes the cells that overlap `start..end`; the bytes of pointers among them are remains.
     fn remove_cells(&mut self, start: u32, end: u32) {
-        // A number's cell may reach over bytes that are not initialised any more, because nothing reads them.
+        // A number's cell may include dead bytes, which are no longer initialised.
         loop {
             let found = self.near(start, end).find(|at| self.cells[*at].overlaps(start, end));
             let Some(at) = found else { return };
@@ -327,11 +326,11 @@ impl Stack {
         }
     }
 
-    /// Forgets the units that are not in `live`, and numbers of those that are not in `matter`.
+    /// Forgets the units outside of `live`, and the numbers in units outside of `precise`.
     pub(crate) fn forget_dead(&mut self, live: u128, precise: u128) {
         self.live = live;
         if !self.init.is_empty() {
-            // Cells hold initialised bytes only, so nothing else needs to be found out.
+            // Cells hold initialised bytes only.
             let alive = ByteSet::from_units(live, &self.init);
             let precise = ByteSet::from_units(precise, &self.init);
             self.keep_only(alive, &precise);
@@ -361,12 +360,12 @@ impl Stack {
         self.zero = self.zero.and(precise).and(&live);
     }
 
-    /// Whether a part of `start..end` is a pointer, or may be what is left of one.
+    /// Whether a part of `start..end` is a pointer, or may be the remains of one.
     pub(crate) fn is_withheld(&self, start: u32, end: u32) -> bool {
         self.withheld.has_any(start, end) || self.pointers.has_any(start, end)
     }
 
-    /// What may be left of pointers, where anything reads it.
+    /// The live bytes that may be remains of pointers.
     pub(crate) fn remains(&self) -> ByteSet {
         // Most stacks hold none.
         if self.withheld.is_empty() {
@@ -375,8 +374,8 @@ impl Stack {
         self.withheld.and(&ByteSet::from_units(self.live, &self.withheld))
     }
 
-    /// Puts the stale address `ended` in the place of the pointers that `dead` names, or withholds their bytes where it
-    /// is none. Parts of objects that only calls may touch are withheld in any case.
+    /// Replaces the pointers that `dead` selects by the stale address `ended`, or withholds their bytes if there is none.
+    /// Parts of objects that only calls may touch are always withheld.
     pub(crate) fn end_cells(&mut self, ended: &Value, dead: impl Fn(&Value) -> bool) {
         let mut at = 0;
         while at < self.cells.len() {
@@ -394,7 +393,7 @@ impl Stack {
         }
     }
 
-    /// A cell that became the constant 0 (a null pointer, or a checked number).
+    /// Marks the bytes of a cell that became the constant 0: a null pointer, or a compared number.
     pub(crate) fn set_cell(&mut self, index: usize, value: Value) {
         let cell = &mut self.cells[index];
         if cell.value.is_pointer() && !value.is_pointer() {

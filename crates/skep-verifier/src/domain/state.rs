@@ -1,4 +1,4 @@
-//! The machine as one path has left it: the frames, with their registers and stacks.
+//! The abstract machine on one path: the frames, with their registers and stacks.
 
 use crate::domain::loops::LoopCounts;
 use crate::domain::resources::{Depths, Resources};
@@ -21,11 +21,11 @@ pub(crate) struct Frame {
     pub(crate) stack: Stack,
     /// Index of the function.
     pub(crate) function: u32,
-    /// Slot of the call that made this frame; in the first one, which of the walk's roots it is of.
+    /// Slot of the call that made this frame; in the first frame, the number of the root.
     pub(crate) call_slot: u32,
-    /// What it returns to, if a helper called it.
+    /// The kind of its call, if a helper called it.
     pub(crate) callback: Option<Callback>,
-    /// The sections that it was called in.
+    /// The sections of its caller at the call.
     pub(crate) sections: Depths,
 }
 
@@ -40,7 +40,7 @@ impl Default for Registers {
 }
 
 impl Registers {
-    /// Those with a value but `r10`, one bit each.
+    /// The registers with a value but `r10`, one bit each.
     pub(crate) fn made(&self) -> u16 {
         let bit = |(at, value): (usize, &Value)| u16::from(value.is_made()) << at;
         self.0[..10].iter().enumerate().map(bit).sum()
@@ -72,19 +72,19 @@ impl Frame {
     }
 }
 
-/// The machine on one path. Frames that are popped are kept for reuse.
+/// The machine on one path. Popped frames are kept for reuse.
 #[derive(Default)]
 pub(crate) struct State {
     frames: Vec<Frame>,
     depth: usize,
-    /// What must be given back.
+    /// What the path must give back.
     pub(crate) resources: Resources,
-    /// What goes round by itself, and how often it did.
+    /// The constructs that end by themselves, with their iterations.
     pub(crate) loops: LoopCounts,
 }
 
 impl State {
-    /// Forgets everything and enters a function for that root of the walk.
+    /// Forgets everything and enters a function for a root of the walk.
     pub(crate) fn start(&mut self, function: u32, root: u32) {
         self.depth = 0;
         self.resources.clear();
@@ -165,7 +165,7 @@ impl State {
             + self.resources.bytes()
     }
 
-    /// Calls `change` for every value in registers and stacks that `wanted` names.
+    /// Calls `change` for every value in registers and stacks that `wanted` selects.
     pub(crate) fn change_values(
         &mut self,
         wanted: impl Fn(&Value) -> bool,
@@ -187,8 +187,8 @@ impl State {
         }
     }
 
-    /// Gives `num` to every scalar linked to `id`, each with its own distance from `offset`. False where one of
-    /// them cannot have that value.
+    /// Narrows every scalar linked to `id` by `num`, each at its own distance from `offset`. False if one of them cannot
+    /// have that value.
     pub(crate) fn narrow_linked(&mut self, id: u32, offset: i32, num: &Scalar) -> bool {
         use skep_isa::{AluOp, Width};
         let mut possible = true;

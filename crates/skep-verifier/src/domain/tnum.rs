@@ -1,19 +1,19 @@
-//! Known bits: a 64-bit number of which some bits are known and the others are not.
+//! Known bits: a 64-bit number with known and unknown bits (a tristate number).
 //!
 //! ```text
 //!   value  0 1 0 0      mask  0 0 1 1      stands for 0100, 0101, 0110, 0111
 //! ```
 //!
 //! Invariant: `value & mask == 0`. The operators are those of Vishwanathan et al., "Sound, Precise, and Fast
-//! Abstract Interpretation with Tristate Numbers" (CGO 2022): whatever concrete operands the two sides stand
-//! for, the concrete result is among what the result stands for.
+//! Abstract Interpretation with Tristate Numbers" (CGO 2022): for all concrete operands that the two sides include, the
+//! result includes the concrete result.
 
 use std::fmt;
 
 /// A number with known and unknown bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tnum {
-    /// The known ones.
+    /// The known bits that are set.
     pub(crate) value: u64,
     /// The unknown bits.
     pub(crate) mask: u64,
@@ -43,17 +43,17 @@ impl Tnum {
         self.mask == 0
     }
 
-    /// Whether it stands for `number` among others.
+    /// Whether it includes `number`.
     pub(crate) const fn contains(self, number: u64) -> bool {
         number & !self.mask == self.value
     }
 
-    /// Whether all that `other` stands for is among what it stands for.
+    /// Whether it includes every number of `other`.
     pub(crate) const fn includes(self, other: Self) -> bool {
         other.mask & !self.mask == 0 && other.value & !self.mask == self.value
     }
 
-    /// What both stand for; `None` if nothing.
+    /// The intersection; `None` if it is empty.
     pub(crate) const fn intersect(self, other: Self) -> Option<Self> {
         if (self.value ^ other.value) & !self.mask & !other.mask != 0 {
             return None;

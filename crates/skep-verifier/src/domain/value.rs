@@ -1,7 +1,7 @@
 //! What is known of the value in a register or a spilled register.
 //!
-//! A pointer points `offset + num` bytes into its object, where `offset` is the same in every run and `num` is
-//! what was added at run time. Two values with the same `id` (not 0) are linked to each other:
+//! A pointer points `offset + num` bytes into its object: `offset` is the same in every run, `num` was added at run time.
+//! Two values with the same `id` (not 0) are linked:
 //!
 //! | kind | equal ids say |
 //! |---|---|
@@ -21,10 +21,10 @@ use std::fmt;
 pub(crate) enum Kind {
     /// Never written.
     Uninit,
-    /// Lost at the call in this slot: a register that calls do not preserve.
+    /// Clobbered by the call in this slot, which does not preserve the register.
     Clobbered { slot: u32 },
-    /// An address that is of no use any more, since the instruction in this slot. It may be copied, kept in the stack
-    /// and moved; what else, says [`Stale`]. Where addresses may leave the program it is a number instead.
+    /// An address that the instruction in this slot made useless. It may be copied, spilled and moved; [`Stale`] says
+    /// what else. In programs that may leak addresses it is a number instead.
     Stale { slot: u32, of: Stale },
     /// A number.
     Scalar,
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     PacketMeta,
     /// One past the end of the packet.
     PacketEnd,
-    /// The lower half of an address in or at the end of the packet: good for 32-bit distances only.
+    /// The lower half of an address in or at the end of the packet: only for 32-bit distances.
     PacketHalf,
     /// A map, to be passed to helpers.
     Map { map: u32 },
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
     MapKey { map: u32 },
     /// Memory of that many bytes that the host handed out: a ring buffer's record, what a dynptr shows.
     Memory { bytes: u32, read_only: bool, maybe_null: bool },
-    /// A map found in a map of maps, which looks like that one's inner map.
+    /// A map found in a map of maps, defined like the outer map's inner map.
     InnerMap { map: u32, maybe_null: bool },
     /// A function of the program.
     Function { function: u32 },
@@ -58,46 +58,44 @@ pub(crate) enum Kind {
     Struct { of: StructKind, maybe_null: bool },
     /// An object of the host, by the number of its type in the host's BTF.
     Object { ty: u32, trust: Trust, maybe_null: bool },
-    /// One of the 8-byte parts of an object that lives in the stack and that only helpers may touch. Its
-    /// `offset` says which part, its `id` which object.
+    /// An 8-byte part of an object in the stack that only calls may touch. Its `offset` says which part, its `id` which
+    /// object.
     Opaque { of: Opaque },
 }
 
-/// What a stale address was, which decides what may be asked of it.
+/// What a stale address was. It decides which uses are left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stale {
-    /// The address of an object that ended: whether it is null or another object's.
+    /// The address of an object that ended: may be compared with null and with addresses of other objects.
     Object,
-    /// The address of a place in a packet that may have moved since: the same, and its distance from others in the
-    /// same packet, which have its `id`.
+    /// The address of a place in a packet that may have moved since: the same, and subtraction from others in the same
+    /// packet, which have its `id`.
     Packet,
-    /// What arithmetic made of an address: nothing.
+    /// The bits that arithmetic made of an address: no use is left.
     Bits,
 }
 
-/// How far the address of a host's object can be relied on.
+/// How far the address of a host's object can be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
-    /// Nothing speaks for it: it was made from a number, or what kept it alive has ended. No call takes it.
+    /// Not at all: it was made from a number, or what kept its object alive has ended. No call takes it.
     Untrusted,
-    /// It was found by following pointers: helpers take it for what its type says, the host's own functions do
-    /// not.
+    /// It was found by following pointers. Helpers trust its type; kfuncs do not.
     Walked,
-    /// It is no address yet: each CPU has its own object, whose address helpers tell.
+    /// It is no address yet: each CPU has its own object, and a helper returns its address.
     PerCpu,
-    /// It is alive inside of the read section that it was found in.
+    /// Its object is alive inside of the read section that it was found in.
     ReadSection,
-    /// It is alive as long as the program runs, or as the program holds a reference.
+    /// Its object is alive as long as the program runs, or holds a reference.
     Trusted,
 }
 
-/// An object in the stack that is made, used and ended by calls alone.
+/// An object in the stack that only calls make, use and end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opaque {
     /// `struct bpf_dynptr`, 16 bytes.
     Dynptr { of: DynptrKind, read_only: bool },
-    /// An open-coded iterator: the type of its structure in the host's BTF; whether it can still have
-    /// elements; what it needs to be used.
+    /// An open-coded iterator: the type of its structure in the host's BTF, whether it has ended, and what it needs.
     Iterator { ty: u32, ended: bool, needs: Needs },
 }
 
@@ -108,7 +106,7 @@ pub(crate) enum Needs {
     Nothing,
     /// The read section in which it was made.
     ReadSection,
-    /// The same, and that was left: nothing can be done with it.
+    /// The same, and that section was left: the iterator is useless.
     LeftSection,
 }
 
@@ -141,21 +139,21 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) kind: Kind,
-    /// What it is linked to; 0 if to nothing.
+    /// Links values with the same number; 0 for none.
     pub(crate) id: u32,
-    /// Pointers: the fixed part of the offset. Scalars with an id: what was added to the linked number.
+    /// Pointers: the fixed part of the offset. Scalars with an id: the number added to the linked one.
     pub(crate) offset: i32,
-    /// Packet pointers: so many bytes from offset 0 (with the same variable part) lie before the end. Memory: not
+    /// Packet pointers: this many bytes from offset 0 (with the same variable part) are inside of the packet. Memory: not
     /// 0 if it is a part of the packet.
     pub(crate) range: u32,
-    /// The reference that it holds or was made from, or the dynptr that it is a slice of; 0 if none. It dies where
-    /// that is released or ends. Values of inner maps: the id of the map's pointer. What a callback was lent: [`lent`].
+    /// The reference that it holds or was derived from, or the dynptr that it is a slice of; 0 for none. The end of that
+    /// invalidates it. Values of inner maps: the id of the map's pointer. Loans to callbacks: [`lent`].
     pub(crate) reference: u32,
     /// Scalars: the number. Pointers: the variable part of the offset.
     pub(crate) num: Scalar,
 }
 
-/// Offsets, fixed and variable, stay below this: far from where sums or addresses could wrap.
+/// Offsets, fixed and variable, stay below this, so that no sum or address can wrap.
 pub(crate) const MAX_OFFSET: i64 = 1 << 29;
 
 /// Smaller numbers are ids, of which a walk makes a new one each time.
@@ -193,7 +191,7 @@ impl Value {
         matches!(self.kind, Kind::Scalar)
     }
 
-    /// Whether it is a value at all, and if only a stale address.
+    /// Whether it is a value, even if a stale address.
     pub(crate) const fn is_made(&self) -> bool {
         !matches!(self.kind, Kind::Uninit | Kind::Clobbered { .. })
     }
@@ -202,7 +200,7 @@ impl Value {
         matches!(self.kind, Kind::Stale { .. })
     }
 
-    /// Whether instructions that know nothing of stale addresses may read it.
+    /// Whether instructions that do not handle stale addresses may read it.
     pub(crate) const fn is_readable(&self) -> bool {
         self.is_made() && !self.is_stale()
     }
@@ -211,8 +209,8 @@ impl Value {
         self.is_made() && !self.is_scalar()
     }
 
-    /// Whether a pointer's place is known: nothing is added to its offset. A variable part can turn out to be a
-    /// constant other than 0 where its last doubt was removed by a comparison or an addition; that is not this.
+    /// Whether a pointer has no variable part. A variable part that a comparison or an addition narrowed to a constant
+    /// other than 0 does not count.
     pub(crate) fn is_fixed(&self) -> bool {
         self.num.as_constant() == Some(0)
     }
@@ -226,12 +224,12 @@ impl Value {
         matches!(self.kind, Kind::Packet | Kind::PacketMeta | Kind::PacketEnd)
     }
 
-    /// Whether it is made of a packet's address, and dies when the packet moves.
+    /// Whether it was derived from a packet's address, so that a move of the packet invalidates it.
     pub(crate) const fn is_of_packet(&self) -> bool {
         self.is_packet() || matches!(self.kind, Kind::PacketHalf)
     }
 
-    /// Whether it is lost when the packet moves: made of its address, or memory found in it.
+    /// Whether a move of the packet invalidates it: derived from its address, or memory found in it.
     pub(crate) const fn dies_with_packet(&self) -> bool {
         self.is_of_packet() || (matches!(self.kind, Kind::Memory { .. }) && self.range & OF_PACKET != 0)
     }
@@ -259,13 +257,13 @@ pub(crate) struct StackBytes {
     pub(crate) end: u32,
 }
 
-/// In the `range` of memory: it is lost when the packet moves.
+/// In the `range` of memory: a move of the packet invalidates it.
 const OF_PACKET: u32 = 1;
 
 /// The `range` of memory that a dynptr shows: whether it is a packet's, and where the stack may hold a copy of it.
 pub(crate) fn range_of_slice(of_packet: bool, copy: Option<StackBytes>) -> u32 {
     let packet = if of_packet { OF_PACKET } else { 0 };
-    // The end is above 0, so that there always is something to see.
+    // The end is above 0, so the range is never 0.
     copy.map_or(packet, |copy| packet | copy.start << 1 | copy.end << 11 | u32::from(copy.frame) << 21)
 }
 

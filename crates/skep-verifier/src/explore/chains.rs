@@ -1,13 +1,12 @@
-//! Stack over chains of calls, found after the walk: all frames of a chain lie in the one stack of the host's
-//! thread, whose size nobody can check while a program runs.
+//! Stack use along chains of calls, checked after the walk: all frames of a chain are in the one stack of the host's
+//! thread, which cannot be checked at run time.
 //!
 //! ```text
 //!   program: 100 -> 112    calls f: 300 -> 304    calls g: 8 -> 16        sum: 432, at most 512
 //! ```
 //!
-//! A tail call replaces the program and keeps the frames that called the function which makes it. Chains of tail
-//! calls could so pile up 33 times the frames of all callers: where a function makes one, its callers together
-//! may use less than half.
+//! A tail call in a function replaces that function only: the frames of its callers stay. A chain of 33 tail calls could
+//! pile them up. So the callers of a function that makes a tail call may use less than half of the stack.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::MAX_FRAMES;
@@ -18,9 +17,9 @@ use crate::program::violation::{Checked, Code, Violation};
 use skep_abi::RetKind;
 use skep_isa::{CallTarget, Insn};
 
-/// Frames start at multiples of so many bytes.
+/// The alignment of frames in bytes.
 const FRAME_ALIGNMENT: u32 = 16;
-/// What the callers of a function that makes tail calls may use, below.
+/// The callers of a function that makes tail calls use fewer bytes than this.
 const BEFORE_TAIL_CALL: u32 = 256;
 
 /// A call that some path makes.
@@ -35,7 +34,7 @@ struct Edge {
 struct Node {
     bytes: u32,
     tail_call: Option<u32>,
-    /// The most bytes of callers with which it was looked at; `None` if it was not yet.
+    /// The most bytes of callers that it was checked with; `None` if it was not yet.
     seen: Option<u32>,
 }
 
@@ -71,7 +70,7 @@ pub(crate) fn check_chains(env: &Env<'_>, record: &Record) -> Checked<()> {
     Ok(())
 }
 
-/// Follows all chains from `function`, whose callers use `before` bytes. It nests no deeper than calls may.
+/// Follows all chains from `function`, whose callers use `before` bytes. Nests no deeper than [`MAX_FRAMES`].
 fn follow(
     env: &Env<'_>,
     nodes: &mut [Node],

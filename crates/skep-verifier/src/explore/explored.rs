@@ -1,40 +1,37 @@
-//! States that were walked before, so that what they cover need not be walked again.
+//! The explored states, so that states they subsume need not be walked again.
 //!
-//! Where paths meet, the state is compared with the remembered ones of the same slot and the same calls. A
-//! remembered state *subsumes* another if every value that is live is among what it stands for, up to the
-//! names of ids: whatever can happen from the other can happen from the remembered one.
+//! Where paths meet, the state is compared with the explored ones of the same slot and the same calls. An explored state
+//! *subsumes* another if it includes every live value of the other, up to the names of ids: whatever can happen from the
+//! other can happen from the explored one.
 //!
-//! Remembered states form a tree, each under the one last remembered on its path. A node is *open* while a
-//! path below it is unfinished; since paths are walked depth first, the open nodes are exactly the ancestors
-//! of the current path.
+//! Explored states form a tree, each below the last one kept on its path. A node is *open* while a path below it is
+//! unfinished. Since the walk is depth first, the open nodes are exactly the ancestors of the current path.
 //!
 //! ```text
 //!   closed: all paths from it were walked     -> the new path may stop: nothing new can happen
 //!   open: an ancestor
 //!     progress since then (crate::domain::loops)     -> the new path may stop, and all below it now *depends* on
 //!                                                that ancestor: its `entry`
-//!     no progress, and the two are equal      -> refused: the program can go round for ever
+//!     no progress, and the two are equal      -> refused: the program can loop for ever
 //!     else                                    -> no reason to stop
 //!   closed, but depending on an open one      -> the new path may stop only if there was progress since
-//!                                                then, or nothing went round at all; it then depends on it too
+//!                                                then, or no construct was active; it then depends on it too
 //! ```
 //!
-//! # Why a program that is accepted ends
+//! # Why an accepted program terminates
 //!
-//! A run follows the walked paths, and where one stopped, goes on from the state that subsumed it. If a run did
-//! not end it would go along some circle of these for ever. Of the states on it, take the one that closed last:
-//! only a stop at an ancestor leads there, and such a stop demands that a construct went round more often than
-//! in the ancestor. So a construct is active all around the circle. Take the outermost whose count changes
-//! there. No stop raises its count, since a stop leads to a state with the same list, or with one that is
-//! smaller at its first difference; some stop lowers it; so walked steps raise it, each of which is a round
-//! of that one invocation at run time. Of those there are only so many: the host ends it.
+//! A run follows walked paths; where one stopped, it goes on from the subsuming state. A run without end would go along a
+//! cycle of these for ever. Take the state on the cycle that closed last. Only a stop at an ancestor leads there, and
+//! such a stop demands that a construct made more iterations than in the ancestor. So a construct is active all along the
+//! cycle. Take the outermost construct whose count changes there. No stop raises its count: a stop leads to a state with
+//! the same list, or with one that is smaller at the first difference. Some stop lowers it, so walked steps raise it, and
+//! each of these is an iteration of that one invocation at run time. The host bounds their number.
 //!
-//! A call with a callback ends for good after a known number of rounds. What was walked from a state behind so
-//! many rounds says nothing of a state with fewer behind it, which may call once more: it is not subsumed.
+//! A call with a callback ends for good after a known number of iterations. A walk from a state after that many says
+//! nothing about a state after fewer, which may call once more: it does not subsume it.
 //!
-//! What the future does not read is not remembered, and the state itself forgets it there: a walk may not know
-//! more than the state that stands for it. Forgetting is always sound, and happens also when the limit on
-//! memory is reached.
+//! Dead values are not kept, and the state itself forgets them: a walk may not know more than the state that subsumes it.
+//! Forgetting is always sound. It also happens when the limit on memory is reached.
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
@@ -52,30 +49,30 @@ pub(crate) const NONE: u32 = u32::MAX;
 const MAX_CHAIN: usize = 48;
 /// Room is made at once for at most so many states.
 const MANY_STATES: usize = 4096;
-/// The most earlier states of a slot that a speculation is made by.
+/// The most earlier states of a slot that widening compares with.
 const MAX_EARLIER: usize = 32;
 /// The most sets of constant registers that are told apart at one slot.
 const MAX_MASKS: usize = 8;
 
-/// What a visit to a meeting point found.
+/// The result of a visit where paths meet.
 pub(crate) enum Visit {
     /// A finished state subsumes this one.
     Subsumed,
     /// An ancestor equals this one.
     Repeats,
-    /// Nothing; the state is now remembered as this node.
+    /// No explored state subsumes it; it is now kept as this node.
     New(u32),
-    /// Nothing, but the state was made to know less, as a speculation, and is remembered as this node.
+    /// The same, but the state was widened speculatively, and is kept as this node.
     Speculative {
         node: u32,
-        /// What the state was.
+        /// The state before widening.
         exact: Box<State>,
-        /// The invocation that came on since the state that the speculation was made by.
+        /// The invocation that made progress since the state that it was compared with.
         invocation: u32,
     },
 }
 
-/// The remembered states.
+/// The explored states.
 pub(crate) struct Explored {
     nodes: Vec<Node>,
     free: Vec<u32>,
@@ -86,12 +83,12 @@ pub(crate) struct Explored {
     snapshots: SnapshotArena,
     ids: Ids,
     max_bytes: usize,
-    /// So many bytes are taken by paths that were put aside, out of `max_bytes`.
+    /// Bytes of pending paths, which count against `max_bytes`.
     pub(crate) pending_bytes: usize,
     remembered: u64,
     /// The nodes since the first speculation that is not confirmed yet.
     journal: Option<Vec<u32>>,
-    /// Invocations in which a speculation was wrong, ascending.
+    /// Invocations in which a speculation failed, ascending.
     exact: Vec<u32>,
 }
 
@@ -102,12 +99,12 @@ struct Node {
     /// The next under the same key.
     next: u32,
     slot: u32,
-    /// How many are above it.
+    /// The number of its ancestors.
     depth: u32,
-    /// The one that was remembered before it in this slot, if that was not forgotten since.
+    /// The one kept before it in this slot, unless that was forgotten.
     before: u32,
-    /// The shallowest node that was open when a path from here stopped at it; `NONE` if there was none. All that
-    /// can happen from here was walked once that one is closed.
+    /// The shallowest open node at which a path from here stopped; `NONE` if there was none. Once that node is closed,
+    /// everything that can happen from here was walked.
     entry: u32,
     snapshot: Option<Snapshot>,
 }
@@ -116,14 +113,14 @@ struct Node {
 struct Point {
     masks: [u16; MAX_MASKS],
     count: usize,
-    /// The node that was remembered last.
+    /// The node that was kept last.
     latest: u32,
 }
 
 impl Explored {
     /// For a program of so many slots, in so many of which paths meet.
     pub(crate) fn new(slots: usize, joins: usize, max_bytes: usize) -> Self {
-        // As many states as most programs come to, so that little is moved while they grow.
+        // As many states as most programs have, so that growing moves little.
         let states = (2 * joins).min(MANY_STATES);
         Self {
             nodes: Vec::with_capacity(states),
@@ -146,7 +143,7 @@ impl Explored {
         self.ids.work
     }
 
-    /// How many states are remembered now.
+    /// How many states are kept now.
     pub(crate) fn remembered(&self) -> u64 {
         self.remembered
     }
@@ -177,7 +174,7 @@ impl Explored {
         }
     }
 
-    /// What happens below `node` is known once `entry`, one of its ancestors, is closed.
+    /// Makes `node` depend on `entry`, one of its ancestors.
     fn depend(&mut self, node: u32, entry: u32) {
         let depth = self.nodes[entry as usize].depth;
         let before = self.nodes[node as usize].entry;
@@ -196,15 +193,15 @@ impl Explored {
             self.ids.work += 1;
         }
         let open = if at != NONE && self.nodes[at as usize].open > 0 { at } else { NONE };
-        // The next time it is one step.
+        // Path compression.
         if self.nodes[node as usize].entry != NONE {
             self.nodes[node as usize].entry = if open == NONE { node } else { open };
         }
         open
     }
 
-    /// Compares the state that a path below `parent` brings to `slot` with what is remembered there, and
-    /// remembers it if that says nothing. The state forgets what nobody reads from here on.
+    /// Compares the state of a path below `parent` with the explored ones of `slot`, and keeps it if none subsumes it. The
+    /// state forgets dead values.
     pub(crate) fn visit(
         &mut self,
         state: &mut State,
@@ -226,7 +223,7 @@ impl Explored {
             return visit;
         }
         if let Some((invocation, exact)) = self.widen(state, slot, point) {
-            // The speculation may be an old one.
+            // The widened state may be an explored one.
             let fingerprint = Fingerprint::of(state, slot);
             match self.find(state, slot, parent, point, &fingerprint) {
                 Some(Visit::Repeats) => state.copy_from(&exact),
@@ -240,7 +237,7 @@ impl Explored {
         Visit::New(self.remember(state, slot, point, &fingerprint, parent))
     }
 
-    /// What the remembered states say of this one.
+    /// What the explored states say about this one.
     fn find(
         &mut self,
         state: &State,
@@ -283,8 +280,8 @@ impl Explored {
         None
     }
 
-    /// Speculations what holds in all rounds, if the path has come round: makes the state know less. Returns the
-    /// invocation that came on, and what the state was.
+    /// Widens the state if the path came back here with progress. Returns the invocation that made progress, and the exact
+    /// state.
     fn widen(&mut self, state: &mut State, slot: usize, point: usize) -> Option<(u32, Box<State>)> {
         if state.loops.as_slice().is_empty() {
             return None;
@@ -315,14 +312,14 @@ impl Explored {
         self.snapshots.widen(&snapshot, state).then_some((invocation, exact))
     }
 
-    /// Speculations nothing about that invocation any more.
+    /// Stops speculation about an invocation.
     pub(crate) fn never_widen(&mut self, invocation: u32) {
         if let Err(at) = self.exact.binary_search(&invocation) {
             self.exact.insert(at, invocation);
         }
     }
 
-    /// Remembers which nodes are made, the last one being `node`; returns how many there were before it.
+    /// Begins to journal new nodes, `node` being the last one; returns how many there were before it.
     pub(crate) fn checkpoint(&mut self, node: u32) -> usize {
         let journal = self.journal.get_or_insert_default();
         match journal.last() {
@@ -338,7 +335,7 @@ impl Explored {
         self.journal = None;
     }
 
-    /// Forgets all nodes that were made since.
+    /// Forgets all nodes made since `mark`.
     pub(crate) fn roll_back(&mut self, mark: usize) {
         let Some(journal) = &mut self.journal else { return };
         for at in journal.drain(mark..) {
@@ -409,7 +406,7 @@ impl Explored {
         at
     }
 
-    /// Forgets what is too far down under one key.
+    /// Forgets the states too far down the chain of one key.
     fn shorten(&mut self, head: u32) {
         let mut at = head;
         for _ in 1..MAX_CHAIN {
@@ -437,7 +434,7 @@ impl Explored {
     }
 
     fn forget_all(&mut self) {
-        // Where open paths alone fill the memory this comes with every step: it must count against the limit.
+        // If open paths alone fill the memory, this runs at every step: it must count against the limit.
         self.ids.work += (self.nodes.len() + self.filed.len()) as u64;
         self.filed.clear();
         for point in &mut self.points {
@@ -450,7 +447,7 @@ impl Explored {
         self.snapshots.clear();
     }
 
-    /// About how many bytes everything that is remembered takes.
+    /// About how many bytes all kept states take.
     pub(crate) fn bytes(&self) -> usize {
         self.snapshots.bytes() + self.tree_bytes() + self.filed.len() * size_of::<(u64, u32)>()
     }
@@ -466,13 +463,12 @@ impl Explored {
     }
 }
 
-/// Makes the state know no more than what the future reads.
+/// Makes the state forget dead values.
 ///
-/// This is not for tidiness: what is dead must not have a say in what follows. Else a dead number that is linked
-/// to a live one could rule out a branch, and the remembered state, in which it does not appear, would cover
-/// states for which the branch is open.
+/// Soundness needs this: a dead number that is linked to a live one could rule out a branch, and the kept state, which
+/// lacks it, would subsume states for which the branch is open.
 ///
-/// Returns how many values that was about.
+/// Returns how many values it looked at.
 fn forget_dead(state: &mut State, slot: usize, liveness: &Liveness) -> u64 {
     let mut work = 0;
     for at in 0..state.frames().len() {
@@ -481,7 +477,7 @@ fn forget_dead(state: &mut State, slot: usize, liveness: &Liveness) -> u64 {
             None => *liveness.before(slot),
         };
         let frame = &mut state.frames_mut()[at];
-        // Why a register cannot be read is worth keeping.
+        // Keeps the reason why a register cannot be read.
         let made = frame.regs.made();
         for reg in bits(made & !live.regs) {
             frame.regs.0[reg] = Value::UNINIT;

@@ -1,8 +1,7 @@
-//! By what remembered states are filed, so that a visit compares with few.
+//! Fingerprints: the keys under which explored states are filed, so that a visit compares with few.
 //!
-//! A state can only be subsumed by one with the same calls, and the same pointers and constants in the same
-//! registers. A hash of those is the key under which it is filed. So a loop that counts to a thousand costs one
-//! comparison a round, not five hundred.
+//! A state can only be subsumed by one with the same calls, and the same pointers and constants in the same registers. A
+//! hash of these is the key. So a loop that counts to a thousand costs one comparison an iteration, not five hundred.
 
 use crate::domain::state::State;
 use crate::domain::value::Kind;
@@ -15,10 +14,10 @@ fn mix(key: u64, part: u64) -> u64 {
     (key.rotate_left(23) ^ part).wrapping_mul(MIX)
 }
 
-/// What states are filed by.
+/// What keys are made of.
 pub(crate) struct Fingerprint {
-    /// What must be the same in a state and one that subsumes it: the calls, and the pointers but for their
-    /// variable parts.
+    /// A hash of what a state and one that subsumes it have in common: the calls, and the pointers without their variable
+    /// parts.
     hash: u64,
     /// The registers of the innermost frame that hold constants.
     pub(crate) constants: u16,
@@ -33,7 +32,7 @@ impl Fingerprint {
             hash = mix(hash, frame.call_slot.into());
         }
         let (mut constants, mut hashes) = (0, [0; 10]);
-        // Four bits for each register, so that numbers and what cannot be read cost no hashing of their own.
+        // Four bits for each register, so that numbers and unreadable values need no hashing.
         let mut tags = 0;
         for (at, value) in state.top().regs.0[..10].iter().enumerate() {
             // A pointer that may be null subsumes one that is not.
@@ -43,7 +42,7 @@ impl Fingerprint {
                     tags |= 1 << (4 * at);
                     if let Some(constant) = value.num.as_constant() {
                         constants |= 1 << at;
-                        // Rotated, so that numbers that change places make another sum.
+                        // Rotated, so that exchanged numbers make another sum.
                         hashes[at] = mix(0, constant).rotate_left(6 * at as u32);
                     }
                     continue;
@@ -64,7 +63,7 @@ impl Fingerprint {
                 Kind::Struct { of, .. } => (15, of as u32),
                 Kind::Object { ty, .. } => (15, ty + 16),
                 Kind::Opaque { .. } => (15, u32::MAX),
-                // Whatever it was, and wherever: what came of arithmetic subsumes the others.
+                // Bits that arithmetic made subsume all other stale addresses.
                 Kind::Stale { .. } => {
                     tags |= 15 << (4 * at);
                     continue;
@@ -76,9 +75,9 @@ impl Fingerprint {
         Self { hash: mix(hash, tags), constants, hashes }
     }
 
-    /// What a state is filed under by those of its constants.
+    /// The key of a state by these of its constants.
     pub(crate) fn key(&self, mask: u16) -> u64 {
-        // The hashes are summed up, so that none waits for another.
+        // A sum, so that no hash waits for another.
         let sum = bits(mask).fold(0, |sum: u64, reg| sum.wrapping_add(self.hashes[reg]));
         let key = mix(mix(self.hash, mask.into()), sum);
         key ^ key >> 32

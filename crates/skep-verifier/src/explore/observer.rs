@@ -1,6 +1,6 @@
-//! Watching a walk: what happens on the way, told step by step to whoever asked.
+//! Observers of a walk, which are told what happens step by step.
 //!
-//! A walk that nobody watches pays one test of a flag for each instruction. The watchers are the log
+//! A walk without an observer pays one test of a flag for each instruction. The observers are the log
 //! ([`crate::explain::log`]) and the recorder of one path ([`crate::explain::replay`]).
 
 use crate::domain::resources::Guard;
@@ -11,24 +11,24 @@ use crate::explore::paths::Turn;
 use crate::program::violation::Violation;
 use skep_isa::Reg;
 
-/// What is told of a walk.
+/// The events of a walk.
 pub(crate) trait Observer {
     /// A walk begins at the start of a function: the program, or what the host calls by itself.
     fn start(&mut self);
     /// The instruction at `slot` is about to be walked with that state.
     fn step(&mut self, slot: usize, state: &State);
-    /// The walk takes this way of a branch of which the other is open too.
+    /// The path takes this way of a branch; the other is open too.
     fn turn(&mut self, turn: Turn);
-    /// The path that was put aside at `turn` goes on at `slot`; it shares so many turns with the last one.
+    /// The path that was put aside at `turn` goes on at `slot`; it shares `shared` turns with the last one.
     fn resume(&mut self, shared: usize, turn: Turn, slot: usize);
     /// The path ends at `slot`, where a finished state subsumes it.
     fn subsumed(&mut self, slot: usize);
-    /// The state at `slot` is remembered.
+    /// The state at `slot` is kept.
     fn remembered(&mut self, slot: usize);
-    /// The path goes on with a speculation ([`crate::explore::speculation`]): one of so many that are open now.
+    /// The path goes on with a widened state ([`crate::explore::speculation`]); `open` speculations are open now.
     fn speculate(&mut self, open: usize);
-    /// The path is wrong. If any of so many speculations are open, the last is taken back, and the path goes on from
-    /// where it was made; else the program is refused.
+    /// The path has a violation. If speculations are open, the last is rolled back, and the path goes on from there; else
+    /// the program is refused.
     fn roll_back(&mut self, open: usize, violation: &Violation);
 }
 
@@ -43,8 +43,8 @@ pub(crate) enum Change {
     Left(Guard),
 }
 
-/// What is different in `after`, in the frames that both have; and in a frame that only `after` has, what it
-/// was given. Stacks are looked at where `stacks` says so.
+/// Finds what differs in `after`: in frames of both, the changes; in a frame of `after` alone, its arguments. Stacks are
+/// compared if `stacks` says so.
 pub(crate) fn changes(before: &State, after: &State, stacks: bool, found: &mut Vec<Change>) {
     found.extend(before.resources.left(&after.resources).map(Change::Left));
     for (frame, now) in after.frames().iter().enumerate() {

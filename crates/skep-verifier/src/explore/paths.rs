@@ -1,5 +1,4 @@
-//! Paths that are put aside while another one is walked, and the limits on them: on how far is walked, on memory, and on
-//! the work of comparing and copying states.
+//! Pending paths, and the limits: on instructions walked, on memory, and on the work of comparing and copying states.
 
 use crate::domain::state::State;
 use crate::domain::value::IDS;
@@ -25,7 +24,7 @@ pub(crate) struct Path {
     pub(crate) bytes: usize,
 }
 
-/// What a walk took so far.
+/// What a walk cost so far.
 #[derive(Default)]
 pub(crate) struct Usage {
     /// Instructions, over all paths.
@@ -48,7 +47,7 @@ pub(crate) const BOUND_LOOP: &str =
 impl Walker<'_> {
     #[inline]
     pub(crate) fn check_limits(&self) -> Checked<()> {
-        // Asked before every instruction, answered with no most of the time.
+        // Asked before every instruction.
         let limit = self.usage.walked >= self.transfer.env.config.max_walked
             || self.transfer.last_id > IDS - MAX_IDS
             || self.explored.bytes_of_paths() > self.transfer.env.config.max_state_bytes
@@ -70,13 +69,13 @@ impl Walker<'_> {
             );
             return Violation::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
-        // A program with deep frames full of values makes every step dear: the price is limited as well.
+        // Deep frames full of values make every step expensive: the work is limited as well.
         let text =
             format!("comparing and copying states is too much work after {} instructions", self.usage.walked);
         Violation::new(Code::Limit, text).suggest(BOUND_LOOP)
     }
 
-    /// Puts the fork that the last step left aside, and notes which way the path took itself.
+    /// Makes the fork that the last step left a pending path, and notes which way the path took itself.
     pub(crate) fn collect_forks(&mut self) {
         let slot = self.transfer.slot as u32;
         let (fork, stays) = self.transfer.forks.take();
@@ -98,7 +97,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Another state came into being.
+    /// Notes that there is one more state.
     pub(crate) fn note_peak(&mut self) {
         self.usage.peak_states =
             self.usage.peak_states.max(self.explored.remembered() + self.pending.len() as u64);

@@ -1,10 +1,9 @@
-//! What is kept of a state, and whether it subsumes another.
+//! Snapshots of explored states, and whether one subsumes another state.
 //!
-//! A kept state *subsumes* another if every value that is live is among what it stands for, up to the names of
-//! ids: whatever can happen from the other can happen from the kept one. Both must stand before the same slot
-//! and know nothing that is dead there.
+//! A snapshot *subsumes* a state if it includes every live value of it, up to the names of ids: whatever can happen from
+//! the state can happen from the snapshot. Both must be of the same slot and know nothing that is dead there.
 //!
-//! All kept states share a few arenas, one for each sort of part, so that keeping one allocates nothing.
+//! All snapshots share a few arenas, one for each sort of part, so that taking one rarely allocates.
 
 use crate::domain::bytes::ByteSet;
 use crate::domain::loops::{LoopCount, differs_in, goes_on_longer, progress};
@@ -17,7 +16,7 @@ use skep_isa::Size;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// What is kept of a state: where its parts lie in [`Shots`].
+/// A snapshot: where its parts are in the [`SnapshotArena`].
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
     pub(crate) frames: Part,
@@ -32,7 +31,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// How many values it took to keep it.
+    /// How many values it holds.
     pub(crate) fn work(&self) -> u64 {
         u64::from(self.values.len) + u64::from(self.cells.len) + u64::from(self.frames.len)
     }
@@ -50,13 +49,13 @@ impl Part {
         self.start as usize..self.start as usize + self.len as usize
     }
 
-    /// What was added to an arena since it had `before` elements.
+    /// The elements of an arena from `before` on.
     fn since<T>(before: usize, arena: &[T]) -> Self {
         Self { start: before as u32, len: (arena.len() - before) as u32 }
     }
 }
 
-/// The parts of all snapshots, each kind in one arena. They are given back all at once.
+/// The parts of all snapshots, each kind in one arena. They are freed all at once.
 #[derive(Default)]
 pub(crate) struct SnapshotArena {
     pub(crate) frames: Vec<FrameSnapshot>,
@@ -67,7 +66,7 @@ pub(crate) struct SnapshotArena {
     pub(crate) cells: Vec<Cell>,
     loops: Vec<LoopCount>,
     resources: Vec<Resources>,
-    /// How many bytes the elements of `resources` have elsewhere.
+    /// Bytes that the elements of `resources` have on the heap.
     held_bytes: usize,
 }
 
@@ -77,7 +76,7 @@ pub(crate) struct FrameSnapshot {
     pub(crate) call_slot: u32,
     /// The sections that it was called in.
     sections: Depths,
-    /// Numbers of which nothing matters.
+    /// Unknown numbers.
     numbers: u16,
     /// Known numbers.
     pub(crate) constants: u16,
@@ -208,22 +207,22 @@ impl SnapshotArena {
             + self.held_bytes
     }
 
-    /// How far `state` has come since `shot`.
+    /// The progress of `state` since `snapshot`.
     pub(crate) fn progress(&self, snapshot: &Snapshot, state: &State) -> Option<Ordering> {
         progress(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
-    /// Whether some call with a callback has further rounds to go in `state` than in `shot`.
+    /// Whether some call with a callback has more iterations left in `state` than in `snapshot`.
     pub(crate) fn goes_on_longer(&self, snapshot: &Snapshot, state: &State) -> bool {
         goes_on_longer(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
-    /// The invocation by which `state` has come on since `shot`.
+    /// The invocation by which `state` and `snapshot` differ.
     pub(crate) fn differs_in(&self, snapshot: &Snapshot, state: &State) -> Option<u32> {
         differs_in(state.loops.as_slice(), &self.loops[snapshot.loops.range()])
     }
 
-    /// Whether `shot` subsumes `state`, and if so whether the two are equal. Both stand before the same slot and
+    /// `None` if `snapshot` does not subsume `state`, else whether the two are equal. Both must be of the same slot and
     /// know nothing that is dead there.
     pub(crate) fn subsumes(&self, snapshot: &Snapshot, state: &State, ids: &mut Ids) -> Option<bool> {
         if snapshot.frames.len as usize != state.frames().len() {
@@ -254,14 +253,14 @@ impl SnapshotArena {
             let kept = snapshot.numbers | snapshot.constants | snapshot.values | snapshot.pointers;
             ids.equal = ids.equal && frame.regs.made() & !kept == 0;
             for reg in bits(snapshot.values) {
-                if !ids.cover(values.next()?, &regs[reg]) {
+                if !ids.subsumes(values.next()?, &regs[reg]) {
                     return None;
                 }
             }
             for reg in bits(snapshot.pointers) {
                 let Fixed { kind, id, offset, range, reference } = *pointers.next()?;
                 let new = &regs[reg];
-                // Most pointers are linked to nothing and just as they were.
+                // Fast path: most pointers are not linked and did not change.
                 if id == 0
                     && (reference, new.reference) == (0, 0)
                     && (kind, offset, range) == (new.kind, new.offset, new.range)
@@ -271,7 +270,7 @@ impl SnapshotArena {
                     continue;
                 }
                 let old = Value { id, range, reference, ..Value::pointer(kind, offset) };
-                if !ids.cover(&old, new) {
+                if !ids.subsumes(&old, new) {
                     return None;
                 }
             }
@@ -308,7 +307,7 @@ pub(crate) fn bits(mut mask: u16) -> impl Iterator<Item = usize> {
 impl StackSnapshot {
     fn subsumes<'a>(&self, stack: &Stack, cells: &mut impl Iterator<Item = &'a Cell>, ids: &mut Ids) -> bool {
         let remains = stack.remains();
-        // What can be read as a number, written or not, may not hold a pointer or what is left of one.
+        // Bytes that may be read as a number may not hold a pointer or its remains.
         let guarded = self.pointers.or(&self.remains);
         if !self.init.and_not(&stack.init).is_empty()
             || !self.zero.and_not(&stack.zero).is_empty()
@@ -322,14 +321,14 @@ impl StackSnapshot {
             && self.remains == remains;
         for at in 0..self.cells as usize {
             let Some(cell) = cells.next() else { return false };
-            // Most often the cells are still in the order they had.
+            // Fast path: the cells are in the same order.
             let same = |other: &&Cell| other.start == cell.start && other.size == cell.size;
             let subsumes = match stack.cells.get(at).filter(same) {
-                Some(other) => ids.cover(&cell.value, &other.value),
+                Some(other) => ids.subsumes(&cell.value, &other.value),
                 None => {
                     let Some(size) = Size::from_bytes(cell.size.into()) else { return false };
                     let Found::Value(value) = stack.read(cell.start.into(), size) else { return false };
-                    ids.cover(&cell.value, &value)
+                    ids.subsumes(&cell.value, &value)
                 }
             };
             if !subsumes {
@@ -340,15 +339,15 @@ impl StackSnapshot {
     }
 }
 
-/// Which ids of the remembered state stand for which of the new one, while two states are compared.
+/// Which ids of the snapshot correspond to which of the new state, during one comparison.
 #[derive(Default)]
 pub(crate) struct Ids {
     pairs: Vec<Pair>,
     equal: bool,
     /// How many values were compared so far, in all comparisons.
     pub(crate) work: u64,
-    /// Names for values that are linked to nothing, from the top down.
-    ordered_set: u32,
+    /// The last id given to an unlinked value, from the top down.
+    last_unlinked: u32,
 }
 
 struct Pair {
@@ -362,18 +361,18 @@ impl Ids {
     pub(crate) fn clear(&mut self) {
         self.pairs.clear();
         self.equal = true;
-        self.ordered_set = u32::MAX;
+        self.last_unlinked = u32::MAX;
     }
 
     /// Whether `old` subsumes `new`, given the values compared before.
-    fn cover(&mut self, old: &Value, new: &Value) -> bool {
+    fn subsumes(&mut self, old: &Value, new: &Value) -> bool {
         self.work += 1;
         match (old.kind, new.kind) {
             (Kind::Scalar, Kind::Scalar) => {
                 self.equal &= old.num == new.num;
                 old.num.includes(&new.num) && (old.id == 0 || old.num.is_constant() || self.linked(old, new))
             }
-            // Where and why it became stale is for messages.
+            // Where and why it became stale matters to messages only.
             (Kind::Stale { of: Stale::Bits, .. }, Kind::Stale { of, .. }) => {
                 self.equal &= of == Stale::Bits;
                 true
@@ -414,8 +413,8 @@ impl Ids {
 
     fn linked(&mut self, old: &Value, new: &Value) -> bool {
         let id = if new.id == 0 {
-            self.ordered_set -= 1;
-            self.ordered_set
+            self.last_unlinked -= 1;
+            self.last_unlinked
         } else {
             new.id
         };

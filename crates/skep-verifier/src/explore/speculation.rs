@@ -1,19 +1,18 @@
-//! Speculations: what holds in all rounds of a loop that ends by itself.
+//! Speculative widening: making numbers unknown that every iteration of a loop may change.
 //!
-//! A path that comes round inside of a construct ([`crate::domain::loops`]) may find all as it was but for a few
-//! numbers: a sum, a counter. Walked round by round it would never find a state that subsumes it. So the walk
-//! *speculates* that these numbers do not matter, and makes them unknown ([`crate::explore::widen`]): the next round is
-//! subsumed, and the loop is done.
+//! A path that comes back to a slot inside of a construct that ends by itself ([`crate::domain::loops`]) may find its state
+//! unchanged but for a few numbers: a sum, a counter. Walked iteration by iteration it would never find a state that
+//! subsumes it. So the walk *speculates* that no check depends on these numbers and widens them to unknown
+//! ([`crate::explore::widen`]). The state of the next iteration is then subsumed, and the loop is done.
 //!
 //! ```text
-//!   round 1: sum = 0          round 2: sum = 7  ->  speculation: sum unknown  ->  round 3: subsumed by the speculation
-//!                                  |
-//!                                  '- what is kept of this path, in case the speculation was wrong
+//!   iteration 1: sum = 0     iteration 2: sum = 7  ->  widened: sum unknown  ->  iteration 3: subsumed
+//!                                   |
+//!                                   '- the exact state is kept, in case the speculation fails
 //! ```
 //!
-//! To know less is always sound, but it may lead to a refusal that the exact states would not. Then all that was
-//! learned since the speculation is forgotten, facts included, and the path is walked again as it was, round by round.
-//! What a speculation costs counts against the limits like everything else.
+//! Widening is always sound, but it may lead to a refusal where the exact states would not. Then everything learned since
+//! is rolled back, facts included, and the path is walked exactly. The cost of a speculation counts against the limits.
 
 use crate::domain::state::State;
 use crate::explore::paths::Turn;
@@ -24,23 +23,23 @@ use crate::program::violation::{Code, Violation};
 /// The speculations of a walk.
 #[derive(Default)]
 pub(crate) struct Speculations {
-    /// Those that are not confirmed yet.
+    /// Those that are not confirmed yet, the last one innermost.
     open: Vec<Speculation>,
-    /// Why the last one was wrong.
+    /// Why the last one failed.
     doubt: Option<Doubt>,
 }
 
 /// A speculation that is not confirmed yet.
 pub(crate) struct Speculation {
-    /// The path before it.
+    /// The state before it was widened.
     exact: State,
     slot: usize,
     node: u32,
-    /// The node of the state that was guessed: all paths from it must be safe.
+    /// The node of the widened state: it is confirmed once all paths from there are safe.
     widened: u32,
-    /// The invocation that makes the progress.
+    /// The invocation of the construct that makes progress.
     invocation: u32,
-    /// How much there was of all that grows.
+    /// Lengths to roll back to.
     pending: usize,
     history: usize,
     facts: Mark,
@@ -48,16 +47,16 @@ pub(crate) struct Speculation {
     bytes: usize,
 }
 
-/// Why a speculation was wrong, and the path that showed it.
+/// Why a speculation failed, and the path that showed it.
 pub(crate) struct Doubt {
     violation: Box<Violation>,
     history: Vec<Turn>,
-    /// Where the path goes on as it was: what happens below decides whether the doubt was right.
+    /// The node below which the path goes on exactly. Once that is closed, the doubt is dispelled.
     node: u32,
 }
 
 impl Walker<'_> {
-    /// The path goes on with a speculation in place of `exact`, which is below `node`.
+    /// Records that the path goes on with a widened state in place of `exact`, which is below `node`.
     pub(crate) fn speculate(&mut self, exact: State, node: u32, invocation: u32) {
         let bytes = exact.bytes() + size_of::<Speculation>();
         self.explored.pending_bytes += bytes;
@@ -79,7 +78,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Some path ended well: speculations of which all paths did are confirmed.
+    /// Confirms the speculations below which all paths have ended well.
     pub(crate) fn confirm_speculations(&mut self) {
         if self.speculations.open.is_empty() {
             return;
@@ -96,14 +95,14 @@ impl Walker<'_> {
         }
     }
 
-    /// Takes the last speculation back, if there is one: the walk goes on with `state`. Else gives the fault back.
+    /// Rolls back the last speculation, and the walk goes on with `state`. If there is none, returns the violation.
     pub(crate) fn roll_back(
         &mut self,
         state: &mut State,
         violation: Box<Violation>,
     ) -> Result<(), Box<Violation>> {
         if violation.code == Code::Limit {
-            // That a loop goes on too long is less of a reason than what is wrong if it goes on at all.
+            // The violation inside of the loop says more than that the loop is too long.
             let Some(doubt) =
                 self.speculations.doubt.take().filter(|doubt| !self.explored.is_closed(doubt.node))
             else {
@@ -124,7 +123,7 @@ impl Walker<'_> {
         for path in self.pending.drain(speculation.pending..) {
             self.explored.pending_bytes -= path.bytes;
         }
-        // The history before the speculation is the beginning of the one after it.
+        // The history before the speculation is a prefix of the one after it.
         if let Some(doubt) = &self.speculations.doubt {
             self.history.extend_from_slice(&doubt.history[..speculation.history.min(doubt.history.len())]);
         }

@@ -4,12 +4,12 @@
 //!   pending  [ path ][ path ][ path ]      branches whose other way is still to be walked
 //!                              |
 //!   pop -> step, step, join? -> subsumed: path ends
-//!                             -> new: remembered, step, branch -> push the other way, step, ... exit
+//!                             -> new: kept, step, branch -> push the other way, step, ... exit
 //! ```
 //!
-//! The walk ends when no path is left: then every instruction on every path was found safe for every value
-//! that its state stands for. Loops are walked round by round; a state that repeats itself exactly would go
-//! round for ever, and one that never does is stopped by the limit.
+//! The walk ends when no path is left. Then every instruction on every path is safe for every value that its state
+//! describes. Loops are walked iteration by iteration. A state that repeats exactly is a loop without end and refused;
+//! a loop that always changes its state runs into the limit.
 
 use crate::domain::recorded::Recorded;
 use crate::domain::state::State;
@@ -25,7 +25,7 @@ use skep_isa::Insn;
 
 /// A walk over one program.
 pub(crate) struct Walker<'a> {
-    /// What one instruction does.
+    /// The transfer functions, with the facts that they record.
     pub(crate) transfer: Transfer<'a>,
     pub(crate) explored: Explored,
     /// Paths that are still to be walked.
@@ -35,13 +35,13 @@ pub(crate) struct Walker<'a> {
     pub(crate) max_work: u64,
     /// The branches of the current path on which both ways were open.
     pub(crate) history: Vec<Turn>,
-    /// The node of the remembered states that the current path is below.
+    /// The node of the explored states that the current path is below.
     pub(crate) node: u32,
-    /// What the walk took so far.
+    /// What the walk cost so far.
     pub(crate) usage: Usage,
-    /// Who is told of every step.
+    /// The observer of every step, if any.
     pub(crate) observer: Option<&'a mut (dyn Observer + 'a)>,
-    /// Every state that was walked, for tests that compare them with what really happens.
+    /// Every state of the walk, for tests that compare them with runs.
     pub(crate) recorded: Option<Recorded>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Walks everything.
+    /// Walks all paths from all roots.
     pub(crate) fn walk(&mut self) -> Checked<()> {
         let mut state = State::default();
         let mut number = 0;

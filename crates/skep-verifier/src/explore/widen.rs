@@ -1,8 +1,7 @@
-//! Making a state know less, so that it stands for the rounds to come as well.
+//! Widening: making a state know less, so that it describes later iterations as well.
 //!
-//! Compared with the state of an earlier round, some numbers are no longer what they were. They become any
-//! number of 32 bits, or, where that is not enough, any number at all. So a loop that adds to a sum is done after
-//! two or three rounds.
+//! Numbers that differ from those of an earlier iteration become any number of 32 bits or, if that does not include them,
+//! any number. So a loop that adds to a sum is done after two or three iterations.
 
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, STACK_BYTES, Stack};
@@ -12,8 +11,8 @@ use crate::explore::snapshot::{Snapshot, SnapshotArena, bits};
 use skep_isa::Size;
 
 impl SnapshotArena {
-    /// Makes the numbers of `state` unknown that are not among what `shot` has there. Returns whether it changed;
-    /// it does not where the two are of other calls.
+    /// Widens the numbers of `state` that `snapshot` does not include. Returns whether the state changed; it does not if
+    /// the two have different calls.
     pub(crate) fn widen(&self, snapshot: &Snapshot, state: &mut State) -> bool {
         let frames = &self.frames[snapshot.frames.range()];
         let same_calls = frames.len() == state.frames().len()
@@ -49,7 +48,7 @@ impl SnapshotArena {
         changed
     }
 
-    /// How many registers of the innermost frame are other constants than they were.
+    /// How many registers of the innermost frame hold another constant than in `snapshot`.
     pub(crate) fn distance(&self, snapshot: &Snapshot, state: &State) -> usize {
         let Some(last) = self.frames[snapshot.frames.range()].last() else { return 0 };
         let constants = &self.constants[snapshot.constants.range()];
@@ -60,7 +59,7 @@ impl SnapshotArena {
     }
 }
 
-/// Any number that the two may be among.
+/// A wide range that includes both numbers.
 fn wider(old: &Scalar, new: &Scalar) -> Scalar {
     let narrow = |num: &Scalar| num.umax <= u32::MAX.into();
     if narrow(old) && narrow(new) { Scalar::of_size(Size::B4) } else { Scalar::UNKNOWN }
@@ -89,7 +88,7 @@ fn widen_stack(stack: &mut Stack, old: &[Cell], old_zero: impl Fn(u32) -> bool) 
             Some(other) if (other.start, other.size) == (cell.start, cell.size) => {
                 other.value.is_scalar().then_some(other.value.num)
             }
-            // Other bytes: whatever they were.
+            // Bytes of other cells keep no value.
             Some(other) => other.value.is_scalar().then_some(Scalar::UNKNOWN),
             None if (start..end).all(&old_zero) => Some(Scalar::constant(0)),
             None => None,
@@ -110,7 +109,7 @@ fn widen_stack(stack: &mut Stack, old: &[Cell], old_zero: impl Fn(u32) -> bool) 
             _ => at += 1,
         }
     }
-    // Zeroes where there were other numbers.
+    // Zeroes become numbers.
     for other in old.iter().filter(|other| matches!(other.value.kind, Kind::Scalar)) {
         let (start, end) = (u32::from(other.start), other.end().min(STACK_BYTES));
         if stack.zero.has_any(start, end) && !other.value.num.includes(&Scalar::constant(0)) {

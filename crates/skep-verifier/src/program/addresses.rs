@@ -1,9 +1,8 @@
 //! Which bytes of its function's stack each instruction touches: a forward pass over the instructions alone.
 //!
-//! It follows addresses made from `r10` ([`Abs`]); where it loses track, all bytes count as read and none as
-//! written.
+//! It follows addresses derived from `r10` ([`Abs`]). Where it loses track, all bytes count as read and none as written.
 //!
-//! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
+//! Stacks are counted in 128 units of 4 bytes; a set of units is a `u128`.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::program::assumed::Maps;
@@ -19,7 +18,7 @@ use std::ops::Range;
 pub(crate) struct Effect {
     /// Units that it may read.
     pub(crate) reads: u128,
-    /// Those of them that hold the key of an array, which is taken down as a fact.
+    /// Those of them that hold the key of an array, which is recorded as a fact.
     pub(crate) key: u128,
     /// Units that it may write.
     pub(crate) may_write: u128,
@@ -31,18 +30,18 @@ pub(crate) struct Effect {
 
 impl Effect {
     pub(crate) const NONE: Self = Self { reads: 0, key: 0, may_write: 0, kills: 0, elsewhere: false };
-    /// What is true of every instruction.
+    /// The effect of any instruction.
     const ANY: Self =
         Self { reads: u128::MAX, key: u128::MAX, may_write: u128::MAX, kills: 0, elsewhere: true };
 }
 
-/// The units of which `start..end` (offsets from `r10`) touches a byte.
+/// The units that `start..end` (offsets from `r10`) touches.
 fn touched(start: i64, end: i64) -> u128 {
     let clamp = |n: i64| (n + i64::from(STACK_BYTES)).clamp(0, STACK_BYTES.into());
     units(clamp(start) / 4, (clamp(end) + 3) / 4)
 }
 
-/// The units that `start..end` subsumes.
+/// The units that are inside of `start..end`.
 fn covered(start: i64, end: i64) -> u128 {
     let clamp = |n: i64| (n + i64::from(STACK_BYTES)).clamp(0, STACK_BYTES.into());
     units((clamp(start) + 3) / 4, clamp(end) / 4)
@@ -84,7 +83,7 @@ impl Abs {
         matches!(self, Self::Stack(_) | Self::AnyStack)
     }
 
-    /// What an access of `size` bytes at `offset` from it touches; `None` if not this function's stack.
+    /// The bytes that an access of `size` bytes at `offset` from it touches; `None` if not in this function's stack.
     fn reach(self, offset: i64, size: Option<u32>) -> Option<u128> {
         match self {
             Self::Stack(base) => {
@@ -102,7 +101,7 @@ pub(crate) struct Addresses<'a> {
     insns: &'a [Insn],
     maps: &'a Maps,
     config: &'a Config<'a>,
-    /// What is known where jumps lead, with the slot they lead to.
+    /// What is known at the targets of jumps, with their slots.
     entries: Vec<Known>,
     /// By slot of the function: 1 + index into `entries`, 0 for none.
     index: Vec<u32>,
@@ -119,7 +118,7 @@ impl<'a> Addresses<'a> {
         self.index.resize(range.len(), 0);
         let mut entry = [Abs::Other; 11];
         entry[10] = Abs::Stack(0);
-        // Whether an address in this stack may have been written to memory, from where any load may get it.
+        // Whether an address in this stack may have been written to memory: any load may return it then.
         let mut escaped = false;
         for _ in 0..MAX_PASSES {
             let mut again = false;
@@ -162,7 +161,7 @@ impl<'a> Addresses<'a> {
         effects[range].fill(Effect::ANY);
     }
 
-    /// What `insn` does to what is known, and to the stack. True if it may write a stack address to memory.
+    /// Applies `insn` to what is known, and to the stack. True if it may write a stack address to memory.
     fn step(&self, insn: &Insn, known: &mut Known, effect: &mut Effect, escaped: bool) -> bool {
         let loaded = if escaped { Abs::AnyStack } else { Abs::Other };
         match *insn {
@@ -279,7 +278,7 @@ impl<'a> Addresses<'a> {
                 ArgKind::None | ArgKind::Scalar | ArgKind::Zero | ArgKind::Size { .. } | ArgKind::Map => {
                     continue;
                 }
-                // Among the values may be the addresses of strings.
+                // The values may be addresses of strings.
                 ArgKind::Values if escaped => {
                     effect.reads = u128::MAX;
                     continue;

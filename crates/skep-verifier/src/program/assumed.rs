@@ -1,22 +1,22 @@
-//! What a proof takes for granted of the maps that a program names.
+//! What a proof assumes about the maps that a program names.
 //!
-//! The verifier knows a map by its definition alone. The proof holds for a real map as far as that map is as the
-//! definition says in every respect that the verifier has looked at, for as long as a run may reach it. So that no
-//! respect is forgotten, definitions are private to this module: the rules of the verifier see a [`MapView`], and
-//! whatever they read through it is taken down. [`Verified::assumptions`](crate::Verified::assumptions) lists it, and
-//! the loader compares the list with the real maps.
+//! The verifier knows a map by its definition alone. The proof holds for a real map that agrees with the definition in every
+//! respect that the verifier has read, for as long as a run may reach it. So that no respect is forgotten, definitions are
+//! private to this module: rules see a [`MapView`], and every read through it is recorded.
+//! [`Verified::assumptions`](crate::Verified::assumptions) lists the reads, and the loader compares the list with the real
+//! maps.
 //!
 //! ```text
 //!   rule -- view.value_size() --> 8, and VALUE_SIZE is set for that map
 //!                                        |
-//!   Verified::assumptions: (map 3, ValueSize(8)) ---> the loader: is it so?
+//!   Verified::assumptions: (map 3, ValueSize(8)) ---> the loader checks the real map
 //! ```
 //!
-//! A new fact needs an accessor here, a bit, and a row of [`FACTS`]; the loader matches [`Assumed`] without a
-//! default, so it does not compile before it checks the fact.
+//! A new fact needs an accessor here, a bit, and a row of [`FACTS`]. The loader matches [`Assumed`] without a default, so it
+//! does not compile until it checks the fact.
 //!
-//! Of a map that is found in a map of maps, the definition is the template that the outer map was made with. What is
-//! not the same in all maps that may be put there is not known here at all: see [`MapView::at_most`].
+//! A map found in a map of maps is known by the template that the outer map was made with. Properties that differ between
+//! the maps that may be put there are not known: see [`MapView::at_most`].
 
 use crate::program::Verified;
 use skep_abi::{Defect, Entry, MapDef, MapFlags, MapKind, ProgramType, SpecialField};
@@ -24,21 +24,21 @@ use skep_isa::{Imm64, Insn};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Set in a map's number that means the inner map of the one with the other bits.
+/// Set in the number of an inner map; the other bits are the number of its outer map.
 pub const INNER: u32 = 1 << 31;
 
-/// One thing that a proof takes for granted of a map.
+/// One assumption of a proof about a map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Assumption<'a> {
     /// The map's index.
     pub map: u32,
-    /// Whether it is assumed of every map that a look-up in that one may find.
+    /// Whether it is assumed about every map that a look-up in this one may find.
     pub inner: bool,
     /// What is assumed.
     pub what: Assumed<'a>,
 }
 
-/// What may be assumed of a map.
+/// What a proof may assume about a map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Assumed<'a> {
     /// Its kind.
@@ -49,15 +49,15 @@ pub enum Assumed<'a> {
     ValueSize(u32),
     /// The flags of its creation.
     Flags(MapFlags),
-    /// The special fields of its values: all of them, and what they lead to.
+    /// The special fields of its values: all of them, and the types they point to.
     Fields(&'a MapDef),
     /// It never has more elements than this.
     AtMost(u32),
-    /// Every index below this is that of an element.
+    /// Every index below this has an element.
     AtLeast(u32),
     /// Its only element holds these bytes for ever.
     Contents(&'a Arc<[u8]>),
-    /// It holds maps, which look as the template says in the respects that the list names.
+    /// It holds maps that agree with the template in the respects that the list names.
     HoldsMaps,
     /// The programs in it are of this type, are given this, and may sleep or not as said here.
     Programs(&'static ProgramType, Entry, bool),
@@ -93,11 +93,11 @@ const PROGRAMS: u16 = 1 << 9;
 /// The maps of a program that is being verified, and what has been read of them.
 pub(crate) struct Maps {
     defs: Arc<[MapDef]>,
-    /// Ascending by index, of those that the instructions name: a program pays for no others.
+    /// Those that the instructions name, ascending by index: a program pays for no others.
     named: Box<[Named]>,
 }
 
-/// What has been read of a map, and of the template of the maps in it.
+/// What has been read about a map, and about the template of the maps in it.
 #[derive(Default)]
 struct Named {
     map: u32,
@@ -105,7 +105,7 @@ struct Named {
     inner: Cell<u16>,
 }
 
-/// What was read of a map, when all is done.
+/// What was read about a map, when all is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     map: u32,
@@ -161,7 +161,7 @@ impl<'a> MapView<'a> {
         self.def
     }
 
-    /// Its name, which is for texts alone.
+    /// Its name, for texts only.
     pub(crate) fn name(&self) -> &'a str {
         &self.def.name
     }
@@ -172,7 +172,7 @@ impl<'a> MapView<'a> {
         format!("map={name},ks={key_size},vs={value_size}")
     }
 
-    /// What is wrong with the definition: no map is made of one like that.
+    /// What is wrong with the definition, if anything: no map can be created from it.
     pub(crate) fn defect(&self) -> Option<Defect> {
         self.def.defect()
     }
@@ -202,8 +202,8 @@ impl<'a> MapView<'a> {
         self.read(KIND | FIELDS).misplaced()
     }
 
-    /// The most elements that an array has, where that is known. Maps of one shape may have different capacities,
-    /// but for plain arrays, which are compared with the template when they are put into a map of maps.
+    /// The most elements that an array has, if known. Maps of one template may have different capacities. Plain arrays are
+    /// the exception: they are compared with the template when they are put into a map of maps.
     pub(crate) fn at_most(&self) -> Option<u32> {
         let known = if self.is_inner {
             self.kind() == MapKind::Array && !self.flags().contains(MapFlags::INNER_MAP)
@@ -219,11 +219,11 @@ impl<'a> MapView<'a> {
         if known { self.read(AT_LEAST).max_entries } else { 0 }
     }
 
-    /// What its values hold for ever.
+    /// The constant bytes of its values.
     pub(crate) fn contents(&self) -> Option<&'a [u8]> {
         let def = self.def;
         let fits = |contents: &&Arc<[u8]>| {
-            // That the value has so many bytes is no matter of trust: creation demands it.
+            // The size of the value needs no assumption: creation demands it.
             contents.len() == def.value_size as usize
                 && self.kind() == MapKind::Array
                 && self.flags().contains(MapFlags::RDONLY_PROG)
@@ -234,7 +234,7 @@ impl<'a> MapView<'a> {
         if known { self.read(CONTENTS).frozen.as_deref() } else { None }
     }
 
-    /// What the maps in it look like.
+    /// The template of the maps in it.
     pub(crate) fn inner(&self) -> Option<Self> {
         // There are no more levels: `MapDef::defect`.
         let inner = self.def.inner.as_deref().filter(|_| !self.is_inner)?;
@@ -242,7 +242,7 @@ impl<'a> MapView<'a> {
         Some(Self { def: inner, named: self.named, is_inner: true })
     }
 
-    /// The program goes over to programs that it finds here, or in what it finds here.
+    /// Records that the program tail-calls programs found here, or in a map found here.
     pub(crate) fn leads_to_programs(&self) {
         self.read(PROGRAMS);
     }

@@ -1,10 +1,10 @@
-//! The structure of a program: what must hold of its instructions before any of them is walked.
+//! The control-flow graph of a program: what must hold before any instruction is walked.
 //!
 //! - Functions ascend from slot 0, are not empty, and control neither jumps nor falls out of one.
-//! - No jump leads into the second slot of a 64-bit immediate load, which stands only behind its first.
-//! - Local calls lead to the starts of functions, and no function calls itself, not even through others.
+//! - No jump leads into the second slot of a 64-bit immediate load, and no second slot is without its first.
+//! - Local calls lead to the starts of functions, and the call graph has no cycle.
 //!
-//! Code that nothing reaches is allowed: the walk never sees it, and the facts say so.
+//! Unreachable code is allowed: the walk never sees it, and the facts say so.
 
 use crate::program::Subject;
 use crate::program::config::Config;
@@ -18,7 +18,7 @@ use std::ops::Range;
 /// The most slots of a program.
 pub(crate) const MAX_SLOTS: usize = 1_000_000;
 
-/// What the structure says.
+/// The control-flow graph.
 pub(crate) struct Cfg {
     /// By slot: how control arrives.
     pub(crate) arrivals: Vec<Arrival>,
@@ -28,20 +28,20 @@ pub(crate) struct Cfg {
     pub(crate) may_goto: Vec<bool>,
     /// By function: how it is verified by itself, if it is.
     pub(crate) globals: Vec<Option<Global>>,
-    /// The function that exceptions end in, if there is one.
+    /// The exception callback, if there is one.
     pub(crate) exception_callback: Option<usize>,
-    /// Functions such that each comes after all that it calls.
+    /// Functions in topological order, callees first.
     pub(crate) callees_first: Vec<usize>,
 }
 
-/// How control arrives at a slot.
+/// How control arrives at a slot. A slot where it arrives in more than one way begins a basic block at which paths meet.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Arrival {
     /// Ways in, up to 2.
     ways: u8,
     /// Whether one of them is a backward jump.
     pub(crate) backward: bool,
-    /// Whether it is a call of a helper that calls back: the callback's end leads there again.
+    /// Whether it is a call of a helper that calls back: the callback returns to it.
     pub(crate) calls_back: bool,
 }
 
@@ -138,7 +138,7 @@ impl Cfg {
         Ok(Self { exception_callback, arrivals, functions, may_goto, globals, callees_first })
     }
 
-    /// In how many slots paths meet.
+    /// How many slots are joins.
     pub(crate) fn joins(&self) -> usize {
         self.arrivals.iter().filter(|arrival| arrival.is_join()).count()
     }

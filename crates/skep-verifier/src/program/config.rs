@@ -1,18 +1,17 @@
-//! What a verification is told.
+//! The configuration of a verification.
 
 use skep_abi::HelperProto;
 use skep_btf::Btf;
 
 /// What the host allows and provides.
 pub struct Config<'a> {
-    /// Prototypes of callable helpers by number. Types restrict the numbers of Linux's own.
+    /// Prototypes of callable helpers by number. Program types restrict those of Linux's helpers.
     pub helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
-    /// The types of the host: of its functions and structures that programs refer to. Programs that do are refused
-    /// without.
+    /// The types of the host's functions and structures. Without them, programs that refer to any are refused.
     pub btf: Option<&'a Btf>,
     /// The most instructions that may be walked, over all paths.
     pub max_walked: u64,
-    /// The most bytes that remembered states may take.
+    /// The most bytes that explored states may take.
     pub max_state_bytes: usize,
     /// Whether memory accesses must be aligned to their size.
     pub strict_alignment: bool,

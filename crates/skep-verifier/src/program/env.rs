@@ -10,14 +10,14 @@ use skep_abi::ProgramType;
 use skep_isa::{Insn, Reg};
 use std::cell::OnceCell;
 
-/// A program, what was found out about it before the walk, and the host's configuration.
+/// A program, the results of its static analyses, and the host's configuration.
 pub(crate) struct Env<'a> {
     pub(crate) program: &'a Subject,
     pub(crate) config: &'a Config<'a>,
     pub(crate) cfg: &'a Cfg,
-    /// What the future reads; empty in a program in which no paths meet.
+    /// Liveness; empty in a program without joins.
     pub(crate) liveness: &'a Liveness,
-    /// The same of such a program, computed on first use.
+    /// The liveness of a program without joins, computed on first use.
     straight: OnceCell<Liveness>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Env<'a> {
         self.program.source.program_type
     }
 
-    /// What the program is attached to, where that is known.
+    /// The attachment of the program, if known.
     pub(crate) fn target(&self) -> Option<&'a str> {
         self.program.source.target.as_deref()
     }

@@ -6,10 +6,10 @@ use crate::program::global::{Global, Param};
 use crate::program::violation::{Checked, Code, Violation};
 use skep_isa::{CallTarget, Imm64, Insn};
 
-/// What the tag's text begins with.
+/// The prefix of the tag.
 const TAG: &str = "exception_callback:";
 
-/// The index of the function that the program's tag names, if it has one.
+/// The index of the function that the program's tag names, if there is a tag.
 pub(crate) fn exception_callback(program: &Subject, globals: &[Option<Global>]) -> Checked<Option<usize>> {
     let source = &program.source;
     let main = source.functions.first().and_then(|main| main.prototype.as_ref());

@@ -1,6 +1,7 @@
-//! What the walk takes down for the compilers: which slots and branches are reached, how context accesses
-//! are to be rewritten, what is constant at calls, how much stack each function uses and whether it must be
-//! zeroed.
+//! What the walk records for compilers: which slots and branches are reached, how context accesses are to be rewritten,
+//! what is constant at calls, how much stack each function uses, and whether it must be zeroed.
+//!
+//! Speculation may have to take records back: a [`Mark`] and the journal of changes since then roll them back.
 
 use crate::domain::ordered_set::OrderedSet;
 use crate::program::cfg::{Cfg, target};
@@ -12,7 +13,7 @@ use skep_isa::{CallTarget, Insn, Size};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was seen of each slot so far.
+/// The records so far.
 pub(crate) struct Record {
     /// By slot: bits of [`seen`].
     slots: Vec<u8>,
@@ -24,17 +25,17 @@ pub(crate) struct Record {
     deepest: Vec<u32>,
     /// By function: whether bytes of its stack are read that may not have been written.
     unwritten: Vec<bool>,
-    /// By slot of a call that prints: what holds of the values.
+    /// By slot of a call that prints: what is proved about the values.
     printed: BTreeMap<u32, Printed>,
     /// Where walks begin: the program itself, and what the host calls by itself.
     roots: OrderedSet<Root>,
     /// Which functions helpers call back, by the slot of the call.
     calls_back: OrderedSet<(u32, u32)>,
-    /// What was there before each change since the first speculation that is not confirmed yet.
+    /// The old value for each change since the first open speculation.
     journal: Option<Vec<Before>>,
 }
 
-/// How much there was of all that grows.
+/// A point to roll back to.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     changes: usize,
@@ -42,7 +43,7 @@ pub(crate) struct Mark {
     calls_back: usize,
 }
 
-/// What was seen of a slot before it changed.
+/// An old value.
 #[derive(Clone, Copy)]
 enum Before {
     Bits(u32, u8),
@@ -51,7 +52,7 @@ enum Before {
 }
 
 mod seen {
-    /// Some path gets there.
+    /// Some path reaches it.
     pub(super) const REACHED: u8 = 1;
     /// A conditional jump there is taken on some path.
     pub(super) const TAKEN: u8 = 2;
@@ -68,7 +69,7 @@ pub(crate) enum Place {
     Unseen,
     /// Memory at the address that the instruction names.
     Memory,
-    /// An object of the host, whose address may be wrong.
+    /// An object of the host at an address that may be invalid.
     Probe,
     /// A field of the context: the access becomes one of this size at this offset from the same register.
     Field { size: Size, offset: i16 },
@@ -76,7 +77,7 @@ pub(crate) enum Place {
     Foreign { field: &'static ContextField },
 }
 
-/// Whether something had one value on every path.
+/// Whether a value is the same on every path.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Always {
     #[default]
@@ -90,7 +91,7 @@ enum Always {
 struct Calls {
     map: Always,
     key: Always,
-    /// Whether some call's key may be no index of its array.
+    /// Whether the key of some call may be out of range for its array.
     outside: bool,
 }
 
@@ -137,7 +138,7 @@ impl Record {
         self.slots[slot] |= bit;
     }
 
-    /// Remembers all changes from here on; returns how many there were before.
+    /// Journals all changes from here on; returns the point to roll back to.
     pub(crate) fn checkpoint(&mut self) -> Mark {
         Mark {
             changes: self.journal.get_or_insert_default().len(),
@@ -150,8 +151,8 @@ impl Record {
         self.journal = None;
     }
 
-    /// Takes all changes back that were made since. How deep stacks are stays, which are zeroed, and what is said of
-    /// printed values: more of the former and less of the latter is harmless.
+    /// Rolls back the changes since `mark`. Stack depths, zeroed stacks and printed values stay: more stack and less known
+    /// values are sound.
     pub(crate) fn roll_back(&mut self, mark: Mark) {
         self.roots.truncate(mark.roots);
         self.calls_back.truncate(mark.calls_back);
@@ -165,7 +166,7 @@ impl Record {
         }
     }
 
-    /// What the host calls later, to be walked by itself.
+    /// Adds a function that the host calls later, to be walked by itself.
     pub(crate) fn add_root(&mut self, root: Root) {
         self.roots.add(root);
     }
@@ -185,14 +186,14 @@ impl Record {
         self.calls_back.items()
     }
 
-    /// The program ends there by an exception on some path.
+    /// Some path ends the program there by an exception.
     pub(crate) fn throws(&mut self, slot: usize) {
         if self.slots[slot] & seen::THROWS == 0 {
             self.see(slot, seen::THROWS);
         }
     }
 
-    /// A conditional jump goes that way on some path.
+    /// Some path takes this way of a conditional jump.
     pub(crate) fn branch(&mut self, slot: usize, taken: bool) {
         let bit = if taken { seen::TAKEN } else { seen::NOT_TAKEN };
         if self.slots[slot] & bit == 0 {
@@ -200,7 +201,7 @@ impl Record {
         }
     }
 
-    /// An access to memory as it is, as most are, goes there on some path.
+    /// Some path accesses plain memory there: the fast path of [`Self::place`].
     #[inline]
     pub(crate) fn memory(&mut self, slot: usize) -> Checked<()> {
         match self.places.get_mut(slot) {
@@ -213,7 +214,7 @@ impl Record {
         }
     }
 
-    /// An access goes there on some path.
+    /// Some path accesses such a place there.
     pub(crate) fn place(&mut self, slot: usize, place: Place) -> Checked<()> {
         if self.places.is_empty() {
             self.places.resize(self.slots.len(), Place::Unseen);
@@ -234,7 +235,7 @@ impl Record {
         Ok(())
     }
 
-    /// A helper is called with that map and key on some path; the key is an index of the array, or may not be.
+    /// Some path calls a helper with that map and key; `in_bounds` says that the key is an index of the array.
     pub(crate) fn call(&mut self, slot: usize, map: Option<u32>, key: Option<u32>, in_bounds: bool) {
         if self.calls.is_empty() {
             self.calls.resize(self.slots.len(), Default::default());
@@ -251,23 +252,23 @@ impl Record {
         }
     }
 
-    /// A call prints such values on some path.
+    /// Some path prints such values there.
     pub(crate) fn printed(&mut self, slot: usize, printed: Printed) {
         self.printed.entry(slot as u32).and_modify(|before| *before = before.or(&printed)).or_insert(printed);
     }
 
-    /// What holds of the values of calls that print, by slot.
+    /// What is proved about the values of calls that print, by slot.
     pub(crate) fn take_printed(&mut self) -> Arc<[(u32, Printed)]> {
         std::mem::take(&mut self.printed).into_iter().collect()
     }
 
-    /// A byte that far below `r10` is touched in a frame of that function.
+    /// Some path touches the byte at `-bytes` from `r10` in a frame of that function.
     pub(crate) fn stack(&mut self, function: u32, bytes: u32) {
         let deepest = &mut self.deepest[function as usize];
         *deepest = (*deepest).max(bytes);
     }
 
-    /// Bytes of the stack of that function are read that may not have been written.
+    /// Some path reads stack bytes of that function that may not have been written.
     pub(crate) fn unwritten(&mut self, function: u32) {
         self.unwritten[function as usize] = true;
     }
@@ -282,10 +283,10 @@ impl Record {
         self.slots[slot] & seen::REACHED != 0
     }
 
-    /// Rewrites the instructions, and hands out the facts of the rewritten program.
+    /// Rewrites the instructions and returns the facts of the rewritten program.
     ///
-    /// A conditional jump that goes only one way becomes an unconditional one, so that nothing that is reached
-    /// leads to what is not.
+    /// A conditional jump that only ever goes one way becomes unconditional, so that no reached instruction leads to an
+    /// unreached one.
     pub(crate) fn finish(
         self,
         mut insns: Vec<Insn>,
@@ -315,7 +316,7 @@ impl Record {
                     (true, true) => {}
                     (true, false) => insns[slot] = Insn::Jump { offset: offset.into(), long: false },
                     (false, true) => insns[slot] = Insn::Jump { offset: 0, long: false },
-                    // No number satisfies what is known here: the walk got here, a run cannot.
+                    // No number satisfies what is known here: no run gets here.
                     (false, false) => insns[slot] = Insn::Exit,
                 }
             }

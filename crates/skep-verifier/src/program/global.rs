@@ -11,14 +11,14 @@ use skep_abi::{
 use skep_btf::{Btf, Kind as Type};
 use skep_isa::{CallTarget, Imm64, Insn};
 
-/// What a parameter says.
+/// What a parameter takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Param {
     /// Any number.
     Number,
     /// The context, unchanged.
     Context,
-    /// The address of so many bytes.
+    /// The address of this many bytes.
     Memory { bytes: u32, nullable: bool, read_only: bool },
     /// A trusted object of the host, by the number of its type there.
     Object { ty: u32, nullable: bool },
@@ -30,7 +30,7 @@ pub(crate) struct Global {
     pub(crate) params: Vec<Param>,
     /// Whether it returns a number, else nothing.
     pub(crate) returns: bool,
-    /// What it, or what it calls, may do.
+    /// What it, or a function it calls, may do.
     pub(crate) effects: Effects,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Effects {
     pub(crate) sleeps: bool,
     /// It may end the program.
     pub(crate) throws: bool,
-    /// It may return what another program does, by a tail call.
+    /// It may return the result of another program, by a tail call.
     pub(crate) leaves: bool,
 }
 
@@ -95,7 +95,7 @@ fn global(program: &Subject, config: &Config<'_>, function: &Function) -> Option
     Some(Global { params, returns, effects: Effects::default() })
 }
 
-/// Remarks on parameters that ask for more than is understood here.
+/// Parameter tags that are not supported.
 const OTHERS: [ParamTags; 2] = [ParamTags::UNTRUSTED, ParamTags::ARENA];
 
 fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: ParamTags) -> Option<Param> {
@@ -124,7 +124,7 @@ fn param_of(program: &Subject, config: &Config<'_>, btf: &Btf, ty: u32, tags: Pa
     if to.kind.is_composite() && is_context(program, to.name().ok()?) {
         return Some(Param::Context);
     }
-    // These are no plain memory.
+    // These are not plain memory.
     if to.kind.is_composite() && to.name().ok()?.starts_with("bpf_") {
         return None;
     }
@@ -143,7 +143,7 @@ fn is_context(program: &Subject, name: &str) -> bool {
     }
 }
 
-/// By function: what it or anything that it may call can do.
+/// By function: what it, or any function it may call, may do. A fixpoint over the call graph.
 fn effects(
     program: &Subject,
     config: &Config<'_>,
@@ -193,7 +193,7 @@ fn of_helper(proto: Option<&HelperProto>) -> Effects {
     let Some(proto) = proto else {
         return Effects { moves_packet: true, sleeps: true, throws: false, leaves: false };
     };
-    // Writes through a dynptr may write a packet, and lay it out anew for that.
+    // A write through a dynptr may go to a packet, and move it.
     let moves_packet = proto.moves_packet || proto.flags.has(HelperFlags::WRITES_DYNPTR);
     let leaves = proto.ret == RetKind::TailCall;
     Effects { moves_packet, sleeps: proto.sleeps, throws: false, leaves }
@@ -203,7 +203,7 @@ fn of_kfunc(btf: Option<&Btf>, id: u32) -> Effects {
     let of_host = || btf.and_then(|btf| kfunc_named(btf.ty(id).ok()?.name().ok()?));
     let known = own_kfunc(id).and_then(OwnKfunc::known).or_else(of_host);
     Effects {
-        // None of those that are known does.
+        // No known kfunc does.
         moves_packet: known.is_none(),
         sleeps: known.is_none_or(|known| known.flags.has(KfuncFlags::SLEEPABLE)),
         throws: known.is_none_or(|known| known.special == SpecialKfunc::Throw),

@@ -1,4 +1,4 @@
-//! Which 32-bit results need no extension: nobody reads the upper half that an extension would clear.
+//! Which 32-bit results need no zero extension, because nothing reads the upper half.
 //!
 //! ```text
 //!   w1 = w2          the upper half of r1 must become 0 ...
@@ -6,16 +6,16 @@
 //!   *(u32 *)(r6 + 0) = r1      and this store reads the lower half alone
 //! ```
 //!
-//! Found backwards over the rewritten instructions, for whoever asks: machines whose 32-bit operations clear the
-//! upper half by themselves have no use for it.
+//! Found backwards over the rewritten instructions, on demand: a machine whose 32-bit operations clear the upper half does
+//! not need it.
 
 use crate::program::cfg::{next_slot, target};
 use skep_isa::{AluOp, Insn, Reg, RegSet, Size, Width};
 
-/// By slot: whether the instruction has a 32-bit result of which nobody reads the upper half.
+/// By slot: whether the instruction has a 32-bit result whose upper half nothing reads.
 pub fn without_extension(insns: &[Insn]) -> Vec<bool> {
     let mut before = vec![RegSet::EMPTY; insns.len()];
-    // Sets only grow, by at most eleven registers a slot, and each pass but the last makes one grow.
+    // A fixpoint: sets only grow, by at most eleven registers a slot, and each pass but the last makes one grow.
     loop {
         let mut changed = false;
         for slot in (0..insns.len()).rev() {
@@ -42,7 +42,7 @@ pub(crate) fn narrow_result(insn: &Insn) -> Option<Reg> {
     }
 }
 
-/// Registers whose upper halves the future after `slot` may read.
+/// Registers whose upper halves may be read after `slot`.
 fn after(insns: &[Insn], before: &[RegSet], slot: usize) -> RegSet {
     let insn = &insns[slot];
     let at = |slot: usize| before.get(slot).copied().unwrap_or_default();
@@ -56,8 +56,7 @@ fn after(insns: &[Insn], before: &[RegSet], slot: usize) -> RegSet {
     read
 }
 
-/// The same before the instruction. What a call does with its arguments and a caller with a result is not known,
-/// so these are read whole.
+/// The same before the instruction. A call reads its arguments whole, and a caller the result.
 fn upper_reads(insn: &Insn, after: RegSet) -> RegSet {
     let kept = after.difference(insn.writes());
     match *insn {

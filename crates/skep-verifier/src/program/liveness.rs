@@ -1,16 +1,16 @@
-//! What each instruction's future may read, computed backwards over the program before the walk.
+//! Liveness: what the future of each instruction may read. A backward dataflow analysis before the walk, to a fixpoint.
 //!
-//! Two states that differ only in what nobody reads are the same state, and so are two that differ only in a
-//! number that no check depends on. For every slot this pass finds
+//! Two states are the same if they differ only in dead values, or in numbers that no check depends on. For every slot this
+//! pass finds
 //!
-//! - what is *live*: registers and stack bytes that some path from there may read before writing them;
-//! - what *matters*: those whose number may reach an address, a comparison, a size, or a key that is taken
-//!   down as a fact. A live number that does not matter may be any number.
+//! - the *live* registers and stack bytes: some path from there may read them before writing them;
+//! - the *precise* ones: their number may reach an address, a comparison, a size, or a key recorded as a fact. A live
+//!   number that is not precise may be any number.
 //!
-//! Both are over-approximations from the instructions alone, so pruning by them is sound whatever the walk
-//! finds. To know which stack bytes an access touches, a forward pass ([`crate::program::addresses`]) goes first.
+//! Both are over-approximations from the instructions alone, so pruning by them is sound whatever the walk finds. A forward
+//! pass ([`crate::program::addresses`]) finds first which stack bytes each access touches.
 //!
-//! The stack is counted in 128 units of 4 bytes, a set of which is a `u128`.
+//! Stacks are counted in 128 units of 4 bytes; a set of units is a `u128`.
 
 use crate::program::Subject;
 use crate::program::addresses::{Addresses, Effect};
@@ -24,11 +24,11 @@ use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
 pub(crate) struct Live {
     /// Registers that are live, one bit each.
     pub(crate) regs: u16,
-    /// Those of them that matter.
+    /// Those of them that are precise.
     pub(crate) precise: u16,
     /// Stack units that are live.
     pub(crate) stack: u128,
-    /// Those of them that matter.
+    /// Those of them that are precise.
     pub(crate) stack_precise: u128,
 }
 
@@ -36,14 +36,14 @@ pub(crate) struct Live {
 #[derive(Default)]
 pub(crate) struct Liveness {
     before: Vec<Live>,
-    /// Whether the host takes some results of the program only.
+    /// Whether the host accepts only some results of the program.
     result_precise: bool,
     /// Calls of helpers that call back, ascending.
     callers: Vec<u32>,
 }
 
-/// The most passes over one function, which bounds the work on hostile tangles of jumps. Nested loops need one
-/// pass for each depth.
+/// The most passes over one function before everything counts as live. Nested loops need one pass for each depth to
+/// reach the fixpoint; hostile tangles of jumps need more.
 pub(crate) const MAX_PASSES: u32 = 40;
 
 const ARGUMENTS: u16 = 0b11_1110;
@@ -66,7 +66,7 @@ impl Liveness {
         liveness
     }
 
-    /// Whether it was not made.
+    /// Whether it was not computed.
     pub(crate) fn is_empty(&self) -> bool {
         self.before.is_empty()
     }
@@ -79,7 +79,7 @@ impl Liveness {
     /// What is live in a caller while the function that it called at `slot` runs.
     pub(crate) fn during_call(&self, slot: usize) -> Live {
         let (call, after) = (&self.before[slot], &self.before[slot + 1]);
-        // A helper that calls back needs its arguments until it is done with calling.
+        // A helper that calls back reads its arguments until its last call.
         let kept = if self.callers.binary_search(&(slot as u32)).is_ok() { ARGUMENTS } else { 0 };
         Live {
             regs: call.regs & kept | after.regs & !CLOBBERED,
@@ -91,7 +91,7 @@ impl Liveness {
 
     fn solve(&mut self, insns: &[Insn], cfg: &Cfg, config: &Config<'_>, function: usize, effects: &[Effect]) {
         let range = &cfg.functions[function];
-        // The end of what a pass goes over: nothing behind the last backward jump changes in a second one.
+        // Later passes end at the last backward jump: nothing behind it changes again.
         let mut end = range.end;
         for _ in 1..MAX_PASSES {
             // Whether a backward jump has read what was changed after it.
@@ -123,7 +123,7 @@ impl Liveness {
             }
             end = last_backward;
         }
-        // No compiler makes such loops. That everything is read and matters is always true enough.
+        // No compiler makes such loops. It is sound to take everything as live and precise.
         self.before[range.clone()].fill(Live::ALL);
     }
 
@@ -209,7 +209,7 @@ impl Liveness {
             Insn::Call { target: CallTarget::Helper(id) } => {
                 live.clobber();
                 let proto = (config.helpers)(id);
-                // How often to call, and which program to go on with.
+                // The number of calls, and the index of the next program.
                 let decides = proto.is_some_and(|proto| proto.calls_back() || proto.ret == RetKind::TailCall);
                 for (at, reg) in Reg::ALL[1..6].iter().enumerate() {
                     match proto.map(|proto| proto.args[at]) {
@@ -284,10 +284,10 @@ impl Live {
         self.precise |= u16::from(precise) << reg.number();
     }
 
-    /// Whether the stored number may matter later.
+    /// Whether the stored number may be precise later.
     fn store_precise(&self, effect: &Effect, function: usize) -> bool {
-        // A store that does not go to this function's own stack may go to a caller's, and a caller's needs
-        // are not known here; the program itself has no caller.
+        // A store elsewhere may go to a caller's stack, and what is precise there
+        // is not known here; the program itself has no caller.
         self.stack_precise & effect.may_write != 0 || (effect.elsewhere && function != 0)
     }
 }

@@ -1,4 +1,4 @@
-//! What a function of the host takes and returns, from its BTF and the names of its parameters.
+//! Prototypes of kfuncs: what they take and return, from BTF and the names of their parameters.
 
 use crate::program::violation::{Checked, Code, Violation, damaged};
 use skep_abi::{
@@ -12,11 +12,11 @@ use std::borrow::Cow;
 pub(crate) struct Prototype {
     /// What BTF does not say.
     pub(crate) known: &'static Kfunc,
-    /// Its name, in the form that checks of memory want it.
+    /// Its name, in the form that checks of memory take.
     pub(crate) proto: HelperProto,
     pub(crate) params: Vec<Param>,
     pub(crate) returned: Returned,
-    /// For functions of an iterator, what it is.
+    /// The iterator, for the functions of one.
     pub(crate) iterator: Option<Iterates>,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct Prototype {
 pub(crate) struct Iterates {
     /// The type of its structure.
     pub(crate) ty: u32,
-    /// How many eights of stack it takes.
+    /// How many 8-byte slots of stack it takes.
     pub(crate) slots: u32,
-    /// Whether what it returns lives in read sections only.
+    /// Whether its elements live in read sections only.
     pub(crate) read_section: bool,
 }
 
@@ -53,8 +53,8 @@ pub(crate) enum What {
     Fixed { bytes: u32, access: Access },
     /// Memory of the size that the next parameter says.
     Sized { access: Access, constant: bool },
-    /// An object of that type, or the context that stands for it, or memory of that many bytes where it holds
-    /// nothing but numbers.
+    /// An object of that type, or the context that stands for it, or memory of that many bytes if the type consists of
+    /// numbers.
     Object { ty: u32, name: String, bytes: Option<(u32, Access)> },
     /// A map.
     Map,
@@ -64,7 +64,7 @@ pub(crate) enum What {
     Dynptr,
     /// An iterator of this type.
     Iterator,
-    /// Something that is not understood: how it is declared.
+    /// An unsupported type, as it is declared.
     Unknown(String),
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Returned {
     Object(u32),
     /// A pointer to that many bytes.
     Memory(u32),
-    /// Something that is not understood: how it is declared.
+    /// An unsupported type, as it is declared.
     Unknown(String),
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn memory_arguments(btf: Option<&Btf>, id: u32) -> impl Iterator<Item
     })
 }
 
-/// How the size of memory is said.
+/// How the size of memory is given.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sized {
     Variable,
@@ -303,7 +303,7 @@ fn points_to_constant(btf: &Btf, pointer: u32) -> Result<bool, Error> {
 /// The deepest structures in structures that are looked into.
 const MAX_DEPTH: u32 = 4;
 
-/// Whether a type is made of numbers alone, so that a program's own memory may stand for it.
+/// Whether a type consists of numbers, so that a program's own memory may stand for it.
 fn holds_numbers(btf: &Btf, ty: u32, depth: u32) -> Result<bool, Error> {
     let ty = btf.resolve(ty)?;
     match ty.kind {

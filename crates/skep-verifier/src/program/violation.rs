@@ -1,4 +1,4 @@
-//! What goes wrong inside of the verifier, before it is dressed as a [`crate::Refusal`].
+//! Violations of the verifier's rules, which become a [`crate::Refusal`].
 
 use crate::domain::resources::Guard;
 
@@ -22,11 +22,11 @@ pub enum Code {
     PointerLeak,
     /// A write where only reads are allowed.
     ReadOnly,
-    /// An argument of a call that is not what the prototype demands.
+    /// A call with an argument that the prototype does not allow.
     Argument,
     /// A helper that does not exist, or that this program type or licence may not call.
     Helper,
-    /// A context access at a place that is no field, or not readable or writable.
+    /// A context access outside of its fields, or a write to a read-only field.
     Context,
     /// Too much stack, or too many frames.
     Stack,
@@ -40,7 +40,7 @@ pub enum Code {
     Types,
     /// A return value that is not allowed.
     Return,
-    /// Something that this version does not understand yet.
+    /// Something that this version does not support yet.
     Unsupported,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Violation {
     pub(crate) reason: String,
     /// What to change.
     pub(crate) suggestion: Option<&'static str>,
-    /// What it is about, where that is not a register that the reason names.
+    /// What it is about, if not a register that the reason names.
     pub(crate) about: About,
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum About {
     Named,
     /// Bytes of a stack, from `r10`.
     Stack { offset: i32, size: u32 },
-    /// Something that the path is no longer in, beside the registers that the reason names.
+    /// A section or lock that the path has left, besides the registers that the reason names.
     Left(Guard),
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Index {
     pub(crate) part: Part,
 }
 
-/// How much of an index counts. Anything but the whole is for machines that say so
+/// The part of an index that is used. Parts are for machines that support them
 /// ([`crate::arch::port::Arch::EXTENDS_INDEX`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -41,7 +41,7 @@ impl Address {
         Self { base, index: Some(Index { reg: index, shift, part: Part::Whole }), disp: 0 }
     }
 
-    /// This address and `offset` more, if that can be said.
+    /// This address plus `offset`, if it can be expressed.
     pub(crate) fn plus(self, offset: i32) -> Option<Self> {
         Some(Self { disp: self.disp.checked_add(offset)?, ..self })
     }
@@ -52,8 +52,8 @@ impl Address {
     }
 }
 
-/// A register that was not given its value, because every instruction that reads it, up to the last one,
-/// computes the address by itself.
+/// A register whose value is never computed: each instruction that reads it, up to the last one, computes the address
+/// by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alias {
     pub(crate) reg: Reg,
@@ -62,12 +62,12 @@ pub(crate) struct Alias {
     pub(crate) last: usize,
 }
 
-/// Where code will lie, as far as that is known before it has a place.
+/// What is known of the code's address before it has a place.
 #[derive(Clone, Debug)]
 pub(crate) struct Home(Option<std::ops::Range<u64>>);
 
 impl Home {
-    /// Somewhere in that range of addresses.
+    /// Somewhere in this range of addresses.
     pub(crate) fn within(range: std::ops::Range<u64>) -> Self {
         Self(Some(range))
     }

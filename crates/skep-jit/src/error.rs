@@ -25,7 +25,7 @@ pub enum Error {
         /// Its number.
         id: u32,
     },
-    /// The linkage has no map of an index that the program names.
+    /// The program names a map index that the linkage does not have.
     #[error("slot {slot}: the linkage has {maps} maps and none at index {map}")]
     MissingMap {
         /// Where it is named.
@@ -35,7 +35,7 @@ pub enum Error {
         /// How many there are.
         maps: usize,
     },
-    /// The program takes the address of a value of a map whose values have none.
+    /// The program takes the address of a map value, but the map's values have no fixed address.
     #[error("slot {slot}: values of map {map} cannot be addressed directly")]
     NoDirectValue {
         /// Where.
@@ -43,7 +43,7 @@ pub enum Error {
         /// Index of the map.
         map: u32,
     },
-    /// The program reads an object that may be gone, which takes a handler of faults, and there is none.
+    /// The program reads an object that may be freed. That needs a fault handler, and there is none.
     #[error(
         "slot {slot}: the load reads an object of the host that may be gone, and must give 0 where it faults: {source}; \
          where the host's signals must be left alone, copy what is there with a helper in place of such loads"
@@ -54,7 +54,7 @@ pub enum Error {
         /// Why there is no handler.
         source: skep_text::Error,
     },
-    /// The program's parts contradict each other. A program of [`skep_verifier::verify`] never does this.
+    /// Parts of the program contradict each other. This never happens with a program of [`skep_verifier::verify`].
     #[error("slot {slot}: {what}")]
     Malformed {
         /// Where.
@@ -62,7 +62,7 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
-    /// A helper that was in reach of the arena is out of reach of the code.
+    /// A helper within reach of the arena is out of reach of the code.
     #[error("a call does not reach its target from where the code was placed")]
     OutOfReach,
     /// There is no room for the code.

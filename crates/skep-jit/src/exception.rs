@@ -10,11 +10,11 @@
 //!
 //! `thrown` is in the run's environment ([`skep_abi::RunEnv::thrown`]). So the machine's stack is never cut: shadow
 //! stacks, signed return addresses and registers that a caller keeps need nothing special, and a program that was
-//! entered by a tail call catches its own exceptions and returns to the caller of the function that it took the
-//! place of. What it costs is a load and a branch behind each call of a function from which the verifier found a way
-//! to a throw; other calls cost nothing.
+//! entered by a tail call catches its own exceptions and returns to the caller of the function that it replaced. The
+//! cost is a load and a branch after each call of a function that may throw, as the verifier found; other calls cost
+//! nothing.
 //!
-//! No frame of a helper is ever between: the verifier refuses throws in functions that helpers call.
+//! No helper's frame is in between: the verifier refuses throws in functions that helpers call.
 
 use skep_isa::{Cond, Operand, Reg, Width};
 
@@ -24,7 +24,7 @@ use crate::lower::{Done, Lowering};
 impl<A: Arch> Lowering<'_, A> {
     /// The program ends here, with the cookie in `r1`.
     pub(crate) fn throw(&mut self) {
-        // No hints for what is several operations.
+        // No hints for a sequence of operations.
         self.emit.next(Reg::ALL.into_iter().collect(), false);
         if self.in_program() {
             self.catch();
@@ -40,7 +40,7 @@ impl<A: Arch> Lowering<'_, A> {
         self.emit.next(Reg::ALL.into_iter().collect(), false);
         self.call_function(callee);
         let behind = self.label(slot + 1);
-        // What was in `r2` is lost in calls.
+        // Calls clobber `r2`.
         self.emit.thrown(Reg::R2);
         self.emit.jump_if(Width::W32, (Reg::R2, Cond::Eq, Operand::Imm(0)), false, behind);
         if self.in_program() {

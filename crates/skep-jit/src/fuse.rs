@@ -1,19 +1,18 @@
-//! Instructions that belong together.
+//! Fusion: a few BPF instructions that become one machine instruction.
 //!
-//! BPF has two operands where machines have three or an addressing mode, and no rotations. Compilers spell
-//! those out in the same few ways each time; here they are put together again:
+//! BPF has two operands where machines have three or an addressing mode, and no rotations. Compilers write
+//! those in a few fixed patterns, which are recognised here:
 //!
 //! ```text
-//!   r4 = r1; r4 += r3; r5 = *(u8 *)(r4 + 2)                one load from [r1 + r3 + 2], if r4 is not needed
-//!   r3 = r6; r3 <<= 2; r7 = r9; r7 += r3                   r7 = r9 + r6 * 4, if r3 is not needed
-//!   r4 = *(u32 *)(r2 + 4); w3 += w4                        w3 += [r2 + 4], if r4 is not needed
-//!   r5 = r7; r5 >>= 51; r7 <<= 13; r7 |= r5                r7 rotated by 13, if r5 is not needed
+//!   r4 = r1; r4 += r3; r5 = *(u8 *)(r4 + 2)                one load from [r1 + r3 + 2], if r4 is not live
+//!   r3 = r6; r3 <<= 2; r7 = r9; r7 += r3                   r7 = r9 + r6 * 4, if r3 is not live
+//!   r4 = *(u32 *)(r2 + 4); w3 += w4                        w3 += [r2 + 4], if r4 is not live
+//!   r5 = r7; r5 >>= 51; r7 <<= 13; r7 |= r5                r7 rotated by 13, if r5 is not live
 //! ```
 //!
-//! Control can enter none of these but at its start, and all of it is done or nothing. A register that is not
-//! needed afterwards may hold anything, which is what makes most of these possible. An address that is left to
-//! the instructions that use it ([`Alias`]) needs its parts for longer than the program says: until its last
-//! use, [`Lowering::needed`] counts them in.
+//! Control enters such a sequence at its start only, and all of it happens or nothing. Most fusions are possible because
+//! a register that is dead afterwards may hold anything. An address that its users compute by themselves ([`Alias`])
+//! keeps its parts live for longer than the program says: [`Lowering::live_out`] includes them until its last use.
 
 use skep_isa::{AluOp, Insn, Operand, Reg, RegSet, Size, Width};
 
@@ -22,12 +21,12 @@ use crate::arch::port::{Arch, Arithmetic};
 use crate::lower::{Done, Lowering};
 use crate::reduce::{Reduced, reduce};
 
-/// How many instructions are looked at for the uses of an address.
+/// How many instructions are searched for uses of an address.
 const REACH: usize = 6;
-/// In how many of them an address may be computed anew.
+/// How many of them may compute the address anew.
 const MAX_USES: usize = 3;
 
-/// `dst = address`, in so many slots.
+/// `dst = address`, over this number of slots.
 struct Sum {
     dst: Reg,
     address: Address,
@@ -40,7 +39,7 @@ impl<A: Arch> Lowering<'_, A> {
     /// The instructions from this slot on as one, where they are.
     pub(crate) fn fused(&mut self, slot: usize) -> Option<Done> {
         match self.parts.insns[slot] {
-            // What one of several loads at once, or an operation on memory, leaves behind where it faults is no 0.
+            // A pair of loads or an operation on memory does not leave 0 where it faults.
             Insn::Load { .. } if self.plan.slots()[slot].is_probe() => None,
             Insn::Load { signed: false, .. } => self.load_and(slot).or_else(|| self.combined(slot)),
             Insn::Alu { op: AluOp::Mov, src: Operand::Reg(_), .. } => self
@@ -58,22 +57,22 @@ impl<A: Arch> Lowering<'_, A> {
         }
     }
 
-    /// What `base + offset` is in this slot.
+    /// The address that `base + offset` stands for in this slot.
     pub(crate) fn address(&self, slot: usize, base: Reg, offset: i16) -> Address {
         self.aliased(slot, base)
             .and_then(|address| address.plus(offset.into()))
             .unwrap_or(Address::at(base, offset.into()))
     }
 
-    /// The registers whose values are needed behind a slot that does not jump.
-    pub(crate) fn needed(&self, slot: usize) -> RegSet {
-        let needed = self.live.after(slot);
+    /// The registers that are live after a slot that does not jump.
+    pub(crate) fn live_out(&self, slot: usize) -> RegSet {
+        let live_out = self.live.after(slot);
         match self.alias {
             Some(Alias { address, last, .. }) if slot < last => {
                 let parts = RegSet::from(address.base);
-                needed.union(address.index.map_or(parts, |index| parts.with(index.reg)))
+                live_out.union(address.index.map_or(parts, |index| parts.with(index.reg)))
             }
-            _ => needed,
+            _ => live_out,
         }
     }
 
@@ -81,8 +80,8 @@ impl<A: Arch> Lowering<'_, A> {
         self.alias.filter(|alias| alias.reg == reg && slot <= alias.last).map(|alias| alias.address)
     }
 
-    pub(crate) fn is_needed(&self, slot: usize, reg: Reg) -> bool {
-        self.needed(slot).contains(reg)
+    pub(crate) fn is_live(&self, slot: usize, reg: Reg) -> bool {
+        self.live_out(slot).contains(reg)
     }
 
     /// Addresses: their computation is left to the instructions that use them, or is one instruction.
@@ -92,7 +91,7 @@ impl<A: Arch> Lowering<'_, A> {
         if let Some(load) = sum.load
             && let Insn::Load { size, signed, dst, base, offset } = self.parts.insns[load]
         {
-            // An operation of its own: whatever follows the sum, the other part must survive it.
+            // A separate operation: the other part must survive it.
             self.announce(slot, load);
             self.load(load, size, signed, dst, (base, offset));
         }
@@ -146,7 +145,7 @@ impl<A: Arch> Lowering<'_, A> {
         }
     }
 
-    /// The sum that begins with `extended`, which is a part of `x`; the slot is behind that.
+    /// The sum that begins with `extended`, a part of `x`; the slot is the one after it.
     fn extended_sum(&self, slot: usize, extended: Reg, x: Reg, part: Part) -> Option<Sum> {
         if !A::EXTENDS_INDEX {
             return None;
@@ -174,7 +173,7 @@ impl<A: Arch> Lowering<'_, A> {
                     if (to, with) == (dst, scaled)
                         && dst != x
                         && base != scaled
-                        && !self.is_needed(slot + 1, scaled) =>
+                        && !self.is_live(slot + 1, scaled) =>
                 {
                     let address = Address::indexed(dst, x, shift);
                     Some(Sum { dst, address, slots: 2, load: Some(slot) })
@@ -209,8 +208,8 @@ impl<A: Arch> Lowering<'_, A> {
                 _ => return None,
             },
         };
-        // `scaled` itself is never computed, and `y` must be what it was before.
-        let kept = dst != scaled && self.is_needed(slot + slots - 1, scaled);
+        // `scaled` itself is never computed, and `y` must keep its value.
+        let kept = dst != scaled && self.is_live(slot + slots - 1, scaled);
         if kept || y == scaled || (dst == scaled && slots == 2) {
             return None;
         }
@@ -227,8 +226,8 @@ impl<A: Arch> Lowering<'_, A> {
         }
     }
 
-    /// The last slot that uses the sum, where all its uses are addresses of loads and stores, few and near,
-    /// and its parts keep their values until then.
+    /// The last slot that uses the sum, if all its uses are addresses of loads and stores, few and near, and its
+    /// parts keep their values until then.
     fn last_use(&self, sum: &Sum, behind: usize) -> Option<usize> {
         if self.alias.is_some_and(|alias| behind <= alias.last) {
             return None;
@@ -251,7 +250,7 @@ impl<A: Arch> Lowering<'_, A> {
                 };
                 let total = sum.address.plus(offset.into())?;
                 uses += 1;
-                // A long displacement costs more than what is saved, unless it is used once.
+                // A long displacement costs more than it saves, unless it is used once.
                 let costly = A::is_long(total) && !A::is_long(Address::at(sum.dst, offset.into()));
                 if uses > MAX_USES || uses > 1 && costly || !A::is_addressable(total, size) {
                     return None;
@@ -274,7 +273,7 @@ impl<A: Arch> Lowering<'_, A> {
         let Insn::Load { size, dst: loaded, base, offset, .. } = self.parts.insns[slot] else { return None };
         let next = self.follower(slot + 1)?;
         let Insn::Alu { op, width, dst, src: Operand::Reg(src) } = next else { return None };
-        if !A::takes_memory(op) || src != loaded || dst == loaded || self.is_needed(slot + 1, loaded) {
+        if !A::takes_memory(op) || src != loaded || dst == loaded || self.is_live(slot + 1, loaded) {
             return None;
         }
         let mut known = self.known;
@@ -331,7 +330,7 @@ impl<A: Arch> Lowering<'_, A> {
         if shifted2 != other || (width2, width3) != (width, width) || !whole || !joined {
             return None;
         }
-        if self.is_needed(next + 1, src) {
+        if self.is_live(next + 1, src) {
             return None;
         }
         let left = if op == AluOp::Lsh { count } else { count2 };
@@ -344,7 +343,7 @@ impl<A: Arch> Lowering<'_, A> {
         Some(Done::through(next + 2 - slot))
     }
 
-    /// `dst = src` and the operation after it as one, where both together are one.
+    /// `dst = src` and the next operation as one, where a machine instruction does both.
     fn mov_and(&mut self, slot: usize) -> Option<Done> {
         let Insn::Alu { width: mov, dst, src: Operand::Reg(src), .. } = self.parts.insns[slot] else {
             return None;

@@ -1,43 +1,42 @@
-//! Code whose branches have no length yet, and the algorithm that gives them one.
+//! Branch relaxation: code whose branches have no length yet, and the algorithm that gives them one.
 //!
-//! Emission appends bytes once. A branch is not among them: it is a *gap*, a place between two bytes with a
-//! target, whose length is decided when all targets are known. Labels therefore count gaps as well as bytes.
+//! Emission appends bytes once. A branch is a *fragment* of variable length between two of these bytes; its length is
+//! decided when all targets are known. So a label counts bytes and fragments.
 //!
 //! ```text
 //!   raw bytes   48 01 c7 | 83 c0 04 85 ff | 89 f8 c3
-//!                        ^ gap 0          ^ gap 1        label 3 = (byte 3, behind 1 gap)
+//!                        ^ fragment 0          ^ fragment 1        label 3 = (byte 3, behind 1 fragment)
 //! ```
 //!
-//! Lengths start at the smallest form, which for a plain jump is nothing at all (its target may turn out to
-//! be the next byte), and every round lengthens those that do not reach. They never shrink, so there are at
-//! most as many rounds as lengthenings, and the round that lengthens none has checked every branch against
-//! the very layout that is written out. What would break it: letting a branch shrink, or letting padding
-//! differ between the check and the writing. Padding may shrink and grow between rounds; it is no branch.
+//! Each length starts at the shortest form. For a plain jump that is 0, since its target may be the next byte. Every
+//! iteration lengthens the branches that do not reach. Branches never shrink, so a fixpoint is reached, and the last
+//! iteration has checked every branch against the layout that is written. Two changes would break this: a branch
+//! that shrinks, and padding that differs between the check and the writing. Between iterations padding may change.
 //!
-//! A few rounds are enough for any code that was not made to need many. After those, every branch gets its
-//! longest form, so that time is bounded by the length of the code.
+//! Ordinary code needs a few iterations. After a fixed number of them every branch gets its longest form, so that
+//! time is linear in the length of the code, whatever the program.
 
 use crate::arch::port::Arch;
 
-/// Rounds before every branch is made long.
-const MAX_ROUNDS: usize = 16;
+/// Iterations before every branch is made long.
+const MAX_ITERATIONS: usize = 16;
 
-/// A place that branches lead to; what the numbers mean is for those who bind them to say.
+/// A branch target. The code that binds a label gives its number a meaning.
 pub(crate) type Label = u32;
 
-/// What a gap becomes.
+/// What a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gap<J> {
+pub(crate) enum Fragment<J> {
     /// A jump.
     Jump {
-        /// When it is taken, in the machine's own words.
+        /// Its condition, as the machine encodes it.
         jump: J,
-        /// Where to.
+        /// Its target.
         target: Label,
     },
-    /// Padding before a loop or a function, so that what the processor fetches together lies together.
-    Head {
-        /// The slot behind it.
+    /// Padding before a loop or a function, which aligns it to fetch blocks or cache lines.
+    Pad {
+        /// The end of what is aligned.
         end: Label,
     },
     /// A branch that will be replaced while the code runs, where that can be done by one store; it does nothing yet.
@@ -46,23 +45,23 @@ pub(crate) enum Gap<J> {
 
 #[derive(Clone, Copy, Debug)]
 struct Sized<J> {
-    gap: Gap<J>,
+    fragment: Fragment<J>,
     /// Raw bytes before it.
     at: u32,
     /// Its length, never shrinking for jumps.
     len: u32,
-    /// Lengths of all gaps before it in the current round.
+    /// Lengths of all fragments before it in the current iteration.
     shift: u32,
 }
 
-/// Where a label is: raw bytes and gaps before it.
+/// Where a label is: raw bytes and fragments before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
     at: u32,
-    gaps: u32,
+    fragments: u32,
 }
 
-/// Bytes of a cache line, by which loops are laid out.
+/// Bytes of a cache line, the unit in which loops are laid out.
 const LINE: usize = 64;
 
 /// Four bytes to be completed with a distance once addresses are known.
@@ -76,22 +75,22 @@ struct Patch {
 /// An instruction that may fault, and zeroes a register then.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
-    /// Behind its last byte.
+    /// The offset after its last byte.
     end: Place,
     /// Its length in bytes.
     len: u32,
     /// The register, by the machine's number.
     register: u8,
-    /// The slot that it belongs to.
+    /// Its slot in the program.
     slot: u32,
 }
 
-/// What a distance leads to.
+/// The target of a distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A label of this code.
     Label(Label),
-    /// An address of the process, which must be in reach.
+    /// An address of the process, which must be within reach.
     Address(u64),
 }
 
@@ -99,7 +98,7 @@ pub(crate) enum Target {
 #[derive(Debug)]
 pub(crate) struct Assembly<A: Arch> {
     raw: Vec<u8>,
-    gaps: Vec<Sized<A::Jump>>,
+    fragments: Vec<Sized<A::Jump>>,
     labels: Vec<Place>,
     patches: Vec<Patch>,
     probes: Vec<Probe>,
@@ -108,11 +107,11 @@ pub(crate) struct Assembly<A: Arch> {
 }
 
 impl<A: Arch> Assembly<A> {
-    /// No code, and so many labels. Every label that is used must be bound; `insns` is a hint.
+    /// No code, with this number of labels. Every label that is used must be bound; `insns` is a hint.
     pub(crate) fn new(labels: usize, insns: usize) -> Self {
         Self {
             raw: Vec::with_capacity(insns * 5 + 64),
-            gaps: Vec::with_capacity(insns / 4 + 8),
+            fragments: Vec::with_capacity(insns / 4 + 8),
             labels: vec![Place::default(); labels],
             patches: Vec::new(),
             probes: Vec::new(),
@@ -125,14 +124,14 @@ impl<A: Arch> Assembly<A> {
     pub(crate) fn put(&mut self, bytes: [u8; 16], len: usize) {
         let end = self.raw.len() + len;
         self.count += 1;
-        // All sixteen are copied, for a copy of constant length is one instruction.
+        // All sixteen are copied: a copy of constant length is one instruction.
         self.raw.extend_from_slice(&bytes);
         self.raw.truncate(end);
     }
 
-    /// The code, where it has neither gaps nor distances.
+    /// The code, if it has neither fragments nor distances.
     pub(crate) fn plain(self) -> Vec<u8> {
-        debug_assert!(self.gaps.is_empty() && self.patches.is_empty());
+        debug_assert!(self.fragments.is_empty() && self.patches.is_empty());
         self.raw
     }
 
@@ -141,46 +140,46 @@ impl<A: Arch> Assembly<A> {
         self.raw.len()
     }
 
-    /// A raw byte that was appended since the last gap.
+    /// A raw byte that was appended since the last fragment.
     pub(crate) fn byte_mut(&mut self, at: usize) -> &mut u8 {
         &mut self.raw[at]
     }
 
-    /// Says that the label is here.
+    /// Binds the label here.
     #[inline]
     pub(crate) fn bind(&mut self, label: Label) {
         let place = self.place();
         self.labels[label as usize] = place;
     }
 
-    /// Leaves a gap here.
-    pub(crate) fn gap(&mut self, gap: Gap<A::Jump>) {
+    /// Appends a fragment.
+    pub(crate) fn fragment(&mut self, fragment: Fragment<A::Jump>) {
         let at = self.raw.len() as u32;
-        let len = match gap {
-            Gap::Jump { jump, .. } => A::jump_start(jump),
-            Gap::Head { .. } => 0,
-            Gap::Site => A::SITE,
+        let len = match fragment {
+            Fragment::Jump { jump, .. } => A::jump_start(jump),
+            Fragment::Pad { .. } => 0,
+            Fragment::Site => A::SITE,
         };
-        self.gaps.push(Sized { gap, at, len, shift: 0 });
+        self.fragments.push(Sized { fragment, at, len, shift: 0 });
     }
 
-    /// Has the four bytes before this point completed with the distance to the target.
+    /// Records that the last four bytes take the distance to the target.
     pub(crate) fn patch_last(&mut self, target: Target) {
         let place = self.place();
         self.patches.push(Patch { place: Place { at: place.at - 4, ..place }, target });
     }
 
-    /// The last instruction, of `len` bytes, may fault: it zeroes this register then, and control goes on behind it.
+    /// Records that the last instruction, of `len` bytes, may fault. Then it zeroes this register and is skipped.
     pub(crate) fn probe_last(&mut self, slot: usize, len: usize, register: u8) {
         self.probes.push(Probe { end: self.place(), len: len as u32, register, slot: slot as u32 });
     }
 
-    /// Gives every gap its length; what it returns can be written anywhere that is aligned as it says.
+    /// Gives every fragment its length. The result can be written to any address with its alignment.
     pub(crate) fn relax(mut self) -> Layout<A> {
-        let mut rounds = 0;
-        while self.round() {
-            rounds += 1;
-            if rounds == MAX_ROUNDS {
+        let mut iterations = 0;
+        while self.iterate() {
+            iterations += 1;
+            if iterations == MAX_ITERATIONS {
                 self.lengthen_all();
             }
         }
@@ -188,69 +187,71 @@ impl<A: Arch> Assembly<A> {
     }
 
     fn place(&self) -> Place {
-        Place { at: self.raw.len() as u32, gaps: self.gaps.len() as u32 }
+        Place { at: self.raw.len() as u32, fragments: self.fragments.len() as u32 }
     }
 
-    /// One round of lengthening; whether any branch was lengthened.
-    fn round(&mut self) -> bool {
+    /// One iteration. Returns whether any branch was lengthened.
+    fn iterate(&mut self) -> bool {
         let mut shift = 0;
-        for i in 0..self.gaps.len() {
-            self.gaps[i].shift = shift;
-            let start = self.gaps[i].at + shift;
-            match self.gaps[i].gap {
-                Gap::Head { end } => {
-                    // Gaps inside the loop still have the last round's shifts, which is near enough.
-                    let size = self.head_size(i, end);
-                    self.gaps[i].len = A::head_padding(start, size);
+        for i in 0..self.fragments.len() {
+            self.fragments[i].shift = shift;
+            let start = self.fragments[i].at + shift;
+            match self.fragments[i].fragment {
+                Fragment::Pad { end } => {
+                    // Fragments inside the loop still have the last iteration's shifts, which is near enough.
+                    let size = self.padded_size(i, end);
+                    self.fragments[i].len = A::alignment_padding(start, size);
                 }
-                Gap::Site => self.gaps[i].len = A::site_padding(start) + A::SITE,
-                Gap::Jump { .. } => {}
+                Fragment::Site => self.fragments[i].len = A::site_padding(start) + A::SITE,
+                Fragment::Jump { .. } => {}
             }
-            shift += self.gaps[i].len;
+            shift += self.fragments[i].len;
         }
         let mut lengthened = false;
-        for i in 0..self.gaps.len() {
-            let Sized { gap: Gap::Jump { jump, target }, at, len, shift } = self.gaps[i] else {
+        for i in 0..self.fragments.len() {
+            let Sized { fragment: Fragment::Jump { jump, target }, at, len, shift } = self.fragments[i]
+            else {
                 continue;
             };
             let place = self.labels[target as usize];
             let distance = i64::from(self.resolve(place)) - i64::from(at + shift);
-            let needed = A::jump_len(jump, distance, place.gaps > i as u32, len);
-            if needed > len {
-                self.gaps[i].len = needed;
+            let longer = A::jump_len(jump, distance, place.fragments > i as u32, len);
+            if longer > len {
+                self.fragments[i].len = longer;
                 lengthened = true;
             }
         }
         lengthened
     }
 
-    /// Gives every branch its longest form; the next round lengthens none.
+    /// Gives every branch its longest form; the next iteration lengthens none.
     fn lengthen_all(&mut self) {
-        for sized in &mut self.gaps {
-            if let Gap::Jump { jump, .. } = sized.gap {
+        for sized in &mut self.fragments {
+            if let Fragment::Jump { jump, .. } = sized.fragment {
                 sized.len = A::jump_longest(jump);
             }
         }
     }
 
-    /// Bytes between a head's gap and the end of what it heads, as far as they are known.
-    fn head_size(&self, head: usize, end: Label) -> u32 {
+    /// Bytes between the pad and the end of what it aligns, as far as they are known.
+    fn padded_size(&self, head: usize, end: Label) -> u32 {
         let end = self.labels[end as usize];
-        let gaps: u32 = self.gaps[head + 1..end.gaps as usize].iter().map(|gap| gap.len).sum();
-        end.at - self.gaps[head].at + gaps
+        let fragments: u32 =
+            self.fragments[head + 1..end.fragments as usize].iter().map(|fragment| fragment.len).sum();
+        end.at - self.fragments[head].at + fragments
     }
 
     /// The final offset of a place, from the current shifts.
     fn resolve(&self, place: Place) -> u32 {
         place.at
-            + place.gaps.checked_sub(1).map_or(0, |last| {
-                let last = &self.gaps[last as usize];
+            + place.fragments.checked_sub(1).map_or(0, |last| {
+                let last = &self.fragments[last as usize];
                 last.shift + last.len
             })
     }
 }
 
-/// Code of which only the address is missing.
+/// Code that lacks only its address.
 #[derive(Debug)]
 pub(crate) struct Layout<A: Arch>(Assembly<A>);
 
@@ -260,32 +261,32 @@ impl<A: Arch> Layout<A> {
         self.0.resolve(self.0.place()) as usize
     }
 
-    /// What its address must be a multiple of: a cache line where loops were laid out by lines, [`Arch::STEP`] otherwise.
+    /// The alignment of its address in bytes: a cache line where loops are aligned, otherwise [`Arch::STEP`].
     pub(crate) fn align(&self) -> usize {
-        let has_loops = self.0.gaps.iter().any(|sized| matches!(sized.gap, Gap::Head { .. }));
+        let has_loops = self.0.fragments.iter().any(|sized| matches!(sized.fragment, Fragment::Pad { .. }));
         if has_loops { LINE } else { A::STEP }
     }
 
     /// How many instructions it has, padding not counted.
     pub(crate) fn instructions(&self) -> u32 {
-        let count = |sized: &Sized<A::Jump>| match sized.gap {
-            Gap::Jump { .. } => A::jump_count(sized.len),
-            Gap::Head { .. } => 0,
-            Gap::Site => 1,
+        let count = |sized: &Sized<A::Jump>| match sized.fragment {
+            Fragment::Jump { .. } => A::jump_count(sized.len),
+            Fragment::Pad { .. } => 0,
+            Fragment::Site => 1,
         };
-        self.0.count + self.0.gaps.iter().map(count).sum::<u32>()
+        self.0.count + self.0.fragments.iter().map(count).sum::<u32>()
     }
 
-    /// Where each [`Gap::Site`] has its branch, in their order.
+    /// Where each [`Fragment::Site`] has its branch, in their order.
     pub(crate) fn sites(&self) -> impl Iterator<Item = u32> {
-        let sites = self.0.gaps.iter().filter(|sized| sized.gap == Gap::Site);
+        let sites = self.0.fragments.iter().filter(|sized| sized.fragment == Fragment::Site);
         sites.map(|sized| sized.at + sized.shift + sized.len - A::SITE)
     }
 
     /// The instructions that may fault, each with its slot.
     pub(crate) fn probes(&self) -> impl Iterator<Item = (usize, skep_text::Probe)> {
         self.0.probes.iter().map(|probe| {
-            // No gap lies between an instruction and its end.
+            // There is no fragment within an instruction.
             let resume = self.0.resolve(probe.end) as usize;
             let at = resume - probe.len as usize;
             (probe.slot as usize, skep_text::Probe { at, resume, register: Some(probe.register) })
@@ -302,20 +303,20 @@ impl<A: Arch> Layout<A> {
     pub(crate) fn write(&self, address: u64, out: &mut [u8]) -> Option<()> {
         let code = &self.0;
         let mut done = 0;
-        for sized in &code.gaps {
+        for sized in &code.fragments {
             let at = sized.at as usize;
             let start = at + sized.shift as usize;
             out.get_mut(done + sized.shift as usize..start)?.copy_from_slice(&code.raw[done..at]);
             done = at;
-            let gap = out.get_mut(start..start + sized.len as usize)?;
-            match sized.gap {
-                Gap::Jump { jump, target } => {
+            let fragment = out.get_mut(start..start + sized.len as usize)?;
+            match sized.fragment {
+                Fragment::Jump { jump, target } => {
                     let distance = i64::from(self.offset(target)) - start as i64;
-                    A::write_jump(jump, distance, gap)?;
+                    A::write_jump(jump, distance, fragment)?;
                 }
-                Gap::Head { .. } => A::write_padding(gap),
-                Gap::Site => {
-                    let (padding, site) = gap.split_at_mut(gap.len() - A::SITE as usize);
+                Fragment::Pad { .. } => A::write_padding(fragment),
+                Fragment::Site => {
+                    let (padding, site) = fragment.split_at_mut(fragment.len() - A::SITE as usize);
                     A::write_padding(padding);
                     A::write_padding(site);
                 }
@@ -347,7 +348,7 @@ mod tests {
         for at in 0..=bytes {
             code.bind(at as Label);
             for &(_, to) in jumps.iter().filter(|&&(from, _)| from == at) {
-                code.gap(Gap::Jump { jump: None, target: to as Label });
+                code.fragment(Fragment::Jump { jump: None, target: to as Label });
             }
             if at < bytes {
                 code.put([0x90; 16], 1);

@@ -6,13 +6,13 @@
 //!
 //! ```text
 //!   plan    where jumps lead, which loops there are, what each function saves; refuses what has no code
-//!   live    which registers are still needed; what computes for nobody gets no code
-//!   lower   instructions to bytes, a few taken together (fuse) where that is shorter; branches left open
+//!   live    live registers; instructions whose results are dead get no code
+//!   lower   instructions to bytes, a few fused where that is shorter; branches left open
 //!   layout  gives each branch its length, and loops of several cache lines a good place
 //!   write   to a draft, at the address where the code will run
 //! ```
 //!
-//! No program makes a pass go over it more than a fixed number of times.
+//! Each pass goes over the program at most a fixed number of times.
 //!
 //! Where [`Linkage::inline_linux_helpers`] says that the helpers are Linux's, the CPU number and look-ups in
 //! arrays ([`MapLink::inline`](skep_abi::MapLink::inline)) need no call.
@@ -22,9 +22,8 @@
 //! Compiled code checks nothing that the verifier has proved. It relies on: the [`Linkage`] (helpers that keep
 //! to their prototypes, maps that outlive the code), the caller of [`Entry::call`], and the verifier.
 //!
-//! Constants of a program appear in its code as they are. A program of an attacker's choice can so place bytes
-//! of its choice in executable memory, where another bug might jump into the middle of them. Constant blinding
-//! is not implemented.
+//! Constants of a program appear in its code unchanged. So an attacker's program can place chosen bytes in executable
+//! memory, and another bug might jump into the middle of them. Constant blinding is not implemented.
 
 mod address;
 mod arch;
@@ -60,26 +59,24 @@ use arch::x86_64::X86_64;
 use plan::Parts;
 use site::TailCalls;
 
-/// Whether programs can be compiled on this architecture. Where they cannot, they can be interpreted.
+/// Whether programs can be compiled on this architecture. Elsewhere they can be interpreted.
 pub const SUPPORTED: bool = arch::SUPPORTED;
 
-/// What code does beyond computing: hardening that costs time, and that a host may want all the same.
+/// Hardening of the code, which costs some time.
 ///
-/// All are against an attacker who found another bug in the process, and would use this code for what it was
-/// not meant for.
+/// Each option is a defence against an attacker who has found another bug in the process and tries to misuse this code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Options {
-    /// The entry of each program begins with an instruction that says so (aarch64: `BTI c`, x86-64: `ENDBR64`), so
-    /// that a processor which was told to lets no indirect branch go anywhere else. Where it was not told, these
-    /// instructions do nothing.
+    /// The entry of each program begins with a landing pad (aarch64: `BTI c`, x86-64: `ENDBR64`). A processor that checks
+    /// for them lets no indirect branch go anywhere else; elsewhere these instructions do nothing.
     pub landing_pads: bool,
     /// Functions that save their return address sign it, and check it before they return (aarch64: `PACIASP`,
-    /// `AUTIASP`, which do nothing on processors without pointer authentication). There is nothing like it on
-    /// x86-64.
+    /// `AUTIASP`, which do nothing on processors without pointer authentication). x86-64 has no
+    /// counterpart.
     pub signed_returns: bool,
-    /// Code is never changed once it is installed: tail calls whose target is known look it up in the map's table in
-    /// place of being branches that the host replaces ([`Site`]).
+    /// Code is never changed once it is installed: tail calls with a known index look up their target in the map's table,
+    /// instead of being branches that the host replaces ([`Site`]).
     pub fixed_code: bool,
 }
 
@@ -101,14 +98,14 @@ pub struct Compiled {
 #[derive(Clone, Copy, Debug)]
 pub struct Entry(unsafe extern "C" fn(u64, u64, *mut RunEnv) -> u64);
 
-/// Compiles a program for the processor at hand and places it in the arena.
+/// Compiles a program for the running processor and places it in the arena.
 ///
-/// Calls are shortest where the arena was made near the helpers.
+/// Calls are shortest if the arena is near the helpers.
 ///
 /// # Errors
 ///
-/// Where the machine has no backend, the program has an instruction without code or names a map or helper that
-/// the linkage has not, or the arena is full.
+/// If the machine has no backend, the program has an unsupported instruction or names a map or helper that the linkage
+/// lacks, or the arena is full.
 pub fn compile(
     program: &Verified,
     linkage: &Linkage,
@@ -148,14 +145,14 @@ impl Compiled {
         self.instructions
     }
 
-    /// How long installation took, of all that compilation took: a place in the arena, the code written for that
-    /// place, copied there and made runnable.
+    /// The part of the compilation time that installation took: reserving a place in the arena, writing the code for it,
+    /// copying it there and making it runnable.
     pub fn install_time(&self) -> Duration {
         self.install
     }
 
-    /// Where the code of each slot begins, in bytes from the start of the text; the last entry is the length of
-    /// the code. Slots without code of their own have that of what follows.
+    /// Where the code of each slot begins, in bytes from the start of the text; the last entry is the length of the
+    /// code. A slot without code has the offset of the next one.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
     }
@@ -167,12 +164,12 @@ impl Entry {
     /// # Safety
     ///
     /// The [`Compiled`] and all maps of its linkage must live until this returns. `r1` and `r2` must be what the
-    /// program was verified to be given ([`skep_abi::Entry`]), and what they point to must not be accessed by
-    /// others meanwhile. `env` must be the environment of this run, with a CPU number below that of the
-    /// per-CPU maps, and whatever the helpers demand of it.
+    /// program was verified to be given ([`skep_abi::Entry`]), and no one else may access what they point to
+    /// meanwhile. `env` must be the environment of this run, with a CPU number below that of the
+    /// per-CPU maps, and all that the helpers require of it.
     #[inline]
     pub unsafe fn call(self, r1: u64, r2: u64, env: *mut RunEnv) -> u64 {
-        // SAFETY: the caller's promises are all that verified code needs.
+        // SAFETY: the caller's promises are all that verified code requires.
         unsafe { (self.0)(r1, r2, env) }
     }
 
@@ -196,7 +193,7 @@ impl Target {
     /// Every one of them.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
-    /// The machine that this runs on, where it is one of them.
+    /// The machine that this runs on, if it is one of them.
     pub fn host() -> Option<Self> {
         Self::ALL.into_iter().find(|target| target.name() == std::env::consts::ARCH)
     }
@@ -210,7 +207,7 @@ impl Target {
     }
 }
 
-/// Machine code to look at.
+/// Machine code for inspection.
 #[derive(Clone, Debug)]
 pub struct Emitted {
     /// The code.
@@ -221,8 +218,8 @@ pub struct Emitted {
     pub instructions: u32,
 }
 
-/// The code of a program for the newest processors of a machine, which need not be the one at hand, as it would
-/// be at the beginning of a range of addresses that holds all code, such as [`Arena::range`]. It is not run.
+/// The code of a program for the newest processors of any of the machines, as it would be at the beginning of a range of
+/// addresses that holds all code, such as [`Arena::range`]. It is not run.
 ///
 /// # Errors
 ///

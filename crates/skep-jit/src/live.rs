@@ -1,23 +1,23 @@
-//! Which registers' values are still needed.
+//! Liveness of registers.
 //!
-//! The usual backward analysis, with one refinement: an instruction that does nothing but compute a value
-//! that nobody needs does not need its operands either. Such instructions get no code ([`Live::is_dead`]);
-//! compilers leave few, but a look-up that is inlined leaves those that prepared its arguments.
+//! The usual backward analysis, with one refinement: an instruction that only computes a dead value does not make its
+//! operands live. Such instructions get no code ([`Live::is_dead`]). Compilers leave few of them, but an inlined look-up
+//! leaves those that prepared its arguments.
 //!
-//! Values only become needed from round to round, so the analysis ends. A program made to need many rounds
-//! does not get them: then everything counts as needed, which is always right.
+//! Live sets only grow between iterations, so the analysis reaches a fixpoint. The number of iterations is bounded; for
+//! a program that would need more, all registers count as live, which is always safe.
 
 use skep_isa::{Reg, RegSet};
 
 use crate::plan::{Plan, Slot};
 
-/// More rounds than loops are nested in any sane program.
-const MAX_ROUNDS: usize = 12;
+/// More iterations than ordinary programs nest loops.
+const MAX_ITERATIONS: usize = 12;
 
-/// The registers that are needed at each slot.
+/// The live registers of each slot.
 #[derive(Debug)]
 pub(crate) struct Live {
-    /// By slot, what is needed before it; one more for the end.
+    /// Live-in registers by slot; one more entry for the end.
     before: Vec<RegSet>,
 }
 
@@ -26,8 +26,8 @@ impl Live {
     pub(crate) fn new(plan: &Plan) -> Self {
         let slots = plan.slots();
         let mut live = Self { before: vec![RegSet::EMPTY; slots.len() + 1] };
-        for _ in 0..MAX_ROUNDS {
-            if !live.round(slots) {
+        for _ in 0..MAX_ITERATIONS {
+            if !live.iterate(slots) {
                 return live;
             }
         }
@@ -35,41 +35,41 @@ impl Live {
         live
     }
 
-    /// What is needed behind a slot that does not jump.
+    /// The live-out registers of a slot that does not jump.
     pub(crate) fn after(&self, slot: usize) -> RegSet {
         self.before[slot + 1]
     }
 
-    /// What is needed in front of a slot.
+    /// The live-in registers of a slot.
     pub(crate) fn before(&self, slot: usize) -> RegSet {
         self.before[slot]
     }
 
-    /// Whether the instruction in a slot computes what nobody needs, and does nothing else.
+    /// Whether the instruction in a slot only computes a dead value.
     pub(crate) fn is_dead(&self, slot: usize, what: &Slot) -> bool {
         is_dead(what, self.after(slot))
     }
 
-    /// Once through the program from its end; whether another round is needed.
-    fn round(&mut self, slots: &[Slot]) -> bool {
+    /// One pass from the program's end to its start. Returns whether another one is needed.
+    fn iterate(&mut self, slots: &[Slot]) -> bool {
         let mut again = false;
         let mut next = RegSet::EMPTY;
         for (at, slot) in slots.iter().enumerate().rev() {
-            let mut needed = if slot.falls_through() { next } else { RegSet::EMPTY };
+            let mut live_out = if slot.falls_through() { next } else { RegSet::EMPTY };
             if let Some(target) = slot.target() {
-                needed = needed.union(self.before[target]);
+                live_out = live_out.union(self.before[target]);
             }
-            if !is_dead(slot, needed) {
-                needed = needed.difference(slot.writes).union(slot.reads);
+            if !is_dead(slot, live_out) {
+                live_out = live_out.difference(slot.writes).union(slot.reads);
             }
-            again |= slot.is_loop() && needed != self.before[at];
-            self.before[at] = needed;
-            next = needed;
+            again |= slot.is_loop() && live_out != self.before[at];
+            self.before[at] = live_out;
+            next = live_out;
         }
         again
     }
 }
 
-fn is_dead(slot: &Slot, needed: RegSet) -> bool {
-    slot.is_pure() && slot.writes.intersection(needed).is_empty()
+fn is_dead(slot: &Slot, live_out: RegSet) -> bool {
+    slot.is_pure() && slot.writes.intersection(live_out).is_empty()
 }

@@ -1,8 +1,8 @@
-//! The walk over a program that turns each instruction, or a few that belong together, into machine code.
+//! Lowering: turns each instruction, or a few fused ones, into machine code.
 //!
-//! Which machine it is does not matter here: everything that is done to registers is an operation of the
-//! backend's `Emitter`. Several instructions are taken together only where control cannot enter between them
-//! ([`Plan::continues`]), and then their joint effect on every register is that of the instructions one by one.
+//! This module is independent of the machine: every operation on registers is one of the backend's `Emitter`.
+//! Instructions are fused only if control cannot enter between them ([`Plan::continues`]), and the fused code has the
+//! same effect on every live register as the instructions one by one.
 
 use skep_abi::InlineArray;
 use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, PacketBase, Reg, RegSet, Size, Width};
@@ -12,17 +12,17 @@ use crate::Options;
 use crate::address::{Address, Alias, Home};
 use crate::arch::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames, Memory};
 use crate::known::Known;
-use crate::layout::{Assembly, Gap, Label, Layout};
+use crate::layout::{Assembly, Fragment, Label, Layout};
 use crate::live::Live;
 use crate::packet;
 use crate::plan::{HelperCall, Loaded, Parts, Plan, TailCall};
 use crate::reduce::{Reduced, reduce};
 use crate::site::{Site, TailCalls};
 
-/// Compiles a program up to its address. The labels below the number of instructions are their slots, the next
-/// is the end.
+/// Compiles a program except for its address. Labels below the number of instructions are their slots, the next one is
+/// the end.
 ///
-/// `home` is where the code will be placed. With the layout comes what it has to do with tail calls.
+/// `home` is the range in which the code will be placed. Returns the layout and the program's tail calls.
 pub(crate) fn lower<A: Arch>(
     parts: Parts<'_>,
     features: A::Features,
@@ -93,27 +93,27 @@ impl Labels {
         slot as Label
     }
 
-    /// Behind the last function.
+    /// After the last function.
     fn end(self) -> Label {
         self.slots as Label
     }
 
-    /// Where calls of a function lead. Jumps to its first slot lead behind what it saves.
+    /// The target of calls of a function. Jumps to its first slot skip the prologue.
     fn entry(self, function: usize) -> Label {
         (self.slots + 1 + function) as Label
     }
 
-    /// Where a function ends.
+    /// The exit of a function.
     fn exit(self, function: usize) -> Label {
         (self.slots + 1 + self.functions + function) as Label
     }
 
-    /// Where jumps lead that are never taken.
+    /// The target of jumps that are never taken.
     fn trap(self) -> Label {
         (self.slots + 1 + 2 * self.functions) as Label
     }
 
-    /// Where helpers enter the function whose address is taken, by its number among those.
+    /// Where helpers enter a function whose address is taken, by its number among those.
     fn callback(self, number: usize) -> Label {
         self.trap() + 1 + number as Label
     }
@@ -123,16 +123,16 @@ impl Labels {
     }
 }
 
-/// A program on its way. [`crate::fuse`] looks for instructions that belong together.
+/// A program during lowering. [`crate::fuse`] finds instructions that become one.
 pub(crate) struct Lowering<'a, A: Arch> {
     pub(crate) parts: Parts<'a>,
     pub(crate) plan: &'a Plan,
     pub(crate) live: &'a Live,
     labels: Labels,
     pub(crate) emit: A::Emitter<'a>,
-    /// What is known before the current instruction.
+    /// Known bits before the current instruction.
     pub(crate) known: Known,
-    /// The address that instructions compute by themselves.
+    /// The address that its users compute by themselves.
     pub(crate) alias: Option<Alias>,
     /// Index of the current function.
     function: usize,
@@ -141,7 +141,7 @@ pub(crate) struct Lowering<'a, A: Arch> {
     sites: Vec<Site>,
 }
 
-/// How many slots were compiled together, and whether control goes on behind them.
+/// How many slots were compiled together, and whether control can reach the next one.
 pub(crate) struct Done {
     slots: usize,
     falls_through: bool,
@@ -165,7 +165,7 @@ impl<A: Arch> Lowering<'_, A> {
         self.function = index;
         self.known = Known::NOTHING;
         if index > 0 {
-            self.emit.code().gap(Gap::Head { end: self.labels.slot(end) });
+            self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
         }
         self.emit.code().bind(self.labels.entry(index));
         if self.plan.reached(slot) {
@@ -180,7 +180,7 @@ impl<A: Arch> Lowering<'_, A> {
                 self.known = Known::NOTHING;
                 self.emit.join();
                 if let Some(end) = self.plan.loop_end(slot) {
-                    self.emit.code().gap(Gap::Head { end: self.labels.slot(end) });
+                    self.emit.code().fragment(Fragment::Pad { end: self.labels.slot(end) });
                 }
             }
             self.emit.code().bind(self.labels.slot(slot));
@@ -189,12 +189,12 @@ impl<A: Arch> Lowering<'_, A> {
                 continue;
             }
             let done = if self.live.is_dead(slot, what) {
-                // No code. What is known of its register is still true of what is in it, and nobody reads that.
+                // No code. The known bits still describe what the register holds, and no one reads it.
                 Done::through(if matches!(self.parts.insns[slot], Insn::LoadImm64 { .. }) { 2 } else { 1 })
             } else {
                 let done = self.step(slot)?;
-                // What was emitted last may have jumped: whatever is needed there is taken care of.
-                self.emit.next(self.needed(slot + done.slots - 1), false);
+                // The last emitted code may have jumped: its live-out registers include those of the target.
+                self.emit.next(self.live_out(slot + done.slots - 1), false);
                 for insn in &self.parts.insns[slot..slot + done.slots] {
                     self.known.step(insn);
                 }
@@ -211,13 +211,13 @@ impl<A: Arch> Lowering<'_, A> {
         Ok(())
     }
 
-    /// Who enters a program with a count by a tail call passes the buffer, and not its length.
+    /// A tail call into a program that counts tail calls passes the buffer, and not its length.
     fn length_for_tail_calls(&self, function: usize) -> Option<u32> {
         let wanted = self.plan.tail_calls && function == 0 && self.live.before(0).contains(Reg::R2);
         self.parts.buffer_len.filter(|_| wanted)
     }
 
-    /// Compiles the instruction in a slot, with those behind it that belong to it.
+    /// Compiles the instruction in a slot, and those after it that are fused with it.
     fn step(&mut self, slot: usize) -> Result<Done, Error> {
         let insn = self.parts.insns[slot];
         if let Some(done) = self.fused(slot) {
@@ -255,8 +255,8 @@ impl<A: Arch> Lowering<'_, A> {
                     Size::B8 => Width::W64,
                     _ => return Err(Error::Unsupported { slot, what: "an atomic operation of this size" }),
                 };
-                let needed = self.needed(slot);
-                self.emit.atomic(op, width, (base, offset), src, needed);
+                let live_out = self.live_out(slot);
+                self.emit.atomic(op, width, (base, offset), src, live_out);
             }
             Insn::LoadAcquire { size, dst, base, offset } => {
                 self.emit.load_acquire(size, dst, Address::at(base, offset.into()));
@@ -303,8 +303,8 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::MayGoto { offset } => {
                 let target = self.target(slot, offset.into());
-                if let Some(rounds) = self.plan.functions[self.function].rounds {
-                    self.emit.may_goto(rounds, target);
+                if let Some(budget) = self.plan.functions[self.function].budget {
+                    self.emit.may_goto(budget, target);
                 }
             }
             Insn::LoadPacket { size, base, imm } => self.load_packet(slot, size, base, imm),
@@ -342,21 +342,21 @@ impl<A: Arch> Lowering<'_, A> {
         self.labels.exit(self.function)
     }
 
-    /// Tells the emitter what is needed behind the instructions from one slot to another, which are emitted next.
+    /// Tells the emitter the live-out registers of the slots that are emitted next.
     pub(crate) fn announce(&mut self, first: usize, last: usize) {
-        let mut needed = self.needed(last);
+        let mut live_out = self.live_out(last);
         if first < last {
-            // What one of them still reads must stay where it is until then.
-            needed = needed.union(self.live.before(first));
+            // A register that one of them still reads must stay in its place until then.
+            live_out = live_out.union(self.live.before(first));
         }
         if let Some(target) = self.plan.slots()[last].target() {
-            needed = needed.union(self.live.before(target));
+            live_out = live_out.union(self.live.before(target));
         }
         let exits = self.exits(last + 1);
-        self.emit.next(needed, exits);
+        self.emit.next(live_out, exits);
     }
 
-    /// Whether a slot ends the function, and can only be reached from the one before it.
+    /// Whether a slot ends the function and can only be reached from the previous one.
     fn exits(&self, slot: usize) -> bool {
         match self.follower(slot) {
             Some(Insn::Exit) => true,
@@ -369,29 +369,29 @@ impl<A: Arch> Lowering<'_, A> {
         self.plan.reached(slot) && self.parts.insns[slot] == Insn::Exit
     }
 
-    /// The instruction in that slot, if it can only be reached from the one before it.
+    /// The instruction in this slot, if it can only be reached from the previous one.
     pub(crate) fn follower(&self, slot: usize) -> Option<Insn> {
         self.continues(slot).then(|| self.parts.insns[slot])
     }
 
-    /// Whether the slot can only be reached from the one before it.
+    /// Whether the slot can only be reached from the previous one.
     pub(crate) fn continues(&self, slot: usize) -> bool {
         let end = self.plan.functions[self.function].end as usize;
         slot < end && self.plan.continues(slot)
     }
 
-    /// The label that a jump in that slot leads to.
+    /// The label of the jump target in this slot.
     fn target(&mut self, slot: usize, offset: i32) -> Label {
         let target = self.target_slot(slot, offset);
         self.label(target)
     }
 
-    /// The slot that a jump in that slot leads to.
+    /// The slot of the jump target in this slot.
     pub(crate) fn target_slot(&self, slot: usize, offset: i32) -> usize {
-        // The plan has seen that targets are inside the function.
+        // The plan has checked that targets are inside the function.
         let target = |slot: usize, offset: i32| (slot as i64 + 1 + i64::from(offset)) as usize;
         let mut slot = target(slot, offset);
-        // Jumps to jumps lead where those do; few follow each other, and some go in circles.
+        // A jump to a jump takes the latter's target. The number of steps is bounded, since jumps may form a cycle.
         for _ in 0..4 {
             match self.parts.insns.get(slot) {
                 Some(&Insn::Jump { offset, .. }) if self.plan.reached(slot) => slot = target(slot, offset),
@@ -433,7 +433,7 @@ impl<A: Arch> Lowering<'_, A> {
         Done::through(1)
     }
 
-    /// A load. One that may fault is an instruction of its own ([`Lowering::fused`] takes none of them).
+    /// A load. One that may fault is never fused ([`Lowering::fused`]).
     pub(crate) fn load(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, place: (Reg, i16)) {
         let address = self.address(slot, place.0, place.1);
         match self.plan.slots()[slot].is_probe() {
@@ -442,7 +442,7 @@ impl<A: Arch> Lowering<'_, A> {
         }
     }
 
-    /// An inlined look-up, together with the test for null that usually follows.
+    /// An inlined look-up, fused with the test for null that usually follows.
     fn lookup(&mut self, slot: usize, array: &InlineArray, key: Option<u32>) -> Done {
         let test = match self.follower(slot + 1) {
             Some(Insn::JumpIf { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), offset }) => {
@@ -470,13 +470,13 @@ impl<A: Arch> Lowering<'_, A> {
             Some((_, found)) => {
                 let found = self.label(found);
                 self.emit.jump(found);
-                // Control goes on behind it where nothing was found.
+                // If nothing was found, control continues after it.
                 Done { slots: 2, falls_through: key.is_none() }
             }
         }
     }
 
-    /// A tail call: behind it control goes on where it is not made.
+    /// A tail call. If it is not made, control continues after it.
     fn tail_call(&mut self, slot: usize, call: TailCall) {
         match call {
             TailCall::Never => {}
@@ -491,17 +491,17 @@ impl<A: Arch> Lowering<'_, A> {
         }
     }
 
-    /// A legacy packet load: a call, behind which the function ends where there are no such bytes.
+    /// A legacy packet load: a call. If the packet has no such bytes, the function exits.
     fn load_packet(&mut self, slot: usize, size: Size, base: PacketBase, imm: i32) {
-        // No hints for what is several operations.
+        // No hints for a sequence of operations.
         self.emit.next(Reg::ALL.into_iter().collect(), false);
         match base {
             PacketBase::Absolute => self.emit.mov_imm(Reg::R2, i64::from(imm) as u64),
             PacketBase::Indirect(reg) => {
                 self.emit.mov_reg(Width::W64, Reg::R2, reg);
                 self.emit.mov_imm(Reg::R3, i64::from(imm) as u64);
-                let needed = RegSet::EMPTY.with(Reg::R2).with(Reg::R6);
-                self.emit.alu(AluOp::Add, Width::W32, Reg::R2, Operand::Reg(Reg::R3), needed);
+                let live_out = RegSet::EMPTY.with(Reg::R2).with(Reg::R6);
+                self.emit.alu(AluOp::Add, Width::W32, Reg::R2, Operand::Reg(Reg::R3), live_out);
             }
         }
         self.emit.mov_reg(Width::W64, Reg::R1, Reg::R6);
@@ -534,11 +534,11 @@ impl<A: Arch> Lowering<'_, A> {
             },
         };
         let width = self.known.narrow(op, width, dst, src);
-        let needed = self.needed(slot);
-        self.emit.alu(op, width, dst, src, needed);
+        let live_out = self.live_out(slot);
+        self.emit.alu(op, width, dst, src, live_out);
     }
 
-    /// Clears what lies above the lowest bytes, unless nothing does.
+    /// Clears the bits above the lowest bytes, unless they are known to be zero.
     pub(crate) fn extend(&mut self, from: Size, dst: Reg) {
         if !self.known.is_extended(from, dst) {
             self.emit.zero_extend(from, dst, dst);

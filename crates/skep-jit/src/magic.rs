@@ -81,7 +81,7 @@ mod tests {
                 }
                 let magic = Magic::new(width, divisor);
                 kinds[if magic.wide { 2 } else { usize::from(magic.before > 0) }] += 1;
-                // Around multiples of the divisor is where an error would show.
+                // An error would show around multiples of the divisor.
                 let multiples = [0, 1, 2, 1000, mask / divisor / 2, mask / divisor - 1, mask / divisor];
                 let around = multiples.into_iter().flat_map(|n| {
                     let multiple = n.saturating_mul(divisor);

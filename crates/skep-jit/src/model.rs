@@ -3,7 +3,7 @@
 
 use skep_isa::{AluOp, Cond, Width};
 
-/// Numbers at which something changes.
+/// Numbers at boundaries.
 pub(crate) const EDGES: [u64; 21] = [
     0,
     1,

@@ -1,13 +1,13 @@
-//! Instructions that belong together on machines whose instructions have a third operand, shift or extend the
-//! second, or move two registers at once.
+//! Fusion for machines whose instructions have a third operand, shift or extend the second one, or move two registers
+//! at once.
 //!
 //! ```text
 //!   r3 = r1; r3 &= r2                       r3 = r1 & r2
-//!   r3 = r6; r3 >>= 7; r1 ^= r3             r1 = r1 ^ (r6 >> 7), if r3 is not needed; rotated as well
-//!   w3 = w6; r1 += r3                       r1 = r1 + (u32)r6, if r3 is not needed
+//!   r3 = r6; r3 >>= 7; r1 ^= r3             r1 = r1 ^ (r6 >> 7), if r3 is not live; rotated as well
+//!   w3 = w6; r1 += r3                       r1 = r1 + (u32)r6, if r3 is not live
 //!   r3 >>= 12; r3 &= 63                     r3 = bits 12 to 17 of r3
-//!   r3 *= r4; r1 += r3                      r1 = r1 + r3 * r4, if r3 is not needed
-//!   r1 &= 8; if r1 == 0 goto                if not r1 & 8 goto, if r1 is not needed
+//!   r3 *= r4; r1 += r3                      r1 = r1 + r3 * r4, if r3 is not live
+//!   r1 &= 8; if r1 == 0 goto                if not r1 & 8 goto, if r1 is not live
 //!   *(u64 *)(r10 - 8) = r1;
 //!   *(u64 *)(r10 - 16) = r1                 both at once
 //! ```
@@ -19,16 +19,16 @@ use crate::arch::port::{Arch, Arithmetic, Branches, Memory};
 use crate::lower::{Done, Lowering};
 use crate::reduce::{Reduced, reduce};
 
-/// What becomes of a register on its way into an operation.
+/// What an instruction does to a register operand before it uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Twist {
+pub(crate) enum Modifier {
     /// It is shifted, by less than the operation's width.
     Shift(Shift, u8),
     /// It is rotated to the right, by less than the operation's width.
     Rotate(u8),
     /// Its lowest bytes are extended.
     Extend {
-        /// How many.
+        /// The number of bytes.
         from: Size,
         /// With their sign, or zeroes.
         signed: bool,
@@ -44,12 +44,12 @@ pub(crate) enum Shift {
     Arithmetic,
 }
 
-/// `reg` is `of`, twisted, in so many slots.
-struct Twisted {
+/// `reg` is `of`, modified, in so many slots.
+struct Modified {
     reg: Reg,
     of: Reg,
-    twist: Twist,
-    /// In which width; operations of the other one do not take it.
+    modifier: Modifier,
+    /// The width. Operations of the other width cannot use it.
     width: Width,
     slots: usize,
 }
@@ -59,23 +59,23 @@ impl<A: Arch> Lowering<'_, A> {
     pub(crate) fn combined(&mut self, slot: usize) -> Option<Done> {
         match self.parts.insns[slot] {
             Insn::Alu { op: AluOp::And, width, dst, src } => {
-                self.test(slot, width, dst, dst, src, 1).or_else(|| self.twisted_operand(slot))
+                self.test(slot, width, dst, dst, src, 1).or_else(|| self.modified_operand(slot))
             }
             Insn::Alu { op: AluOp::Rsh, width, dst, src: Operand::Imm(imm) } => {
-                self.field(slot, width, dst, dst, imm, 1).or_else(|| self.twisted_operand(slot))
+                self.field(slot, width, dst, dst, imm, 1).or_else(|| self.modified_operand(slot))
             }
             Insn::Alu { op: AluOp::Mul, width, dst, src } => self.product(slot, width, dst, dst, src, 1),
             Insn::Alu { op: AluOp::Mov, width: mov, dst, src: Operand::Reg(src) } if src != dst => {
-                self.after_mov(slot, mov, dst, src).or_else(|| self.twisted_operand(slot))
+                self.after_mov(slot, mov, dst, src).or_else(|| self.modified_operand(slot))
             }
-            Insn::Alu { .. } | Insn::MovSx { .. } => self.twisted_operand(slot),
+            Insn::Alu { .. } | Insn::MovSx { .. } => self.modified_operand(slot),
             Insn::Load { signed: false, .. } => self.load_pair(slot),
             Insn::Store { .. } => self.store_pair(slot),
             _ => None,
         }
     }
 
-    /// `dst = src` and the operation on `dst` behind it, with what belongs to that.
+    /// `dst = src` and the operation on `dst` after it, with its operands.
     fn after_mov(&mut self, slot: usize, mov: Width, dst: Reg, src: Reg) -> Option<Done> {
         let Insn::Alu { width, op, dst: to, src: with } = self.follower(slot + 1)? else { return None };
         // A 32-bit move before a 64-bit operation cuts off what the operation would still see.
@@ -91,7 +91,7 @@ impl<A: Arch> Lowering<'_, A> {
             _ => None,
         };
         found
-            .or_else(|| self.twisted_operand(slot))
+            .or_else(|| self.modified_operand(slot))
             .or_else(|| self.three_operands(slot, width, op, dst, src, with))
     }
 
@@ -143,9 +143,9 @@ impl<A: Arch> Lowering<'_, A> {
             _ => return None,
         };
         let target = self.target_slot(jump, offset.into());
-        let needed = self.needed(jump).union(self.live.before(target));
-        // Comparing 32 bits of a 64-bit result is a narrower test; the other way round nothing is lost.
-        if to != dst || needed.contains(dst) || offset == 0 || self.is_over_a_jump(jump, offset.into()) {
+        let live_out = self.live_out(jump).union(self.live.before(target));
+        // Comparing 32 bits of a 64-bit result is a narrower test; comparing 64 bits of a 32-bit result is the same.
+        if to != dst || live_out.contains(dst) || offset == 0 || self.is_over_a_jump(jump, offset.into()) {
             return None;
         }
         let width = if of == Width::W32 { of } else { width };
@@ -183,7 +183,7 @@ impl<A: Arch> Lowering<'_, A> {
         Some(Done::through(slots + 1))
     }
 
-    /// `t = a * with; d += t` or `d -= t`, where `t` is not needed.
+    /// `t = a * with; d += t` or `d -= t`, where `t` is not live.
     fn product(
         &mut self,
         slot: usize,
@@ -200,7 +200,7 @@ impl<A: Arch> Lowering<'_, A> {
             return None;
         };
         let (dst, addend) = match (dst == t, src == t) {
-            (false, true) if !self.is_needed(slot + slots, t) => (dst, dst),
+            (false, true) if !self.is_live(slot + slots, t) => (dst, dst),
             (true, false) if op == AluOp::Add => (t, src),
             _ => return None,
         };
@@ -214,9 +214,9 @@ impl<A: Arch> Lowering<'_, A> {
     }
 
     /// A register that is shifted or extended for the one operation that follows.
-    fn twisted_operand(&mut self, slot: usize) -> Option<Done> {
-        let twisted = self.twisted(slot)?;
-        self.operand_of_next(slot, twisted)
+    fn modified_operand(&mut self, slot: usize) -> Option<Done> {
+        let modified = self.modified(slot)?;
+        self.operand_of_next(slot, modified)
     }
 
     /// The same for a register that is rotated, `of` into `reg` by `right` in the slots until `behind`.
@@ -228,46 +228,46 @@ impl<A: Arch> Lowering<'_, A> {
         (reg, of): (Reg, Reg),
         right: u8,
     ) -> Option<Done> {
-        let twist = Twist::Rotate(right);
-        self.operand_of_next(slot, Twisted { reg, of, twist, width, slots: behind - slot })
+        let modifier = Modifier::Rotate(right);
+        self.operand_of_next(slot, Modified { reg, of, modifier, width, slots: behind - slot })
     }
 
-    fn operand_of_next(&mut self, slot: usize, twisted: Twisted) -> Option<Done> {
-        let Twisted { reg, of, twist, width, slots } = twisted;
+    fn operand_of_next(&mut self, slot: usize, modified: Modified) -> Option<Done> {
+        let Modified { reg, of, modifier, width, slots } = modified;
         let last = slot + slots;
         let Insn::Alu { op, width: operation, dst, src: Operand::Reg(src) } = self.follower(last)? else {
             return None;
         };
         let commutes = matches!(op, AluOp::Add | AluOp::And | AluOp::Or | AluOp::Xor);
         let (dst, a) = match (dst == reg, src == reg) {
-            (false, true) if !self.is_needed(last, reg) => (dst, dst),
+            (false, true) if !self.is_live(last, reg) => (dst, dst),
             (true, false) if commutes => (reg, src),
             _ => return None,
         };
-        if operation != width || !A::takes_twist(op, width, twist) {
+        if operation != width || !A::takes_modifier(op, width, modifier) {
             return None;
         }
         self.announce(slot, last);
-        self.emit.alu_twisted(op, width, dst, a, (of, twist));
+        self.emit.alu_modified(op, width, dst, a, (of, modifier));
         Some(Done::through(slots + 1))
     }
 
-    /// What the instructions from here on do to one register before something else uses it.
-    fn twisted(&self, slot: usize) -> Option<Twisted> {
+    /// What the next instructions do to one register before another one uses it.
+    fn modified(&self, slot: usize) -> Option<Modified> {
         let first = self.parts.insns[slot];
         if let Insn::Alu { op: AluOp::Mov, width: mov, dst: reg, src: Operand::Reg(from) } = first
-            && let Some((twist, width, to, of)) = self.follower(slot + 1).and_then(twist_of)
+            && let Some((modifier, width, to, of)) = self.follower(slot + 1).and_then(modifier_of)
         {
             let whole = mov == Width::W64 || width == Width::W32 || self.known.is_extended(Size::B4, from);
             if reg != from && to == reg && of == reg && whole {
-                return Some(Twisted { reg, of: from, twist, width, slots: 2 });
+                return Some(Modified { reg, of: from, modifier, width, slots: 2 });
             }
         }
-        let (twist, width, reg, of) = twist_of(first)?;
-        Some(Twisted { reg, of, twist, width, slots: 1 })
+        let (modifier, width, reg, of) = modifier_of(first)?;
+        Some(Modified { reg, of, modifier, width, slots: 1 })
     }
 
-    /// Two loads of neighbours.
+    /// Two loads from adjacent places.
     fn load_pair(&mut self, slot: usize) -> Option<Done> {
         let load = |insn: Insn| match insn {
             Insn::Load { size, signed: false, dst, base, offset } => Some((size, dst, base, offset)),
@@ -287,7 +287,7 @@ impl<A: Arch> Lowering<'_, A> {
         Some(Done::through(2))
     }
 
-    /// Two stores of neighbours.
+    /// Two stores to adjacent places.
     fn store_pair(&mut self, slot: usize) -> Option<Done> {
         let store = |insn: Insn| match insn {
             Insn::Store { size, base, offset, src: src @ (Operand::Reg(_) | Operand::Imm(0)) } => {
@@ -306,10 +306,10 @@ impl<A: Arch> Lowering<'_, A> {
         Some(Done::through(2))
     }
 
-    /// Whether two neighbours can be moved at once, of which the lower one is at `base + low`.
+    /// Whether two neighbours can be moved at once; the lower one is at `base + low`.
     fn paired(&mut self, slot: usize, size: Size, base: Reg, low: i16) -> Option<()> {
         let address = Address::at(base, low.into());
-        // An address that is left to the instructions must end with them.
+        // An alias must end with these instructions.
         let plain = self.address(slot, base, 0) == Address::at(base, 0)
             && self.address(slot + 1, base, 0) == Address::at(base, 0);
         if !plain || !self.emit.moves_pairs(size, address) {
@@ -333,7 +333,7 @@ fn neighbours<T>(size: Size, a: (i16, T), b: (i16, T)) -> Option<(i16, (T, T))> 
 }
 
 /// A single instruction that shifts or extends: how, in which width, into which register, and what.
-fn twist_of(insn: Insn) -> Option<(Twist, Width, Reg, Reg)> {
+fn modifier_of(insn: Insn) -> Option<(Modifier, Width, Reg, Reg)> {
     match insn {
         Insn::Alu { op, width, dst, src: Operand::Imm(imm) } => {
             let shift = match op {
@@ -346,19 +346,19 @@ fn twist_of(insn: Insn) -> Option<(Twist, Width, Reg, Reg)> {
                         0xffff => Size::B2,
                         _ => return None,
                     };
-                    return Some((Twist::Extend { from, signed: false }, width, dst, dst));
+                    return Some((Modifier::Extend { from, signed: false }, width, dst, dst));
                 }
                 _ => return None,
             };
             let count = imm & (width.bits() as i32 - 1);
-            Some((Twist::Shift(shift, count as u8), width, dst, dst))
+            Some((Modifier::Shift(shift, count as u8), width, dst, dst))
         }
         // The lower half, for an operation on all 64 bits.
         Insn::Alu { op: AluOp::Mov, width: Width::W32, dst, src: Operand::Reg(src) } => {
-            Some((Twist::Extend { from: Size::B4, signed: false }, Width::W64, dst, src))
+            Some((Modifier::Extend { from: Size::B4, signed: false }, Width::W64, dst, src))
         }
         Insn::MovSx { width, from, dst, src } if from.bits() < width.bits() => {
-            Some((Twist::Extend { from, signed: true }, width, dst, src))
+            Some((Modifier::Extend { from, signed: true }, width, dst, src))
         }
         _ => None,
     }

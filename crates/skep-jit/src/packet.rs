@@ -1,4 +1,4 @@
-//! Legacy packet loads, which compiled code calls for: they are old, seldom, and need many checks.
+//! Legacy packet loads. They are rare and need many checks, so compiled code calls a function for them.
 
 use skep_abi::{RunEnv, SkbContext};
 use skep_isa::Size;

@@ -1,8 +1,7 @@
-//! What must be known before the first byte is emitted: where jumps lead, which loops there are, and what each
-//! function saves.
+//! The facts that emission needs: jump targets, loops, and what each function saves.
 //!
-//! The verifier has proved all of this program; it is looked at again here, once and cheaply, because a
-//! mistake in these structures would become a wild jump. What this pass accepts, emission cannot trip over.
+//! The verifier has proved the whole program. This pass checks its structure once more, cheaply, because a mistake there
+//! would become a wild jump. Emission can rely on everything that this pass accepts.
 
 use skep_abi::{Entry, InlineArray, Linkage, Printed};
 use skep_isa::{CallTarget, Imm64, Insn, Reg, RegSet};
@@ -17,14 +16,14 @@ pub(crate) struct Parts<'a> {
     pub(crate) insns: &'a [Insn],
     pub(crate) facts: &'a [Fact],
     pub(crate) functions: &'a [FunctionFacts],
-    /// What holds of the values that calls print, by slot. It stays where it is as long as the code.
+    /// What is proved of the values that calls print, by slot. It must not move or be freed before the code.
     pub(crate) printed: &'a [(u32, Printed)],
     /// The function that exceptions end in, if there is one.
     pub(crate) exception_callback: Option<usize>,
     pub(crate) linkage: &'a Linkage,
     /// Whether the context is a [`skep_abi::SkbContext`].
     pub(crate) socket_buffer: bool,
-    /// The length of the buffer that programs of this type are given, with it as their second argument.
+    /// The length of the buffer that programs of this type take, which is their second argument.
     pub(crate) buffer_len: Option<u32>,
     /// Whether branches may be replaced while the code runs.
     pub(crate) patched: bool,
@@ -35,7 +34,7 @@ pub(crate) struct Parts<'a> {
 pub(crate) struct Plan {
     slots: Vec<Slot>,
     pub(crate) functions: Vec<FunctionPlan>,
-    /// Innermost loops: head, and the slot behind their last backward jump; ascending.
+    /// Innermost loops: head, and the slot after the last backward jump; ascending.
     loops: Vec<(u32, u32)>,
     /// Whether any function needs the environment.
     pub(crate) environment: bool,
@@ -52,9 +51,9 @@ pub(crate) struct Slot {
     flags: u8,
     /// The registers that its code reads.
     pub(crate) reads: RegSet,
-    /// The registers whose old values are gone afterwards.
+    /// The registers that it clobbers.
     pub(crate) writes: RegSet,
-    /// Where it jumps to; its own slot and no jump without [`flag::JUMPS`].
+    /// Its jump target; its own slot without [`flag::JUMPS`].
     target: u32,
 }
 
@@ -65,7 +64,7 @@ pub(crate) struct FunctionPlan {
     pub(crate) end: u32,
     /// Bytes of BPF stack.
     pub(crate) stack_bytes: u32,
-    /// So many of them, from `r10` down, are zeroed on entry.
+    /// How many of them, from `r10` down, are zeroed on entry.
     pub(crate) zeroed: u32,
     /// Whether `r10` is named.
     pub(crate) uses_stack: bool,
@@ -73,9 +72,9 @@ pub(crate) struct FunctionPlan {
     pub(crate) calls: bool,
     /// The registers that are written.
     pub(crate) written: RegSet,
-    /// Where the rounds that are left to `may_goto` are counted, in bytes from `r10`; these are not among the
-    /// BPF stack's own, but above `-stack_bytes`.
-    pub(crate) rounds: Option<i32>,
+    /// Offset from `r10` of the `may_goto` budget. The slot is extra, above `-stack_bytes`, and not part of the program's
+    /// stack.
+    pub(crate) budget: Option<i32>,
 }
 
 /// What a 64-bit immediate load loads.
@@ -85,31 +84,31 @@ pub(crate) enum Loaded {
     Number(u64),
     /// An address of this process.
     Address(u64),
-    /// The address at which helpers call the function of that index.
+    /// The address at which helpers call the function with this index.
     Callback(usize),
 }
 
-/// What a call of a helper becomes.
+/// How a call of a helper is compiled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HelperCall {
     /// A call of the function at this address.
     Call(u64),
     /// The number of the CPU, read from the environment.
     CpuNumber,
-    /// A look-up in an array; where the index is known, it is in range.
+    /// A look-up in an array; a known index is in range.
     Lookup(InlineArray, Option<u32>),
     /// A tail call.
     TailCall(TailCall),
 }
 
-/// What a tail call becomes.
+/// How a tail call is compiled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TailCall {
-    /// A branch that the host replaces when it changes that element of that map.
+    /// A branch that the host replaces when it changes this element of this map.
     Site { map: u32, index: u32 },
-    /// A jump to what the map's table says.
+    /// A jump through the map's table.
     To(Target),
-    /// Nothing: there is no such element.
+    /// No code: there is no such element.
     Never,
 }
 
@@ -118,25 +117,25 @@ mod flag {
     pub(super) const TARGET: u8 = 1;
     /// A backward jump leads here.
     pub(super) const LOOP: u8 = 2;
-    /// There is a path to here.
+    /// The slot is reachable.
     pub(super) const REACHED: u8 = 4;
-    /// Control may go elsewhere in the function.
+    /// Control may jump within the function.
     pub(super) const JUMPS: u8 = 8;
-    /// Control may go on to the next slot.
+    /// Control may continue with the next slot.
     pub(super) const FALLS: u8 = 16;
-    /// Nothing is done but to compute a value.
+    /// The only effect is a computed value.
     pub(super) const PURE: u8 = 32;
-    /// The load may fault, and gives 0 then.
+    /// The load may fault, and then gives 0.
     pub(super) const PROBE: u8 = 64;
 }
 
 impl Slot {
-    /// What the facts say of a slot. Each of them is used here or where it says, or the program is refused: a fact
-    /// that this crate does not know must not compile.
+    /// The flags of a slot from its facts. Each fact is used here or in the named place, or the program is refused: a new
+    /// fact does not compile until it is handled.
     fn new(slot: usize, fact: &Fact, insn: &Insn) -> Result<Self, Error> {
         let Fact {
             reached,
-            // Found anew by `Plan::jump`.
+            // `Plan::jump` computes it.
             jump_target: _,
             loop_head: _,
             probe,
@@ -145,7 +144,7 @@ impl Slot {
             foreign,
             throws,
         } = *fact;
-        // `Plan::check` and `Lowering::throw` do it.
+        // `Plan::check` and `Lowering::throw` handle it.
         if throws && !matches!(insn, Insn::Call { target: CallTarget::Kfunc { .. } }) {
             return Err(Error::Unsupported {
                 slot,
@@ -162,17 +161,17 @@ impl Slot {
         Ok(Self { flags: flag(reached, flag::REACHED) | flag(probe, flag::PROBE), ..Self::default() })
     }
 
-    /// The slot it jumps to, if it does.
+    /// Its jump target, if it is a jump.
     pub(crate) fn target(&self) -> Option<usize> {
         self.is(flag::JUMPS).then_some(self.target as usize)
     }
 
-    /// Whether control may go on to the next slot.
+    /// Whether control may continue with the next slot.
     pub(crate) fn falls_through(&self) -> bool {
         self.is(flag::FALLS)
     }
 
-    /// Whether nothing is done but to compute a value.
+    /// Whether its only effect is a computed value.
     pub(crate) fn is_pure(&self) -> bool {
         self.is(flag::PURE)
     }
@@ -182,12 +181,12 @@ impl Slot {
         self.is(flag::LOOP)
     }
 
-    /// Whether any path leads here.
+    /// Whether the slot is reachable.
     pub(crate) fn is_reached(&self) -> bool {
         self.is(flag::REACHED)
     }
 
-    /// Whether it is a load that may fault, and gives 0 then.
+    /// Whether it is a load that may fault and then gives 0.
     pub(crate) fn is_probe(&self) -> bool {
         self.is(flag::PROBE)
     }
@@ -203,7 +202,7 @@ impl Slot {
 }
 
 impl Plan {
-    /// Looks at the whole program once.
+    /// Examines the whole program once.
     pub(crate) fn new(parts: Parts<'_>) -> Result<Self, Error> {
         let Parts { insns, facts, functions, .. } = parts;
         if facts.len() != insns.len() {
@@ -246,23 +245,23 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether any path leads to the slot.
+    /// Whether the slot is reachable.
     pub(crate) fn reached(&self, slot: usize) -> bool {
         self.slots[slot].is_reached()
     }
 
-    /// Whether the slot continues straight-line code: it can be reached from the slot before it alone.
+    /// Whether the slot continues a basic block: it can be reached from the previous slot only.
     pub(crate) fn continues(&self, slot: usize) -> bool {
         let both = flag::TARGET | flag::REACHED;
         self.slots.get(slot).is_some_and(|slot| slot.flags & both == flag::REACHED)
     }
 
-    /// What is known of the slots.
+    /// All slots.
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// The slot behind the innermost loop that starts here.
+    /// The slot after the innermost loop that starts here.
     pub(crate) fn loop_end(&self, slot: usize) -> Option<usize> {
         if !self.slots[slot].is_loop() {
             return None;
@@ -304,7 +303,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Takes note of a jump.
+    /// Records a jump.
     fn jump(&mut self, parts: Parts<'_>, plan: &FunctionPlan, slot: usize) -> Result<(), Error> {
         let inside = plan.start as usize..plan.end as usize;
         let Some(target) = parts.insns[slot].jump_target(slot).filter(|target| inside.contains(target))
@@ -324,7 +323,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Looks at everything that could make emission fail.
+    /// Checks everything that could make emission fail.
     fn check(&mut self, parts: Parts<'_>, plan: &mut FunctionPlan, slot: usize) -> Result<(), Error> {
         match parts.insns[slot] {
             Insn::LoadImm64 { value, .. } => {
@@ -338,7 +337,7 @@ impl Plan {
                     self.callbacks.push(function);
                 }
                 self.slots[slot].flags |= flag::PURE;
-                // Whatever is said of the second slot: control passes over it.
+                // Control skips the second slot, whatever its facts are.
                 self.slots[slot + 1].flags |= flag::FALLS;
             }
             Insn::Alu { .. } | Insn::Neg { .. } | Insn::MovSx { .. } | Insn::Endian { .. } => {
@@ -350,7 +349,7 @@ impl Plan {
                 if parts.functions[callee].may_throw {
                     self.environment = true;
                     if slot + 1 < plan.end as usize {
-                        // What is emitted jumps over what an exception does.
+                        // The emitted code jumps over the handling of an exception.
                         self.slots[slot + 1].flags |= flag::TARGET;
                     }
                 }
@@ -376,7 +375,7 @@ impl Plan {
                     if let TailCall::Site { .. } = call
                         && slot + 1 < plan.end as usize
                     {
-                        // What is emitted jumps there.
+                        // The emitted code jumps there.
                         self.slots[slot + 1].flags |= flag::TARGET;
                     }
                 }
@@ -387,7 +386,7 @@ impl Plan {
             },
             Insn::Call { target: CallTarget::Kfunc { id, .. } } if parts.facts[slot].throws => {
                 parts.function(slot, id)?;
-                // The callback is called, or the caller is told.
+                // The callback is called, or the caller checks `thrown`.
                 plan.calls |= parts.exception_callback.is_some();
                 self.environment |= plan.start > 0;
                 self.slots[slot].reads = Reg::R1.into();
@@ -415,25 +414,25 @@ impl Plan {
                     return Err(Error::Malformed { slot, what: "control runs out of the function" });
                 }
                 plan.calls = true;
-                // What is emitted jumps over the end of the function.
+                // The emitted code jumps over the end of the function.
                 self.slots[slot + 1].flags |= flag::TARGET;
             }
-            Insn::MayGoto { .. } if plan.rounds.is_none() => {
+            Insn::MayGoto { .. } if plan.budget.is_none() => {
                 plan.stack_bytes += 8;
                 plan.uses_stack = true;
-                plan.rounds = Some(-(plan.stack_bytes as i32));
+                plan.budget = Some(-(plan.stack_bytes as i32));
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Leaves the loops without a loop in them.
+    /// Keeps innermost loops only.
     fn keep_innermost(&mut self) {
         if self.loops.is_empty() {
             return;
         }
-        // Jumps were found in ascending order: `head` is the last loop head before or at the end of each.
+        // Jumps are in ascending order: `head` is the last loop head before or at the end of each.
         let (mut head, mut slot) = (0, 0);
         let slots = &self.slots;
         self.loops.retain(|&(start, end)| {
@@ -445,7 +444,7 @@ impl Plan {
             }
             head == start
         });
-        // Of several jumps to one head, the last one ends the loop.
+        // The last of several jumps to one head ends the loop.
         self.loops.sort_unstable_by_key(|&(head, end)| (head, std::cmp::Reverse(end)));
         self.loops.dedup_by_key(|&mut (head, _)| head);
     }
@@ -470,7 +469,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// What a 64-bit immediate load stands for.
+    /// The value of a 64-bit immediate load.
     pub(crate) fn imm64(&self, slot: usize, value: Imm64) -> Result<Loaded, Error> {
         let link = |map: u32| {
             let maps = self.linkage.maps.len();
@@ -493,7 +492,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Index of the function that is called here.
+    /// Index of the called function.
     pub(crate) fn callee(&self, slot: usize) -> Result<usize, Error> {
         self.insns[slot]
             .function_target(slot)
@@ -504,7 +503,7 @@ impl<'a> Parts<'a> {
             })
     }
 
-    /// What a call of that helper becomes here.
+    /// How this call of this helper is compiled.
     pub(crate) fn helper_call(&self, slot: usize, id: u32) -> Result<HelperCall, Error> {
         const MAP_LOOKUP_ELEM: u32 = 1;
         const GET_SMP_PROCESSOR_ID: u32 = 8;
@@ -525,7 +524,7 @@ impl<'a> Parts<'a> {
         Ok(HelperCall::Call(helper as usize as u64))
     }
 
-    /// The address of what holds of the values that the call prints.
+    /// The address of what is proved of the values that the call prints.
     pub(crate) fn printed(&self, slot: usize) -> Option<u64> {
         let at = self.printed.binary_search_by_key(&(slot as u32), |(slot, _)| *slot).ok()?;
         Some((&raw const self.printed[at].1).expose_provenance() as u64)
@@ -538,7 +537,7 @@ impl<'a> Parts<'a> {
         Ok(function as usize as u64)
     }
 
-    /// The tail call that is made here.
+    /// The tail call in this slot.
     fn tail_call(&self, slot: usize) -> Result<TailCall, Error> {
         let fact = self.facts[slot].call.unwrap_or_default();
         let Some(map) = fact.map else { return Ok(TailCall::To(Target::Found)) };
@@ -555,7 +554,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The look-up that is called here, if it needs no call.
+    /// The look-up in this slot, if it can be inlined.
     fn lookup(&self, slot: usize) -> Option<HelperCall> {
         let fact = self.facts[slot].call?;
         let array = self.linkage.maps.get(fact.map? as usize)?.inline?;

@@ -1,22 +1,22 @@
-//! Arithmetic with a constant, reduced to what is really to be done.
+//! Strength reduction of arithmetic with a constant.
 //!
 //! A division by 8 is a shift, `& 0xff` is a zero extension, `+ 0` on 32 bits only clears the upper half. Every
 //! rule here holds for all values of the register; RFC 9669 section 4.1 defines the operations.
 
 use skep_isa::{AluOp, Size, Width};
 
-/// What remains of an operation with a constant.
+/// The reduced form of an operation with a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduced {
     /// `dst` keeps its value in that width: nothing with 64 bits, a zero extension with 32.
     Keep(Width),
-    /// `dst` becomes this.
+    /// `dst` becomes this constant.
     Constant(u64),
     /// `dst` becomes its zero-extended lowest bytes.
     ZeroExtend(Size),
     /// `dst = -dst`
     Neg(Width),
-    /// The operation is this one. Division and remainder have a divisor that is not 0, nor -1 where signed;
+    /// This operation. Division and remainder have a divisor that is not 0, nor -1 where signed;
     /// shifts have a count between 0 and the width.
     Op(AluOp, Width, i32),
 }
@@ -34,7 +34,7 @@ pub(crate) fn reduce(op: AluOp, width: Width, imm: i32) -> Reduced {
         (AluOp::And, -1) => keep,
         (AluOp::And, 0xff) => Reduced::ZeroExtend(Size::B1),
         (AluOp::And, 0xffff) => Reduced::ZeroExtend(Size::B2),
-        // The upper half of the mask is zero, and so becomes the upper half of the result.
+        // The upper half of the mask is zero, so the upper half of the result is too.
         (AluOp::And, 1..) => Reduced::Op(op, Width::W32, imm),
         (AluOp::Mul, 0) => zero,
         (AluOp::Mul, 1) => keep,
@@ -65,7 +65,7 @@ pub(crate) fn reduce(op: AluOp, width: Width, imm: i32) -> Reduced {
     }
 }
 
-/// The exponent, where the extended constant is a power of two.
+/// The exponent, if the extended constant is a power of two.
 fn power_of_two(width: Width, imm: i32) -> Option<i32> {
     let value = extended(width, imm);
     value.is_power_of_two().then(|| value.trailing_zeros() as i32)

@@ -1,7 +1,7 @@
 //! Tail calls whose target the host changes while the code runs.
 //!
-//! Where the verifier knows the map and the index in every path, the call is one branch in the program's text, which can be
-//! replaced by one store ([`skep_text::Pokes::branch`]):
+//! If the verifier knows the map and the index on every path, the call is one branch in the program's text, which one
+//! store replaces ([`skep_text::Pokes::branch`]):
 //!
 //! ```text
 //!   in a function with a frame                          in one without
@@ -15,9 +15,9 @@
 //!                                    jmp the target     site:  jmp the target
 //! ```
 //!
-//! A stub is a text of its own that never changes. So whoever comes to the site either goes on behind it or does everything
-//! that a tail call is, up to its end: there is no state in which the frame is gone and nothing is jumped to. To change
-//! the element make another stub, poke, and drop the old one once nobody can be in it.
+//! A stub is a separate text that never changes. So a thread that reaches the site either continues after it or completes
+//! the whole tail call: in no state is the frame gone without a jump to a target. To change the element, make another
+//! stub, poke, and drop the old one after a grace period.
 
 use skep_text::{Arena, BRANCH_BYTES, Text};
 
@@ -25,20 +25,20 @@ use crate::Compiled;
 use crate::arch::Native;
 use crate::arch::port::Arch;
 
-/// What a program has to do with tail calls.
+/// A program's tail calls and its entry for them.
 #[derive(Clone, Debug)]
 pub(crate) struct TailCalls {
-    /// Those that it makes by branches that are replaced.
+    /// Its tail calls through branches that are replaced.
     pub(crate) sites: Box<[Site]>,
-    /// Where it is entered by tail calls, behind an adapter where it needs one; in bytes from the start of the text.
+    /// Offset of its entry for tail calls, in bytes from the start of the text; an adapter may come before it.
     pub(crate) entry: u32,
-    /// Whether it needs the environment as its third argument there, as from a host.
+    /// Whether that entry takes the environment as its third argument, as an entry for hosts does.
     pub(crate) environment: bool,
-    /// The length that it needs as its second argument there.
+    /// The length that this entry takes as its second argument.
     pub(crate) length: Option<u32>,
 }
 
-/// A tail call by a branch that is replaced while the code runs.
+/// A tail call through a branch that is replaced while the code runs.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// Index of the map, in the order of the [`Linkage`](skep_abi::Linkage).
@@ -47,7 +47,7 @@ pub struct Site {
     pub(crate) index: u32,
     /// Where the branch is, in bytes from the start of the text.
     pub(crate) offset: u32,
-    /// What a stub does before it jumps; `None` where the branch leads to the target itself.
+    /// The code of a stub before its jump; `None` if the branch leads to the target itself.
     pub(crate) code: Option<Box<[u8]>>,
 }
 
@@ -67,13 +67,13 @@ impl Site {
         self.offset as usize
     }
 
-    /// The stub by which this site of that program enters another one, which is given what this one was, at its
-    /// [tail entry](TailEntry::address). It is to be the target of the site's branch alone, and to be kept until nobody can
-    /// be in it. `None` where the branch is to lead to the entry itself.
+    /// The stub through which this site enters another program, with the same arguments, at its
+    /// [tail entry](TailEntry::address). Only the site's branch may lead to it, and it must be kept until a grace period
+    /// has passed since the branch was replaced. `None` if the branch leads to the entry itself.
     ///
     /// # Errors
     ///
-    /// As [`Arena::stub`]: where there is no room, or the entry is out of reach.
+    /// As [`Arena::stub`]: if there is no room, or the entry is out of reach.
     pub fn stub(&self, of: &Compiled, arena: &Arena, entry: usize) -> Result<Option<Text>, skep_text::Error> {
         let Some(code) = &self.code else { return Ok(None) };
         let behind = of.text().address() + self.offset() + BRANCH_BYTES;
@@ -85,26 +85,25 @@ impl Site {
 #[derive(Debug)]
 pub struct TailEntry {
     address: usize,
-    /// Where it is not the program's own: what gives the program its arguments.
+    /// The adapter that passes the program its arguments, if there is one.
     _adapter: Option<Text>,
 }
 
 impl TailEntry {
-    /// Its address, to be jumped to by sites, stubs and entries of tables of programs that are given the same, and by nobody
-    /// else.
+    /// Its address. Only sites, stubs and table entries of programs with the same arguments may lead to it.
     pub fn address(&self) -> usize {
         self.address
     }
 }
 
 impl Compiled {
-    /// Its tail calls by branches that are replaced while it runs.
+    /// Its tail calls through branches that are replaced while it runs.
     pub fn sites(&self) -> &[Site] {
         &self.tail_calls.sites
     }
 
-    /// Makes the entry for tail calls. A program that makes none itself, and needs what only a host passes, gets a small text
-    /// in front of its own.
+    /// Makes the entry for tail calls. A program that makes no tail calls, and needs arguments that only hosts pass, gets an
+    /// adapter: a small text that sets them and jumps to the program.
     ///
     /// # Errors
     ///

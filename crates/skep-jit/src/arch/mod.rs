@@ -13,12 +13,12 @@
 //! | `call` | calls of functions and helpers, and helpers that need no call: [`port::Calls`] |
 //! | `frame` | entry and exit of functions: [`port::Frames`] |
 //!
-//! Beside them lie the tests of what only that backend's code has: `encode_tests` reads encodings back, `shape_tests`
+//! Each folder also has tests of its backend: `encode_tests` reads encodings back, `shape_tests`
 //! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that [`tests`] need.
-//! Only what lies in the folders `encode` and `encode_tests` is divided by what there is to encode.
+//! The files in `encode` and `encode_tests` are divided by kind of instruction.
 //!
-//! Backends only make bytes, so each is compiled and tested on every machine, and makes code for another one
-//! where somebody wants to look at it; whether its code could run here is what [`SUPPORTED`] says.
+//! Backends only make bytes. So each is compiled and tested on every machine, and can make code for inspection on another
+//! machine. [`SUPPORTED`] says whether code can run here.
 
 pub(crate) mod aarch64;
 #[cfg(test)]
@@ -26,22 +26,22 @@ mod llvm;
 pub(crate) mod port;
 pub(crate) mod x86_64;
 
-/// The backend whose code runs here; where none does, one that is as good as another.
+/// The backend of this machine; on a machine without one, any of them.
 #[cfg(target_arch = "aarch64")]
 pub(crate) use aarch64::Aarch64 as Native;
 #[cfg(not(target_arch = "aarch64"))]
 pub(crate) use x86_64::X86_64 as Native;
 
-/// Whether the machine that this is compiled for runs a backend's code.
+/// Whether this machine has a backend.
 pub(crate) const SUPPORTED: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// What the processor at hand can do.
+/// The features of the running processor.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn detect() -> aarch64::Features {
     aarch64::Features { lse: std::arch::is_aarch64_feature_detected!("lse") }
 }
 
-/// What the processor at hand can do.
+/// The features of the running processor.
 #[cfg(not(target_arch = "aarch64"))]
 pub(crate) fn detect() -> x86_64::Features {
     #[cfg(target_arch = "x86_64")]

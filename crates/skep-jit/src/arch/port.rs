@@ -1,7 +1,6 @@
-//! What a backend implements: operations on BPF registers, of which it makes machine code.
+//! The interface of a backend: operations on BPF registers, which it turns into machine code.
 //!
-//! Everything outside of the backends is written against these traits, so that the compiler sees to it that
-//! there are the same operations on each machine.
+//! All code outside the backends uses these traits only, so every machine has the same operations.
 
 use std::fmt::Debug;
 
@@ -11,25 +10,25 @@ use skep_isa::{AluOp, AtomicOp, Cond, Operand, Reg, RegSet, Size, Width};
 use crate::Options;
 use crate::address::{Address, Home};
 use crate::layout::{Assembly, Label};
-use crate::operands::Twist;
+use crate::operands::Modifier;
 use crate::plan::FunctionPlan;
 
-/// A machine that programs are compiled for: what of it is neither state nor an operation on registers.
+/// A target architecture: its constants, capability queries and encodings. Emission is in [`Emitter`].
 pub(crate) trait Arch: Copy + Debug + 'static {
     /// Turns operations on BPF registers into machine code.
     type Emitter<'a>: Emitter<'a, Self>;
     /// Instructions beyond the architecture's first version that the code may use.
     type Features: Copy + Debug + PartialEq;
-    /// When a jump is taken, by the machine's own conditions.
+    /// The condition of a jump, as the machine encodes it.
     type Jump: Copy + Debug + PartialEq;
 
     /// Its name, as `std::env::consts::ARCH` has it.
     const NAME: &'static str;
     /// The features of its newest processors.
     const NEWEST: Self::Features;
-    /// What every instruction's address and length are multiples of.
+    /// The alignment of instructions in bytes; their lengths are multiples of it.
     const STEP: usize;
-    /// Whether arithmetic has a destination of its own.
+    /// Whether arithmetic has a separate destination operand.
     const THREE_OPERANDS: bool;
     /// Whether the lower half of a register can be an index.
     const EXTENDS_INDEX: bool;
@@ -43,14 +42,14 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     /// Whether loads and stores of the address are longer than those of its base.
     fn is_long(address: Address) -> bool;
 
-    /// Whether the second operand of the operation may be a register on which something is done first.
-    fn takes_twist(op: AluOp, width: Width, twist: Twist) -> bool;
+    /// Whether the operation can shift or extend its second operand in this way.
+    fn takes_modifier(op: AluOp, width: Width, modifier: Modifier) -> bool;
 
     /// The shortest length of a jump in bytes.
     fn jump_start(jump: Self::Jump) -> u32;
 
-    /// The length that a jump over `distance` bytes from its start needs, given that it had `len` when the
-    /// distance was taken; never less than `len`. `forward` says that the target is behind the jump.
+    /// The length of a jump over `distance` bytes from its start, if it had `len` when the distance was taken; never less
+    /// than `len`. `forward` means that the target is after the jump.
     fn jump_len(jump: Self::Jump, distance: i64, forward: bool, len: u32) -> u32;
 
     /// The greatest length of a jump.
@@ -63,25 +62,24 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     /// `None` where it is too far for every form.
     fn write_jump(jump: Self::Jump, distance: i64, out: &mut [u8]) -> Option<()>;
 
-    /// Completes four bytes of an instruction, which will be at address `place`, with the way to `target`; `None`
-    /// where that is too far.
+    /// Writes the distance to `target` into four bytes of an instruction that will be at address `place`; `None` if it is
+    /// too far.
     fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()>;
 
-    /// Padding before a loop or function of `size` bytes at offset `start`, so that what the processor fetches
-    /// together lies together.
-    fn head_padding(start: u32, size: u32) -> u32;
+    /// Padding before a loop or function of `size` bytes at offset `start`, which aligns it to fetch blocks or cache lines.
+    fn alignment_padding(start: u32, size: u32) -> u32;
 
-    /// Bytes of a branch that can be replaced while it runs.
+    /// Length in bytes of a branch that can be replaced while it runs.
     const SITE: u32;
 
     /// Padding before such a branch that would otherwise be at offset `start` of a text.
     fn site_padding(start: u32) -> u32;
 
-    /// Code in front of the entry of a program that makes no tail calls, by which tail calls enter it: it is given the
-    /// environment as its third argument, where it needs that, and a length as its second.
+    /// The adapter through which tail calls enter a program that makes none: it sets the third argument to the environment,
+    /// if the program takes that, and the second one to a length.
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8>;
 
-    /// Fills with as few instructions as possible that do nothing.
+    /// Fills the bytes with as few no-operation instructions as possible.
     fn write_padding(out: &mut [u8]);
 }
 
@@ -93,22 +91,20 @@ pub(crate) trait Emitter<'a, A: Arch>: Arithmetic + Memory + Branches + Calls + 
     /// The code so far.
     fn code(&mut self) -> &mut Assembly<A>;
 
-    /// Says that functions count tail calls in the lowest bits of the environment's address ([`LEFT`]): the register is no
-    /// address then, but one and the count.
+    /// From now on functions count tail calls in the lowest bits of the environment's address ([`LEFT`]): the register then
+    /// holds address and count.
     fn count_tail_calls(&mut self);
 
     /// The code.
     fn finish(self) -> Assembly<A>;
 
-    /// Says which registers are needed behind what is emitted next, and whether that is followed by the
-    /// function's exit.
-    fn next(&mut self, needed: RegSet, exits: bool);
+    /// Sets the live-out registers of the next operation, and whether the function's exit follows it.
+    fn next(&mut self, live_out: RegSet, exits: bool);
 
-    /// Control comes here from elsewhere too: nothing is known of flags, and every register is where it is
-    /// otherwise.
+    /// Control may also come from elsewhere: flags are unknown, and every register is in its usual place.
     fn join(&mut self);
 
-    /// An instruction that stops the process: control never comes here.
+    /// An instruction that stops the process; it is never reached.
     fn trap(&mut self);
 }
 
@@ -129,7 +125,7 @@ pub(crate) trait Arithmetic {
     /// `dst = -dst`
     fn neg(&mut self, width: Width, dst: Reg);
 
-    /// `dst op= src`. `live` are the registers that are needed afterwards. Constant divisors are as
+    /// `dst op= src`. `live` are the registers that are live afterwards. Constant divisors are as
     /// [`crate::reduce`] leaves them.
     fn alu(&mut self, op: AluOp, width: Width, dst: Reg, src: Operand, live: RegSet);
 
@@ -148,8 +144,8 @@ pub(crate) trait Arithmetic {
     /// `dst` = `src` rotated to the left by `count`, which is neither 0 nor the width.
     fn rotate(&mut self, width: Width, dst: Reg, src: Reg, count: u8);
 
-    /// `dst = a op twist(b)`, as [`Arch::takes_twist`] allows.
-    fn alu_twisted(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, b: (Reg, Twist));
+    /// `dst = a op modifier(b)`, as [`Arch::takes_modifier`] allows.
+    fn alu_modified(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, b: (Reg, Modifier));
 
     /// `dst` = the bits of `a` from `low` on, `bits` of them; where [`Arch::THREE_OPERANDS`].
     fn field(&mut self, width: Width, dst: Reg, a: Reg, low: u8, bits: u8);
@@ -157,8 +153,7 @@ pub(crate) trait Arithmetic {
     /// `dst = addend + a * b`, or with `minus` the difference; where [`Arch::THREE_OPERANDS`].
     fn multiply_add(&mut self, minus: bool, width: Width, dst: Reg, factors: (Reg, Reg), addend: Reg);
 
-    /// Swaps the bytes of the lowest `size` bytes and zero-extends them. `clean` says that nothing lies above
-    /// them.
+    /// Swaps the lowest `size` bytes and zero-extends them. `clean` means that the bits above are zero.
     fn swap_bytes(&mut self, size: Size, dst: Reg, clean: bool);
 }
 
@@ -169,7 +164,7 @@ pub(crate) trait Memory {
     /// `dst = *(size *)address`
     fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address);
 
-    /// The same from an address that may be any; where it faults, `dst = 0`. For the instruction in that slot.
+    /// The same from any address; if it faults, `dst = 0`. For the instruction in this slot.
     fn probe(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, address: Address);
 
     /// `*(size *)address = src`
@@ -184,14 +179,14 @@ pub(crate) trait Memory {
     /// Stores two registers or zeroes as neighbours.
     fn store_pair(&mut self, size: Size, address: Address, src: (Operand, Operand));
 
-    /// As [`Memory::load`], before everything that follows.
+    /// As [`Memory::load`], with acquire ordering.
     fn load_acquire(&mut self, size: Size, dst: Reg, address: Address);
 
-    /// As [`Memory::store`], after everything that precedes.
+    /// As [`Memory::store`], with release ordering.
     fn store_release(&mut self, size: Size, address: Address, src: Reg);
 
     /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before. `live` are the
-    /// registers that are needed afterwards.
+    /// registers that are live afterwards.
     fn atomic(&mut self, op: AtomicOp, width: Width, place: (Reg, i16), src: Reg, live: RegSet);
 }
 
@@ -203,19 +198,20 @@ pub(crate) trait Branches {
     /// `if dst cond src goto target`, or where `inverted`, if not.
     fn jump_if(&mut self, width: Width, what: (Reg, Cond, Operand), inverted: bool, target: Label);
 
-    /// `if the 8 bytes at r10 + rounds are 0 goto target`, else they are counted down.
-    fn may_goto(&mut self, rounds: i32, target: Label);
+    /// `if *(u64 *)(r10 + budget) == 0 goto target; else *(u64 *)(r10 + budget) -= 1`
+    fn may_goto(&mut self, budget: i32, target: Label);
 }
 
-/// Of the lowest bits of the environment's address, which are zero in it, the one that says that no tail call is left.
+/// The bit of the tail-call count that is set when no tail call is left. The count is in the lowest bits of the
+/// environment's address, which are zero in the address itself.
 pub(crate) const NONE_LEFT: u32 = 6;
 
-/// What they are at the beginning of a run: each tail call adds one, and the last sets [`NONE_LEFT`].
+/// The count at the beginning of a run. Each tail call adds one, and the last one sets [`NONE_LEFT`].
 pub(crate) const LEFT: u32 = (1 << NONE_LEFT) - MAX_TAIL_CALLS;
 
 const _: () = assert!(RunEnv::ALIGN == 2 << NONE_LEFT);
 
-/// Where the entry of a tail call's target is found.
+/// Where a tail call finds the entry of its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     /// At this address.
@@ -229,8 +225,8 @@ pub(crate) enum Target {
 /// Calls.
 ///
 /// A tail call leaves the function as an exit does, and jumps to the target's tail entry with `r1` as it is and the
-/// environment with the count in its register. What comes behind it is reached where there is no target, or no tail call
-/// left.
+/// environment with the count in its register. Control continues after it if there is no target or no tail call
+/// is left.
 pub(crate) trait Calls {
     /// Calls a function of the program. Arguments are in place already.
     fn call_local(&mut self, target: Label);
@@ -247,47 +243,46 @@ pub(crate) trait Calls {
     /// `r0` = the number of the CPU.
     fn cpu_number(&mut self);
 
-    /// `dst` = whether an exception leaves functions ([`RunEnv::thrown`]): 0 if not.
+    /// `dst` = whether an exception is unwinding ([`RunEnv::thrown`]); 0 if not.
     fn thrown(&mut self, dst: Reg);
 
-    /// Says that an exception leaves functions from here on, or no more. Of all registers only scratch changes.
+    /// Sets or clears [`RunEnv::thrown`]. Only scratch registers change.
     fn set_thrown(&mut self, thrown: bool);
 
     /// `dst` = an address of this process, in the shortest form.
     fn mov_address(&mut self, dst: Reg, address: u64);
 
-    /// A tail call through a branch that is replaced while the code runs ([`Gap::Site`](crate::layout::Gap::Site)). Where
-    /// nothing must be undone it leads to the target; else to the code that is returned, which ends with two branches of
-    /// [`Arch::SITE`] bytes still to be written: to the target, and back behind the site. `behind` is bound behind all
-    /// that is emitted.
+    /// A tail call through a branch that is replaced while the code runs ([`Fragment::Site`](crate::layout::Fragment::Site)). Without a
+    /// frame it leads to the target. Otherwise it leads to the returned code, which ends with two branches of [`Arch::SITE`]
+    /// bytes that are still to be written: to the target, and back to after the site. `behind` is bound after all
+    /// emitted code.
     fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>>;
 
-    /// A tail call to what is found when it is made. `extended` says that nothing lies above the 32 bits of the index.
+    /// A tail call whose target is looked up when it runs. `extended` means that the bits above the 32 of the index are zero.
     fn tail_call(&mut self, target: Target, extended: bool);
 
-    /// `r0` = the address of the element whose index is known and in range.
+    /// `r0` = the address of the element with this index, which is in range.
     fn lookup_known(&mut self, array: &InlineArray, index: u32);
 
-    /// `r0` = the address of the element whose 4-byte index `r2` points to, 0 where there is none. Where
-    /// `missing` is given, control goes there in that case; with `true`, `r0` is read there.
+    /// `r0` = the address of the element whose 4-byte index `r2` points to, 0 if there is none. With `missing`, control then
+    /// goes to that label; `true` means that `r0` is read there.
     fn lookup(&mut self, array: &InlineArray, missing: Option<(Label, bool)>);
 }
 
 /// Entry and exit of functions.
 pub(crate) trait Frames {
-    /// The entry of a function. `first` for the entry of the program, `environment` where that is to fetch it from its third
-    /// argument.
+    /// The prologue of a function. `first` for the entry of the program; `environment` if that takes the environment from its
+    /// third argument.
     fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool);
 
-    /// The entry at which hosts call the program whose first function is at `target`, where tail calls are counted: that one,
-    /// and all that are left for by tail calls, preserve the register that they are counted in as it is then, for whoever
-    /// comes back.
+    /// The entry at which hosts call a program that counts tail calls; its first function is at `target`. Functions preserve
+    /// the register that holds the count, through tail calls too, so this entry saves and restores the host's value.
     fn enter_run(&mut self, target: Label);
 
-    /// The entry at which helpers call the function at `target`: a function of its own, with five arguments and
-    /// the environment as the sixth.
+    /// The entry at which helpers call the function at `target`: a separate function with five arguments and the environment
+    /// as the sixth.
     fn enter_callback(&mut self, target: Label);
 
-    /// The exit of a function. `label` is free for its use, the same one for all exits of a function.
+    /// The epilogue of a function. It may bind `label`, the same one for all exits of a function.
     fn exit(&mut self, label: Label);
 }

@@ -1,4 +1,4 @@
-//! Arithmetic but division.
+//! Arithmetic except division.
 //!
 //! Shift counts are masked by the instructions as BPF masks them, and 32-bit instructions clear the upper half.
 
@@ -9,7 +9,7 @@ use super::encode::{self, Bitmask, Extend, Logic, ShiftKind, Shifted, Sum, Word}
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
 use crate::address::{Address, Index, Part};
 use crate::arch::port::Arithmetic;
-use crate::operands::{Shift, Twist};
+use crate::operands::{Modifier, Shift};
 
 impl Arithmetic for Emitter<'_> {
     fn mov_imm(&mut self, dst: Reg, value: u64) {
@@ -86,15 +86,15 @@ impl Arithmetic for Emitter<'_> {
         }
     }
 
-    fn alu_twisted(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, (b, twist): (Reg, Twist)) {
+    fn alu_modified(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, (b, modifier): (Reg, Modifier)) {
         let (a, b) = (self.read(a), self.read(b));
         let dst = self.write(dst);
-        let (shift, count) = match twist {
-            Twist::Shift(Shift::Left, count) => (ShiftKind::Lsl, count),
-            Twist::Shift(Shift::Right, count) => (ShiftKind::Lsr, count),
-            Twist::Shift(Shift::Arithmetic, count) => (ShiftKind::Asr, count),
-            Twist::Rotate(count) => (ShiftKind::Ror, count),
-            Twist::Extend { from, signed } => {
+        let (shift, count) = match modifier {
+            Modifier::Shift(Shift::Left, count) => (ShiftKind::Lsl, count),
+            Modifier::Shift(Shift::Right, count) => (ShiftKind::Lsr, count),
+            Modifier::Shift(Shift::Arithmetic, count) => (ShiftKind::Asr, count),
+            Modifier::Rotate(count) => (ShiftKind::Ror, count),
+            Modifier::Extend { from, signed } => {
                 let op = if op == AluOp::Sub { Sum::Sub } else { Sum::Add };
                 return self.put(encode::sum_ext(op, width, dst, a, b, extend(from, signed), 0));
             }
@@ -268,7 +268,7 @@ fn extend(from: Size, signed: bool) -> Extend {
     }
 }
 
-/// A constant as an operation of that width sees it.
+/// A constant as an operation of this width uses it.
 pub(super) fn operand(width: Width, imm: i32) -> u64 {
     match width {
         Width::W32 => u64::from(imm as u32),

@@ -19,9 +19,9 @@ use super::Emitter;
 use super::encode::{self, Cc, Logic, Rmw, Shifted, Sum, Word};
 use super::regs::{Gpr, SCRATCH2};
 
-/// What was in memory.
+/// The old value.
 const OLD: Gpr = SCRATCH2;
-/// What will be.
+/// The new value.
 const NEW: Gpr = Gpr::X14;
 /// Whether a store failed.
 const FAILED: Gpr = Gpr::X13;
@@ -52,7 +52,7 @@ impl Emitter<'_> {
                 }
                 AtomicOp::Xchg | AtomicOp::CmpXchg => (Rmw::Swp, from),
             };
-            // With nowhere to put what is fetched, nothing would be acquired.
+            // Without a register for the old value the instruction would not acquire.
             let old = match (fetch, live.contains(src)) {
                 (false, _) => Gpr::ZR,
                 (true, false) => OLD,
@@ -99,7 +99,7 @@ impl Emitter<'_> {
         let again = self.code.here();
         self.put(encode::load_exclusive(width, false, OLD, base));
         self.put(encode::sum_reg_flags(Sum::Sub, width, Gpr::ZR, OLD, Shifted::plain(expected)));
-        // Over the store and its branch.
+        // Skips the store and its branch.
         self.put(encode::b_cond(Cc::Ne, 12));
         self.put(encode::store_exclusive(width, true, FAILED, from, base));
         self.put_back(again, |distance| encode::cbz(true, Width::W32, FAILED, distance));
@@ -108,7 +108,7 @@ impl Emitter<'_> {
         self.copy(to, OLD);
     }
 
-    /// A branch back to where this many bytes had been emitted; no gap may lie between.
+    /// A branch back to the point at which this many bytes were emitted; no fragment may be in between.
     fn put_back(&mut self, to: usize, branch: impl FnOnce(i64) -> Word) {
         let distance = to as i64 - self.code.here() as i64;
         self.put(branch(distance));

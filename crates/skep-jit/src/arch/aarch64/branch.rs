@@ -7,22 +7,22 @@ use super::alu::operand;
 use super::encode::{self, Bitmask, Cc, Imm12, Mem, Shifted, Sum, Word};
 use super::regs::{Gpr, SCRATCH};
 use crate::arch::port::Branches;
-use crate::layout::{Gap, Label};
+use crate::layout::{Fragment, Label};
 
 /// Bytes that processors fetch together: the optimisation guides of Arm's Neoverse cores ask for branch targets
 /// that are multiples of this.
 const FETCH: u32 = 32;
 
-/// When a jump is taken.
+/// The condition of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jump {
     /// Always.
     Always,
     /// By the flags.
     Flags(Cc),
-    /// Where a register is zero, or is not.
+    /// A register is zero, or not.
     Zero { nonzero: bool, width: Width, reg: Gpr },
-    /// Where a bit of a register is clear, or is set.
+    /// A bit of a register is clear, or set.
     Bit { set: bool, reg: Gpr, bit: u8 },
 }
 
@@ -59,7 +59,7 @@ impl Jump {
 impl Branches for Emitter<'_> {
     fn jump(&mut self, target: Label) {
         self.settle();
-        self.code.gap(Gap::Jump { jump: Jump::Always, target });
+        self.code.fragment(Fragment::Jump { jump: Jump::Always, target });
     }
 
     fn jump_if(
@@ -87,22 +87,22 @@ impl Branches for Emitter<'_> {
         };
         self.settle();
         let jump = if inverted { jump.inverted().unwrap_or(jump) } else { jump };
-        self.code.gap(Gap::Jump { jump, target });
+        self.code.fragment(Fragment::Jump { jump, target });
     }
 
-    fn may_goto(&mut self, rounds: i32, target: Label) {
+    fn may_goto(&mut self, budget: i32, target: Label) {
         self.settle();
-        let place = Mem::At(Gpr::SP, self.frame.top() as i32 + rounds);
+        let place = Mem::At(Gpr::SP, self.frame.top() as i32 + budget);
         self.put(encode::load(Size::B8, None, SCRATCH, place));
         let jump = Jump::Zero { nonzero: false, width: Width::W64, reg: SCRATCH };
-        self.code.gap(Gap::Jump { jump, target });
+        self.code.fragment(Fragment::Jump { jump, target });
         self.add_imm(Width::W64, SCRATCH, SCRATCH, -1);
         self.put(encode::store(Size::B8, SCRATCH, place));
     }
 }
 
 impl Emitter<'_> {
-    /// The jump that looks at a register itself, where there is one.
+    /// The jump that tests a register itself, if there is one.
     fn without_flags(&self, width: Width, reg: Gpr, cond: Cond, imm: i32) -> Option<Jump> {
         let sign = width.bits() as u8 - 1;
         match (cond, imm) {
@@ -161,7 +161,7 @@ fn condition(cond: Cond) -> Cc {
 
 /// See [`crate::arch::port::Arch::jump_len`].
 pub(super) fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
-    // Distances count from the jump's start. Lengthening a jump moves its target if that is behind it.
+    // Distances count from the jump's start. Lengthening a jump moves its target if that is after it.
     let short = if forward { distance - i64::from(len) + 4 } else { distance };
     if len == 0 && forward && distance == 0 {
         0
@@ -193,7 +193,7 @@ pub(super) fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()
     Some(())
 }
 
-/// See [`crate::arch::port::Arch::write_distance`]. What is completed is a `BL`, `ADR` or `ADRP` without its
+/// See [`crate::arch::port::Arch::write_distance`]. The instruction is a `BL`, `ADR` or `ADRP` without its
 /// distance, or an `ADD` without the address within the page.
 pub(super) fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
     let word = u32::from_le_bytes(<[u8; 4]>::try_from(&*out).ok()?);
@@ -215,15 +215,15 @@ pub(super) fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<
     Some(())
 }
 
-/// Padding before a loop or function of `size` bytes at offset `start`: at most two instructions, where that
-/// saves a fetch in each round.
-pub(super) fn head_padding(start: u32, size: u32) -> u32 {
+/// Padding before a loop or function of `size` bytes at offset `start`: at most two instructions, if that saves
+/// a fetch in each iteration.
+pub(super) fn alignment_padding(start: u32, size: u32) -> u32 {
     let fetches = |start: u32| (start % FETCH + size).div_ceil(FETCH);
     let padding = start.next_multiple_of(FETCH) - start;
     if padding <= 8 && fetches(start + padding) < fetches(start) { padding } else { 0 }
 }
 
-/// Fills with instructions that do nothing.
+/// Fills the bytes with no-operation instructions.
 pub(super) fn write_padding(out: &mut [u8]) {
     out.chunks_mut(4).for_each(|chunk| {
         let nop = encode::nop().0.to_le_bytes();
@@ -280,12 +280,12 @@ mod tests {
 
     #[test]
     fn loops_that_are_moved_take_fewer_fetches() {
-        assert_eq!(head_padding(0, 64), 0);
-        assert_eq!(head_padding(24, 32), 8);
-        assert_eq!(head_padding(20, 32), 0, "three instructions are too many");
-        assert_eq!(head_padding(24, 40), 0, "two fetches either way");
+        assert_eq!(alignment_padding(0, 64), 0);
+        assert_eq!(alignment_padding(24, 32), 8);
+        assert_eq!(alignment_padding(20, 32), 0, "three instructions are too many");
+        assert_eq!(alignment_padding(24, 40), 0, "two fetches either way");
         for (start, size) in (0..64).flat_map(|start| (0..300).map(move |size| (4 * start, 4 * size))) {
-            let padding = head_padding(start, size);
+            let padding = alignment_padding(start, size);
             assert!(padding == 0 || (start + padding).is_multiple_of(FETCH), "{start} {size}");
         }
     }

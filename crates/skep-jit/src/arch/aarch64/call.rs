@@ -1,4 +1,4 @@
-//! Calls, and helpers that need none.
+//! Calls, and inlined helpers.
 
 use skep_abi::{InlineArray, ProgramTable, RunEnv};
 use skep_isa::{Reg, Size, Width};
@@ -9,7 +9,7 @@ use super::regs::{self, ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
 use super::{Aarch64, Emitter};
 use crate::address::Part;
 use crate::arch::port::{Arch, Calls, NONE_LEFT, Target};
-use crate::layout::{self, Assembly, Gap, Label};
+use crate::layout::{self, Assembly, Fragment, Label};
 
 /// How far `BL` reaches to each side, and how far `ADR` and `ADRP` do (Arm ARM, C6.2).
 const BL_REACH: u64 = (1 << 27) - 4;
@@ -78,13 +78,13 @@ impl Calls for Emitter<'_> {
         self.result = false;
         if self.frame.is_empty() {
             let jump = Jump::Bit { set: true, reg: ENV, bit: NONE_LEFT as u8 };
-            self.code.gap(Gap::Jump { jump, target: behind });
+            self.code.fragment(Fragment::Jump { jump, target: behind });
             self.add_imm(Width::W64, ENV, ENV, 1);
-            self.code.gap(Gap::Site);
+            self.code.fragment(Fragment::Site);
             self.add_imm(Width::W64, ENV, ENV, -1);
             return None;
         }
-        self.code.gap(Gap::Site);
+        self.code.fragment(Fragment::Site);
         let code = std::mem::replace(&mut self.code, Assembly::new(0, 8));
         let exhausted = self.count();
         self.unwind();
@@ -137,7 +137,7 @@ impl Calls for Emitter<'_> {
 
     fn lookup(&mut self, array: &InlineArray, missing: Option<(Label, bool)>) {
         let key = self.read(Reg::R2);
-        // Where `r0` is looked for by what follows a jump.
+        // The place of `r0` after a jump.
         let to = if missing.is_some() { self.stay(Reg::R0) } else { self.write(Reg::R0) };
         self.put(encode::load(Size::B4, None, SCRATCH, Mem::At(key, 0)));
         match Imm12::new(array.max_entries.into()) {
@@ -152,7 +152,7 @@ impl Calls for Emitter<'_> {
             if wanted {
                 self.constant(to, 0);
             }
-            self.code.gap(Gap::Jump { jump: Jump::Flags(Cc::Hs), target });
+            self.code.fragment(Fragment::Jump { jump: Jump::Flags(Cc::Hs), target });
         }
         self.address(to, array.base);
         self.add_product(to, SCRATCH, array.stride);
@@ -183,7 +183,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Counts a tail call; the branch that is taken where none is left.
+    /// Counts a tail call. Returns the branch that is taken if none is left.
     fn count(&mut self) -> Hole {
         let exhausted = self.hole(|distance| encode::tbz(true, ENV, NONE_LEFT as u8, distance));
         self.add_imm(Width::W64, ENV, ENV, 1);
@@ -204,14 +204,14 @@ impl Emitter<'_> {
         self.put(encode::load(Size::B4, None, dst, Mem::At(environment, offset)));
     }
 
-    /// A forward branch over what is emitted before [`Emitter::land`]; no gap may lie between.
+    /// A forward branch to [`Emitter::land`]; no fragment may be in between.
     fn hole(&mut self, branch: fn(i64) -> Word) -> Hole {
         let at = self.code.here();
         self.put(branch(0));
         Hole { at, branch }
     }
 
-    /// A branch leads behind so many bytes that are not there yet.
+    /// A branch over this number of bytes that are not emitted yet.
     fn land(&mut self, hole: Hole, bytes: u32) {
         let distance = (self.code.here() - hole.at) as i64 + i64::from(bytes);
         for (at, byte) in (hole.at..).zip((hole.branch)(distance).0.to_le_bytes()) {
@@ -238,7 +238,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An address in a register, by as few instructions as possible.
+    /// Loads an address into a register with as few instructions as possible.
     fn address(&mut self, dst: Gpr, address: u64) {
         let constant = encode::constant(dst, address).as_slice().len();
         let farthest = self.home.farthest(address);

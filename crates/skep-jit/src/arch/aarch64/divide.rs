@@ -1,8 +1,8 @@
 //! Division and remainder.
 //!
 //! The machine's division is BPF's: it does not trap, `x / 0` is 0, and the smallest number divided by -1 is
-//! itself (Arm ARM, UDIV and SDIV). The remainder is what the quotient's product with the divisor leaves of the
-//! dividend: `x % 0` is `x - 0 * 0`.
+//! itself (Arm ARM, UDIV and SDIV). The remainder is the dividend minus the product of
+//! quotient and divisor: `x % 0` is `x - 0 * 0`.
 
 use skep_isa::Width;
 

@@ -1,8 +1,8 @@
 //! Instructions to words: every instruction is one word of 32 bits, stored with its lowest byte first.
 //!
-//! Every function here is pure: operands in, word out. Which instruction is wanted is decided elsewhere. The
-//! encodings are those of the Arm Architecture Reference Manual for A-profile, chapter C4.1 (index by encoding);
-//! its classes that are used:
+//! Every function here is pure: operands in, word out. Its callers choose the instruction. The encodings
+//! are those of the Arm Architecture Reference Manual for A-profile, chapter C4.1 (index by encoding). These of its
+//! classes are used:
 //!
 //! ```text
 //!   class of C4.1                               bits 31..21        file
@@ -32,7 +32,7 @@
 //!
 //! Register 31 is the stack pointer as the base of every access, as both operands of an addition of an immediate
 //! or an extended register, and as the result of a logical immediate. It is the zero register everywhere else,
-//! also as the result of whatever sets flags.
+//! also as the result of instructions that set flags.
 
 mod address;
 mod atomic;
@@ -61,7 +61,7 @@ pub(crate) use memory::*;
 pub(crate) struct Word(pub(crate) u32);
 
 impl Word {
-    /// With bits of an operand that start at bit `at`.
+    /// With the bits of an operand, from bit `at` on.
     const fn with(self, value: u32, at: u32) -> Self {
         Self(self.0 | value << at)
     }
@@ -96,7 +96,7 @@ impl Word {
         self.with(reg.number() as u32, 16)
     }
 
-    /// With a signed number of so many bits that starts at bit `at`.
+    /// With a signed number of `bits` bits, from bit `at` on.
     const fn signed(self, value: i64, bits: u32, at: u32) -> Self {
         debug_assert!(is_signed(value, bits), "an immediate out of range");
         self.with(value as u32 & ((1 << bits) - 1), at)
@@ -108,7 +108,7 @@ const fn is_wide(width: Width) -> u32 {
     matches!(width, Width::W64) as u32
 }
 
-/// Whether the value is a signed number of so many bits.
+/// Whether the value fits a signed number of this many bits.
 const fn is_signed(value: i64, bits: u32) -> bool {
     let limit = 1 << (bits - 1);
     -limit <= value && value < limit

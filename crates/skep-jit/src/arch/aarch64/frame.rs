@@ -1,6 +1,6 @@
 //! Entry and exit of functions.
 //!
-//! A function saves only what it uses, and its BPF stack has no pointer of its own: `r10` is `sp` and a constant.
+//! A function saves only what it uses, and its BPF stack needs no pointer: `r10` is `sp` plus a constant.
 //!
 //! ```text
 //!     sp on entry = r10 = sp + top
@@ -11,11 +11,11 @@
 //!
 //! The entry function of a program that needs its environment takes it from its third argument into `x23`; the
 //! functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
-//! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
-//! are there for that. Where the program may read what it never wrote, the rest of the BPF stack is zeroed.
+//! sixth argument. The budget of `may_goto` is in 8 extra bytes at the lower end of the BPF stack. If the program may
+//! read bytes that it never wrote, the rest of the BPF stack is zeroed.
 //!
-//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `x23`, makes it the
-//! environment and a count, and restores it: within, nobody does.
+//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `x23`, sets it to
+//! the environment and the count, and restores it. Functions of the program leave it alone.
 
 use skep_abi::MAX_LOOPS;
 use skep_isa::{Size, Width};
@@ -27,7 +27,7 @@ use crate::arch::port::{Branches, Calls, Frames, LEFT};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
 
-/// The most that an instruction which loads a pair, or one register, gives back to the stack.
+/// The most bytes by which a load of a pair, or of one register, can raise `sp`.
 const MOST_PAIR: u32 = 504;
 const MOST_SINGLE: u32 = 255;
 /// The most bytes that are zeroed without a loop.
@@ -36,7 +36,7 @@ const MOST_STORES: u32 = 128;
 /// How the current function saves what it must preserve.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Frame {
-    /// What is saved, from the lowest address on: first of a pair, second of a pair.
+    /// The saved registers in pairs, from the lowest address on.
     saved: [Option<(Gpr, Option<Gpr>)>; 4],
     calls: bool,
     /// Bytes from `sp` to `r10`.
@@ -66,7 +66,7 @@ impl Frame {
         }
     }
 
-    /// Whether nothing must be undone at an exit.
+    /// Whether an exit has nothing to undo.
     pub(super) fn is_empty(&self) -> bool {
         self.top == 0 && !self.signed
     }
@@ -76,7 +76,7 @@ impl Frame {
         self.top
     }
 
-    /// Whether the first store also takes the whole frame off the stack, and the last load gives it back.
+    /// Whether the first store also allocates the whole frame, and the last load frees it.
     fn in_one(&self) -> bool {
         match self.saved[0] {
             Some((_, Some(_))) => self.top <= MOST_PAIR,
@@ -120,9 +120,9 @@ impl Frames for Emitter<'_> {
         if plan.uses_stack {
             self.zero_stack(plan.zeroed);
         }
-        if let Some(rounds) = plan.rounds {
+        if let Some(budget) = plan.budget {
             self.constant(SCRATCH, MAX_LOOPS.into());
-            let place = Mem::At(Gpr::SP, frame.top as i32 + rounds);
+            let place = Mem::At(Gpr::SP, frame.top as i32 + budget);
             self.put(encode::store(Size::B8, SCRATCH, place));
         }
     }
@@ -155,7 +155,7 @@ impl Frames for Emitter<'_> {
 }
 
 impl Emitter<'_> {
-    /// A function of its own around a call of another one, in which `environment` says what [`ENV`] is.
+    /// A function that calls another one, for which `environment` sets [`ENV`].
     fn call_from_outside(&mut self, target: Label, environment: impl FnOnce(&mut Self)) {
         if self.options.signed_returns {
             self.put(encode::paciasp());
@@ -197,7 +197,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Zeroes so many bytes below `r10`, a multiple of 8.
+    /// Zeroes this number of bytes below `r10`, a multiple of 8.
     ///
     /// ```text
     ///          add x16, sp, #top - bytes

@@ -1,4 +1,4 @@
-//! What [`Options`] add to the code, and where; and that signatures are checked.
+//! The code that [`Options`] add, its place, and that signatures are checked.
 
 use super::Aarch64;
 use super::encode::{self, Word};
@@ -6,7 +6,7 @@ use crate::Options;
 use crate::address::Home;
 use crate::arch::tests::{HARDENED, Program};
 
-/// A function that calls another, which calls none.
+/// A function that calls a leaf function.
 const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";
 const LEAF: &str = "r0 = r1\nexit";
 
@@ -18,7 +18,7 @@ fn words(text: &str, options: Options) -> Vec<Word> {
     code.bytes.chunks(4).map(|word| Word(u32::from_le_bytes(word.try_into().expect("whole words")))).collect()
 }
 
-/// Without calls and jumps, whose distances are others.
+/// Without calls and jumps: their distances differ.
 fn without(words: &[Word], removed: &[Word]) -> Vec<Word> {
     let is_call = |word: &Word| word.0 >> 26 == encode::bl(0).0 >> 26;
     words.iter().copied().filter(|word| !removed.contains(word) && !is_call(word)).collect()
@@ -43,7 +43,7 @@ fn functions_that_save_their_return_address_sign_it_and_check_it_where_they_retu
     assert_eq!(signed[0], sign);
     let end = signed.iter().position(|word| *word == encode::ret()).expect("a return");
     assert_eq!(signed[end - 1], check);
-    // Once each: the function that calls none has its return address nowhere but in its register.
+    // Once each: a leaf function keeps its return address in its register only.
     assert_eq!(signed.iter().filter(|word| [sign, check].contains(word)).count(), 2);
     assert_eq!(without(&signed, &[sign, check]), without(&plain, &[]));
     assert_eq!(words(LEAF, SIGNED), words(LEAF, Options::default()));
@@ -69,7 +69,7 @@ mod checked {
         std::array::from_fn(|_| program.compile_with(detect(), options, &NEAR).expect("compiles"))
     }
 
-    /// Runs a program in a child process; the signal it died by, if it did.
+    /// Runs a program in a child process. Returns the signal that killed it, if one did.
     fn dies_of(program: &Compiled) -> Option<i32> {
         let entry = program.entry();
         let run = || {
@@ -89,10 +89,10 @@ mod checked {
             return skep_testkit::skip("signed returns", "this processor has no pointer authentication");
         }
         let calling = |helper| Program::new("call 7\nr0 = 1\nexit").helpers(&[(7, helper)]);
-        // Addresses without signatures are what an attacker can write.
+        // An attacker can write addresses without signatures.
         let program = calling(testing::UNSIGN);
         assert_eq!(copies(&program, Options::default()).each_ref().map(dies_of), [None; 4], "nobody looks");
-        // One in thousands of signatures is all zeroes, for one address or another.
+        // One in thousands of signatures is all zeroes.
         let signals = copies(&program, SIGNED).each_ref().map(dies_of);
         let signals: Vec<i32> = signals.into_iter().flatten().collect();
         assert!(signals.len() >= 3, "{signals:?}");

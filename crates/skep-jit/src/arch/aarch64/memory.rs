@@ -1,7 +1,7 @@
 //! Loads and stores.
 //!
-//! The verifier has proved every access but those of probes, which are declared to the handler of faults; nothing is
-//! checked here.
+//! Nothing is checked here: the verifier has proved every access except probe loads, which are declared to the fault
+//! handler.
 
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 
@@ -46,7 +46,7 @@ impl Memory for Emitter<'_> {
     fn load_pair(&mut self, size: Size, (first, second): (Reg, Reg), address: Address) {
         let Some(width) = register(size) else { unreachable!("pairs of {size:?}") };
         let (base, offset) = self.base_and_offset(address);
-        // In registers of their own, `r0` and `r1` as well.
+        // Each in its own register, also `r0` and `r1`.
         let (first, second) = (self.stay(first), self.stay(second));
         self.put(encode::load_pair(width, first, second, base, offset, Pair::Offset));
     }
@@ -89,7 +89,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The memory operand of an address; may be in [`SCRATCH`], and uses [`SCRATCH2`] on the way only.
+    /// The memory operand of an address. It may use [`SCRATCH`], and its computation [`SCRATCH2`].
     fn place(&mut self, address: Address, size: Size) -> Mem {
         let Address { base, index, disp } = address;
         let (base, disp) = match index {
@@ -134,7 +134,7 @@ impl Emitter<'_> {
         SCRATCH
     }
 
-    /// A constant to be stored, in a register.
+    /// A register that holds a constant to be stored.
     fn stored(&mut self, size: Size, imm: i32) -> Gpr {
         let value = match size {
             Size::B1 => u64::from(imm as u8),

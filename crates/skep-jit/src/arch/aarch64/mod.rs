@@ -5,9 +5,9 @@
 //! (`x29`, `x30`), `x18` is never touched, and nothing below `sp` is used. No flag is live between two BPF
 //! instructions.
 //!
-//! A call leaves its result in `x0`, and so must a function, while `r0` is elsewhere ([`regs`]). It stays there
-//! after a call until something else needs `x0` or control may go elsewhere, and is moved then if it is still
-//! needed. A value that is to be returned is computed there:
+//! Functions return their result in `x0`, but `r0` is another register ([`regs`]). After a call the result stays in `x0`
+//! until something else needs `x0` or control may jump, and is then moved if it is live. A value that will be returned
+//! is computed in `x0`:
 //!
 //! ```text
 //!                          mov x5, x23                                       mov x5, x23
@@ -38,7 +38,7 @@ use crate::Options;
 use crate::address::{Address, Home, Index};
 use crate::arch::port::{self, Arch};
 use crate::layout::Assembly;
-use crate::operands::Twist;
+use crate::operands::Modifier;
 use encode::{Bitmask, Constant, Extend, Imm12, Logic, Mem, Sum, Word};
 use frame::Frame;
 use regs::{ENV, Gpr, RESULT, SCRATCH3};
@@ -71,8 +71,8 @@ impl Arch for Aarch64 {
         false
     }
 
-    /// There is an offset or an index, not both, and an index is scaled by the size or not at all. How large an
-    /// offset from the frame may be is not known here: aligned ones fit, others take an instruction more.
+    /// There is an offset or an index, not both, and an index is scaled by the size or not at all. The greatest offset from
+    /// the frame is not known here: aligned ones fit, others take one more instruction.
     fn is_addressable(address: Address, size: Size) -> bool {
         match address {
             Address { index: Some(Index { shift, .. }), disp: 0, base } => {
@@ -88,16 +88,16 @@ impl Arch for Aarch64 {
         false
     }
 
-    fn takes_twist(op: AluOp, width: Width, twist: Twist) -> bool {
-        match (op, twist) {
-            (AluOp::Add | AluOp::Sub, Twist::Extend { from, .. }) => from.bits() < width.bits(),
-            (AluOp::And | AluOp::Or | AluOp::Xor, Twist::Rotate(_)) => true,
-            (AluOp::Add | AluOp::Sub | AluOp::And | AluOp::Or | AluOp::Xor, Twist::Shift(..)) => true,
+    fn takes_modifier(op: AluOp, width: Width, modifier: Modifier) -> bool {
+        match (op, modifier) {
+            (AluOp::Add | AluOp::Sub, Modifier::Extend { from, .. }) => from.bits() < width.bits(),
+            (AluOp::And | AluOp::Or | AluOp::Xor, Modifier::Rotate(_)) => true,
+            (AluOp::Add | AluOp::Sub | AluOp::And | AluOp::Or | AluOp::Xor, Modifier::Shift(..)) => true,
             _ => false,
         }
     }
 
-    /// A jump to the next instruction is none.
+    /// A jump to the next instruction needs no code.
     fn jump_start(_: Jump) -> u32 {
         0
     }
@@ -122,8 +122,8 @@ impl Arch for Aarch64 {
         branch::write_distance(place, target, out)
     }
 
-    fn head_padding(start: u32, size: u32) -> u32 {
-        branch::head_padding(start, size)
+    fn alignment_padding(start: u32, size: u32) -> u32 {
+        branch::alignment_padding(start, size)
     }
 
     const SITE: u32 = 4;
@@ -150,8 +150,8 @@ impl Arch for Aarch64 {
 
 /// Turns operations on BPF registers into machine code.
 ///
-/// Every operation asks for its operands ([`Emitter::read`]) before it asks where its result goes
-/// ([`Emitter::write`]), and writes that last.
+/// Every operation gets its operands ([`Emitter::read`]) before the register of its result ([`Emitter::write`]), and
+/// writes that last.
 pub(crate) struct Emitter<'a> {
     code: Assembly<Aarch64>,
     features: Features,
@@ -162,17 +162,17 @@ pub(crate) struct Emitter<'a> {
     counts: bool,
     /// Whether `r0` is in [`RESULT`], and not in its own register.
     result: bool,
-    /// What is needed behind the current operation.
-    needed: RegSet,
-    /// Whether the function ends behind the current operation.
+    /// The live-out registers of the current operation.
+    live_out: RegSet,
+    /// Whether the function ends after the current operation.
     exits: bool,
 }
 
 impl<'a> port::Emitter<'a, Aarch64> for Emitter<'a> {
     fn new(code: Assembly<Aarch64>, features: Features, options: Options, home: &'a Home) -> Self {
         let frame = Frame::default();
-        let needed = RegSet::EMPTY;
-        Self { code, features, options, home, frame, counts: false, result: false, needed, exits: false }
+        let live_out = RegSet::EMPTY;
+        Self { code, features, options, home, frame, counts: false, result: false, live_out, exits: false }
     }
 
     fn code(&mut self) -> &mut Assembly<Aarch64> {
@@ -187,8 +187,8 @@ impl<'a> port::Emitter<'a, Aarch64> for Emitter<'a> {
         self.code
     }
 
-    fn next(&mut self, needed: RegSet, exits: bool) {
-        self.needed = needed;
+    fn next(&mut self, live_out: RegSet, exits: bool) {
+        self.live_out = live_out;
         self.exits = exits;
     }
 
@@ -232,7 +232,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The machine register that the new value of a BPF register is to be written to.
+    /// The machine register for the new value of a BPF register.
     fn write(&mut self, reg: Reg) -> Gpr {
         match reg {
             Reg::R0 => {
@@ -249,7 +249,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// As [`Emitter::write`], where jumps lie between this and whatever follows.
+    /// As [`Emitter::write`], for an operation that contains jumps.
     fn stay(&mut self, reg: Reg) -> Gpr {
         self.exits = false;
         self.write(reg)
@@ -257,7 +257,7 @@ impl Emitter<'_> {
 
     /// `r0` in its own register, where anybody needs it.
     fn settle(&mut self) {
-        if std::mem::take(&mut self.result) && self.needed.contains(Reg::R0) {
+        if std::mem::take(&mut self.result) && self.live_out.contains(Reg::R0) {
             self.copy(regs::gpr(Reg::R0), RESULT);
         }
     }
@@ -295,8 +295,7 @@ impl Emitter<'_> {
             return self.put(encode::sum_imm(op, width, dst, dst, low));
         }
         if src == Gpr::SP {
-            // Programs may go far beyond the stack, as long as they access nothing there. The extended register is the
-            // form of an addition that takes `sp`.
+            // Programs may compute addresses far beyond the stack. An addition takes `sp` only with an extended register.
             debug_assert!(size >> 32 == 0);
             self.constant(regs::SCRATCH, size);
             return self.put(encode::sum_ext(op, width, dst, src, regs::SCRATCH, Extend::Uxtw, 0));

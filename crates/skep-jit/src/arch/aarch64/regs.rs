@@ -1,21 +1,21 @@
 //! Which machine register stands for which BPF register.
 //!
 //! A call in BPF passes `r1` to `r5`, and AAPCS64 passes arguments in `x0` to `x5`: with this table a helper call
-//! moves nothing but its hidden sixth argument. The result is the exception. AAPCS64 returns it where the first
+//! sets only its hidden sixth argument. The result is the exception. AAPCS64 returns it where the first
 //! argument was, in `x0`, but in BPF `r0` and `r1` are live at once: `r0` is `x7`, and a call is followed by one
-//! move. Both conventions agree on what survives a call.
+//! move. Both conventions agree on the registers that a call preserves.
 //!
 //! ```text
 //!   r0   r1   r2   r3   r4   r5  | r6   r7   r8   r9  | r10             | x5: sixth argument, scratch otherwise
 //!   x7   x0   x1   x2   x3   x4  | x19  x20  x21  x22 | sp + constant   | x15 x16 x17: scratch, never live
-//!            lost in calls       |  preserved in calls                  |   between two BPF instructions
+//!            clobbered by calls  |  preserved in calls                  |   between two BPF instructions
 //!                                                                       | x23: environment, preserved
 //!                                                                       | x13 x14: scratch of atomic operations
 //! ```
 //!
 //! `r10` needs no register: programs cannot write it, and its distance from `sp` is known when a function is
 //! compiled. `x18` belongs to the platform (shadow call stacks, Windows, macOS) and is never touched, so the code
-//! is right everywhere. `x29` and `x30` are the frame pointer and the link register, as for every function.
+//! works everywhere. `x29` and `x30` are the frame pointer and the link register, as for every function.
 
 use skep_isa::Reg;
 
@@ -52,7 +52,7 @@ impl Gpr {
     /// The stack pointer, where the instruction takes it.
     pub(crate) const SP: Self = Self(31);
 
-    /// The register of a hardware number, of which the lowest five bits count.
+    /// The register with this hardware number; only the lowest five bits count.
     pub(crate) const fn numbered(number: u8) -> Self {
         Self(number & 31)
     }

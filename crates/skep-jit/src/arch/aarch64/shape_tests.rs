@@ -1,4 +1,4 @@
-//! What code looks like: all of it decodes, and it is as short as was meant.
+//! The shape of code: all of it decodes, and it is as short as intended.
 
 use skep_abi::{HelperFn, Linkage, MapLink, RunEnv};
 
@@ -198,7 +198,7 @@ fn the_lower_half_of_a_register_is_an_index() {
     expect(scaled, &["ldr x1, [x0, w19, uxtw #3]", "mov x0, x1"]);
     let signed = "r4 = (s32)r6\nr4 <<= 2\nr1 += r4\n*(u32 *)(r1 + 0) = r2\nr1 = r2";
     expect(signed, &["str w1, [x0, w19, sxtw #2]", "mov x0, x1"]);
-    // With an offset, or where the sum is needed, it is computed.
+    // With an offset, or if the sum is live, it is computed.
     let offset = "w4 = w6\nr4 <<= 2\nr1 += r4\nr2 = *(u32 *)(r1 + 4)\nr1 = r2";
     expect(offset, &["add x0, x0, w19, uxtw #2", "ldr w1, [x0, #4]", "mov w0, w1"]);
     expect("w4 = w6\nr4 <<= 2\nr1 += r4", &["add x0, x0, w19, uxtw #2"]);
@@ -206,7 +206,7 @@ fn the_lower_half_of_a_register_is_an_index() {
 
 #[test]
 fn offsets_out_of_reach_take_one_instruction_more() {
-    // A sum where that is one instruction, otherwise an index.
+    // A sum if that is one instruction, otherwise an index.
     expect("r2 = *(u8 *)(r1 + 4096)", &["add x16, x0, #4096", "ldrb w1, [x16]"]);
     expect("r2 = *(u64 *)(r1 - 4095)", &["sub x16, x0, #4095", "ldr x1, [x16]"]);
     expect("r2 = *(u64 *)(r1 + 32767)", &["mov w16, #32767", "ldr x1, [x0, x16]"]);
@@ -388,14 +388,14 @@ fn innermost_loops_begin_with_a_fetch_where_that_saves_one() {
             let text = format!("w0 = 0\n{start}w3 = 5\ninner: w3 += -1\n{rest}if w3 != 0 goto inner\nexit");
             let (code, offsets) = Program::new(&text).code::<Aarch64>(&Home::anywhere(), ADDRESS);
             let head = offsets[before + 2];
-            let gap = head - offsets[before + 1] - 4;
+            let fragment = head - offsets[before + 1] - 4;
             let size = offsets[before + 4 + body] - head;
             let fetches = |start: u32| (start % 32 + size).div_ceil(32);
-            assert!(gap <= 8 && (gap == 0 || head.is_multiple_of(32)), "{head:#x} {gap}");
-            assert!(gap == 0 || fetches(head) < fetches(head - gap));
-            let padding = &words(&code)[(head - gap) as usize / 4..head as usize / 4];
+            assert!(fragment <= 8 && (fragment == 0 || head.is_multiple_of(32)), "{head:#x} {fragment}");
+            assert!(fragment == 0 || fetches(head) < fetches(head - fragment));
+            let padding = &words(&code)[(head - fragment) as usize / 4..head as usize / 4];
             assert!(padding.iter().all(|word| *word == encode::nop()));
-            *(if gap > 0 { &mut moved } else { &mut kept }) += 1;
+            *(if fragment > 0 { &mut moved } else { &mut kept }) += 1;
         }
     }
     assert!(moved > 10 && kept > 10, "{moved} {kept}");
@@ -408,7 +408,7 @@ unsafe extern "C" fn helper(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunE
 
 const HELPERS: [(u32, HelperFn); 1] = [(7, helper)];
 
-/// The code of a program that calls [`helper`], so many bytes away from it, without entry and exit.
+/// The code of a program that calls [`helper`] over this distance in bytes, without entry and exit.
 fn calling(text: &str, distance: u64) -> Vec<String> {
     let address = (helper as *const () as u64 & !0xfff) ^ distance;
     let program = Program::new(text).helpers(&HELPERS);
@@ -447,7 +447,7 @@ fn results_of_calls_are_moved_once() {
     let text = "call 7\nr1 = 5\nr0 += r1\nexit";
     let lines = calling(text, 1 << 20);
     assert_eq!(lines[2..], canonical(&["mov x7, x0", "mov w0, #5", "add x0, x7, x0"]), "{lines:?}");
-    // Nothing at all where the result is returned as it is, or changed at once.
+    // No code if the result is returned unchanged, or changed at once.
     assert_eq!(calling("call 7\nexit", 1 << 20).len(), 2);
     let lines = calling("call 7\nr0 &= 1\nexit", 1 << 20);
     assert_eq!(lines[2..], canonical(&["and w0, w0, #1"]));

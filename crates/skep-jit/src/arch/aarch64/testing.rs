@@ -1,5 +1,5 @@
-//! Functions for tests that only assembly can be: helpers that destroy or demand all that the calling
-//! convention lets them, and a caller that looks whether everything was preserved for it.
+//! Functions for tests, in assembly: helpers that clobber or require all that the calling convention allows, and a
+//! caller that checks whether every callee-saved register was preserved.
 
 use skep_abi::RunEnv;
 
@@ -132,7 +132,7 @@ unsafe extern "C" {
 /// An instruction that traps.
 pub(crate) const TRAP: &[u8] = &[0x00, 0x00, 0x20, 0xd4];
 
-/// What every processor can do.
+/// The features of every processor.
 pub(crate) const OLDEST: super::aarch64::Features = super::aarch64::Features { lse: false };
 
 /// Traps where the stack is not aligned or there is no frame record; returns its first argument.
@@ -141,7 +141,7 @@ pub(crate) const ALIGNED: skep_abi::HelperFn = skep_jit_test_aligned;
 /// Takes the signature off the return address that its caller saved; returns its first argument.
 pub(crate) const UNSIGN: skep_abi::HelperFn = skep_jit_test_unsign;
 
-/// Destroys whatever a helper may destroy; returns 42.
+/// Clobbers all that a helper may clobber; returns 42.
 pub(crate) const CLOBBER: skep_abi::HelperFn = skep_jit_test_clobber;
 
 /// Calls compiled code; its result, and how many registers it should have preserved and did not.

@@ -1,4 +1,4 @@
-//! Arithmetic but division.
+//! Arithmetic except division.
 
 use skep_isa::{AluOp, Operand, Reg, RegSet, Size, Width};
 
@@ -8,7 +8,7 @@ use super::regs::{Gpr, SCRATCH};
 use super::{Emitter, gpr};
 use crate::address::Address;
 use crate::arch::port::Arithmetic;
-use crate::operands::Twist;
+use crate::operands::Modifier;
 
 impl Arithmetic for Emitter<'_> {
     fn mov_imm(&mut self, dst: Reg, value: u64) {
@@ -99,7 +99,7 @@ impl Arithmetic for Emitter<'_> {
         unreachable!("{op:?} has two operands: {width:?} {dst:?} {a:?} {src:?}");
     }
 
-    fn alu_twisted(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, b: (Reg, Twist)) {
+    fn alu_modified(&mut self, op: AluOp, width: Width, dst: Reg, a: Reg, b: (Reg, Modifier)) {
         unreachable!("{op:?} takes registers as they are: {width:?} {dst:?} {a:?} {b:?}");
     }
 
@@ -113,8 +113,8 @@ impl Arithmetic for Emitter<'_> {
 }
 
 impl Emitter<'_> {
-    /// `dst = a * imm` where `imm` is next to a power of two, and whether it is: a shift and an addition take two
-    /// cycles, a multiplication takes three.
+    /// `dst = a * imm` if `imm` is one more or less than a power of two; returns whether it is. A shift and an addition take
+    /// two cycles, a multiplication takes three.
     fn mul_by_neighbour(&mut self, width: Width, dst: Gpr, a: Gpr, imm: i32) -> bool {
         let (op, power) = match (imm.cast_unsigned().wrapping_add(1), imm.cast_unsigned().wrapping_sub(1)) {
             _ if imm < 0 => return false,
@@ -155,7 +155,7 @@ impl Emitter<'_> {
         let count = imm as u8 & (width.bits() as u8 - 1);
         match op {
             AluOp::Add => self.add_imm(width, to, imm),
-            // 128 is the one number whose negation is shorter.
+            // 128 is the only number whose negation is shorter.
             AluOp::Sub => self.put_result(
                 width,
                 to,
@@ -206,7 +206,7 @@ impl Emitter<'_> {
         if self.features.bmi2 {
             return self.put(encode::shift_rrr(op, width, to, to, count));
         }
-        // Only `cl` can be a count.
+        // A variable count must be in `cl`.
         match (to == Gpr::RCX, count == Gpr::RCX) {
             (false, true) => self.put(encode::shift_cl(op, width, to)),
             (false, false) => {

@@ -8,7 +8,7 @@ use super::{Emitter, gpr};
 
 impl Emitter<'_> {
     /// `*(width *)(base + offset) op= src`; with `fetch`, `src` becomes what was there before. `live` are the
-    /// registers that are needed afterwards.
+    /// registers that are live afterwards.
     pub(super) fn read_modify_write(
         &mut self,
         op: AtomicOp,
@@ -17,7 +17,7 @@ impl Emitter<'_> {
         src: Reg,
         live: RegSet,
     ) {
-        // Nobody needs what is fetched: the shorter form will do.
+        // The fetched value is dead: use the shorter form.
         let wanted = live.contains(src);
         let mem = Mem::at(gpr(base), offset.into());
         match op {
@@ -48,7 +48,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The operations that have no fetching instruction: tried until nobody came between.
+    /// Operations without a fetching instruction: a compare-exchange loop.
     ///
     /// ```text
     ///         mov r10, rax           ; r10 stands in for rax from here on

@@ -1,4 +1,4 @@
-//! Calls, and helpers that need none.
+//! Calls, and inlined helpers.
 
 use skep_abi::{InlineArray, ProgramTable, RunEnv};
 use skep_isa::{Reg, Size, Width};
@@ -7,7 +7,7 @@ use super::encode::{self, Cc, Group1, Mem, Scale, Shift};
 use super::regs::{ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, Hole, X86_64, gpr};
 use crate::arch::port::{Arch, Calls, NONE_LEFT, Target};
-use crate::layout::{self, Assembly, Gap, Label};
+use crate::layout::{self, Assembly, Fragment, Label};
 
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {
@@ -58,13 +58,13 @@ impl Calls for Emitter<'_> {
     fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>> {
         if self.frame.is_empty() {
             self.put(encode::test_ri(Width::W32, ENV, 1 << NONE_LEFT));
-            self.code.gap(Gap::Jump { jump: Some(Cc::NotEqual), target: behind });
+            self.code.fragment(Fragment::Jump { jump: Some(Cc::NotEqual), target: behind });
             self.put(encode::alu_ri(Group1::Add, Width::W64, ENV, 1));
-            self.code.gap(Gap::Site);
+            self.code.fragment(Fragment::Site);
             self.put(encode::alu_ri(Group1::Sub, Width::W64, ENV, 1));
             return None;
         }
-        self.code.gap(Gap::Site);
+        self.code.fragment(Fragment::Site);
         let code = std::mem::replace(&mut self.code, Assembly::new(0, 8));
         let exhausted = self.count();
         self.unwind();
@@ -125,7 +125,7 @@ impl Calls for Emitter<'_> {
         }
         let hole = match missing {
             Some((target, _)) => {
-                self.code.gap(Gap::Jump { jump: Some(Cc::AboveOrEqual), target });
+                self.code.fragment(Fragment::Jump { jump: Some(Cc::AboveOrEqual), target });
                 None
             }
             None => Some(self.skip(Some(Cc::AboveOrEqual))),
@@ -156,7 +156,7 @@ impl Calls for Emitter<'_> {
 }
 
 impl Emitter<'_> {
-    /// Counts a tail call; the jump that is taken where none is left.
+    /// Counts a tail call. Returns the jump that is taken if none is left.
     fn count(&mut self) -> Hole {
         self.put(encode::test_ri(Width::W32, ENV, 1 << NONE_LEFT));
         let exhausted = self.skip(Some(Cc::NotEqual));

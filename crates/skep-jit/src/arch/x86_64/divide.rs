@@ -5,7 +5,7 @@
 //! 0, `x % 0` is `x`, the smallest number divided by -1 is itself with remainder 0.
 //!
 //! ```text
-//!   r11  the divisor, if it is a constant or in a register that the division destroys
+//!   r11  the divisor, if it is a constant or in a register that the division clobbers
 //!   r10  what was in rax      r9  what was in rdx       (where they are not the result)
 //! ```
 
@@ -35,7 +35,7 @@ impl Emitter<'_> {
         match src {
             Operand::Imm(_) => self.divide_rax(encode::zero(Gpr::RDX), Unary::Div, width, dividend, divisor),
             Operand::Reg(_) => {
-                // What the result is with a divisor of zero, in the register in which it is looked for.
+                // The result for a divisor of zero, in the result's register.
                 if !remainder {
                     self.put(encode::zero(Gpr::RAX));
                 } else if dividend != Gpr::RDX || width == Width::W32 {
@@ -84,15 +84,15 @@ impl Emitter<'_> {
         }
     }
 
-    /// Divides by a multiplication; whether it could.
+    /// Divides by a multiplication, if possible; returns whether it was.
     ///
     /// ```text
-    ///   32 bits: mov r11d, dst            64 bits: mov r9, rdx (if needed); mov rdx, dst
+    ///   32 bits: mov r11d, dst            64 bits: mov r9, rdx (if live); mov rdx, dst
     ///            imul r11, multiplier              mulx r11, r10, multiplier
     ///            shr r11, 32 + after               shr r11, after
     /// ```
     ///
-    /// The remainder is what the quotient's product with the divisor leaves of the dividend.
+    /// The remainder is the dividend minus the product of quotient and divisor.
     fn divide_by_constant(
         &mut self,
         remainder: bool,
@@ -197,7 +197,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The division itself: `fill` says how the upper half of the dividend is filled.
+    /// The division itself; `fill` fills the upper half of the dividend.
     fn divide_rax(&mut self, fill: encode::Bytes, op: Unary, width: Width, dividend: Gpr, divisor: Gpr) {
         if dividend != Gpr::RAX {
             self.put(encode::mov_rr(width, Gpr::RAX, dividend));
@@ -206,7 +206,7 @@ impl Emitter<'_> {
         self.put(encode::unary(op, width, divisor));
     }
 
-    /// Saves what will be destroyed and is needed; returns where the dividend is then.
+    /// Saves live registers that the division clobbers; returns the register of the dividend.
     fn save(&mut self, dst: Gpr, live: RegSet) -> Gpr {
         // The quotient's register is prepared before the dividend is moved there.
         if dst == Gpr::RAX || live.contains(Reg::R0) {
@@ -218,7 +218,7 @@ impl Emitter<'_> {
         if dst == Gpr::RAX { SAVED_RAX } else { dst }
     }
 
-    /// Brings the result where it belongs, and back what was saved.
+    /// Moves the result to its register and restores what was saved.
     fn keep_result(&mut self, remainder: bool, dst: Gpr, live: RegSet) {
         self.copy(dst, if remainder { Gpr::RDX } else { Gpr::RAX });
         if dst != Gpr::RAX && live.contains(Reg::R0) {

@@ -1,16 +1,16 @@
 //! Instructions to bytes, each in the shortest form that exists for its operands.
 //!
-//! Every function here is pure: operands in, bytes out. Which instruction is wanted is decided elsewhere. The
+//! Every function here is pure: operands in, bytes out. Its callers choose the instruction. The
 //! opcodes are those of the Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 //!
 //! ```text
 //!   66/F2/F3/F0 | REX 0100WRXB | 0F / 0F 38 | opcode | mod reg rm | scale index base | disp 0/8/32 | imm
 //! ```
 //!
-//! What an instruction is put together of is here, and what there is of a kind in a file of its own: moves and
-//! arithmetic in `data`, and so on.
+//! The parts of instructions are here. Each kind of instruction has its own file: `data` has moves and arithmetic, and
+//! so on.
 //!
-//! Three irregularities are dealt with in [`modrm`] and nowhere else: `rsp` and `r12` as a base need a SIB byte,
+//! Only [`modrm`] handles three irregularities: `rsp` and `r12` as a base need a SIB byte,
 //! `rbp` and `r13` as a base need a displacement, and the byte registers 4 to 7 need a REX prefix.
 
 mod address;

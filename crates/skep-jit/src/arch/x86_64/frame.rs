@@ -14,11 +14,11 @@
 //!
 //! The entry function of a program that needs its environment takes it from its third argument into `r12`;
 //! the functions it calls find it there. Functions that helpers call have one more entry, which takes it from the
-//! sixth argument. The rounds that `may_goto` has left are counted in the lowest 8 bytes of the BPF stack, which
-//! are there for that. Where the program may read what it never wrote, the rest of the BPF stack is zeroed.
+//! sixth argument. The budget of `may_goto` is in 8 extra bytes at the lower end of the BPF
+//! stack. If the program may read bytes that it never wrote, the rest of the BPF stack is zeroed.
 //!
-//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `r12`, makes it the
-//! environment and a count, and restores it: within, nobody does.
+//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `r12`, sets it to
+//! the environment and the count, and restores it. Functions of the program leave it alone.
 
 use skep_abi::MAX_LOOPS;
 use skep_isa::{Size, Width};
@@ -30,9 +30,9 @@ use crate::arch::port::{Branches, Calls, Frames, LEFT};
 use crate::layout::Label;
 use crate::plan::FunctionPlan;
 
-/// Bytes below `rsp` that nobody else writes (System V ABI, 3.2.2).
+/// Bytes below `rsp` that signal handlers do not write (the red zone, System V ABI, 3.2.2).
 const RED_ZONE: u32 = 128;
-/// The most bytes that are zeroed without a loop: as far as short displacements reach.
+/// The most bytes that are zeroed without a loop: the reach of short displacements.
 const MOST_STORES: u32 = 128;
 
 /// How the current function saves what it must preserve.
@@ -42,7 +42,7 @@ pub(super) struct Frame {
     /// Whether `rbp` is the BPF frame pointer.
     pointer: bool,
     calls: bool,
-    /// Bytes between `rbp` (or what was saved last) and what is pushed next.
+    /// Bytes between `rbp` (or the last saved register) and the next push.
     reserve: u32,
     /// Where the first exit was emitted.
     exit: Option<Label>,
@@ -68,7 +68,7 @@ impl Frame {
         Self { saved, pointer: plan.uses_stack, calls: plan.calls, reserve, exit: None }
     }
 
-    /// Whether nothing must be undone at an exit.
+    /// Whether an exit has nothing to undo.
     pub(super) fn is_empty(&self) -> bool {
         self.exit_len() == 1
     }
@@ -105,8 +105,8 @@ impl Frames for Emitter<'_> {
         if frame.pointer {
             self.zero_stack(plan.zeroed);
         }
-        if let Some(rounds) = plan.rounds {
-            self.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, rounds), MAX_LOOPS as i32));
+        if let Some(budget) = plan.budget {
+            self.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, budget), MAX_LOOPS as i32));
         }
     }
 
@@ -168,7 +168,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Zeroes so many bytes below `rbp`, a multiple of 8.
+    /// Zeroes this number of bytes below `rbp`, a multiple of 8.
     ///
     /// ```text
     ///          xor r11d, r11d
@@ -200,7 +200,7 @@ impl Emitter<'_> {
     fn reserve(&mut self) {
         match self.frame.reserve {
             0 => {}
-            // One byte instead of four; what is pushed does not matter.
+            // One byte instead of four; the pushed value does not matter.
             8 => self.put(encode::push(Gpr::RAX)),
             bytes => self.put(encode::alu_ri(Group1::Sub, Width::W64, Gpr::RSP, bytes as i32)),
         }

@@ -1,4 +1,4 @@
-//! What [`Options`] add to the code, and where.
+//! The code that [`Options`] add, and its place.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
@@ -7,7 +7,7 @@ use crate::Options;
 use crate::address::Home;
 use crate::arch::tests::{HARDENED, Program};
 
-/// A function that calls another, which calls none.
+/// A function that calls a leaf function.
 const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";
 const LEAF: &str = "r0 = r1\nexit";
 

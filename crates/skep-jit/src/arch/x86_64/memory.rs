@@ -1,8 +1,7 @@
 //! Loads and stores.
 //!
-//! The verifier has proved every access but those of probes, which are declared to the handler of faults; nothing is
-//! checked here. Ordinary loads are acquiring and ordinary
-//! stores releasing on x86-64 (SDM volume 3, 10.2.2: loads are not reordered with older loads, stores are
+//! Nothing is checked here: the verifier has proved every access except probe loads, which are declared to the fault
+//! handler. Ordinary loads are acquiring and ordinary stores releasing on x86-64 (SDM volume 3, 10.2.2: loads are not reordered with older loads, stores are
 //! not reordered with older loads or stores).
 
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};

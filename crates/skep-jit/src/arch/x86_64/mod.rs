@@ -26,7 +26,7 @@ use crate::Options;
 use crate::address::{Address, Home};
 use crate::arch::port::{self, Arch};
 use crate::layout::Assembly;
-use crate::operands::Twist;
+use crate::operands::Modifier;
 use encode::{Bytes, Cc, Group1};
 use frame::Frame;
 use regs::{ENV, Gpr};
@@ -65,11 +65,11 @@ impl Arch for X86_64 {
         i8::try_from(address.disp).is_err()
     }
 
-    fn takes_twist(_: AluOp, _: Width, _: Twist) -> bool {
+    fn takes_modifier(_: AluOp, _: Width, _: Modifier) -> bool {
         false
     }
 
-    /// A jump to the next byte is none.
+    /// A jump to the next byte needs no code.
     fn jump_start(_: Option<Cc>) -> u32 {
         0
     }
@@ -94,8 +94,8 @@ impl Arch for X86_64 {
         branch::write_distance(place, target, out)
     }
 
-    fn head_padding(start: u32, size: u32) -> u32 {
-        branch::head_padding(start, size)
+    fn alignment_padding(start: u32, size: u32) -> u32 {
+        branch::alignment_padding(start, size)
     }
 
     const SITE: u32 = 5;
@@ -131,8 +131,8 @@ pub(crate) struct Emitter<'a> {
     frame: Frame,
     /// Whether [`regs::ENV`] holds a count as well.
     counts: bool,
-    /// The register and width of which the zero flag says whether it is zero. Any instruction ends this but
-    /// those of [`Emitter::put_plain`] and [`Emitter::put_result`]; so does a place that jumps lead to.
+    /// The register and width that the zero flag describes. Labels and all instructions end this, except those of
+    /// [`Emitter::put_plain`] and [`Emitter::put_result`].
     zero: Option<(Gpr, Width)>,
 }
 
@@ -165,7 +165,7 @@ impl<'a> port::Emitter<'a, X86_64> for Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    /// Whether four bytes of distance suffice from wherever the code will be.
+    /// Whether a distance of four bytes suffices from every place in the code's range.
     fn reaches(&self, address: u64) -> bool {
         self.home.farthest(address) <= i32::MAX as u64 - 64
     }
@@ -204,7 +204,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A short forward jump over what is emitted before [`Emitter::land`]; no gap may lie between.
+    /// A short forward jump over what is emitted before [`Emitter::land`]; no fragment may lie between.
     #[must_use]
     fn skip(&mut self, condition: Option<Cc>) -> Hole {
         match condition {
@@ -214,12 +214,12 @@ impl Emitter<'_> {
         Hole(self.code.here())
     }
 
-    /// Where a short jump leads.
+    /// Binds the target of a short jump here.
     fn land(&mut self, hole: Hole) {
         self.land_behind(hole, 0);
     }
 
-    /// A short jump leads behind so many bytes that are not there yet.
+    /// A short jump over this number of bytes that are not emitted yet.
     fn land_behind(&mut self, hole: Hole, bytes: u32) {
         let distance = self.code.here() + bytes as usize - hole.0;
         debug_assert!(distance < 128);

@@ -1,13 +1,13 @@
 //! Which machine register stands for which BPF register.
 //!
 //! The first five arguments of the System V calling convention are `rdi rsi rdx rcx r8`, and a BPF call passes
-//! `r1` to `r5`: with this table a helper call moves nothing but its hidden sixth argument. Both conventions
-//! agree on what survives a call as well.
+//! `r1` to `r5`: with this table a helper call sets only its hidden sixth argument. Both conventions also agree on
+//! the registers that a call preserves.
 //!
 //! ```text
 //!   r0   r1   r2   r3   r4   r5  | r6   r7   r8   r9  | r10 |
 //!   rax  rdi  rsi  rdx  rcx  r8  | rbx  r13  r14  r15 | rbp |  r12: environment   r9 r10 r11: scratch
-//!            lost in calls       |  preserved in calls      |  preserved           lost, never live
+//!            clobbered by calls  |  preserved in calls      |  preserved           lost, never live
 //!                                                              between two BPF instructions
 //! ```
 

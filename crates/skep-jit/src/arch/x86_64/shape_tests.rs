@@ -1,4 +1,4 @@
-//! What code looks like: all of it decodes, and it is as short as was meant.
+//! The shape of code: all of it decodes, and it is as short as intended.
 
 use super::X86_64;
 use crate::Options;
@@ -164,9 +164,9 @@ fn innermost_loops_begin_with_a_line_or_its_half() {
         let (_, offsets) = program.code::<X86_64>(&Home::anywhere(), ADDRESS);
         let head = offsets[before + 2];
         // Straight after `mov r3, 5`, or moved to a place that is worth it.
-        let gap = head - offsets[before + 1] - 5;
-        assert!(gap <= 21 && (gap == 0 || head.is_multiple_of(32)), "{head:#x} {gap}");
-        moved += u32::from(gap > 0);
+        let fragment = head - offsets[before + 1] - 5;
+        assert!(fragment <= 21 && (fragment == 0 || head.is_multiple_of(32)), "{head:#x} {fragment}");
+        moved += u32::from(fragment > 0);
     }
     assert!(moved > 20);
 }

@@ -1,5 +1,5 @@
-//! Functions for tests that only assembly can be: helpers that destroy or demand all that the calling
-//! convention lets them, and a caller that looks whether everything was preserved for it.
+//! Functions for tests, in assembly: helpers that clobber or require all that the calling convention allows, and a
+//! caller that checks whether every callee-saved register was preserved.
 
 use skep_abi::RunEnv;
 
@@ -94,13 +94,13 @@ unsafe extern "C" {
 /// An instruction that traps.
 pub(crate) const TRAP: &[u8] = &[0xcc];
 
-/// What every processor can do.
+/// The features of every processor.
 pub(crate) const OLDEST: super::x86_64::Features = super::x86_64::Features { bmi2: false };
 
 /// Faults where the stack is not aligned; returns its first argument.
 pub(crate) const ALIGNED: skep_abi::HelperFn = skep_jit_test_aligned;
 
-/// Destroys whatever a helper may destroy; returns 42.
+/// Clobbers all that a helper may clobber; returns 42.
 pub(crate) const CLOBBER: skep_abi::HelperFn = skep_jit_test_clobber;
 
 /// Calls compiled code; its result, and how many registers it should have preserved and did not.

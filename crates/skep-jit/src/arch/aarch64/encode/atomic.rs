@@ -4,7 +4,7 @@ use skep_isa::{Size, Width};
 
 use super::{Gpr, Word, whole};
 
-/// What a read-modify-write does with memory and a register.
+/// The operation of a read-modify-write on memory and a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rmw {
     /// Adds the register.

@@ -2,7 +2,7 @@
 //!
 //! One instruction sets a whole register: `movz` (a lane of 16 bits, the others zero), `movn` (the complement of
 //! that) and `orr` (a [`Bitmask`]), of which the 32-bit forms clear the upper half. Each `movk` after it replaces
-//! one lane. So what a value needs is the number of lanes that differ from the nearest value of one instruction.
+//! one lane. So the cost of a value is the number of lanes that differ from the nearest value of one instruction.
 //!
 //! ```text
 //!   lane   3          2          1          0
@@ -13,7 +13,7 @@ use skep_isa::Width;
 
 use super::{Bitmask, Gpr, Logic, Word, logic_imm};
 
-/// What happens to the lanes that a move does not name.
+/// The effect of a move on the lanes that it does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// `movn`: the complement of what `movz` makes.

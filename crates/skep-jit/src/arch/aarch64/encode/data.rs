@@ -49,7 +49,7 @@ pub(crate) struct Shifted {
 }
 
 impl Shifted {
-    /// The register as it is.
+    /// The register unchanged.
     pub(crate) const fn plain(reg: Gpr) -> Self {
         Self::by(reg, ShiftKind::Lsl, 0)
     }
@@ -173,7 +173,7 @@ pub(crate) const fn mvn(width: Width, rd: Gpr, rm: Gpr) -> Word {
     logic_not(Logic::Orr, width, rd, Gpr::ZR, Shifted::plain(rm))
 }
 
-/// A shift by a register, of which the bits below the width count.
+/// A shift by a register; only the bits below the width count.
 pub(crate) const fn shift_reg(kind: ShiftKind, width: Width, rd: Gpr, rn: Gpr, rm: Gpr) -> Word {
     two_sources(8 | kind as u32, width, rd, rn, rm)
 }

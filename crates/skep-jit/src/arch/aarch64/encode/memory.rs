@@ -39,7 +39,7 @@ pub(crate) const fn store(size: Size, rt: Gpr, mem: Mem) -> Word {
     access(0, size, rt, mem)
 }
 
-/// The scaled form where it reaches, the unscaled one otherwise.
+/// The scaled form if it reaches, otherwise the unscaled one.
 const fn access(op: u32, size: Size, rt: Gpr, mem: Mem) -> Word {
     debug_assert!(mem.fits(size), "out of the reach of an access");
     let (word, base) = match mem {
@@ -69,7 +69,7 @@ const fn scaled(size: Size, offset: i32) -> Option<u32> {
     }
 }
 
-/// What an access with an offset does to its base.
+/// The effect of an access with an offset on its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pair {
     /// `[base, offset]`: nothing.
@@ -113,8 +113,8 @@ pub(crate) const fn store_indexed(rt: Gpr, base: Gpr, offset: i32, mode: Pair) -
     Word(0x3800_0000).size(Size::B8).signed(offset as i64, 9, 12).with(mode as u32, 10).n(base).d(rt)
 }
 
-/// Whether the base is changed and is the register that is accessed, for which there is no rule. As the base, 31 is
-/// another register than as the other.
+/// Whether the base is changed and is also the accessed register, which the architecture leaves undefined. Number 31
+/// means different registers in the two places.
 const fn overwrites(mode: Pair, base: Gpr, rt: Gpr) -> bool {
     !matches!(mode, Pair::Offset) && base.number() == rt.number() && base.number() != 31
 }

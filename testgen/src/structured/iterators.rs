@@ -34,6 +34,14 @@ impl Generator<'_> {
         self.iterator_call("new", at);
         self.after_call(state, Kind::Number);
         state.slots[slot] = Slot::Iterator;
+        // An error may be looked at, or not. Calls keep these registers.
+        if self.source.chance(30) {
+            let dst = self.destination(state);
+            if dst.number() >= 6 && !matches!(state.kind(dst), Kind::Address(_)) {
+                self.code.mov(dst, Reg::R0);
+                state.set(dst, Kind::Number);
+            }
+        }
 
         // What is not the same in every round is not relied on at the head.
         let mut head = state.clone();

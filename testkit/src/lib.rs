@@ -19,7 +19,7 @@ mod skip;
 mod tool;
 mod wrong;
 
-pub use again::{itself, other, runner};
+pub use again::{itself, other, runner, test_name, this_test};
 pub use forked::in_a_child;
 pub use interrupt::{interrupt, while_interrupted};
 pub use linux::{

@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::again::itself;
+use crate::again::this_test;
 use crate::skip::{Hidden, hidden, is_emulated, skip};
 
 /// Maps that one process asks for, at most: each is work for the whole machine.
@@ -372,13 +372,13 @@ pub fn possible_cpus() -> u32 {
     last.expect("a number ends the list of possible CPUs") + 1
 }
 
-/// Runs what asks the kernel in a process of its own, which runs the test of that name again. Says so where bpf(2) is
+/// Runs what asks the kernel in a process of its own, which runs the calling test again. Says so where bpf(2) is
 /// refused, and then nothing was asked.
 ///
 /// # Panics
 ///
-/// Where that process fails, or does not end within a minute.
-pub fn ask_linux(test: &str, what: &str, ask: impl FnOnce()) {
+/// Where that process fails, or does not end within a minute; on another thread than the test's own.
+pub fn ask_linux(what: &str, ask: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         let def = LinuxDef { kind: 2, key_size: 4, value_size: 4, max_entries: 1, ..LinuxDef::default() };
         match LinuxMap::create(&def, None) {
@@ -388,12 +388,7 @@ pub fn ask_linux(test: &str, what: &str, ask: impl FnOnce()) {
             _ => return ask(),
         }
     }
-    let mut child = itself()
-        .args([test, "--exact", "--nocapture"])
-        .env(CHILD, "1")
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("the test runs itself");
+    let mut child = this_test().env(CHILD, "1").stdin(Stdio::null()).spawn().expect("the test runs itself");
     let started = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("the child can be waited for") {

@@ -63,14 +63,10 @@ pub(crate) fn is_native() -> bool {
 
 /// The environment of every cross-run of cargo, for a processor that can do everything or one of that name.
 pub(crate) fn variables(processor: Option<&str>) -> Vec<(&'static str, String)> {
-    let processor = processor.unwrap_or("max");
     let mut variables = vec![
         ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER.to_owned()),
         // Tests that start other executables of this target put the same words before them.
-        (
-            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
-            format!("{QEMU} -cpu {processor} -L {}", sysroot()),
-        ),
+        ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner(processor)),
         ("CC_aarch64_unknown_linux_gnu", LINKER.to_owned()),
         // Some tests show what an emulator does not have: they say so and pass. Random samples are smaller.
         ("SKEP_EMULATED", "1".to_owned()),
@@ -80,6 +76,11 @@ pub(crate) fn variables(processor: Option<&str>) -> Vec<(&'static str, String)> 
         variables.push(("RUSTDOC", "/usr/bin/rustdoc".to_owned()));
     }
     variables
+}
+
+/// What starts a program for the target, in words: an emulator of that processor, or of one that can do everything.
+pub(crate) fn runner(processor: Option<&str>) -> String {
+    format!("{QEMU} -cpu {} -L {}", processor.unwrap_or("max"), sysroot())
 }
 
 /// Debian's clippy, where Debian's compiler is used: each knows only its own standard library.

@@ -72,6 +72,16 @@ impl Process {
         Ok((outcome, lines))
     }
 
+    /// Runs it with this process's standard error, and returns whether it succeeded and the lines of its standard output.
+    pub(crate) fn run_listed(mut self) -> Result<(Outcome, Vec<String>), String> {
+        let line = self.announce();
+        let run = self.0.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = run.map_err(|error| format!("`{line}` could not be started: {error}"))?;
+        let status = output.status;
+        let outcome = if status.success() { Ok(()) } else { Err(format!("`{line}` ended with {status}")) };
+        Ok((outcome, String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()))
+    }
+
     /// What it prints to its standard output; nothing of it is shown. An error holds what it complained about.
     pub(crate) fn output(mut self) -> Result<String, String> {
         let program = self.0.get_program().to_string_lossy().into_owned();

@@ -1,14 +1,24 @@
 //! `cargo xtask test`: every test there is, then one summary that nobody can overlook.
 //!
+//! Cargo builds the test programs of a step, and [`binaries`] runs them, several at a time. Cargo runs the documentation
+//! tests itself.
+//!
 //! Tests that cannot do something on a machine print a line that begins with `SKIPPED:` straight to standard error and
 //! pass, or fail where `SKEP_REQUIRE_ALL` is 1. Those lines are collected here and repeated at the end.
 //!
-//! Everything runs for this machine's architecture, then for aarch64 in an emulator. What no emulator of user programs
-//! can show is repeated too, from lines that begin with `HIDDEN BY EMULATION:`; it is no failure.
+//! Everything runs for this machine's architecture. What touches the machine then runs for aarch64 in an emulator. What no
+//! emulator of user programs can show is repeated too, from lines that begin with `HIDDEN BY EMULATION:`; it is no failure.
+
+mod binaries;
+mod count;
+
+use std::time::Instant;
 
 use crate::aarch64::{self, Ready};
-use crate::process::{self, Outcome};
+use crate::process::{self, Outcome, Process};
 use crate::tools::{self, SKIPPED};
+use binaries::{Binary, Surroundings};
+use count::Count;
 
 /// How a line begins that says what an emulator cannot show.
 const HIDDEN: &str = "HIDDEN BY EMULATION:";
@@ -21,100 +31,124 @@ pub(crate) enum Selection {
     Aarch64,
 }
 
-/// One run of cargo.
+/// Tests that one run of cargo builds.
 struct Step {
     name: &'static str,
     on: Selection,
-    /// The processor that is emulated, in place of one that can do everything.
-    processor: Option<&'static str>,
+    packages: Packages,
+    /// Further arguments of `cargo test`.
     arguments: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
+    run: Run,
 }
+
+enum Packages {
+    AllBut(&'static [&'static str]),
+    Only(&'static [&'static str]),
+}
+
+/// Which of the tests run, and how.
+#[derive(Clone, Copy, PartialEq)]
+enum Run {
+    /// All test programs.
+    Programs,
+    /// Documentation tests, which are no programs of their own.
+    Documentation,
+    /// A package's tests whose names contain one of the words, on a processor that cannot do everything.
+    On { processor: &'static str, package: &'static str, words: &'static [&'static str] },
+}
+
+/// What touches the machine: threads, code, memory, the ABI of C, and the generator of programs for the engines. The other
+/// crates have no `unsafe` and name no architecture: clippy compiles them for aarch64, and the tests of `skep` load
+/// and run objects through them there.
+const MACHINE: &[&str] = &[
+    "skep-rcu",
+    "skep-text",
+    "skep-mem",
+    "skep-maps",
+    "skep-abi",
+    "skep-jit",
+    "skep-interp",
+    "skep",
+    "skep-capi",
+    "skep-testgen",
+    "skep-testkit",
+];
 
 /// All targets includes examples and benchmarks, which are thereby kept compiling, but not documentation.
 ///
-/// The models are the lock-free parts of skep-rcu and skep-mem built with loom in place of the standard library, which explores the
-/// orders in which threads can meet. They have a target directory of their own: other flags would rebuild the rest.
+/// The models are lock-free code built with loom in place of the standard library, which explores the orders in which threads
+/// can meet. That is the same on every processor. They are optimised, and have a target directory of their own: other flags
+/// would rebuild the rest.
 const STEPS: [Step; 6] = [
     Step {
         name: "unit and integration tests",
         on: Selection::Native,
-        processor: None,
-        arguments: &["test", "--workspace", "--all-targets"],
+        packages: Packages::AllBut(&[MODELS]),
+        arguments: &["--all-targets"],
         variables: &[],
+        run: Run::Programs,
     },
     Step {
         name: "documentation tests",
         on: Selection::Native,
-        processor: None,
-        arguments: &["test", "--workspace", "--doc"],
+        packages: Packages::AllBut(&[MODELS]),
+        arguments: &["--doc"],
         variables: &[],
+        run: Run::Documentation,
     },
     Step {
         name: "models of lock-free code",
         on: Selection::Native,
-        processor: None,
-        arguments: &[
-            "test",
-            "--package",
-            "skep-rcu",
-            "--package",
-            "skep-mem",
-            "--lib",
-            "--target-dir",
-            "target/loom",
+        packages: Packages::Only(&["skep-rcu", "skep-mem", MODELS]),
+        arguments: &["--lib", "--test", "ring", "--test", "fault", "--target-dir", "target/loom"],
+        variables: &[
+            ("RUSTFLAGS", "--cfg loom"),
+            ("RUST_BACKTRACE", "0"),
+            ("CARGO_PROFILE_DEV_OPT_LEVEL", "3"),
         ],
-        variables: &[("RUSTFLAGS", "--cfg loom"), ("RUST_BACKTRACE", "0")],
+        run: Run::Programs,
     },
-    // This program itself is for the developer's machine.
     Step {
         name: "aarch64: unit and integration tests",
         on: Selection::Aarch64,
-        processor: None,
-        arguments: &[
-            "test",
-            "--workspace",
-            "--exclude",
-            "xtask",
-            "--all-targets",
-            "--target",
-            aarch64::TARGET,
-        ],
+        packages: Packages::Only(MACHINE),
+        arguments: &["--all-targets"],
         variables: &[],
+        run: Run::Programs,
+    },
+    // The first processor of the architecture: no atomic instructions, no pointer authentication, no landing pads. The
+    // packages are the same as above, so that nothing is built anew.
+    Step {
+        name: "aarch64: the same programs on an old processor",
+        on: Selection::Aarch64,
+        packages: Packages::Only(MACHINE),
+        arguments: &["--all-targets"],
+        variables: &[],
+        run: Run::On {
+            processor: "cortex-a53",
+            package: "skep-testgen",
+            words: &["same_everywhere::", "every_instruction::"],
+        },
     },
     Step {
         name: "aarch64: documentation tests",
         on: Selection::Aarch64,
-        processor: None,
-        arguments: &["test", "--workspace", "--exclude", "xtask", "--doc", "--target", aarch64::TARGET],
+        packages: Packages::Only(MACHINE),
+        arguments: &["--doc"],
         variables: &[],
-    },
-    // The first processor of the architecture: no atomic instructions, no pointer authentication, no landing pads.
-    Step {
-        name: "aarch64: the same programs on an old processor",
-        on: Selection::Aarch64,
-        processor: Some("cortex-a53"),
-        arguments: &[
-            "test",
-            "--package",
-            "skep-testgen",
-            "--test",
-            "same_everywhere",
-            "--test",
-            "every_instruction",
-            "--target",
-            aarch64::TARGET,
-        ],
-        variables: &[],
+        run: Run::Documentation,
     },
 ];
 
-/// How many tests a run of cargo had, as its harnesses said.
-#[derive(Debug, Default, PartialEq)]
-struct Count {
-    passed: usize,
-    failed: usize,
-    ignored: usize,
+const MODELS: &str = "skep-models";
+
+/// What a step came to.
+struct Ran {
+    passed: bool,
+    count: Count,
+    /// The lines about what was skipped or hidden.
+    skipped: Vec<String>,
 }
 
 /// Runs everything that is selected, also after a failure: one run shows all that is broken.
@@ -137,20 +171,21 @@ pub(crate) fn run(selection: Selection) -> Outcome {
     };
     let mut summary = Vec::new();
     let mut failed = false;
+    let mut total = Count::default();
     for step in STEPS.iter().filter(chosen) {
-        let (outcome, lines) = step.cargo().run_watched()?;
-        let count = Count::of(&lines);
-        skipped
-            .extend(lines.into_iter().filter(|line| line.starts_with(SKIPPED) || line.starts_with(HIDDEN)));
-        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
-        let Count { passed, failed: broken, ignored } = count;
-        summary
-            .push(format!("{verdict:6} {}: {passed} passed, {broken} failed, {ignored} ignored", step.name));
-        failed |= outcome.is_err();
+        let started = Instant::now();
+        let result = step.run()?;
+        let seconds = started.elapsed().as_secs();
+        skipped.extend(result.skipped);
+        let verdict = if result.passed { "ok" } else { "FAILED" };
+        summary.push(format!("{verdict:6} {}: {}, {seconds} s", step.name, result.count));
+        failed |= !result.passed;
+        total += result.count;
     }
 
     eprintln!("\n---- summary ----");
     summary.iter().for_each(|line| eprintln!("{line}"));
+    eprintln!("       in all: {total}");
     skipped.sort();
     skipped.dedup();
     skipped.iter().for_each(|line| eprintln!("{line}"));
@@ -164,54 +199,92 @@ pub(crate) fn run(selection: Selection) -> Outcome {
 }
 
 impl Step {
-    fn cargo(&self) -> process::Process {
+    fn run(&self) -> Result<Ran, String> {
+        match self.run {
+            Run::Documentation => self.run_documentation(),
+            Run::Programs => self.run_programs(None, None, &[]),
+            Run::On { processor, package, words } => self.run_programs(Some(processor), Some(package), words),
+        }
+    }
+
+    fn run_documentation(&self) -> Result<Ran, String> {
         // Without --no-fail-fast cargo stops at the first crate that fails.
-        let mut cargo = process::cargo(&[self.arguments, &["--no-fail-fast"]].concat());
-        for (name, value) in self.variables {
-            cargo = cargo.env(name, value);
+        let (outcome, lines) = self.cargo(None, &["--no-fail-fast"]).run_watched()?;
+        Ok(Ran { passed: outcome.is_ok(), count: Count::of(&lines), skipped: remarks(lines) })
+    }
+
+    fn run_programs(
+        &self,
+        processor: Option<&str>,
+        package: Option<&str>,
+        words: &'static [&'static str],
+    ) -> Result<Ran, String> {
+        let build = ["--no-run", "--message-format", "json-render-diagnostics"];
+        let (outcome, lines) = self.cargo(processor, &build).run_listed()?;
+        if let Err(reason) = outcome {
+            eprintln!("xtask: {reason}");
+            return Ok(Ran { passed: false, count: Count::default(), skipped: Vec::new() });
         }
+        let binaries = lines.iter().filter_map(|line| Binary::of(line));
+        let binaries: Vec<_> =
+            binaries.filter(|binary| package.is_none_or(|name| binary.is_of(name))).collect();
+        if binaries.is_empty() {
+            return Err("cargo built no test program: its messages may have another form now".to_owned());
+        }
+        let surroundings =
+            Surroundings { runner: self.runner(processor), variables: self.variables(processor), words };
+        let ended = binaries::run(binaries, &surroundings);
+        let mut count = Count::default();
+        ended.iter().for_each(|ended| count += ended.count);
+        Ok(Ran {
+            // With words, a name that nothing has any more would pass unseen.
+            passed: ended.iter().all(|ended| ended.passed) && count.passed >= words.len().max(1),
+            count,
+            skipped: remarks(ended.into_iter().flat_map(|ended| ended.lines)),
+        })
+    }
+
+    fn cargo(&self, processor: Option<&str>, further: &[&str]) -> Process {
+        let mut words = vec!["test"];
+        match self.packages {
+            Packages::AllBut(packages) => {
+                words.push("--workspace");
+                words.extend(packages.iter().flat_map(|package| ["--exclude", package]));
+            }
+            Packages::Only(packages) => {
+                words.extend(packages.iter().flat_map(|package| ["--package", package]));
+            }
+        }
+        words.extend(self.arguments);
         if self.on == Selection::Aarch64 {
-            for (name, value) in aarch64::variables(self.processor) {
-                cargo = cargo.env(name, &value);
-            }
+            words.extend(["--target", aarch64::TARGET]);
         }
-        cargo
+        words.extend(further);
+        self.variables(processor)
+            .iter()
+            .fold(process::cargo(&words), |cargo, (name, value)| cargo.env(name, value))
+    }
+
+    fn variables(&self, processor: Option<&str>) -> Vec<(&'static str, String)> {
+        let mut variables: Vec<_> =
+            self.variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        if self.on == Selection::Aarch64 {
+            variables.extend(aarch64::variables(processor));
+        }
+        variables
+    }
+
+    /// What starts the test programs, in words.
+    fn runner(&self, processor: Option<&str>) -> Vec<String> {
+        if self.on != Selection::Aarch64 {
+            return Vec::new();
+        }
+        aarch64::runner(processor).split_whitespace().map(str::to_owned).collect()
     }
 }
 
-impl Count {
-    /// Adds up the lines "test result: ok. 3 passed; 0 failed; 1 ignored; ...".
-    fn of(lines: &[String]) -> Self {
-        let mut total = Self::default();
-        for line in lines.iter().filter(|line| line.starts_with("test result:")) {
-            let words: Vec<&str> = line.split([' ', ';']).filter(|word| !word.is_empty()).collect();
-            for pair in words.windows(2) {
-                let number = || pair[0].parse().unwrap_or(0);
-                match pair[1] {
-                    "passed" => total.passed += number(),
-                    "failed" => total.failed += number(),
-                    "ignored" => total.ignored += number(),
-                    _ => {}
-                }
-            }
-        }
-        total
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_of_several_harnesses_are_added_up() {
-        let lines = [
-            "running 3 tests",
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
-            "a line with 7 passed in it",
-            "test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
-        ];
-        let count = Count::of(&lines.map(str::to_owned));
-        assert_eq!(count, Count { passed: 13, failed: 2, ignored: 1 });
-    }
+/// The lines that must be repeated at the end.
+fn remarks(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    let matters = |line: &String| line.starts_with(SKIPPED) || line.starts_with(HIDDEN);
+    lines.into_iter().filter(matters).collect()
 }

@@ -297,8 +297,7 @@ fn where_the_system_refuses_memory_maps_say_so_and_work_again_when_it_does_not()
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // One heap, without reserves of addresses for threads, which would not count.
-    let mut child = skep_testkit::itself();
-    child.args(["where_the_system_refuses_memory_maps_say_so_and_work_again_when_it_does_not", "--exact"]);
+    let mut child = skep_testkit::this_test();
     let status = child.env(CHILD, "1").env("MALLOC_ARENA_MAX", "1").status().unwrap();
     if status.code() == Some(NOT_LIMITED) {
         return hidden(Hidden::AddressSpaceLimit, "maps without memory");

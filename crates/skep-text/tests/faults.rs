@@ -92,12 +92,12 @@ fn send_as_kill_does(signal: c_int) {
 }
 
 /// Runs this very test in a child. None in the child itself, which does what is watched.
-fn child(test: &str) -> Option<std::process::ExitStatus> {
+fn child() -> Option<std::process::ExitStatus> {
     if is_child() {
         dump_no_core();
         return None;
     }
-    Some(run_as_child(test))
+    Some(run_as_child())
 }
 
 /// What every child that must survive ends with.
@@ -265,8 +265,7 @@ fn probes_that_do_not_fit_are_refused_and_nothing_is_left() {
 
 #[test]
 fn a_fault_that_is_no_probes_dies_of_sigsegv_by_default() {
-    let test = "a_fault_that_is_no_probes_dies_of_sigsegv_by_default";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_DFL, 0, &[]);
         let text = load(&arena(), &reads_two());
         assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5);
@@ -277,8 +276,7 @@ fn a_fault_that_is_no_probes_dies_of_sigsegv_by_default() {
 
 #[test]
 fn a_fault_that_is_no_probes_dies_of_sigsegv_with_rusts_own_handler_too() {
-    let test = "a_fault_that_is_no_probes_dies_of_sigsegv_with_rusts_own_handler_too";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         assert_ne!(action(SIGSEGV).sa_sigaction, libc::SIG_DFL, "which is there before main");
         let text = load(&arena(), &reads_two());
         exit(run(&text, 0, 0) as c_int)
@@ -288,8 +286,7 @@ fn a_fault_that_is_no_probes_dies_of_sigsegv_with_rusts_own_handler_too() {
 
 #[test]
 fn the_same_instruction_is_no_probe_any_more_when_its_text_was_replaced() {
-    let test = "the_same_instruction_is_no_probe_any_more_when_its_text_was_replaced";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_DFL, 0, &[]);
         let arena = arena();
         let text = load(&arena, &reads());
@@ -308,8 +305,7 @@ fn the_same_instruction_is_no_probe_any_more_when_its_text_was_replaced() {
 
 #[test]
 fn a_fault_that_is_no_probes_reaches_the_handler_that_was_there_before() {
-    let test = "a_fault_that_is_no_probes_reaches_the_handler_that_was_there_before";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let text = load(&arena(), &reads_two());
         assert_eq!(run(&text, 0, (&5_u64 as *const u64).addr()), 5);
@@ -321,8 +317,7 @@ fn a_fault_that_is_no_probes_reaches_the_handler_that_was_there_before() {
 
 #[test]
 fn a_handler_with_one_argument_is_called_with_one() {
-    let test = "a_handler_with_one_argument_is_called_with_one";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, plain_ends as *const () as usize, 0, &[]);
         let text = load(&arena(), &reads_two());
         exit(run(&text, 0, 0) as c_int)
@@ -332,8 +327,7 @@ fn a_handler_with_one_argument_is_called_with_one() {
 
 #[test]
 fn a_jump_into_nowhere_is_the_hosts() {
-    let test = "a_jump_into_nowhere_is_the_hosts";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         EXPECTED_ADDRESS.store(0x1230, Ordering::SeqCst);
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let _text = load(&arena(), &reads());
@@ -344,8 +338,7 @@ fn a_jump_into_nowhere_is_the_hosts() {
 
 #[test]
 fn a_later_handler_that_passes_on_keeps_probes_working_and_is_called_once_for_each_fault() {
-    let test = "a_later_handler_that_passes_on_keeps_probes_working_and_is_called_once_for_each_fault";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let arena = arena();
         let text = load(&arena, &reads_two());
@@ -368,8 +361,7 @@ fn a_later_handler_that_passes_on_keeps_probes_working_and_is_called_once_for_ea
 
 #[test]
 fn a_later_handler_that_does_not_pass_on_loses_probes_to_the_next_text_and_nothing_else() {
-    let test = "a_later_handler_that_does_not_pass_on_loses_probes_to_the_next_text_and_nothing_else";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         let arena = arena();
         let text = load(&arena, &reads_two());
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
@@ -383,8 +375,7 @@ fn a_later_handler_that_does_not_pass_on_loses_probes_to_the_next_text_and_nothi
 
 #[test]
 fn a_host_that_takes_the_signal_again_and_again_is_trusted_in_the_end_and_never_looped_through() {
-    let test = "a_host_that_takes_the_signal_again_and_again_is_trusted_in_the_end_and_never_looped_through";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let arena = arena();
         let text = load(&arena, &reads_two());
@@ -407,8 +398,7 @@ fn a_host_that_takes_the_signal_again_and_again_is_trusted_in_the_end_and_never_
 
 #[test]
 fn a_signal_that_was_sent_is_the_hosts_even_at_a_probe() {
-    let test = "a_signal_that_was_sent_is_the_hosts_even_at_a_probe";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, counts as *const () as usize, libc::SA_SIGINFO, &[]);
         install(SIGBUS, counts as *const () as usize, libc::SA_SIGINFO, &[]);
         // At a probe most of the time.
@@ -449,8 +439,7 @@ fn a_signal_that_was_sent_is_the_hosts_even_at_a_probe() {
 
 #[test]
 fn a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler() {
-    let test = "a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGBUS, libc::SIG_DFL, 0, &[]);
         let _text = load(&arena(), &reads());
         raise(SIGBUS);
@@ -461,8 +450,7 @@ fn a_signal_that_was_sent_has_its_default_action_where_the_host_has_no_handler()
 
 #[test]
 fn a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent() {
-    let test = "a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_IGN, 0, &[]);
         let text = load(&arena(), &reads_two());
         for _ in 0..3 {
@@ -478,8 +466,7 @@ fn a_signal_that_the_host_ignores_stays_ignored_when_it_is_sent() {
 
 #[test]
 fn a_fault_that_the_host_ignores_kills_all_the_same() {
-    let test = "a_fault_that_the_host_ignores_kills_all_the_same";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_IGN, 0, &[]);
         let text = load(&arena(), &reads_two());
         exit(run(&text, 0, 0) as c_int)
@@ -489,8 +476,7 @@ fn a_fault_that_the_host_ignores_kills_all_the_same() {
 
 #[test]
 fn a_handler_that_wants_one_call_gets_one() {
-    let test = "a_handler_that_wants_one_call_gets_one";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         install(SIGSEGV, counts as *const () as usize, libc::SA_SIGINFO | libc::SA_RESETHAND, &[]);
         let text = load(&arena(), &reads());
         for _ in 0..10 {
@@ -520,8 +506,7 @@ extern "C" fn notes_blocked(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
 
 #[test]
 fn a_host_s_handler_has_the_signals_blocked_that_it_asked_for() {
-    let test = "a_host_s_handler_has_the_signals_blocked_that_it_asked_for";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         let handler = notes_blocked as *const () as usize;
         install(SIGSEGV, handler, libc::SA_SIGINFO, &[SIGUSR2]);
         let arena = arena();
@@ -550,8 +535,7 @@ extern "C" fn probes(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
 
 #[test]
 fn a_probe_may_fault_inside_a_host_s_signal_handler() {
-    let test = "a_probe_may_fault_inside_a_host_s_signal_handler";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         // Of another signal; and of this one, where the host does not block it.
         install(SIGUSR1, probes as *const () as usize, libc::SA_SIGINFO, &[]);
         install(SIGSEGV, probes as *const () as usize, libc::SA_SIGINFO | libc::SA_NODEFER, &[]);
@@ -570,8 +554,7 @@ fn a_probe_may_fault_inside_a_host_s_signal_handler() {
 
 #[test]
 fn a_probe_may_fault_where_the_stack_is_unusable_and_there_is_an_alternate_one() {
-    let test = "a_probe_may_fault_where_the_stack_is_unusable_and_there_is_an_alternate_one";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         let text = load(&arena(), &reads_without_a_stack());
         let stack = vec![0_u8; 1 << 16].leak();
         let stack = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: stack.len() };
@@ -639,8 +622,7 @@ fn threads_probe_while_texts_and_arenas_come_and_go() {
 
 #[test]
 fn a_forked_child_probes_with_its_parent_s_texts_and_with_its_own() {
-    let test = "a_forked_child_probes_with_its_parent_s_texts_and_with_its_own";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         let text = load(&arena(), &reads_two());
         let probes = || {
             let good = (&5_u64 as *const u64).addr();
@@ -656,8 +638,7 @@ fn a_forked_child_probes_with_its_parent_s_texts_and_with_its_own() {
 
 #[test]
 fn no_handler_is_installed_before_the_first_text_with_probes() {
-    let test = "no_handler_is_installed_before_the_first_text_with_probes";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         let actions = || [SIGSEGV, SIGBUS].map(|signal| action(signal).sa_sigaction);
         let before = actions();
         let arena = arena();
@@ -678,8 +659,7 @@ fn no_handler_is_installed_before_the_first_text_with_probes() {
 
 #[test]
 fn a_host_that_wants_no_handler_gets_none_and_probes_are_refused() {
-    let test = "a_host_that_wants_no_handler_gets_none_and_probes_are_refused";
-    let Some(status) = child(test) else {
+    let Some(status) = child() else {
         let actions = || [SIGSEGV, SIGBUS].map(|signal| action(signal).sa_sigaction);
         let before = actions();
         let arena = Arena::new(Config::new().fault_handler(false)).unwrap();

@@ -18,12 +18,12 @@ fn with_pad(value: u32) -> Vec<u8> {
 }
 
 /// Whether this machine checks landing pads. One of an architecture that may and does not cannot show what happens.
-fn is_checked(what: &str) -> bool {
+fn is_checked() -> bool {
     let arena = Arena::new(Config::new().landing_pads(true)).unwrap();
     let checked = arena.occupancy().landing_pads;
     assert!(LANDING_PADS_ARE_CHECKED || !checked, "there is no such architecture");
     if LANDING_PADS_ARE_CHECKED && !checked {
-        skip(what, "this CPU or its kernel has no branch target identification");
+        skip(&skep_testkit::test_name(), "this CPU or its kernel has no branch target identification");
     }
     checked
 }
@@ -46,8 +46,6 @@ fn code_with_landing_pads_runs_in_every_arena_and_every_backing() {
 
 #[test]
 fn an_indirect_call_to_code_without_a_landing_pad_dies_where_they_are_checked_and_runs_elsewhere() {
-    let test =
-        "an_indirect_call_to_code_without_a_landing_pad_dies_where_they_are_checked_and_runs_elsewhere";
     if is_child() {
         dump_no_core();
         let wanted = child_argument();
@@ -60,10 +58,10 @@ fn an_indirect_call_to_code_without_a_landing_pad_dies_where_they_are_checked_an
         let text = place(&arena, &returns(3), len.parse().unwrap()).unwrap();
         std::process::exit(call(&text) as i32);
     }
-    let checked = is_checked(test);
+    let checked = is_checked();
     for backing in BACKINGS {
         for len in [64, 1 << 20, PACK_BYTES + 1] {
-            let status = run_as_child_with(test, &format!("{backing} {len}"));
+            let status = run_as_child_with(&format!("{backing} {len}"));
             let (signal, code) = if checked { (Some(SIGILL), None) } else { (None, Some(3)) };
             assert_eq!((status.signal(), status.code()), (signal, code), "{backing}, {len}: {status}");
         }
@@ -95,13 +93,12 @@ fn direct_branches_and_returns_need_no_landing_pad_and_a_stub_has_its_own() {
 
 #[test]
 fn a_stray_call_into_a_hole_still_dies_on_a_trap_where_landing_pads_are_checked() {
-    let test = "a_stray_call_into_a_hole_still_dies_on_a_trap_where_landing_pads_are_checked";
     if is_child() {
         dump_no_core();
         let arena = Arena::new(Config::new().landing_pads(true)).unwrap();
         let draft = arena.draft(64).unwrap();
         std::process::exit(call_at(draft.address()) as i32);
     }
-    let status = run_as_child(test);
+    let status = run_as_child();
     assert_eq!(status.signal(), Some(SIGTRAP), "{status}");
 }

@@ -86,7 +86,7 @@ fn where_addresses_are_short_the_range_is_smaller() {
         assert_eq!(call(&place_returns(&arena, 4)), 4, "the other arena does not care");
         return;
     }
-    let status = run_as_child("where_addresses_are_short_the_range_is_smaller");
+    let status = run_as_child();
     assert!(status.success(), "{status}");
 }
 
@@ -113,7 +113,7 @@ fn where_files_are_short_the_error_says_what_to_raise_and_nothing_is_lost() {
         assert_eq!(call(&place(&arena, &returns(6), PACK_BYTES + 1).unwrap()), 6);
         return;
     }
-    let status = run_as_child("where_files_are_short_the_error_says_what_to_raise_and_nothing_is_lost");
+    let status = run_as_child();
     assert!(status.success(), "{status}");
 }
 

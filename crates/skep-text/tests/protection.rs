@@ -178,7 +178,7 @@ fn an_arena_works_where_the_system_forbids_memory_to_gain_execution() {
         }
         return;
     }
-    let status = run_as_child("an_arena_works_where_the_system_forbids_memory_to_gain_execution");
+    let status = run_as_child();
     assert!(status.success(), "{status}");
 }
 

@@ -12,9 +12,9 @@ const SIGSEGV: i32 = 11;
 
 const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Procmem];
 
-fn dies_of(test: &str, signal: i32) {
+fn dies_of(signal: i32) {
     for backing in BACKINGS {
-        let status = run_as_child_with(test, backing.name());
+        let status = run_as_child_with(backing.name());
         assert_eq!(status.signal(), Some(signal), "{backing}: {status}");
     }
 }
@@ -38,7 +38,7 @@ fn a_call_into_a_freed_text_dies_on_a_trap() {
         arena.flush().unwrap();
         std::process::exit(call_at(address) as i32);
     }
-    dies_of("a_call_into_a_freed_text_dies_on_a_trap", SIGTRAP);
+    dies_of(SIGTRAP);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_call_into_the_middle_of_a_freed_text_dies_on_a_trap() {
         arena.flush().unwrap();
         std::process::exit(call_at(address) as i32);
     }
-    dies_of("a_call_into_the_middle_of_a_freed_text_dies_on_a_trap", SIGTRAP);
+    dies_of(SIGTRAP);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_call_into_a_draft_that_is_not_finalized_dies_on_a_trap() {
         draft.bytes_mut()[..returns(1).len()].copy_from_slice(&returns(1));
         std::process::exit(call_at(draft.address()) as i32);
     }
-    dies_of("a_call_into_a_draft_that_is_not_finalized_dies_on_a_trap", SIGTRAP);
+    dies_of(SIGTRAP);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn code_that_runs_past_its_end_dies_on_a_trap() {
         let text = place(&arena, no_return, no_return.len()).unwrap();
         std::process::exit(call(&text) as i32);
     }
-    dies_of("code_that_runs_past_its_end_dies_on_a_trap", SIGTRAP);
+    dies_of(SIGTRAP);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_call_into_a_pack_that_was_returned_dies_on_a_fault() {
         arena.flush().unwrap();
         std::process::exit(call_at(address) as i32);
     }
-    dies_of("a_call_into_a_pack_that_was_returned_dies_on_a_fault", SIGSEGV);
+    dies_of(SIGSEGV);
 }
 
 #[test]
@@ -112,5 +112,5 @@ fn a_call_into_a_text_that_waited_for_a_reader_dies_on_a_trap_when_the_reader_ha
         assert!(is_all_traps(&peek(address..address + CHUNK_BYTES)));
         std::process::exit(call_at(address) as i32);
     }
-    dies_of("a_call_into_a_text_that_waited_for_a_reader_dies_on_a_trap_when_the_reader_has_left", SIGTRAP);
+    dies_of(SIGTRAP);
 }

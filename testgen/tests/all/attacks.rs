@@ -1,9 +1,7 @@
 //! Programs written to get past the verifier: each is refused for the right reason, or does no harm. Those that
 //! are accepted run in checking mode, in the interpreter and as compiled code, over many inputs.
 
-mod common;
-
-use common::{Lab, verified};
+use crate::common::{Lab, verified};
 use skep_isa::{CallTarget, Insn};
 use skep_testgen::{Flavour, Host, TestProgram};
 use skep_verifier::Code;

@@ -2,11 +2,9 @@
 //! accepted, as the verifier says in every state, and the same by every engine. `SKEP_SEED` starts elsewhere,
 //! `SKEP_CASES` is the number of programs.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Lab, cases, fail, first_seed, verified};
+use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, maps, structured};
 

@@ -11,9 +11,7 @@
 //!          80 .. 96   memory for loads, stores and atomics, through an address in one of the registers
 //! ```
 
-mod common;
-
-use common::{Lab, fail, verified};
+use crate::common::{Lab, fail, verified};
 use skep_isa::{AluOp, AtomicOp, ByteOrder, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 use skep_testgen::{EDGES, Flavour, Host, TestProgram};
 

@@ -1,9 +1,7 @@
 //! Random programs that end by exceptions in the midst of their functions: accepted, as the verifier says in every
 //! state, and the same by every engine. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
 
-mod common;
-
-use common::{Lab, cases, fail, first_seed, verified};
+use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured, with_throws};
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Buffer { len: 64 }, Flavour::Xdp, Flavour::Skb];

@@ -1,9 +1,7 @@
 //! Programs that once did what they should not, found by the other tests here and made small. Each is refused, or it is
 //! accepted, keeps to its memory and to what the verifier says of it, and agrees however it is run.
 
-mod common;
-
-use common::{Lab, verified};
+use crate::common::{Lab, verified};
 use skep_isa::assemble;
 use skep_testgen::{Flavour, Host, TestProgram};
 use skep_verifier::Code;

@@ -4,13 +4,11 @@
 //! it happens in one child process that is not waited for longer than a minute. Where bpf(2) is refused, as
 //! it is to ordinary users and in most containers, the test says so and checks nothing.
 
-mod common;
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::bpf::{KernelProgram, Rejected};
-use common::{Lab, first_seed, verified};
+use crate::common::bpf::{KernelProgram, Rejected};
+use crate::common::{Lab, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, structured};
 use skep_testkit::Hidden;
 
@@ -31,12 +29,8 @@ fn interpreter_and_jit_agree_with_the_running_kernel() {
         compare_with_the_kernel();
         return;
     }
-    let mut child = skep_testkit::itself()
-        .args(["interpreter_and_jit_agree_with_the_running_kernel", "--exact", "--nocapture"])
-        .env(CHILD, "1")
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("the test runs itself");
+    let mut child =
+        skep_testkit::this_test().env(CHILD, "1").stdin(Stdio::null()).spawn().expect("the test runs itself");
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("the child can be waited for") {

@@ -1,9 +1,7 @@
 //! What the verifier knows of a number is true of every number: a result that a program really has is not
 //! taken for one that it cannot have. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
 
-mod common;
-
-use common::{Lab, cases, fail, first_seed, verified};
+use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_isa::Width;
 use skep_testgen::{Flavour, Host, Question, Source, TestProgram};
 

@@ -1,11 +1,9 @@
 //! Compiled code does what the interpreter does, on random programs. `SKEP_SEED` starts elsewhere,
 //! `SKEP_CASES` is the number of programs.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Lab, cases, fail, first_seed, verified};
+use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured};
 
 const FLAVOURS: [Flavour; 4] =

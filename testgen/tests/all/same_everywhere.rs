@@ -5,12 +5,10 @@
 //! memory, packets and maps. Who changes the generator on purpose runs this test with `SKEP_BLESS=1`, which writes the
 //! file anew.
 
-mod common;
-
 use std::fmt::Write;
 use std::path::Path;
 
-use common::{Lab, Outcome, difference, verified};
+use crate::common::{Lab, Outcome, difference, verified};
 use skep_testgen::{Flavour, Host, Options, Source, structured};
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 256 }, Flavour::Xdp];

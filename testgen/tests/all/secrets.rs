@@ -2,9 +2,7 @@
 //! in the addresses of everything, and must leave the same behind on both. `SKEP_SEED` starts elsewhere, `SKEP_CASES`
 //! is the number of programs.
 
-mod common;
-
-use common::{Lab, cases, fail, first_seed, has_long_loops, verified};
+use crate::common::{Lab, cases, fail, first_seed, has_long_loops, verified};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, stale, wild};
 use skep_verifier::Verified;
 

@@ -2,9 +2,7 @@
 //! are run in the interpreter's checking mode, which watches every access and compares every register and stack
 //! slot with the states of the walk before every instruction. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
 
-mod common;
-
-use common::{Lab, cases, fail, first_seed, verified};
+use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, mutated, wild};
 
 const FLAVOURS: [Flavour; 4] =

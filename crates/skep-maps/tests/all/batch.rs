@@ -1,12 +1,10 @@
 //! Many elements at once: what Linux says of its batches.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{create, def, map, prefix};
+use crate::common::{create, def, map, prefix};
 use proptest::prelude::*;
 use skep_abi::MapKind;
 use skep_maps::{BatchCursor, Map, MapError, UpdateFlags};

@@ -1,8 +1,6 @@
 //! What is refused, with what words and what error number.
 
-mod common;
-
-use common::{CPUS, create, def, map, prefix, program_delete, program_lookup, program_update};
+use crate::common::{CPUS, create, def, map, prefix, program_delete, program_lookup, program_update};
 use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
 use skep_maps::{Map, MapError, Options, UpdateFlags, lock};
 
@@ -233,7 +231,7 @@ fn keys_and_values_of_wrong_length_are_refused() {
         "map `m`: the value has 12 bytes instead of 64 (4 CPUs with 12 bytes each, in whole words of 8)";
     refused(map.update(&[0; 4], &[0; 12], UpdateFlags::Any), 22, text);
     refused(map.lookup_into(&[0; 4], &mut [0; 12]), 22, text);
-    let map = common::map(MapKind::Hash, 4, 12, 3);
+    let map = crate::common::map(MapKind::Hash, 4, 12, 3);
     let text = "map `m`: the value has 16 bytes instead of 12";
     refused(map.update(&[0; 4], &[0; 16], UpdateFlags::Any), 22, text);
 }

@@ -1,12 +1,10 @@
 //! Who may hold up whom: hosts, programs, and handlers that interrupt them.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{create, def, inside, map};
+use crate::common::{create, def, inside, map};
 use skep_abi::{MapDef, MapKind, SpecialField, SpecialKind};
 use skep_maps::{Map, Options, UpdateFlags, lock};
 

@@ -1,12 +1,9 @@
 //! Every kind against a plain model, from the host's side and from the programs', on random operations.
 
-#[path = "oracle/model.rs"]
-mod model;
-
 use std::collections::BTreeSet;
 
-use model::common::{CPUS, def, map, prefix};
-use model::{Op, check, map_of, numbered_keys, play, with_lock};
+use crate::common::{CPUS, def, map, prefix};
+use crate::oracle::{Op, check, map_of, numbered_keys, play, with_lock};
 use proptest::prelude::*;
 use skep_abi::MapKind;
 use skep_maps::{Policy, UpdateFlags};

@@ -1,13 +1,11 @@
 //! Queues, stacks and bloom filters: against plain models, refusals, and many threads.
 
-mod common;
-
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use common::{create, def, map};
+use crate::common::{create, def, map};
 use proptest::prelude::*;
 use skep_abi::{MapDef, MapFlags, MapKind};
 use skep_maps::{Map, MapError, UpdateFlags};

@@ -41,7 +41,7 @@ static ASKING: Mutex<()> = Mutex::new(());
 #[test]
 fn maps_answer_as_linux_does() {
     let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
-    ask_linux("maps_answer_as_linux_does", "comparison of maps with Linux's", || {
+    ask_linux("comparison of maps with Linux's", || {
         if recording() {
             return transcript::record();
         }
@@ -56,14 +56,14 @@ fn maps_answer_as_linux_does() {
 fn definitions_are_accepted_and_refused_as_by_linux() {
     let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let what = "comparison of maps' definitions with Linux";
-    ask_linux("definitions_are_accepted_and_refused_as_by_linux", what, creation::check_linux);
+    ask_linux(what, creation::check_linux);
 }
 
 #[test]
 fn ring_buffers_answer_as_linux_does() {
     let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let what = "comparison of ring buffers with Linux's";
-    ask_linux("ring_buffers_answer_as_linux_does", what, rings::check_linux);
+    ask_linux(what, rings::check_linux);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the index is made of. A model of it (`tests/fault_model.rs`) puts loom's here.
+//! What the index is made of. A model of it (`models/tests/fault.rs`) puts loom's here.
 
 use std::alloc::{Layout, alloc_zeroed};
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

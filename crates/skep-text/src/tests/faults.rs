@@ -315,7 +315,7 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
 
 #[test]
 fn whatever_fails_while_an_arena_is_made_is_named_and_nothing_is_left_behind() {
-    alone("tests::faults::whatever_fails_while_an_arena_is_made_is_named_and_nothing_is_left_behind", || {
+    alone(|| {
         for backing in BACKINGS.map(Some).into_iter().chain([None]) {
             let config = || Config { backing, ..keeperless(Backing::Memfd) };
             drop(Arena::new(config()).unwrap());
@@ -347,34 +347,31 @@ fn whatever_fails_while_an_arena_is_made_is_named_and_nothing_is_left_behind() {
 
 #[test]
 fn whatever_call_of_whatever_operation_fails_nothing_is_lost_and_the_arena_works() {
-    alone(
-        "tests::faults::whatever_call_of_whatever_operation_fails_nothing_is_lost_and_the_arena_works",
-        || {
-            for backing in BACKINGS {
-                let config = || keeperless(backing);
-                drop(Arena::new(config()).unwrap());
-                let huge = packs_can_be_huge("whatever call of a promotion fails");
-                let operations = OPERATIONS.iter().filter(|operation| huge || operation.name != "promotion");
-                for operation in operations {
-                    for &errno in errnos() {
-                        let calls = each_call(&config, operation, errno);
-                        // Through an alias, code is written without any call.
-                        let none = backing == Backing::Memfd
-                            && matches!(
-                                operation.name,
-                                "a text from draft to drop" | "cutting and finalizing" | "finalizing several"
-                            );
-                        assert!(calls > 0 || none, "{backing}: {} makes no calls", operation.name);
-                    }
+    alone(|| {
+        for backing in BACKINGS {
+            let config = || keeperless(backing);
+            drop(Arena::new(config()).unwrap());
+            let huge = packs_can_be_huge("whatever call of a promotion fails");
+            let operations = OPERATIONS.iter().filter(|operation| huge || operation.name != "promotion");
+            for operation in operations {
+                for &errno in errnos() {
+                    let calls = each_call(&config, operation, errno);
+                    // Through an alias, code is written without any call.
+                    let none = backing == Backing::Memfd
+                        && matches!(
+                            operation.name,
+                            "a text from draft to drop" | "cutting and finalizing" | "finalizing several"
+                        );
+                    assert!(calls > 0 || none, "{backing}: {} makes no calls", operation.name);
                 }
             }
-        },
-    );
+        }
+    });
 }
 
 #[test]
 fn whatever_step_fails_every_time_nothing_is_lost_when_it_works_again() {
-    alone("tests::faults::whatever_step_fails_every_time_nothing_is_lost_when_it_works_again", || {
+    alone(|| {
         let whole_life = |arena: &Arena, refused: &mut usize| {
             for operation in &OPERATIONS {
                 let mut setup = Setup::default();

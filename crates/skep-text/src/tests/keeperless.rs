@@ -10,7 +10,7 @@ use super::*;
 
 #[test]
 fn a_loader_without_a_keeper_promotes_what_it_filled_itself() {
-    alone("tests::keeperless::a_loader_without_a_keeper_promotes_what_it_filled_itself", || {
+    alone(|| {
         for backing in BACKINGS {
             for promote_at in [0, 1, 64 << 10, 1 << 20] {
                 let arena = Arena::new(keeperless(backing).promote_at(promote_at)).unwrap();
@@ -26,46 +26,39 @@ fn a_loader_without_a_keeper_promotes_what_it_filled_itself() {
 
 #[test]
 fn threads_without_a_keeper_load_and_free_behind_a_reader_and_all_is_reclaimed() {
-    alone(
-        "tests::keeperless::threads_without_a_keeper_load_and_free_behind_a_reader_and_all_is_reclaimed",
-        || {
-            // So little may wait, and so little memory is there, that every road to reclaiming is taken.
-            let config =
-                keeperless(Backing::Memfd).waiting(200_000).limit(2 * PACK_BYTES).promote_at(1 << 20);
-            let arena = Arena::new(config).unwrap();
-            let refused = AtomicUsize::new(0);
-            thread::scope(|scope| {
-                for seed in 0..4 {
-                    let (arena, refused) = (&arena, &refused);
-                    scope.spawn(move || {
-                        for round in 0..3000 {
-                            let section = (round % 3 == 0).then(|| arena.domain().enter().unwrap());
-                            match place(arena, round, 500 + (round as usize * 97 + seed) % 60_000) {
-                                Ok(text) => assert_eq!(call(&text), round),
-                                Err(Error::Waiting { .. } | Error::Limit { .. }) => {
-                                    refused.fetch_add(1, Ordering::Relaxed);
-                                }
-                                Err(error) => panic!("{error}"),
+    alone(|| {
+        // So little may wait, and so little memory is there, that every road to reclaiming is taken.
+        let config = keeperless(Backing::Memfd).waiting(200_000).limit(2 * PACK_BYTES).promote_at(1 << 20);
+        let arena = Arena::new(config).unwrap();
+        let refused = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let (arena, refused) = (&arena, &refused);
+                scope.spawn(move || {
+                    for round in 0..3000 {
+                        let section = (round % 3 == 0).then(|| arena.domain().enter().unwrap());
+                        match place(arena, round, 500 + (round as usize * 97 + seed) % 60_000) {
+                            Ok(text) => assert_eq!(call(&text), round),
+                            Err(Error::Waiting { .. } | Error::Limit { .. }) => {
+                                refused.fetch_add(1, Ordering::Relaxed);
                             }
-                            drop(section);
+                            Err(error) => panic!("{error}"),
                         }
-                    });
-                }
-            });
-            arena.flush().unwrap();
-            let after = arena.occupancy();
-            assert_eq!(
-                (after.waiting_bytes, after.chunks_waiting, after.chunks_used, after.texts),
-                (0, 0, 0, 0)
-            );
-            assert!(refused.into_inner() < 12_000);
-        },
-    );
+                        drop(section);
+                    }
+                });
+            }
+        });
+        arena.flush().unwrap();
+        let after = arena.occupancy();
+        assert_eq!((after.waiting_bytes, after.chunks_waiting, after.chunks_used, after.texts), (0, 0, 0, 0));
+        assert!(refused.into_inner() < 12_000);
+    });
 }
 
 #[test]
 fn a_hosts_callback_may_use_the_arena_wherever_it_runs() {
-    alone("tests::keeperless::a_hosts_callback_may_use_the_arena_wherever_it_runs", || {
+    alone(|| {
         // Callbacks run in the middle of drafts and drops here, for want of a keeper.
         let arena = Arena::new(keeperless(Backing::Memfd).waiting(50_000).promote_at(64 << 10)).unwrap();
         let ran = Arc::new(AtomicUsize::new(0));
@@ -109,29 +102,26 @@ fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_
     use crate::sys::inject;
     use rustix::io::Errno;
 
-    alone(
-        "tests::keeperless::a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_and_one_for_good_is_not",
-        || {
-            if !packs_can_be_huge("a promotion that was refused is tried again") {
-                return;
-            }
-            for (errno, again) in [(Errno::AGAIN, true), (Errno::INVAL, false)] {
-                let arena = Arena::new(keeperless(Backing::Memfd).promote_at(64 << 10)).unwrap();
-                let refusing = inject::fail_every(Step::Collapse, errno);
-                let mut texts = vec![place(&arena, 1, 100_000).unwrap()];
-                drop(refusing);
-                let refused = arena.occupancy();
-                assert_eq!(refused.huge_packs, 0, "{errno}");
-                assert!(refused.huge_refused.is_some(), "{errno}");
-                // The pack has all its memory now; the next one is what grows.
-                texts.extend((0..25).map(|value| place(&arena, value, 100_000).unwrap()));
-                let later = arena.occupancy();
-                assert_eq!(later.packs, 2, "{errno}");
-                assert_eq!(later.huge_packs, if again { 2 } else { 1 }, "{errno}: {later:?}");
-                assert_eq!(later.huge_refused.is_none(), again, "{errno}");
-            }
-        },
-    );
+    alone(|| {
+        if !packs_can_be_huge("a promotion that was refused is tried again") {
+            return;
+        }
+        for (errno, again) in [(Errno::AGAIN, true), (Errno::INVAL, false)] {
+            let arena = Arena::new(keeperless(Backing::Memfd).promote_at(64 << 10)).unwrap();
+            let refusing = inject::fail_every(Step::Collapse, errno);
+            let mut texts = vec![place(&arena, 1, 100_000).unwrap()];
+            drop(refusing);
+            let refused = arena.occupancy();
+            assert_eq!(refused.huge_packs, 0, "{errno}");
+            assert!(refused.huge_refused.is_some(), "{errno}");
+            // The pack has all its memory now; the next one is what grows.
+            texts.extend((0..25).map(|value| place(&arena, value, 100_000).unwrap()));
+            let later = arena.occupancy();
+            assert_eq!(later.packs, 2, "{errno}");
+            assert_eq!(later.huge_packs, if again { 2 } else { 1 }, "{errno}: {later:?}");
+            assert_eq!(later.huge_refused.is_none(), again, "{errno}");
+        }
+    });
 }
 
 #[test]

@@ -65,9 +65,9 @@ fn peek(address: usize, len: usize) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(at, len) }.to_vec()
 }
 
-/// Runs `test`, the test called `name`, in a process of its own, where no other test changes what it counts, and a
+/// Runs `test`, the whole of the calling test, in a process of its own, where no other test changes what it counts, and a
 /// deadlock ends.
-fn alone(name: &str, test: impl FnOnce()) {
+fn alone(test: impl FnOnce()) {
     const CHILD: &str = "SKEP_TEXT_TEST_ALONE";
     const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -79,10 +79,8 @@ fn alone(name: &str, test: impl FnOnce()) {
         });
         return test();
     }
-    let mut command = skep_testkit::itself();
-    command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
-    let output = command.output().unwrap();
+    let output = skep_testkit::this_test().env(CHILD, "1").output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "{}\n{out}\n{err}", output.status);
     err.lines().filter(|line| line.starts_with("SKIPPED") || line.starts_with("HIDDEN")).for_each(say);
 }

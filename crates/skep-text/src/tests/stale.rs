@@ -95,8 +95,8 @@ fn tries(backing: Backing, scenario: Scenario, fault: Option<Fault>) -> Vec<Ran>
     (0..TRIES).map(|_| scenario(&arena, fault, &mut texts)).collect()
 }
 
-fn new_code_runs(name: &str, scenario: Scenario) {
-    alone(name, || {
+fn new_code_runs(scenario: Scenario) {
+    alone(|| {
         return_from_traps();
         for backing in BACKINGS {
             assert_eq!(tries(backing, scenario, None), [Ran::New; TRIES as usize], "{backing}");
@@ -104,12 +104,12 @@ fn new_code_runs(name: &str, scenario: Scenario) {
     });
 }
 
-fn old_code_runs_without(name: &str, scenario: Scenario) {
-    alone(name, || {
+fn old_code_runs_without(scenario: Scenario) {
+    alone(|| {
         return_from_traps();
         let shown = old_code_can_run();
         if !shown && !CACHES_ARE_COHERENT {
-            return skip(name, "this machine never runs old code (CTR_EL0.DIC)");
+            return skip(&skep_testkit::test_name(), "this machine never runs old code (CTR_EL0.DIC)");
         }
         for backing in BACKINGS {
             let mut faults = vec![Fault::NothingIsInvalidated];
@@ -125,43 +125,32 @@ fn old_code_runs_without(name: &str, scenario: Scenario) {
 
 #[test]
 fn fresh_code_is_what_runs_and_not_the_trap_that_ran_before() {
-    let name = "tests::stale::fresh_code_is_what_runs_and_not_the_trap_that_ran_before";
-    new_code_runs(name, fresh_code);
+    new_code_runs(fresh_code);
 }
 
 #[test]
 fn without_invalidation_by_the_executable_address_the_trap_runs_instead_of_fresh_code() {
-    let name =
-        "tests::stale::without_invalidation_by_the_executable_address_the_trap_runs_instead_of_fresh_code";
-    old_code_runs_without(name, fresh_code);
+    old_code_runs_without(fresh_code);
 }
 
 #[test]
 fn code_in_reused_memory_is_what_runs_and_not_the_text_that_was_there() {
-    let name = "tests::stale::code_in_reused_memory_is_what_runs_and_not_the_text_that_was_there";
-    new_code_runs(name, code_in_reused_memory);
+    new_code_runs(code_in_reused_memory);
 }
 
 #[test]
 fn without_invalidation_by_the_executable_address_the_older_text_runs_in_reused_memory() {
-    let name =
-        "tests::stale::without_invalidation_by_the_executable_address_the_older_text_runs_in_reused_memory";
-    old_code_runs_without(name, code_in_reused_memory);
+    old_code_runs_without(code_in_reused_memory);
 }
 
 #[test]
 fn a_poked_branch_goes_to_its_new_target_and_not_to_the_old_one() {
-    new_code_runs(
-        "tests::stale::a_poked_branch_goes_to_its_new_target_and_not_to_the_old_one",
-        a_poked_branch,
-    );
+    new_code_runs(a_poked_branch);
 }
 
 #[test]
 fn without_invalidation_by_the_executable_address_a_poked_branch_goes_to_its_old_target() {
-    let name =
-        "tests::stale::without_invalidation_by_the_executable_address_a_poked_branch_goes_to_its_old_target";
-    old_code_runs_without(name, a_poked_branch);
+    old_code_runs_without(a_poked_branch);
 }
 
 /// Has a trap that is called return [`TRAPPED`], for the rest of the process.

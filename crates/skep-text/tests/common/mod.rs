@@ -130,16 +130,14 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Runs one test of this binary again as a child, in which [`is_child`] is true.
-pub(crate) fn run_as_child(test: &str) -> ExitStatus {
-    run_as_child_with(test, "1")
+/// Runs the calling test again as a child, in which [`is_child`] is true.
+pub(crate) fn run_as_child() -> ExitStatus {
+    run_as_child_with("1")
 }
 
 /// As [`run_as_child`], with something to tell the child, which hears it from [`child_argument`].
-pub(crate) fn run_as_child_with(test: &str, argument: &str) -> ExitStatus {
-    let mut command = skep_testkit::itself();
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, argument);
-    command.status().unwrap()
+pub(crate) fn run_as_child_with(argument: &str) -> ExitStatus {
+    skep_testkit::this_test().env(CHILD, argument).status().unwrap()
 }
 
 pub(crate) fn child_argument() -> String {

@@ -12,13 +12,13 @@ use crate::common::*;
 use crate::readers::{self, Line, What};
 use crate::tool::*;
 
-fn in_child(test: &str, check: impl FnOnce(&Path)) {
+fn in_child(check: impl FnOnce(&Path)) {
     if is_child() {
         let directory = Directory::new("files");
         check(directory.path());
         let _ = fs::remove_file(map());
     } else {
-        assert!(run_as_child(&format!("files::{test}")).success());
+        assert!(run_as_child().success());
     }
 }
 
@@ -32,7 +32,7 @@ fn dump(directory: &Path) -> PathBuf {
 
 #[test]
 fn no_file_is_made_and_nobody_is_told_unless_the_host_asks_for_it() {
-    in_child("no_file_is_made_and_nobody_is_told_unless_the_host_asks_for_it", |_| {
+    in_child(|_| {
         let arena = Arena::new(Config::new()).unwrap();
         assert!(!arena.is_seen());
         place_named(&arena, &returns(1), "unseen");
@@ -42,7 +42,7 @@ fn no_file_is_made_and_nobody_is_told_unless_the_host_asks_for_it() {
 
 #[test]
 fn the_perf_map_has_a_whole_line_for_each_text_of_every_arena_and_thread() {
-    in_child("the_perf_map_has_a_whole_line_for_each_text_of_every_arena_and_thread", |_| {
+    in_child(|_| {
         let work = |name: &'static str| {
             let arena = Arena::new(Config::new().perf_map(true)).unwrap();
             let place = |number| place_named(&arena, &returns(number), &format!("{name}_{number}"));
@@ -69,7 +69,7 @@ fn the_perf_map_has_a_whole_line_for_each_text_of_every_arena_and_thread() {
 
 #[test]
 fn the_perf_map_keeps_the_line_of_a_text_that_is_gone_until_another_has_its_place() {
-    in_child("the_perf_map_keeps_the_line_of_a_text_that_is_gone_until_another_has_its_place", |_| {
+    in_child(|_| {
         let arena = Arena::new(Config::new().perf_map(true)).unwrap();
         let line = |text: &skep_text::Text, name: &str| Line {
             start: text.address(),
@@ -103,7 +103,7 @@ fn the_perf_map_keeps_the_line_of_a_text_that_is_gone_until_another_has_its_plac
 
 #[test]
 fn a_name_cannot_break_the_line_and_a_text_without_one_is_named_by_its_address() {
-    in_child("a_name_cannot_break_the_line_and_a_text_without_one_is_named_by_its_address", |directory| {
+    in_child(|directory| {
         let arena = Arena::new(Config::new().perf_map(true).jitdump(directory).gdb(true)).unwrap();
         let _evil = place_named(&arena, &returns(1), "evil\n1 ffffffff everything\0x");
         let unnamed = place_returns(&arena, 2);
@@ -118,69 +118,66 @@ fn a_name_cannot_break_the_line_and_a_text_without_one_is_named_by_its_address()
 
 #[test]
 fn the_jitdump_has_the_code_of_each_text_of_every_arena_and_thread_in_order_of_time() {
-    in_child(
-        "the_jitdump_has_the_code_of_each_text_of_every_arena_and_thread_in_order_of_time",
-        |directory| {
-            let place = |name: &str, count: u32| {
-                let arena = Arena::new(Config::new().jitdump(directory)).unwrap();
-                // A path of another spelling is the same directory.
-                let same = directory.join("..").join(directory.file_name().unwrap());
-                let other = Arena::new(Config::new().jitdump(same)).unwrap();
-                for number in 0..count {
-                    let arena = if number % 2 == 0 { &arena } else { &other };
-                    drop(place_named(arena, &returns(number), &format!("{name}_{number}")));
-                }
-            };
-            std::thread::scope(|scope| {
-                for name in ["a", "b"] {
-                    scope.spawn(move || place(name, 300));
-                }
-            });
-            // All arenas are gone; a new one goes on where they left off.
-            place("c", 3);
-
-            // The keepers of the arenas have the last word.
-            let is_closed = || {
-                readers::jitdump(&dump(directory))
-                    .records
-                    .last()
-                    .is_some_and(|last| matches!(last.what, What::Close))
-            };
-            assert!(eventually(is_closed));
-            let read = readers::jitdump(&dump(directory));
-            assert_eq!(read.machine, ELF_MACHINE);
-            assert_eq!(read.process, std::process::id());
-            let (last, records) = read.records.split_last().unwrap();
-            assert!(matches!(last.what, What::Close));
-            let mut time = read.timestamp;
-            let mut seen = std::collections::BTreeSet::new();
-            let mut threads = std::collections::BTreeSet::new();
-            for (count, record) in records.iter().enumerate() {
-                assert!(time <= record.timestamp);
-                time = record.timestamp;
-                let What::Load { process, thread, index, name, code, .. } = &record.what else {
-                    panic!("a record after the end");
-                };
-                assert_eq!((*process, *index), (std::process::id(), count as u64));
-                let (_, number) = name.split_once('_').unwrap();
-                assert_eq!(*code, returns(number.parse().unwrap()));
-                assert!(Path::new(&format!("/proc/self/task/{thread}")).exists() || !name.starts_with('c'));
-                seen.insert(name.clone());
-                threads.insert(*thread);
+    in_child(|directory| {
+        let place = |name: &str, count: u32| {
+            let arena = Arena::new(Config::new().jitdump(directory)).unwrap();
+            // A path of another spelling is the same directory.
+            let same = directory.join("..").join(directory.file_name().unwrap());
+            let other = Arena::new(Config::new().jitdump(same)).unwrap();
+            for number in 0..count {
+                let arena = if number % 2 == 0 { &arena } else { &other };
+                drop(place_named(arena, &returns(number), &format!("{name}_{number}")));
             }
-            assert_eq!((records.len(), seen.len(), threads.len()), (603, 603, 3));
-            // The marker by which perf finds it.
-            let name = dump(directory).to_str().unwrap().to_owned();
-            let markers: Vec<_> = mappings().into_iter().filter(|mapping| mapping.name == name).collect();
-            assert_eq!(markers.len(), 1, "{markers:?}");
-            assert!(markers[0].has('x') && !markers[0].has('w'));
-        },
-    );
+        };
+        std::thread::scope(|scope| {
+            for name in ["a", "b"] {
+                scope.spawn(move || place(name, 300));
+            }
+        });
+        // All arenas are gone; a new one goes on where they left off.
+        place("c", 3);
+
+        // The keepers of the arenas have the last word.
+        let is_closed = || {
+            readers::jitdump(&dump(directory))
+                .records
+                .last()
+                .is_some_and(|last| matches!(last.what, What::Close))
+        };
+        assert!(eventually(is_closed));
+        let read = readers::jitdump(&dump(directory));
+        assert_eq!(read.machine, ELF_MACHINE);
+        assert_eq!(read.process, std::process::id());
+        let (last, records) = read.records.split_last().unwrap();
+        assert!(matches!(last.what, What::Close));
+        let mut time = read.timestamp;
+        let mut seen = std::collections::BTreeSet::new();
+        let mut threads = std::collections::BTreeSet::new();
+        for (count, record) in records.iter().enumerate() {
+            assert!(time <= record.timestamp);
+            time = record.timestamp;
+            let What::Load { process, thread, index, name, code, .. } = &record.what else {
+                panic!("a record after the end");
+            };
+            assert_eq!((*process, *index), (std::process::id(), count as u64));
+            let (_, number) = name.split_once('_').unwrap();
+            assert_eq!(*code, returns(number.parse().unwrap()));
+            assert!(Path::new(&format!("/proc/self/task/{thread}")).exists() || !name.starts_with('c'));
+            seen.insert(name.clone());
+            threads.insert(*thread);
+        }
+        assert_eq!((records.len(), seen.len(), threads.len()), (603, 603, 3));
+        // The marker by which perf finds it.
+        let name = dump(directory).to_str().unwrap().to_owned();
+        let markers: Vec<_> = mappings().into_iter().filter(|mapping| mapping.name == name).collect();
+        assert_eq!(markers.len(), 1, "{markers:?}");
+        assert!(markers[0].has('x') && !markers[0].has('w'));
+    });
 }
 
 #[test]
 fn files_of_others_links_and_what_others_can_write_are_refused() {
-    in_child("files_of_others_links_and_what_others_can_write_are_refused", |directory| {
+    in_child(|directory| {
         for (config, path) in
             [(Config::new().perf_map(true), map()), (Config::new().jitdump(directory), dump(directory))]
         {
@@ -233,7 +230,7 @@ fn files_of_others_links_and_what_others_can_write_are_refused() {
 
 #[test]
 fn a_directory_that_cannot_have_a_jitdump_is_an_error_that_says_what_to_change() {
-    in_child("a_directory_that_cannot_have_a_jitdump_is_an_error_that_says_what_to_change", |directory| {
+    in_child(|directory| {
         let error = Arena::new(Config::new().jitdump(directory.join("missing"))).unwrap_err().to_string();
         assert!(
             error.contains("making the jitdump failed") && error.contains("directory that exists"),
@@ -244,8 +241,7 @@ fn a_directory_that_cannot_have_a_jitdump_is_an_error_that_says_what_to_change()
 
 #[test]
 fn what_an_earlier_process_of_the_same_number_left_is_replaced_and_what_this_one_wrote_is_kept() {
-    let test = "what_an_earlier_process_of_the_same_number_left_is_replaced_and_what_this_one_wrote_is_kept";
-    in_child(test, |directory| {
+    in_child(|directory| {
         let long_ago = SystemTime::now() - Duration::from_secs(7 * 24 * 3600);
         let old = |path: &Path, time: SystemTime| {
             fs::write(path, "1000 40 from_before\n").unwrap();
@@ -270,7 +266,7 @@ fn what_an_earlier_process_of_the_same_number_left_is_replaced_and_what_this_one
 
 #[test]
 fn a_jitdump_that_another_compiler_in_the_process_writes_is_not_touched() {
-    in_child("a_jitdump_that_another_compiler_in_the_process_writes_is_not_touched", |directory| {
+    in_child(|directory| {
         let path = dump(directory);
         fs::write(&path, "theirs").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -287,7 +283,7 @@ fn a_jitdump_that_another_compiler_in_the_process_writes_is_not_touched() {
 
 #[test]
 fn a_full_disk_fails_no_load_leaves_whole_records_and_is_reported() {
-    in_child("a_full_disk_fails_no_load_leaves_whole_records_and_is_reported", |directory| {
+    in_child(|directory| {
         let arena = Arena::new(Config::new().perf_map(true).jitdump(directory)).unwrap();
         let before = place_named(&arena, &returns(1), "before");
         assert!(arena.missed().is_empty());

@@ -7,7 +7,6 @@ use crate::tool::*;
 
 #[test]
 fn gdb_stops_at_a_breakpoint_by_a_texts_name_and_shows_it_in_the_backtrace() {
-    const TEST: &str = "gdb::gdb_stops_at_a_breakpoint_by_a_texts_name_and_shows_it_in_the_backtrace";
     if is_child() {
         let arena = Arena::new(Config::new().gdb(true)).unwrap();
         assert!(arena.is_seen());
@@ -15,7 +14,7 @@ fn gdb_stops_at_a_breakpoint_by_a_texts_name_and_shows_it_in_the_backtrace() {
         return spin(&texts[0]);
     }
     let Some(directory) = gdb_works("breakpoint") else { return };
-    let said = gdb_runs(&directory, TEST, SPIN, &["backtrace 2", "info symbol $pc", "info symbol $pc + 32"]);
+    let said = gdb_runs(&directory, SPIN, &["backtrace 2", "info symbol $pc", "info symbol $pc + 32"]);
     let frame = said.lines().find(|line| line.starts_with("#0 ")).unwrap_or_else(|| panic!("{said}"));
     assert!(frame.contains(&format!(" in {SPIN} ()")), "{said}");
     assert!(said.lines().any(|line| line.starts_with("#1 ") && line.contains("spin")), "no caller:\n{said}");
@@ -25,7 +24,6 @@ fn gdb_stops_at_a_breakpoint_by_a_texts_name_and_shows_it_in_the_backtrace() {
 
 #[test]
 fn gdb_that_attaches_later_shows_the_name_in_the_backtrace() {
-    const TEST: &str = "gdb::gdb_that_attaches_later_shows_the_name_in_the_backtrace";
     if is_child() {
         let arena = Arena::new(Config::new().gdb(true)).unwrap();
         let texts = [place_named(&arena, &counts_down(), SPIN), place_named(&arena, &counts_down(), IDLE)];
@@ -33,7 +31,7 @@ fn gdb_that_attaches_later_shows_the_name_in_the_backtrace() {
         return until_parent_lets_go(|| spin(&texts[0]));
     }
     let Some(directory) = gdb_works("attaching") else { return };
-    let child = Ready::start(&directory, TEST);
+    let child = Ready::start(&directory);
     let id = child.id().to_string();
     let said = gdb(&directory, &["-p", &id], &["thread apply all backtrace 3", "info functions skep_prog_"]);
     child.finish();
@@ -43,7 +41,6 @@ fn gdb_that_attaches_later_shows_the_name_in_the_backtrace() {
 
 #[test]
 fn gdb_forgets_a_text_that_is_gone_and_keeps_its_neighbours() {
-    const TEST: &str = "gdb::gdb_forgets_a_text_that_is_gone_and_keeps_its_neighbours";
     const GONE: [&str; 3] = ["skep_prog_1_gone", "skep_prog_2_gone", "skep_prog_3_gone"];
     const KEPT: [&str; 2] = ["skep_prog_4_kept", "skep_prog_5_kept"];
     if is_child() {
@@ -64,7 +61,7 @@ fn gdb_forgets_a_text_that_is_gone_and_keeps_its_neighbours() {
         return drop(kept);
     }
     let Some(directory) = gdb_works("unloading") else { return };
-    let said = gdb_runs(&directory, TEST, KEPT[1], &["info functions skep_prog_"]);
+    let said = gdb_runs(&directory, KEPT[1], &["info functions skep_prog_"]);
     let (_, listed) = said.split_once("matching regular expression").unwrap_or_else(|| panic!("{said}"));
     for name in KEPT {
         assert!(listed.contains(name), "{name} is missing:\n{said}");
@@ -75,8 +72,8 @@ fn gdb_forgets_a_text_that_is_gone_and_keeps_its_neighbours() {
 }
 
 /// Runs the test as a child up to a function, and then the commands.
-fn gdb_runs(directory: &Directory, test: &str, function: &str, commands: &[&str]) -> String {
-    let child = child_arguments(test);
+fn gdb_runs(directory: &Directory, function: &str, commands: &[&str]) -> String {
+    let child = child_arguments();
     let child: Vec<&str> = child.iter().map(String::as_str).collect();
     let stop = format!("break {function}");
     let commands = [&["set breakpoint pending on", &stop, "run"][..], commands, &["kill"]].concat();

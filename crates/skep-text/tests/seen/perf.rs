@@ -15,7 +15,7 @@ fn perf_shows_the_name_of_code_that_is_in_the_perf_map() {
         return child_that_spins(Config::new().perf_map(true));
     }
     let Some(directory) = perf_works("perf map") else { return };
-    let recorded = record(&directory, "perf::perf_shows_the_name_of_code_that_is_in_the_perf_map");
+    let recorded = record(&directory);
     assert_spinning_is_seen(&directory, &recorded);
 }
 
@@ -25,7 +25,7 @@ fn perf_shows_the_name_of_code_that_is_in_the_jitdump() {
         return child_that_spins(Config::new().jitdump(directory()));
     }
     let Some(directory) = perf_works("jitdump") else { return };
-    let recorded = record(&directory, "perf::perf_shows_the_name_of_code_that_is_in_the_jitdump");
+    let recorded = record(&directory);
     let injected = inject(&directory, &recorded);
     assert_spinning_is_seen(&directory, &injected);
 }
@@ -36,7 +36,7 @@ fn perf_that_attaches_later_shows_names_from_the_perf_map() {
         return child_that_waits(Config::new().perf_map(true));
     }
     let Some(directory) = perf_works("perf map, attached") else { return };
-    let recorded = attach(&directory, "perf::perf_that_attaches_later_shows_names_from_the_perf_map");
+    let recorded = attach(&directory);
     assert_spinning_is_seen(&directory, &recorded);
 }
 
@@ -46,7 +46,7 @@ fn perf_that_attaches_later_shows_names_from_the_jitdump() {
         return child_that_waits(Config::new().jitdump(directory()));
     }
     let Some(directory) = perf_works("jitdump, attached") else { return };
-    let recorded = attach(&directory, "perf::perf_that_attaches_later_shows_names_from_the_jitdump");
+    let recorded = attach(&directory);
     let injected = inject(&directory, &recorded);
     assert_spinning_is_seen(&directory, &injected);
 }
@@ -68,8 +68,7 @@ fn perf_tells_two_texts_apart_that_had_the_same_place_one_after_the_other_by_the
         return;
     }
     let Some(directory) = perf_works("jitdump, reused place") else { return };
-    let test = "perf::perf_tells_two_texts_apart_that_had_the_same_place_one_after_the_other_by_the_jitdump";
-    let injected = inject(&directory, &record(&directory, test));
+    let injected = inject(&directory, &record(&directory));
     let report = run(&directory, "perf", &["report", "--stdio", "-i", &injected]);
     for name in ["skep_prog_1_first", "skep_prog_2_second"] {
         let percent =
@@ -97,8 +96,7 @@ fn perf_shows_the_newer_name_of_a_place_that_was_reused_by_the_perf_map() {
         return;
     }
     let Some(directory) = perf_works("perf map, reused place") else { return };
-    let test = "perf::perf_shows_the_newer_name_of_a_place_that_was_reused_by_the_perf_map";
-    let report = run(&directory, "perf", &["report", "--stdio", "-i", &record(&directory, test)]);
+    let report = run(&directory, "perf", &["report", "--stdio", "-i", &record(&directory)]);
     let child = std::fs::read_to_string(directory.file("child")).unwrap();
     let _ = std::fs::remove_file(format!("/tmp/perf-{child}.map"));
     for name in ["skep_prog_2_new", "skep_prog_3_new"] {
@@ -169,17 +167,17 @@ fn perf_works(what: &str) -> Option<Directory> {
 /// `-k 1`: by CLOCK_MONOTONIC, as jitdump has it. `-N`: nothing is kept for other recordings.
 const RECORD: [&str; 6] = ["record", "-e", "cpu-clock", "-k", "1", "-N"];
 
-fn record(directory: &Directory, test: &str) -> String {
+fn record(directory: &Directory) -> String {
     let file = directory.file("recorded.data");
-    let child = child_arguments(test);
+    let child = child_arguments();
     let child: Vec<&str> = child.iter().map(String::as_str).collect();
     run(directory, "perf", &[&RECORD[..], &["-o", &file, "--"], &child].concat());
     file
 }
 
-fn attach(directory: &Directory, test: &str) -> String {
+fn attach(directory: &Directory) -> String {
     let file = directory.file("recorded.data");
-    let child = Ready::start(directory, test);
+    let child = Ready::start(directory);
     let id = child.id().to_string();
     run(directory, "perf", &[&RECORD[..], &["-o", &file, "-p", &id, "--", "sleep", "0.5"]].concat());
     child.finish();

@@ -51,11 +51,11 @@ pub(crate) fn directory() -> PathBuf {
     std::env::var_os(DIRECTORY).unwrap().into()
 }
 
-/// The arguments with which this binary runs the given test and no other.
-pub(crate) fn child_arguments(test: &str) -> Vec<String> {
-    let this = skep_testkit::itself();
-    let words = std::iter::once(this.get_program()).chain(this.get_args()).map(|word| word.to_str().unwrap());
-    words.chain(["--exact", test, "--nocapture", "--test-threads=1"]).map(str::to_owned).collect()
+/// The command line with which this binary runs the calling test and no other.
+pub(crate) fn child_arguments() -> Vec<String> {
+    let this = skep_testkit::this_test();
+    let words = std::iter::once(this.get_program()).chain(this.get_args());
+    words.map(|word| word.to_str().unwrap().to_owned()).collect()
 }
 
 /// `program` with the variables that make the test binary, if it runs it, a child; and nothing of the user's settings.
@@ -82,8 +82,8 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    pub(crate) fn start(directory: &Directory, test: &str) -> Self {
-        let arguments = child_arguments(test);
+    pub(crate) fn start(directory: &Directory) -> Self {
+        let arguments = child_arguments();
         let mut child = command(&arguments[0], directory)
             .args(&arguments[1..])
             .stdin(Stdio::piped())

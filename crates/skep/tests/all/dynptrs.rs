@@ -326,7 +326,7 @@ fn views_of_records_answer_as_linux_once_did() {
 #[test]
 fn views_of_records_answer_as_linux_does() {
     let what = "comparison of views of records with Linux's";
-    ask_linux("views_of_records_answer_as_linux_does", what, || {
+    ask_linux(what, || {
         let theirs = match Theirs::new() {
             Ok(theirs) => theirs,
             Err(why) => return skip(what, &why),

@@ -7,7 +7,7 @@ use skep::jit::Options;
 use skep::{Engine, Module, Object, Packet, Runtime};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
-const OBJECT: &[u8] = include_bytes!("objects/exceptions/exceptions.bpf.o");
+const OBJECT: &[u8] = include_bytes!("../objects/exceptions/exceptions.bpf.o");
 
 fn load(fixed_code: bool) -> Module {
     let mut options = Options::default();

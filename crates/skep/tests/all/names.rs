@@ -2,7 +2,7 @@
 
 use skep::{Object, Runtime, text};
 
-const FIREWALL: &[u8] = include_bytes!("../../../examples/firewall.bpf.o");
+const FIREWALL: &[u8] = include_bytes!("../../../../examples/firewall.bpf.o");
 
 #[test]
 fn a_programs_code_is_named_by_tag_and_name_in_the_perf_map_and_only_where_asked_for() {

@@ -30,7 +30,7 @@ unsafe extern "C" fn read_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: *m
 
 /// Linux's types, as far as the verifier's corpus needs them.
 fn types() -> Arc<Btf> {
-    let bytes: &[u8] = include_bytes!("../../skep-verifier/corpus/linux.btf");
+    let bytes: &[u8] = include_bytes!("../../../skep-verifier/corpus/linux.btf");
     Arc::new(Btf::parse(bytes).unwrap())
 }
 
@@ -175,7 +175,7 @@ fn where_the_handler_is_forbidden_the_program_is_refused_by_name() {
 }
 
 /// The status of this test in a process of its own; none in that process.
-fn child(test: &str) -> Option<std::process::ExitStatus> {
+fn child() -> Option<std::process::ExitStatus> {
     const NAME: &str = "SKEP_TEST_DIES";
     if std::env::var_os(NAME).is_some() {
         // The child dies of a signal; its memory is of no interest.
@@ -184,13 +184,12 @@ fn child(test: &str) -> Option<std::process::ExitStatus> {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) }, 0);
         return None;
     }
-    let mut command = skep_testkit::itself();
-    Some(command.args([test, "--exact", "--nocapture"]).env(NAME, "1").output().unwrap().status)
+    Some(skep_testkit::this_test().env(NAME, "1").output().unwrap().status)
 }
 
 #[test]
 fn a_fault_in_a_helper_is_not_swallowed() {
-    let Some(status) = child("a_fault_in_a_helper_is_not_swallowed") else {
+    let Some(status) = child() else {
         let text = "r6 = r1
             r1 = *(u64 *)(r6 + 0)
             call 2000

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
-const OBJECT: &[u8] = include_bytes!("objects/sections/sleeping.bpf.o");
+const OBJECT: &[u8] = include_bytes!("../objects/sections/sleeping.bpf.o");
 
 /// A run that is in a section of that flavour.
 const NORMAL: u64 = 1;

@@ -54,7 +54,7 @@ fn each_call<T>(errno: Errno, mut operation: impl FnMut() -> T, mut judge: impl 
 
 #[test]
 fn whatever_fails_at_birth_is_named_and_nothing_is_left_behind() {
-    alone("pack::tests::faults::whatever_fails_at_birth_is_named_and_nothing_is_left_behind", || {
+    alone(|| {
         for kind in all_kinds() {
             for populate in [STEP, PACK_BYTES] {
                 let reservation = Reservation::new(PACK_BYTES, None).unwrap();
@@ -98,50 +98,47 @@ fn whatever_fails_at_birth_is_named_and_nothing_is_left_behind() {
 
 #[test]
 fn whatever_fails_in_growth_and_promotion_is_named_and_the_pack_is_as_good_as_before() {
-    alone(
-        "pack::tests::faults::whatever_fails_in_growth_and_promotion_is_named_and_the_pack_is_as_good_as_before",
-        || {
-            for kind in all_kinds() {
-                for errno in ERRNOS {
-                    for promote in [false, true] {
-                        let made = Made::new(&kind, STEP);
-                        made.run(0, 11);
-                        let populated = Cell::new(STEP);
-                        let operation = || {
-                            populated.set(made.pack().populated());
-                            if promote { made.pack().promote() } else { made.pack().populate(3 * STEP) }
-                        };
-                        let before = Belongings::now();
-                        let mut memory = made.memory();
-                        each_call(errno, operation, |failed, result| {
-                            let error = result.expect_err("there is no other way");
-                            assert_eq!(step_of(&error), Some(failed), "{kind:?} {error}");
-                            let now = made.pack().populated();
-                            let halfway = promote && now == PACK_BYTES;
-                            assert!(now == populated.get() || halfway, "{kind:?}: {failed:?}");
-                            assert!(made.is_all_traps(64..now), "{kind:?}: {failed:?}");
-                            if !halfway {
-                                assert_eq!(Belongings::now(), before, "{kind:?}: {failed:?}");
-                                // Sealed files keep, for the next try, what they have got.
-                                if kind.medium != Medium::Memfd {
-                                    assert_eq!(made.memory(), memory, "{kind:?}: {failed:?}");
-                                }
+    alone(|| {
+        for kind in all_kinds() {
+            for errno in ERRNOS {
+                for promote in [false, true] {
+                    let made = Made::new(&kind, STEP);
+                    made.run(0, 11);
+                    let populated = Cell::new(STEP);
+                    let operation = || {
+                        populated.set(made.pack().populated());
+                        if promote { made.pack().promote() } else { made.pack().populate(3 * STEP) }
+                    };
+                    let before = Belongings::now();
+                    let mut memory = made.memory();
+                    each_call(errno, operation, |failed, result| {
+                        let error = result.expect_err("there is no other way");
+                        assert_eq!(step_of(&error), Some(failed), "{kind:?} {error}");
+                        let now = made.pack().populated();
+                        let halfway = promote && now == PACK_BYTES;
+                        assert!(now == populated.get() || halfway, "{kind:?}: {failed:?}");
+                        assert!(made.is_all_traps(64..now), "{kind:?}: {failed:?}");
+                        if !halfway {
+                            assert_eq!(Belongings::now(), before, "{kind:?}: {failed:?}");
+                            // Sealed files keep, for the next try, what they have got.
+                            if kind.medium != Medium::Memfd {
+                                assert_eq!(made.memory(), memory, "{kind:?}: {failed:?}");
                             }
-                            memory = made.memory();
-                            assert_eq!(made.run(0, 12), 12);
-                        });
-                        assert_eq!(made.run(0, 13), 13);
-                        assert!(promote || made.memory().is_none_or(|memory| memory == 3 * STEP));
-                    }
+                        }
+                        memory = made.memory();
+                        assert_eq!(made.run(0, 12), 12);
+                    });
+                    assert_eq!(made.run(0, 13), 13);
+                    assert!(promote || made.memory().is_none_or(|memory| memory == 3 * STEP));
                 }
             }
-        },
-    );
+        }
+    });
 }
 
 #[test]
 fn a_pack_that_cannot_be_unmapped_is_given_back_as_good_as_before() {
-    alone("pack::tests::faults::a_pack_that_cannot_be_unmapped_is_given_back_as_good_as_before", || {
+    alone(|| {
         for kind in all_kinds() {
             let empty = Belongings::now();
             let mut made = Made::new(&kind, STEP);

@@ -38,90 +38,82 @@ fn promoted(made: &Made, what: &str) -> bool {
 
 #[test]
 fn a_promoted_pack_is_huge_in_every_view_and_stays_so_through_writes_and_forks() {
-    alone(
-        "pack::tests::huge::a_promoted_pack_is_huge_in_every_view_and_stays_so_through_writes_and_forks",
-        || {
-            for kind in KINDS {
-                let made = Made::new(&huge(kind), STEP);
-                assert_eq!(made.run(0, 1), 1);
-                if !promoted(&made, "huge pages") {
-                    continue;
-                }
-                let all = |bytes: Vec<u64>| bytes.iter().all(|&bytes| bytes == PACK_BYTES as u64);
-                assert!(all(huge_bytes(made.pack())), "{kind:?}");
-                assert_nothing_is_writable_and_executable("promoted");
-                assert_eq!(made.pack().populated(), PACK_BYTES);
-                assert_eq!(call(made.place()), 1, "what was there stays");
-                assert!(made.is_all_traps(STEP..PACK_BYTES), "the new tail is traps");
-
-                assert_eq!(made.run(PACK_BYTES - 64, 2), 2);
-                assert!(all(huge_bytes(made.pack())), "{kind:?} after a write");
-                let place = made.place();
-                assert!(in_fork(|| call(place) == 1));
-                assert_eq!(made.run(PACK_BYTES / 2, 3), 3);
-                // The kind's documentation: a private page is split when one of two processes writes.
-                if kind.medium != Medium::Procmem {
-                    assert!(all(huge_bytes(made.pack())), "{kind:?} after a fork and a write");
-                }
+    alone(|| {
+        for kind in KINDS {
+            let made = Made::new(&huge(kind), STEP);
+            assert_eq!(made.run(0, 1), 1);
+            if !promoted(&made, "huge pages") {
+                continue;
             }
-        },
-    );
+            let all = |bytes: Vec<u64>| bytes.iter().all(|&bytes| bytes == PACK_BYTES as u64);
+            assert!(all(huge_bytes(made.pack())), "{kind:?}");
+            assert_nothing_is_writable_and_executable("promoted");
+            assert_eq!(made.pack().populated(), PACK_BYTES);
+            assert_eq!(call(made.place()), 1, "what was there stays");
+            assert!(made.is_all_traps(STEP..PACK_BYTES), "the new tail is traps");
+
+            assert_eq!(made.run(PACK_BYTES - 64, 2), 2);
+            assert!(all(huge_bytes(made.pack())), "{kind:?} after a write");
+            let place = made.place();
+            assert!(in_fork(|| call(place) == 1));
+            assert_eq!(made.run(PACK_BYTES / 2, 3), 3);
+            // The kind's documentation: a private page is split when one of two processes writes.
+            if kind.medium != Medium::Procmem {
+                assert!(all(huge_bytes(made.pack())), "{kind:?} after a fork and a write");
+            }
+        }
+    });
 }
 
 #[test]
 fn promotion_while_threads_run_and_write_in_the_pack_disturbs_none_of_them() {
-    alone(
-        "pack::tests::huge::promotion_while_threads_run_and_write_in_the_pack_disturbs_none_of_them",
-        || {
-            for kind in KINDS {
-                if !promoted(&Made::new(&huge(kind), STEP), "promotion beside threads that run") {
-                    continue;
-                }
-                for _ in 0..10 {
-                    let made = Made::new(&huge(kind), STEP);
-                    made.run(0, 77);
-                    let running = AtomicBool::new(true);
-                    let started = AtomicUsize::new(0);
-                    let (made, running, started) = (&made, &running, &started);
-                    let done = thread::scope(|scope| {
-                        let runs = scope.spawn(move || {
-                            while running.load(Ordering::Relaxed) {
-                                assert_eq!(call(made.place()), 77);
-                                started.fetch_max(1, Ordering::AcqRel);
-                            }
-                        });
-                        let writes = scope.spawn(move || {
-                            let mut value = 0;
-                            while running.load(Ordering::Relaxed) {
-                                value += 1;
-                                let at = 64 + value as usize % 200 * 64;
-                                assert_eq!(made.run(at, value), value);
-                                if value > 100 {
-                                    started.fetch_max(2, Ordering::AcqRel);
-                                }
-                            }
-                        });
-                        // A thread that fails ends early, and says why.
-                        while started.load(Ordering::Acquire) < 2
-                            && !runs.is_finished()
-                            && !writes.is_finished()
-                        {
-                            thread::yield_now();
-                        }
-                        let done = made.pack().promote();
-                        running.store(false, Ordering::Relaxed);
-                        done
-                    });
-                    if let Err(error) = done {
-                        // Pages that are used at this very moment may be refused (EAGAIN); never more than that.
-                        assert!(error.may_pass(), "{kind:?}: {error}");
-                    }
-                    assert_eq!(call(made.place()), 77);
-                    assert!(made.is_all_traps(STEP..PACK_BYTES));
-                }
+    alone(|| {
+        for kind in KINDS {
+            if !promoted(&Made::new(&huge(kind), STEP), "promotion beside threads that run") {
+                continue;
             }
-        },
-    );
+            for _ in 0..10 {
+                let made = Made::new(&huge(kind), STEP);
+                made.run(0, 77);
+                let running = AtomicBool::new(true);
+                let started = AtomicUsize::new(0);
+                let (made, running, started) = (&made, &running, &started);
+                let done = thread::scope(|scope| {
+                    let runs = scope.spawn(move || {
+                        while running.load(Ordering::Relaxed) {
+                            assert_eq!(call(made.place()), 77);
+                            started.fetch_max(1, Ordering::AcqRel);
+                        }
+                    });
+                    let writes = scope.spawn(move || {
+                        let mut value = 0;
+                        while running.load(Ordering::Relaxed) {
+                            value += 1;
+                            let at = 64 + value as usize % 200 * 64;
+                            assert_eq!(made.run(at, value), value);
+                            if value > 100 {
+                                started.fetch_max(2, Ordering::AcqRel);
+                            }
+                        }
+                    });
+                    // A thread that fails ends early, and says why.
+                    while started.load(Ordering::Acquire) < 2 && !runs.is_finished() && !writes.is_finished()
+                    {
+                        thread::yield_now();
+                    }
+                    let done = made.pack().promote();
+                    running.store(false, Ordering::Relaxed);
+                    done
+                });
+                if let Err(error) = done {
+                    // Pages that are used at this very moment may be refused (EAGAIN); never more than that.
+                    assert!(error.may_pass(), "{kind:?}: {error}");
+                }
+                assert_eq!(call(made.place()), 77);
+                assert!(made.is_all_traps(STEP..PACK_BYTES));
+            }
+        }
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::sys::inject;
 
 #[test]
 fn a_pack_has_memory_only_where_it_is_populated_and_that_is_traps() {
-    alone("pack::tests::life::a_pack_has_memory_only_where_it_is_populated_and_that_is_traps", || {
+    alone(|| {
         let is_one = probe::neighbours_are_one_mapping();
         probe::shown(is_one, Hidden::OneMapping, "a pack is one mapping, however many steps it was made in");
         for kind in KINDS.into_iter().flat_map(|kind| [kind, Kind { huge: true, ..kind }]) {
@@ -83,7 +83,7 @@ fn what_is_written_by_every_road_is_there_and_nothing_beside_it_changes() {
 
 #[test]
 fn code_runs_in_every_kind_and_in_children_too() {
-    alone("pack::tests::life::code_runs_in_every_kind_and_in_children_too", || {
+    alone(|| {
         for kind in KINDS {
             let made = Made::new(&kind, STEP);
             assert_eq!(made.run(64, 42), 42, "{kind:?}");
@@ -128,7 +128,7 @@ fn neighbours_grow_and_go_without_disturbing_each_other() {
 
 #[test]
 fn a_child_has_no_writable_view() {
-    alone("pack::tests::life::a_child_has_no_writable_view", || {
+    alone(|| {
         let made = Made::new(&KINDS[0], STEP);
         let Memory::Aliased(alias) = &made.pack().memory else { panic!("a memfd pack has an alias") };
         let page = alias.view().start;
@@ -164,35 +164,32 @@ fn without_populating_by_advice_all_of_a_pack_is_populated_at_birth() {
 
 #[test]
 fn where_memory_may_not_become_executable_all_of_a_pack_is_populated_at_birth() {
-    alone(
-        "pack::tests::life::where_memory_may_not_become_executable_all_of_a_pack_is_populated_at_birth",
-        || {
-            let grown = KINDS.map(|kind| Made::new(&kind, STEP));
-            let refuse = libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong;
-            // SAFETY: integers; it restricts this process, which is here for nothing else.
-            if unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, 0, 0, 0) } != 0 {
-                return hidden(Hidden::DenyWriteExecute, "packs under PR_SET_MDWE");
-            }
-            for (kind, grown) in KINDS.iter().zip(&grown) {
-                let made = Made::new(kind, STEP);
-                assert_eq!(made.pack().populated(), PACK_BYTES, "{kind:?}");
-                assert_eq!(made.memory(), Some(PACK_BYTES));
-                assert!(made.is_all_traps(0..PACK_BYTES));
-                assert_eq!(made.run(0, 6), 6);
+    alone(|| {
+        let grown = KINDS.map(|kind| Made::new(&kind, STEP));
+        let refuse = libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong;
+        // SAFETY: integers; it restricts this process, which is here for nothing else.
+        if unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, 0, 0, 0) } != 0 {
+            return hidden(Hidden::DenyWriteExecute, "packs under PR_SET_MDWE");
+        }
+        for (kind, grown) in KINDS.iter().zip(&grown) {
+            let made = Made::new(kind, STEP);
+            assert_eq!(made.pack().populated(), PACK_BYTES, "{kind:?}");
+            assert_eq!(made.memory(), Some(PACK_BYTES));
+            assert!(made.is_all_traps(0..PACK_BYTES));
+            assert_eq!(made.run(0, 6), 6);
 
-                let error = grown.pack().populate(2 * STEP).unwrap_err();
-                assert_eq!(step_of(&error), Some(Step::MakeExecutable));
-                assert!(error.to_string().contains("PR_SET_MDWE"), "{error}");
-                assert_eq!(grown.pack().populated(), STEP);
-                assert_eq!(grown.run(0, 7), 7);
-            }
-        },
-    );
+            let error = grown.pack().populate(2 * STEP).unwrap_err();
+            assert_eq!(step_of(&error), Some(Step::MakeExecutable));
+            assert!(error.to_string().contains("PR_SET_MDWE"), "{error}");
+            assert_eq!(grown.pack().populated(), STEP);
+            assert_eq!(grown.run(0, 7), 7);
+        }
+    });
 }
 
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error_and_no_signal() {
-    alone("pack::tests::life::a_limit_on_the_size_of_files_is_an_error_and_no_signal", || {
+    alone(|| {
         let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
         // SAFETY: it restricts this process, which is here for nothing else.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);

@@ -139,17 +139,15 @@ pub(super) fn assert_nothing_is_writable_and_executable(when: &str) {
     }
 }
 
-/// Runs `test`, the test called `name`, in a process of its own, where no other test changes what it counts.
-pub(super) fn alone(name: &str, test: impl FnOnce()) {
+/// Runs `test`, the whole of the calling test, in a process of its own, where no other test changes what it counts.
+pub(super) fn alone(test: impl FnOnce()) {
     const CHILD: &str = "SKEP_TEXT_TEST_ALONE";
     if std::env::var_os(CHILD).is_some() {
         return test();
     }
-    let mut command = skep_testkit::itself();
-    command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(CHILD, "1");
-    let output = command.output().unwrap();
+    let output = skep_testkit::this_test().env(CHILD, "1").output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "{}\n{out}\n{err}", output.status);
     let matters = |line: &&str| ["SKIPPED", "HIDDEN", "MEASURED"].iter().any(|word| line.starts_with(word));
     for line in err.lines().filter(matters) {
         skep_testkit::say(line);

@@ -29,40 +29,33 @@ fn try_to_write(fd: &OwnedFd) -> rustix::io::Result<usize> {
 
 #[test]
 fn the_executable_view_of_a_file_cannot_be_made_writable_or_written_past_its_protection() {
-    alone(
-        "pack::tests::roads::the_executable_view_of_a_file_cannot_be_made_writable_or_written_past_its_protection",
-        || {
-            let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
-            for kind in &KINDS[..2] {
-                let made = Made::new(kind, STEP);
-                let at = ptr::with_exposed_provenance_mut(made.place());
-                assert_eq!(make_writable(at, STEP), Err(Errno::ACCESS));
-                assert_eq!(
-                    make_writable(at, PACK_BYTES),
-                    Err(Errno::ACCESS),
-                    "nor what is not populated yet"
-                );
+    alone(|| {
+        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
+        for kind in &KINDS[..2] {
+            let made = Made::new(kind, STEP);
+            let at = ptr::with_exposed_provenance_mut(made.place());
+            assert_eq!(make_writable(at, STEP), Err(Errno::ACCESS));
+            assert_eq!(make_writable(at, PACK_BYTES), Err(Errno::ACCESS), "nor what is not populated yet");
 
-                memory.read_exact_at(&mut [0], made.place() as u64).unwrap();
-                for offset in [0, STEP] {
-                    memory.write_at(&[0x90], (made.place() + offset) as u64).unwrap_err();
-                }
-                assert!(made.is_all_traps(0..STEP));
-
-                // mremap(2) with an old size of 0 makes a second mapping of a shared one. It has no more rights.
-                let shown = probe::mappings_can_be_doubled();
-                if !probe::shown(shown, Hidden::DoubledMappings, "a second mapping has no more rights") {
-                    continue;
-                }
-                // SAFETY: a new mapping at an address of the kernel's choice.
-                let copy = unsafe { mremap(at, 0, STEP, MremapFlags::MAYMOVE) }.unwrap();
-                assert_eq!(make_writable(copy, STEP), Err(Errno::ACCESS));
-                assert_nothing_is_writable_and_executable("mapped again");
-                // SAFETY: the mapping made above, used by nobody.
-                unsafe { munmap(copy, STEP) }.unwrap();
+            memory.read_exact_at(&mut [0], made.place() as u64).unwrap();
+            for offset in [0, STEP] {
+                memory.write_at(&[0x90], (made.place() + offset) as u64).unwrap_err();
             }
-        },
-    );
+            assert!(made.is_all_traps(0..STEP));
+
+            // mremap(2) with an old size of 0 makes a second mapping of a shared one. It has no more rights.
+            let shown = probe::mappings_can_be_doubled();
+            if !probe::shown(shown, Hidden::DoubledMappings, "a second mapping has no more rights") {
+                continue;
+            }
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let copy = unsafe { mremap(at, 0, STEP, MremapFlags::MAYMOVE) }.unwrap();
+            assert_eq!(make_writable(copy, STEP), Err(Errno::ACCESS));
+            assert_nothing_is_writable_and_executable("mapped again");
+            // SAFETY: the mapping made above, used by nobody.
+            unsafe { munmap(copy, STEP) }.unwrap();
+        }
+    });
 }
 
 #[test]
@@ -99,27 +92,24 @@ fn the_sealed_file_cannot_be_mapped_writable_written_or_resized_by_any_road() {
 
 #[test]
 fn a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized() {
-    alone(
-        "pack::tests::roads::a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized",
-        || {
-            let count = |maps: &str| maps.lines().filter(|line| line.contains("/memfd:skep-text")).count();
-            let writable =
-                |maps: &str| maps.lines().any(|line| line.contains("skep-text") && line.contains(" rw"));
-            let made = Made::new(&KINDS[1], STEP);
-            made.pack().populate(PACK_BYTES).unwrap();
-            made.run(0, 1);
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            assert!(count(&maps) == 1 || !probe::neighbours_are_one_mapping(), "{maps}");
-            assert!(!writable(&maps), "{maps}");
+    alone(|| {
+        let count = |maps: &str| maps.lines().filter(|line| line.contains("/memfd:skep-text")).count();
+        let writable =
+            |maps: &str| maps.lines().any(|line| line.contains("skep-text") && line.contains(" rw"));
+        let made = Made::new(&KINDS[1], STEP);
+        made.pack().populate(PACK_BYTES).unwrap();
+        made.run(0, 1);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(count(&maps) == 1 || !probe::neighbours_are_one_mapping(), "{maps}");
+        assert!(!writable(&maps), "{maps}");
 
-            let Memory::File(file) = &made.pack().memory else { panic!("a hardened pack has a file") };
-            assert_eq!(fs::ftruncate(file, 0).unwrap_err(), Errno::PERM);
-            assert_eq!(fs::ftruncate(file, 2 * PACK_BYTES as u64).unwrap_err(), Errno::PERM);
-            // Such a seal would forbid our own writes.
-            assert_eq!(fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE).unwrap_err(), Errno::PERM);
-            assert!(rustix::io::fcntl_getfd(file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
-        },
-    );
+        let Memory::File(file) = &made.pack().memory else { panic!("a hardened pack has a file") };
+        assert_eq!(fs::ftruncate(file, 0).unwrap_err(), Errno::PERM);
+        assert_eq!(fs::ftruncate(file, 2 * PACK_BYTES as u64).unwrap_err(), Errno::PERM);
+        // Such a seal would forbid our own writes.
+        assert_eq!(fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE).unwrap_err(), Errno::PERM);
+        assert!(rustix::io::fcntl_getfd(file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    });
 }
 
 #[test]
@@ -146,7 +136,7 @@ fn the_writable_view_is_nowhere_near_the_executable_one_and_aligned_alike() {
 
 #[test]
 fn a_permanent_pack_cannot_be_unmapped_moved_or_protected_differently() {
-    alone("pack::tests::roads::a_permanent_pack_cannot_be_unmapped_moved_or_protected_differently", || {
+    alone(|| {
         for kind in KINDS {
             let mut made = Made::new(&Kind { permanent: true, huge: true, ..kind }, STEP);
             assert!(!made.pack().is_sealed(), "it is still growing");
@@ -192,34 +182,31 @@ fn where_mappings_cannot_be_sealed_a_permanent_pack_says_so_and_works() {
 
 #[test]
 fn no_page_is_writable_and_executable_while_packs_are_born_grow_are_promoted_and_go() {
-    alone(
-        "pack::tests::roads::no_page_is_writable_and_executable_while_packs_are_born_grow_are_promoted_and_go",
-        || {
-            let rounds = AtomicUsize::new(0);
-            thread::scope(|scope| {
-                let packs = scope.spawn(|| {
-                    while rounds.load(Ordering::Relaxed) < 300 {
-                        for kind in KINDS {
-                            let mut made = Made::new(&Kind { huge: true, ..kind }, STEP);
-                            made.run(0, 1);
-                            made.pack().populate(4 * STEP).unwrap();
-                            made.run(3 * STEP, 2);
-                            // Whether it may be refused is another test's business.
-                            let _ = made.pack().promote();
-                            made.run(0, 3);
-                            // SAFETY: nobody uses the pack.
-                            assert!(unsafe { made.pack.take().unwrap().unmap() }.is_ok());
-                        }
+    alone(|| {
+        let rounds = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let packs = scope.spawn(|| {
+                while rounds.load(Ordering::Relaxed) < 300 {
+                    for kind in KINDS {
+                        let mut made = Made::new(&Kind { huge: true, ..kind }, STEP);
+                        made.run(0, 1);
+                        made.pack().populate(4 * STEP).unwrap();
+                        made.run(3 * STEP, 2);
+                        // Whether it may be refused is another test's business.
+                        let _ = made.pack().promote();
+                        made.run(0, 3);
+                        // SAFETY: nobody uses the pack.
+                        assert!(unsafe { made.pack.take().unwrap().unmap() }.is_ok());
                     }
-                });
-                while !packs.is_finished() {
-                    for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
-                        let permissions = line.split_whitespace().nth(1).unwrap();
-                        assert!(!(permissions.contains('w') && permissions.contains('x')), "{line}");
-                    }
-                    rounds.fetch_add(1, Ordering::Relaxed);
                 }
             });
-        },
-    );
+            while !packs.is_finished() {
+                for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+                    let permissions = line.split_whitespace().nth(1).unwrap();
+                    assert!(!(permissions.contains('w') && permissions.contains('x')), "{line}");
+                }
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    });
 }

@@ -2,10 +2,10 @@
 //! compiled here a second time, over loom's atomics and with a ring of a few words.
 
 #[allow(dead_code, unreachable_pub, reason = "the models use some of it")]
-#[path = "../src/ring/protocol.rs"]
+#[path = "../../crates/skep-maps/src/ring/protocol.rs"]
 mod protocol;
 
-/// What `src/ring/sync.rs` has, of loom's.
+/// What `skep-maps/src/ring/sync.rs` has, of loom's.
 mod sync {
     use std::cell::Cell;
 

@@ -4,10 +4,10 @@
 //! What is entered is a value that loom watches. Freeing it is modelled as writing to it: a look-up that could still be
 //! reading it is a race, which loom reports.
 
-#[path = "../src/fault/index.rs"]
+#[path = "../../crates/skep-text/src/fault/index.rs"]
 mod index;
 
-/// What `src/fault/sync.rs` has, of loom's.
+/// What `skep-text/src/fault/sync.rs` has, of loom's.
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 

@@ -1,0 +1,13 @@
+//! One program of all tests here that need no process of their own: it is linked once.
+
+#[path = "../oracle/model.rs"]
+mod oracle;
+
+use oracle::common;
+
+mod batch;
+mod errors;
+mod held_up;
+mod model;
+mod queues;
+mod ring_threads;

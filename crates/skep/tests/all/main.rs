@@ -1,0 +1,17 @@
+//! One program of all tests here that need no process of their own: it is linked once.
+
+mod callbacks;
+mod contacts;
+mod dynptrs;
+mod exceptions;
+mod functions;
+mod hardening;
+mod hosts_and_maps;
+mod loading;
+mod names;
+mod objects_of_the_host;
+mod printing;
+mod queues;
+mod ring;
+mod sleepable;
+mod verdicts;

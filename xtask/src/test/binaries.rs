@@ -1,0 +1,306 @@
+//! Runs the test programs that cargo has built, several at a time.
+//!
+//! Cargo runs test programs one after the other, and at the end of each a core has nothing to do. Here as many run at once as
+//! there are cores, the longest first. A few measure what other processes disturb: they run afterwards, one at a time.
+//! A program runs as cargo would run it: in its package's directory, with the same emulator before it.
+//!
+//! What a program prints is shown only if it fails.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::count::Count;
+
+/// Test programs that take longest, by package and target, longest first. The others follow in cargo's order.
+const LONGEST: &[(&str, &str)] = &[
+    ("skep-cli", "command"),
+    ("skep-testgen", "all"),
+    ("skep-jit", "skep_jit"),
+    ("skep-text", "skep_text"),
+    ("skep-mem", "skep_mem"),
+    ("skep-rcu", "skep_rcu"),
+    ("skep-models", "ring"),
+    ("skep-elf", "all"),
+    ("skep-text", "life"),
+    ("skep-text", "faults"),
+    ("skep-text", "protection"),
+    ("skep-text", "seen"),
+    ("skep", "tail_calls"),
+];
+
+/// Test programs that need the machine for themselves.
+///
+/// `litmus` shows that two cores reorder accesses; the benchmarks' tests measure; large pages must be there to be taken.
+const ALONE: &[(&str, &str)] = &[
+    ("skep-rcu", "litmus"),
+    ("skep-bench", "skep_bench"),
+    ("skep-bench", "resident"),
+    ("skep-maps", "large_pages"),
+];
+
+/// How often to say what is still running while nothing ends.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A test program.
+#[derive(Debug, PartialEq)]
+pub(super) struct Binary {
+    package: String,
+    target: String,
+    executable: PathBuf,
+    /// The package's directory.
+    directory: PathBuf,
+}
+
+/// How a test program ended.
+pub(super) struct Ended {
+    pub(super) name: String,
+    pub(super) passed: bool,
+    pub(super) count: Count,
+    /// Both streams, the output first.
+    pub(super) lines: Vec<String>,
+    took: Duration,
+}
+
+/// What is before each program, behind it, and in its environment.
+pub(super) struct Surroundings {
+    /// The emulator and its arguments; empty where there is none.
+    pub(super) runner: Vec<String>,
+    pub(super) variables: Vec<(&'static str, String)>,
+    /// Only tests whose names contain one of these run; all, where there is none.
+    pub(super) words: &'static [&'static str],
+}
+
+impl Binary {
+    /// What a line of `cargo test --no-run --message-format=json` says of a test program; `None` for other lines.
+    ///
+    /// A line is one object. The parts that matter here are strings and booleans without nested objects of the same name.
+    pub(super) fn of(line: &str) -> Option<Self> {
+        let artifact = line.contains(r#""reason":"compiler-artifact""#);
+        let profile = line.split_once(r#""profile":{"#)?.1.split_once('}')?.0;
+        if !artifact || !profile.contains(r#""test":true"#) {
+            return None;
+        }
+        let target = line.split_once(r#""target":{"#)?.1;
+        let manifest = PathBuf::from(string(line, "manifest_path")?);
+        let directory = manifest.parent()?.to_owned();
+        let package = string(line, "package_id").map(|id| package(&id, &directory))?;
+        Some(Self {
+            package,
+            target: string(target, "name")?,
+            executable: string(line, "executable")?.into(),
+            directory,
+        })
+    }
+
+    pub(super) fn is_of(&self, package: &str) -> bool {
+        self.package == package
+    }
+
+    fn is_in(&self, list: &[(&str, &str)]) -> bool {
+        self.place_in(list).is_some()
+    }
+
+    fn place_in(&self, list: &[(&str, &str)]) -> Option<usize> {
+        list.iter().position(|(package, target)| (*package, *target) == (&self.package, &self.target))
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.package, self.target)
+    }
+
+    fn run(&self, surroundings: &Surroundings) -> Ended {
+        let words = surroundings.runner.iter().map(PathBuf::from).chain([self.executable.clone()]);
+        let words: Vec<PathBuf> = words.collect();
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .args(surroundings.words)
+            .current_dir(&self.directory)
+            .env("CARGO_MANIFEST_DIR", &self.directory);
+        command.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
+        let started = Instant::now();
+        let (passed, count, lines) = match command.stdin(Stdio::null()).output() {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                let count = Count::of_program(&said, output.status.success());
+                let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+                let mut lines: Vec<_> = said.lines().chain(complaint.lines()).map(str::to_owned).collect();
+                if !output.status.success() {
+                    lines.push(format!("{} ended with {}", self.executable.display(), output.status));
+                }
+                (output.status.success(), count, lines)
+            }
+            Err(error) => {
+                let line = format!("{} could not be started: {error}", words[0].display());
+                (false, Count::default(), vec![line])
+            }
+        };
+        Ended { name: self.name(), passed, count, lines, took: started.elapsed() }
+    }
+}
+
+/// Runs all of them and says of each how it ended.
+pub(super) fn run(mut binaries: Vec<Binary>, surroundings: &Surroundings) -> Vec<Ended> {
+    binaries.sort_by_key(|binary| binary.place_in(LONGEST).unwrap_or(usize::MAX));
+    let (alone, together): (Vec<_>, Vec<_>) = binaries.into_iter().partition(|binary| binary.is_in(ALONE));
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut ended = run_at_once(together, cores, surroundings);
+    ended.extend(run_at_once(alone, 1, surroundings));
+    ended
+}
+
+fn run_at_once(binaries: Vec<Binary>, workers: usize, surroundings: &Surroundings) -> Vec<Ended> {
+    let waiting = Mutex::new(VecDeque::from(binaries));
+    let running = Mutex::new(Vec::new());
+    let lock =
+        |list: &Mutex<VecDeque<Binary>>| list.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let mut all = Vec::new();
+    thread::scope(|scope| {
+        let (send, receive) = mpsc::channel();
+        for _ in 0..workers {
+            let (send, waiting, running) = (send.clone(), &waiting, &running);
+            scope.spawn(move || {
+                while let Some(binary) = lock(waiting) {
+                    running.lock().unwrap_or_else(PoisonError::into_inner).push(binary.name());
+                    let ended = binary.run(surroundings);
+                    running.lock().unwrap_or_else(PoisonError::into_inner).retain(|name| *name != ended.name);
+                    if send.send(ended).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(send);
+        loop {
+            match receive.recv_timeout(PATIENCE) {
+                Ok(ended) => {
+                    ended.show();
+                    all.push(ended);
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let names = running.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
+                    eprintln!("       still running: {names}");
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    });
+    all
+}
+
+impl Ended {
+    fn show(&self) {
+        if !self.passed {
+            eprintln!("\n---- {} ----", self.name);
+            self.lines.iter().for_each(|line| eprintln!("{line}"));
+        }
+        let verdict = if self.passed { "ok" } else { "FAILED" };
+        eprintln!("{verdict:6} {:6.1} s  {}: {}", self.took.as_secs_f64(), self.name, self.count);
+    }
+}
+
+/// The name in a package's identity: `path+file:///place/of/name#0.1.0` or `path+file:///place#name@0.1.0`.
+fn package(id: &str, directory: &Path) -> String {
+    let fragment = id.rsplit_once('#').map_or("", |(_, fragment)| fragment);
+    match fragment.split_once('@') {
+        Some((name, _)) => name.to_owned(),
+        None => directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+    }
+}
+
+/// The string of that name, with its escapes of `"` and `\` undone: paths hold no others.
+fn string(object: &str, name: &str) -> Option<String> {
+    let mut rest = object.split_once(&format!("\"{name}\":\""))?.1.chars();
+    let mut text = String::new();
+    loop {
+        match rest.next()? {
+            '"' => return Some(text),
+            '\\' => text.push(rest.next()?),
+            other => text.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = concat!(
+        r#"{"reason":"compiler-artifact","package_id":"path+file:///s/crates/skep-rcu#0.1.0","#,
+        r#""manifest_path":"/s/crates/skep-rcu/Cargo.toml","target":{"kind":["test"],"crate_types":["bin"],"#,
+        r#""name":"litmus","src_path":"/s/crates/skep-rcu/tests/litmus.rs","edition":"2024","doc":false,"#,
+        r#""doctest":false,"test":true},"profile":{"opt_level":"1","debuginfo":2,"debug_assertions":true,"#,
+        r#""overflow_checks":true,"test":true},"features":[],"filenames":["/t/\"a\\b"],"#,
+        r#""executable":"/t/\"a\\b","fresh":false}"#,
+    );
+
+    #[test]
+    fn a_test_program_is_read_from_what_cargo_says() {
+        let binary = Binary::of(LINE).unwrap();
+        assert_eq!(binary.name(), "skep-rcu litmus");
+        assert_eq!(binary.executable, Path::new(r#"/t/"a\b"#));
+        assert_eq!(binary.directory, Path::new("/s/crates/skep-rcu"));
+        assert!(binary.is_in(ALONE));
+        let named = LINE.replace("skep-rcu#0.1.0", "rcu#other@0.1.0");
+        assert_eq!(Binary::of(&named).unwrap().name(), "other litmus");
+    }
+
+    #[test]
+    fn libraries_and_messages_are_no_test_programs() {
+        let library =
+            LINE.replace(r#""overflow_checks":true,"test":true"#, r#""overflow_checks":true,"test":false"#);
+        assert_eq!(Binary::of(&library), None);
+        assert_eq!(Binary::of(&LINE.replace(r#""/t/\"a\\b","fresh""#, r#"null,"fresh""#)), None);
+        assert_eq!(Binary::of(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+
+    fn shell(target: &str, script: &str) -> (Vec<Binary>, Surroundings) {
+        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let binary = Binary {
+            package: "p".to_owned(),
+            target: target.to_owned(),
+            executable: script.into(),
+            directory,
+        };
+        let runner = vec!["sh".to_owned(), "-c".to_owned()];
+        (vec![binary], Surroundings { runner, variables: Vec::new(), words: &[] })
+    }
+
+    #[test]
+    fn a_program_runs_in_its_package_and_its_tests_are_counted() {
+        let line =
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0s";
+        let (binaries, surroundings) = shell("t", &format!("test -f Cargo.toml && echo '{line}'"));
+        let ended = run(binaries, &surroundings);
+        assert!(ended[0].passed);
+        assert_eq!(ended[0].count, Count { passed: 3, failed: 0, ignored: 1 });
+    }
+
+    #[test]
+    fn a_program_that_fails_or_dies_is_a_failure_and_its_output_is_kept() {
+        for (script, says) in [("echo seen >&2; exit 101", "exit status: 101"), ("kill -9 $$", "signal: 9")] {
+            let (binaries, surroundings) = shell("t", script);
+            let ended = run(binaries, &surroundings);
+            assert!(!ended[0].passed);
+            assert_eq!(ended[0].count.failed, 1);
+            assert!(ended[0].lines.iter().any(|line| line.contains(says)), "{:?}", ended[0].lines);
+        }
+        let (mut binaries, surroundings) = shell("t", "");
+        binaries[0].directory = "/nowhere/at/all".into();
+        assert!(!run(binaries, &surroundings)[0].passed);
+    }
+
+    #[test]
+    fn every_program_runs_once_whoever_runs_it() {
+        let binaries = (0..20).flat_map(|n| shell(&n.to_string(), "true").0).collect();
+        let ended = run(binaries, &shell("", "").1);
+        let mut names: Vec<_> = ended.iter().map(|ended| ended.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!((ended.len(), names.len()), (20, 20));
+    }
+}

@@ -590,11 +590,11 @@ fn no_way_to_write_a_value_writes_a_kept_pointer() {
 fn a_value_has_one_lock_and_a_map_in_a_map_holds_no_maps() {
     let field = |kind, offset| SpecialField { kind, offset, size: 4 };
     let fields = vec![field(SpecialKind::SpinLock, 0), field(SpecialKind::SpinLock, 4)];
-    let text =
-        "map `m`: the value has a second struct bpf_spin_lock at offset 4: remove one of them";
+    let text = "map `m`: the value has a second struct bpf_spin_lock at offset 4: remove one of them";
     refused(create(&with_fields(MapKind::Array, fields)), 17, text);
     let of = |inner| MapDef { inner: Some(Box::new(inner)), ..def(MapKind::ArrayOfMaps, 4, 4, 1) };
-    let text = "map `m`: its inner maps are maps of maps: use inner maps of another kind, such as array or hash";
+    let text =
+        "map `m`: its inner maps are maps of maps: use inner maps of another kind, such as array or hash";
     refused(create(&of(of(def(MapKind::Array, 4, 8, 1)))), 22, text);
     create(&of(def(MapKind::Array, 4, 8, 1))).unwrap();
 }

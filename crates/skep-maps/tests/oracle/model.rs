@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{CPUS, create, def, prefix, program_delete, program_lookup, program_update};
 use skep_abi::{MapDef, MapKind, SpecialField, SpecialKind};
-use skep_maps::{BatchCursor, Map, MapError, Reclamation, Options, Policy, UpdateFlags};
+use skep_maps::{BatchCursor, Map, MapError, Options, Policy, Reclamation, UpdateFlags};
 use skep_rcu::Domain;
 
 /// One operation on one of few keys.

@@ -7,6 +7,7 @@ mod exceptions;
 mod functions;
 mod hardening;
 mod hosts_and_maps;
+mod iterators;
 mod loading;
 mod names;
 mod objects_of_the_host;

@@ -6,7 +6,7 @@ use skep::isa::{assemble, encode_bytes};
 use skep::{Engine, Module, Object, Packet, Runtime};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
-const OBJECT: &[u8] = include_bytes!("objects/iterators/iterators.bpf.o");
+const OBJECT: &[u8] = include_bytes!("../objects/iterators/iterators.bpf.o");
 
 const EINVAL: i32 = -22;
 const E2BIG: i32 = -7;

@@ -13,7 +13,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use crate::Error;
+use crate::error::Error;
 use crate::region::{LARGE, Region};
 
 /// The alignment that every malloc guarantees.

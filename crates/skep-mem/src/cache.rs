@@ -29,14 +29,15 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::cpu::Cpu;
 use crate::depot::Depot;
+use crate::error::Error;
 use crate::inner::{Inner, ReclaimState};
 use crate::layout::CacheLayout;
 use crate::object;
 use crate::options::CacheOptions;
+use crate::policy::Policy;
 use crate::stats::{CacheStats, Counts};
 use crate::store::Store;
 use crate::sync::{Arc, Domain, Grace, Ordering, TaskHandle, fence, raw};
-use crate::{Error, Policy};
 
 /// A cache of objects of one size; see the [crate's documentation](crate) for what it promises.
 ///

@@ -8,12 +8,13 @@ use std::time::Duration;
 use crate::batch::Queue;
 use crate::cpu::Cpu;
 use crate::depot::Depot;
+use crate::error::Error;
 use crate::object;
+use crate::policy::Policy;
 use crate::stats::{CacheStats, Counts};
 use crate::store::Store;
 use crate::sync::{Cookie, Domain, Instant, Ordering, Tally, fence, raw};
 use crate::system;
-use crate::{Error, Policy};
 
 pub(crate) struct Inner {
     /// An uncounted handle: the domain holds this cache's task, which holds the handle.

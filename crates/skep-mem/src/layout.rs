@@ -1,8 +1,8 @@
 //! Sizes and offsets in a cache's region.
 
-use crate::Error;
 use crate::batch::{Batch, Slab};
 use crate::cpu::Cpu;
+use crate::error::Error;
 use crate::object::HEADER;
 use crate::options::CacheOptions;
 use crate::region::page;

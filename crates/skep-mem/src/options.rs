@@ -1,6 +1,6 @@
 //! The settings of a cache.
 
-use crate::Policy;
+use crate::policy::Policy;
 
 /// Settings of a [`Cache`](crate::Cache).
 #[derive(Clone, Debug)]

@@ -15,12 +15,12 @@
 use std::ptr;
 use std::time::Duration;
 
-use crate::Policy;
 use crate::batch::Queue;
 use crate::cpu::Cpu;
 use crate::eras::{ActiveEras, cookie};
 use crate::inner::{Inner, ReclaimState, Slabs};
 use crate::object;
+use crate::policy::Policy;
 use crate::store::SlabLinks;
 use crate::sync::{BackgroundTask, Cookie, Grace, Instant, Ordering, fence, raw};
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::Error;
+use crate::error::Error;
 
 #[derive(Debug)]
 pub(crate) struct Region {

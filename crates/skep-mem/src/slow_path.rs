@@ -6,11 +6,12 @@ use std::ptr;
 
 use crate::cpu::Cpu;
 use crate::eras::{ActiveEras, cookie};
+use crate::error::Error;
 use crate::inner::Inner;
 use crate::object;
+use crate::policy::Policy;
 use crate::store::SlabLinks;
 use crate::sync::{Grace, Ordering, raw};
-use crate::{Error, Policy};
 
 impl Inner {
     /// Finds an object when none is ready.

@@ -10,9 +10,9 @@
 
 use std::ptr::NonNull;
 
-use crate::Error;
 use crate::batch::{Batch, Slab};
 use crate::cpu::Cpu;
+use crate::error::Error;
 use crate::layout::CacheLayout;
 use crate::region::Region;
 use crate::stack::Links;
@@ -52,7 +52,7 @@ impl Store {
         }
         for slab in 0..layout.slabs as u32 {
             let object = |index| self.first(slab).as_ptr().wrapping_add(index * layout.stride);
-            (0..layout.per_slab).map(object).for_each(crate::model::memory::make);
+            (0..layout.per_slab).map(object).for_each(crate::region::make);
         }
     }
 

@@ -22,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::Arc;
 
-use crate::Error;
+use crate::error::Error;
 use crate::readers::{Readers, Record};
 
 /// One thread's claim on one slot of one domain.

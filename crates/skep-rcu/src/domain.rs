@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use crate::barrier::Barrier;
 use crate::claim;
+use crate::error::Error;
 use crate::fork::Witness;
 use crate::inbox::{GRACES, InboxState, Mode, Queue};
 use crate::keeper::{Keeper, Settings};
-use crate::readers::Readers;
+use crate::readers::{Readers, Record};
 use crate::section::{Reader, Section, SleepableSection};
-use crate::tasks::{BackgroundTask, TaskHandle};
-use crate::{Error, Stats};
+use crate::stats::Stats;
+use crate::task_handle::TaskHandle;
+use crate::tasks::BackgroundTask;
 
 /// The largest number of slots one domain can have.
 pub const MAX_SLOTS: u32 = 1 << 16;
@@ -300,9 +302,7 @@ impl Domain {
         if self.keeper.is_running_here() {
             return Err(Error::OnKeeper);
         }
-        let inside = |record: &crate::readers::Record| {
-            grace.flavours().iter().any(|flavour| record.is_inside(*flavour))
-        };
+        let inside = |record: &Record| grace.flavours().iter().any(|flavour| record.is_inside(*flavour));
         if claim::find(&self.readers).is_some_and(inside) { Err(Error::InsideSection) } else { Ok(()) }
     }
 

@@ -15,7 +15,7 @@ pub enum Error {
     },
 
     /// A domain with no slots or more than [`MAX_SLOTS`](crate::MAX_SLOTS) was requested.
-    #[error("a domain cannot have {wanted} thread slots: request at least 1 and at most {max}")]
+    #[error("{wanted} thread slots requested: a domain has at least 1 and at most {max}")]
     SlotCount {
         /// The number requested.
         wanted: u32,

@@ -22,7 +22,6 @@
 //!
 //! A forked child never takes a lock here: another thread of the parent may have held it.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +37,7 @@ use crate::readers::Readers;
 use crate::signals;
 use crate::stats::{KeeperState, Stats};
 use crate::sync::lock;
-use crate::tasks::Tasks;
+use crate::tasks::{Tasks, discard};
 
 /// The first pause while readers block something.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
@@ -364,12 +363,5 @@ impl Drop for Keeper {
                 ManuallyDrop::drop(&mut self.tasks);
             }
         }
-    }
-}
-
-/// Drops the payload of a panic. If that panics in turn, the second payload leaks.
-pub(crate) fn discard(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        mem::forget(again);
     }
 }

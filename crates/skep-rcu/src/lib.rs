@@ -131,6 +131,8 @@ mod signals;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
+mod task_handle;
+#[cfg(not(loom))]
 mod tasks;
 
 #[cfg(not(loom))]
@@ -142,4 +144,6 @@ pub use section::{Reader, Section, SleepableSection};
 #[cfg(not(loom))]
 pub use stats::{KeeperState, Stats};
 #[cfg(not(loom))]
-pub use tasks::{BackgroundTask, TaskHandle};
+pub use task_handle::TaskHandle;
+#[cfg(not(loom))]
+pub use tasks::BackgroundTask;

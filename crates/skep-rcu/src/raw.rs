@@ -17,9 +17,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::claim;
+use crate::domain::{Cookie, Domain, Grace};
+use crate::error::Error;
 use crate::readers::{FENCED, Readers, Record};
 use crate::section::Section;
-use crate::{Cookie, Domain, Error, Grace, claim};
 
 /// Enters a normal section without a guard; [`leave`] on the same thread ends it.
 ///

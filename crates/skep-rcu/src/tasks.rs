@@ -7,31 +7,23 @@
 //!
 //! The list of tasks is behind a leaf lock: it is held for a look at the list, never while a task is polled.
 
+use std::any::Any;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::keeper::Keeper;
 use crate::sync::lock;
 
 /// Work that a domain's keeper polls; see [`Domain::attach`](crate::Domain::attach).
 pub trait BackgroundTask: Send + Sync {
     /// Does what is due, and returns the time until the next poll at the latest; `None` if the task only needs a poll after
-    /// a [wake](TaskHandle::wake).
+    /// a [wake](crate::TaskHandle::wake).
     ///
     /// Runs on the keeper or, in a domain without a keeper, on a thread that calls the domain. Polls of one task never
     /// overlap. A poll must not wait for readers. A panic is counted and otherwise ignored.
     fn poll(&self) -> Option<Duration>;
-}
-
-/// Keeps a background task attached to its domain until it is dropped; made by
-/// [`Domain::attach`](crate::Domain::attach).
-///
-/// Dropping it does not wait: a poll in progress ends later, and the keeper holds the task until then.
-pub struct TaskHandle {
-    keeper: Arc<Keeper>,
-    entry: Arc<Entry>,
 }
 
 /// The background tasks of a domain.
@@ -47,7 +39,8 @@ struct List {
     sweeps: u64,
 }
 
-struct Entry {
+/// One attached task.
+pub(crate) struct Entry {
     task: Arc<dyn BackgroundTask>,
     woken: AtomicBool,
     /// The sweep that polled it last. Under the list's lock.
@@ -56,43 +49,33 @@ struct Entry {
     due: Mutex<Option<Instant>>,
 }
 
-impl TaskHandle {
-    pub(crate) fn new(keeper: Arc<Keeper>, task: Arc<dyn BackgroundTask>) -> Self {
+impl Entry {
+    pub(crate) fn new(task: Arc<dyn BackgroundTask>) -> Arc<Self> {
         let (woken, sweep) = (AtomicBool::new(false), AtomicU64::new(0));
-        let entry = Arc::new(Entry { task, woken, sweep, due: Mutex::new(None) });
-        // In a forked child another thread of the parent may have held the lock.
-        if keeper.is_original() {
-            lock(&keeper.tasks().0).entries.push(Arc::clone(&entry));
-        }
-        Self { keeper, entry }
+        Arc::new(Self { task, woken, sweep, due: Mutex::new(None) })
     }
 
-    /// Makes the keeper poll the task soon. Takes no lock and allocates nothing. Costs one atomic exchange if the task was
-    /// woken already, else a system call.
-    pub fn wake(&self) {
+    /// Marks the task as woken. Returns whether it was not.
+    pub(crate) fn wake(&self) -> bool {
         // AcqRel, and always an exchange: pairs with the swap in `poll`, for what the task will find. A load that skips the
         // exchange would let that swap miss what this thread stored before.
-        if !self.entry.woken.swap(true, Ordering::AcqRel) {
-            self.keeper.request_poll();
-        }
-    }
-}
-
-impl Drop for TaskHandle {
-    fn drop(&mut self) {
-        if self.keeper.is_original() {
-            let gone = {
-                let mut tasks = lock(&self.keeper.tasks().0);
-                let place = tasks.entries.iter().position(|entry| Arc::ptr_eq(entry, &self.entry));
-                tasks.removed += 1;
-                place.map(|place| tasks.entries.swap_remove(place))
-            };
-            drop(gone); // outside the lock: it may drop the task
-        }
+        !self.woken.swap(true, Ordering::AcqRel)
     }
 }
 
 impl Tasks {
+    pub(crate) fn add(&self, entry: &Arc<Entry>) {
+        lock(&self.0).entries.push(Arc::clone(entry));
+    }
+
+    /// Removes an entry. The caller drops it outside the lock.
+    pub(crate) fn remove(&self, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
+        let mut tasks = lock(&self.0);
+        let place = tasks.entries.iter().position(|other| Arc::ptr_eq(other, entry));
+        tasks.removed += 1;
+        place.map(|place| tasks.entries.swap_remove(place))
+    }
+
     /// Polls the tasks that are due and, if `woken`, those that were woken. Returns how many panicked.
     ///
     /// Allocates nothing: a task may have been woken because there is no memory.
@@ -146,8 +129,15 @@ fn poll(entry: &Entry) -> bool {
     match after {
         Ok(_) => true,
         Err(panic) => {
-            crate::keeper::discard(panic);
+            discard(panic);
             false
         }
+    }
+}
+
+/// Drops the payload of a panic. If that panics in turn, the second payload leaks.
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        mem::forget(again);
     }
 }

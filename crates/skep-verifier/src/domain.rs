@@ -1,4 +1,4 @@
-//! What is known of values: numbers, pointers, stacks, and the state of one path.
+//! Abstract values: numbers, pointers, stacks, and the state of one path.
 
 pub(crate) mod bytes;
 pub(crate) mod comparison;

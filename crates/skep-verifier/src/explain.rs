@@ -1,4 +1,4 @@
-//! What people read: refusals with their causes, and the log.
+//! Explanations: refusals with their causes, and the log.
 
 pub(crate) mod cause;
 pub(crate) mod linux_text;

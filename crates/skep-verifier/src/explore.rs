@@ -1,4 +1,4 @@
-//! All paths: which are walked, which are subsumed by others, and when the walk ends.
+//! Exploration: which paths are walked, which states are subsumed, widening, and the limits.
 
 pub(crate) mod chains;
 pub(crate) mod explored;

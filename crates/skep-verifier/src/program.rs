@@ -76,12 +76,13 @@ pub struct Fact {
     pub jump_target: bool,
     /// Whether it heads a loop: the target of a reached backward jump.
     pub loop_head: bool,
-    /// For loads: the address is that of an object of the host that may not exist. A load that faults must give 0, and the
-    /// program goes on. The instruction accesses nothing else on any path.
+    /// For loads: the address is that of an object of the host that may not exist. A load that faults must give 0, and
+    /// the program goes on. The instruction accesses nothing else on any path.
     pub probe: bool,
     /// For calls of helpers, what is constant on every path.
     pub call: Option<CallFact>,
-    /// The field that it accesses, if skep's native structures lack it: the instruction is not rewritten and must not run.
+    /// The field that it accesses, if skep's native structures lack it: the instruction is not rewritten and must not
+    /// run.
     pub foreign: Option<&'static ContextField>,
     /// Whether the call ends the program: it is `bpf_throw`, and `r1` is the cookie.
     pub throws: bool,
@@ -149,9 +150,9 @@ impl Verified {
         self.entry
     }
 
-    /// Its instructions, one entry a slot, rewritten: context accesses go to the native structures, and a conditional jump
-    /// that only ever goes one way is unconditional. So no reached instruction jumps to or falls into an unreached one,
-    /// but for a call of a function that never returns.
+    /// Its instructions, one entry a slot, rewritten: context accesses go to the native structures, and a conditional
+    /// jump that only ever goes one way is unconditional. So no reached instruction jumps to or falls into an unreached
+    /// one, but for a call of a function that never returns.
     pub fn insns(&self) -> &[Insn] {
         &self.insns
     }
@@ -161,8 +162,8 @@ impl Verified {
         &self.facts
     }
 
-    /// By slot: whether it is a 32-bit operation whose upper half nothing reads, so that a machine that does not clear it
-    /// need not. Computed by each call.
+    /// By slot: whether it is a 32-bit operation whose upper half nothing reads, so that a machine that does not clear
+    /// it need not. Computed by each call.
     pub fn without_extension(&self) -> Vec<bool> {
         crate::program::halves::without_extension(&self.insns)
     }
@@ -172,14 +173,14 @@ impl Verified {
         &self.functions
     }
 
-    /// The index of the exception callback: it takes the cookie, and its result is the program's. Without one the cookie is
-    /// the result.
+    /// The index of the exception callback: it takes the cookie, and its result is the program's. Without one the
+    /// cookie is the result.
     pub fn exception_callback(&self) -> Option<usize> {
         self.exception_callback
     }
 
-    /// What is proved about the values that helpers print, by slot in ascending order. An engine puts the address of the
-    /// second into [`skep_abi::RunEnv::printed`] before such a call.
+    /// What is proved about the values that helpers print, by slot in ascending order. An engine puts the address of
+    /// the second into [`skep_abi::RunEnv::printed`] before such a call.
     pub fn printed(&self) -> &Arc<[(u32, Printed)]> {
         &self.printed
     }
@@ -189,8 +190,8 @@ impl Verified {
         &self.maps
     }
 
-    /// Everything that the proof assumes about the maps that the program names. It may run with real maps that satisfy all
-    /// of this for as long as a run can reach them.
+    /// Everything that the proof assumes about the maps that the program names. It may run with real maps that satisfy
+    /// all of this for as long as a run can reach them.
     pub fn assumptions(&self) -> impl Iterator<Item = Assumption<'_>> {
         assumptions(self, &self.read)
     }

@@ -1,8 +1,8 @@
-//! One instruction at a time: what it demands of a state, and what it makes of it.
+//! Transfer functions: what one instruction demands of a state, and how it changes it.
 //!
-//! [`Transfer`] holds the transfer functions of all instructions. A step reads the program and the host's types, changes
-//! the state, and notes what compilers need. It does not know which paths there are: where a path splits, it leaves the
-//! other half behind as a [`fork::Fork`], which the explorer collects.
+//! [`Transfer`] holds those of all instructions. A step reads the program and the host's types, changes one state, and
+//! records facts for compilers. It knows nothing about other paths: where a path splits, it leaves the other half
+//! behind as a [`fork::Fork`], which the explorer collects.
 
 pub(crate) mod access;
 pub(crate) mod alu;
@@ -45,13 +45,13 @@ use skep_isa::{CallTarget, Imm64, Insn};
 /// The transfer functions of instructions.
 pub(crate) struct Transfer<'a> {
     pub(crate) env: Env<'a>,
-    /// What was found out about the host's types so far.
+    /// The host's types, and what was looked up in them so far.
     pub(crate) types: Types<'a>,
-    /// What compilers are told.
+    /// The facts for compilers.
     pub(crate) record: Record,
     /// The instruction that is walked.
     pub(crate) slot: usize,
-    /// What the walk began with.
+    /// The kind of root that the walk began at.
     pub(crate) root: RootKind,
     /// Whether some slice of a dynptr may be a copy in the stack.
     pub(crate) copies_in_stack: bool,

@@ -2,8 +2,8 @@
 //!
 //! A call with a callback, an open-coded iterator and `may_goto` end at run time whatever the program does: the host
 //! ends them after a bounded number of iterations. A path that comes back to a state inside of one may stop there if it
-//! made progress in between. To see progress, a path carries a list of the constructs it is in, outermost first, each with
-//! its count of iterations:
+//! made progress in between. To see progress, a path carries a list of the constructs it is in, outermost first, each
+//! with its count of iterations:
 //!
 //! ```text
 //!   [ may_goto of frame 0: 2 ][ bpf_loop: 5 ][ iterator: 1 ]

@@ -11,9 +11,9 @@
 //!   run --every step--> Machine: registers, stacks, addresses --check--> some state describes it, or Mismatch
 //! ```
 //!
-//! One state of a slot must match, since a slot is walked once for each path to it. A path that an earlier state subsumes
-//! is not walked further: its runs are among those of the earlier state. A value that a state calls unreadable may be
-//! anything, since no path from there reads it.
+//! One state of a slot must match, since a slot is walked once for each path to it. A path that an earlier state
+//! subsumes is not walked further: its runs are among those of the earlier state. A value that a state calls unreadable
+//! may be anything, since no path from there reads it.
 
 use crate::domain::state::{Frame, State};
 use crate::domain::value::{Kind, Trust, Value};

@@ -1,8 +1,8 @@
 //! The resources that a path holds and must give back: references, a lock, sections.
 //!
 //! A call that acquires makes a *reference*, and the values that it returns carry the reference's number. Releasing it
-//! invalidates every value with that number, in all frames. If a result that may be null turns out to be null, nothing was
-//! acquired. At the program's end nothing may be held.
+//! invalidates every value with that number, in all frames. If a result that may be null turns out to be null, nothing
+//! was acquired. At the program's end nothing may be held.
 //!
 //! ```text
 //!   acquired -> r0 (id = reference = 7, maybe null) -> null:     nothing is held

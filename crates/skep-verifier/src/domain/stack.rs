@@ -7,13 +7,13 @@
 //! ```
 //!
 //! A *cell* remembers the value of the last store to its bytes. Cells never overlap: a store over a part of one removes
-//! it. Initialised bytes outside of all cells hold some number. Invariants: a pointer is in a cell of 8 bytes, all marked as
-//! pointer bytes; zero and pointer bytes are initialised.
+//! it. Initialised bytes outside of all cells hold some number. Invariants: a pointer is in a cell of 8 bytes, all
+//! marked as pointer bytes; zero and pointer bytes are initialised.
 //!
 //! A read of a byte that was never written gives a number: the engines zero the frames of functions with such reads
-//! ([`crate::FunctionFacts::zeroed`]). This does not hold for the remains of a pointer, or of an object that only calls may
-//! touch, after an overwrite in part or an invalidation. Such bytes are *withheld*: no longer initialised, so that no part of
-//! an address can be read as a number. Bytes that were forgotten because they are dead are withheld too.
+//! ([`crate::FunctionFacts::zeroed`]). This does not hold for the remains of a pointer, or of an object that only calls
+//! may touch, after an overwrite in part or an invalidation. Such bytes are *withheld*: no longer initialised, so that
+//! no part of an address can be read as a number. Bytes that were forgotten because they are dead are withheld too.
 
 use crate::domain::bytes::ByteSet;
 use crate::domain::scalar::Scalar;
@@ -374,8 +374,8 @@ impl Stack {
         self.withheld.and(&ByteSet::from_units(self.live, &self.withheld))
     }
 
-    /// Replaces the pointers that `dead` selects by the stale address `ended`, or withholds their bytes if there is none.
-    /// Parts of objects that only calls may touch are always withheld.
+    /// Replaces the pointers that `dead` selects by the stale address `ended`, or withholds their bytes if there is
+    /// none. Parts of objects that only calls may touch are always withheld.
     pub(crate) fn end_cells(&mut self, ended: &Value, dead: impl Fn(&Value) -> bool) {
         let mut at = 0;
         while at < self.cells.len() {

@@ -187,8 +187,8 @@ impl State {
         }
     }
 
-    /// Narrows every scalar linked to `id` by `num`, each at its own distance from `offset`. False if one of them cannot
-    /// have that value.
+    /// Narrows every scalar linked to `id` by `num`, each at its own distance from `offset`. False if one of them
+    /// cannot have that value.
     pub(crate) fn narrow_linked(&mut self, id: u32, offset: i32, num: &Scalar) -> bool {
         use skep_isa::{AluOp, Width};
         let mut possible = true;

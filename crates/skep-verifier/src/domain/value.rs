@@ -1,7 +1,7 @@
 //! What is known of the value in a register or a spilled register.
 //!
-//! A pointer points `offset + num` bytes into its object: `offset` is the same in every run, `num` was added at run time.
-//! Two values with the same `id` (not 0) are linked:
+//! A pointer points `offset + num` bytes into its object: `offset` is the same in every run, `num` was added at run
+//! time. Two values with the same `id` (not 0) are linked:
 //!
 //! | kind | equal ids say |
 //! |---|---|
@@ -143,11 +143,11 @@ pub(crate) struct Value {
     pub(crate) id: u32,
     /// Pointers: the fixed part of the offset. Scalars with an id: the number added to the linked one.
     pub(crate) offset: i32,
-    /// Packet pointers: this many bytes from offset 0 (with the same variable part) are inside of the packet. Memory: not
-    /// 0 if it is a part of the packet.
+    /// Packet pointers: this many bytes from offset 0 (with the same variable part) are inside of the packet. Memory:
+    /// not 0 if it is a part of the packet.
     pub(crate) range: u32,
-    /// The reference that it holds or was derived from, or the dynptr that it is a slice of; 0 for none. The end of that
-    /// invalidates it. Values of inner maps: the id of the map's pointer. Loans to callbacks: [`lent`].
+    /// The reference that it holds or was derived from, or the dynptr that it is a slice of; 0 for none. The end of
+    /// that invalidates it. Values of inner maps: the id of the map's pointer. Loans to callbacks: [`lent`].
     pub(crate) reference: u32,
     /// Scalars: the number. Pointers: the variable part of the offset.
     pub(crate) num: Scalar,

@@ -1,15 +1,15 @@
-//! Which steps of the refused path matter: a slice through it, backwards from what was refused.
+//! The cause of a refusal: a backward slice of the refused path.
 //!
 //! ```text
-//!   wanted = what the refused instruction read and the reason speaks of
+//!   wanted = what the refused instruction read and the reason names
 //!   for each step, the last first:
 //!     makes a wanted value       -> it matters; its operands are wanted in its place
 //!     changes one, as a branch   -> it matters
-//!     loses one, as a call       -> it matters
+//!     clobbers one, as a call    -> it matters
 //!     jumps over what would make -> it matters
 //! ```
 //!
-//! Everything else on the path could be different, and the program would be refused all the same.
+//! Everything else on the path could be different, and the program would still be refused.
 
 use crate::domain::bytes::ByteSet;
 use crate::domain::resources::{Guard, Section};
@@ -28,7 +28,7 @@ use skep_isa::{AluOp, CallTarget, Insn, Reg, RegSet, Size};
 /// The most steps that a refusal shows.
 const MAX_PATH: usize = 64;
 
-/// What is looked for: registers and stack bytes, by frame; and where the path left what it was in.
+/// The wanted registers and stack bytes, by frame, and the wanted section or lock.
 struct Wanted {
     regs: [RegSet; MAX_FRAMES],
     stacks: [ByteSet; MAX_FRAMES],
@@ -39,7 +39,7 @@ struct Slice<'a, 'n> {
     program: &'a Subject,
     names: &'a Names<'n>,
     wanted: Wanted,
-    /// What was found, the last step first.
+    /// The steps found, the last first.
     found: Vec<Step>,
 }
 
@@ -64,14 +64,14 @@ pub(crate) fn path(
         slice.look_at(step, &steps[at + 1]);
     }
     if unmade || slice.found.is_empty() {
-        // Nothing made it, so what counts is how control got here.
+        // Nothing made it: how control got here is the cause.
         slice.lead(steps.iter().rev().skip(1), slot);
     }
     slice.found.reverse();
     slice.found
 }
 
-/// The branches that a loop goes round by, each once.
+/// The branches of the loop, each once.
 pub(crate) fn turns(program: &Subject, names: &Names<'_>, history: &[Turn]) -> Vec<Step> {
     let mut found: Vec<Turn> = Vec::new();
     for turn in history[history.len().saturating_sub(MAX_PATH)..].iter().rev() {
@@ -100,7 +100,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it was wanted; it no longer is.
+    /// Removes it from what is wanted; returns whether it was there.
     fn take(&mut self, frame: u8, reg: Reg) -> bool {
         let regs = &mut self.regs[usize::from(frame)];
         let was = regs.contains(reg);
@@ -128,7 +128,7 @@ impl Slice<'_, '_> {
         self.program.source.insns[slot as usize]
     }
 
-    /// Wants what the refused instruction read and the reason speaks of. Says whether one of it was never made.
+    /// Wants what the refused instruction read and the reason names. Returns whether one of these was never made.
     fn start(&mut self, violation: &Violation, last: &Recorded, before: &State) -> bool {
         let insn = self.insn(last.slot);
         if let About::Stack { offset, size } = violation.about {
@@ -149,7 +149,7 @@ impl Slice<'_, '_> {
             self.wanted.left.push(guard);
         }
         let named: RegSet = insn.reads().iter().filter(|reg| speaks_of(&violation.reason, *reg)).collect();
-        // What is wrong with a call itself is no register's fault.
+        // A violation of a call itself is not about registers.
         let call = matches!(insn, Insn::Call { .. });
         let seeds = if named.is_empty() && !call { insn.reads() } else { named };
         let mut unmade = false;
@@ -192,16 +192,16 @@ impl Slice<'_, '_> {
         }
     }
 
-    /// What a value is made of.
+    /// The operands that a value is made of.
     fn want_operands(&mut self, step: &Recorded, insn: &Insn) {
         match insn {
-            // What memory holds was made by whoever wrote it, not by the address.
+            // A loaded value comes from its store, not from the address.
             Insn::Load { .. } | Insn::LoadAcquire { .. } | Insn::Atomic { .. } => {
                 if let Some(touch) = step.touch {
                     self.wanted.want_stack(&touch);
                 }
             }
-            // `r1 ^= r1` and the like make a constant of anything.
+            // `r1 ^= r1` and the like make a constant of any value.
             Insn::Alu { op: AluOp::Xor | AluOp::Sub, dst, src: skep_isa::Operand::Reg(src), .. }
                 if dst == src => {}
             _ => {
@@ -282,13 +282,13 @@ impl Slice<'_, '_> {
         }
     }
 
-    /// A call of a helper, or of whatever does not become a frame.
+    /// A call of a helper, or any call without a frame.
     fn call(&mut self, step: &Recorded) {
         let mut texts = Vec::new();
         let mut why = Why::Makes;
         for change in &step.changes {
             let Change::Left(guard) = *change else { continue };
-            // What it ends besides is not made by it.
+            // It invalidates other values, but does not make them.
             why = Why::Loses;
             if self.wanted.left.contains(&guard) {
                 self.wanted.left.retain(|wanted| *wanted != guard);
@@ -317,7 +317,7 @@ impl Slice<'_, '_> {
         }
     }
 
-    /// A call that became a frame: its arguments are the caller's registers.
+    /// A call with a frame: its arguments are the caller's registers.
     fn enter(&mut self, step: &Recorded, into: u8, insn: &Insn) {
         let wanted = std::mem::take(&mut self.wanted.regs[usize::from(into)]);
         self.wanted.stacks[usize::from(into)] = ByteSet::EMPTY;
@@ -336,7 +336,7 @@ impl Slice<'_, '_> {
         }
     }
 
-    /// A return: the result is the callee's `r0`, and the caller's arguments are gone.
+    /// A return: the result is the callee's `r0`, and the caller's argument registers are clobbered.
     fn leave(&mut self, step: &Recorded, to: u8) {
         if self.wanted.take(to, Reg::R0) {
             let value = changed(step, to, Reg::R0);
@@ -353,7 +353,7 @@ impl Slice<'_, '_> {
         }
     }
 
-    /// The last branch that decided that control comes to `slot`.
+    /// The last branch that decided that control reaches `slot`.
     fn lead<'s>(&mut self, steps: impl Iterator<Item = &'s Recorded>, slot: usize) {
         for step in steps {
             let Some(taken) = step.turn else { continue };
@@ -438,7 +438,7 @@ fn frame_pointer(frame: u8) -> Value {
     Value::pointer(Kind::Stack { frame }, 0)
 }
 
-/// A stack byte, by the name that its frame pointer gives it.
+/// A stack byte by its offset from the frame pointer.
 fn place(frame: u8, current: u8, start: u32) -> String {
     let of = if frame == current { String::new() } else { format!("[{frame}]") };
     format!("fp{of}{}", stack_offset(start.min(STACK_BYTES - 1)))

@@ -1,11 +1,11 @@
-//! Instructions, values and states as the log of Linux's verifier writes them.
+//! Instructions, values and states in the syntax of the log of Linux's verifier.
 //!
 //! ```text
 //!   (79) r6 = *(u64 *)(r1 +8)             R6_w=scalar(id=1,smin=0,smax=umax=255,var_off=(0x0; 0xff))
 //!   (15) if r0 == 0x0 goto pc+3           R0=map_value_or_null(id=2,map=flows,ks=4,vs=8) R10=fp0 fp-8=mmmm????
 //! ```
 //!
-//! The syntax is that of the log, so that what reads logs of Linux reads these; what is said is skep's own.
+//! Tools for logs of Linux can parse these lines; the content is skep's own.
 
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{STACK_BYTES, Stack};
@@ -17,7 +17,7 @@ use skep_btf::Btf;
 use skep_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Imm64, Insn, Operand, PacketBase, Reg, Width};
 use std::fmt::Write;
 
-/// What the texts need to know of a program: names.
+/// The names that texts need.
 pub(crate) struct Names<'a> {
     pub(crate) maps: &'a Maps,
     /// The host's types.
@@ -44,7 +44,7 @@ impl Names<'_> {
                 };
                 format!("{dst} = {name}{} {dst}", size.bits())
             }
-            // Addresses of maps and functions are no business of a log's reader; their values are shown.
+            // Addresses of maps and functions are not shown, only their values.
             Insn::LoadImm64 { dst, value } => match value {
                 Imm64::Value(value) => format!("{dst} = {value:#x}"),
                 _ => format!("{dst} = 0x0"),
@@ -81,7 +81,7 @@ impl Names<'_> {
         }
     }
 
-    /// A helper's name, with Linux's prefix where it is one of Linux's.
+    /// A helper's name, with Linux's prefix for Linux's helpers.
     fn helper(&self, id: u32) -> String {
         match (self.helpers)(id) {
             Some(proto) if proto.id == id && proto.is_of_linux() => {
@@ -100,7 +100,7 @@ impl Names<'_> {
         }
     }
 
-    /// What an instruction calls, where that has a name.
+    /// The name of the function that an instruction calls, if it has one.
     fn called(&self, insn: &Insn) -> Option<String> {
         let Insn::Call { target } = *insn else { return None };
         match target {
@@ -113,7 +113,7 @@ impl Names<'_> {
         }
     }
 
-    /// A reason in which calls that are told by their slots have names: `the call of bpf_sk_release in 12`.
+    /// A reason with names for the calls that it names by slot: `the call of bpf_sk_release in 12`.
     pub(crate) fn with_calls(&self, insns: &[Insn], text: &str) -> String {
         const CALL: &str = "the call in ";
         let mut named = String::with_capacity(text.len() + 32);
@@ -162,7 +162,7 @@ impl Names<'_> {
             Kind::Packet => ("pkt".to_owned(), String::new()),
             Kind::PacketMeta => ("pkt_meta".to_owned(), String::new()),
             Kind::PacketEnd => return "pkt_end()".to_owned(),
-            // Linux knows no more of these: it lets root look at addresses.
+            // Linux shows these as numbers: it lets root see addresses.
             Kind::PacketHalf | Kind::Stale { .. } => return "scalar()".to_owned(),
             Kind::Map { map } => return format!("map_ptr({})", self.map(map)),
             Kind::MapValue { map, maybe_null } => {
@@ -216,7 +216,7 @@ impl Names<'_> {
         format!("{name}({})", items.join(","))
     }
 
-    /// Everything that is known in the innermost frame: registers and stack.
+    /// The registers and the stack of the innermost frame.
     pub(crate) fn state(&self, state: &State) -> String {
         let mut text = frame_prefix(state.top_index());
         let frame = state.top();
@@ -238,7 +238,7 @@ impl Names<'_> {
         text
     }
 
-    /// Eight bytes of a stack; `None` where nothing was written.
+    /// Eight bytes of a stack; `None` if none was written.
     pub(crate) fn slot(&self, frame: &Frame, start: u32, at: u8) -> Option<String> {
         let stack: &Stack = &frame.stack;
         let end = start + 8;
@@ -285,9 +285,9 @@ fn scalar(num: &Scalar, id: u32, offset: i32) -> String {
     format!("scalar({})", items.join(","))
 }
 
-/// The limits that say something; equal ones share one value: `smin=0,smax=umax=255`.
+/// The limits that are not trivial; equal ones share one value: `smin=0,smax=umax=255`.
 fn limits(num: &Scalar) -> Vec<String> {
-    // Name, value, and whether it says nothing.
+    // Name, value, and whether it is trivial.
     let all = [
         ("smin", signed(num.smin), num.smin == i64::MIN),
         ("smax", signed(num.smax), num.smax == i64::MAX),

@@ -1,9 +1,9 @@
-//! The whole walk as text, one line at a time, in the line syntax of the log of Linux's verifier.
+//! The log: the whole walk as text, in the syntax of the log of Linux's verifier.
 //!
 //! ```text
-//!   0: R1=ctx() R10=fp0                                   what the path starts with
+//!   0: R1=ctx() R10=fp0                                   the state that the path starts with
 //!   ; int x = ctx->len; @ prog.c:12                       the source line
-//!   0: (61) r0 = *(u32 *)(r1 +0)          ; R0_w=...      the instruction, and what it left behind
+//!   0: (61) r0 = *(u32 *)(r1 +0)          ; R0_w=...      the instruction, and the changed registers
 //!   caller:  R6=...  callee:  frame1: R1=...              a function is entered (on lines of their own)
 //!   from 3 to 7: R0=... R10=fp0                           a path that was put aside at 3 goes on at 7
 //!   9: safe                                               a finished state subsumes this one
@@ -23,24 +23,24 @@ use crate::program::violation::Violation;
 use skep_abi::LineInfo;
 use skep_isa::{Insn, RegSet};
 
-/// States stand behind their instructions in this column or one of every eighth after it.
+/// States begin in this column, or in a later one at a multiple of eight from it.
 const COLUMN: usize = 40;
 
-/// Writes a log to whoever takes its lines.
+/// Writes a log, line by line.
 pub(crate) struct Log<'a> {
     program: &'a Subject,
     names: Names<'a>,
-    /// By slot, where the instructions can be encoded.
+    /// By slot, if the instructions can be encoded.
     opcodes: Vec<u8>,
     line: &'a mut dyn FnMut(&str),
     /// The instruction that is being walked, and the state before it.
     current: Option<usize>,
     before: State,
-    /// Where the path started that has not shown its state yet.
+    /// The start of a path whose state is not shown yet.
     start: Option<Start>,
     /// The source line that was shown last.
     shown: Option<usize>,
-    /// How many states were remembered, in all and at each slot.
+    /// How many states were kept, in all and at each slot.
     total_states: u64,
     at_slot: Vec<u32>,
 }
@@ -78,7 +78,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// The last lines: the reason if there is one, and what it cost.
+    /// The last lines: the reason of a refusal, and the cost.
     pub(crate) fn finish(&mut self, refusal: Option<&Refusal>, stacks: &[u32], stats: Stats, limit: u64) {
         self.flush(None);
         if let Some(refusal) = refusal {
@@ -136,7 +136,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// What the instruction read and what it left behind.
+    /// The registers that the instruction read and changed.
     fn effect(&self, insn: &Insn, after: &State) -> String {
         let depth = after.top_index();
         let mut found = Vec::new();
@@ -170,7 +170,7 @@ impl<'a> Log<'a> {
         format!("{prefix}{}", items.join(" "))
     }
 
-    /// The source line of a slot, where it is another than the last that was shown.
+    /// The source line of a slot, unless it was shown last.
     fn source(&mut self, slot: usize) {
         let lines: &[LineInfo] = &self.program.source.lines;
         let after = lines.partition_point(|line| line.slot as usize <= slot);

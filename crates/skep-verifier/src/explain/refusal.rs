@@ -4,12 +4,12 @@ use crate::program::violation::Code;
 use std::fmt;
 use std::sync::Arc;
 
-/// One step of the path that led to a refusal. Only steps that matter for it are kept.
+/// One step of the path to a refusal. Only steps that matter for it are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The slot.
     pub slot: u32,
-    /// What happened there: the instruction, and for branches of which both ways were open the way taken.
+    /// The instruction, and for branches with both ways open the way taken.
     pub text: String,
     /// Source file.
     pub file: Option<Arc<str>>,
@@ -17,7 +17,7 @@ pub struct Step {
     pub line: Option<u32>,
     /// The source line's text.
     pub source: Option<Arc<str>>,
-    /// What it made of what was refused later: `r2 = pkt(r=0)`; may be empty.
+    /// The value that it made: `r2 = pkt(r=0)`; may be empty.
     pub state: String,
     /// Why it matters.
     pub why: Why,
@@ -27,9 +27,9 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Why {
-    /// It made the value, or what the value was made of.
+    /// It made the value, or an operand of it.
     Makes,
-    /// A comparison said more of the value.
+    /// A comparison narrowed the value.
     Narrows,
     /// A call passed it as an argument.
     Passes,
@@ -39,7 +39,7 @@ pub enum Why {
     Loses,
     /// A jump passed over an instruction that would have written it.
     Skips,
-    /// It decided that control came to the refused instruction.
+    /// It decided that control reached the refused instruction.
     Leads,
 }
 
@@ -71,7 +71,7 @@ pub struct Refusal {
     pub insn: String,
     /// What was expected and what was found.
     pub reason: String,
-    /// What to change, where that is known.
+    /// What to change, if known.
     pub suggestion: Option<String>,
     /// Source file.
     pub file: Option<Arc<str>>,
@@ -79,7 +79,7 @@ pub struct Refusal {
     pub line: Option<u32>,
     /// The source line's text.
     pub source: Option<Arc<str>>,
-    /// The steps that led there and matter for it, oldest first.
+    /// The steps that matter, oldest first.
     pub path: Vec<Step>,
     /// Instructions walked until then.
     pub walked: u64,

@@ -1,15 +1,15 @@
-//! A refused path once more, with everything recorded.
+//! Replay: a second walk that records the refused path.
 //!
-//! The walk itself keeps the branches of its path and no more. Where a program is refused, the same walk is
-//! walked again, which is the same in every step, and whatever lies on the refused path is recorded: so
-//! accepted programs pay nothing, and what is recorded is what really led there.
+//! The first walk keeps only the branches of its path. If the program is refused, the same walk runs again, step for
+//! step, and everything on the refused path is recorded. So accepted programs pay nothing, and the record is what
+//! really led there.
 //!
 //! ```text
 //!   first walk    ... turn, turn, turn, refused      the path's name: its turns
-//!   second walk   . . turn . turn . . turn refused   `.` recorded where the turns so far are a start of that name
+//!   second walk   . . turn . turn . . turn refused   `.` recorded if the turns so far are a prefix of that name
 //! ```
 //!
-//! Where the walk takes a speculation back, what was recorded since is forgotten, unless it is the path that was looked for.
+//! Where the walk rolls back a speculation, the steps recorded since are dropped, unless they are of the refused path.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
@@ -28,7 +28,7 @@ pub(crate) struct Recorded {
     pub(crate) slot: u32,
     /// The frame it ran in.
     pub(crate) frame: u8,
-    /// For branches of which both ways were open: whether it was taken.
+    /// For branches with both ways open: whether it was taken.
     pub(crate) turn: Option<bool>,
     /// What it changed.
     pub(crate) changes: Vec<Change>,
@@ -42,16 +42,16 @@ pub(crate) struct Touch {
     pub(crate) frame: u8,
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// Whether it is known that it is these and not others.
+    /// Whether exactly these bytes are accessed.
     pub(crate) exact: bool,
 }
 
-/// Records the path that a walk took before.
+/// Records the path that an earlier walk took.
 pub(crate) struct Recorder<'a> {
     insns: &'a [Insn],
     /// The turns of the path.
     target: &'a [Turn],
-    /// How many turns the current path has made, and how many of them, from the first, are the target's.
+    /// The number of turns of the current path, and the length of the prefix that it shares with the target.
     turns: usize,
     matched: usize,
     pub(crate) steps: VecDeque<Recorded>,
@@ -61,7 +61,7 @@ pub(crate) struct Recorder<'a> {
     pub(crate) before: State,
     /// Whether `before` is no longer that of the step before the next.
     stale: bool,
-    /// Where speculations were made: steps until then, and turns.
+    /// The speculations: steps and turns until each.
     open: Vec<(usize, usize, usize)>,
     /// Why the program is refused.
     reason: &'a str,
@@ -177,7 +177,7 @@ fn touched(insn: &Insn, state: &State) -> Option<Touch> {
     stack_bytes(state.reg(base), offset.into(), size.bytes())
 }
 
-/// The stack bytes that `size` bytes at `offset` from a pointer are.
+/// The stack bytes of an access of `size` bytes at `offset` from a pointer.
 pub(crate) fn stack_bytes(pointer: &Value, offset: i64, size: u32) -> Option<Touch> {
     let Kind::Stack { frame } = pointer.kind else { return None };
     let fixed = i64::from(pointer.offset) + offset + i64::from(STACK_BYTES);

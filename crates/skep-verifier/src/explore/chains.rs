@@ -5,8 +5,8 @@
 //!   program: 100 -> 112    calls f: 300 -> 304    calls g: 8 -> 16        sum: 432, at most 512
 //! ```
 //!
-//! A tail call in a function replaces that function only: the frames of its callers stay. A chain of 33 tail calls could
-//! pile them up. So the callers of a function that makes a tail call may use less than half of the stack.
+//! A tail call in a function replaces that function only: the frames of its callers stay. A chain of 33 tail calls
+//! could pile them up. So the callers of a function that makes a tail call may use less than half of the stack.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::MAX_FRAMES;

@@ -1,8 +1,8 @@
 //! The explored states, so that states they subsume need not be walked again.
 //!
-//! Where paths meet, the state is compared with the explored ones of the same slot and the same calls. An explored state
-//! *subsumes* another if it includes every live value of the other, up to the names of ids: whatever can happen from the
-//! other can happen from the explored one.
+//! Where paths meet, the state is compared with the explored ones of the same slot and the same calls. An explored
+//! state *subsumes* another if it includes every live value of the other, up to the names of ids: whatever can happen
+//! from the other can happen from the explored one.
 //!
 //! Explored states form a tree, each below the last one kept on its path. A node is *open* while a path below it is
 //! unfinished. Since the walk is depth first, the open nodes are exactly the ancestors of the current path.
@@ -20,18 +20,18 @@
 //!
 //! # Why an accepted program terminates
 //!
-//! A run follows walked paths; where one stopped, it goes on from the subsuming state. A run without end would go along a
-//! cycle of these for ever. Take the state on the cycle that closed last. Only a stop at an ancestor leads there, and
-//! such a stop demands that a construct made more iterations than in the ancestor. So a construct is active all along the
-//! cycle. Take the outermost construct whose count changes there. No stop raises its count: a stop leads to a state with
-//! the same list, or with one that is smaller at the first difference. Some stop lowers it, so walked steps raise it, and
-//! each of these is an iteration of that one invocation at run time. The host bounds their number.
+//! A run follows walked paths; where one stopped, it goes on from the subsuming state. A run without end would go along
+//! a cycle of these for ever. Take the state on the cycle that closed last. Only a stop at an ancestor leads there, and
+//! such a stop demands that a construct made more iterations than in the ancestor. So a construct is active all along
+//! the cycle. Take the outermost construct whose count changes there. No stop raises its count: a stop leads to a state
+//! with the same list, or with one that is smaller at the first difference. Some stop lowers it, so walked steps raise
+//! it, and each of these is an iteration of that one invocation at run time. The host bounds their number.
 //!
 //! A call with a callback ends for good after a known number of iterations. A walk from a state after that many says
 //! nothing about a state after fewer, which may call once more: it does not subsume it.
 //!
-//! Dead values are not kept, and the state itself forgets them: a walk may not know more than the state that subsumes it.
-//! Forgetting is always sound. It also happens when the limit on memory is reached.
+//! Dead values are not kept, and the state itself forgets them: a walk may not know more than the state that subsumes
+//! it. Forgetting is always sound. It also happens when the limit on memory is reached.
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
@@ -200,8 +200,8 @@ impl Explored {
         open
     }
 
-    /// Compares the state of a path below `parent` with the explored ones of `slot`, and keeps it if none subsumes it. The
-    /// state forgets dead values.
+    /// Compares the state of a path below `parent` with the explored ones of `slot`, and keeps it if none subsumes it.
+    /// The state forgets dead values.
     pub(crate) fn visit(
         &mut self,
         state: &mut State,
@@ -280,8 +280,8 @@ impl Explored {
         None
     }
 
-    /// Widens the state if the path came back here with progress. Returns the invocation that made progress, and the exact
-    /// state.
+    /// Widens the state if the path came back here with progress. Returns the invocation that made progress, and the
+    /// exact state.
     fn widen(&mut self, state: &mut State, slot: usize, point: usize) -> Option<(u32, Box<State>)> {
         if state.loops.as_slice().is_empty() {
             return None;

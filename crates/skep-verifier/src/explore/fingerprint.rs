@@ -1,7 +1,7 @@
 //! Fingerprints: the keys under which explored states are filed, so that a visit compares with few.
 //!
-//! A state can only be subsumed by one with the same calls, and the same pointers and constants in the same registers. A
-//! hash of these is the key. So a loop that counts to a thousand costs one comparison an iteration, not five hundred.
+//! A state can only be subsumed by one with the same calls, and the same pointers and constants in the same registers.
+//! A hash of these is the key. So a loop that counts to a thousand costs one comparison an iteration, not five hundred.
 
 use crate::domain::state::State;
 use crate::domain::value::Kind;
@@ -16,8 +16,8 @@ fn mix(key: u64, part: u64) -> u64 {
 
 /// What keys are made of.
 pub(crate) struct Fingerprint {
-    /// A hash of what a state and one that subsumes it have in common: the calls, and the pointers without their variable
-    /// parts.
+    /// A hash of what a state and one that subsumes it have in common: the calls, and the pointers without their
+    /// variable parts.
     hash: u64,
     /// The registers of the innermost frame that hold constants.
     pub(crate) constants: u16,

@@ -27,8 +27,8 @@ pub(crate) trait Observer {
     fn remembered(&mut self, slot: usize);
     /// The path goes on with a widened state ([`crate::explore::speculation`]); `open` speculations are open now.
     fn speculate(&mut self, open: usize);
-    /// The path has a violation. If speculations are open, the last is rolled back, and the path goes on from there; else
-    /// the program is refused.
+    /// The path has a violation. If speculations are open, the last is rolled back, and the path goes on from there;
+    /// else the program is refused.
     fn roll_back(&mut self, open: usize, violation: &Violation);
 }
 
@@ -43,8 +43,8 @@ pub(crate) enum Change {
     Left(Guard),
 }
 
-/// Finds what differs in `after`: in frames of both, the changes; in a frame of `after` alone, its arguments. Stacks are
-/// compared if `stacks` says so.
+/// Finds what differs in `after`: in frames of both, the changes; in a frame of `after` alone, its arguments. Stacks
+/// are compared if `stacks` says so.
 pub(crate) fn changes(before: &State, after: &State, stacks: bool, found: &mut Vec<Change>) {
     found.extend(before.resources.left(&after.resources).map(Change::Left));
     for (frame, now) in after.frames().iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Snapshots of explored states, and whether one subsumes another state.
 //!
-//! A snapshot *subsumes* a state if it includes every live value of it, up to the names of ids: whatever can happen from
-//! the state can happen from the snapshot. Both must be of the same slot and know nothing that is dead there.
+//! A snapshot *subsumes* a state if it includes every live value of it, up to the names of ids: whatever can happen
+//! from the state can happen from the snapshot. Both must be of the same slot and know nothing that is dead there.
 //!
 //! All snapshots share a few arenas, one for each sort of part, so that taking one rarely allocates.
 

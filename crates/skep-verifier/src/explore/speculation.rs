@@ -1,8 +1,8 @@
 //! Speculative widening: making numbers unknown that every iteration of a loop may change.
 //!
-//! A path that comes back to a slot inside of a construct that ends by itself ([`crate::domain::loops`]) may find its state
-//! unchanged but for a few numbers: a sum, a counter. Walked iteration by iteration it would never find a state that
-//! subsumes it. So the walk *speculates* that no check depends on these numbers and widens them to unknown
+//! A path that comes back to a slot inside of a construct that ends by itself ([`crate::domain::loops`]) may find its
+//! state unchanged but for a few numbers: a sum, a counter. Walked iteration by iteration it would never find a state
+//! that subsumes it. So the walk *speculates* that no check depends on these numbers and widens them to unknown
 //! ([`crate::explore::widen`]). The state of the next iteration is then subsumed, and the loop is done.
 //!
 //! ```text
@@ -11,8 +11,9 @@
 //!                                   '- the exact state is kept, in case the speculation fails
 //! ```
 //!
-//! Widening is always sound, but it may lead to a refusal where the exact states would not. Then everything learned since
-//! is rolled back, facts included, and the path is walked exactly. The cost of a speculation counts against the limits.
+//! Widening is always sound, but it may lead to a refusal where the exact states would not. Then everything learned
+//! since is rolled back, facts included, and the path is walked exactly. The cost of a speculation counts against the
+//! limits.
 
 use crate::domain::state::State;
 use crate::explore::paths::Turn;

@@ -1,7 +1,7 @@
 //! Widening: making a state know less, so that it describes later iterations as well.
 //!
-//! Numbers that differ from those of an earlier iteration become any number of 32 bits or, if that does not include them,
-//! any number. So a loop that adds to a sum is done after two or three iterations.
+//! Numbers that differ from those of an earlier iteration become any number of 32 bits or, if that does not include
+//! them, any number. So a loop that adds to a sum is done after two or three iterations.
 
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::{Cell, STACK_BYTES, Stack};
@@ -11,8 +11,8 @@ use crate::explore::snapshot::{Snapshot, SnapshotArena, bits};
 use skep_isa::Size;
 
 impl SnapshotArena {
-    /// Widens the numbers of `state` that `snapshot` does not include. Returns whether the state changed; it does not if
-    /// the two have different calls.
+    /// Widens the numbers of `state` that `snapshot` does not include. Returns whether the state changed; it does not
+    /// if the two have different calls.
     pub(crate) fn widen(&self, snapshot: &Snapshot, state: &mut State) -> bool {
         let frames = &self.frames[snapshot.frames.range()];
         let same_calls = frames.len() == state.frames().len()

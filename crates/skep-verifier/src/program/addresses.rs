@@ -1,6 +1,7 @@
 //! Which bytes of its function's stack each instruction touches: a forward pass over the instructions alone.
 //!
-//! It follows addresses derived from `r10` ([`Abs`]). Where it loses track, all bytes count as read and none as written.
+//! It follows addresses derived from `r10` ([`Abs`]). Where it loses track, all bytes count as read and none as
+//! written.
 //!
 //! Stacks are counted in 128 units of 4 bytes; a set of units is a `u128`.
 

@@ -1,10 +1,10 @@
 //! What a proof assumes about the maps that a program names.
 //!
-//! The verifier knows a map by its definition alone. The proof holds for a real map that agrees with the definition in every
-//! respect that the verifier has read, for as long as a run may reach it. So that no respect is forgotten, definitions are
-//! private to this module: rules see a [`MapView`], and every read through it is recorded.
-//! [`Verified::assumptions`](crate::Verified::assumptions) lists the reads, and the loader compares the list with the real
-//! maps.
+//! The verifier knows a map by its definition alone. The proof holds for a real map that agrees with the definition in
+//! every respect that the verifier has read, for as long as a run may reach it. So that no respect is forgotten,
+//! definitions are private to this module: rules see a [`MapView`], and every read through it is recorded.
+//! [`Verified::assumptions`](crate::Verified::assumptions) lists the reads, and the loader compares the list with the
+//! real maps.
 //!
 //! ```text
 //!   rule -- view.value_size() --> 8, and VALUE_SIZE is set for that map
@@ -12,11 +12,11 @@
 //!   Verified::assumptions: (map 3, ValueSize(8)) ---> the loader checks the real map
 //! ```
 //!
-//! A new fact needs an accessor here, a bit, and a row of [`FACTS`]. The loader matches [`Assumed`] without a default, so it
-//! does not compile until it checks the fact.
+//! A new fact needs an accessor here, a bit, and a row of [`FACTS`]. The loader matches [`Assumed`] without a default,
+//! so it does not compile until it checks the fact.
 //!
-//! A map found in a map of maps is known by the template that the outer map was made with. Properties that differ between
-//! the maps that may be put there are not known: see [`MapView::at_most`].
+//! A map found in a map of maps is known by the template that the outer map was made with. Properties that differ
+//! between the maps that may be put there are not known: see [`MapView::at_most`].
 
 use crate::program::Verified;
 use skep_abi::{Defect, Entry, MapDef, MapFlags, MapKind, ProgramType, SpecialField};
@@ -202,8 +202,8 @@ impl<'a> MapView<'a> {
         self.read(KIND | FIELDS).misplaced()
     }
 
-    /// The most elements that an array has, if known. Maps of one template may have different capacities. Plain arrays are
-    /// the exception: they are compared with the template when they are put into a map of maps.
+    /// The most elements that an array has, if known. Maps of one template may have different capacities. Plain arrays
+    /// are the exception: they are compared with the template when they are put into a map of maps.
     pub(crate) fn at_most(&self) -> Option<u32> {
         let known = if self.is_inner {
             self.kind() == MapKind::Array && !self.flags().contains(MapFlags::INNER_MAP)

@@ -34,7 +34,8 @@ pub(crate) struct Cfg {
     pub(crate) callees_first: Vec<usize>,
 }
 
-/// How control arrives at a slot. A slot where it arrives in more than one way begins a basic block at which paths meet.
+/// How control arrives at a slot. A slot where it arrives in more than one way begins a basic block at which paths
+/// meet.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Arrival {
     /// Ways in, up to 2.
@@ -159,7 +160,7 @@ fn functions(program: &Subject) -> Checked<Vec<Range<usize>>> {
         let range = program.function_range(index).unwrap_or_default();
         if range.is_empty() || range.end > slots {
             let text =
-                format!("function {} has no instructions, or lies outside of the program", function.name);
+                format!("function {} has no instructions, or is outside of the program", function.name);
             return Err(Violation::at(Code::Structure, range.start.min(slots - 1), text));
         }
         ranges.push(range);

@@ -151,8 +151,8 @@ impl Record {
         self.journal = None;
     }
 
-    /// Rolls back the changes since `mark`. Stack depths, zeroed stacks and printed values stay: more stack and less known
-    /// values are sound.
+    /// Rolls back the changes since `mark`. Stack depths, zeroed stacks and printed values stay: more stack and less
+    /// known values are sound.
     pub(crate) fn roll_back(&mut self, mark: Mark) {
         self.roots.truncate(mark.roots);
         self.calls_back.truncate(mark.calls_back);

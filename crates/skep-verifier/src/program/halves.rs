@@ -6,8 +6,8 @@
 //!   *(u32 *)(r6 + 0) = r1      and this store reads the lower half alone
 //! ```
 //!
-//! Found backwards over the rewritten instructions, on demand: a machine whose 32-bit operations clear the upper half does
-//! not need it.
+//! Found backwards over the rewritten instructions, on demand: a machine whose 32-bit operations clear the upper half
+//! does not need it.
 
 use crate::program::cfg::{next_slot, target};
 use skep_isa::{AluOp, Insn, Reg, RegSet, Size, Width};

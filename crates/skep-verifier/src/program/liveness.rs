@@ -1,14 +1,14 @@
 //! Liveness: what the future of each instruction may read. A backward dataflow analysis before the walk, to a fixpoint.
 //!
-//! Two states are the same if they differ only in dead values, or in numbers that no check depends on. For every slot this
-//! pass finds
+//! Two states are the same if they differ only in dead values, or in numbers that no check depends on. For every slot
+//! this pass finds
 //!
 //! - the *live* registers and stack bytes: some path from there may read them before writing them;
 //! - the *precise* ones: their number may reach an address, a comparison, a size, or a key recorded as a fact. A live
 //!   number that is not precise may be any number.
 //!
-//! Both are over-approximations from the instructions alone, so pruning by them is sound whatever the walk finds. A forward
-//! pass ([`crate::program::addresses`]) finds first which stack bytes each access touches.
+//! Both are over-approximations from the instructions alone, so pruning by them is sound whatever the walk finds. A
+//! forward pass ([`crate::program::addresses`]) finds first which stack bytes each access touches.
 //!
 //! Stacks are counted in 128 units of 4 bytes; a set of units is a `u128`.
 

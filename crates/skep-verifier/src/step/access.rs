@@ -28,7 +28,7 @@ impl Transfer<'_> {
             && let Some(cell) = state.frames()[usize::from(frame)].stack.whole_cell(start, size)
             && !matches!(cell.value.kind, Kind::Opaque { .. })
         {
-            // What was stored is loaded again.
+            // Fast path: reloads a stored value.
             let value = cell.value;
             self.record.memory(self.slot)?;
             return self.write(state, dst, value);
@@ -112,7 +112,7 @@ impl Transfer<'_> {
             && value.id == 0
             && !value.num.is_constant()
         {
-            // What is spilled stays linked to its register.
+            // A spilled number stays linked to its register.
             let pointer = state.reg(base);
             if matches!(pointer.kind, Kind::Stack { .. }) {
                 value.id = self.new_id();
@@ -203,7 +203,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Load-acquire and store-release: like loads and stores, aligned, and only of memory that stays put.
+    /// Load-acquire and store-release: aligned loads and stores, in memory that does not move.
     pub(crate) fn ordered(&mut self, state: &mut State, insn: &Insn) -> Checked<()> {
         match *insn {
             Insn::LoadAcquire { size, dst, base, offset } => {
@@ -257,7 +257,7 @@ impl Transfer<'_> {
         Ok(Value::scalar(Scalar::of_size(size)))
     }
 
-    /// Any of those stack bytes may be read: they hold numbers, or addresses may leave the program.
+    /// Checks that these stack bytes may be read as a number, or that the program may leak addresses.
     pub(crate) fn check_readable(&mut self, state: &State, frame: u8, first: u32, end: u32) -> Checked<()> {
         let Frame { stack, function, .. } = &state.frames()[usize::from(frame)];
         let written = stack.init.has_all(first, end);
@@ -276,7 +276,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Storing this pointer there must not leak it or outlive what it points to.
+    /// Checks that storing this pointer neither leaks it nor lets it outlive its object.
     fn check_spill(&self, value: &mut Value, size: Size, region: &Region) -> Checked<()> {
         let &Region::Stack { frame, first, last } = region else {
             if let Region::Kptr { .. } = region {
@@ -305,7 +305,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Takes down how a context access is to be rewritten.
+    /// Records how a context access is to be rewritten.
     fn rewrite(
         &mut self,
         pointer: &Value,
@@ -314,7 +314,7 @@ impl Transfer<'_> {
         size: Size,
     ) -> Checked<()> {
         let Some(native_offset) = field.native_offset else {
-            // It can be verified, and skep cannot run it.
+            // Such a program can be verified but not run.
             return self.record.place(self.slot, Place::Foreign { field });
         };
         let native_size = if size == field.size { field.native_size } else { size };

@@ -1,4 +1,4 @@
-//! Arithmetic: numbers with numbers, and the little that is allowed with pointers.
+//! Arithmetic on numbers, and the few operations that are allowed on pointers.
 
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
@@ -9,13 +9,12 @@ use crate::step::stale::{is_bits, same_packet};
 use skep_isa::{AluOp, Insn, Operand, Reg, Width};
 
 impl Transfer<'_> {
-    /// The value in `reg`, which must be of use.
+    /// The value in `reg`, which must be readable and not stale.
     pub(crate) fn read(&self, state: &State, reg: Reg) -> Checked<Value> {
         Ok(*self.peek(state, reg)?)
     }
 
-    /// The same in its place: a value is large, and whole copies of one in memory are cheap where copies of what a
-    /// function gave back piece by piece are not.
+    /// The same by reference: values are large, and a copy from memory is cheaper than a return by value.
     #[inline]
     pub(crate) fn peek<'s>(&self, state: &'s State, reg: Reg) -> Checked<&'s Value> {
         let value = state.reg(reg);
@@ -71,7 +70,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Gives `dst` what `make` makes of the number in `src`.
+    /// Sets `dst` to `make` of the number in `src`.
     fn unary(
         &self,
         state: &mut State,
@@ -84,7 +83,7 @@ impl Transfer<'_> {
         let result = if value.is_scalar() {
             Value::scalar(make(&value.num))
         } else if self.may_leak() {
-            // Where addresses may leave the program, what is made of their bits is a number.
+            // In programs that may leak addresses, the result is a number.
             Value::UNKNOWN
         } else {
             self.unless_dead(dst, || self.forbidden(op, src, value))?
@@ -155,7 +154,7 @@ impl Transfer<'_> {
         if let (AluOp::Div | AluOp::Mod | AluOp::Sdiv | AluOp::Smod, Operand::Imm(0)) = (op, src)
             && self.env.program_type().number.is_some()
         {
-            // Defined as well, and as surely a mistake.
+            // Also defined, and also surely a mistake.
             return Err(Violation::new(Code::Structure, "division by the constant 0"));
         }
         let num = if src == Operand::Reg(dst) && matches!(op, AluOp::Sub | AluOp::Xor) {
@@ -187,7 +186,7 @@ impl Transfer<'_> {
         a: &Value,
         b: &Value,
     ) -> Checked<Value> {
-        // The distance of two places in a packet; with 32 bits, its lower half.
+        // The distance between two places in a packet; in 32 bits, its lower half.
         match width {
             Width::W64 if op == AluOp::Sub && (a.is_packet() && b.is_packet() || same_packet(a, b)) => {
                 return Ok(Value::UNKNOWN);
@@ -215,7 +214,7 @@ impl Transfer<'_> {
         let (pointer, number) = match (op, a.is_scalar(), b.is_scalar()) {
             (AluOp::Add, false, true) | (AluOp::Sub, false, true) => (a, b),
             (AluOp::Add, true, false) => (b, a),
-            // A stale address has no use, and a difference tells nothing where nobody reads it.
+            // Arithmetic on a stale address, or a difference of pointers, is allowed if its result is dead.
             _ if a.is_stale() || b.is_stale() || (op == AluOp::Sub && !a.is_scalar() && !b.is_scalar()) => {
                 return self.unless_dead(dst, refused);
             }
@@ -270,7 +269,7 @@ impl Transfer<'_> {
         let within = |num: &Scalar| limits.contains(&num.smin) && limits.contains(&num.smax);
         result.num = pointer.num.alu(op, Width::W64, &number.num);
         if !within(&number.num) || !within(&result.num) {
-            // A number that does not matter may have been forgotten where paths meet.
+            // A number that is not precise may have been forgotten where paths meet.
             return self.unless_forgotten(dst, || too_far(name, pointer, &number.num));
         }
         if pointer.is_packet() {
@@ -291,11 +290,11 @@ impl Transfer<'_> {
     }
 }
 
-/// What to do about a pointer that may be null.
+/// The suggestion for a pointer that may be null.
 pub(crate) const CHECK_NULL: &str = "compare it with NULL first";
 
-/// The range of a packet pointer with `range`, once a number was added or subtracted: the bytes before the end
-/// that are left from the furthest place it may point to now.
+/// The range of a packet pointer with `range` after adding or subtracting a number: the bytes left before the end from
+/// the furthest place it may point to.
 fn remaining(op: AluOp, range: u32, number: &Scalar) -> u32 {
     let furthest = if op == AluOp::Sub { number.smin.saturating_neg() } else { number.smax };
     u32::try_from(i64::from(range) - furthest.max(0)).unwrap_or(0)

@@ -17,32 +17,32 @@ use skep_abi::{
 };
 use skep_isa::Reg;
 
-/// What a call's arguments say of its result, and what of them is taken down.
+/// What the arguments of a call say about its result, and what is recorded about them.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    /// The number of the map argument, and the value that it is.
+    /// The number of the map argument, and its value.
     pub(crate) map: Option<(u32, Value)>,
-    /// The key of an array, where it is known.
+    /// The key of an array, if it is known.
     pub(crate) key: Option<u32>,
-    /// The greatest size of the last memory that it is given.
+    /// The greatest size of the last memory argument.
     pub(crate) size: Option<u32>,
     /// How much memory the call returns.
     pub(crate) allocation: Option<u32>,
     /// The reference that the call takes back.
     pub(crate) released: Option<u32>,
-    /// The dynptr that it is given or makes.
+    /// The dynptr that it takes or makes.
     pub(crate) dynptr: Option<Dynptr>,
-    /// What of the program's stack it may write.
+    /// The bytes of the program's stack that it may write.
     pub(crate) filled: Vec<Filled>,
-    /// The reference of the object that it is given.
+    /// The reference of its object argument.
     pub(crate) carried: u32,
-    /// The type of the object whose pointer lies in the map's value that it is given.
+    /// The type of the object that its kptr argument points to.
     pub(crate) kptr: Option<u32>,
-    /// The type of the variable that it is given, of which each CPU has its own.
+    /// The type of its per-CPU variable argument.
     pub(crate) variable: Option<u32>,
 }
 
-/// The argument of what makes a dynptr over other memory.
+/// The argument of a helper that makes a dynptr over other memory.
 const LOCAL: ArgKind = ArgKind::Dynptr(DynptrArg::Make(DynptrKind::Local));
 
 impl<'a> Transfer<'a> {
@@ -94,7 +94,7 @@ impl<'a> Transfer<'a> {
                 }
             }
             ArgKind::Context => {
-                // Tail calls pass on what programs over a buffer have in its place; nobody else may take it for one.
+                // Programs over a buffer have no context. Tail calls alone take their `r1` in its place.
                 let context = match self.env.program.entry {
                     Entry::Buffer { len } if proto.ret == RetKind::TailCall => Kind::Buffer { bytes: len },
                     _ => Kind::Context,
@@ -141,7 +141,7 @@ impl<'a> Transfer<'a> {
                 known.filled.extend(self.memory(state, proto, reg, value, (bytes, bytes), access)?);
             }
             ArgKind::Memory { .. } if proto.args.contains(&LOCAL) && !value.is_maybe_null() => {
-                // A dynptr over memory that does not stay would outlive it.
+                // A dynptr over such memory would outlive it.
                 if !matches!(value.kind, Kind::MapValue { .. }) {
                     return Err(expected(proto, reg, "a map's value", value));
                 }
@@ -238,7 +238,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Whether addresses may leave the program as numbers.
+    /// Whether the program may leak addresses as numbers.
     pub(crate) fn may_leak(&self) -> bool {
         self.env.program_type().may_leak
     }
@@ -265,7 +265,7 @@ impl<'a> Transfer<'a> {
         Err(not_null(proto, reg, &format!("a value of the map {}", def.name()), value))
     }
 
-    /// A timer is made with the map that it lies in.
+    /// Checks that a timer is initialised with the map that holds it.
     fn same_map(&self, state: &State, proto: &HelperProto, reg: Reg, map: u32, timer: &Value) -> Checked<()> {
         let given = self.read(state, reg)?;
         let number = self.map_argument(proto, reg, &given)?;
@@ -275,7 +275,7 @@ impl<'a> Transfer<'a> {
             return Ok(());
         }
         let text = format!(
-            "{} expects the map whose value the timer lies in, {}, in {reg}, found {}",
+            "{} expects the map that holds the timer, {}, in {reg}, found {}",
             proto.name,
             self.map(map)?.name(),
             if number == map { "another that looks like it" } else { self.map(number)?.name() }
@@ -306,7 +306,7 @@ impl<'a> Transfer<'a> {
         Err(not_null(proto, reg, &format!("{}{or_null}", names.join(" or ")), value))
     }
 
-    /// The size of what the call returns.
+    /// The size of the memory that the call returns.
     fn allocation_size(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         let Some(size) = value.as_constant() else {
             return Err(expected(proto, reg, "a size that is the same in every run", value)
@@ -347,7 +347,7 @@ pub(crate) fn expected(proto: &HelperProto, reg: Reg, what: &str, found: &Value)
     Violation::new(Code::Argument, format!("{} expects {what} in {reg}, found {found}", proto.name))
 }
 
-/// Null is memory of no bytes alone.
+/// Null is allowed only with size 0.
 fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Checked<()> {
     if most == 0 {
         return Ok(());
@@ -356,7 +356,7 @@ fn null_of_no_bytes(proto: &HelperProto, reg: Reg, (_, most): (u32, u32)) -> Che
     Err(Violation::new(Code::Argument, text))
 }
 
-/// The same, with another class where a check for null is all that is missing.
+/// The same, with the class of missing null checks if that is all that is wrong.
 #[cold]
 fn not_null(proto: &HelperProto, reg: Reg, what: &str, found: &Value) -> Box<Violation> {
     let mut violation = expected(proto, reg, what, found);

@@ -1,4 +1,4 @@
-//! Jumps: which ways are open, and what each says of the values that were compared.
+//! Jumps: which ways are open, and how each narrows the compared values.
 
 use crate::domain::comparison::{assume, assume_not, holds};
 use crate::domain::loops::Construct;
@@ -27,7 +27,7 @@ impl Transfer<'_> {
         src: Operand,
         offset: i16,
     ) -> Checked<Next> {
-        // Most loops count in constants: those need no copies.
+        // Fast path: most loops count in constants.
         if let Some(a) = state.reg(dst).as_constant()
             && let Some(b) = match src {
                 Operand::Imm(imm) => Some(i64::from(imm) as u64),
@@ -65,7 +65,7 @@ impl Transfer<'_> {
             }
             (Some(_), None) => self.turn((true, false), offset),
             (None, Some(_)) => self.turn((false, true), offset),
-            // No number is here at all: the path is never taken.
+            // No number satisfies the state: no run gets here.
             (None, None) => Ok(Next::End),
         }
     }
@@ -91,8 +91,7 @@ impl Transfer<'_> {
         self.turn((true, true), offset)
     }
 
-    /// Forks the taken way of a branch off, after `prepare` has told its state what that means; not if that
-    /// turns out to be impossible.
+    /// Forks off the taken way of a branch. `prepare` narrows its state, and returns false if that way is impossible.
     fn fork(&mut self, state: &State, offset: i16, prepare: impl FnOnce(&mut State) -> bool) -> Checked<()> {
         let mut other = self.forks.copy(state);
         if !prepare(&mut other) {
@@ -108,8 +107,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Tells the compared registers, and all that is linked to them, what the comparison says. False if that is
-/// impossible.
+/// Narrows the compared registers, and all values linked to them. False if the comparison is impossible.
 fn narrow(
     state: &mut State,
     dst: Reg,

@@ -1,4 +1,4 @@
-//! Calls of helpers by their prototypes, and what they return.
+//! Calls of helpers by their prototypes, and their results.
 
 use crate::domain::resources::Referent;
 use crate::domain::scalar::Scalar;
@@ -16,7 +16,7 @@ use skep_isa::{Reg, Size};
 impl<'a> Transfer<'a> {
     /// A call of the helper of that number.
     ///
-    /// Returns where control goes on, if not behind the call: in the callback.
+    /// Returns where control goes on if not after the call: in the callback.
     pub(crate) fn call_helper(&mut self, state: &mut State, id: u32) -> Checked<Option<usize>> {
         let proto = self.callable(id)?;
         // Helpers that take or release a lock check it themselves.
@@ -30,7 +30,7 @@ impl<'a> Transfer<'a> {
             self.check_nothing_held(state, "where the program may leave by a tail call")?;
         }
         let arguments = self.arguments(state, proto)?;
-        // A map that was found at run time is not always the same.
+        // A map found at run time is not always the same.
         let map = arguments.map.map(|(map, _)| map).filter(|map| map & INNER == 0);
         let key = match proto.ret {
             RetKind::TailCall => self.check_tail_call(state, proto, &arguments)?,
@@ -62,7 +62,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Clobbers what the call clobbers and makes the result.
+    /// Clobbers the argument registers and sets the result.
     pub(crate) fn finish_helper(
         &mut self,
         state: &mut State,
@@ -97,7 +97,7 @@ impl<'a> Transfer<'a> {
                 let most = arguments.size.ok_or_else(|| contradiction("a size"))?;
                 return Ok(Value::scalar(Scalar::signed_range(-4095, most.into())));
             }
-            // A tail call that does not happen leaves nothing behind either.
+            // After a failed tail call `r0` holds nothing either.
             RetKind::Void | RetKind::TailCall => {
                 return Ok(Value::pointer(Kind::Clobbered { slot: self.slot as u32 }, 0));
             }
@@ -170,7 +170,7 @@ impl<'a> Transfer<'a> {
             };
             return Err(Violation::new(Code::Helper, text));
         };
-        // The types restrict Linux's own helpers; a host's are open to all.
+        // Program types restrict Linux's helpers; a host's own are open to all.
         let kind = self.env.program_type();
         let linux = linux_helper(id).filter(|linux| linux.name == proto.name);
         let target = self.env.target();
@@ -182,7 +182,7 @@ impl<'a> Transfer<'a> {
             let text = format!("programs of type {}{attached} may not call {} ({id})", kind.name, proto.name);
             return Err(Violation::new(Code::Helper, text));
         }
-        // What a host wrote itself under Linux's name keeps the prototype that the host gave it.
+        // A host's own helper under Linux's name keeps the host's prototype.
         let variant = kind.variants.iter().find(|variant| variant.id == id);
         let proto = variant.filter(|_| linux == Some(proto)).unwrap_or(proto);
         if proto.gpl_only {
@@ -191,7 +191,7 @@ impl<'a> Transfer<'a> {
         Ok(proto)
     }
 
-    /// What some of a kernel's functions and objects are only for.
+    /// Checks that the program's licence allows `what`.
     pub(crate) fn check_licence(&self, what: impl std::fmt::Display) -> Checked<()> {
         if self.env.gpl_compatible() {
             return Ok(());

@@ -9,11 +9,10 @@
 //!        '--- exit <--------------------'
 //! ```
 //!
-//! The caller keeps its argument registers until the helper is done, so that a path that comes back to the call
-//! finds there what it needs to call once more. Each call is a round ([`crate::domain::loops`]), so a callback that
-//! changes nothing is walked once.
+//! The caller keeps its argument registers until the helper is done, so that a path that comes back to the call can
+//! call again. Each call is an iteration ([`crate::domain::loops`]), so a callback that changes nothing is walked once.
 //!
-//! What a helper calls later, when a timer expires, is no part of the path: it is another root of the walk.
+//! A callback that runs later, when a timer expires, is not on the path: it is another root of the walk.
 
 use crate::domain::loops::Construct;
 use crate::domain::scalar::Scalar;
@@ -31,7 +30,7 @@ use crate::step::frames::check_depth;
 use skep_abi::{ArgKind, Callback, DynptrKind, HelperProto};
 use skep_isa::Reg;
 
-/// The most rounds that `bpf_loop` goes; for more it calls nothing.
+/// The most iterations of `bpf_loop`; for more it calls nothing.
 const MAX_LOOPS: u64 = 1 << 23;
 
 /// The arguments of a timer's callback.
@@ -42,7 +41,7 @@ pub(crate) fn enter_timer(state: &mut State, map: u32) {
 }
 
 impl Transfer<'_> {
-    /// The address of the function that starts so many slots behind the next one.
+    /// The address of the function that starts `offset` slots after the next one.
     pub(crate) fn function_address(&self, offset: i32) -> Checked<Value> {
         match target(self.slot, offset).and_then(|to| self.env.cfg.function_at(to)) {
             Some(function) => Ok(Value::pointer(Kind::Function { function: function as u32 }, 0)),
@@ -52,7 +51,7 @@ impl Transfer<'_> {
 
     pub(crate) fn check_callback(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<()> {
         match value.kind {
-            // The program itself is given other arguments.
+            // The program itself takes other arguments.
             Kind::Function { function } if function != 0 => Ok(()),
             _ => Err(expected(proto, reg, "the address of a function of the program", value)),
         }
@@ -65,7 +64,7 @@ impl Transfer<'_> {
         Err(expected(proto, reg, "an address in the stack, or 0", value))
     }
 
-    /// A path comes to a call that calls back: for the first time, or from the callback.
+    /// A path reaches a call that calls back: for the first time, or from the callback.
     pub(crate) fn enter_call(&mut self, state: &mut State) {
         let of = Construct::Callback { frame: state.top_index() };
         if state.loops.count(of).is_none() {
@@ -74,8 +73,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// A call of a helper that calls back, whose arguments are as they should be. Returns where control goes on,
-    /// if not behind the call.
+    /// A call of a helper that calls back, after its arguments were checked. Returns where control goes on if not after
+    /// the call.
     pub(crate) fn call_back(
         &mut self,
         state: &mut State,
@@ -125,7 +124,7 @@ impl Transfer<'_> {
         Ok(Some(self.env.cfg.functions[function as usize].start))
     }
 
-    /// What the callback is given in its next call; `None` if there is no such call.
+    /// The arguments of the next call of the callback; `None` if there is no such call.
     fn callback_arguments(
         &mut self,
         state: &State,
@@ -136,7 +135,7 @@ impl Transfer<'_> {
         calls: u32,
     ) -> Checked<Option<[Value; 5]>> {
         const NO: Value = Value::UNINIT;
-        // The callback is to have the next frame.
+        // The callback will have the next frame.
         let frame = state.top_index() + 1;
         let lend = |value: Value| Value { reference: lent(frame), ..value };
         let more = match callback {
@@ -178,7 +177,7 @@ impl Transfer<'_> {
         Ok(more)
     }
 
-    /// The innermost frame, which a helper called, ends; returns where control goes on: at the call.
+    /// Ends the innermost frame, which a helper called; returns where control goes on: at the call.
     pub(crate) fn end_callback(&mut self, state: &mut State, callback: Callback) -> Checked<usize> {
         let result = self.final_result(state, "callback")?;
         check_range(&result, callback.results(), "callback", Reg::R0)?;
@@ -190,8 +189,8 @@ impl Transfer<'_> {
         Ok(call)
     }
 
-    /// What the helper lent for this one call of the innermost frame ends: the copy of a key, the sample of a ring buffer,
-    /// the area of memory. So does what was made from it, wherever that was kept.
+    /// What the helper lent for this one call of the innermost frame ends: the copy of a key, the sample of a ring
+    /// buffer, the area of memory. So does what was made from it, wherever that was kept.
     fn end_lent(&mut self, state: &mut State, callback: Callback) {
         if !matches!(callback, Callback::ForEach | Callback::Drain | Callback::FindArea) {
             return;

@@ -1,4 +1,4 @@
-//! Dynptrs: views of memory whose size is known at run time only.
+//! Dynptrs: views of memory whose size is known only at run time.
 //!
 //! A `struct bpf_dynptr` lives in the program's stack, in two cells of 8 bytes that calls alone may touch:
 //!
@@ -8,8 +8,8 @@
 //!          data: a slice, Memory with reference 5 (or that of the record): ends with the dynptr
 //! ```
 //!
-//! One that holds a record may not be overwritten, since nothing could give the record back. Overwriting
-//! another, in part or whole, ends it and its slices.
+//! A dynptr that holds a record may not be overwritten, since nothing could release the record then. Overwriting
+//! another one, in part or whole, invalidates it and its slices.
 
 use crate::domain::resources::Referent;
 use crate::domain::stack::STACK_BYTES;
@@ -40,14 +40,14 @@ impl Dynptr {
         self.reference != 0 && !is_lent(self.reference)
     }
 
-    /// What values made from it carry as their reference.
+    /// The reference that values derived from it carry.
     pub(crate) fn link(&self) -> u32 {
         if self.reference != 0 { self.reference } else { self.id }
     }
 }
 
 impl Transfer<'_> {
-    /// Checks a dynptr argument of `who`: makes one, or says which is meant.
+    /// Checks a dynptr argument of `who`: makes a dynptr, or finds the one it points to.
     pub(crate) fn dynptr_argument(
         &mut self,
         state: &mut State,
@@ -96,7 +96,7 @@ impl Transfer<'_> {
         Ok(Dynptr { id, reference, kind, read_only })
     }
 
-    /// Makes another view of what `of` shows in the 16 bytes of stack at `value`.
+    /// Makes a copy of the dynptr `of` in the 16 bytes of stack at `value`.
     pub(crate) fn clone_dynptr(
         &mut self,
         state: &mut State,
@@ -112,7 +112,7 @@ impl Transfer<'_> {
         Ok(copy)
     }
 
-    /// Memory that a dynptr shows, or a copy of it in the stack, or null.
+    /// A slice of a dynptr: its memory, or a copy of it in the stack, or null.
     pub(crate) fn slice(
         &mut self,
         dynptr: &Dynptr,
@@ -127,8 +127,8 @@ impl Transfer<'_> {
         slice
     }
 
-    /// Those bytes of a stack are written, or go away with their frame: a slice that may be a copy there ends. Else it
-    /// would be a second way to write what the stack is known to hold.
+    /// Invalidates slices that may be copies in these stack bytes, which are written or end with their frame. Such a
+    /// slice would be an alias for memory that the state describes.
     pub(crate) fn end_copies(&mut self, state: &mut State, frame: u8, start: u32, end: u32) {
         if !self.copies_in_stack {
             return;
@@ -154,7 +154,7 @@ impl Transfer<'_> {
 
     /// The dynptr that `value` points to.
     pub(crate) fn dynptr_at(&mut self, state: &State, who: &str, reg: Reg, value: &Value) -> Checked<Dynptr> {
-        // A callback is given one that does not lie in the program's stack.
+        // The dynptr lent to a callback is not in the program's stack.
         if let Kind::Opaque { of: Opaque::Dynptr { of: kind, read_only } } = value.kind {
             return Ok(Dynptr { id: value.id, reference: value.reference, kind, read_only });
         }
@@ -176,7 +176,7 @@ impl Transfer<'_> {
         Err(Violation::new(Code::Argument, text).suggest("make it first, and check what becomes of it"))
     }
 
-    /// The place of an object of that many bytes that calls keep in the program's stack.
+    /// The place in the program's stack of an object of that many bytes that only calls touch.
     pub(crate) fn opaque_place(
         &mut self,
         state: &State,
@@ -204,12 +204,11 @@ impl Transfer<'_> {
         Ok((frame, start as u32))
     }
 
-    /// Bytes of a stack are about to be overwritten by something else: the objects of calls that lie there
-    /// end, or may not be overwritten.
+    /// Before an overwrite of stack bytes: invalidates the objects of calls there, or refuses.
     pub(crate) fn overwrite(&mut self, state: &mut State, frame: u8, start: u32, end: u32) -> Checked<()> {
         self.end_copies(state, frame, start, end);
         let at = usize::from(frame);
-        // Most stores meet no pointers, and so nothing of this kind either.
+        // Fast path: most stores overwrite no pointers.
         if !state.frames()[at].stack.pointers.has_any(start, end) {
             return Ok(());
         }

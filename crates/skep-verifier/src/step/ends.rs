@@ -1,4 +1,4 @@
-//! Where the host takes over again: the program's end, and the results that it may have.
+//! The program's end, and the results that it may have.
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
@@ -19,7 +19,7 @@ impl Transfer<'_> {
         };
         match wanted {
             Wanted::Nothing => {}
-            // Whoever may tell addresses may return them as well.
+            // A program that may leak addresses may return one.
             Wanted::Anything if self.may_leak() => {
                 self.value_at_end(state, what)?;
             }
@@ -38,7 +38,7 @@ impl Transfer<'_> {
         let nobody_asks = self.attachment_returns_nothing();
         match self.env.program_type().results {
             Results::OfAttachment if nobody_asks => Wanted::Nothing,
-            // What nobody asks for may not seem to be changed.
+            // An ignored result may not look like a change.
             Results::Range { max, .. } if nobody_asks => Wanted::Range((max, max)),
             Results::Any => Wanted::Anything,
             Results::OfAttachment => self.results_of_attachment().map_or(Wanted::Anything, Wanted::Range),
@@ -65,10 +65,10 @@ impl Transfer<'_> {
     }
 }
 
-/// What must be in `r0` where the host takes over.
+/// What the host wants in `r0` at an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wanted {
-    /// Nobody looks at it.
+    /// Nothing: it ignores the result.
     Nothing,
     /// Any number.
     Anything,
@@ -77,7 +77,7 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// The smallest and the greatest number, where that is limited.
+    /// The smallest and the greatest number, if there are limits.
     pub(crate) fn range(self) -> Option<(i32, i32)> {
         if let Self::Range(range) = self { Some(range) } else { None }
     }

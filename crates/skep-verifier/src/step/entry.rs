@@ -1,4 +1,4 @@
-//! What is known where a walk begins.
+//! The state at the start of a root.
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Value};
@@ -10,7 +10,7 @@ use skep_abi::{Context, Entry};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
-    /// Begins a walk: the state becomes that at the start of the root with this number.
+    /// Begins a walk: sets the state to that at the start of a root.
     pub(crate) fn start(&mut self, state: &mut State, root: Root, number: u32) -> Checked<()> {
         self.root = root.of;
         self.slot = self.env.cfg.functions[root.function as usize].start;

@@ -1,16 +1,16 @@
-//! Exceptions: `bpf_throw(cookie)` ends the program, and its result is made of the cookie.
+//! Exceptions: `bpf_throw(cookie)` ends the program, and the cookie decides its result.
 //!
 //! ```text
 //!   bpf_throw(cookie) --with a callback-----> callback(cookie) --r0--> the program's result
 //!                     --without a callback---------------------------> the cookie is the result
 //! ```
 //!
-//! - The callback is the global function that the one declaration tag `exception_callback:NAME` on the program names.
-//!   It takes one number. It is walked as a root of its own with any cookie, and what it returns is checked as the
-//!   program's result. Nothing calls it: engines alone do.
+//! - The one declaration tag `exception_callback:NAME` on the program names the callback, a global function that takes
+//!   one number. It is walked as a root of its own with any cookie, and its result is checked as the program's. Only
+//!   engines call it.
 //! - A throw leaves all frames of the program, so nothing may be held in any of them. It cannot leave frames of the
 //!   host: neither a callback of a helper nor anything that it calls may throw.
-//! - Where control goes on behind a throw is nowhere: the path ends.
+//! - The path ends at a throw.
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
@@ -21,7 +21,7 @@ use crate::step::ends::check_range;
 use skep_isa::Reg;
 
 impl Transfer<'_> {
-    /// Whether the path may not throw: the host, or the end of a throw, called a function on it.
+    /// Whether the path may not throw, because the host or a throw called a function on it.
     pub(crate) fn may_not_throw(&self, state: &State) -> bool {
         let called_back = state.frames().iter().any(|frame| frame.callback.is_some());
         called_back || matches!(self.root, RootKind::Timer { .. } | RootKind::Exception)
@@ -36,7 +36,7 @@ impl Transfer<'_> {
         if self.may_not_throw(state) {
             let text = "bpf_throw may not end a program from a function that the host calls";
             return Err(Violation::new(Code::Resource, text)
-                .suggest("return a result that ends the rounds, and throw behind the call"));
+                .suggest("return a result that ends the iteration, and throw after the call"));
         }
         self.check_nothing_held(state, "where the program ends with bpf_throw")?;
         if self.env.cfg.exception_callback.is_none()

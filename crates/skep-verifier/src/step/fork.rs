@@ -1,9 +1,9 @@
-//! Where a path splits: the half that is put aside, and the cost of copying states.
+//! Forks: the other half of a path that splits, and the cost of copying states.
 
 use crate::domain::state::State;
 use crate::domain::value::Value;
 
-/// The most states that are kept for reuse: each may be as large as any that it ever was.
+/// The most states that are kept for reuse: their allocations never shrink.
 const MAX_SPARE: usize = 16;
 
 /// The other half of a path that splits.
@@ -13,21 +13,21 @@ pub(crate) struct Fork {
     pub(crate) slot: usize,
 }
 
-/// What a step says of the paths behind it, and the states that it copies for them.
+/// What a step says about the paths after it, and the pool of states to copy into.
 #[derive(Default)]
 pub(crate) struct Forks {
     /// The half that was put aside. An instruction splits a path at most once.
     fork: Option<Fork>,
     /// Whether the path itself goes on in one of two ways that are open.
     stays: bool,
-    /// How many values were copied or gone through.
+    /// How many values were copied or visited.
     pub(crate) work: u64,
     /// States for reuse.
     spare: Vec<State>,
 }
 
 impl Forks {
-    /// Counts the work of going through a whole state; returns its size in bytes.
+    /// Counts the work of visiting a whole state; returns its size in bytes.
     pub(crate) fn charge(&mut self, state: &State) -> usize {
         let bytes = state.bytes();
         self.work += (bytes / size_of::<Value>()) as u64;
@@ -38,7 +38,7 @@ impl Forks {
     pub(crate) fn copy(&mut self, state: &State) -> State {
         let mut other = self.spare.pop().unwrap_or_default();
         other.copy_from(state);
-        // A copy takes its time whether or not it is kept.
+        // A copy costs the same whether or not it is kept.
         self.charge(&other);
         other
     }
@@ -61,7 +61,7 @@ impl Forks {
         self.stays = true;
     }
 
-    /// Whether the last step said anything.
+    /// Whether the last step left nothing here.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.fork.is_none() && !self.stays

@@ -33,7 +33,7 @@ impl Transfer<'_> {
         Ok(callee.0)
     }
 
-    /// The innermost frame was just made.
+    /// Enters the constructs of a new innermost frame.
     pub(crate) fn enter_function(&mut self, state: &mut State) {
         if self.env.cfg.may_goto[state.top().function as usize] {
             let of = Construct::MayGoto { frame: state.top_index() };
@@ -68,7 +68,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Whether one more call may nest.
+/// Checks that one more call may nest.
 pub(crate) fn check_depth(state: &State) -> Checked<()> {
     if state.frames().len() == MAX_FRAMES {
         let text = format!("calls nest deeper than {MAX_FRAMES} frames");

@@ -1,13 +1,13 @@
-//! Global functions: verified once each, by their prototypes, whatever their callers know.
+//! Calls of global functions, which are verified once each, by their prototypes.
 //!
 //! ```text
 //!   call of f(int, struct pair *):  arguments fit the prototype?  ->  r0: any number, goes on behind the call
 //!   f itself, once:                 r1: any number, r2: 16 bytes of memory or null, ...
 //! ```
 //!
-//! So a large function that many call costs its own length, not that of all calls; but what a caller knows of
-//! its arguments does not help in it, nor what it returns the caller. A function whose prototype says something
-//! that is not understood here, or that has none, is walked in place like a static one.
+//! So a large function with many callers costs its own length once. In exchange, it knows nothing about its arguments
+//! but their types, and its callers nothing about its result. A function without a prototype, or with an unsupported
+//! one, is walked in place like a static function.
 
 use crate::domain::resources::Section;
 use crate::domain::state::ARGS;
@@ -28,7 +28,7 @@ impl Transfer<'_> {
         check_depth(state)?;
         self.check_no_lock(state, "a function")?;
         let name = self.env.function_name(function).to_owned();
-        // Nothing is known of how long it takes.
+        // Nothing bounds how long it takes.
         if state.resources.depth(Section::NoPreempt) > 0 {
             let text = format!("{name} is verified by itself, and is called in a section without preemption");
             return Err(Violation::new(Code::Resource, text)
@@ -37,7 +37,7 @@ impl Transfer<'_> {
         if global.effects.sleeps {
             self.check_may_sleep(state, &name)?;
         }
-        // What a static function may not do in a callback, a global one may not be called for.
+        // What a static function may not do in a callback, a global one may not do either.
         let Effects { throws, leaves, .. } = global.effects;
         if (throws || leaves) && self.may_not_throw(state) {
             let what = if leaves { "make a tail call" } else { "end the program" };

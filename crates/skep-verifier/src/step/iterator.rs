@@ -1,5 +1,4 @@
-//! Open-coded iterators: objects in the stack that are made, asked for one element after the other, and ended
-//! by calls alone.
+//! Open-coded iterators: objects in the stack that only calls make, advance and destroy.
 //!
 //! ```text
 //!   new ----> next --> null: ended, ----> destroy
@@ -7,9 +6,9 @@
 //!              '------'
 //! ```
 //!
-//! An iterator ends by itself after so many elements, so each element is progress, and a loop over one need
-//! not be walked round by round ([`crate::domain::loops`]). It holds a reference that only its end gives back, so it
-//! is ended on every path.
+//! An iterator has a bounded number of elements, so each element is progress, and a loop over one need not be walked
+//! iteration by iteration ([`crate::domain::loops`]). It holds a reference that only `destroy` releases, so every path
+//! destroys it.
 
 use crate::domain::loops::Construct;
 use crate::domain::resources::{Guard, Referent, Section};
@@ -31,8 +30,8 @@ struct Found {
 }
 
 impl Transfer<'_> {
-    /// `call` makes an iterator of type `ty` and so many 8-byte slots where `reg` points. The caller does the
-    /// rest of the call: registers that it loses, its result.
+    /// `call` makes an iterator of type `ty` and `slots` 8-byte slots where `reg` points. The caller of this function
+    /// clobbers the registers and sets the result.
     pub(crate) fn iterator_new(
         &mut self,
         state: &mut State,
@@ -54,8 +53,8 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// `call` asks the iterator where `reg` points for its next element: the path goes on with `element` in
-    /// `r0`; another path goes on behind the call with null, the iterator at its end. Loses what a call loses.
+    /// `call` asks the iterator where `reg` points for its next element. The path goes on with `element` in `r0`; a
+    /// fork goes on with null and an ended iterator. Clobbers the argument registers.
     pub(crate) fn iterator_next(
         &mut self,
         state: &mut State,
@@ -103,7 +102,8 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Objects with that reference end. They can still be looked at, since their loads are probes, but no call takes them.
+    /// Objects with that reference end. They can still be looked at, since their loads are probes, but no call takes
+    /// them.
     pub(crate) fn distrust(&self, state: &mut State, reference: u32) {
         state.change_values(
             |value| value.reference == reference && matches!(value.kind, Kind::Object { .. }),

@@ -1,10 +1,10 @@
-//! Calls of the host's own functions (kfuncs).
+//! Calls of kfuncs, the host's own functions.
 //!
-//! Their prototypes come from the host's BTF, in which the names of parameters say what the types cannot:
+//! Their prototypes come from the host's BTF, where the names of parameters say what their types cannot:
 //!
 //! | a parameter's name ends with | it is |
 //! |---|---|
-//! | `__ign`, `__prog` | not looked at |
+//! | `__ign`, `__prog` | ignored |
 //! | `__k` | a number that is the same in every run |
 //! | `__sz`, `__szk` | the size of the memory before it; the same in every run |
 //! | `__opt`, `__nullable` | allowed to be null |
@@ -12,7 +12,7 @@
 //! | `__str` | a constant string |
 //! | `__map` | a map |
 //!
-//! Everything else that decides is in the table [`skep_abi::KFUNCS`]. Of the functions that a runtime has of its own,
+//! Everything else is in the table [`skep_abi::KFUNCS`]. Of the functions that a runtime has of its own,
 //! [`skep_abi::OWN_KFUNCS`] says what BTF says of others.
 
 mod argument;
@@ -32,12 +32,12 @@ use skep_abi::{AttachTo, Context, KfuncFlags, SpecialKfunc, own_kfunc, own_kfunc
 use skep_isa::Reg;
 use std::rc::Rc;
 
-/// What the arguments of a call say of its result.
+/// What the arguments of a call say about its result.
 #[derive(Default)]
 struct Known {
     /// The reference that the call takes back.
     released: Option<u32>,
-    /// What of the stack it may write.
+    /// The stack bytes that it may write.
     filled: Vec<Filled>,
 }
 
@@ -105,7 +105,8 @@ impl Transfer<'_> {
         }
         let prototype = match own_kfunc(id) {
             Some(own) => Prototype::own(own).ok_or_else(|| {
-                let text = format!("it is not known who may call the runtime's function {}", own.name);
+                let text =
+                    format!("no table says which programs may call the runtime's function {}", own.name);
                 Violation::new(Code::Helper, text)
             })?,
             None => {
@@ -122,7 +123,7 @@ impl Transfer<'_> {
     fn check_may_call(&self, state: &State, prototype: &Prototype) -> Checked<()> {
         let (kind, name) = (self.env.program_type(), prototype.name());
         let flags = prototype.known.flags;
-        // What a runtime has of its own is open to types that only it has.
+        // A runtime's own functions are open to its own program types.
         let own = kind.number.is_none() && own_kfunc_number(name).is_some();
         if !own && !prototype.known.is_for(kind.number) {
             let text = format!("programs of type {} may not call {name}", kind.name);
@@ -149,7 +150,7 @@ impl Transfer<'_> {
     }
 }
 
-/// The result of a function that has none.
+/// The content of `r0` after a call without a result.
 fn nothing(slot: u32) -> Value {
     Value::pointer(Kind::Clobbered { slot }, 0)
 }

@@ -1,7 +1,7 @@
-//! Maps as arguments: which helper works on which kind, what a look-up finds.
+//! Maps as arguments: which helpers work on which kinds, and what a look-up finds.
 //!
-//! A map that was found in a map of maps is known by the definition of that one's inner map. Its values name
-//! it by the outer map's index with the bit [`INNER`], so that all rules for values hold for them as well.
+//! A map found in a map of maps has the definition of the outer map's template. Its number is that of the outer map
+//! with the bit [`INNER`], so that all rules for values apply.
 
 use crate::domain::value::{Kind, Value};
 use crate::program::assumed::INNER;
@@ -12,7 +12,7 @@ use skep_abi::{ArgKind, Defect, HelperFlags, HelperProto, MapFlags, MapKind, Spe
 use skep_isa::Reg;
 
 impl<'a> Transfer<'a> {
-    /// What is known of the map of that number.
+    /// The definition of the map of that number.
     pub(crate) fn map(&self, number: u32) -> Checked<MapView<'a>> {
         let outer = self.env.outer_map(number & !INNER)?;
         if number & INNER == 0 {
@@ -26,7 +26,7 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// Programs of Linux's types that may sleep use some kinds of maps only.
+    /// Checks that a sleepable program of a Linux type may use a kind of map.
     pub(crate) fn check_map_of_sleeper(&self, def: MapView<'_>) -> Checked<()> {
         let of_linux = self.env.program_type().number.is_some();
         if !of_linux || !self.env.is_sleepable() || skep_abi::sleepers_use(def.kind()) {
@@ -42,7 +42,7 @@ impl<'a> Transfer<'a> {
             .suggest("use an array, a hash, a queue, a ring buffer or a storage, or leave `.s` out of the section's name"))
     }
 
-    /// The map of that index, which an instruction names: every other way to a map begins here.
+    /// The map of that index, which an instruction names: every path to a map begins here.
     pub(crate) fn named_map(&self, index: u32) -> Checked<MapView<'a>> {
         let map = self.env.outer_map(index)?;
         let at = |what: &str, at: SpecialFieldAt| {
@@ -61,7 +61,7 @@ impl<'a> Transfer<'a> {
         Err(Violation::new(Code::Structure, text))
     }
 
-    /// The map that an argument is.
+    /// The number of the map argument.
     pub(crate) fn map_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         let number = match value.kind {
             Kind::Map { map } => map,
@@ -128,21 +128,21 @@ impl<'a> Transfer<'a> {
             && matches!(kind, Kind::MapValue { .. })
             && !def.fields().is_empty()
         {
-            // Which of all maps that look like this one it lies in.
+            // Tells apart the inner maps that it may be in.
             value.reference = found_in.id;
         }
         Ok((value, acquires))
     }
 }
 
-/// Whether the values of a map are sockets, which programs put there and find there as such.
+/// Whether a map holds sockets.
 pub(crate) fn is_of_sockets(kind: MapKind) -> bool {
     matches!(kind, MapKind::Sockmap | MapKind::Sockhash)
 }
 
 /// Whether a helper works on maps of that kind.
 fn works_on(proto: &HelperProto, kind: MapKind) -> bool {
-    // A host's own helper that names elements needs a map that has some.
+    // A host's own helper for elements needs a map with elements.
     let elements = proto.args.iter().any(|arg| matches!(arg, ArgKind::MapKey | ArgKind::MapValue(_)));
     proto.works_on(kind) && (proto.is_of_linux() || !elements || ELEMENTS.contains(&kind))
 }

@@ -1,4 +1,4 @@
-//! Memory as an argument of helpers, and what of it is constant.
+//! Memory arguments of helpers, and constants in memory.
 
 use crate::domain::stack::Found;
 use crate::domain::state::State;
@@ -18,12 +18,12 @@ pub(crate) struct Filled {
     frame: u8,
     start: u32,
     end: u32,
-    /// So many from the start are written for sure.
+    /// The first bytes of them, which are certainly written.
     sure: u32,
 }
 
 impl Filled {
-    /// Tells the stack.
+    /// Updates the stack.
     pub(crate) fn apply(&self, state: &mut State) {
         let stack = &mut state.frames_mut()[usize::from(self.frame)].stack;
         stack.weak_write(self.start, self.end, false);
@@ -38,8 +38,8 @@ impl Filled {
 }
 
 impl<'a> Transfer<'a> {
-    /// Checks memory that is passed to a call, of at least and at most so many bytes, and says what of a stack the
-    /// call fills: once all arguments were checked, since it reads them first.
+    /// Checks a memory argument of at least and at most these sizes. Returns the stack bytes that the call fills, to be
+    /// applied once all arguments are checked.
     pub(crate) fn memory(
         &mut self,
         state: &mut State,
@@ -78,7 +78,7 @@ impl<'a> Transfer<'a> {
         let (frame, first, last) = match self.region(state, reg, value, 0, most, intent)? {
             Region::Stack { frame, first, last } => (frame, first, last),
             Region::Kptr { map, .. } => {
-                // What a call does there is not followed, so not even a whole pointer may be given to it.
+                // A call could copy a pointer: not even a whole one may be there.
                 let def = self.map(map)?;
                 let low = i64::from(value.offset);
                 self.check_special(def, reg, value, (low, low + i64::from(most)), None)?;
@@ -99,7 +99,7 @@ impl<'a> Transfer<'a> {
         Ok(Some(Filled { frame, start: first, end, sure }))
     }
 
-    /// A call may fill no memory in which an object of other calls lies.
+    /// Checks that no object of other calls is in the memory that a call fills.
     fn overwrite_by_call(
         &self,
         state: &State,
@@ -135,7 +135,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// The contents of the map's value that `pointer` points into, if they are the same for ever.
+    /// The constant bytes of the map's value that `pointer` points into, if it is constant.
     fn constants(&self, pointer: &Value) -> Option<(&'a [u8], usize)> {
         let Kind::MapValue { map, maybe_null: false } = pointer.kind else { return None };
         let def = self.map(map).ok()?;
@@ -145,7 +145,7 @@ impl<'a> Transfer<'a> {
         Some((contents, at))
     }
 
-    /// The number that a load from there gives in every run.
+    /// The number that a load from constant memory gives.
     pub(crate) fn constant_load(&self, pointer: &Value, offset: i16, size: Size) -> Option<Value> {
         let (bytes, at) = self.constants(pointer)?;
         let at = at.checked_add_signed(offset.into())?;

@@ -1,16 +1,16 @@
-//! Objects of the host: structures that its BTF describes, reached through the arguments of what a program is
-//! attached to, through helpers and through the host's own functions.
+//! Objects of the host: structures that its BTF describes. Programs reach them through the arguments of their
+//! attachment, through helpers and through kfuncs.
 //!
 //! ```text
 //!   attach    which function, tracepoint, hook the program is for: its arguments by number
 //!   argument  loads from the context of such a program
-//!   fields    loads through an object: what lies there, and how far a pointer that is found can be relied on
+//!   fields    loads through an object: what is there, and how far a loaded pointer can be trusted
 //!   helper    objects as arguments and results of helpers; per-CPU variables
 //! ```
 //!
-//! Nothing in an object is ever written. Every load through one is a *probe load*: where the address turns out
-//! to be wrong, the load gives 0 and the program goes on. So it does no harm that most of these pointers may
-//! dangle, and that one which was found in another object may be null without a check.
+//! Programs never write to objects. Every load through one is a *probe load*: if the address is invalid, the load gives
+//! 0 and the program goes on. So these pointers may dangle, and a pointer loaded from an object may be null without a
+//! check.
 
 mod argument;
 mod attach;
@@ -28,12 +28,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What the walk needs to know of the host's types, and what it has found out.
+/// The host's types, and what was looked up in them so far.
 pub(crate) struct Types<'a> {
     btf: Option<&'a Btf>,
     /// What the program is attached to.
     attached: Attached,
-    /// What lies at an offset of a type, for accesses of a size.
+    /// The field at an offset of a type, for accesses of a size.
     fields: HashMap<(u32, i32, u32), Field>,
     /// Functions of the host that the program calls.
     pub(crate) kfuncs: HashMap<u32, Rc<Prototype>>,
@@ -91,7 +91,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Puts names in the place of numbers: `ptr_#211()` becomes `ptr_task_struct()`.
+/// Replaces numbers of types by names: `ptr_#211()` becomes `ptr_task_struct()`.
 pub(crate) fn with_names<'t>(btf: &Btf, text: &'t str) -> Cow<'t, str> {
     let Some(first) = text.find("_#") else { return Cow::Borrowed(text) };
     let mut named = String::with_capacity(text.len() + 32);

@@ -1,8 +1,7 @@
 //! Legacy packet loads: `r0 = *(u16 *)skb[12]`, from the days of classic filters.
 //!
-//! They read the packet of the context in `r6`, whatever its pieces, and end the program with the result 0
-//! where the packet is too short. So nothing needs to be known of the packet's length, but the program must be
-//! one that may end here.
+//! They read the packet of the context in `r6`, fragmented or not, and end the program with result 0 if the packet is
+//! too short. So they need no check of the packet's length, but the program must be allowed to end here.
 
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
@@ -38,7 +37,7 @@ impl Transfer<'_> {
         self.check_nothing_held(state, "at a legacy packet load, which may end the program")?;
         clobber_arguments(state, self.slot as u32);
         if state.top_index() > 0 {
-            // Whether it ends the function or the program is the host's choice: callers must bear a 0.
+            // A host may end the function only: callers must accept the result 0.
             let mut other = self.forks.copy(state);
             *other.reg_mut(Reg::R0) = Value::constant(0);
             if let Some(slot) = self.exit(&mut other)? {

@@ -1,4 +1,4 @@
-//! Comparisons of which at least one side is a pointer: null checks and packet ranges.
+//! Comparisons with at least one pointer: null checks and packet ranges.
 //!
 //! With `p = data + variable + offset`, what a comparison with `data_end` says:
 //!
@@ -25,7 +25,7 @@ const LOWEST_ADDRESS: i32 = 0x10000;
 /// Which ways a comparison can go: taken, not taken.
 pub(crate) type Ways = (bool, bool);
 
-/// What one way says of the pointers.
+/// What one way says about the pointers.
 #[derive(Clone, Copy)]
 pub(crate) enum Lesson {
     Nothing,
@@ -33,7 +33,7 @@ pub(crate) enum Lesson {
     Null {
         id: u32,
         null: bool,
-        /// Whether those that are not null are still to be known by the id.
+        /// Whether those that are not null keep the id.
         keep: bool,
     },
     /// The pointers of that kind and id have this range.
@@ -44,7 +44,7 @@ pub(crate) enum Lesson {
     },
 }
 
-/// What a comparison with a pointer says where it holds and where it does not.
+/// What a comparison with a pointer says if it holds, and if it does not.
 pub(crate) struct PointerTest {
     pub(crate) ways: Ways,
     pub(crate) taken: Lesson,
@@ -52,7 +52,7 @@ pub(crate) struct PointerTest {
 }
 
 impl Transfer<'_> {
-    /// Checks a comparison with at least one pointer, and says what follows from it.
+    /// Checks a comparison with at least one pointer, and finds what follows from it.
     pub(crate) fn compare_pointers(
         &self,
         width: Width,
@@ -114,7 +114,7 @@ impl Transfer<'_> {
         if let Some(test) = with_an_object(cond, a, b, |kind| self.keeps_identity(kind)) {
             return Ok(test);
         }
-        // Whether two objects are the same, and how one lies to the packet, is told: compilers compare what is in a
+        // Pointers to different objects may be compared: compilers compare a pointer into a
         // copy of a header with the packet's end.
         let alike = a.kind.not_null() == b.kind.not_null();
         let whole = a.kind != Kind::PacketHalf && b.kind != Kind::PacketHalf;
@@ -194,7 +194,7 @@ fn null_test(cond: Cond, pointer: &Value, keep: bool) -> PointerTest {
     }
 }
 
-/// What is equal to an object is not null.
+/// A pointer that equals an object is not null.
 fn with_an_object(cond: Cond, a: &Value, b: &Value, keep: impl Fn(Kind) -> bool) -> Option<PointerTest> {
     let (pointer, object) = if a.is_maybe_null() { (a, b) } else { (b, a) };
     if !pointer.is_maybe_null() || pointer.id == 0 || !is_never_null(object) {
@@ -208,7 +208,7 @@ fn with_an_object(cond: Cond, a: &Value, b: &Value, keep: impl Fn(Kind) -> bool)
     }
 }
 
-/// No object lies in the lowest pages, so what is close to one is not null either. A pointer that was moved far, or by
+/// No object is in the lowest pages, so an address close to one is not null. A pointer that was moved far, or by
 /// an unknown number, may be.
 fn is_never_null(pointer: &Value) -> bool {
     !pointer.is_maybe_null()
@@ -229,7 +229,7 @@ fn is_never_null(pointer: &Value) -> bool {
         )
 }
 
-/// A packet pointer that is compared with what ends its region, on the left of the condition.
+/// A comparison of a packet pointer, on the left, with the end of its region.
 fn against_end<'a>(a: &'a Value, b: &'a Value, cond: Cond) -> Option<(&'a Value, Cond)> {
     let ends = |pointer: &Value, end: &Value| match pointer.kind {
         Kind::Packet => end.kind == Kind::PacketEnd,
@@ -248,7 +248,7 @@ fn against_end<'a>(a: &'a Value, b: &'a Value, cond: Cond) -> Option<(&'a Value,
     }
 }
 
-/// Which ways are possible behind `pointer cond end`, by what was found out before.
+/// Which ways of `pointer cond end` are possible, by earlier comparisons.
 fn decided(pointer: &Value, cond: Cond) -> (bool, bool) {
     let (range, offset) = (i64::from(pointer.range), i64::from(pointer.offset));
     // Nothing is known where the range is 0.
@@ -270,7 +270,7 @@ fn found_range(pointer: &Value, cond: Cond) -> Lesson {
         Cond::Le | Cond::Eq => 0,
         _ => return Lesson::Nothing,
     };
-    // Only where the sum cannot have wrapped around, and is not before the start.
+    // Only if the sum cannot wrap around and is not before the start.
     let range = i64::from(pointer.offset) + more;
     let furthest = i64::try_from(pointer.num.umax).ok().and_then(|variable| variable.checked_add(range));
     if range <= 0 || furthest.is_none_or(|furthest| furthest as u64 > MAX_PACKET_OFFSET) {

@@ -1,9 +1,8 @@
-//! What calls print: formats that are known before any run, and what is proved of the values.
+//! Printing helpers: constant formats, and what is proved about the values.
 //!
-//! A helper that prints is given numbers, some of them addresses of strings. It follows none that was not proved here
-//! to point to memory of the program, reads no further than was proved, and shows no address. What is proved is the
-//! least of all paths that get to the call ([`Printed`]); a wrong value is no reason to refuse, as it is none for
-//! Linux.
+//! A helper that prints takes numbers, some of them addresses of strings. It follows only addresses that are proved
+//! here to point to memory of the program, reads no further than was proved, and shows no address. What is proved is
+//! the least over all paths to the call ([`Printed`]). As in Linux, a wrong value is no reason to refuse.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::ARGS;
@@ -20,7 +19,7 @@ use skep_isa::{Reg, Size};
 const VALUE_BYTES: u32 = 8;
 
 impl Transfer<'_> {
-    /// Takes down what is printed out of registers.
+    /// Records what is proved about values printed from registers.
     pub(crate) fn print_registers(&mut self, state: &State, proto: &HelperProto) {
         let printed = |arg: &ArgKind| *arg == ArgKind::Printed;
         if !proto.args.iter().any(printed) {
@@ -35,7 +34,7 @@ impl Transfer<'_> {
         self.record.printed(self.slot, note);
     }
 
-    /// Checks a constant format. The size of the values is the argument behind that behind it.
+    /// Checks a constant format. The size of the values is the second argument after it.
     pub(crate) fn format_argument(
         &mut self,
         state: &State,
@@ -62,7 +61,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Checks an array of values, and takes down what is printed out of it.
+    /// Checks an array of values, and records what is proved about them.
     pub(crate) fn values_argument(
         &mut self,
         state: &mut State,
@@ -104,7 +103,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// What holds of the eight bytes there.
+    /// What is proved about the eight bytes there.
     fn value_in_stack(&mut self, state: &State, reg: Reg, frame: u8, start: u32) -> Checked<Printable> {
         let stack = &state.frames()[usize::from(frame)].stack;
         if let Some(cell) = stack.whole_cell(start, Size::B8)
@@ -119,7 +118,7 @@ impl Transfer<'_> {
         Ok(if hidden || self.may_leak() { Printable::Hidden } else { Printable::Number })
     }
 
-    /// What holds of a value.
+    /// What is proved about a value.
     fn printable(&mut self, state: &State, reg: Reg, value: &Value) -> Printable {
         if value.is_scalar() {
             return if self.may_leak() { Printable::Hidden } else { Printable::Number };
@@ -133,7 +132,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// How many bytes may be read there at least, none of which is a part of an address.
+    /// How many bytes may be read there at least without reading a part of an address.
     fn bytes_behind(&mut self, state: &State, reg: Reg, value: &Value) -> Option<u32> {
         let mut pointer = *value;
         // Null is not followed.
@@ -170,7 +169,7 @@ impl Transfer<'_> {
         u32::try_from(end - last).ok()
     }
 
-    /// The same of an address in `first..=last` of a stack: up to what may be left of a pointer.
+    /// The same for an address in `first..=last` of a stack: up to possible remains of a pointer.
     fn bytes_of_stack(&mut self, state: &State, frame: u8, first: u32, last: u32) -> Option<u32> {
         let frame = &state.frames()[usize::from(frame)];
         let withheld = |at: &u32| frame.stack.is_withheld(*at, at + 1);

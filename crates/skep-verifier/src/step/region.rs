@@ -1,4 +1,4 @@
-//! Which object an address points into, and whether an access stays inside.
+//! Regions: which object an address points into, and whether an access is inside of it.
 
 use crate::domain::stack::STACK_BYTES;
 use crate::domain::state::State;
@@ -23,7 +23,7 @@ impl Intent {
     }
 }
 
-/// Where an access that is allowed goes.
+/// The place of an allowed access.
 pub(crate) enum Region {
     /// Bytes of a stack, counted from its bottom: the access starts in `first..=last`.
     Stack { frame: u8, first: u32, last: u32 },
@@ -31,7 +31,7 @@ pub(crate) enum Region {
     Field { field: &'static ContextField, inside: u32 },
     /// A pointer to a host's object in a value of that map.
     Kptr { map: u32, field: SpecialField },
-    /// Memory of which the contents are not followed.
+    /// Memory whose contents are not followed.
     Memory,
 }
 
@@ -42,8 +42,8 @@ struct Span {
 }
 
 impl Transfer<'_> {
-    /// The frame and first byte of an access to the stack at a known place, which is what most accesses to it are.
-    /// For all else, [`Self::region`] says whether it is allowed.
+    /// Fast path: the frame and first byte of an access to the stack at a known place.
+    /// For all other accesses, [`Self::region`] decides.
     #[inline]
     pub(crate) fn fixed_stack(
         &mut self,
@@ -62,7 +62,7 @@ impl Transfer<'_> {
         Some((frame, (at + stack) as u32))
     }
 
-    /// The region that `size` bytes at `pointer + offset` lie in, if `intent` is allowed there.
+    /// The region of `size` bytes at `pointer + offset`, if `intent` is allowed there.
     pub(crate) fn region(
         &mut self,
         state: &State,
@@ -101,7 +101,7 @@ impl Transfer<'_> {
                         format!("programs of type {} may not write packets", self.env.program_type().name);
                     return Err(Violation::new(Code::ReadOnly, text));
                 }
-                // A range of 0 says nothing at all, not even that offset 0 is not beyond the end.
+                // A range of 0 says nothing, not even that offset 0 is before the end.
                 let checked = pointer.range > 0 || bytes == 0;
                 if span.low < 0 || !checked || fixed + bytes > i64::from(pointer.range) {
                     let text = format!(
@@ -264,7 +264,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// An access to a field of a structure that is laid out by a table.
+    /// An access to a field of a structure with a layout table.
     fn field_region(
         &mut self,
         reg: Reg,
@@ -312,7 +312,7 @@ fn found(span: &Span, bytes: i64) -> String {
     }
 }
 
-/// Suggests bounding the variable part, where there is one.
+/// Suggests bounding the variable part, if there is one.
 fn bounded(violation: Box<Violation>, pointer: &Value) -> Box<Violation> {
     if pointer.is_fixed() {
         violation

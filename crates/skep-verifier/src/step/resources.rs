@@ -1,4 +1,4 @@
-//! Rules for what a path holds: what acquires it, what gives it back, and where it may not be held.
+//! Rules for the resources of a path: what acquires and releases them, and where none may be held.
 
 use crate::domain::resources::{Depths, Guard, Reference, Referent, Section};
 use crate::domain::state::{Frame, State};
@@ -25,7 +25,7 @@ impl Transfer<'_> {
         Ok(id)
     }
 
-    /// The reference that a call which takes `what` back is given by `value`; `who` is the call.
+    /// The reference of `value`, which the call `who` releases; it must refer to a `what`.
     pub(crate) fn releasable(
         &self,
         state: &State,
@@ -55,9 +55,9 @@ impl Transfer<'_> {
         Ok(value.reference)
     }
 
-    /// Gives a reference back: every value with its number ends.
+    /// Releases a reference, which invalidates every value with its number.
     ///
-    /// A callback gives back what it acquired itself: it may be called again, or not at all.
+    /// A callback may release only what it acquired: it may be called again, or not at all.
     pub(crate) fn release(&mut self, state: &mut State, who: &str, id: u32) -> Checked<()> {
         self.forks.charge(state);
         let called_back = state.frames().iter().rposition(|frame| frame.callback.is_some());
@@ -78,13 +78,13 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Nothing may be held where the program goes away; `place` says where that is.
+    /// Checks that nothing is held where the program ends; `place` says where that is.
     #[inline]
     pub(crate) fn check_nothing_held(&self, state: &State, place: &str) -> Checked<()> {
         if state.resources.is_empty() { Ok(()) } else { self.still_held(state, (0, [0; 3]), place) }
     }
 
-    /// At the end of a callback, nothing that it acquired may be held, and it is in the sections that it was called in.
+    /// Checks that a callback holds nothing that it acquired, and is in the sections that it was called in.
     pub(crate) fn check_callback_end(&self, state: &State) -> Checked<()> {
         let (resources, before) = (&state.resources, state.top().sections);
         let left = Section::ALL
@@ -153,7 +153,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Leaves a section. What only a read section kept alive can be looked at, but not relied on.
+    /// Leaves a section. Objects that only the read section kept alive become untrusted.
     pub(crate) fn leave_section(&mut self, state: &mut State, section: Section) -> Checked<()> {
         let depth = &mut state.resources.sections[section as usize];
         if *depth == 0 {
@@ -186,7 +186,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// A call that may sleep is for programs that may, outside of everything that must be left soon.
+    /// Checks that a call may sleep: in a sleepable program, outside of all sections and callbacks that forbid it.
     pub(crate) fn check_may_sleep(&self, state: &State, who: &str) -> Checked<()> {
         if !self.env.is_sleepable() {
             let text = format!("{who} may sleep, but the program may not");
@@ -211,7 +211,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// While a lock is held nothing else is called; `what` is the call.
+    /// Checks that no lock is held; `what` is the call.
     #[inline]
     pub(crate) fn check_no_lock(&self, state: &State, what: &str) -> Checked<()> {
         match state.resources.lock {

@@ -5,9 +5,9 @@
 //!   load, store          yes          no               yes             no            see below
 //! ```
 //!
-//! A pointer to a host's object in a map may be loaded whole, but then says nothing of how long the object
-//! lives. One that owns its object is changed by a call alone, which exchanges it for another; into one that
-//! does not, null or such a pointer may be stored.
+//! A pointer to a host's object in a map may be loaded whole, but does not keep the object alive. Only a call changes a
+//! pointer that owns its object: it exchanges it for another. Null or an unowned pointer may be stored into a pointer
+//! that does not own its object.
 
 use crate::domain::resources::{Guard, Lock};
 use crate::domain::state::State;
@@ -19,9 +19,9 @@ use crate::step::region::Intent;
 use skep_abi::{SpecialField, SpecialKind};
 use skep_isa::Reg;
 
-/// The program types, by Linux's numbers, that may not take locks: they could interrupt who holds it.
+/// The program types, by Linux's numbers, that may not take locks: they could interrupt a holder.
 const NO_LOCKS: [u32; 6] = [1, 2, 5, 7, 17, 24];
-/// Those of them that may use no timers either.
+/// Those of them that may not use timers either.
 const NO_TIMERS: [u32; 5] = [2, 5, 7, 17, 24];
 
 impl Transfer<'_> {
@@ -61,16 +61,16 @@ impl Transfer<'_> {
         Ok(Some(field.clone()))
     }
 
-    /// What a load of a pointer to a host's object gives.
+    /// The result of loading a pointer to a host's object.
     pub(crate) fn load_kptr(&mut self, state: &State, kind: SpecialKind) -> Value {
         let Some(ty) = pointed_to(kind) else { return Value::UNKNOWN };
-        // Others may release it at any time; inside of a read section it stays until its end.
+        // Another CPU may release the object at any time; a read section keeps it alive to its end.
         let owned = matches!(kind, SpecialKind::Kptr { .. }) && self.in_read_section(state);
         let trust = if owned { Trust::ReadSection } else { Trust::Untrusted };
         self.named(Kind::Object { ty, trust, maybe_null: true })
     }
 
-    /// What may be stored there: null, or where nobody owns the object, a pointer to one.
+    /// Checks a store there: null, or a pointer to an object into a field that does not own it.
     pub(crate) fn check_kptr_store(
         &self,
         def: MapView<'_>,
@@ -95,7 +95,7 @@ impl Transfer<'_> {
         Err(Violation::new(Code::Argument, text).suggest("exchange references with bpf_kptr_xchg"))
     }
 
-    /// The special field of that kind that an argument points to, with the map it lies in.
+    /// The special field of that kind that an argument points to, with its map.
     pub(crate) fn special_argument(
         &self,
         who: &str,
@@ -180,8 +180,8 @@ impl Transfer<'_> {
         self.special_argument(who, reg, value, "bpf_spin_lock", |kind| kind == SpecialKind::SpinLock)
     }
 
-    /// Whether values of the map keep their identity once they were checked for null: what is locked must be
-    /// unlocked, and a timer goes with the map it lies in.
+    /// Whether values of the map keep their id after a null check: a lock must be released through the same value, and
+    /// a timer belongs to its map.
     pub(crate) fn keeps_identity(&self, kind: Kind) -> bool {
         match kind {
             Kind::MapValue { map, .. } => self.map(map).is_ok_and(|def| {

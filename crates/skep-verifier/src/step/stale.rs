@@ -1,9 +1,8 @@
-//! Addresses that are of no use any more: their object ended, the packet moved, or arithmetic made something else of
-//! them.
+//! Stale addresses: their object ended, the packet moved, or arithmetic made something else of them.
 //!
-//! The bits are still there, and compilers go on with them where a program does not look at what they point to:
-//! `return sk ? a : b` behind the release compares with null once more, and the distance between two places in a packet
-//! is computed when both pointers have long been of no use. So such a value is kept as a [`Kind::Stale`]:
+//! The bits are still there, and compilers use them where the object does not matter: `return sk ? a : b` after the
+//! release compares with null once more, and the distance between two places in a packet may be computed after it
+//! moved. So such a value is kept as a [`Kind::Stale`]:
 //!
 //! ```text
 //!                      copied, spilled,   compared with null,   subtracted, compared with others
@@ -13,12 +12,12 @@
 //!   Stale::Bits        yes                -                     -
 //! ```
 //!
-//! Nothing else reads one: [`Transfer::peek`] refuses it, and what may see it asks by [`Transfer::look`]. So it never
-//! becomes a number, and what is asked of it tells no more than what may be asked of the pointer while it is good:
-//! whether it is null or another's, since it can be moved no further than a good one, and where in its packet it lay.
-//! Distances are told within one packet alone: each move gives those that it ends an `id` of its own.
+//! No other instruction reads one: [`Transfer::peek`] refuses it, and the uses above read it by [`Transfer::look`]. So
+//! it never becomes a number, and reveals no more than a valid pointer would: whether it is null or equals another (it
+//! can be moved no further than a valid one), and its place in its packet. Distances are known within one packet only:
+//! each move gives the addresses that it invalidates a new `id`.
 //!
-//! Where addresses may leave the program, all of them are numbers of which nothing is known.
+//! In programs that may leak addresses, stale addresses are unknown numbers.
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Stale, Value};
@@ -34,17 +33,17 @@ impl Transfer<'_> {
         if value.is_made() { Ok(value) } else { Err(self.unreadable(reg, value)) }
     }
 
-    /// Ends the values that `dead` names: what they point to is no longer there.
+    /// Makes the values that `dead` selects stale.
     pub(crate) fn end_values(&self, state: &mut State, dead: impl Fn(&Value) -> bool) {
         self.make_stale(state, self.stale(Stale::Object), dead);
     }
 
-    /// The packet may have moved: ends the pointers into it, and the memory that was found in it.
+    /// The packet may have moved: makes the pointers into it, and slices of it, stale.
     pub(crate) fn lose_packet(&mut self, state: &mut State) {
         self.forks.charge(state);
         self.lose_packet_slices(state);
         self.end_values(state, |value| value.dies_with_packet() && !value.is_of_packet());
-        // The half of an address has no distance from a whole one.
+        // Half of an address has no distance from a whole one.
         self.make_stale(state, self.stale(Stale::Bits), |value| value.kind == Kind::PacketHalf);
         let mut ended = self.stale(Stale::Packet);
         if ended.is_stale() {
@@ -53,7 +52,7 @@ impl Transfer<'_> {
         self.make_stale(state, ended, Value::is_packet);
     }
 
-    /// What the instruction that is walked makes of an address.
+    /// The stale value that the current instruction makes of an address.
     pub(crate) fn stale(&self, of: Stale) -> Value {
         match self.may_leak() {
             true => Value::UNKNOWN,
@@ -72,7 +71,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// What arithmetic that would be refused makes of an address in `dst`, if nothing reads that.
+    /// The result of forbidden arithmetic on an address in `dst`, if the result is dead.
     pub(crate) fn unless_dead(&self, dst: Reg, violation: impl FnOnce() -> Box<Violation>) -> Checked<Value> {
         if self.env.after(self.slot, |live| live.regs, dst) {
             Err(violation())
@@ -81,8 +80,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// The same where the fault is with the number that is added. It was forgotten where paths meet if it does not
-    /// matter for any address, comparison, or size, so it may not decide a refusal either.
+    /// The same for a number that is too large. If it is not precise, it may have been forgotten where paths meet, so
+    /// it may not decide a refusal either.
     pub(crate) fn unless_forgotten(
         &self,
         dst: Reg,
@@ -126,9 +125,9 @@ impl Transfer<'_> {
     }
 }
 
-/// Whether a comparison of which at least one side is stale may be asked.
+/// Whether a comparison with at least one stale side is allowed.
 pub(crate) fn may_compare_stale(width: Width, cond: Cond, a: &Value, b: &Value) -> bool {
-    // A number can only be null; a half, and what arithmetic made, can be searched for bit by bit.
+    // Comparing with other numbers could search for an address bit by bit.
     let whole = |value: &Value| match value.kind {
         Kind::Scalar => value.as_constant() == Some(0),
         Kind::PacketHalf => false,
@@ -148,7 +147,7 @@ pub(crate) fn same_packet(a: &Value, b: &Value) -> bool {
     packet(a) && packet(b) && a.id == b.id
 }
 
-/// Whether it is what arithmetic made of an address, of which nothing may be asked.
+/// Whether it is the result of arithmetic on an address, which may not be compared.
 pub(crate) fn is_bits(value: &Value) -> bool {
     matches!(value.kind, Kind::Stale { of: Stale::Bits, .. })
 }

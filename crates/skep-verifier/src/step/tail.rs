@@ -1,4 +1,4 @@
-//! Tail calls: the program is left for another, or goes on as if nothing had been called.
+//! Tail calls: another program replaces this one, or the call fails and the program goes on.
 
 use crate::domain::comparison::assume;
 use crate::domain::scalar::Scalar;
@@ -13,8 +13,8 @@ use skep_abi::{HelperProto, Results};
 use skep_isa::{Cond, Reg, Width};
 
 impl Transfer<'_> {
-    /// Checks a tail call; returns the index that is known. What follows is walked as after other calls, with
-    /// nothing in `r0`.
+    /// Checks a tail call; returns the index if it is constant. The path goes on as after other calls, with nothing in
+    /// `r0`.
     pub(crate) fn check_tail_call(
         &self,
         state: &State,
@@ -31,7 +31,7 @@ impl Transfer<'_> {
             return Err(expected(proto, Reg::R3, "an index", &index));
         }
         self.check_nothing_held(state, "at a tail call")?;
-        // The caller's callback could not go on.
+        // The helper could not go on with its callback.
         if state.frames().iter().any(|frame| frame.callback.is_some()) {
             let text = format!("a callback may not make tail calls, found one to {given}");
             return Err(Violation::new(Code::Helper, text));
@@ -39,8 +39,8 @@ impl Transfer<'_> {
         Ok(index.as_constant().and_then(|index| u32::try_from(index).ok()))
     }
 
-    /// Where a function makes a tail call, the other program returns to its caller: with a result of its own, and
-    /// without anything that the function would have done behind the call.
+    /// After a tail call in a function, the other program returns to the function's caller with a result of its own: a
+    /// fork goes on there.
     pub(crate) fn return_by_tail_call(&mut self, state: &State) {
         if state.top_index() == 0 {
             return;
@@ -55,7 +55,7 @@ impl Transfer<'_> {
         self.forks.stay();
     }
 
-    /// What a program of this type may return: a type that restricts it does so for all.
+    /// The results that programs of this type may have.
     fn result_of_tail_call(&self) -> Scalar {
         let Results::Range { min, max } = self.env.program_type().results else { return Scalar::UNKNOWN };
         let bound = |number: i32| Scalar::constant(i64::from(number) as u64);

@@ -323,6 +323,6 @@ fn variables_that_each_cpu_has_are_asked_for() {
         "tp_btf/sched_switch",
         "r1 = var[@init_task] ll\ncall 154\nr0 = 0\nexit",
         Code::Argument,
-        "each CPU",
+        "a per-CPU variable",
     );
 }

@@ -1,4 +1,4 @@
-//! Arguments of the host's functions.
+//! Arguments of kfuncs.
 
 use super::Known;
 use crate::domain::resources::Referent;
@@ -189,7 +189,7 @@ impl Transfer<'_> {
         Err(self.wrong(prototype, reg, "the context, unchanged", value))
     }
 
-    /// Whether that structure is what programs of this type see of their context, or what the host sees of it.
+    /// Whether that structure is this program type's context, as programs or as the host name it.
     fn is_context_type(&self, name: &str) -> bool {
         let Context::Struct(layout) = self.env.program_type().context else { return false };
         layout.name == name || context_of_host(layout.name) == name
@@ -222,7 +222,7 @@ impl Transfer<'_> {
     }
 }
 
-/// What the host calls a structure that programs see as their context.
+/// The host's name of a context structure.
 pub(super) fn context_of_host(name: &str) -> &str {
     match name {
         "xdp_md" => "xdp_buff",
@@ -240,7 +240,7 @@ pub(super) fn context_of_host(name: &str) -> &str {
     }
 }
 
-/// What the host calls a structure with a stable layout.
+/// The host's name of a structure with a stable layout.
 fn host_name(of: StructKind) -> Option<&'static str> {
     match of {
         StructKind::SockCommon => Some("sock_common"),

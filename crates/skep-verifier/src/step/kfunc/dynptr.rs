@@ -1,4 +1,4 @@
-//! Dynptrs over packets, and what dynptrs show.
+//! Dynptrs over packets, and slices of dynptrs.
 
 use crate::domain::state::ARGS;
 use crate::domain::state::State;
@@ -63,14 +63,14 @@ impl Transfer<'_> {
                 let text = format!("{who} expects a buffer in r3 that outlives the slice, found {buffer}");
                 return Err(Violation::new(Code::Argument, text).suggest("use a variable in the stack"));
             }
-            // It is not written at all where the memory itself is returned, or null.
+            // The buffer is not written if the memory itself is returned, or null.
             let filled = self.memory(state, &prototype.proto, Reg::R3, &buffer, (0, bytes), Access::Write)?;
             if let Some(filled) = filled {
                 filled.apply(state);
                 copy = filled.bytes();
             }
         }
-        // The copy lies in memory that may be written, but the caller cannot tell.
+        // A copy would be in writable memory, but the program cannot tell.
         Ok(self.slice(&dynptr, bytes, !writable, copy))
     }
 
@@ -84,7 +84,7 @@ impl Transfer<'_> {
         Ok(Value::UNKNOWN)
     }
 
-    /// After the packet moved, what dynptrs over it showed is no longer there.
+    /// After a move of the packet: invalidates slices of dynptrs over it.
     pub(crate) fn lose_packet_slices(&self, state: &mut State) {
         let mut ties = Vec::new();
         for frame in state.frames() {

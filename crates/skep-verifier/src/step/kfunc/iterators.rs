@@ -1,4 +1,4 @@
-//! The functions of open-coded iterators.
+//! Kfuncs of open-coded iterators.
 
 use crate::domain::state::State;
 use crate::domain::value::{Kind, Needs, Trust, Value};
@@ -44,7 +44,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// The tasks of a control group may be gone through only where that may take its time.
+    /// Slow iterators are only for programs that may take long.
     fn check_iterator_place(&self, prototype: &Prototype) -> Checked<()> {
         let kind = self.env.program_type();
         let slow = self.env.is_sleepable()

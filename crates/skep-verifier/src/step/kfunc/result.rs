@@ -1,4 +1,4 @@
-//! Results of the host's functions.
+//! Results of kfuncs.
 
 use super::argument::context_of_host;
 use crate::domain::resources::Referent;
@@ -11,14 +11,14 @@ use skep_abi::{Context, KfuncFlags};
 use skep_isa::Reg;
 
 impl Transfer<'_> {
-    /// What a call returns that does nothing special.
+    /// The result of a call without special rules.
     pub(super) fn kfunc_result(&mut self, state: &mut State, prototype: &Prototype) -> Checked<Value> {
         let flags = prototype.known.flags;
         let maybe_null = flags.has(KfuncFlags::RET_NULL);
         let acquires = flags.has(KfuncFlags::ACQUIRE);
         let kind = match &prototype.returned {
             Returned::Nothing => return Ok(super::nothing(self.slot as u32)),
-            // Nobody says what is in the upper bits of a narrow one.
+            // The upper bits of a narrow number are unspecified.
             Returned::Number => return Ok(Value::UNKNOWN),
             Returned::Object(ty) => {
                 let trust = if acquires { Trust::Trusted } else { Trust::Walked };

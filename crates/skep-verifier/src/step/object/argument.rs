@@ -8,12 +8,11 @@ use crate::program::violation::{Checked, Code, Violation};
 use crate::step::Transfer;
 use skep_isa::{Reg, Size};
 
-/// As much of a map's key or value as a program of an iterator may look at: how large they are is known only once
-/// it is attached to a map.
+/// The bytes of a map's key or value that an iterator may read. Their real size is known only after attachment.
 const MAX_ELEMENT: u32 = 1 << 16;
 
 impl Transfer<'_> {
-    /// What a load from the arguments of what the program is attached to gives.
+    /// The result of a load from the attachment's arguments.
     pub(crate) fn load_argument(&mut self, reg: Reg, at: i64, size: Size, signed: bool) -> Checked<Value> {
         self.record.place(self.slot, Place::Memory)?;
         let bytes = i64::from(size.bytes());

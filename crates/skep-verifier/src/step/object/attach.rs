@@ -1,4 +1,4 @@
-//! What a program is attached to, by the host's BTF: which arguments it is given, and which results it may have.
+//! Attachments by the host's BTF: the arguments that programs take, and the results that they may have.
 //!
 //! | attachment | in BTF | arguments | results |
 //! |---|---|---|---|
@@ -11,7 +11,7 @@
 //! | a member of a structure of functions | the member's type | its parameters | any |
 //! | a hook of the packet filter | the structure `bpf_nf_ctx` | its members | 0 or 1 |
 //!
-//! Arguments take 8 bytes each, structures that are passed by value as many eights as they need.
+//! Arguments take 8 bytes each, structures passed by value as many 8-byte slots as they need.
 
 use crate::domain::value::Trust;
 use crate::program::violation::{Checked, Code, Violation, damaged};
@@ -19,7 +19,7 @@ use crate::step::Transfer;
 use skep_abi::AttachTo;
 use skep_btf::{Btf, Kind, Type};
 
-/// Hooks whose objects are only just being made or are about to go.
+/// Hooks whose objects are being created or destroyed.
 const UNTRUSTED_HOOKS: &[&str] = &[
     "bpf_map_free",
     "bpf_map_free_security",
@@ -31,14 +31,14 @@ const UNTRUSTED_HOOKS: &[&str] = &[
     "task_free",
 ];
 
-/// Iterators whose objects are not known to be more than found.
+/// Iterators whose objects are not trusted.
 const UNTRUSTED_ITERATORS: &[&str] =
     &["bpf_link", "bpf_sk_storage_map", "ipv6_route", "ksym", "netlink", "sockmap", "task_file", "task_vma"];
 
 /// Hooks that answer a question with yes (1) or no (0).
 const BOOL_HOOKS: &[&str] = &["audit_rule_known", "inode_xattr_skipcap", "xfrm_state_pol_flow_match"];
 
-/// Hooks to which Linux attaches no programs, since their results mean something else.
+/// Hooks to which Linux attaches no programs: their results have another meaning.
 const CLOSED_HOOKS: &[&str] = &[
     "audit_rule_match",
     "getprocattr",
@@ -61,15 +61,15 @@ const MIN_ERROR: i32 = -4095;
 pub(crate) struct Attached {
     /// As texts name it.
     pub(super) what: String,
-    /// By eighth of the context.
+    /// By 8-byte slot of the context.
     pub(super) args: Vec<Argument>,
     /// Smallest and greatest result, if not all are allowed.
     results: Option<(i32, i32)>,
-    /// Nobody looks at the result.
+    /// The result is ignored.
     returns_nothing: bool,
 }
 
-/// What lies in eight bytes of the context.
+/// The content of eight bytes of the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Argument {
     /// A number, or an address that is treated as one.
@@ -80,11 +80,11 @@ pub(super) enum Argument {
     Object { ty: u32, trust: Trust, maybe_null: bool },
     /// Memory of an unknown size, or null: the key or the value of an element of a map.
     Memory { read_only: bool },
-    /// The address of something that programs can do nothing with: its type.
+    /// The address of an unsupported type: its number.
     Other(u32),
 }
 
-/// How much of what an attachment's objects may be relied on.
+/// How far an attachment's objects can be trusted.
 #[derive(Clone, Copy)]
 struct Reliance {
     trust: Trust,
@@ -136,7 +136,7 @@ impl Transfer<'_> {
         for (at, param) in prototype.params().enumerate().skip(skipped) {
             let reliance = reliance(of, target, at);
             let name = param.name().unwrap_or_default();
-            // The map whose elements are gone through is there in the last call as well.
+            // The last call has the map too, but no element.
             let there = of == AttachTo::Iterator && name == "map" && target != "bpf_map";
             let nullable = (reliance.maybe_null && !there) || name.ends_with("__nullable");
             let reliance = Reliance { maybe_null: nullable, ..reliance };
@@ -182,21 +182,21 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Whether what the program is attached to returns nothing, so that its result may be anything.
+    /// Whether the attachment returns nothing, so that the result may be anything.
     pub(crate) fn attachment_returns_nothing(&self) -> bool {
         self.types.attached.returns_nothing
     }
 
-    /// The smallest and the greatest result that what the program is attached to allows; `None` for any.
+    /// The smallest and the greatest result that the attachment allows; `None` for any.
     pub(crate) fn results_of_attachment(&self) -> Option<(i32, i32)> {
         self.types.attached.results
     }
 }
 
-/// No structure of more eights is passed by value.
+/// The most 8-byte slots of a structure passed by value.
 const MAX_WORDS: u32 = 2;
 
-/// What a target is called, the prototype that decides its arguments, and the function that has it.
+/// The name of a target, the prototype that decides its arguments, and the function with that prototype.
 fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Checked<(String, Type<'a>)> {
     let (name, kind) = match of {
         AttachTo::FunctionEntry | AttachTo::FunctionExit | AttachTo::FunctionModify => {
@@ -233,7 +233,7 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
     let Some(id) = btf.find(of, Kind::Struct) else {
         return Err(missing(format!("the given types have no struct {of}")));
     };
-    // The kernel makes a structure of its own of each that programs may be the functions of.
+    // For each structure that programs may implement, the kernel has a structure of its own.
     if btf.find(&format!("bpf_struct_ops_{of}"), Kind::Struct).is_none() {
         return Err(Violation::new(
             Code::Types,
@@ -244,7 +244,7 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
     let Some(found) = found else {
         return Err(missing(format!("struct {of} has no member {member}")));
     };
-    // The functions that stand in for members that are not set say which arguments may be null.
+    // The stub functions of unset members say which arguments may be null.
     let stub = format!("{of}__{member}");
     let prototype = match btf.find(&stub, Kind::Func) {
         Some(stub) => btf.prototype(stub),
@@ -259,7 +259,7 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
     }
 }
 
-/// What is known of the objects that argument `at` points to.
+/// How far the object of argument `at` can be trusted.
 fn reliance(of: AttachTo, target: &str, at: usize) -> Reliance {
     match of {
         // The function may be called with anything.
@@ -292,7 +292,7 @@ fn argument(
     let Reliance { trust, maybe_null } = reliance;
     let to = btf.ty(pointer.to)?;
     Ok(match to.kind {
-        // What lies in user space can be copied by helpers, but not looked at.
+        // Memory in user space can be copied by helpers, but not read.
         _ if pointer.is("user") => Argument::Number,
         Kind::Struct | Kind::Union if pointer.is("percpu") => {
             Argument::Object { ty: to.id, trust: Trust::PerCpu, maybe_null }
@@ -304,7 +304,7 @@ fn argument(
     })
 }
 
-/// The socket that an algorithm of congestion control is given is one of TCP, whatever the prototype calls it.
+/// The socket of a congestion control algorithm is one of TCP, whatever type the prototype names.
 fn narrowed(btf: &Btf, argument: Argument, target: &str) -> Argument {
     let Argument::Object { ty, trust, maybe_null } = argument else { return argument };
     if !target.starts_with("tcp_congestion_ops") || btf.find("sock", Kind::Struct) != Some(ty) {

@@ -1,6 +1,6 @@
-//! Loads through an object: what lies there, and how far a pointer that is found can be relied on.
+//! Loads through an object: what is there, and how far a loaded pointer can be trusted.
 //!
-//! | found in an object that is | tagged `__rcu`, or known to be so protected | known to live as long | other |
+//! | loaded from an object that is | tagged `__rcu`, or known to be so protected | known to live as long | other |
 //! |---|---|---|---|
 //! | trusted | alive in the read section | trusted | walked |
 //! | alive in the read section | alive in the read section | walked | walked |
@@ -22,20 +22,20 @@ use skep_abi::Context;
 use skep_btf::{Found, What};
 use skep_isa::{Reg, Size, Width};
 
-/// A field that keeps what it points to alive.
+/// A field that keeps its object alive.
 struct Keeper {
     /// The structure.
     of: &'static str,
     /// The member.
     member: &'static str,
-    /// What the pointer is worth.
+    /// How far the pointer can be trusted.
     trust: Trust,
     /// Whether it may be null.
     maybe_null: bool,
 }
 
-/// Fields of which it is documented or seen that what they point to lives as long as the structure, or is
-/// protected by RCU although BTF does not say so: not every compiler writes `__rcu` down.
+/// Fields whose objects are documented or observed to live as long as the structure, or to be protected by RCU although
+/// BTF does not say so: not every compiler records `__rcu`.
 const KEEPERS: &[Keeper] = &[
     keeper("bpf_iter_meta", "seq", Trust::Trusted, false),
     keeper("cgroup", "kn", Trust::ReadSection, false),
@@ -57,18 +57,17 @@ const fn keeper(of: &'static str, member: &'static str, trust: Trust, maybe_null
     Keeper { of, member, trust, maybe_null }
 }
 
-/// What lies at a place of a type.
+/// The field at a place of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Field {
     /// A number.
     Number,
-    /// A pointer to an object that is worth this much where everything speaks for it.
+    /// A pointer to an object, with the most trust that it may have.
     Pointer { ty: u32, trust: Trust, maybe_null: bool },
 }
 
 impl Transfer<'_> {
-    /// What a load gives, if it is one through an object of the host or from the arguments of what the program is
-    /// attached to.
+    /// The result of a load through an object of the host, or from the arguments of the attachment.
     pub(crate) fn load_of_host(
         &mut self,
         state: &State,
@@ -109,28 +108,28 @@ impl Transfer<'_> {
         Ok(Some(value))
     }
 
-    /// Whether the program is in a read section: all of it, if it may not sleep.
+    /// Whether the path is in a read section. A program that may not sleep always is.
     pub(crate) fn in_read_section(&self, state: &State) -> bool {
         !self.env.is_sleepable() || state.resources.depth(Section::Read) > 0
     }
 
-    /// What a pointer that was found in an object is worth.
+    /// How far a pointer loaded from an object can be trusted.
     fn found_trust(&self, state: &State, of: Trust, most: Trust, maybe_null: bool) -> (Trust, bool) {
         match (of, most) {
             (Trust::Untrusted, _) => (Trust::Untrusted, false),
             (Trust::Trusted, Trust::Trusted) => (Trust::Trusted, maybe_null),
-            // Outside of a read section, what is found may be gone before it is used.
+            // Outside of a read section, the object may be gone before its use.
             (Trust::Trusted | Trust::ReadSection, _) if !self.in_read_section(state) => {
                 (Trust::Untrusted, false)
             }
             (_, Trust::PerCpu) => (Trust::PerCpu, maybe_null),
             (Trust::Trusted | Trust::ReadSection, Trust::ReadSection) => (Trust::ReadSection, maybe_null),
-            // Null is as good as any wrong address to a probe load.
+            // A probe load of null gives 0, as of any invalid address.
             _ => (Trust::Walked, false),
         }
     }
 
-    /// An access of a call to an object, or a store.
+    /// Checks an access of a call to an object, or refuses a store.
     pub(crate) fn object_region(
         &mut self,
         reg: Reg,
@@ -162,7 +161,7 @@ impl Transfer<'_> {
         }
         if let Kind::Object { trust: Trust::PerCpu, .. } = pointer.kind {
             let text = format!(
-                "{reg} is {}, of which each CPU has its own: expected the address of one of them",
+                "{reg} is {}, a per-CPU variable: expected the address of one CPU's copy",
                 self.show(pointer)
             );
             return Err(Violation::new(Code::Argument, text)
@@ -185,7 +184,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// What lies at an offset of a type.
+    /// The field at an offset of a type.
     fn field(&mut self, ty: u32, at: i64, size: u32, reg: Reg, pointer: &Value) -> Checked<Field> {
         // Offsets of pointers and instructions together stay below 2^31.
         let key = (ty, at as i32, size);
@@ -227,7 +226,7 @@ impl Transfer<'_> {
         };
         let btf = self.btf("following pointers of the host")?;
         let to = btf.ty(pointer.to).map_err(damaged)?;
-        // What lies in user space is not looked at: its address is a number.
+        // An address in user space is a number.
         if !to.kind.is_composite() || pointer.is("user") {
             return Ok(Field::Number);
         }

@@ -1,4 +1,4 @@
-//! Objects as arguments and results of helpers, and the host's variables.
+//! Objects as arguments and results of helpers, and the host's per-CPU variables.
 
 use crate::domain::value::{Kind, Trust, Value};
 use crate::program::violation::{Checked, Code, Violation, damaged};
@@ -7,7 +7,7 @@ use crate::step::alu::CHECK_NULL;
 use skep_abi::{HelperFlags, HelperProto, StructKind};
 use skep_isa::Reg;
 
-/// The section that holds the variables which each CPU has its own of.
+/// The section of per-CPU variables.
 const PER_CPU_SECTION: &str = ".data..percpu";
 
 impl Transfer<'_> {
@@ -62,7 +62,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Whether a pointer to an object points to one of type `wanted`: the object itself, or one that lies in it.
+    /// Whether a pointer to an object points to one of type `wanted`: the object itself, or a member of it.
     pub(crate) fn object_is(&self, value: &Value, wanted: u32) -> Checked<bool> {
         let Kind::Object { ty, .. } = value.kind else { return Ok(false) };
         let Ok(at) = u32::try_from(value.offset) else { return Ok(false) };
@@ -84,7 +84,7 @@ impl Transfer<'_> {
         self.host_object(of, trust, maybe_null, &proto.name)
     }
 
-    /// Checks an argument that must be the address of a variable of which each CPU has its own; says its type.
+    /// Checks an argument that must be the address of a per-CPU variable; returns its type.
     pub(crate) fn per_cpu_argument(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         match value.kind {
             Kind::Object { ty, trust: Trust::PerCpu, maybe_null: false }
@@ -94,7 +94,7 @@ impl Transfer<'_> {
             }
             _ => {
                 let text = format!(
-                    "{} expects the address of a variable of which each CPU has its own in {reg}, found {}",
+                    "{} expects the address of a per-CPU variable in {reg}, found {}",
                     proto.name,
                     self.show(value)
                 );
@@ -119,7 +119,7 @@ impl Transfer<'_> {
         let ty = btf.ty(id).map_err(|_| missing())?;
         match ty.kind {
             skep_btf::Kind::Func => {
-                // All that can be done with its address is to see that it is there.
+                // Its address can only be compared with null.
                 Ok(Value::pointer(Kind::Memory { bytes: 0, read_only: true, maybe_null: false }, 0))
             }
             skep_btf::Kind::Var => {
@@ -136,7 +136,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// What the address of a variable of that type is.
+    /// The value of the address of a variable of that type.
     fn variable_kind(&self, ty: u32, maybe_null: bool) -> Checked<Kind> {
         let btf = self.btf("the type of a variable")?;
         if btf.resolve(ty).map_err(damaged)?.kind.is_composite() {

@@ -70,8 +70,8 @@ pub(super) struct Surroundings {
     /// The emulator and its arguments; empty where there is none.
     pub(super) runner: Vec<String>,
     pub(super) variables: Vec<(&'static str, String)>,
-    /// Only tests whose names contain one of these run; all, where there is none.
-    pub(super) words: &'static [&'static str],
+    /// Only tests whose names contain this run; all, where there is none.
+    pub(super) word: Option<&'static str>,
 }
 
 impl Binary {
@@ -118,7 +118,7 @@ impl Binary {
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])
-            .args(surroundings.words)
+            .args(surroundings.word)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory);
         command.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
@@ -267,7 +267,7 @@ mod tests {
             directory,
         };
         let runner = vec!["sh".to_owned(), "-c".to_owned()];
-        (vec![binary], Surroundings { runner, variables: Vec::new(), words: &[] })
+        (vec![binary], Surroundings { runner, variables: Vec::new(), word: None })
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod guarded;
 mod world;
 
 use case::Case;
-use skep_testkit::{is_emulated, itself};
+use skep_testkit::{is_emulated, this_test};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -34,7 +34,6 @@ use world::{Counts, Ground};
 const CHILD: &str = "SKEP_SEQUENCES_CHILD";
 /// Where it notes what it is at.
 const NOTES: &str = "SKEP_SEQUENCES_NOTES";
-const NAME: &str = "sequences::no_sequence_of_safe_calls_does_harm";
 /// How a child ends that found something.
 const FOUND: i32 = 77;
 /// Cases between which runtimes are made anew.
@@ -85,8 +84,8 @@ fn child(first: u64, count: u64, dropped: &[usize]) -> Notes {
         .chain(dropped.iter().map(|part| *part as u64))
         .map(|n| n.to_string())
         .collect();
-    let mut command = itself();
-    command.args(["--exact", NAME, "--nocapture"]).env(CHILD, order.join(",")).env(NOTES, &path);
+    let mut command = this_test();
+    command.env(CHILD, order.join(",")).env(NOTES, &path);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     if std::env::var_os("SKEP_SHOW_REFUSED").is_none() {
         command.stdout(Stdio::null());

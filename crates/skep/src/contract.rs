@@ -1,20 +1,20 @@
-//! What programs were proved with, compared with the maps that they run with.
+//! Compares the maps that a program runs with against the definitions that it was verified with.
 //!
-//! A proof takes a map's definition for granted ([`Verified::assumptions`]), so a program may only meet maps of which
-//! the definition is true, for as long as it runs. Maps come to programs through few doors, and each leads here:
+//! A proof relies on a map's definition ([`Verified::assumptions`]), so the definition must be true of every map that the
+//! program can reach, for as long as it runs. Maps reach programs in a few ways, and each is checked here:
 //!
 //! ```text
-//!   door                                          what happens
-//!   an object's own map, Linker::max_entries      definitions(): the verifier is told of the map as it will be created
-//!   Linker::map                                   stands_for(): the same shape; the verifier is told of the real map
-//!   MapArray::set, MapHash::set, `.values`        fits(): what is put in looks like the outer map's template
+//!   way                                           check
+//!   an object's own map, Linker::max_entries      definitions(): the verifier gets the definition from which the map is created
+//!   Linker::map                                   stands_for(): the same shape; the verifier gets the real map's definition
+//!   MapArray::set, MapHash::set, `.values`        fits(): the new inner map fits the outer map's template
 //!   Program::load                                 check(): every assumption of the program, against the real maps
 //! ```
 //!
-//! The invariant that makes the third door enough: *the template of the real outer map is the contract*. Every
-//! program that uses the outer map is verified with that template, and every map is compared with it before it is put
-//! in, so it does not matter which comes first. What may differ between maps that fit one template is not assumed by
-//! the verifier: the capacity of all but plain arrays, and of arrays with `BPF_F_INNER_MAP`.
+//! The third check suffices because of an invariant: *the template of the real outer map is the contract*. Every program
+//! that uses the outer map is verified with that template, and every map is compared with it before it is inserted, in
+//! either order. The verifier does not assume what may differ between maps that fit one template: the capacity, except
+//! that of plain arrays without `BPF_F_INNER_MAP`.
 //!
 //! The definition of a map never changes, and creation makes its [frozen](MapDef::frozen) contents true. So a
 //! comparison of definitions holds for ever. Programs in arrays of programs are compared where the arrays are wired
@@ -40,7 +40,7 @@ const CAPACITY: Difference = Difference {
              verified for any capacity",
 };
 
-/// Checks every assumption of a program against the maps that it is about to run with.
+/// Checks every assumption of a program against the maps that it will run with.
 pub(crate) fn check(program: &Verified, maps: &[Arc<Map>]) -> Result<(), Error> {
     for assumption in program.assumptions() {
         let index = assumption.map as usize;
@@ -62,7 +62,7 @@ pub(crate) fn check(program: &Verified, maps: &[Arc<Map>]) -> Result<(), Error> 
                 (map.is_frozen() && real.frozen.as_ref().is_some_and(same), "frozen contents")
             }
             Assumed::HoldsMaps => (real.inner.is_some(), "inner map"),
-            // As soon as the program is wired: `tail` agrees on it with all others that meet there.
+            // Checked when the program is connected: `tail` compares it with all others of the array.
             Assumed::Programs(..) => (map.references().is_some(), "programs"),
         };
         let field = match real.map(holds) {
@@ -81,16 +81,16 @@ pub(crate) fn fits(wanted: &MapDef, given: &Map, runtime_cpus: u32) -> Result<()
     compare(wanted, given, runtime_cpus, capacity_of_inner)
 }
 
-/// Checks that a map can take the place of one that an object defines; returns what the verifier is to know of it.
+/// Checks that a map can replace one that an object defines. Returns the definition for the verifier.
 pub(crate) fn stands_for(wanted: &MapDef, given: &Map, runtime_cpus: u32) -> Result<MapDef, Error> {
     compare(wanted, given, runtime_cpus, |wanted, given| {
-        // A larger one is none the worse: the verifier knows how large.
+        // A larger one is fine: the verifier knows its real size.
         let smaller = wanted.kind.is_array() && given.max_entries < wanted.max_entries;
         let remedy = "give an array with at least as many elements as the object defines";
         smaller.then_some(Difference { field: "max_entries", remedy })
     })?;
     let real = given.def();
-    // The types that fields lead to keep the numbers that they have here: their names are the same.
+    // Types of fields keep the object's numbers: their names are the same.
     Ok(MapDef { max_entries: real.max_entries, frozen: real.frozen.clone(), ..wanted.clone() })
 }
 
@@ -120,7 +120,7 @@ fn shape(wanted: &MapDef, real: &MapDef) -> Option<Difference> {
         .or_else(|| alike(wanted.key_size == real.key_size, "key_size"))
         .or_else(|| alike(wanted.value_size == real.value_size, "value_size"))
         .or_else(|| alike(wanted.flags == real.flags, "map_flags"))
-        // Copies of a value leave out the fields that the map knows, not those that a program knows.
+        // Copies of a value skip the special fields of the map's definition, not those of the program's.
         .or_else(|| alike(same_fields(wanted, real), "special fields"))
         .or_else(|| match (&wanted.inner, &real.inner) {
             (Some(wanted), Some(real)) => shape(wanted, real).or_else(|| capacity_of_inner(wanted, real)),
@@ -138,14 +138,14 @@ fn capacity_of_inner(template: &MapDef, real: &MapDef) -> Option<Difference> {
     (has_fixed_capacity(template) && template.max_entries != real.max_entries).then_some(CAPACITY)
 }
 
-/// Whether values have the same special fields, which lead to the same types.
+/// Whether values have the same special fields, with the same types.
 fn same_fields(a: &MapDef, b: &MapDef) -> bool {
     a.fields.len() == b.fields.len()
         && (0..a.fields.len()).all(|at| {
             let (one, other) = (&a.fields[at], &b.fields[at]);
             let name = |def: &MapDef| def.field_types.get(at).cloned().flatten();
             let kinds = match (name(a), name(b)) {
-                // Numbers of types are those of one object.
+                // Type numbers are valid within one object only.
                 (Some(a), Some(b)) => a == b && unnumbered(one.kind) == unnumbered(other.kind),
                 _ => one.kind == other.kind,
             };
@@ -153,7 +153,7 @@ fn same_fields(a: &MapDef, b: &MapDef) -> bool {
         })
 }
 
-/// A field's kind without the number of the type that it leads to.
+/// A field's kind without the number of its type.
 fn unnumbered(kind: SpecialKind) -> SpecialKind {
     use SpecialKind as K;
     match kind {

@@ -18,7 +18,7 @@ pub enum Error {
     /// The bytes are not an object that skep understands.
     #[error(transparent)]
     Object(#[from] skep_elf::Error),
-    /// The bytes are no instructions.
+    /// The bytes are not instructions.
     #[error(transparent)]
     Decode(#[from] skep_isa::DecodeError),
     /// The verifier refused a program.
@@ -47,7 +47,7 @@ pub enum Error {
         /// The function or variable.
         symbol: String,
     },
-    /// A program is of a type that can be verified, and that no runtime of skep runs.
+    /// The program's type can be verified, but skep cannot run it.
     #[error(
         "program {program}: programs of type {program_type} can be verified, but not run; skep runs {}",
         runs()
@@ -70,7 +70,7 @@ pub enum Error {
         /// The field.
         field: &'static str,
     },
-    /// A program was verified and needs something that this runtime does not have.
+    /// A verified program needs something that this runtime does not provide.
     #[error(
         "program {program}: instruction {slot} is {what}, which skep verifies but does not run; it runs {provided}"
     )]
@@ -84,7 +84,7 @@ pub enum Error {
         /// What there is.
         provided: &'static str,
     },
-    /// A file is no BTF.
+    /// A file is not BTF.
     #[error(
         "{path}: {source}; give raw BTF, as /sys/kernel/btf/vmlinux is, or an ELF file with a section .BTF"
     )]
@@ -94,19 +94,19 @@ pub enum Error {
         /// What is wrong with it.
         source: skep_btf::Error,
     },
-    /// A host's helper has the number of one that exists.
+    /// A host's helper has the number of an existing one.
     #[error("helper number {id} is taken by {taken}; choose another")]
     HelperTaken {
         /// The number.
         id: u32,
-        /// Whose it is.
+        /// The name of the existing helper.
         taken: String,
     },
     /// A map could not be created or used.
     #[error(transparent)]
     Map(#[from] skep_maps::MapError),
-    /// A map handed to the linker, or put into a map of maps, is not what programs are verified with.
-    #[error("map {name}: {field} differs: wanted is {wanted}; the map given is {given}; {remedy}")]
+    /// A map given to the linker, or put into a map of maps, differs from the definition that programs are verified with.
+    #[error("map {name}: {field} differs: expected {wanted}, but the given map is {given}; {remedy}")]
     MapMismatch {
         /// The map.
         name: String,
@@ -119,8 +119,8 @@ pub enum Error {
         /// What to do.
         remedy: &'static str,
     },
-    /// An element beyond the end of an array of programs.
-    #[error("map {map} has {len} elements, of which {index} is none; they count from 0")]
+    /// An index beyond the end of an array of programs.
+    #[error("index {index} is out of range for map {map}, which has {len} elements; indices start at 0")]
     NoSuchEntry {
         /// The map.
         map: String,
@@ -129,68 +129,68 @@ pub enum Error {
         /// How many there are.
         len: u32,
     },
-    /// A program that is given other things than those of an array of programs.
+    /// A program whose arguments differ from those of the programs in an array.
     #[error(
-        "program {program} does not fit the map {map}: it holds {expected}, found {given}; a tail call passes on what \
-         its program was given"
+        "program {program} does not fit the map {map}: it holds {expected}, found {given}; a tail call passes on the \
+         arguments of its program"
     )]
     WrongProgram {
         /// The map.
         map: String,
         /// The program.
         program: String,
-        /// What the map's programs are.
+        /// The arguments of the map's programs.
         expected: String,
         /// What the program is.
         given: String,
     },
-    /// An array of programs that are given other things than those that are found through an array of maps.
-    #[error(
-        "map {inner} does not fit the map {map}: what is found through that are {expected}, and {inner} holds {given}"
-    )]
+    /// An array whose programs take other arguments than those that are reached through an array of maps.
+    #[error("map {inner} does not fit the map {map}, which leads to {expected}; {inner} holds {given}")]
     WrongPrograms {
         /// The array of maps.
         map: String,
         /// The array of programs.
         inner: String,
-        /// What the programs are that are found through the array of maps.
+        /// The arguments of programs that are reached through the array of maps.
         expected: String,
-        /// What those of the array of programs are.
+        /// The arguments of programs in the array of programs.
         given: String,
     },
-    /// An array of maps whose definition does not say what its maps look like.
-    #[error("map {map}: its definition does not say what its maps look like; give it one with `inner`")]
+    /// An array of maps whose definition has no template for its maps.
+    #[error("map {map}: its definition has no template of its inner maps; set `inner`")]
     NoInnerShape {
         /// The map.
         map: String,
     },
-    /// Programs, and maps that hold programs or whose elements come and go, of different runtimes.
+    /// Programs, arrays of programs, or maps with elements that are freed, of different runtimes.
     #[error(
-        "map {map}: programs, the arrays that hold them, and maps whose elements wait for them must be of one runtime: load them \
-         into one, or make the map with Map::create_in and Runtime::memory"
+        "map {map}: programs, the arrays that hold them, and maps whose freed elements wait for readers must be of one runtime: \
+         load them into one, or make the map with Map::create_in and Runtime::memory"
     )]
     OtherRuntime {
         /// The map.
         map: String,
     },
-    /// A program that is given other things than those of a hook.
+    /// A program whose arguments differ from those of a hook's programs.
     #[error("program {program} does not fit the hook: it has {expected}, found {given}")]
     WrongAttachment {
         /// The program.
         program: String,
-        /// What the hook's programs are.
+        /// The arguments of the hook's programs.
         expected: String,
         /// What the program is.
         given: String,
     },
     /// A program of another runtime.
-    #[error("program {program} is of another runtime than the hook: load it into that one")]
+    #[error(
+        "program {program} and the hook belong to different runtimes: load the program into the hook's runtime"
+    )]
     ForeignProgram {
         /// The program.
         program: String,
     },
     /// An array of programs names a program that the object does not have.
-    #[error("map {map}: element {index} is to hold the program {program}, which was not loaded")]
+    #[error("map {map}: element {index} names the program {program}, which was not loaded")]
     EntryMissing {
         /// The map.
         map: String,
@@ -199,18 +199,16 @@ pub enum Error {
         /// The program.
         program: String,
     },
-    /// The load was told to change a map that the host gave as it is.
-    #[error(
-        "map {map} was given by the host, so the load cannot set {what}; set it in the map that is given"
-    )]
+    /// The load would change a map that the host gave.
+    #[error("map {map} was given by the host, so the load cannot set {what}; set it in the given map")]
     GivenMap {
         /// The map.
         map: String,
-        /// What was to be set: `max_entries`, or a variable's name.
+        /// `max_entries`, or a variable's name.
         what: String,
     },
-    /// A program type is not one that skep defines, so nothing is known of what such programs are given.
-    #[error("program {program}: the type {program_type} is none of skep's; take one of skep::abi::TYPES")]
+    /// skep does not define the program type, so the program's arguments are unknown.
+    #[error("program {program}: skep has no program type {program_type}; use one of skep::abi::TYPES")]
     ForeignType {
         /// The program.
         program: String,
@@ -222,9 +220,9 @@ pub enum Error {
     Unknown {
         /// `map`, `program` or `variable`.
         what: &'static str,
-        /// What was asked for.
+        /// The name asked for.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: Vec<String>,
     },
     /// A value has the wrong size for a global variable.
@@ -253,19 +251,19 @@ pub enum Error {
         /// Why.
         source: skep_interp::Error,
     },
-    /// Executable memory could not be had.
+    /// Executable memory could not be allocated or changed.
     #[error(transparent)]
     Text(#[from] skep_text::Error),
-    /// Every virtual CPU belongs to another thread that lives, or the thread is ending.
+    /// Every virtual CPU belongs to another live thread, or this thread is ending.
     #[error("{}", no_cpu(.0))]
     Slots(#[from] skep_rcu::Error),
-    /// The thread was interrupted while it held the lock of a map's value, and the program may take one.
+    /// The thread was interrupted while it held the lock of a map value, and the program may take a lock.
     #[error(
         "the program may take the lock of a map's value, and this thread holds one already: a handler of a signal came \
          between; run the program when the handler has returned"
     )]
     LockHeld,
-    /// A program was run on something that its type does not take.
+    /// A program was run with an input that its type does not take.
     #[error("program {program} is of type {program_type} and takes {expected}, not {given}")]
     WrongInput {
         /// The program.
@@ -296,7 +294,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// The names of the types that skep runs.
+/// The names of the program types that skep can run.
 fn runs() -> String {
     let mut names: Vec<_> =
         skep_abi::TYPES.iter().filter(|kind| kind.native.is_some()).map(|kind| kind.name).collect();

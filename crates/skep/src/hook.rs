@@ -1,13 +1,13 @@
-//! Places in the host where programs are attached, and changed while they run.
+//! Hooks: places in the host where programs are attached, and can be changed while they run.
 //!
-//! A hook is a list that is never changed, only replaced: who runs it goes along the list that was there when it began.
+//! A hook is a list that is never changed, only replaced: a run uses the list that was current when it began.
 //!
 //! ```text
 //!   run:      enter a read section --> load the list --> its programs, in order --> leave
 //!   change:   copy the list, with the change --> one store --> the old one is dropped after a grace period
 //! ```
 //!
-//! So a run meets each link once, with the program of before or of after, and none is lost.
+//! So a run executes each link once, with the old program or the new one, and misses none.
 
 use crate::program::Program;
 use crate::runtime::Shared;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A place in the host where programs are attached. Cheap to clone; clones are the same hook.
 ///
-/// Programs can be attached, replaced and detached by any thread while others run the hook; nobody waits for anybody.
+/// Any thread can attach, replace and detach programs while others run the hook; neither side waits for the other.
 ///
 /// ```
 /// use skep::{Object, Packet, Runtime};
@@ -43,8 +43,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///     results.push(result);
 ///     ControlFlow::Continue(())
 /// })?;
-/// link.replace(&program(1)?)?; // runs that are under way end in the old program
-/// runtime.synchronize()?; // nobody is in it any more
+/// link.replace(&program(1)?)?; // runs in progress finish in the old program
+/// runtime.synchronize()?; // no thread runs the old program now
 /// hook.run(&mut packet, |_, result| {
 ///     results.push(result);
 ///     ControlFlow::Continue(())
@@ -83,16 +83,16 @@ struct Attached {
     program: Program,
 }
 
-/// Held by who changes the list.
+/// Protects changes of the list.
 #[derive(Default)]
 struct Changing {
     next_id: u64,
-    /// What the programs are given, from the first on that was attached.
+    /// The arguments of the programs, set by the first that is attached.
     shape: Option<Shape>,
 }
 
 impl Runtime {
-    /// A place where this runtime's programs are attached.
+    /// A hook for this runtime's programs.
     pub fn hook(&self) -> Hook {
         let list = AtomicPtr::new(Box::into_raw(Box::default()));
         let shared = Arc::clone(self.shared());
@@ -101,12 +101,12 @@ impl Runtime {
 }
 
 impl Hook {
-    /// Attaches a program behind those that are attached.
+    /// Attaches a program after those that are attached.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongAttachment`] where the program is given other things than the first one was; [`Error::ForeignProgram`]
-    /// from another runtime.
+    /// [`Error::WrongAttachment`] if its arguments differ from those of the first program; [`Error::ForeignProgram`] if it
+    /// is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
         let id = self.change(Some(program), |list, id| {
             list.0.push(Attached { id, program: program.clone() });
@@ -114,8 +114,8 @@ impl Hook {
         Ok(Link { hook: self.clone(), id })
     }
 
-    /// Runs the attached programs on a packet, in the order of attachment, and tells `each` their results, until that says
-    /// that it is enough. What one changes in the packet the next one finds.
+    /// Runs the attached programs on a packet, in the order of attachment, and passes each result to `each`, until that
+    /// returns [`ControlFlow::Break`]. Each program sees the packet as the one before left it.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ impl Hook {
         let section = domain.enter()?;
         let mut sleepable = None;
         if self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable()) {
-            // As all of them are. They must not hold up who waits for readers that do not sleep; the list is looked at
-            // anew in the other section.
+            // All of them are sleepable then. They must not delay grace periods of the normal flavour, so the list is loaded
+            // again in a sleepable section.
             sleepable = Some(domain.enter_sleepable()?);
             drop(section);
         }
@@ -174,7 +174,7 @@ impl Hook {
         Ok(())
     }
 
-    /// Replaces the list by a changed one, in which `program` is new; the number that it may have.
+    /// Replaces the list by a changed one, to which `program` is new. Returns its number.
     fn change(&self, program: Option<&Program>, change: impl FnOnce(&mut List, u64)) -> Result<u64, Error> {
         let inner = &self.inner;
         let mut changing = inner.lock();
@@ -192,12 +192,12 @@ impl Hook {
         }
         let id = changing.next_id;
         changing.next_id += 1;
-        // Whoever holds the lock is the only one to replace the list.
+        // Only the holder of the lock replaces the list.
         let mut list = inner.list().clone();
         change(&mut list, id);
         let old = inner.list.swap(Box::into_raw(Box::new(list)), Ordering::AcqRel);
         drop(changing);
-        // SAFETY: it was made by `Box::into_raw`, and replaced just now, by one thread.
+        // SAFETY: it was made by `Box::into_raw`, and this thread alone has just replaced it.
         let old = unsafe { Box::from_raw(old) };
         inner.shared.domain.call(Grace::Both, move || drop(old));
         Ok(id)
@@ -205,8 +205,8 @@ impl Hook {
 }
 
 impl Link {
-    /// Puts another program in the place of the attached one, which is returned. Runs that are under way end in the old
-    /// program; later ones meet the new one. [`Runtime::synchronize`] returns when nobody is in the old one any more.
+    /// Replaces the attached program, and returns the old one. Runs in progress finish in the old program; later ones run
+    /// the new one. [`Runtime::synchronize`] returns when no thread runs the old one.
     ///
     /// # Errors
     ///
@@ -230,16 +230,15 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Without a new program nothing is compared that could be wrong.
+        // Without a new program there is nothing to compare, so this cannot fail.
         let _ = self.hook.change(None, |list, _| list.0.retain(|attached| attached.id != self.id));
     }
 }
 
 impl Inner {
-    /// The list as it is now. Callers are in a read section or hold the lock, for as long as they use it.
+    /// The current list. The caller is in a read-side critical section or holds the lock while it uses it.
     fn list(&self) -> &List {
-        // SAFETY: never null; the list is dropped a grace period after it was replaced, and nobody replaces it without the
-        // lock.
+        // SAFETY: never null; a list is dropped a grace period after it was replaced, and is replaced only under the lock.
         unsafe { &*self.list.load(Ordering::Acquire) }
     }
 
@@ -250,7 +249,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: never null; the last handle goes, so nobody reads it any more, and nobody else drops it.
+        // SAFETY: never null; this is the last handle, so no thread reads it, and no other code drops it.
         drop(unsafe { Box::from_raw(*self.list.get_mut()) });
     }
 }

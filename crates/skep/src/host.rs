@@ -1,16 +1,15 @@
 //! Types by number: an object file's own and the host's.
 //!
-//! What a map's value keeps of the host's objects is declared with the object file's types, while everything
-//! else that is known of the host's objects is numbered as in the host's own types. One and the same structure
-//! has the same name in both.
+//! A pointer to a host's object in a map's value is declared with a type of the object file; everywhere else types of
+//! host's objects are numbered as in the host's BTF. The same structure has the same name in both.
 
 use skep_abi::{MapDef, SpecialKind};
 use skep_btf::Btf;
 
-/// No structure: what the host does not have.
+/// Stands for a structure that the host does not have.
 const NOTHING: u32 = 0;
 
-/// Maps whose kept pointers lead to the host's types.
+/// The maps' definitions, with kept pointers to the host's types.
 pub(crate) fn maps(maps: &[MapDef], own: &Btf, host: &Btf) -> Vec<MapDef> {
     maps.iter().map(|def| map(def, own, host)).collect()
 }

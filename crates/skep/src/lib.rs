@@ -1,8 +1,8 @@
 //! An eBPF runtime for Linux user space.
 //!
 //! A host opens an object file that clang compiled, loads it into a [`Runtime`], and runs its programs in its
-//! own process at native speed, from any number of threads. Nothing runs that the verifier has not proved
-//! safe; code is never writable where it is executable.
+//! own process at native speed, from any number of threads. A program runs only if the verifier has proved
+//! it safe, and no page of code is ever writable and executable.
 //!
 //! ```
 //! use skep::{Object, Packet, Runtime};
@@ -38,21 +38,20 @@
 //! # }
 //! ```
 //!
-//! # The road of a program
+//! # From object file to program
 //!
 //! ```text
 //!   object bytes --Object--> (maps linked) --verifier--> Verified --jit--> text in a pack --> Program
 //! ```
 //!
-//! Each step has a type of its own, and only the step before can make it: what is not [`Verified`] cannot be
-//! compiled, and what is not installed cannot be called.
+//! Each stage has its own type, which only the stage before can make: only a [`Verified`] program can be compiled, and
+//! only installed code can be called.
 //!
 //! # Virtual CPUs
 //!
-//! A kernel gives a program the number of the processor it runs on and keeps it there. User space cannot; each
-//! thread that runs programs gets a *virtual CPU* for itself instead, the number that
-//! `bpf_get_smp_processor_id` returns and that per-CPU maps are indexed by. No two threads have the same at
-//! the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many there are.
+//! A kernel gives a program the number of the processor it runs on and keeps it there. User space cannot. Instead,
+//! each thread that runs programs owns a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that
+//! indexes per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update. [`RuntimeBuilder::cpus`] says how many there are.
 
 mod contract;
 mod error;

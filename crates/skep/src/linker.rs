@@ -1,4 +1,4 @@
-//! From an object to something that runs: maps are created and filled, programs verified, compiled, installed.
+//! Linking and loading an object: maps are created and filled, programs verified, compiled and installed.
 //!
 //! A load is all or nothing: maps and code of a load that fails are freed before the error is returned.
 
@@ -29,14 +29,14 @@ pub struct Linker<'a> {
     variables: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a load gave: programs and maps by name.
+/// The result of a load: programs and maps by name.
 #[derive(Clone, Debug)]
 pub struct Module {
     programs: Vec<Program>,
     maps: Vec<Arc<Map>>,
-    /// Of the maps, those that hold programs.
+    /// The maps that hold programs.
     arrays: Vec<ProgramArray>,
-    /// Of the maps, those that hold maps, by index and by key.
+    /// The maps that hold maps, by index and by key.
     outer: Vec<MapArray>,
     tables: Vec<MapHash>,
     variables: Vec<Variable>,
@@ -70,21 +70,21 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// Loads one program instead of all, with those that it comes to by tail calls through arrays as the object fills them.
+    /// Loads one program instead of all, with those that it can tail-call through arrays that the object fills.
     #[must_use]
     pub fn only(mut self, program: &str) -> Self {
         self.only = Some(program.to_owned());
         self
     }
 
-    /// Takes this type in place of what the sections say.
+    /// Sets the program type, instead of the one that the sections name.
     #[must_use]
     pub fn program_type(mut self, program_type: &'static ProgramType) -> Self {
         self.options.program_type = Some(program_type);
         self
     }
 
-    /// For programs of type `raw`: the length in bytes of the buffer they will be given. Default: 0.
+    /// For programs of type `raw`: the length in bytes of the buffer that they will be run with. Default: 0.
     #[must_use]
     pub fn buffer_len(mut self, bytes: u32) -> Self {
         self.options.buffer_len = bytes;
@@ -98,19 +98,18 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Uses an existing map in the place of the object's map of that name, so that several objects share it. It must
-    /// have the kind, sizes, flags, special fields and inner map of the object's, and as an array at least as many
-    /// elements; programs are verified for the elements that it has. A per-CPU map must have a value for each of this
-    /// runtime's virtual CPUs; runtimes that share one number their CPUs each for themselves, so their programs may
-    /// update one value at the same time. The map stays as it is: neither its capacity nor variables in it can be set
-    /// by this load.
+    /// Uses an existing map instead of the object's map with this name, so that several objects share it. It must have the
+    /// same kind, sizes, flags, special fields and inner map, and an array at least as many elements; programs are
+    /// verified for its real number of elements. A per-CPU map must have a value for each of this runtime's virtual CPUs.
+    /// Runtimes number their CPUs independently, so programs of two runtimes may update one value at the same time. This
+    /// load cannot change the map's capacity or set variables in it.
     #[must_use]
     pub fn map(mut self, name: &str, map: Arc<Map>) -> Self {
         self.given.insert(name.to_owned(), map);
         self
     }
 
-    /// Creates the map of that name with another capacity, for which the programs are verified.
+    /// Creates the map with this name with another capacity. Programs are verified for that capacity.
     #[must_use]
     pub fn max_entries(mut self, map: &str, entries: u32) -> Self {
         self.max_entries.insert(map.to_owned(), entries);
@@ -129,7 +128,7 @@ impl<'a> Linker<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] where a program cannot be linked;
+    /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] if a program cannot be linked;
     /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::TypeNotProvided`], [`Error::FieldNotProvided`];
     /// [`Error::HelperMissing`], [`Error::NotProvided`]; [`Error::Map`],
     /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::WrongProgram`], [`Error::OtherRuntime`], [`Error::EntryMissing`] and
@@ -142,9 +141,9 @@ impl<'a> Linker<'a> {
             None => self.object.programs(),
         };
         let mut known: HashSet<&str> = wanted.iter().copied().collect();
-        // What maps hold at first, until a program names the map.
+        // The maps' first contents, until a program names the map.
         let mut entries = self.entries_by_map();
-        // Programs first: what the verifier refuses should not cost the creation of large maps.
+        // Programs first: a refused program should not cost the creation of large maps.
         let definitions = self.definitions(&variables)?;
         let mut verified = Vec::with_capacity(wanted.len());
         let mut next = 0;
@@ -183,13 +182,13 @@ impl<'a> Linker<'a> {
         let module = Module { programs, maps, arrays, outer, tables, variables };
         self.fill(&module)?;
         if module.maps.iter().any(|map| map.references().is_some()) {
-            // Whatever the host has dropped since without our knowing.
-            self.runtime.shared().look_for_rings();
+            // Programs that the host has dropped meanwhile.
+            self.runtime.shared().request_collection();
         }
         Ok(module)
     }
 
-    /// What the object says that maps which are created hold at first, by the maps' indices.
+    /// The first contents of created maps, by the maps' indices.
     fn entries(&self) -> impl Iterator<Item = (usize, &'a MapEntry)> {
         let object: &'a Object = self.object;
         let maps = object.elf().map_or(&[][..], |elf| elf.maps()).iter().enumerate();
@@ -206,8 +205,8 @@ impl<'a> Linker<'a> {
         by_map
     }
 
-    /// Fills maps of maps, where the key of an element is its index, and arrays of programs as far as programs that were
-    /// loaded come to them.
+    /// Fills maps of maps, where the key of an element is its index, and those arrays of programs that a loaded program can
+    /// reach.
     fn fill(&self, module: &Module) -> Result<(), Error> {
         let at = |map: &Arc<Map>| Arc::as_ptr(map).addr();
         let arrays: HashMap<_, _> = module.arrays.iter().map(|array| (at(array.map()), array)).collect();
@@ -235,7 +234,7 @@ impl<'a> Linker<'a> {
             let Some(array) = arrays.get(&at(map)) else { continue };
             match programs.get(&**name) {
                 Some(program) => drop(array.set(entry.index, program)?),
-                // Nobody comes there.
+                // No loaded program reaches it.
                 None if self.only.is_some() => {}
                 None => {
                     let (map, program) = (map.name().to_owned(), name.clone());
@@ -272,7 +271,7 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    /// Every helper that the program reaches must have an implementation.
+    /// Checks that every helper that the program reaches has an implementation.
     fn check_helpers(&self, program: &Verified) -> Result<(), Error> {
         let helpers = &self.runtime.shared().helpers;
         for (insn, fact) in program.insns().iter().zip(program.facts()) {
@@ -293,8 +292,8 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    /// The maps as the programs of this load find them: those that the host gives as they are, and the others as they
-    /// are created, from these very definitions.
+    /// The definitions of the maps that this load's programs use: of given maps their own, of others those from which they
+    /// are created.
     fn definitions(&self, variables: &[Variable]) -> Result<Arc<[MapDef]>, Error> {
         let object = self.object.maps_for_host();
         if self.variables.is_empty() && self.given.is_empty() && self.max_entries.is_empty() {
@@ -344,7 +343,7 @@ impl<'a> Linker<'a> {
         for (index, def) in definitions.iter().enumerate() {
             if let Some(given) = self.given.get(&def.name) {
                 let shared = self.runtime.shared();
-                let wired = given.references().is_none() || shared.has_wired(given);
+                let wired = given.references().is_none() || shared.has_joined(given);
                 if !wired || !given.fits(&shared.domain) {
                     return Err(Error::OtherRuntime { map: def.name.clone() });
                 }
@@ -362,9 +361,9 @@ impl<'a> Linker<'a> {
         Ok(maps)
     }
 
-    /// Gives a map of variables its first contents, those that are set by this load included.
+    /// Gives a map of variables its first contents, with the variables that this load sets.
     fn set_first(&self, map: &Map, index: usize, variables: &[Variable]) -> Result<(), Error> {
-        // They come in the order of the maps.
+        // They are in the order of the maps.
         let first = variables.partition_point(|variable| variable.map < index);
         let here = variables[first..].iter().take_while(|variable| variable.map == index);
         let here: Vec<_> = here.inspect(|_| steps(1)).collect();
@@ -382,7 +381,7 @@ impl<'a> Linker<'a> {
         }
         let holds_variables = initial.is_some() || !here.is_empty();
         if holds_variables && map.def().flags.contains(MapFlags::RDONLY_PROG) {
-            map.freeze(); // constants, as Linux's loaders have it
+            map.freeze(); // constants, as Linux's loaders do
         }
         Ok(())
     }
@@ -408,7 +407,7 @@ fn named_maps(program: &Verified) -> BTreeSet<usize> {
     named.collect()
 }
 
-/// The program must be of a type that runs here, and keep to the fields that there are.
+/// Checks that skep runs the program's type and provides the fields of the context that it accesses.
 fn check_context(program: &Verified) -> Result<(), Error> {
     let (name, program_type) = (program.name().to_owned(), program.program_type().name);
     if program.program_type().native.is_none() {
@@ -426,7 +425,7 @@ impl Module {
         &self.programs
     }
 
-    /// The program of that name.
+    /// The program with this name.
     pub fn program(&self, name: &str) -> Option<&Program> {
         self.programs.iter().find(|program| program.name() == name)
     }
@@ -436,22 +435,22 @@ impl Module {
         &self.maps
     }
 
-    /// The map of that name.
+    /// The map with this name.
     pub fn map(&self, name: &str) -> Option<&Arc<Map>> {
         self.maps.iter().find(|map| map.def().name == name)
     }
 
-    /// The array of programs of that name.
+    /// The array of programs with this name.
     pub fn program_array(&self, name: &str) -> Option<&ProgramArray> {
         self.arrays.iter().find(|array| array.map().name() == name)
     }
 
-    /// The array of maps of that name.
+    /// The array of maps with this name.
     pub fn map_array(&self, name: &str) -> Option<&MapArray> {
         self.outer.iter().find(|array| array.map().name() == name)
     }
 
-    /// The hash table of maps of that name.
+    /// The hash table of maps with this name.
     pub fn map_hash(&self, name: &str) -> Option<&MapHash> {
         self.tables.iter().find(|table| table.map().name() == name)
     }
@@ -461,7 +460,7 @@ impl Module {
         &self.variables
     }
 
-    /// The bytes of a global variable as they are now.
+    /// The current bytes of a global variable.
     ///
     /// # Errors
     ///

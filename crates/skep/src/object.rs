@@ -1,4 +1,4 @@
-//! Objects: files and byte strings that programs come from, parsed but not loaded.
+//! Objects: parsed files or bytes with programs, not loaded yet.
 
 use crate::{Error, Runtime, host};
 use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A parsed object: programs, map definitions and global variables. Nothing of it is trusted yet.
+/// A parsed object: programs, map definitions and global variables. None of it is trusted.
 #[derive(Clone, Debug)]
 pub struct Object {
     content: Content,
     maps: Arc<[MapDef]>,
-    /// The types of the host that programs are verified for.
+    /// The host's types that programs are verified for.
     host_types: Option<Arc<skep_btf::Btf>>,
     parse: Duration,
 }
@@ -24,25 +24,25 @@ enum Content {
     Bytecode(Box<ProgramSource>),
 }
 
-/// What is to be decided about a program before it is verified.
+/// Choices about a program before it is verified.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramOptions {
-    /// Its type, in place of what its section says.
+    /// Its type, instead of the one that its section names.
     pub program_type: Option<&'static ProgramType>,
     /// For programs over a buffer, the buffer's length in bytes.
     pub buffer_len: u32,
-    /// Lets the program sleep where its type may, as `.s` in its section's name does (`raw.s`). A sleepable program is in
-    /// a sleepable read section while it runs, so that it may take its time, and brackets what it reads from maps by
-    /// `bpf_rcu_read_lock` and `bpf_rcu_read_unlock`.
+    /// Lets the program sleep if its type may, as `.s` in its section's name does (`raw.s`). A sleepable program runs in a
+    /// sleepable read-side critical section, so it may block or run long, and reads maps between `bpf_rcu_read_lock` and
+    /// `bpf_rcu_read_unlock`.
     pub sleepable: bool,
 }
 
-/// How a program is verified that is not loaded.
+/// Choices for a verification without a load.
 #[derive(Default)]
 pub struct VerifyOptions<'a> {
     /// Whether every memory access must be aligned to its size.
     pub strict_alignment: bool,
-    /// Who takes the lines of a log of everything that the verifier did, in the syntax of Linux's verifier.
+    /// Receives the lines of the verifier's log, in the syntax of Linux's verifier.
     pub log: Option<&'a mut dyn FnMut(&str)>,
 }
 
@@ -70,8 +70,8 @@ impl Object {
         Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
     }
 
-    /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found by what calls
-    /// them or takes their addresses.
+    /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found through the
+    /// instructions that call them or take their addresses.
     ///
     /// # Errors
     ///
@@ -85,7 +85,8 @@ impl Object {
     }
 
     /// Takes bare instructions, eight bytes each, as a program that names these maps by their index (`src` 5 and 6
-    /// in 64-bit immediate loads). Functions are found by what calls them or takes their addresses.
+    /// in 64-bit immediate loads). Functions are found through the instructions that
+    /// call them or take their addresses.
     ///
     /// # Errors
     ///
@@ -101,8 +102,8 @@ impl Object {
         Ok(Self::assemble(name, program_type, insns, maps.into(), started))
     }
 
-    /// Takes decoded instructions as a program without maps. Functions are found by what calls them or takes their
-    /// addresses.
+    /// Takes decoded instructions as a program without maps. Functions are found through the instructions
+    /// that call them or take their addresses.
     pub fn from_insns(name: &str, program_type: &'static ProgramType, insns: Vec<Insn>) -> Self {
         Self::assemble(name, program_type, insns, Arc::new([]), Instant::now())
     }
@@ -124,17 +125,17 @@ impl Object {
         }
     }
 
-    /// Says which types the host has: those of `/sys/kernel/btf/vmlinux`, for example. Programs are linked for them,
-    /// and what they refer to of the host's functions and structures is looked up there.
+    /// Sets the host's types, for example those of `/sys/kernel/btf/vmlinux`. Programs are linked against them, and the
+    /// host's functions and structures are looked up there.
     ///
-    /// A program that is given an object of the host may follow the pointers in it: loads that fault give 0. This
-    /// takes the fault handler of code memory ([`Config::fault_handler`](crate::text::Config::fault_handler)); where
-    /// that is off, such programs are refused when they are loaded.
+    /// A program that gets an object of the host may follow the pointers in it: loads that fault give 0. This needs the
+    /// fault handler of code memory ([`Config::fault_handler`](crate::text::Config::fault_handler)); if that is off, such
+    /// programs are refused at load.
     pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
         self.host_types = Some(types);
     }
 
-    /// Whether anything in it depends on the types of the host that it is for: see [`Object::set_host_types`].
+    /// Whether anything in it depends on the host's types: see [`Object::set_host_types`].
     pub fn refers_to_host(&self) -> bool {
         match &self.content {
             Content::Elf(elf) => elf.refers_to_host(),
@@ -142,13 +143,12 @@ impl Object {
         }
     }
 
-    /// Gives the variables that are declared with `__kconfig` their values: from the text of a kernel's
-    /// configuration, and the release of the kernel that programs are for (`6.18.1`). Without, all of them are
-    /// unknown, and what is accepted is accepted for any.
+    /// Sets the variables declared with `__kconfig`, from the text of a kernel's configuration and the kernel's release
+    /// (`6.18.1`). Without this they are unknown, and an accepted program is accepted for all values.
     ///
     /// # Errors
     ///
-    /// [`Error::Object`] where a variable cannot take its value, or has none.
+    /// [`Error::Object`] if a variable cannot hold its value, or has none.
     pub fn set_config(&mut self, text: &str, release: Option<&str>) -> Result<(), Error> {
         let Content::Elf(elf) = &mut self.content else { return Ok(()) };
         elf.set_config(text, release)?;
@@ -169,7 +169,7 @@ impl Object {
         &self.maps
     }
 
-    /// The same, with the types of the host where fields lead to its objects.
+    /// The same, with the host's types in fields that keep its objects.
     pub(crate) fn maps_for_host(&self) -> Arc<[MapDef]> {
         match (self.elf().and_then(|elf| elf.btf()), &self.host_types) {
             (Some(own), Some(host)) if host::keep_objects(&self.maps) => {
@@ -179,17 +179,17 @@ impl Object {
         }
     }
 
-    /// What parsing cost.
+    /// The time that parsing took.
     pub fn parse_time(&self) -> Duration {
         self.parse
     }
 
-    /// Verifies a program without loading it, against everything that skep knows, whether a runtime provides
-    /// it or not.
+    /// Verifies a program without loading it, against everything that skep's verifier knows, also what no runtime
+    /// provides.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked, [`Error::ForeignType`],
+    /// [`Error::Unknown`] for its name, [`Error::Object`] if it cannot be linked, [`Error::ForeignType`],
     /// [`Error::Refused`].
     pub fn verify(&self, program: &str, options: ProgramOptions) -> Result<Verified, Error> {
         self.verify_with(program, options, VerifyOptions::default())
@@ -218,7 +218,7 @@ impl Object {
         })
     }
 
-    /// Verifies a program against what a runtime provides, and the maps as this load makes them.
+    /// Verifies a program against what a runtime provides, and this load's maps.
     pub(crate) fn verify_for(
         &self,
         runtime: &Runtime,
@@ -251,16 +251,16 @@ impl Object {
         }
     }
 
-    /// A program's instructions as the loader linked them, not verified, for tools that look at them.
+    /// A program's instructions as the loader linked them, not verified, for tools that inspect them.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`] for its name, [`Error::Object`] where it cannot be linked.
+    /// [`Error::Unknown`] for its name, [`Error::Object`] if it cannot be linked.
     pub fn linked(&self, program: &str, options: ProgramOptions) -> Result<ProgramSource, Error> {
         self.linked_with(program, options, false)
     }
 
-    /// `own`: with functions of the runtime, rather than those of the host that have the same names.
+    /// `own`: functions of the runtime take precedence over the host's functions of the same names.
     fn linked_with(&self, program: &str, options: ProgramOptions, own: bool) -> Result<ProgramSource, Error> {
         let mut source = match &self.content {
             Content::Elf(elf) => {
@@ -290,8 +290,8 @@ impl Object {
     ) -> Result<Unverified, Error> {
         let source = self.linked_with(program, options, own)?;
         let program_type = source.program_type;
-        // A type says where the fields of a native structure lie: one of the caller's own making could send a
-        // verified program anywhere.
+        // A program type gives the offsets of native structures: one that the caller made up could let a verified program
+        // access any memory.
         if !skep_abi::TYPES.iter().any(|known| std::ptr::eq(*known, program_type)) {
             return Err(Error::ForeignType { program: source.name, program_type: program_type.name });
         }
@@ -308,7 +308,7 @@ impl Object {
     }
 }
 
-/// The functions of bare instructions: the program itself, and whatever local calls lead to.
+/// The functions of bare instructions: the program itself, and every target of a local call.
 pub(crate) fn functions(name: &str, insns: &[Insn]) -> Vec<Function> {
     let mut starts: Vec<u32> = insns
         .iter()

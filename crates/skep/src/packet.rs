@@ -1,4 +1,4 @@
-//! Packets as programs see them: bytes with room to grow on both sides, and what is known besides.
+//! Packets as programs see them: bytes with room to grow on both sides, and metadata.
 //!
 //! ```text
 //!   buffer  |<--- headroom --->|<--- bytes --->|<--- tailroom --->|
@@ -7,24 +7,24 @@
 
 use skep_abi::{SkbContext, XdpContext};
 
-/// Bytes before a packet that programs may grow into, as Linux gives XDP programs.
+/// Headroom in bytes, as Linux gives XDP programs.
 const HEADROOM: usize = 256;
-/// Bytes behind it.
+/// Tailroom in bytes.
 const TAILROOM: usize = 320;
 
-/// A packet in a buffer of its own, reusable for any number of packets.
+/// A packet in its own buffer, which can be reused for any number of packets.
 #[derive(Clone, Debug)]
 pub struct Packet {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// What is known besides the bytes; programs may change part of it.
+    /// The metadata; programs may change part of it.
     pub info: PacketInfo,
 }
 
-/// What is known of a packet besides its bytes: fields of `struct xdp_md` and `struct __sk_buff`.
+/// Metadata of a packet: fields of `struct xdp_md` and `struct __sk_buff`.
 ///
-/// `protocol` of socket-buffer programs is always what the Ethernet header says.
+/// `protocol` of socket-buffer programs is always that of the Ethernet header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketInfo {
     /// Index of the interface that the packet came in on.
@@ -57,8 +57,7 @@ impl Packet {
         packet
     }
 
-    /// Puts other bytes in the place of the old ones and restores the room on both sides. What is known
-    /// besides stays.
+    /// Replaces the bytes and restores the room on both sides. The metadata stays.
     pub fn set(&mut self, bytes: &[u8]) {
         let needed = HEADROOM + bytes.len() + TAILROOM;
         if self.buffer.len() < needed {
@@ -74,7 +73,7 @@ impl Packet {
         &self.buffer[self.start..self.end]
     }
 
-    /// Its bytes, to be changed.
+    /// Its bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[self.start..self.end]
     }
@@ -94,7 +93,7 @@ impl Packet {
         }
     }
 
-    /// Takes over where the program left the packet's ends.
+    /// Adopts the packet's ends as the program left them.
     pub(crate) fn take_xdp(&mut self, context: &XdpContext) {
         let base = self.buffer.as_ptr() as u64;
         self.start = (context.data - base) as usize;
@@ -132,7 +131,7 @@ impl Packet {
         }
     }
 
-    /// Takes over what the program may have set, and where it left the packet's ends.
+    /// Adopts the fields that the program may have set, and the packet's ends.
     pub(crate) fn take_skb(&mut self, context: &SkbContext) {
         self.info.tstamp = context.tstamp;
         self.info.mark = context.mark;

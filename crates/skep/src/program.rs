@@ -9,7 +9,7 @@ pub(crate) mod checking;
 use crate::contract;
 use crate::packet::Packet;
 use crate::runtime::Shared;
-use crate::tail::LookingForRings;
+use crate::tail::CollectOnDrop;
 use crate::{Error, Runtime, helpers, tail};
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
 use skep_interp::Interpreter;
@@ -27,8 +27,8 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Program {
     inner: Arc<Inner>,
-    // Behind the reference: it looks when that is gone. Of programs that name arrays.
-    _looking: Option<LookingForRings>,
+    // After the reference, so dropped after it: then it collects cycles. Only for programs that name arrays.
+    _collect: Option<CollectOnDrop>,
 }
 
 /// How a program is executed.
@@ -41,41 +41,42 @@ pub enum Engine {
     Interpreter,
 }
 
-/// What loading a program cost.
+/// The time that loading a program took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadTimes {
-    /// Taking its instructions out of the object and linking them.
+    /// Extraction from the object, and linking.
     pub link: Duration,
     /// Verification.
     pub verify: Duration,
     /// Compilation and installation.
     pub jit: Duration,
-    /// Of that, installation: a place in the arena, the code written for it, copied there and made runnable.
+    /// The part of that for installation: reserving a place in the arena, writing the code for it, copying it there and
+    /// making it runnable.
     pub install: Duration,
 }
 
-/// Everything a run needs. Helpers find it through [`RunEnv::program`].
+/// All that a run uses. Helpers find it through [`RunEnv::program`].
 pub(crate) struct Inner {
     verified: Verified,
-    /// Of the code, which is at hand without another step.
+    /// The entry of the code, here to save an indirection.
     entry: skep_jit::Entry,
     compiled: Arc<Compiled>,
-    /// Made when it is put into an array for the first time.
+    /// Made when the program is first put into an array.
     tail_entry: OnceLock<TailEntry>,
-    /// Made by the first run that asks for it: most programs never meet the oracle.
+    /// Made by the first run in the interpreter: most programs have none.
     interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
     linkage: Arc<Linkage>,
     kind: Kind,
     sleepable: bool,
-    /// Whether it may take a lock, itself or in a program that it goes over to.
+    /// Whether it may take a lock, itself or in a program that it tail-calls.
     locks: bool,
     times: LoadTimes,
-    /// Those that the program names, by index.
+    /// The maps that the program names, by index.
     maps: BTreeMap<u32, Arc<Map>>,
     shared: Arc<Shared>,
 }
 
-/// What is built before the call.
+/// The environment of a run, built before the call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Xdp,
@@ -83,16 +84,16 @@ enum Kind {
     Buffer(Buffer),
 }
 
-/// What a program of type `raw` is given.
+/// The input of a program of type `raw`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Buffer {
     len: u32,
-    /// Whether it must begin at a multiple of [`ALIGNMENT`]: the verifier took that for granted of every atomic access, and
-    /// machines fault on others (aarch64), or may (x86-64, across cache lines).
+    /// Whether it must begin at a multiple of [`ALIGNMENT`]: the verifier assumed that for atomic accesses. Other addresses
+    /// fault on aarch64, and may fault on x86-64 across cache lines.
     aligned: bool,
 }
 
-/// What objects of programs begin at multiples of.
+/// The alignment in bytes of the objects that programs access.
 const ALIGNMENT: usize = size_of::<u64>();
 
 impl Program {
@@ -114,8 +115,8 @@ impl Program {
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
         let kind = match (verified.entry(), verified.program_type().native) {
             (Entry::Buffer { len }, Some(Native::Buffer)) => {
-                // Programs that it goes over to by tail calls find the same buffer.
-                let leaves = named(&verified, maps).values().any(|map| tail::is_wired(map));
+                // Programs that it tail-calls get the same buffer.
+                let leaves = named(&verified, maps).values().any(|map| tail::takes_part(map));
                 let aligned = leaves || verified.insns().iter().any(is_atomic);
                 Kind::Buffer(Buffer { len, aligned })
             }
@@ -140,51 +141,52 @@ impl Program {
             times,
             shared: Arc::clone(shared),
         }));
-        // The maps exist and hold programs already, or will: from here on they know of this one.
+        // From here on the maps, which hold programs or will, know this program.
         program.inner.shared.connect(&program.inner)?;
         Ok(program)
     }
 
-    /// A handle of a program that is kept alive otherwise.
+    /// A handle of a program that something else keeps alive.
     pub(crate) fn of(inner: Arc<Inner>) -> Self {
-        let looking = inner.uses_arrays().then(|| LookingForRings(Arc::clone(&inner.shared)));
-        Self { inner, _looking: looking }
+        let collect = inner.uses_arrays().then(|| CollectOnDrop(Arc::clone(&inner.shared)));
+        Self { inner, _collect: collect }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 
-    /// Whether it was loaded into that runtime.
+    /// Whether it was loaded into this runtime.
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.inner.shared, shared)
     }
 
-    /// Runs it on a packet, which it may change, and returns its result, of which the lower 32 bits count.
+    /// Runs it on a packet, which it may change. Returns its result; the lower 32 bits are significant.
     ///
-    /// Where it reads objects of the host ([`Object::set_host_types`](crate::Object::set_host_types)), the thread
-    /// must not block SIGSEGV or SIGBUS: a load that faults would end the process.
+    /// If it reads objects of the host ([`Object::set_host_types`](crate::Object::set_host_types)), the thread must not
+    /// block SIGSEGV or SIGBUS: a load that faults would end the process.
     ///
     /// # Errors
     ///
     /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where every virtual CPU of the
-    /// runtime belongs to another thread ([`Runtime::release_cpu`]); [`Error::LockHeld`] in a handler of a signal that came
-    /// while this thread held the lock of a map's value, for programs that take such locks or make tail calls.
+    /// runtime belongs to another thread ([`Runtime::release_cpu`]); [`Error::LockHeld`] in a signal handler that
+    /// interrupted this thread while it held the lock of a map value, for programs that take such locks or make tail
+    /// calls.
     ///
     /// # Signal handlers
     ///
-    /// A program may be run in one, but not as the first of this runtime on its thread: that claims a virtual CPU,
-    /// which allocates.
+    /// A handler may run a program, except as this thread's first run in the runtime: that claims a virtual CPU, which
+    /// allocates.
     #[inline]
     pub fn run(&self, packet: &mut Packet) -> Result<u64, Error> {
         self.run_with(Engine::Jit, packet)
     }
 
-    /// [`Program::run`] on an engine of choice.
+    /// [`Program::run`] on the given engine.
     ///
     /// # Errors
     ///
-    /// As [`Program::run`], and [`Error::Interpret`] where the interpreter is asked for and cannot run the program.
+    /// As [`Program::run`], and [`Error::Interpret`] if the interpreter cannot run the program.
     #[inline]
     pub fn run_with(&self, engine: Engine, packet: &mut Packet) -> Result<u64, Error> {
         match self.inner.kind {
@@ -211,10 +213,10 @@ impl Program {
         }
     }
 
-    /// Runs a program of type `raw` on a buffer, which it may change, and returns its result.
+    /// Runs a program of type `raw` on a buffer, which it may change. Returns its result.
     ///
-    /// The buffer may begin anywhere. A program with atomic operations works on a copy of one that does not begin at a
-    /// multiple of 8, which takes time.
+    /// The buffer may begin at any address. If a program has atomic operations and the address is not a multiple of 8, it
+    /// works on an aligned copy, which takes time.
     ///
     /// # Errors
     ///
@@ -225,7 +227,7 @@ impl Program {
         self.run_raw_with(Engine::Jit, buffer)
     }
 
-    /// [`Program::run_raw`] on an engine of choice.
+    /// [`Program::run_raw`] on the given engine.
     ///
     /// # Errors
     ///
@@ -251,7 +253,7 @@ impl Program {
         }
     }
 
-    /// [`Program::run_raw_with`] on a copy that is aligned, which then is what the buffer becomes.
+    /// [`Program::run_raw_with`] on an aligned copy, which is then copied back.
     #[cold]
     fn run_on_copy(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
         let mut copy = vec![0u8; buffer.len() + ALIGNMENT];
@@ -283,19 +285,19 @@ impl Program {
         &self.inner.compiled
     }
 
-    /// Its machine code for another architecture, or for this one's newest processors, to look at: where helpers
-    /// and maps are is where they are in this process.
+    /// Its machine code for any architecture's newest processors, for inspection. Addresses of helpers and maps are those of
+    /// this process.
     ///
     /// # Errors
     ///
-    /// [`Error::Compile`] where the program has an instruction without code there.
+    /// [`Error::Compile`] if that backend does not support an instruction.
     pub fn emit(&self, target: skep_jit::Target) -> Result<skep_jit::Emitted, Error> {
         let shared = &self.inner.shared;
         skep_jit::emit(&self.inner.verified, &self.inner.linkage, shared.jit, target, shared.arena.range())
             .map_err(|source| Error::Compile { program: self.name().to_owned(), source })
     }
 
-    /// What loading it cost.
+    /// The time that loading it took.
     pub fn load_times(&self) -> LoadTimes {
         self.inner.times
     }
@@ -313,7 +315,7 @@ impl Drop for Inner {
         // Who looks for rings takes these for the host's until they are gone.
         self.maps = BTreeMap::new();
         if arrays {
-            self.shared.look_for_rings();
+            self.shared.request_collection();
         }
     }
 }
@@ -336,13 +338,13 @@ impl Inner {
         &self.verified
     }
 
-    /// Where tail calls enter it.
+    /// Its entry for tail calls.
     pub(crate) fn tail_entry(&self) -> Result<usize, skep_text::Error> {
         if let Some(entry) = self.tail_entry.get() {
             return Ok(entry.address());
         }
         let entry = self.compiled.tail_entry(&self.shared.arena)?;
-        // Another thread may have been first; then nobody has seen this one.
+        // Another thread may have been first; then no one has seen this one.
         Ok(self.tail_entry.get_or_init(|| entry).address())
     }
 
@@ -355,17 +357,17 @@ impl Inner {
         self.maps.values()
     }
 
-    /// The map of that index, if the program names it.
+    /// The map with this index, if the program names it.
     pub(crate) fn map(&self, index: u32) -> Option<&Arc<Map>> {
         self.maps.get(&index)
     }
 
     /// Whether it names arrays of programs or of maps.
     pub(crate) fn uses_arrays(&self) -> bool {
-        self.maps().any(|map| tail::is_wired(map))
+        self.maps().any(|map| tail::takes_part(map))
     }
 
-    /// The program made ready for the interpreter.
+    /// The program as the interpreter takes it.
     #[cold]
     pub(crate) fn interpreter(&self) -> Result<&Interpreter, Error> {
         if self.interpreter.get().is_none() {
@@ -379,7 +381,7 @@ impl Inner {
                 .map(|interpreter| interpreter.find_programs(tail::find)),
             );
         }
-        // Another thread may have been first, and made the same.
+        // Another thread may have made the same one first.
         let Some(made) = self.interpreter.get() else { unreachable!("it was just made") };
         made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
     }
@@ -390,8 +392,8 @@ impl Inner {
 
     /// # Safety
     ///
-    /// `r1` and `r2` are what the program was verified to be given, valid and unshared for the whole run;
-    /// `context` is the address of the native context, 0 where there is none.
+    /// `r1` and `r2` are arguments for which the program was verified, valid and unshared for the whole run; `context` is
+    /// the address of the native context, or 0 without one.
     #[inline]
     unsafe fn call(&self, engine: Engine, r1: u64, r2: u64, context: u64) -> Result<u64, Error> {
         let interpreter = match engine {
@@ -431,22 +433,22 @@ impl Inner {
         Ok(result)
     }
 
-    /// Leaves the sections that a run entered and did not leave. The verifier saw that it does, on every path to its end.
+    /// Leaves sections that a run entered and did not leave. The verifier proved that every path leaves them.
     #[cold]
     fn leave_sections(&self, env: &RunEnv) {
         for _ in 0..env.sections {
-            // SAFETY: what is counted was entered without a guard, on this thread.
+            // SAFETY: the counted sections were entered without a guard, on this thread.
             unsafe { skep_rcu::raw::leave(&self.shared.domain) };
         }
     }
 }
 
-/// Whether a lock may be taken there: by a helper, or by a program that is found when it runs.
+/// Whether the instruction may take a lock: through a helper, or a tail-called program.
 fn may_lock(insn: &Insn) -> bool {
     matches!(insn, Insn::Call { target: CallTarget::Helper(helpers::lock::SPIN_LOCK | helpers::TAIL_CALL) })
 }
 
-/// The maps that a program names, by their index.
+/// The maps that a program names, by index.
 fn named(program: &Verified, maps: &[Arc<Map>]) -> BTreeMap<u32, Arc<Map>> {
     let indices = program.insns().iter().filter_map(|insn| match insn {
         Insn::LoadImm64 { value: Imm64::Map(map) | Imm64::MapValue { map, .. }, .. } => Some(*map),
@@ -455,7 +457,7 @@ fn named(program: &Verified, maps: &[Arc<Map>]) -> BTreeMap<u32, Arc<Map>> {
     indices.filter_map(|index| Some((index, Arc::clone(maps.get(index as usize)?)))).collect()
 }
 
-/// Whether an instruction faults, or may, on an address that is not aligned.
+/// Whether an instruction can fault on an unaligned address.
 fn is_atomic(insn: &Insn) -> bool {
     matches!(insn, Insn::Atomic { .. } | Insn::LoadAcquire { .. } | Insn::StoreRelease { .. })
 }

@@ -1,15 +1,15 @@
-//! What this runtime runs, of all that can be verified: looked at once, at load, so that what is missing is named
-//! there and not found out by a compiler or a run.
+//! Checks at load that the runtime provides all that a verified program uses, so that an error names what is missing
+//! before compilation or a run.
 
 use crate::Error;
 use skep_abi::own_kfunc;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;
 
-/// What stands in place of what is not provided.
+/// What the runtime provides instead.
 const INSTRUCTIONS: &str = "arithmetic, loads, stores, atomic operations, jumps, legacy packet loads, calls of helpers, of the program's own functions, and of bpf_rcu_read_lock, bpf_rcu_read_unlock, bpf_preempt_disable, bpf_preempt_enable, bpf_throw, bpf_iter_num_new, bpf_iter_num_next and bpf_iter_num_destroy";
 
-/// Every instruction that the program reaches must be one that is provided.
+/// Checks every instruction that the program reaches.
 pub(crate) fn check(program: &Verified) -> Result<(), Error> {
     let reached =
         program.insns().iter().zip(program.facts()).enumerate().filter(|(_, (_, fact))| fact.reached);
@@ -26,7 +26,7 @@ pub(crate) fn check(program: &Verified) -> Result<(), Error> {
     Ok(())
 }
 
-/// What an instruction needs that is not here.
+/// What an instruction needs and the runtime lacks.
 fn missing(insn: &Insn) -> Option<String> {
     match *insn {
         Insn::Call { target: CallTarget::Kfunc { id, .. } } if own_kfunc(id.cast_unsigned()).is_none() => {

@@ -3,7 +3,7 @@
 use crate::function::{self, HostFunction};
 use crate::helpers;
 use crate::linker::{Linker, Module};
-use crate::tail::Wiring;
+use crate::tail::Dispatch;
 use crate::{Error, Object};
 use skep_abi::{HelperFn, HelperProto};
 use skep_maps::{Policy, Reclamation};
@@ -14,16 +14,16 @@ use std::fmt;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
-/// Where objects are loaded and programs run. Cheap to clone; clones are the same runtime.
+/// Loads objects and runs their programs. Cheap to clone; clones are the same runtime.
 #[derive(Clone)]
 pub struct Runtime {
     shared: Arc<Shared>,
 }
 
-/// What a program printed: the program's name and the message without its line end.
+/// Receives what programs print: the program's name and the message without its line end.
 type Log = dyn Fn(&str, &str) + Send + Sync;
 
-/// What programs and helpers reach while they run.
+/// What programs and helpers can reach while they run.
 pub(crate) struct Shared {
     pub(crate) arena: Arena,
     /// How programs are compiled.
@@ -32,22 +32,22 @@ pub(crate) struct Shared {
     pub(crate) map_memory: u64,
     /// The most instructions that the verifier walks for one program.
     pub(crate) max_walked: u64,
-    /// When elements of maps are reused.
+    /// When freed elements of maps are reused.
     pub(crate) policy: Policy,
     /// Prototype and implementation by number.
     pub(crate) helpers: BTreeMap<u32, Helper>,
     /// Whether the numbers are Linux's, so that the compiler may inline some of them.
     pub(crate) linux_numbers: bool,
-    /// Where tail calls lead.
-    pub(crate) wiring: Wiring,
-    /// Loads that may fault, for the interpreter; made for the first program that has such.
+    /// The targets of tail calls.
+    pub(crate) dispatch: Dispatch,
+    /// Probe loads for the interpreter; made for the first program that has one.
     loads: OnceLock<Arc<Loads>>,
     log: Box<Log>,
 }
 
 pub(crate) struct Helper {
     pub(crate) proto: HelperProto,
-    /// `None` where the prototype is known but nothing provides it.
+    /// `None` if the prototype is known but there is no implementation.
     pub(crate) call: Option<HelperFn>,
 }
 
@@ -70,7 +70,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Where the system refuses executable memory.
+    /// [`Error::Text`] if the system refuses executable memory.
     pub fn new() -> Result<Self, Error> {
         Self::builder().build()
     }
@@ -84,7 +84,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The first of what [`Linker::load`] reports; nothing stays loaded.
+    /// The first error of [`Linker::load`]; nothing stays loaded.
     pub fn load(&self, object: &Object) -> Result<Module, Error> {
         self.linker(object).load()
     }
@@ -94,7 +94,7 @@ impl Runtime {
         Linker::new(self.clone(), object)
     }
 
-    /// How full the executable memory is.
+    /// How much of the executable memory is used.
     pub fn occupancy(&self) -> skep_text::Occupancy {
         self.shared.arena.occupancy()
     }
@@ -109,31 +109,31 @@ impl Runtime {
         self.shared.domain.limit()
     }
 
-    /// Gives up this thread's virtual CPU, which it otherwise keeps from its first run until it ends, for threads
-    /// that will be idle for long. The next run takes one again. `false`, and nothing is done, where the thread has
-    /// none or is running a program.
+    /// Releases this thread's virtual CPU, which it otherwise keeps from its first run until it ends. For threads that will
+    /// be idle for long; the next run claims one again. Returns `false` and does nothing if the thread has none or is
+    /// running a program.
     pub fn release_cpu(&self) -> bool {
         self.shared.domain.release()
     }
 
-    /// Waits until no run is in what was replaced or removed before: programs of arrays
-    /// ([`ProgramArray`](crate::ProgramArray)), and of hooks ([`Link::replace`](crate::Link::replace)).
+    /// Waits until no thread runs a program that was replaced or removed before this call, in arrays
+    /// ([`ProgramArray`](crate::ProgramArray)) and hooks ([`Link::replace`](crate::Link::replace)).
     ///
     /// # Errors
     ///
-    /// [`Error::Slots`] where this thread is running a program itself, which it would wait for, and in a forked child;
-    /// [`Error::Text`] where the system does not make CPUs synchronise any more.
+    /// [`Error::Slots`] if this thread is running a program, since it would wait for itself, and in a forked child;
+    /// [`Error::Text`] if the system no longer makes CPUs synchronise.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.shared.settle();
-        // The keeper may have taken over what was retired, and not be done with it.
+        // The keeper may still be working on texts that were retired.
         if !self.shared.jit.fixed_code {
             self.shared.arena.sync_cores()?;
         }
         Ok(self.shared.domain.synchronize(Grace::Both)?)
     }
 
-    /// Where the elements of maps come from that programs of this runtime use ([`Map::create_in`](crate::Map::create_in)): its
-    /// read sections, and the policy it was built with.
+    /// The memory for elements of maps that this runtime's programs use ([`Map::create_in`](crate::Map::create_in)): its RCU
+    /// domain and its policy.
     pub fn memory(&self) -> Reclamation {
         Reclamation { domain: self.shared.domain.clone(), policy: self.shared.policy }
     }
@@ -151,7 +151,7 @@ impl fmt::Debug for Runtime {
 
 impl RuntimeBuilder {
     /// How many threads can run programs at once, and how many values per-CPU maps hold. Default: 64, or twice
-    /// the processors where that is more. A thread counts from its first run until it ends or calls
+    /// the number of processors if that is more. A thread counts from its first run until it ends or calls
     /// [`Runtime::release_cpu`].
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
@@ -174,31 +174,32 @@ impl RuntimeBuilder {
         self
     }
 
-    /// When an element that was deleted from a hash table or a trie may become another. Default: after a grace period, so that a
-    /// program never sees an element that it has found become another while it runs.
+    /// When the memory of an element that was deleted from a hash table or a trie is reused. Default: after a grace period,
+    /// so that an element which a program has found never becomes another one while the program runs.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// The most bytes of executable memory. Default: what the address range holds.
+    /// The most bytes of executable memory. Default: the size of the address range.
     #[must_use]
     pub fn code_memory(mut self, bytes: usize) -> Self {
         self.code = self.code.limit(bytes);
         self
     }
 
-    /// How code memory is made: its backing, huge pages, visibility for profilers and debuggers. Read sections,
-    /// place (near the helpers) and landing pads ([`RuntimeBuilder::compile`]) are the runtime's own. Replaces what [`RuntimeBuilder::code_memory`] said before.
+    /// Settings of code memory: backing, huge pages, visibility for profilers and debuggers. The runtime itself sets RCU
+    /// domain, place (near the helpers) and landing pads ([`RuntimeBuilder::compile`]). Overrides an earlier
+    /// [`RuntimeBuilder::code_memory`].
     #[must_use]
     pub fn code(mut self, config: skep_text::Config) -> Self {
         self.code = config;
         self
     }
 
-    /// How programs are compiled: hardening that costs a little time. Default: none. With landing pads, code memory is
-    /// mapped so that processors which can check for them do.
+    /// Hardening of compiled code, which costs a little time. Default: none. With landing pads, code memory is mapped so
+    /// that processors check for them if they can.
     ///
     /// ```
     /// let mut options = skep::jit::Options::default();
@@ -213,17 +214,16 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Where messages of `bpf_printk` go: the name of the program that the host runs (also behind a tail call), and the
-    /// message without its line end.
-    /// Default: standard error, control characters escaped. Called on the thread that runs the program; a panic in it aborts the process.
+    /// Receives the messages of `bpf_printk`: the name of the program that the host runs (also after a tail call), and the
+    /// message without its line end. Default: standard error, control characters escaped. Called on the thread that runs
+    /// the program; a panic in it aborts the process.
     #[must_use]
     pub fn log(mut self, log: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
         self
     }
 
-    /// Adds a helper of the host's own by its machine-level address and a prototype that the host answers for.
-    /// Callable from programs of every type. [`RuntimeBuilder::function`] does the same for a Rust function, safely.
+    /// Adds a host's helper by its address and a prototype that the host vouches for. Programs of every type can call it. [`RuntimeBuilder::function`] does the same for a Rust function, safely.
     ///
     /// # Safety
     ///
@@ -245,8 +245,8 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Gives programs of every type a function of the host's own, as a helper of that number and name. Its
-    /// prototype is that of the Rust function: see [`HostFunction`] for what that may take and give.
+    /// Adds a Rust function as a helper with this number and name. Programs of every type can call it. Its prototype is
+    /// that of the function: see [`HostFunction`] for the types that it may take and return.
     ///
     /// ```
     /// use skep::{Object, Runtime, function::Caller};
@@ -276,7 +276,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Replaces every helper by those of the public `bpf_conformance` suite, numbers 0 to 5.
+    /// Replaces all helpers by those of the public `bpf_conformance` suite, numbers 0 to 5.
     #[must_use]
     pub fn conformance_helpers(mut self) -> Self {
         self.helpers = skep_abi::CONFORMANCE
@@ -292,18 +292,18 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// Where the system refuses executable memory, `cpus` is 0 or too large, or a host's helper has the number
-    /// of an existing one.
+    /// If the system refuses executable memory, `cpus` is 0 or too large, or a host's helper has the number of an existing
+    /// one.
     pub fn build(self) -> Result<Runtime, Error> {
         if let Some(taken) = self.taken {
             return Err(taken);
         }
-        // Helpers are reached by a short call where code and helpers are near each other.
+        // Calls of helpers are short if the code is near them.
         let near = helpers::PROVIDED[0].1 as usize;
         let domain = Domain::new(self.cpus)?;
-        // Without a way to make CPUs synchronise, code stays as it is.
+        // If CPUs cannot be made to synchronise, code is never changed.
         let mut jit = self.jit;
-        // Pads without a check would be of no use, and a check without pads would stop every program.
+        // Pads without a check are useless, and a check without pads would stop every program.
         let code = self.code.landing_pads(self.jit.landing_pads);
         let arena = Arena::new(code.near(near).domain(domain.clone()))?;
         jit.fixed_code |= arena.pokes().is_err();
@@ -317,7 +317,7 @@ impl RuntimeBuilder {
                 policy: self.policy,
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
-                wiring: Wiring::default(),
+                dispatch: Dispatch::default(),
                 loads: OnceLock::new(),
                 log: self.log,
             }),
@@ -328,7 +328,7 @@ impl RuntimeBuilder {
 impl Default for RuntimeBuilder {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        // Those alone: that a helper has a prototype does not say that it is here.
+        // Only implemented helpers: many have a prototype alone.
         let provided = helpers::PROVIDED.iter().filter_map(|(id, call)| {
             let proto = skep_abi::linux_helper(*id)?;
             Some((*id, Helper { proto: proto.clone(), call: Some(*call) }))
@@ -363,7 +363,7 @@ impl Shared {
         (self.log)(program, message);
     }
 
-    /// Loads that may fault, for the interpreter.
+    /// Probe loads for the interpreter.
     pub(crate) fn loads(&self) -> Result<Arc<Loads>, Error> {
         if let Some(loads) = self.loads.get() {
             return Ok(Arc::clone(loads));
@@ -379,14 +379,14 @@ impl Shared {
     }
 }
 
-/// The default log. What cannot be written is lost: a program must not be able to end its host by printing to a
-/// standard error that is closed, nor to send a terminal what it takes for commands.
+/// The default log. Write errors are ignored, and control characters escaped: a program must not end its host by printing
+/// to a closed standard error, nor send commands to a terminal.
 fn to_standard_error(program: &str, message: &str) {
     let line = format!("{}\n", escaped(&format!("{program}: {message}")));
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Text with its control characters, but for line ends and tabulators, in Rust's notation.
+/// The text with control characters, except line ends and tabulators, in Rust's notation.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

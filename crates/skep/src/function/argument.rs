@@ -1,4 +1,4 @@
-//! What a host's function can take and give, and how it comes out of registers.
+//! Arguments and results of a host's function, and their registers.
 
 use super::memory::{self, Plain};
 use crate::program::Inner;
@@ -25,13 +25,13 @@ impl Registers {
     }
 }
 
-/// What a [`HostFunction`](super::HostFunction) can take. Implemented by this crate alone.
+/// An argument of a [`HostFunction`](super::HostFunction). Only this crate implements it.
 ///
 /// # Safety
 ///
-/// `hold` and `give_back` touch no memory but what `KINDS` makes the verifier prove.
+/// `hold` and `give_back` access only memory that `KINDS` makes the verifier prove accessible.
 pub unsafe trait Argument {
-    /// What the function gets for the time of a call.
+    /// The value that the function gets, for the time of a call.
     type Lent<'a>;
     #[doc(hidden)]
     type Held;
@@ -51,11 +51,11 @@ pub unsafe trait Argument {
     unsafe fn give_back(_held: Self::Held) {}
 }
 
-/// What a [`HostFunction`](super::HostFunction) can give. Implemented by this crate alone.
+/// A result of a [`HostFunction`](super::HostFunction). Only this crate implements it.
 ///
 /// # Safety
 ///
-/// `into_register` gives nothing but what `KIND` says.
+/// `into_register` returns only values that `KIND` allows.
 pub unsafe trait Returned: 'static {
     #[doc(hidden)]
     const KIND: RetKind;
@@ -175,8 +175,7 @@ unsafe impl<T: Plain> Argument for &mut T {
     }
 }
 
-/// Memory that the function fills: what the program had there is not seen. It is all zeroes unless
-/// [set](Out::set).
+/// Memory that the function fills; it cannot read the old contents. It becomes zeroes unless it is [set](Out::set).
 #[derive(Debug)]
 pub struct Out<'a, T>(&'a mut T);
 
@@ -317,7 +316,7 @@ impl PacketView<'_> {
         self.len() == 0
     }
 
-    /// Copies bytes of it, from `offset` on; `false`, and nothing is copied, where it has not so many.
+    /// Copies its bytes from `offset` on. Returns `false` and copies nothing if it has fewer.
     #[must_use]
     pub fn read(&self, offset: usize, out: &mut [u8]) -> bool {
         let (start, end) = self.range();
@@ -358,14 +357,14 @@ unsafe impl Argument for PacketView<'_> {
     }
 }
 
-/// Who calls. It takes no register.
+/// The caller. It takes no register.
 #[derive(Debug)]
 pub struct Caller<'a> {
     env: &'a *mut RunEnv,
 }
 
 impl Caller<'_> {
-    /// The name of the program that the host runs, also behind a tail call.
+    /// The name of the program that the host runs, also after a tail call.
     pub fn program(&self) -> &str {
         // SAFETY: the run's environment names the program that runs, which outlives the call.
         unsafe { &*((**self.env).program as *const Inner) }.name()

@@ -1,8 +1,8 @@
-//! Copies of a program's memory, which others may write at the same time.
+//! Copies of a program's memory, which other threads may write at the same time.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Types that are nothing but bytes: integers, arrays of them, and structures of them.
+/// Plain data types: integers, arrays of them, and structures of them.
 ///
 /// # Safety
 ///
@@ -27,7 +27,7 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 ///
 /// # Safety
 ///
-/// `from` is readable for as many bytes as `to` has, and `to` is none of them.
+/// `from` is readable for `to.len()` bytes, which do not overlap `to`.
 pub(super) unsafe fn read(from: u64, to: &mut [u8]) {
     let from = std::ptr::with_exposed_provenance_mut::<u8>(from as usize);
     for (at, byte) in to.iter_mut().enumerate() {
@@ -40,7 +40,7 @@ pub(super) unsafe fn read(from: u64, to: &mut [u8]) {
 ///
 /// # Safety
 ///
-/// `to` is writable for as many bytes as `from` has, and `from` is none of them.
+/// `to` is writable for `from.len()` bytes, which do not overlap `from`.
 pub(super) unsafe fn write(from: &[u8], to: u64) {
     let to = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
     for (at, byte) in from.iter().enumerate() {
@@ -49,7 +49,7 @@ pub(super) unsafe fn write(from: &[u8], to: u64) {
     }
 }
 
-/// A value out of a program's memory.
+/// Reads a value from a program's memory.
 ///
 /// # Safety
 ///

@@ -1,13 +1,13 @@
-//! A host's own functions as helpers: the prototype is made from the Rust signature.
+//! A host's Rust functions as helpers: the prototype comes from the signature.
 //!
 //! ```text
 //!   fn tenant_of(address: u32, table: &[u8]) -> u8
 //!                  r1: a number  r2, r3: memory and its size   r0: 0..=255
 //! ```
 //!
-//! What the verifier proves of a call by the prototype is what the signature needs: so a host writes no `unsafe`.
-//! Arguments are copied in before the function runs and what it may change is copied back after it: programs can
-//! pass one memory twice, and maps change under a running program, neither of which a Rust reference allows.
+//! The verifier proves for each call what the signature needs, so a host writes no `unsafe`. Arguments are copied in before
+//! the function runs, and mutable ones are copied back after it. A Rust reference would not allow two cases: a program may
+//! pass the same memory twice, and other threads may change maps meanwhile.
 
 mod argument;
 mod memory;
@@ -18,12 +18,12 @@ pub use memory::Plain;
 use argument::Registers;
 use skep_abi::{ArgKind, HelperFn, HelperProto, RetKind, RunEnv};
 
-/// A function that programs can call: one that takes [`Argument`]s and gives something [`Returned`], and holds no
-/// state of its own (a `fn`, or a closure that captures nothing). Implemented for all of these.
+/// A function that programs can call: it takes [`Argument`]s, returns a [`Returned`], and has no state (a `fn`, or a
+/// closure that captures nothing). Implemented for all of these.
 ///
 /// | argument | the program passes |
 /// |---|---|
-/// | `u8` to `u64`, `i8` to `i64` | a number, of which the lower bits count |
+/// | `u8` to `u64`, `i8` to `i64` | a number; the lower bits are significant |
 /// | `bool` | a number: whether it is not 0 |
 /// | `&T`, `&mut T` with [`T: Plain`](Plain) | readable, or readable and writable, memory of the size of `T` |
 /// | [`Out<T>`](Out) with [`T: Plain`](Plain) | writable memory of the size of `T`, which need not be initialised |
@@ -31,20 +31,20 @@ use skep_abi::{ArgKind, HelperFn, HelperProto, RetKind, RunEnv};
 /// | `Option<&[u8]>`, `Option<&mut [u8]>` | the same, or null with a size of 0 |
 /// | `&Map` | a map |
 /// | [`PacketView`] | the program's context |
-/// | [`Caller`] | nothing: it tells who calls |
+/// | [`Caller`] | nothing: it names the calling program |
 ///
 /// A result is an integer, a `bool`, or nothing; the verifier knows its range.
 ///
-/// A panic in the function aborts the process: there is no way back through a program.
+/// A panic in the function aborts the process: a program's frames cannot be unwound.
 ///
-/// A function cannot keep what it is lent:
+/// A function cannot keep its arguments:
 ///
 /// ```compile_fail
 /// fn keeps(bytes: &'static [u8]) {}
 /// let _ = skep::Runtime::builder().function(1000, "keeps", keeps);
 /// ```
 ///
-/// and has no state of its own:
+/// and has no state:
 ///
 /// ```compile_fail
 /// let secret = std::env::args().count() as u32;
@@ -54,7 +54,7 @@ use skep_abi::{ArgKind, HelperFn, HelperProto, RetKind, RunEnv};
 /// # Safety
 ///
 /// `CALL` must be sound for all arguments that satisfy `ARGS`, and return what `RET` says. This crate implements it
-/// for all functions there can be.
+/// for all possible functions.
 pub unsafe trait HostFunction<Signature>: Copy + Send + Sync + 'static {
     #[doc(hidden)]
     const ARGS: [ArgKind; 5];
@@ -88,7 +88,7 @@ const fn kinds(arguments: &[&[ArgKind]]) -> [ArgKind; 5] {
     all
 }
 
-/// The one value of a type without state.
+/// The only value of a type without state.
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
 //! The host's handles of arrays of programs and of maps.
 
-use super::{LookingForRings, entry};
+use super::{CollectOnDrop, entry};
 use crate::contract;
 use crate::program::Program;
 use crate::runtime::Shared;
@@ -9,38 +9,38 @@ use skep_maps::References;
 use std::fmt;
 use std::sync::Arc;
 
-/// An array of programs, where tail calls lead. Cheap to clone; clones are the same array.
+/// An array of programs, the targets of tail calls. Cheap to clone; clones are the same array.
 ///
-/// Elements may be changed while programs run, by any thread, and no change waits for a run: who makes a tail call meanwhile
-/// goes to the program that was there or to the one that is there now, and other processors may go to the old one for a
-/// moment after the change has returned. [`Runtime::synchronize`](crate::Runtime::synchronize)
-/// returns when nobody is in a program that was replaced before.
+/// Any thread may change elements while programs run, and no change waits for a run. A tail call that is made meanwhile
+/// reaches the old program or the new one, and other processors may reach the old one for a moment after the change has
+/// returned. [`Runtime::synchronize`](crate::Runtime::synchronize) returns when no thread runs a program that was
+/// replaced before.
 ///
-/// An array keeps its programs alive. Programs and arrays that refer to each other in a ring, and that the host can reach by no
-/// handle any more, are dropped all the same: an array is emptied when neither the host nor a program that the host
-/// can reach has it. That is looked for when programs, modules and handles of arrays are dropped; a plain `Arc` of the map
-/// ([`map`](Self::map)) keeps the array, and is not missed before the next of these.
+/// An array keeps its programs alive. Reference cycles of programs and arrays that no handle of the host leads to are
+/// still dropped: an array is emptied when neither the host nor a program that the host can reach refers to it. This is
+/// checked when programs, modules and handles of arrays are dropped. A plain `Arc` of the map ([`map`](Self::map)) keeps
+/// the array too; dropping it starts no check, so the next one of these finds the cycle.
 #[derive(Clone)]
 pub struct ProgramArray {
     map: Arc<Map>,
-    // Behind the map: it looks when that is gone.
-    shared: LookingForRings,
+    // After the map, so dropped after it: then it requests a collection.
+    shared: CollectOnDrop,
 }
 
 impl ProgramArray {
     pub(crate) fn new(map: Arc<Map>, shared: Arc<Shared>) -> Self {
-        Self { map, shared: LookingForRings(shared) }
+        Self { map, shared: CollectOnDrop(shared) }
     }
 
-    /// Puts a program into an element; returns the one that was there.
+    /// Sets an element. Returns the old program.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchEntry`] beyond the end; [`Error::WrongProgram`] where the program is given other things than
-    /// those that are in the array already, or make tail calls through it, or were the last to do so and runs may
-    /// still reach the array ([`Runtime::synchronize`](crate::Runtime::synchronize) waits for these);
-    /// [`Error::OtherRuntime`]; [`Error::Map`] where the map is frozen; [`Error::Text`] where code cannot be changed,
-    /// or there is no room for it. The element is as it was then.
+    /// [`Error::NoSuchEntry`] beyond the end; [`Error::WrongProgram`] if the program's arguments differ from those of the
+    /// programs in the array, of those that make tail calls through it, or of the last ones to do so while runs may still
+    /// reach the array ([`Runtime::synchronize`](crate::Runtime::synchronize) waits for these);
+    /// [`Error::OtherRuntime`]; [`Error::Map`] if the map is frozen; [`Error::Text`] if code cannot be changed, or there is
+    /// no room for it. On an error the element is unchanged.
     pub fn set(&self, index: u32, program: &Program) -> Result<Option<Program>, Error> {
         if !program.is_of(&self.shared.0) {
             return Err(Error::OtherRuntime { map: self.map.name().to_owned() });
@@ -49,11 +49,11 @@ impl ProgramArray {
         Ok(old.map(Program::of))
     }
 
-    /// Empties an element; returns the program that was there. Tail calls to it fall through.
+    /// Empties an element. Returns the old program. Tail calls of an empty element fall through.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchEntry`] beyond the end; [`Error::Text`] where code cannot be changed.
+    /// [`Error::NoSuchEntry`] beyond the end; [`Error::Text`] if code cannot be changed.
     pub fn remove(&self, index: u32) -> Result<Option<Program>, Error> {
         Ok(self.shared.0.set_program(&self.map, index, None)?.map(Program::of))
     }
@@ -81,44 +81,43 @@ impl fmt::Debug for ProgramArray {
     }
 }
 
-/// An array of maps of one shape, which programs look up to look up in what they find. Cheap to clone; clones are the same
-/// array.
+/// An array of inner maps of one shape. Cheap to clone; clones are the same array.
 ///
-/// Elements may be changed while programs run, as those of a [`ProgramArray`]: a map that is replaced lives until every run
-/// that may have found it has ended.
+/// Elements may be changed while programs run, as those of a [`ProgramArray`]. A replaced map lives until every run that may
+/// have found it has ended.
 #[derive(Clone)]
 pub struct MapArray {
     map: Arc<Map>,
-    // Behind the map: it looks when that is gone.
-    shared: LookingForRings,
+    // After the map, so dropped after it: then it requests a collection.
+    shared: CollectOnDrop,
 }
 
 impl MapArray {
     pub(crate) fn new(map: Arc<Map>, shared: Arc<Shared>) -> Self {
-        Self { map, shared: LookingForRings(shared) }
+        Self { map, shared: CollectOnDrop(shared) }
     }
 
-    /// Puts a map into an element; returns the one that was there. It must have the kind, sizes, flags and special
-    /// fields of the template ([`MapDef::inner`](crate::abi::MapDef)), and as a plain array its number of elements,
-    /// unless both have the flag `BPF_F_INNER_MAP`: programs were verified with the template.
+    /// Sets an element. Returns the old map. The new one must have the kind, sizes, flags and special fields of the template
+    /// ([`MapDef::inner`](crate::abi::MapDef)), with which programs were verified. A plain array must also have its number
+    /// of elements, unless both have the flag `BPF_F_INNER_MAP`.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchEntry`] beyond the end; [`Error::MapMismatch`] where the map has another shape than the array's
-    /// definition says; [`Error::NoInnerShape`] where that says none; [`Error::WrongPrograms`] for an array of programs that are
-    /// given other things than those that are found through this one; [`Error::OtherRuntime`] for arrays of another runtime;
-    /// [`Error::Map`] where the map is frozen. The element is as it was then.
+    /// [`Error::NoSuchEntry`] beyond the end; [`Error::MapMismatch`] if the map does not fit the template;
+    /// [`Error::NoInnerShape`] if there is no template; [`Error::WrongPrograms`] for an array of programs whose arguments
+    /// differ from those of programs that are reached through this one; [`Error::OtherRuntime`] for arrays of another
+    /// runtime; [`Error::Map`] if the map is frozen. On an error the element is unchanged.
     pub fn set(&self, index: u32, map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
         match &self.map.def().inner {
             Some(wanted) => contract::fits(wanted, map, self.shared.0.domain.limit())?,
-            // Nobody has said what programs may take what they find for.
+            // Without a template the verifier knows nothing of inner maps.
             None => return Err(Error::NoInnerShape { map: self.map.name().to_owned() }),
         }
         entry(&self.map, index)?;
         self.shared.0.set_map(&self.map, &index.to_ne_bytes(), Some(map))
     }
 
-    /// Empties an element; returns the map that was there.
+    /// Empties an element. Returns the old map.
     ///
     /// # Errors
     ///

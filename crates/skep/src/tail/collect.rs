@@ -1,19 +1,20 @@
-//! Rings: arrays whose programs refer to the arrays.
+//! The cycle collector: arrays whose programs refer to the arrays.
 //!
-//! An array holds its programs, a program the arrays that it names, and an array of maps the arrays in it, so counting
-//! references alone would keep a ring for ever. What the host can reach is found by walking, on the keeper, after it has let go of a program, an array or a module:
+//! An array holds its programs, a program the arrays that it names, and an array of maps the arrays in it. Reference
+//! counting alone would keep a cycle for ever. So after the host has dropped a program, an array or a module, the keeper
+//! walks over all that the host can reach:
 //!
 //! ```text
 //!   the host's handles --> arrays --slots--> programs --maps--> arrays --> ...
 //!                                 --maps---> arrays --> ...
-//!                                                       arrays that were not come to are emptied
+//!                                                       arrays that were not reached are emptied
 //! ```
 //!
-//! An emptied array holds nothing, and counting does the rest. Nobody can come back to it meanwhile: whoever holds a program or a
-//! map, and is neither an element nor a program that refers to it nor this look, counts as the host: its handles, changes
-//! that are under way, and what was taken out and is waited for.
+//! An emptied array holds nothing, and reference counting does the rest. It cannot become reachable meanwhile: every
+//! reference to a program or a map counts as the host's, except those of elements, of programs, and of the collector
+//! itself. So handles, changes in progress and retired objects count as the host.
 
-use super::{Array, Leads, Removed, is_wired, key};
+use super::{Array, BranchTarget, Removed, key, takes_part};
 use crate::program::Inner;
 use crate::runtime::Shared;
 use skep_maps::Map;
@@ -22,23 +23,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Shared {
-    /// Has the keeper look for arrays that nobody can reach, unless it is about to.
-    pub(crate) fn look_for_rings(self: &Arc<Self>) {
-        if !self.wiring.collecting.swap(true, Ordering::AcqRel) {
+    /// Asks the keeper for a collection, unless one is pending.
+    pub(crate) fn request_collection(self: &Arc<Self>) {
+        if !self.dispatch.collecting.swap(true, Ordering::AcqRel) {
             let shared = Arc::clone(self);
             self.domain.defer(move || shared.collect());
         }
     }
 
     fn collect(self: &Arc<Self>) {
-        self.wiring.collecting.swap(false, Ordering::AcqRel);
+        self.dispatch.collecting.swap(false, Ordering::AcqRel);
         let mut removed = Removed { poked: !self.jit.fixed_code, ..Removed::default() };
-        // What was taken hold of, which may turn out to be the last to hold it: dropped behind the lock.
+        // References taken by the collector may be the last ones: drop them after the lock.
         let mut held = Held::default();
         let mut leaving;
         {
-            let mut state = self.wiring.lock();
-            self.wiring.retired.mislead();
+            let mut state = self.dispatch.lock();
+            self.dispatch.retired.count_as_host();
             for (&key, array) in &state.arrays {
                 if let Some(map) = array.map.upgrade() {
                     held.maps.insert(key, map);
@@ -53,8 +54,8 @@ impl Shared {
                 let table = held.maps.get(key).and_then(|map| map.references());
                 for (inner_key, map) in std::mem::take(&mut array.maps) {
                     if let Some(outer) = held.maps.get(key) {
-                        // It cannot fail: the key leads somewhere.
-                        // SAFETY: nobody can reach what is collected, and the books are these.
+                        // It cannot fail: the key exists.
+                        // SAFETY: nothing reaches a collected map, and this state is its bookkeeping.
                         let _ = unsafe { outer.clear_reference(&inner_key) };
                     }
                     left.push(self::key(&map));
@@ -62,22 +63,22 @@ impl Shared {
                 }
                 for (&index, slot) in array.slots.iter_mut().filter(|(_, slot)| slot.program.is_some()) {
                     if let Some(table) = table {
-                        // SAFETY: 0 is no program.
+                        // SAFETY: 0 means no program.
                         unsafe { table.set(index, 0) };
                     }
-                    // Sites stay as they are: nobody can come to the programs that they are in.
+                    // Branches stay unchanged: the programs that contain them are unreachable.
                     removed.programs.extend(slot.program.take());
-                    let leads = slot
+                    let targets = slot
                         .sites
                         .values_mut()
-                        .map(|wired| std::mem::replace(&mut wired.leads, Leads::Nowhere));
-                    removed.stubs.extend(leads.filter_map(Leads::into_stub));
+                        .map(|wired| std::mem::replace(&mut wired.target, BranchTarget::Nowhere));
+                    removed.stubs.extend(targets.filter_map(BranchTarget::into_stub));
                     slot.version += 1;
                 }
             }
             leaving = state.left(&left);
             leaving.extend(emptied.into_iter().filter_map(|key| state.leave(key)));
-            self.wiring.retired.hold(&removed);
+            self.dispatch.retired.hold(&removed);
         }
         drop(held);
         self.forget_later(leaving);
@@ -85,17 +86,18 @@ impl Shared {
     }
 }
 
-/// Has rings looked for when it is dropped: what may have held one together stands before it in its structure.
+/// Requests a collection when it is dropped. It must be the last field: fields before it may be the last external
+/// references to a cycle.
 #[derive(Clone)]
-pub(crate) struct LookingForRings(pub(crate) Arc<Shared>);
+pub(crate) struct CollectOnDrop(pub(crate) Arc<Shared>);
 
-impl Drop for LookingForRings {
+impl Drop for CollectOnDrop {
     fn drop(&mut self) {
-        self.0.look_for_rings();
+        self.0.request_collection();
     }
 }
 
-/// What a look took hold of.
+/// The references that a collection takes.
 #[derive(Default)]
 struct Held {
     maps: BTreeMap<usize, Arc<Map>>,
@@ -106,12 +108,12 @@ struct Held {
 impl Held {
     /// The arrays that the host can reach.
     fn reached(&self, arrays: &BTreeMap<usize, Array>) -> BTreeSet<usize> {
-        // By map, how many of our own hold it: programs that refer to it, and arrays of maps.
+        // By map, the number of internal references: of programs, and of arrays of maps.
         let mut holders: BTreeMap<usize, usize> = BTreeMap::new();
         for map in arrays.values().flat_map(|array| array.maps.values()) {
             *holders.entry(key(map)).or_default() += 1;
         }
-        // By program, how many of our own hold it: elements, and this look.
+        // By program, the number of internal references: of elements, and of this collection.
         let address = |program: &Arc<Inner>| Arc::as_ptr(program).addr();
         let mut known: BTreeMap<usize, usize> = BTreeMap::new();
         let slots = arrays.values().flat_map(|array| array.slots.values());
@@ -124,7 +126,7 @@ impl Held {
         let mut open: Vec<usize> = Vec::new();
         let mut seen = BTreeSet::new();
         for user in self.users.iter().filter(|user| seen.insert(address(user))) {
-            for map in user.maps().filter(|map| is_wired(map)) {
+            for map in user.maps().filter(|map| takes_part(map)) {
                 *holders.entry(key(map)).or_default() += 1;
                 if host_holds(user) {
                     open.push(key(map));
@@ -132,7 +134,7 @@ impl Held {
             }
         }
         for (key, map) in &self.maps {
-            // And the one that was taken for this look: what is more is the host's.
+            // Plus the one of this collection: any further reference is the host's.
             let known = 1 + holders.get(key).copied().unwrap_or_default();
             if Arc::strong_count(map) > known {
                 open.push(*key);
@@ -144,10 +146,10 @@ impl Held {
                 continue;
             }
             let Some(array) = arrays.get(&array) else { continue };
-            open.extend(array.maps.values().filter(|map| is_wired(map)).map(|map| key(map)));
+            open.extend(array.maps.values().filter(|map| takes_part(map)).map(|map| key(map)));
             let programs = array.slots.values().filter_map(|slot| slot.program.as_ref());
             for program in programs.filter(|program| walked.insert(address(program))) {
-                open.extend(program.maps().filter(|map| is_wired(map)).map(|map| key(map)));
+                open.extend(program.maps().filter(|map| takes_part(map)).map(|map| key(map)));
             }
         }
         reached

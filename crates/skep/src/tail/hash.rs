@@ -1,53 +1,51 @@
 //! The host's handle of hash tables of maps.
 
-use super::LookingForRings;
+use super::CollectOnDrop;
 use crate::contract;
 use crate::runtime::Shared;
 use crate::{Error, Map};
 use std::fmt;
 use std::sync::Arc;
 
-/// A hash table of maps of one shape, which programs look up to look up in what they find. Cheap to clone;
-/// clones are the same table.
+/// A hash table of inner maps of one shape. Cheap to clone; clones are the same table.
 ///
-/// Elements may be changed while programs run, as those of a [`MapArray`](crate::MapArray): a map that is
-/// replaced or removed lives until every run that may have found it has ended.
+/// Elements may be changed while programs run, as those of a [`MapArray`](crate::MapArray). A replaced or removed map lives
+/// until every run that may have found it has ended.
 #[derive(Clone)]
 pub struct MapHash {
     map: Arc<Map>,
-    // Behind the map: it looks when that is gone.
-    shared: LookingForRings,
+    // After the map, so dropped after it: then it requests a collection.
+    shared: CollectOnDrop,
 }
 
 impl MapHash {
     pub(crate) fn new(map: Arc<Map>, shared: Arc<Shared>) -> Self {
-        Self { map, shared: LookingForRings(shared) }
+        Self { map, shared: CollectOnDrop(shared) }
     }
 
-    /// Puts a map under a key; returns the one that was there. It must fit the template, as for
+    /// Sets the map of a key. Returns the old one. The map must fit the template, as for
     /// [`MapArray::set`](crate::MapArray::set).
     ///
     /// # Errors
     ///
-    /// [`Error::MapMismatch`] where the map has another shape than the table's definition says;
-    /// [`Error::NoInnerShape`] where that says none; [`Error::WrongPrograms`] for an array of programs that
-    /// are given other things than those that are found through this one; [`Error::OtherRuntime`] for arrays
-    /// of another runtime; [`Error::Map`] where the key has another length, the table is full or frozen, or
-    /// there is no memory. The table is as it was then.
+    /// [`Error::MapMismatch`] if the map does not fit the template; [`Error::NoInnerShape`] if there is no template;
+    /// [`Error::WrongPrograms`] for an array of programs whose arguments differ from those of programs that are reached
+    /// through this table; [`Error::OtherRuntime`] for arrays of another runtime; [`Error::Map`] if the key has the wrong
+    /// length, the table is full or frozen, or there is no memory. On an error the table is unchanged.
     pub fn set(&self, key: &[u8], map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
         match &self.map.def().inner {
             Some(wanted) => contract::fits(wanted, map, self.shared.0.domain.limit())?,
-            // Nobody has said what programs may take what they find for.
+            // Without a template the verifier knows nothing of inner maps.
             None => return Err(Error::NoInnerShape { map: self.map.name().to_owned() }),
         }
         self.shared.0.set_map(&self.map, key, Some(map))
     }
 
-    /// Removes a key; returns the map that was there.
+    /// Removes a key. Returns its map.
     ///
     /// # Errors
     ///
-    /// [`Error::Map`] where the key has another length, or the table is frozen.
+    /// [`Error::Map`] if the key has the wrong length, or the table is frozen.
     pub fn remove(&self, key: &[u8]) -> Result<Option<Arc<Map>>, Error> {
         self.shared.0.set_map(&self.map, key, None)
     }
@@ -57,7 +55,7 @@ impl MapHash {
         self.shared.0.map_at(&self.map, key)
     }
 
-    /// All keys, in no order to rely on. Others may change the table meanwhile.
+    /// All keys, in any order. Other threads may change the table meanwhile.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         self.map.reference_keys()
     }

@@ -1,44 +1,44 @@
-//! Tail calls: which program each element of each array of programs holds, and everything in code that says so. Beside them
-//! arrays and hash tables of maps, since all of them refer to each other.
+//! The dispatch of tail calls: which program each element of each array of programs holds, and all code that depends on
+//! it. Arrays and hash tables of maps are here too, since all of them refer to each other.
 //!
-//! An element is known in three places, which change together:
+//! An element is stored in three places, which change together:
 //!
 //! ```text
-//!   Slot.program     keeps it alive; what the host and the interpreter find
-//!   the map's table  its entry address: calls with an index, or an array, that is found at run time read it
+//!   Slot.program     keeps it alive; the host and the interpreter read it
+//!   the map's table  its entry address, read by calls whose index or array is computed at run time
 //!   Slot.sites       branches in code: calls whose array and index the verifier knows
 //! ```
 //!
 //! # Changing an element
 //!
 //! ```text
-//!   under the lock    which sites, and which version of the slot
-//!   without it        a new stub for each site
-//!   under the lock    still that version? else once more. One poke for each site, one store to the table
-//!   without it        caches; the old stubs and the old program go to `Retired`
+//!   locked      note the sites, and the version of the slot
+//!   unlocked    make a new stub for each site
+//!   locked      same version? else start again. One poke for each site, one store to the table
+//!   unlocked    synchronise caches; the old stubs and the old program go to `Retired`
 //! ```
 //!
-//! Nobody waits for anybody. What a run finds is the old program or the new one, in each call anew, and all of a tail call
-//! is in the stub: there is no state between (`skep_jit::Site`).
+//! Neither changes nor runs wait. Each call finds the old program or the new one. The whole tail call is in the stub, so
+//! there is no state in between (`skep_jit::Site`).
 //!
-//! # When the old program goes
+//! # When the old program is dropped
 //!
 //! ```text
-//!   Retired --keeper--> every CPU drops what it fetched ahead --> a grace period of both flavours --> dropped
+//!   Retired --keeper--> every CPU drops prefetched instructions --> a grace period of both flavours --> dropped
 //! ```
 //!
-//! A CPU may run a replaced branch for a while, as its architecture allows. So the CPUs are synchronised first, once for
-//! all that has come together, and only then begins the grace period that lets the last run leave.
+//! The architecture lets a CPU run a replaced branch for a while. So the CPUs are synchronised first, once for all retired
+//! objects, and only then the grace period begins in which the last run leaves.
 //!
-//! What the programs of an array are given, and for how long that holds, is in [`shape`].
+//! [`shape`] has the entry contract of an array, and how long it holds.
 //!
 //! # Locks
 //!
-//! `State`'s is held for bookkeeping and pokes: no code memory is taken or given back, no program or map is dropped and nobody
-//! is waited for under it. What is found to be dropped is carried out and dropped outside. Where memory is not mapped
-//! writable, a poke takes the arena's lock for one word, and is a system call. A map is held unfrozen under it, for which
-//! nobody waits either: a change that meets a freeze gives way to it. A hash table of maps has its buckets locked for the
-//! moment of a change, for which one waits as for any leaf.
+//! The lock of `State` protects bookkeeping and pokes. Under it no code memory is allocated or freed, no program or map is
+//! dropped, and nothing is waited for. Objects to be dropped are moved out and dropped after it. If no writable mapping
+//! exists, a poke takes the arena's lock for one word and makes a system call. A map is kept unfrozen under the lock
+//! without waiting: a change that meets a freeze gives up. The bucket lock of a hash table of maps is a leaf and is taken
+//! under it for the time of one change.
 
 mod array;
 mod collect;
@@ -47,7 +47,7 @@ mod retired;
 mod shape;
 
 pub use array::{MapArray, ProgramArray};
-pub(crate) use collect::LookingForRings;
+pub(crate) use collect::CollectOnDrop;
 pub use hash::MapHash;
 pub(crate) use shape::Shape;
 
@@ -69,21 +69,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// All arrays of programs and of maps of a runtime.
+/// The dispatch of a runtime: all its arrays of programs and of maps.
 #[derive(Default)]
-pub(crate) struct Wiring {
+pub(crate) struct Dispatch {
     state: Mutex<State>,
     retired: retired::Retired,
-    /// Whether the keeper was asked to look for what nobody can reach. Acquire and Release both ways: who finds it set relies
-    /// on a look that is still to come, and that sees what he dropped before.
+    /// Whether a collection is pending. Acquire and Release both ways: a thread that finds it set relies on a later
+    /// collection, which sees what the thread dropped before.
     collecting: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// By the address of the map.
+    /// Keyed by the address of the map.
     arrays: BTreeMap<usize, Array>,
-    /// How often there was a wait before a shape is forgotten.
+    /// The number of waits so far after which a shape is forgotten.
     waits: u64,
 }
 
@@ -93,10 +93,10 @@ type SiteKey = (usize, usize);
 /// An array of programs, or a map of maps.
 struct Array {
     map: Weak<Map>,
-    /// What programs are given that are in it, or in what is in it, and those that make tail calls through it: from the
-    /// first on. Where a map of maps has agreed with anybody, all arrays in it have agreed on the same.
+    /// The entry contract of all programs that are reachable through this array and of all that tail-call through it; the
+    /// first one sets it. If a map of maps has one, all arrays in it have the same.
     agreed: Option<Agreed>,
-    /// The elements that are or were used.
+    /// The elements that were ever used.
     slots: BTreeMap<u32, Slot>,
     /// The elements of a map of maps, by key.
     maps: BTreeMap<Box<[u8]>, Arc<Map>>,
@@ -112,29 +112,29 @@ struct Array {
 #[derive(Default)]
 struct Slot {
     program: Option<Arc<Inner>>,
-    /// By program, so that one's sites are found among all.
-    sites: BTreeMap<SiteKey, Wired>,
-    /// Counts changes of anything in it.
+    /// Keyed by program, so that a program's sites are found.
+    sites: BTreeMap<SiteKey, CallSite>,
+    /// Counts all changes of the slot.
     version: u64,
 }
 
-/// A site in code, and what it leads to.
-struct Wired {
+/// A call site, and its current target.
+struct CallSite {
     site: SiteRef,
-    leads: Leads,
+    target: BranchTarget,
 }
 
-/// Where a site's branch leads.
-enum Leads {
-    /// On behind it.
+/// The target of a site's branch.
+enum BranchTarget {
+    /// The next instruction.
     Nowhere,
-    /// To the program in the slot.
+    /// The program in the slot.
     There,
-    /// To the program in the slot, through this.
+    /// The program in the slot, through this stub.
     Through(Text),
 }
 
-impl Leads {
+impl BranchTarget {
     fn branch(&self, entry: usize) -> Branch {
         match self {
             Self::Nowhere => Branch::Nop,
@@ -158,17 +158,17 @@ struct SiteRef {
     number: usize,
 }
 
-/// What was taken out of a slot, to be dropped when nobody can be in it.
+/// Objects removed from a slot, to be dropped when no run can be in them.
 #[derive(Default)]
 struct Removed {
     stubs: Vec<Text>,
     programs: Vec<Arc<Inner>>,
     maps: Vec<Arc<Map>>,
-    /// Whether branches led there.
+    /// Whether a branch led to them.
     poked: bool,
 }
 
-/// What lies in the keeper of each map: takes the array out of the wiring when the map goes.
+/// The owner stored in each map: it removes the array from the dispatch when the map is dropped.
 struct Registered {
     shared: Weak<Shared>,
     key: usize,
@@ -180,24 +180,24 @@ impl SiteRef {
     }
 
     /// What it takes to lead it to a program.
-    fn lead(&self, shared: &Shared, entry: usize) -> Result<Leads, skep_text::Error> {
+    fn connect(&self, shared: &Shared, entry: usize) -> Result<BranchTarget, skep_text::Error> {
         let stub = self.compiled.sites()[self.number].stub(&self.compiled, &shared.arena, entry)?;
-        Ok(stub.map_or(Leads::There, Leads::Through))
+        Ok(stub.map_or(BranchTarget::There, BranchTarget::Through))
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let mut state = shared.wiring.lock();
+        let mut state = shared.dispatch.lock();
         let Some(array) = state.arrays.remove(&self.key) else { return };
         let inner: Vec<_> = array.maps.values().map(|map| key(map)).collect();
         let leaving = state.left(&inner);
-        // No program refers to the map any more, so there are no sites; what it held may still be running.
+        // No program refers to the map, so there are no sites. Programs that it held may still be running.
         let programs = array.slots.into_values().filter_map(|slot| slot.program).collect();
         let maps = array.maps.into_values().collect();
         let removed = Removed { programs, maps, ..Removed::default() };
-        shared.wiring.retired.hold(&removed);
+        shared.dispatch.retired.hold(&removed);
         drop(state);
         shared.forget_later(leaving);
         shared.retire(removed);
@@ -210,7 +210,7 @@ impl SiteRef {
     }
 }
 
-impl Wiring {
+impl Dispatch {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,7 +222,7 @@ impl State {
     }
 }
 
-/// The table of a map, which has an element of that index.
+/// The table of a map that has an element with this index.
 fn entry(map: &Map, index: u32) -> Result<&References, Error> {
     let table = map.references();
     let len = table.map_or(0, References::len);
@@ -234,12 +234,12 @@ fn key(map: &Map) -> usize {
     std::ptr::from_ref(map).addr()
 }
 
-/// Whether a map holds programs or maps, and so belongs to a wiring.
-pub(crate) fn is_wired(map: &Map) -> bool {
+/// Whether a map holds programs or maps, and so takes part in a dispatch.
+pub(crate) fn takes_part(map: &Map) -> bool {
     map.references().is_some()
 }
 
-/// Whether programs are found through a map.
+/// Whether programs are reached through a map.
 fn leads_to_programs(map: &Map) -> bool {
     let inner = map.def().inner.as_ref();
     map.programs().is_some() || inner.is_some_and(|inner| inner.kind == MapKind::ProgArray)
@@ -255,7 +255,7 @@ fn wrong_program(map: &Map, program: &Inner, agreed: Shape) -> Error {
 }
 
 impl Shared {
-    /// Takes an array of programs or of maps into the wiring.
+    /// Takes an array of programs or of maps into the dispatch.
     pub(crate) fn wire(self: &Arc<Self>, map: &Arc<Map>) {
         let Some(table) = map.references() else { return };
         let key = key(map);
@@ -268,21 +268,21 @@ impl Shared {
             programs: 0,
             outer: 0,
         };
-        self.wiring.lock().arrays.insert(key, array);
+        self.dispatch.lock().arrays.insert(key, array);
         table.extension(|| Registered { shared: Arc::downgrade(self), key });
     }
 
     /// Whether an array of programs or of maps was made in this runtime.
-    pub(crate) fn has_wired(&self, map: &Map) -> bool {
-        self.wiring.lock().array(map).is_some()
+    pub(crate) fn has_joined(&self, map: &Map) -> bool {
+        self.dispatch.lock().array(map).is_some()
     }
 
     /// The program at an index.
     fn program_at(&self, map: &Map, index: u32) -> Option<Arc<Inner>> {
-        self.wiring.lock().array(map)?.slots.get(&index)?.program.clone()
+        self.dispatch.lock().array(map)?.slots.get(&index)?.program.clone()
     }
 
-    /// Puts a program into an element, or takes it out; the one that was there.
+    /// Sets or empties an element. Returns the old program.
     fn set_program(
         self: &Arc<Self>,
         map: &Map,
@@ -292,14 +292,14 @@ impl Shared {
         self.change(map, index, program.map_or(Change::Remove, Change::Install))
     }
 
-    /// The map that a key leads to.
+    /// The map of a key.
     fn map_at(&self, outer: &Map, key: &[u8]) -> Option<Arc<Map>> {
-        self.wiring.lock().array(outer)?.maps.get(key).cloned()
+        self.dispatch.lock().array(outer)?.maps.get(key).cloned()
     }
 
-    /// Has a key lead to a map of the shape that the outer one says, or to none; the one that was there.
+    /// Sets or removes the map of a key; the new one fits the template of the outer map. Returns the old map.
     ///
-    /// Where all of a table's elements wait for readers, it waits for them, but not under the lock.
+    /// If all elements of a table wait for readers, it waits for them, but not under the lock.
     fn set_map(
         self: &Arc<Self>,
         outer: &Map,
@@ -326,14 +326,14 @@ impl Shared {
         if let Some(inner) = inner.filter(|inner| !inner.fits(&self.domain)) {
             return Err(foreign(inner));
         }
-        let mut state = self.wiring.lock();
+        let mut state = self.dispatch.lock();
         if let Some(inner) = inner
-            && is_wired(inner)
+            && takes_part(inner)
             && state.array(inner).is_none()
         {
             return Err(foreign(inner));
         }
-        // Where no program has agreed with the outer one yet, what is in it decides.
+        // If no program has agreed with the outer map yet, the inner ones decide.
         let inner_shape = inner.and_then(|inner| state.shape(inner));
         let agreed = inner.filter(|_| leads_to_programs(outer)).zip(state.shape(outer).or(inner_shape));
         let wrong = |inner: &Map, shape: Shape, other: Shape| Error::WrongPrograms {
@@ -349,9 +349,9 @@ impl Shared {
         if state.array(outer).is_none() {
             return Err(foreign(outer));
         }
-        // SAFETY: a map of the right shape, kept alive by the element, and after that by `Retired`.
+        // SAFETY: a map that fits the template, kept alive by the element, and after that by `Retired`.
         unsafe { outer.set_reference(key, inner.map_or(0, |inner| inner.link().handle))? };
-        // From here on nothing fails: what did would have left its mark on the inner array.
+        // Nothing fails from here on: otherwise the agreement would stay in the inner array.
         if let Some((inner, shape)) = agreed {
             state.agree(inner, shape).map_err(|other| wrong(inner, shape, other))?;
             state.agree(outer, shape).map_err(|other| wrong(inner, other, shape))?;
@@ -367,14 +367,14 @@ impl Shared {
         let mut leaving = state.left(&old.iter().map(|map| self::key(map)).collect::<Vec<_>>());
         leaving.extend(state.leave(self::key(outer)));
         let removed = Removed { maps: old.iter().cloned().collect(), ..Removed::default() };
-        self.wiring.retired.hold(&removed);
+        self.dispatch.retired.hold(&removed);
         drop(state);
         self.forget_later(leaving);
         self.retire(removed);
         Ok(old)
     }
 
-    /// Brings all sites of a program that lead to an element in line with the program in it.
+    /// Connects all sites of a program for an element to the program in it.
     fn complete(self: &Arc<Self>, map: &Map, index: u32, compiled: &Arc<Compiled>) -> Result<(), Error> {
         self.change(map, index, Change::Complete(compiled)).map(drop)
     }
@@ -387,15 +387,16 @@ impl Shared {
     ) -> Result<Option<Arc<Inner>>, Error> {
         let table = entry(map, index)?;
         if !matches!(change, Change::Complete(_)) {
-            // Before anything is agreed on; whether it still holds is seen when it is done.
+            // Before any agreement; `commit` checks that it still holds.
             drop(map.hold_unfrozen()?);
         }
         loop {
             let Some(plan) = self.plan(map, index, &change)? else { return Ok(None) };
             let entry = plan.target.as_ref().map(|target| target.tail_entry()).transpose()?;
-            let lead = |site: &SiteRef| entry.map_or(Ok(Leads::Nowhere), |entry| site.lead(self, entry));
-            let leads = plan.sites.iter().map(lead).collect::<Result<Vec<_>, _>>()?;
-            if let Some(removed) = self.commit(map, table, index, &plan, (entry.unwrap_or(0), leads))? {
+            let connect =
+                |site: &SiteRef| entry.map_or(Ok(BranchTarget::Nowhere), |entry| site.connect(self, entry));
+            let targets = plan.sites.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+            if let Some(removed) = self.commit(map, table, index, &plan, (entry.unwrap_or(0), targets))? {
                 let old = removed.programs.first().cloned();
                 self.retire(removed);
                 return Ok(old);
@@ -403,9 +404,9 @@ impl Shared {
         }
     }
 
-    /// What must be done, as things are.
+    /// The plan of a change for the current state.
     fn plan(&self, map: &Map, index: u32, change: &Change<'_>) -> Result<Option<Plan>, Error> {
-        let mut state = self.wiring.lock();
+        let mut state = self.dispatch.lock();
         if state.array(map).is_none() {
             return Err(Error::OtherRuntime { map: map.name().to_owned() });
         }
@@ -435,24 +436,24 @@ impl Shared {
         Ok((!nothing).then_some(Plan { version: slot.version, stays, target, sites }))
     }
 
-    /// Does it, all or nothing, unless the slot has changed meanwhile; what was there before.
+    /// Executes the plan, all or nothing, unless the slot has changed meanwhile. Returns the old contents.
     fn commit(
         self: &Arc<Self>,
         map: &Map,
         table: &References,
         index: u32,
         plan: &Plan,
-        (entry, leads): (usize, Vec<Leads>),
+        (entry, targets): (usize, Vec<BranchTarget>),
     ) -> Result<Option<Removed>, Error> {
         let mut pokes = match plan.sites.is_empty() {
             true => None,
             false => Some(self.arena.pokes()?),
         };
-        let mut state = self.wiring.lock();
-        // To the end of the change of branches and table, under the lock. Where the program stays, the element is not changed.
+        let mut state = self.dispatch.lock();
+        // Until branches and table are changed, under the lock. If the program stays, the element is unchanged.
         let unfrozen = (!plan.stays).then(|| map.hold_unfrozen()).transpose()?;
         if let Some(program) = plan.target.as_ref().filter(|_| !plan.stays) {
-            // Since the plan was made others may have agreed on something else.
+            // Others may have agreed on another contract since the plan was made.
             let agreed = state.may_agree(map, Shape::of(program));
             agreed.map_err(|agreed| wrong_program(map, program, agreed))?;
         }
@@ -462,15 +463,15 @@ impl Shared {
             return Ok(None);
         };
         if let Some(batch) = &mut pokes
-            && let Err(error) = poke_all(batch, slot, plan, (entry, &leads))
+            && let Err(error) = poke_all(batch, slot, plan, (entry, &targets))
         {
             drop((unfrozen, state));
-            // What was taken back may have been run: it goes as what was replaced does.
-            let stubs = leads.into_iter().filter_map(Leads::into_stub).collect();
+            // Pokes that were undone may have been run: retire their stubs like replaced ones.
+            let stubs = targets.into_iter().filter_map(BranchTarget::into_stub).collect();
             let programs = plan.target.iter().cloned().collect();
             if pokes.is_some_and(|pokes| pokes.finish_later().is_ok()) {
                 let removed = Removed { stubs, programs, poked: true, ..Removed::default() };
-                self.wiring.retired.hold(&removed);
+                self.dispatch.retired.hold(&removed);
                 self.retire(removed);
             } else {
                 std::mem::forget((stubs, programs));
@@ -480,9 +481,9 @@ impl Shared {
         // SAFETY: a program that agrees with the array, kept alive by the slot, and after that by `Retired`.
         unsafe { table.set(index, entry as u64) };
         let mut removed = Removed { poked: !plan.sites.is_empty(), ..Removed::default() };
-        for (site, leads) in plan.sites.iter().zip(leads) {
+        for (site, target) in plan.sites.iter().zip(targets) {
             let Some(wired) = slot.sites.get_mut(&site.key()) else { continue };
-            removed.stubs.extend(std::mem::replace(&mut wired.leads, leads).into_stub());
+            removed.stubs.extend(std::mem::replace(&mut wired.target, target).into_stub());
         }
         slot.version += 1;
         let mut leaving = None;
@@ -500,7 +501,7 @@ impl Shared {
                 None => leaving = state.leave(key(map)),
             }
         }
-        self.wiring.retired.hold(&removed);
+        self.dispatch.retired.hold(&removed);
         drop((unfrozen, state));
         self.forget_later(leaving.into_iter().collect());
         if let Some(pokes) = pokes {
@@ -509,14 +510,14 @@ impl Shared {
         Ok(Some(removed))
     }
 
-    /// Makes a program's sites and its use of arrays known; on failure none of it stays.
+    /// Registers a program's sites and its use of arrays; after a failure nothing stays registered.
     pub(crate) fn connect(self: &Arc<Self>, program: &Arc<Inner>) -> Result<(), Error> {
         if !program.uses_arrays() {
             return Ok(());
         }
         let shape = Shape::of(program);
-        for map in program.maps().filter(|map| is_wired(map)) {
-            let mut state = self.wiring.lock();
+        for map in program.maps().filter(|map| takes_part(map)) {
+            let mut state = self.dispatch.lock();
             if state.array(map).is_none() {
                 return Err(Error::OtherRuntime { map: map.name().to_owned() });
             }
@@ -530,10 +531,10 @@ impl Shared {
         for (number, site) in compiled.sites().iter().enumerate() {
             let Some(map) = program.map(site.map()) else { continue };
             let own = SiteRef { compiled: Arc::clone(compiled), number };
-            let mut state = self.wiring.lock();
+            let mut state = self.dispatch.lock();
             let Some(array) = state.array(map) else { continue };
             let slot = array.slots.entry(site.index()).or_default();
-            slot.sites.insert(own.key(), Wired { site: own, leads: Leads::Nowhere });
+            slot.sites.insert(own.key(), CallSite { site: own, target: BranchTarget::Nowhere });
             slot.version += 1;
         }
         for (map, index) in elements(program) {
@@ -542,22 +543,22 @@ impl Shared {
         Ok(())
     }
 
-    /// Forgets a program's sites. Nobody runs it any more.
+    /// Removes a program's sites. No thread runs it any more.
     pub(crate) fn disconnect(self: &Arc<Self>, program: &Inner) {
         let compiled = program.shared_compiled();
         let mut gone = Vec::new();
         for (map, index) in elements(program) {
-            let mut state = self.wiring.lock();
+            let mut state = self.dispatch.lock();
             let slot = state.array(map).and_then(|array| array.slots.get_mut(&index));
             let Some(slot) = slot else { continue };
             gone.push(slot.take(compiled));
             slot.version += 1;
         }
-        // Stubs are texts, and wait for readers by themselves.
+        // Stubs are texts, whose memory is freed after a grace period anyway.
         drop(gone);
         let mut leaving = Vec::new();
-        for map in program.maps().filter(|map| is_wired(map)) {
-            let mut state = self.wiring.lock();
+        for map in program.maps().filter(|map| takes_part(map)) {
+            let mut state = self.dispatch.lock();
             if let Some(array) = state.array(map) {
                 array.users.remove(&std::ptr::from_ref(program).addr());
             }
@@ -567,7 +568,7 @@ impl Shared {
     }
 }
 
-/// The elements that sites of a program lead to, each once.
+/// The elements that a program's sites name, each once.
 fn elements(program: &Inner) -> impl Iterator<Item = (&Arc<Map>, u32)> {
     let sites = program.shared_compiled().sites();
     let elements: BTreeSet<_> = sites.iter().map(|site| (site.map(), site.index())).collect();
@@ -575,35 +576,35 @@ fn elements(program: &Inner) -> impl Iterator<Item = (&Arc<Map>, u32)> {
 }
 
 impl Slot {
-    /// The keys that sites of a program have.
+    /// The range of keys of a program's sites.
     fn of(compiled: &Arc<Compiled>) -> RangeInclusive<SiteKey> {
         let address = Arc::as_ptr(compiled).addr();
         (address, 0)..=(address, usize::MAX)
     }
 
-    /// The sites of a program that do not lead anywhere yet.
+    /// The sites of a program that are not connected yet.
     fn nowhere(&self, compiled: &Arc<Compiled>) -> impl Iterator<Item = SiteRef> {
         let own = self.sites.range(Self::of(compiled)).map(|(_, wired)| wired).inspect(|_| steps(1));
-        own.filter(|wired| matches!(wired.leads, Leads::Nowhere)).map(|wired| wired.site.clone())
+        own.filter(|wired| matches!(wired.target, BranchTarget::Nowhere)).map(|wired| wired.site.clone())
     }
 
-    /// Takes the sites of a program out.
-    fn take(&mut self, compiled: &Arc<Compiled>) -> Vec<Wired> {
+    /// Removes the sites of a program.
+    fn take(&mut self, compiled: &Arc<Compiled>) -> Vec<CallSite> {
         let keys: Vec<_> = self.sites.range(Self::of(compiled)).map(|(key, _)| *key).collect();
         steps(1 + keys.len());
         keys.iter().filter_map(|key| self.sites.remove(key)).collect()
     }
 }
 
-/// What is to become of an element.
+/// A change of an element.
 enum Change<'a> {
     Install(&'a Arc<Inner>),
     Remove,
-    /// Only sites of that program, which do not lead anywhere yet.
+    /// Connects the unconnected sites of this program only.
     Complete(&'a Arc<Compiled>),
 }
 
-/// What a change does to a slot of that version.
+/// The plan of a change, for this version of a slot.
 struct Plan {
     version: u64,
     /// Whether the program in the slot stays.
@@ -612,27 +613,27 @@ struct Plan {
     sites: Vec<SiteRef>,
 }
 
-/// One poke for each site; where one fails, those before it are taken back.
+/// One poke for each site. If one fails, those before it are undone.
 fn poke_all<'a>(
     pokes: &mut Pokes<'a>,
     slot: &Slot,
     plan: &'a Plan,
-    (entry, leads): (usize, &[Leads]),
+    (entry, targets): (usize, &[BranchTarget]),
 ) -> Result<(), Error> {
-    for (done, (site, leads)) in plan.sites.iter().zip(leads).enumerate() {
+    for (done, (site, target)) in plan.sites.iter().zip(targets).enumerate() {
         // SAFETY: the site is a patchable branch of that text, and may lead to the program's tail entry, or the stub was made
         // for it. Both live until it was replaced, the CPUs were synchronised and the readers have left.
-        let poked = unsafe { pokes.branch(site.compiled.text(), site.offset(), leads.branch(entry)) };
+        let poked = unsafe { pokes.branch(site.compiled.text(), site.offset(), target.branch(entry)) };
         let Err(error) = poked else { continue };
         let old = slot.program.as_ref().map_or(Ok(0), |program| program.tail_entry());
         for site in &plan.sites[..done] {
             let wired = slot.sites.get(&site.key());
-            let back = old.as_ref().map(|&old| wired.map_or(Branch::Nop, |wired| wired.leads.branch(old)));
+            let back = old.as_ref().map(|&old| wired.map_or(Branch::Nop, |wired| wired.target.branch(old)));
             // SAFETY: as above; what it led to is still there.
             let back = back.map(|back| unsafe { pokes.branch(site.compiled.text(), site.offset(), back) });
             if !matches!(back, Ok(Ok(()))) {
-                // Memory that could be written a moment ago cannot be any more, and code leads to what is about to be
-                // dropped. Nothing that goes on from here is safe.
+                // Memory that was writable a moment ago is not writable now, and code leads to a text that is about to be
+                // dropped. It is not safe to continue.
                 std::process::abort();
             }
         }
@@ -641,7 +642,7 @@ fn poke_all<'a>(
     Ok(())
 }
 
-/// For the interpreter: what a tail call leads to.
+/// For the interpreter: the target of a tail call.
 ///
 /// # Safety
 ///
@@ -653,8 +654,8 @@ pub(crate) unsafe fn find(map: u64, index: u32, env: *mut RunEnv) -> Option<NonN
         (&*map, &*((*env).host as *const Shared))
     };
     let program = shared.program_at(map, index)?;
-    // What was compiled can be interpreted: both refuse the same.
+    // A compiled program can be interpreted: both engines refuse the same programs.
     debug_assert!(program.interpreter().is_ok());
-    // Taken out of the element, it is dropped after a grace period, which waits for this run.
+    // When it is removed from the element, it is dropped after a grace period, which waits for this run.
     program.interpreter().ok().map(NonNull::from)
 }

@@ -1,4 +1,4 @@
-//! Stubs, programs and maps that nobody can come to any more, and that some may still be in.
+//! Stubs, programs and maps that no new run can reach, while earlier runs may still use them.
 
 use super::Removed;
 use crate::runtime::Shared;
@@ -6,23 +6,23 @@ use skep_rcu::Grace;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// With more stubs and programs than this, who retires the next synchronises the CPUs, in place of the keeper.
+/// Above this number of stubs and programs, the thread that retires the next one synchronises the CPUs itself.
 const MOST: usize = 1024;
 
-/// What waits for the CPUs to be synchronised.
+/// Objects that wait for the CPUs to be synchronised.
 #[derive(Default)]
 pub(super) struct Retired {
     waiting: Mutex<Waiting>,
-    /// Programs and maps that were taken out and are not dropped yet. Raised under the wiring's lock.
+    /// The number of removed programs and maps that are not dropped yet. Raised under the dispatch's lock.
     held: AtomicUsize,
-    /// Whether rings were looked for meanwhile, where these count as the host's.
+    /// Whether a collection ran meanwhile, which counted these as the host's.
     misled: AtomicBool,
 }
 
 #[derive(Default)]
 struct Waiting {
     removed: Removed,
-    /// Whether the keeper was asked.
+    /// Whether the keeper was woken.
     asked: bool,
 }
 
@@ -39,16 +39,16 @@ impl Retired {
 }
 
 impl Retired {
-    /// What was taken out just now, under the wiring's lock, is about to be retired.
+    /// Counts objects that were just removed, under the dispatch's lock, and will be retired.
     pub(super) fn hold(&self, removed: &Removed) {
-        // Relaxed: who looks for rings takes the same lock.
+        // Relaxed: the collector takes the same lock.
         self.held.fetch_add(removed.programs.len() + removed.maps.len(), Ordering::Relaxed);
     }
 
-    /// Rings are about to be looked for, under the wiring's lock: what is held here counts as the host's. If that is anything, they are looked for
-    /// again when it has been dropped.
-    pub(super) fn mislead(&self) {
-        // Acquire pairs with the Release of `Shared::settle`; Release with its Acquire, which comes behind the drop.
+    /// A collection begins, under the dispatch's lock: objects held here count as the host's. If there are any, another
+    /// collection follows when they have been dropped.
+    pub(super) fn count_as_host(&self) {
+        // Acquire pairs with the Release of `Shared::settle`; Release with its Acquire, which comes after the drop.
         if self.held.load(Ordering::Acquire) > 0 {
             self.misled.store(true, Ordering::Release);
         }
@@ -56,12 +56,12 @@ impl Retired {
 }
 
 impl Shared {
-    /// Has what was removed, and [held](Retired::hold), dropped when nobody can be in it.
+    /// Drops removed and [held](Retired::hold) objects when no run can be in them.
     pub(super) fn retire(self: &Arc<Self>, removed: Removed) {
         if removed.is_empty() {
             return;
         }
-        let mut waiting = self.wiring.retired.lock();
+        let mut waiting = self.dispatch.retired.lock();
         waiting.removed.stubs.extend(removed.stubs);
         waiting.removed.programs.extend(removed.programs);
         waiting.removed.maps.extend(removed.maps);
@@ -79,22 +79,22 @@ impl Shared {
     }
 
     fn settle_asked(self: &Arc<Self>) {
-        self.wiring.retired.lock().asked = false;
+        self.dispatch.retired.lock().asked = false;
         self.settle();
     }
 
-    /// Synchronises the CPUs, once for all that waits; then it waits for readers only.
+    /// Synchronises the CPUs once for all waiting objects, which then wait for a grace period only.
     pub(crate) fn settle(self: &Arc<Self>) {
-        let removed = std::mem::take(&mut self.wiring.retired.lock().removed);
+        let removed = std::mem::take(&mut self.dispatch.retired.lock().removed);
         if removed.is_empty() {
             return;
         }
         if removed.poked && self.arena.sync_cores().is_err() {
-            // The system has taken back what it allowed: some CPU may run into this for ever.
+            // The system has revoked its permission: a CPU may reach these at any time later, so they are kept for ever.
             std::mem::forget(removed);
             return;
         }
-        // Stubs wait for readers by themselves, from now on.
+        // From now on stubs wait for readers by themselves.
         drop(removed.stubs);
         let (programs, maps) = (removed.programs, removed.maps);
         if !programs.is_empty() || !maps.is_empty() {
@@ -102,10 +102,10 @@ impl Shared {
             self.domain.call(Grace::Both, move || {
                 let count = programs.len() + maps.len();
                 drop((programs, maps));
-                let retired = &shared.wiring.retired;
+                let retired = &shared.dispatch.retired;
                 retired.held.fetch_sub(count, Ordering::Release);
                 if retired.misled.swap(false, Ordering::Acquire) {
-                    shared.look_for_rings();
+                    shared.request_collection();
                 }
             });
         }

@@ -1,19 +1,18 @@
-//! What the programs of an array are given: the same, for as long as any run may reach the array.
+//! The entry contract of an array: all programs in it, and all that tail-call through it, take the same arguments.
 //!
-//! Everybody who makes tail calls through an array, and everybody in it, is given the same: the array's [`Shape`]. It
-//! is agreed on by the first of them, and holds for as long as any run may reach the array. A run reaches it as one
-//! that its program names, or as one that it has found in a map of maps. So the shape outlives whatever refers to the
-//! array:
+//! The first program sets the array's [`Shape`], and all others must agree with it for as long as any run may reach the
+//! array. A run reaches arrays that its program names, and arrays that it has found in a map of maps. So the shape
+//! outlives all references to the array:
 //!
 //! ```text
 //!   agreed on ──> no program names it, none is in it, no map of maps holds it ──a grace period of both flavours──> forgotten
-//!       ^              │ somebody agrees again
+//!       ^              │ a program agrees again
 //!       └──────────────┘
 //! ```
 //!
-//! Runs from before may have found it and hold it still: for these is the grace period. Later ones do not find it,
-//! unless somebody agreed on its shape once more, which [`State::agree`] notes. What would break it: a way to an
-//! array other than by `agree`, or forgetting before those runs have ended.
+//! Earlier runs may have found the array and may still use it: the grace period waits for them. Later runs cannot find it
+//! without a new agreement, which [`State::agree`] notes. Two changes would break this: a way to an array that bypasses
+//! `agree`, and forgetting before the earlier runs have ended.
 
 use super::{Array, State, key};
 use crate::program::Inner;
@@ -24,8 +23,7 @@ use skep_maps::Map;
 use skep_rcu::Grace;
 use std::sync::Arc;
 
-/// What a program is given when it is entered: all programs of an array, and those that make tail calls through it,
-/// agree.
+/// The entry contract of programs: type, length of the buffer, and sleepability.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     program_type: &'static ProgramType,
@@ -34,11 +32,11 @@ pub(crate) struct Shape {
     sleepable: bool,
 }
 
-/// What an array's programs are given.
+/// The entry contract of an array, once there is one.
 #[derive(Clone, Copy)]
 pub(super) struct Agreed {
     shape: Shape,
-    /// Where nothing has referred to the array since the last agreement: the number of the wait after which it is
+    /// If nothing has referred to the array since the last agreement: the number of the wait after which the contract is
     /// forgotten.
     leaving: Option<u64>,
 }
@@ -77,7 +75,7 @@ impl PartialEq for Shape {
 }
 
 impl Array {
-    /// Whether nothing leads to it any more but what runs may have found before.
+    /// Whether no new run can find it.
     pub(super) fn is_left(&self) -> bool {
         self.users.is_empty() && self.programs == 0 && self.outer == 0 && self.maps.is_empty()
     }
@@ -88,7 +86,7 @@ impl Array {
 }
 
 impl State {
-    /// The arrays that programs are found in through a map: itself, or those that are in it.
+    /// The arrays of programs that a map leads to: itself, or those in it.
     fn through(&self, map: &Map) -> Vec<usize> {
         let own = self.arrays.get(&key(map));
         let inner = own.iter().flat_map(|array| array.maps.values()).map(|map| key(map));
@@ -97,14 +95,14 @@ impl State {
         keys
     }
 
-    /// What programs of an array are given, where that has been agreed on.
+    /// The entry contract of an array, if there is one.
     pub(super) fn shape(&self, map: &Map) -> Option<Shape> {
         self.arrays.get(&key(map))?.shape()
     }
 
     /// Whether [`agree`](Self::agree) would succeed.
     pub(super) fn may_agree(&self, map: &Map, shape: Shape) -> Result<(), Shape> {
-        // What is in it has agreed on the same.
+        // The arrays in it have agreed on the same.
         if let Some(agreed) = self.shape(map) {
             return if agreed == shape { Ok(()) } else { Err(agreed) };
         }
@@ -115,11 +113,11 @@ impl State {
         }
     }
 
-    /// Agrees on what the programs are given that are found through a map, or says what they are given.
+    /// Agrees on the entry contract of programs that are reached through a map, or returns the existing one.
     pub(super) fn agree(&mut self, map: &Map, shape: Shape) -> Result<(), Shape> {
         self.may_agree(map, shape)?;
         let agreed = Some(Agreed { shape, leaving: None });
-        // What is in it is not being left: its element refers to it.
+        // The arrays in it stay referenced: by its elements.
         let keys = if self.shape(map).is_some() { vec![key(map)] } else { self.through(map) };
         for key in keys {
             if let Some(array) = self.arrays.get_mut(&key) {
@@ -129,7 +127,7 @@ impl State {
         Ok(())
     }
 
-    /// Something that referred to an array does no more. Says whether its shape is to be forgotten later.
+    /// A reference to an array ended. Returns whether its shape is to be forgotten later.
     #[must_use]
     pub(super) fn leave(&mut self, key: usize) -> Option<Leaving> {
         let array = self.arrays.get_mut(&key).filter(|array| array.is_left())?;
@@ -139,7 +137,7 @@ impl State {
         Some(Leaving(key, self.waits))
     }
 
-    /// Elements of maps of maps that held these hold them no more.
+    /// Removes the references of elements of maps of maps to these.
     #[must_use]
     pub(super) fn left(&mut self, keys: &[usize]) -> Vec<Leaving> {
         for key in keys {
@@ -160,15 +158,15 @@ impl State {
 }
 
 impl Shared {
-    /// Has shapes forgotten when no run is left that may have found the arrays. Not under the lock: where there is no
-    /// keeper, this runs what is due.
+    /// Forgets shapes after a grace period, when no run can reach the arrays. Not under the lock: without a keeper this runs
+    /// due callbacks.
     pub(super) fn forget_later(self: &Arc<Self>, leaving: Vec<Leaving>) {
         if leaving.is_empty() {
             return;
         }
         let shared = Arc::clone(self);
         self.domain.call(Grace::Both, move || {
-            let mut state = shared.wiring.lock();
+            let mut state = shared.dispatch.lock();
             leaving.into_iter().for_each(|leaving| state.forget(leaving));
         });
     }

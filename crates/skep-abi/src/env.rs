@@ -113,8 +113,8 @@ pub const MAX_LOOPS: u32 = 8 << 20;
 ///   0  entries u64 | 8  len u32
 /// ```
 ///
-/// Entries are addresses at which tail calls enter programs, or 0 where there is none. They are read by single loads, and
-/// change while programs run.
+/// Entries are addresses at which tail calls enter programs, or 0 where there is none. They are read by single loads,
+/// and change while programs run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTable {

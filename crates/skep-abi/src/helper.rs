@@ -17,7 +17,8 @@ pub enum Access {
 }
 
 impl Access {
-    /// What happens to a value where the map is of that kind: what a helper copies from others, a bloom filter is asked for.
+    /// What happens to a value where the map is of that kind: what a helper copies from others, a bloom filter is asked
+    /// for.
     pub const fn in_map(self, kind: MapKind) -> Self {
         match kind {
             MapKind::BloomFilter => Self::Read,

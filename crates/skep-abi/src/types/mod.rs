@@ -213,7 +213,8 @@ impl ProgramType {
         named.or_else(|| TYPES.iter().copied().find(|kind| kind.sections.contains(&name)))
     }
 
-    /// Whether programs of this type may call Linux's helper of that number when attached to `target`, if that is known.
+    /// Whether programs of this type may call Linux's helper of that number when attached to `target`, if that is
+    /// known.
     pub fn may_call(&self, id: u32, target: Option<&str>) -> bool {
         let places = self.limited.iter().find(|(limited, _)| *limited == id).map(|(_, places)| *places);
         let here = |places: &[&str]| target.is_none_or(|target| places.contains(&target));

@@ -167,7 +167,7 @@ fn comparing_states_full_of_tied_numbers_is_paid_for() {
 
 #[test]
 fn the_end_of_a_loop_of_callbacks_says_nothing_of_its_beginning() {
-    // Two ways lead to a loop of one round: with the index 1, and with one of which less is known. The round leaves
+    // Two ways lead to a loop of one iteration: with the index 1, and with a less known index. The iteration leaves
     // any number behind, so behind it the first way's state could stand for the second's before it.
     let text = "r6 = r1\nr1 = *(u32 *)(r6 + 12)\nif r1 == 0 goto other\n*(u64 *)(r10 - 8) = 1\ngoto meet\n\
                 other:\ncall 7\nr0 &= 255\n*(u64 *)(r10 - 8) = r0\n\
@@ -175,7 +175,7 @@ fn the_end_of_a_loop_of_callbacks_says_nothing_of_its_beginning() {
                 body:\nr6 = r2\nr7 = *(u64 *)(r6 + 0)\nr1 = map_value[1]+0x0 ll\nr1 += r7\nr0 = *(u8 *)(r1 + 0)\ncall 7\n\
                 *(u64 *)(r6 + 0) = r0\nr0 = 0\nexit";
     refused("xdp", text, Code::OutOfBounds, "64-byte value");
-    // Every index that a round finds is in bounds.
+    // Every index that an iteration finds is in bounds.
     accepted("xdp", &text.replace("r0 &= 255", "r0 &= 63"));
     // The same for the entries of an array.
     let each = text.replace("r1 = 1\nr2 = func", "r1 = map[1] ll\nr2 = func").replace("call 181", "call 164");

@@ -1,12 +1,12 @@
-//! Functions that helpers call: walked as often as they may be called, each call a round.
+//! Functions that helpers call: walked as often as they may be called, each call an iteration.
 
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
 
-/// `loop` with `r1` rounds over the function `body`, which is given `r10 - 8` and sets `r0`.
-fn looped(rounds: &str, before: &str, body: &str, after: &str) -> String {
+/// `loop` with `r1` iterations over the function `body`, which is given `r10 - 8` and sets `r0`.
+fn looped(iterations: &str, before: &str, body: &str, after: &str) -> String {
     format!(
-        "*(u64 *)(r10 - 8) = 0\n{before}\nr1 = {rounds}\nr2 = func[body] ll\nr3 = r10\nr3 += -8\nr4 = 0\ncall 181\n\
+        "*(u64 *)(r10 - 8) = 0\n{before}\nr1 = {iterations}\nr2 = func[body] ll\nr3 = r10\nr3 += -8\nr4 = 0\ncall 181\n\
          {after}\nr0 = 0\nexit\nbody:\n{body}\nexit"
     )
 }
@@ -70,11 +70,11 @@ fn what_a_callback_does_to_its_caller_s_stack_is_seen_after_any_number_of_rounds
     let after = "r1 = *(u64 *)(r10 - 8)\nr2 = map_value[1]+0x0 ll\nr2 += r1\nr0 = *(u8 *)(r2 + 0)";
     accepted("xdp", &looped("9", "", "*(u64 *)(r2 + 0) = 63\nr0 = 0", after));
     refused("xdp", &looped("9", "", "*(u64 *)(r2 + 0) = 64\nr0 = 0", after), Code::OutOfBounds, "64");
-    // Twelve rounds of five are too far, ten are not.
+    // Twelve iterations of five are too far, ten are not.
     let add = "r1 = *(u64 *)(r2 + 0)\nr1 += 5\n*(u64 *)(r2 + 0) = r1\nr0 = 0";
     accepted("xdp", &looped("12", "", add, after));
     refused("xdp", &looped("13", "", add, after), Code::OutOfBounds, "");
-    // The second round sees what the first one left.
+    // The second iteration sees what the first one left.
     let once = "r1 = *(u64 *)(r2 + 0)\n*(u64 *)(r2 + 0) = 64\nr2 = map_value[1]+0x0 ll\nr2 += r1\nr0 = *(u8 *)(r2 + 0)\nr0 = 0";
     accepted("xdp", &looped("1", "", once, ""));
     refused("xdp", &looped("2", "", once, ""), Code::OutOfBounds, "64");
@@ -166,7 +166,7 @@ fn a_callback_that_calls_itself_runs_out_of_frames() {
 
 #[test]
 fn keys_end_with_the_callback_that_is_given_them() {
-    // The key's address is kept in the caller's stack, and used behind the call or in the next round.
+    // The key's address is kept in the caller's stack, and used behind the call or in the next iteration.
     let each = |map: u32, behind: &str, body: &str| {
         format!(
             "*(u64 *)(r10 - 8) = 0\nr1 = map[{map}] ll\nr2 = func[body] ll\nr3 = r10\nr3 += -8\nr4 = 0\ncall 164\n\

@@ -238,8 +238,8 @@ fn a_circle_that_makes_no_progress_is_found_inside_of_a_loop_that_does() {
 }
 
 #[test]
-fn a_guess_that_was_wrong_leaves_nothing_behind() {
-    // In a guess r6 may be 6; in truth it never is.
+fn a_speculation_that_was_wrong_leaves_nothing_behind() {
+    // In a speculation r6 may be 6; in truth it never is.
     let text = "r6 = 0\nagain:\nmay_goto out\nif r6 > 5 goto bad\nif r6 == 5 goto out\nr6 += 1\ngoto again\n\
                 bad:\nr0 = r9\nr0 = *(u8 *)(r10 - 1)\nout:\nr0 = 0\nexit";
     let verified = accepted("xdp", text);

@@ -73,7 +73,7 @@ fn upper_halves_that_nobody_reads_need_no_extension() {
     assert_eq!(of("w6 += 1\nr6 += 4\nw0 = w6\nexit"), [1], "an addition carries upwards alone");
     assert_eq!(of("w6 += 1\nif w6 > 4 goto +0\nr0 = 0\nexit"), [1]);
     assert_eq!(of("w6 += 1\nif r6 > 4 goto +0\nr0 = 0\nexit"), [] as [usize; 0]);
-    // Round a loop: read by the next round.
+    // Around a loop: read by the next iteration.
     assert_eq!(
         of("r7 = 0\nw6 += 1\nr7 += 1\nif r7 < 3 goto -3\nr0 = 0\nexit"),
         [2],

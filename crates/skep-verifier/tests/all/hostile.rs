@@ -25,8 +25,8 @@ impl Random {
 fn no_bytes_make_the_verifier_panic_or_exceed_its_limits() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut accepted = 0;
-    for round in 0..30_000 {
-        let bytes = random.bytes(match round % 8 {
+    for iteration in 0..30_000 {
+        let bytes = random.bytes(match iteration % 8 {
             0 => 4000,
             1..=4 => 60,
             _ => 200,

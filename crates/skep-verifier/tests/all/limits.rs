@@ -19,12 +19,12 @@ fn bounded(text: &str) -> Option<Code> {
     code
 }
 
-/// `depth` calls of `loop` inside of each other, each for `rounds`; the innermost does `body` with r6 and r2 (the
+/// `depth` calls of `loop` inside of each other, each for `iterations`; the innermost does `body` with r6 and r2 (the
 /// context) at hand.
-fn nested(depth: usize, rounds: u32, body: &str) -> String {
+fn nested(depth: usize, iterations: u32, body: &str) -> String {
     let call = |to: usize| {
         format!(
-            "r1 = {rounds}\nr2 = func[f{to}] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\n"
+            "r1 = {iterations}\nr2 = func[f{to}] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\n"
         )
     };
     let mut text = call(1);
@@ -62,7 +62,7 @@ fn an_index_that_grows_in_nested_callbacks_ends_at_a_limit_or_at_its_fault() {
             matches!(code, Some(Code::OutOfBounds | Code::Limit | Code::PointerArithmetic)),
             "{depth}: {code:?}"
         );
-        // Few rounds are walked one by one.
+        // Few iterations are walked one by one.
         accepted("xdp", &nested(depth, 3, body));
     }
 }

@@ -199,8 +199,8 @@ fn what_led_into_a_callback_is_on_the_path() {
 }
 
 #[test]
-fn a_refusal_after_a_guess_has_the_path_that_was_refused() {
-    // Rounds that end by themselves are guessed to be alike; what is wrong stands behind the loop.
+fn a_refusal_after_a_speculation_has_the_path_that_was_refused() {
+    // The numbers of such a loop are widened; the violation is after it.
     let text = "r6 = *(u32 *)(r1 + 12)
                 r7 = map_value[1]+0 ll
                 r8 = 0

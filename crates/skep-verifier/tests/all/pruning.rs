@@ -231,15 +231,15 @@ fn two_numbers_that_are_one_on_only_one_path_are_two() {
 
 #[test]
 fn a_loop_is_left_with_the_state_of_its_last_round() {
-    // The states of the rounds meet again and again, but the counter matters.
-    let text = |rounds: i32| format!("r4 = 0\nnext: r4 += 1\nif r4 < {rounds} goto next\n{INDEX}");
+    // The states of the iterations meet again and again, but the counter matters.
+    let text = |iterations: i32| format!("r4 = 0\nnext: r4 += 1\nif r4 < {iterations} goto next\n{INDEX}");
     accepted("raw", &text(15));
     refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
-    // A value that a round leaves behind in the stack for the next one.
-    let text = |rounds: i32| {
+    // A value that an iteration leaves behind in the stack for the next one.
+    let text = |iterations: i32| {
         format!(
             "*(u64 *)(r10 - 8) = 0\nr5 = 0\nnext: r4 = *(u64 *)(r10 - 8)\nr4 += 1\n*(u64 *)(r10 - 8) = r4\nr5 += 1\n\
-             if r5 < {rounds} goto next\nr4 = *(u64 *)(r10 - 8)\n{INDEX}"
+             if r5 < {iterations} goto next\nr4 = *(u64 *)(r10 - 8)\n{INDEX}"
         )
     };
     accepted("raw", &text(15));

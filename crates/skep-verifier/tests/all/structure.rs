@@ -151,7 +151,7 @@ fn loops_that_may_never_end_are_found() {
 
 #[test]
 fn a_repeated_state_is_no_loop_where_something_that_matters_changed() {
-    // What was unknown in the first round is known in the second, which ends the loop.
+    // What was unknown in the first iteration is known in the second, which ends the loop.
     let text = |load: &str, store: &str| {
         format!(
             "r6 = *(u64 *)(r1 + 0)\n*(u64 *)(r10 - 8) = r6\nnext: {load}\nif r6 == 5 goto +2\n{store}\ngoto next\nr0 = 0\nexit"
@@ -183,9 +183,9 @@ fn limits_hold_whatever_the_program_does() {
     assert_eq!(limited(text, 2001, 1 << 20).unwrap_err().code, Code::Limit);
     // Little memory for remembered states slows the walk but changes nothing.
     assert!(limited(text, 2002, 100_000).is_ok());
-    // But not less than what says which rounds are unfinished.
+    // But not less than what says which iterations are unfinished.
     assert_eq!(limited(text, 2002, 10_000).unwrap_err().code, Code::Limit);
-    // Paths put aside cannot be forgotten: each round leaves one.
+    // Paths put aside cannot be forgotten: each iteration leaves one.
     let forks = "r6 = r1\nr0 = 0\nnext: r0 += 1\nr2 = *(u32 *)(r6 + 0)\nif r2 == 5 goto out\nif r0 < 100 goto next\nout: exit";
     assert!(limited(forks, 100_000, 1 << 20).is_ok());
     assert_eq!(limited(forks, 100_000, 20_000).unwrap_err().code, Code::Limit);

@@ -46,3 +46,8 @@ pub use types::{
     AttachTo, Context, Native, ProgramType, RAW, Results, SCHED_CLS, SOCKET_FILTER, Section, SocketMaps,
     TYPES, XDP,
 };
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

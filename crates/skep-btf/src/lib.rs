@@ -51,3 +51,8 @@ pub use strings::{MAX_NAME, string_at};
 pub use tags::{DeclTag, Pointer};
 pub use types::{Array, Enumerator, Int, Kind, Linkage, Member, Param, Type, Variable};
 pub use walk::{Found, Step, What};
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

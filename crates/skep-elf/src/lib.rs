@@ -43,6 +43,11 @@ mod error;
 mod exceptions;
 mod externs;
 mod functions;
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod growth_tests;
 mod lines;

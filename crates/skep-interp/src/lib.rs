@@ -23,6 +23,11 @@ mod memory;
 mod own;
 mod regions;
 mod registers;
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests;
 mod violation;

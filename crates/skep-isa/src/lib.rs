@@ -64,3 +64,8 @@ pub use insn::{
 pub use regset::RegSet;
 pub use slot::Slot;
 pub use tag::{Tag, tag, tag_sha1, tag_with_map_descriptors, with_map_descriptors};
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

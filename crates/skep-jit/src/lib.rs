@@ -35,6 +35,11 @@ mod layout;
 mod live;
 mod lower;
 mod magic;
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod model;
 mod operands;

@@ -99,3 +99,8 @@ pub use references::References;
 pub use ring_buffer::{Record, RingBuffer};
 pub use skep_mem::Policy;
 pub use update::UpdateFlags;
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -91,3 +91,8 @@ pub use error::Error;
 pub use options::CacheOptions;
 pub use policy::{Policy, UnknownPolicy};
 pub use stats::CacheStats;
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -43,6 +43,11 @@ mod domain;
 mod explain;
 mod explore;
 mod program;
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod soundness;
 mod step;

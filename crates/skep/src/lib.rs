@@ -67,6 +67,11 @@ mod packet;
 mod program;
 mod provides;
 mod runtime;
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod sequences;
 mod steps;

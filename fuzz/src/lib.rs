@@ -10,6 +10,8 @@ mod programs;
 mod ask;
 #[path = "../../testgen/tests/common/mod.rs"]
 mod common;
+#[path = "../../crates/skep-abi/tests/oracle/format.rs"]
+mod format;
 #[path = "../../crates/skep-verifier/tests/oracle/hostile.rs"]
 mod hostile;
 #[path = "../../crates/skep-elf/tests/oracle/load.rs"]
@@ -38,6 +40,11 @@ pub fn btf_ask(data: &[u8]) {
 /// real objects (`cargo fuzz run elf_load CORPUS examples bench/programs`): noise does not get past the header.
 pub fn elf_load(data: &[u8]) {
     load::check(data);
+}
+
+/// Any bytes are a format of `bpf_snprintf` whose pieces add up to it, or are refused where they are wrong.
+pub fn format_parse(data: &[u8]) {
+    format::check(data);
 }
 
 /// Compiled code does what the interpreter does with programs that the verifier accepts. `data` is what the

@@ -6,6 +6,8 @@
 //!
 //! Helpers report failure as Linux does, by a negated error number in `r0`.
 
+#[cfg(test)]
+mod book_tests;
 mod callback;
 mod checksum;
 pub(crate) mod conformance;

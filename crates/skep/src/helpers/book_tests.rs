@@ -1,0 +1,115 @@
+//! The book's lists of helpers and map kinds are those of the code, and no page denies one that exists.
+
+use std::collections::BTreeMap;
+
+use skep_abi::{MapDef, MapKind, ProgramType};
+use skep_maps::{Map, MapError, Options};
+
+use super::PROVIDED;
+
+const README: &str = include_str!("../../../../README.md");
+const INTRODUCTION: &str = include_str!("../../../../docs/src/introduction.md");
+const HELPERS: &str = include_str!("../../../../docs/src/reference/helpers.md");
+const MAPS: &str = include_str!("../../../../docs/src/reference/maps.md");
+
+/// The cells of each row of the table under that heading.
+fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("the page has this heading");
+    let lines = section.lines().skip_while(|line| !line.starts_with('|')).skip(2);
+    let rows = lines.take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// The text under that heading.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("the page has this heading");
+    section.split("\n## ").next().unwrap_or_default()
+}
+
+/// Names in backquotes.
+fn names(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+fn provided_kinds() -> Vec<MapKind> {
+    let options = Options { cpus: 1, limit: 0 };
+    let refused = |kind| {
+        let outcome = Map::create(&MapDef::new("any", kind, 0, 0, 0), &options);
+        matches!(outcome, Err(MapError::KindNotProvided { .. }))
+    };
+    MapKind::ALL.iter().copied().filter(|kind| !refused(*kind)).collect()
+}
+
+#[test]
+fn the_book_lists_the_helpers_that_run_with_their_types_and_licence() {
+    let rows = table(HELPERS, "All that run");
+    let rows: BTreeMap<u32, _> = rows.iter().map(|row| (row[0].parse().unwrap(), row)).collect();
+    assert!(rows.keys().eq(PROVIDED.iter().map(|(id, _)| id)), "{:?}", rows.keys());
+    let types = ["xdp", "sched_cls", "socket_filter", "raw"];
+    for (id, row) in rows {
+        let proto = skep_abi::linux_helper(id).unwrap();
+        assert_eq!(names(row[1]).collect::<Vec<_>>(), [format!("bpf_{}", proto.name)], "{id}");
+        assert_eq!(row[4].ends_with("GPL"), proto.gpl_only, "{id}: GPL");
+        // Socket filters may name these helpers, but no map with a lock, as in Linux.
+        let locks = matches!(id, 93 | 94);
+        let may = |name: &&str| {
+            ProgramType::from_name(name).unwrap().may_call(id, None) && !(locks && *name == "socket_filter")
+        };
+        let real: Vec<_> = types.iter().copied().filter(may).collect();
+        let said: Vec<_> = match row[4].split_once("all") {
+            Some((_, but)) => types.into_iter().filter(|name| !names(but).any(|no| no == *name)).collect(),
+            None => types.into_iter().filter(|name| names(row[4]).any(|yes| yes == *name)).collect(),
+        };
+        assert_eq!(said, real, "{id}: types");
+    }
+}
+
+#[test]
+fn the_book_lists_the_kinds_of_maps_that_run() {
+    let rows = table(MAPS, "Kinds");
+    let mut said: Vec<_> = rows.iter().flat_map(|row| names(row[0])).collect();
+    let mut real: Vec<_> = provided_kinds().iter().map(|kind| kind.name()).collect();
+    said.sort_unstable();
+    real.sort_unstable();
+    assert_eq!(said, real);
+}
+
+#[test]
+fn the_readme_counts_helpers_and_kinds_of_maps() {
+    const WORDS: [(usize, &str); 5] =
+        [(13, "thirteen"), (14, "fourteen"), (15, "fifteen"), (16, "sixteen"), (17, "seventeen")];
+    let kinds = provided_kinds().len();
+    let (_, word) = WORDS.into_iter().find(|(number, _)| *number == kinds).expect("a word for this number");
+    assert!(README.contains(&format!("{word} kinds")), "there are {kinds} kinds");
+    assert!(README.contains(&format!("| helpers | {} of Linux's", PROVIDED.len())));
+}
+
+/// How a page would call a kind of map that it says is missing.
+const CALLED: [(&str, MapKind); 8] = [
+    ("ring buffer", MapKind::Ringbuf),
+    ("LRU", MapKind::LruHash),
+    ("least-recently-used", MapKind::LruHash),
+    ("hash tables of maps", MapKind::HashOfMaps),
+    ("arrays of maps", MapKind::ArrayOfMaps),
+    ("arrays of programs", MapKind::ProgArray),
+    ("bloom filter", MapKind::BloomFilter),
+    ("queue", MapKind::Queue),
+];
+
+#[test]
+fn what_pages_say_is_missing_names_no_helper_and_no_kind_of_map_that_runs() {
+    let kinds = provided_kinds();
+    let missing = [section(README, "What is not there yet"), section(INTRODUCTION, "What it is not, yet")];
+    for text in missing {
+        for (words, kind) in CALLED.iter().filter(|(_, kind)| kinds.contains(kind)) {
+            assert!(!text.contains(words), "`{kind}` runs, but is said to be missing:\n{text}");
+        }
+        for (id, _) in PROVIDED {
+            let name = &skep_abi::linux_helper(*id).unwrap().name;
+            assert!(
+                !text.contains(&format!("`bpf_{name}`")),
+                "`bpf_{name}` runs, but is said to be missing:\n{text}"
+            );
+        }
+    }
+}

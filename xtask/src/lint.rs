@@ -5,8 +5,8 @@
 //! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and architectures are named in
 //! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Imports between the
 //! folders of a crate run one way ([`folders`]), the book's table of which crate uses which is what the manifests say
-//! ([`arrows`]), and what is published has a README and licences ([`package`]). Clippy looks at the sources twice: as
-//! compiled for this machine, and for aarch64.
+//! ([`arrows`]), what is published has a README and licences ([`package`]), and the fuzzers compile. Clippy looks at the
+//! sources twice: as compiled for this machine, and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,6 +42,7 @@ pub(crate) fn run() -> Outcome {
         ("house rules", house_rules()),
         ("clippy", process::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()),
         ("clippy for aarch64", clippy_for_aarch64()),
+        ("fuzzers", fuzzers()),
         (
             "documentation",
             process::cargo(&["doc", "--workspace", "--no-deps", "--quiet"])
@@ -79,6 +80,12 @@ fn clippy_for_aarch64() -> Outcome {
         None => process::cargo(&arguments),
     };
     aarch64::variables(None).into_iter().fold(clippy, |clippy, (name, value)| clippy.env(name, &value)).run()
+}
+
+/// Running them takes a nightly compiler and libFuzzer; checking that they compile takes neither.
+fn fuzzers() -> Outcome {
+    let arguments = ["check", "--locked", "--manifest-path", FUZZERS, "--target-dir", "target/fuzz"];
+    process::cargo(&arguments).env("CUSTOM_LIBFUZZER_PATH", "target/fuzz/none.a").run()
 }
 
 fn formatting() -> Outcome {

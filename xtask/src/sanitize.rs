@@ -9,7 +9,10 @@
 //! All of them need a nightly compiler; `miri` its component, and `miri` and `thread` the sources of the standard library,
 //! which they compile with the same instrumentation.
 //!
-//! Tests that cannot run under a tool are listed here with the reason ([`Tool::without`]).
+//! Miri stops at system calls that it does not know. skep-rcu and skep-mem make such calls (`madvise`, `membarrier`) in
+//! nearly every test; loom runs models of their lock-free parts. ThreadSanitizer knows neither fences nor membarrier(2): a
+//! report about memory that waits for readers must be judged by hand. Other tests that cannot run under a tool are listed
+//! here with the reason ([`Tool::without`]).
 
 use std::env::consts::ARCH;
 
@@ -32,7 +35,7 @@ const TOOLS: [Tool; 3] = [
     Tool {
         name: "miri",
         components: &["miri", "rust-src"],
-        packages: &["skep-isa", "skep-btf", "skep-mem", "skep-rcu"],
+        packages: &["skep-isa", "skep-btf"],
         command: &["miri", "test", "--lib"],
         // Integer addresses are turned into pointers on purpose (exposed provenance); the clock and the environment are read.
         variables: &[("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-disable-isolation")],
@@ -43,7 +46,8 @@ const TOOLS: [Tool; 3] = [
         components: &[],
         packages: &["skep-rcu", "skep-text", "skep-mem", "skep-maps"],
         command: &["test", "--lib", "--tests"],
-        variables: &[("RUSTFLAGS", "-Zsanitizer=address")],
+        // Some tests leak on purpose: a pool that gives nothing back shows a late reader its dead object.
+        variables: &[("RUSTFLAGS", "-Zsanitizer=address"), ("ASAN_OPTIONS", "detect_leaks=0")],
         without: &[],
     },
     Tool {

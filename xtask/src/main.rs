@@ -35,6 +35,7 @@ mod tools;
 mod workspace;
 
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -101,12 +102,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Half of the time for code memory alone, half for whole programs.
+/// A third of the time each for code memory alone, for whole programs, and for sequences of safe calls, which are other
+/// ones each time.
 fn soak(minutes: u32) -> process::Outcome {
-    let seconds = (minutes * 60 / 2).to_string();
-    ["skep-text", "skep"].into_iter().try_for_each(|package| {
-        let arguments = ["test", "--release", "--package", package, "--test", "soak", "--", "--nocapture"];
-        process::cargo(&arguments).env("SKEP_SOAK_SECONDS", &seconds).run()
+    let seconds = (minutes * 60 / 3).to_string();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let seed = format!("{since}000000");
+    let parts: [(&str, &[&str]); 3] = [
+        ("skep-text", &["--test", "soak"]),
+        ("skep", &["--test", "soak"]),
+        ("skep", &["--lib", "sequences"]),
+    ];
+    parts.into_iter().try_for_each(|(package, what)| {
+        let arguments = [&["test", "--release", "--package", package], what, &["--", "--nocapture"]].concat();
+        process::cargo(&arguments).env("SKEP_SOAK_SECONDS", &seconds).env("SKEP_SEED", &seed).run()
     })
 }
 

@@ -6,12 +6,21 @@
 //! ```text
 //!   number --> Case: objects and actions --> World: one action after the other, some of them inside of runs
 //!
-//!   this test --starts--> itself, in a process of its own, which notes the case that it is at
+//!   this test --starts--> itself, in processes that take CHUNK cases each and note the case that they are at
 //!             <--- died, or failed: that case, with parts left out one after the other while it still does
 //! ```
 //!
-//! `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of cases. `SKEP_KEEP_GOING=1` goes on behind failures,
-//! prints the number of each and makes none of them small. `SKEP_SHOW_REFUSED=1` prints why loads were refused.
+//! A case is a function of its number, and its runtimes are new at the start of each chunk, so the number of processes
+//! at once changes nothing but the time that it takes.
+//!
+//! | variable | |
+//! |---|---|
+//! | `SKEP_SEED` | the number of the first case |
+//! | `SKEP_CASES` | how many cases |
+//! | `SKEP_SOAK_SECONDS` | start no chunk after so many seconds; without `SKEP_CASES`, there is no other limit |
+//! | `SKEP_WORKERS` | processes at once; as many as there are processors unless told |
+//! | `SKEP_KEEP_GOING` | print the number of each case that fails, and make none of them small |
+//! | `SKEP_SHOW_REFUSED` | print why loads were refused |
 
 mod case;
 mod definitions;
@@ -22,11 +31,14 @@ mod world;
 use case::Case;
 use skep_testkit::{is_emulated, this_test};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use world::{Counts, Ground};
 
@@ -36,8 +48,10 @@ const CHILD: &str = "SKEP_SEQUENCES_CHILD";
 const NOTES: &str = "SKEP_SEQUENCES_NOTES";
 /// How a child ends that found something.
 const FOUND: i32 = 77;
-/// Cases between which runtimes are made anew.
-const GROUND: u64 = 500;
+/// Cases of one process.
+const CHUNK: u64 = 500;
+/// Seconds between lines that say how far a long run is.
+const PROGRESS: u64 = 30;
 
 #[test]
 fn no_sequence_of_safe_calls_does_harm() {
@@ -45,26 +59,116 @@ fn no_sequence_of_safe_calls_does_harm() {
         return go_through(&order);
     }
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let usual = if is_emulated() { 20 } else { 200 };
+    let seconds = number("SKEP_SOAK_SECONDS");
+    let usual = match seconds {
+        Some(_) => u64::MAX >> 1,
+        None if is_emulated() => 20,
+        None => 200,
+    };
     let (first, cases) = (number("SKEP_SEED").unwrap_or(1), number("SKEP_CASES").unwrap_or(usual));
-    let keep_going = std::env::var_os("SKEP_KEEP_GOING").is_some();
-    let (mut next, mut counts) = (first, Counts::default());
-    while next < first + cases {
-        let notes = child(next, first + cases - next, &[]);
-        counts.add(&notes.counts);
-        let Some(failure) = notes.failure else { break };
-        if !keep_going {
-            fail(notes.at, &failure);
+    let processors = || std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let search = Search {
+        end: first.saturating_add(cases),
+        started: Instant::now(),
+        seconds: seconds.unwrap_or(u64::MAX),
+        keep_going: std::env::var_os("SKEP_KEEP_GOING").is_some(),
+        found: Mutex::new(Found {
+            next: first,
+            cases: 0,
+            counts: Counts::default(),
+            failures: Vec::new(),
+            said: 0,
+        }),
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..number("SKEP_WORKERS").unwrap_or_else(processors).max(1) {
+            scope.spawn(|| search.work());
         }
-        println!("SKEP_SEED={} SKEP_CASES=1: {failure}", notes.at);
-        next = notes.at + 1;
+    });
+    let Found { cases, counts, failures, .. } = search.found.into_inner().expect("no worker panics");
+    println!("{cases} cases from {first} on: {counts:?}");
+    if let Some(failure) = failures.iter().min_by_key(|failure| failure.number) {
+        assert!(!search.keep_going, "{} of the cases fail", failures.len());
+        fail(failure);
     }
-    println!("{cases} cases: {counts:?}");
-    assert!(!keep_going || next == first, "there were failures");
     assert!(
         cases < 100 || counts.loaded > cases / 2 && counts.runs > cases / 2,
         "too little happens: {counts:?}"
     );
+}
+
+/// Cases that are gone through by several workers, each of which has one process at a time.
+struct Search {
+    /// One past the last case.
+    end: u64,
+    started: Instant,
+    /// After so many seconds no chunk is started.
+    seconds: u64,
+    keep_going: bool,
+    found: Mutex<Found>,
+}
+
+struct Found {
+    /// The first case of the next chunk.
+    next: u64,
+    cases: u64,
+    counts: Counts,
+    failures: Vec<Failure>,
+    /// How far into the run the last line about it was printed, in units of [`PROGRESS`].
+    said: u64,
+}
+
+struct Failure {
+    number: u64,
+    /// The first case of the process that failed.
+    first: u64,
+    text: String,
+}
+
+impl Search {
+    fn work(&self) {
+        while let Some(chunk) = self.next() {
+            let mut next = chunk.start;
+            while next < chunk.end {
+                let notes = child(next, chunk.end - next, &[]);
+                let end = match notes.failure {
+                    Some(_) => notes.at.max(next) + 1,
+                    None => chunk.end,
+                };
+                let failure = notes.failure.map(|text| Failure { number: end - 1, first: next, text });
+                self.add(end - next, &notes.counts, failure);
+                next = end;
+            }
+        }
+    }
+
+    /// The next chunk, unless the search is over.
+    fn next(&self) -> Option<Range<u64>> {
+        let mut found = self.found.lock().expect("no worker panics");
+        let over = self.started.elapsed().as_secs() >= self.seconds;
+        let start = found.next;
+        let end = start.saturating_add(CHUNK).min(self.end);
+        if over || start == end || (!self.keep_going && !found.failures.is_empty()) {
+            return None;
+        }
+        found.next = end;
+        Some(start..end)
+    }
+
+    fn add(&self, cases: u64, counts: &Counts, failure: Option<Failure>) {
+        let mut found = self.found.lock().expect("no worker panics");
+        found.cases += cases;
+        found.counts.add(counts);
+        if let Some(failure) = failure {
+            println!("SKEP_SEED={} SKEP_CASES=1: {}", failure.number, failure.text);
+            found.failures.push(failure);
+        }
+        let seconds = self.started.elapsed().as_secs();
+        if seconds / PROGRESS > found.said {
+            found.said = seconds / PROGRESS;
+            println!("{} cases in {seconds} s, now at {}", found.cases, found.next);
+        }
+    }
 }
 
 /// What a child said before it ended.
@@ -122,8 +226,12 @@ fn child(first: u64, count: u64, dropped: &[usize]) -> Notes {
     Notes { at, counts, failure }
 }
 
+/// A path that no other child is given.
 fn notes_path() -> PathBuf {
-    std::env::temp_dir().join(format!("skep-sequences-{}", std::process::id()))
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Any order will do, as long as the numbers differ.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("skep-sequences-{}-{number}", std::process::id()))
 }
 
 /// The line that says most of what a child said at its end.
@@ -149,11 +257,8 @@ fn go_through(order: &str) {
     let path = std::env::var_os(NOTES).expect("a child is told where to note");
     let notes = File::options().write(true).open(Path::new(&path)).expect("the parent made it");
     let mut counts = Counts::default();
-    let mut ground = Ground::new();
+    let ground = Ground::new();
     for number in *first..first + count {
-        if (number - first) % GROUND == GROUND - 1 {
-            ground = Ground::new();
-        }
         let case = Case::from_seed(number).without(&dropped);
         let so_far = [number, counts.loaded, counts.refused, counts.done, counts.not_done, counts.runs];
         let bytes: Vec<u8> = so_far.iter().flat_map(|count| count.to_ne_bytes()).collect();
@@ -175,8 +280,13 @@ fn go_through(order: &str) {
 }
 
 /// Fails with a case of which no part can be left out any more, while it fails for the same reason.
-fn fail(number: u64, failure: &str) -> ! {
-    eprintln!("SKEP_SEED={number} SKEP_CASES=1: {failure}");
+fn fail(failure: &Failure) -> ! {
+    let Failure { number, first, text: failure } = failure;
+    let number = *number;
+    if child(number, 1, &[]).failure.is_none() {
+        let cases = number - first + 1;
+        panic!("{failure}\nin case {number}, but not alone: SKEP_SEED={first} SKEP_CASES={cases}");
+    }
     let parts = Case::from_seed(number).len();
     let mut dropped: Vec<usize> = Vec::new();
     let mut step = parts.div_ceil(2).max(1);

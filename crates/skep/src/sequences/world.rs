@@ -179,6 +179,16 @@ impl World {
         Some(all.swap_remove(at))
     }
 
+    /// A map to be put into `outer`: mostly one of the kind that it holds, if there is one.
+    fn inner(&self, outer: &Map, number: u32) -> Option<Arc<Map>> {
+        let wanted = outer.def().inner.as_deref().map(|template| template.kind);
+        let mut maps = self.all_maps();
+        if number % 8 != 0 && maps.iter().any(|map| Some(map.kind()) == wanted) {
+            maps.retain(|map| Some(map.kind()) == wanted);
+        }
+        pick(&maps, number / 8).cloned()
+    }
+
     fn array(&self, number: u32) -> Option<ProgramArray> {
         pick(&self.handles(|module, name| module.program_array(name).cloned()), number).cloned()
     }
@@ -242,7 +252,8 @@ fn try_to(action: &Action) -> Result<(), Not> {
         }
         Action::Run { program: number, byte } => run(&program(*number)?, *byte)?,
         Action::SetMap { outer, key, inner } => {
-            let (outer, inner) = (with(|world| world.outer(*outer)).ok_or(Not::Here)?, map(*inner)?);
+            let outer = with(|world| world.outer(*outer)).ok_or(Not::Here)?;
+            let inner = with(|world| world.inner(outer.map(), *inner)).ok_or(Not::Here)?;
             drop(match &outer {
                 Outer::Array(array) => array.set(*key, &inner)?,
                 Outer::Hash(hash) => hash.set(&key_of(outer.map(), *key), &inner)?,

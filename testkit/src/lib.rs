@@ -11,6 +11,7 @@
 //! `HIDDEN BY EMULATION:`. The variable makes nothing pass: a test still tries first.
 
 mod again;
+pub mod bpf;
 mod forked;
 mod interrupt;
 mod linux;

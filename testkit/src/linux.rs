@@ -1,19 +1,20 @@
 //! Linux's own maps, through bpf(2), for comparison.
 //!
-//! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`. Whoever uses this does so in a process of
-//! its own, which is not waited for longer than a time: see [`ask_linux`].
+//! Tests use them in a process of their own, which has a time limit: see [`ask_linux`].
 
 mod program;
 
 pub use program::{LinuxProgram, MOST_PROGRAMS, SharedMemory, Waiter};
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::again::this_test;
+use crate::bpf::commands::*;
+use crate::bpf::{self, BatchAttr, ElementAttr, InfoAttr, MapAttr};
 use crate::skip::{Hidden, hidden, is_emulated, skip};
 
 /// Maps that one process asks for, at most: each is work for the whole machine.
@@ -24,18 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CHILD: &str = "SKEP_LINUX_CHILD";
 /// How it says that it may not use bpf(2).
 const REFUSED: i32 = 77;
-
-const MAP_CREATE: libc::c_long = 0;
-const LOOKUP: libc::c_long = 1;
-const UPDATE: libc::c_long = 2;
-const DELETE: libc::c_long = 3;
-const NEXT_KEY: libc::c_long = 4;
-const OBJECT_INFO: libc::c_long = 15;
-const LOOKUP_AND_DELETE: libc::c_long = 21;
-const LOOKUP_BATCH: libc::c_long = 24;
-const LOOKUP_AND_DELETE_BATCH: libc::c_long = 25;
-const UPDATE_BATCH: libc::c_long = 26;
-const DELETE_BATCH: libc::c_long = 27;
 
 /// What a map is made from; numbers are Linux's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,63 +67,12 @@ pub struct Batch {
     pub position: Vec<u8>,
 }
 
-#[repr(C)]
-#[derive(Default)]
-struct CreateAttr {
-    map_type: u32,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    map_flags: u32,
-    inner_map_fd: u32,
-    numa_node: u32,
-    map_name: [u8; 16],
-    map_ifindex: u32,
-    btf_fd: u32,
-    btf_key_type_id: u32,
-    btf_value_type_id: u32,
-    btf_vmlinux_value_type_id: u32,
-    map_extra: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct ElementAttr {
-    map_fd: u32,
-    unused: u32,
-    key: u64,
-    /// Or the next key.
-    value: u64,
-    flags: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct InfoAttr {
-    fd: u32,
-    len: u32,
-    info: u64,
-}
-
 /// The beginning of `struct bpf_map_info`.
 #[repr(C)]
 #[derive(Default)]
 struct MapInfo {
     kind: u32,
     id: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct BatchAttr {
-    in_batch: u64,
-    out_batch: u64,
-    keys: u64,
-    values: u64,
-    count: u32,
-    map_fd: u32,
-    elem_flags: u64,
-    flags: u64,
 }
 
 impl LinuxMap {
@@ -153,7 +91,7 @@ impl LinuxMap {
             ASKED.fetch_add(1, Ordering::Relaxed) < MOST_MAPS,
             "more than {MOST_MAPS} maps in one process"
         );
-        let mut attr = CreateAttr {
+        let attr = MapAttr {
             map_type: def.kind,
             key_size: def.key_size,
             value_size: def.value_size,
@@ -161,11 +99,9 @@ impl LinuxMap {
             map_flags: def.flags,
             inner_map_fd: inner.map_or(0, |inner| inner.fd() as u32),
             map_extra: def.extra,
-            ..CreateAttr::default()
+            ..MapAttr::default()
         };
-        let fd = command(MAP_CREATE, &mut attr)?;
-        // SAFETY: the kernel just made this descriptor for us alone.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = bpf::create_map(attr)?;
         // Those per CPU: percpu_hash, percpu_array, lru_percpu_hash.
         let value_size = match def.kind {
             5 | 6 | 10 => (def.value_size as usize).next_multiple_of(8) * possible_cpus() as usize,
@@ -203,7 +139,7 @@ impl LinuxMap {
     ///
     /// The kernel's, as a number.
     pub fn lookup(&self, key: &[u8], flags: u64) -> Result<Vec<u8>, i32> {
-        self.take(LOOKUP, key, flags)
+        self.take(MAP_LOOKUP, key, flags)
     }
 
     /// Asks a bloom filter whether it may have a value.
@@ -213,7 +149,7 @@ impl LinuxMap {
     /// The kernel's, as a number.
     pub fn contains(&self, value: &[u8]) -> Result<(), i32> {
         let mut value = value.to_vec();
-        self.element(LOOKUP, &[], &mut value, 0)
+        self.element(MAP_LOOKUP, &[], &mut value, 0)
     }
 
     /// The value of a key, which is removed.
@@ -222,7 +158,7 @@ impl LinuxMap {
     ///
     /// The kernel's, as a number.
     pub fn lookup_and_delete(&self, key: &[u8], flags: u64) -> Result<Vec<u8>, i32> {
-        self.take(LOOKUP_AND_DELETE, key, flags)
+        self.take(MAP_LOOKUP_AND_DELETE, key, flags)
     }
 
     /// Sets the value of a key; of kinds without keys, puts a value in.
@@ -231,7 +167,7 @@ impl LinuxMap {
     ///
     /// The kernel's, as a number.
     pub fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), i32> {
-        self.element(UPDATE, key, &mut value.to_vec(), flags)
+        self.element(MAP_UPDATE, key, &mut value.to_vec(), flags)
     }
 
     /// Removes a key.
@@ -240,7 +176,7 @@ impl LinuxMap {
     ///
     /// The kernel's, as a number.
     pub fn delete(&self, key: &[u8]) -> Result<(), i32> {
-        self.element(DELETE, key, &mut vec![0; self.value_size], 0)
+        self.element(MAP_DELETE, key, &mut vec![0; self.value_size], 0)
     }
 
     /// The key after that one, or the first.
@@ -257,7 +193,7 @@ impl LinuxMap {
             value: next.as_mut_ptr() as u64,
             ..ElementAttr::default()
         };
-        number(command(NEXT_KEY, &mut attr))?;
+        number(command(MAP_NEXT_KEY, &mut attr))?;
         Ok(next)
     }
 
@@ -284,7 +220,7 @@ impl LinuxMap {
             map_fd: self.fd() as u32,
             ..BatchAttr::default()
         };
-        let number = if delete { LOOKUP_AND_DELETE_BATCH } else { LOOKUP_BATCH };
+        let number = if delete { MAP_LOOKUP_AND_DELETE_BATCH } else { MAP_LOOKUP_BATCH };
         batch.finish(command(number, &mut attr), attr.count, self);
         batch
     }
@@ -297,12 +233,12 @@ impl LinuxMap {
     pub fn update_batch(&self, keys: &[u8], values: &[u8], flags: u64) -> Batch {
         let count = keys.len() / self.key_size;
         assert_eq!(values.len(), count * self.value_size);
-        self.change_batch(UPDATE_BATCH, keys.to_vec(), values.to_vec(), flags)
+        self.change_batch(MAP_UPDATE_BATCH, keys.to_vec(), values.to_vec(), flags)
     }
 
     /// Removes several keys: how many were removed before one failed.
     pub fn delete_batch(&self, keys: &[u8]) -> Batch {
-        self.change_batch(DELETE_BATCH, keys.to_vec(), Vec::new(), 0)
+        self.change_batch(MAP_DELETE_BATCH, keys.to_vec(), Vec::new(), 0)
     }
 
     fn change_batch(&self, number: libc::c_long, keys: Vec<u8>, values: Vec<u8>, flags: u64) -> Batch {
@@ -343,7 +279,7 @@ impl LinuxMap {
             map_fd: self.fd() as u32,
             key: if key.is_empty() { 0 } else { key.as_ptr() as u64 },
             // The command that deletes takes none, and no flags.
-            value: if command_number == DELETE { 0 } else { value.as_mut_ptr() as u64 },
+            value: if command_number == MAP_DELETE { 0 } else { value.as_mut_ptr() as u64 },
             flags,
             ..ElementAttr::default()
         };
@@ -413,8 +349,6 @@ fn number<T>(result: io::Result<T>) -> Result<T, i32> {
 }
 
 fn command<T>(number: libc::c_long, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: `attr` is laid out as the command asks, what lies behind its size counts as zero (bpf(2)), and the
-    // addresses in it are of memory that outlives the call and is as large as the map's sizes say.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, number, std::ptr::from_mut(attr), size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+    // SAFETY: each caller here passes the structure of its command, and buffers as large as the map's sizes say.
+    unsafe { bpf::command(number, attr) }
 }

@@ -1,57 +1,20 @@
 //! Programs of the running kernel, and memory that its maps share with us.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::{LinuxMap, command};
+use super::LinuxMap;
+use crate::bpf::{self, Load};
 
 /// Programs that one process loads, at most.
 pub const MOST_PROGRAMS: u32 = 10;
 
-const PROG_LOAD: libc::c_long = 5;
-const TEST_RUN: libc::c_long = 10;
 /// `BPF_PROG_TYPE_SYSCALL`: a program that is run by the system call alone.
 const SYSCALL: u32 = 31;
 /// `BPF_F_SLEEPABLE`, which those are.
 const SLEEPABLE: u32 = 1 << 4;
-/// `BPF_LOG_STATS`: with it the log has reasons, and no instructions.
-const STATS: u32 = 4;
-
-#[repr(C)]
-#[derive(Default)]
-struct LoadAttr {
-    prog_type: u32,
-    insn_cnt: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log_buf: u64,
-    kern_version: u32,
-    prog_flags: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct RunAttr {
-    prog_fd: u32,
-    retval: u32,
-    data_size_in: u32,
-    data_size_out: u32,
-    data_in: u64,
-    data_out: u64,
-    repeat: u32,
-    duration: u32,
-    ctx_size_in: u32,
-    ctx_size_out: u32,
-    ctx_in: u64,
-    ctx_out: u64,
-    flags: u32,
-    cpu: u32,
-}
-
 /// A program of the running kernel, which is run when it is asked to and attached nowhere. It is gone with this.
 #[derive(Debug)]
 pub struct LinuxProgram(OwnedFd);
@@ -72,26 +35,9 @@ impl LinuxProgram {
             LOADED.fetch_add(1, Ordering::Relaxed) < MOST_PROGRAMS,
             "more than {MOST_PROGRAMS} programs in one process"
         );
-        let mut log = vec![0_u8; 1 << 16];
-        let mut attr = LoadAttr {
-            prog_type: SYSCALL,
-            insn_cnt: (code.len() / 8) as u32,
-            insns: code.as_ptr() as u64,
-            license: c"GPL".as_ptr() as u64,
-            log_level: STATS,
-            log_size: log.len() as u32,
-            log_buf: log.as_mut_ptr() as u64,
-            prog_flags: SLEEPABLE,
-            ..LoadAttr::default()
-        };
-        match command(PROG_LOAD, &mut attr) {
-            // SAFETY: the kernel just made this descriptor for us alone.
-            Ok(fd) => Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) })),
-            Err(error) => {
-                log.truncate(log.iter().position(|byte| *byte == 0).unwrap_or(0));
-                Err((error, String::from_utf8_lossy(&log).into_owned()))
-            }
-        }
+        let log = (bpf::LOG_STATS, 1 << 16);
+        let program = Load { kind: SYSCALL, flags: SLEEPABLE, code, log_level: log.0, log_size: log.1 };
+        bpf::load(&program).map(|(descriptor, _)| Self(descriptor))
     }
 
     /// Runs it once, with nothing as its context: what it returns.
@@ -100,9 +46,7 @@ impl LinuxProgram {
     ///
     /// The kernel's.
     pub fn run(&self) -> io::Result<u32> {
-        let mut attr = RunAttr { prog_fd: self.0.as_raw_fd() as u32, ..RunAttr::default() };
-        command(TEST_RUN, &mut attr)?;
-        Ok(attr.retval)
+        bpf::test_run(self.0.as_fd(), &[], &mut [], 0).map(|(result, _)| result)
     }
 }
 

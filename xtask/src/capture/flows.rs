@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::wire::{self, Mac};
 use crate::random::Random;
+use skep_packets::{self as wire, Mac};
 
 /// What a flow speaks.
 #[derive(Clone, Copy)]
@@ -39,13 +39,24 @@ pub(crate) const VIRTUAL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0
 const IP_OPTIONS: [&[u8]; 2] = [&[148, 4, 0, 0], &[7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
 
 const EXTENSIONS: [&[u8]; 6] = [
-    &[wire::HOP_BY_HOP],
-    &[wire::DESTINATION],
-    &[wire::HOP_BY_HOP, wire::ROUTING],
-    &[wire::AUTHENTICATION],
-    &[wire::HOP_BY_HOP, wire::DESTINATION, wire::ROUTING, wire::AUTHENTICATION],
+    &[wire::protocol::HOP_BY_HOP],
+    &[wire::protocol::DESTINATION],
+    &[wire::protocol::HOP_BY_HOP, wire::protocol::ROUTING],
+    &[wire::protocol::AUTHENTICATION],
+    &[
+        wire::protocol::HOP_BY_HOP,
+        wire::protocol::DESTINATION,
+        wire::protocol::ROUTING,
+        wire::protocol::AUTHENTICATION,
+    ],
     // One more than the examples follow.
-    &[wire::HOP_BY_HOP, wire::DESTINATION, wire::ROUTING, wire::AUTHENTICATION, wire::DESTINATION],
+    &[
+        wire::protocol::HOP_BY_HOP,
+        wire::protocol::DESTINATION,
+        wire::protocol::ROUTING,
+        wire::protocol::AUTHENTICATION,
+        wire::protocol::DESTINATION,
+    ],
 ];
 
 impl Flow {
@@ -72,8 +83,8 @@ impl Flow {
             (client4(random).into(), if to_service { VIRTUAL4.into() } else { server4(random).into() })
         };
         let tagged = if to_service { random.below(80) } else { random.below(100) };
-        let customer = (wire::TAG_CUSTOMER, random.between(1, 4094) as u16);
-        let service = (wire::TAG_SERVICE, 0x2000 | random.between(1, 4094) as u16);
+        let customer = (wire::ethertype::VLAN, random.between(1, 4094) as u16);
+        let service = (wire::ethertype::SERVICE_VLAN, 0x2000 | random.between(1, 4094) as u16);
         let tags = match tagged {
             0..80 => vec![],
             80..93 => vec![customer],
@@ -103,8 +114,8 @@ impl Flow {
         let (from, to) = if back { (self.server, self.client) } else { (self.client, self.server) };
         let size = payload_bytes(random);
         let (protocol, segment) = match self.speech {
-            Speech::Tcp => (wire::TCP, self.tcp(from, to, back, turn, size, random)),
-            Speech::Udp => (wire::UDP, wire::udp(from, to, &random.bytes(size.max(12)))),
+            Speech::Tcp => (wire::protocol::TCP, self.tcp(from, to, back, turn, size, random)),
+            Speech::Udp => (wire::protocol::UDP, wire::udp(from, to, &random.bytes(size.max(12)))),
             Speech::Ping => self.ping(from.0, to.0, back, turn),
         };
         self.frame(from.0, to.0, protocol, &segment, random)
@@ -120,22 +131,22 @@ impl Flow {
         random: &mut Random,
     ) -> Vec<u8> {
         let (flags, payload) = match turn {
-            0 => (wire::SYN, vec![]),
-            1 if back => (wire::SYN | wire::ACK, vec![]),
+            0 => (wire::flag::SYN, vec![]),
+            1 if back => (wire::flag::SYN | wire::flag::ACK, vec![]),
             // Most packets of a connection carry data, some only acknowledge, few end it.
-            2 => (wire::ACK, vec![]),
-            _ if random.chance(2) => (wire::FIN | wire::ACK, vec![]),
-            _ if random.chance(1) => (wire::RST, vec![]),
-            _ if random.chance(30) => (wire::ACK, vec![]),
-            _ => (wire::PSH | wire::ACK, random.bytes(size)),
+            2 => (wire::flag::ACK, vec![]),
+            _ if random.chance(2) => (wire::flag::FIN | wire::flag::ACK, vec![]),
+            _ if random.chance(1) => (wire::flag::RST, vec![]),
+            _ if random.chance(30) => (wire::flag::ACK, vec![]),
+            _ => (wire::flag::PSH | wire::flag::ACK, random.bytes(size)),
         };
         let own = usize::from(back);
         let header = wire::Tcp {
             sequence: self.sent[own],
-            acknowledged: if flags & wire::ACK == 0 { 0 } else { self.sent[1 - own] },
+            acknowledged: if flags & wire::flag::ACK == 0 { 0 } else { self.sent[1 - own] },
             flags,
         };
-        let counted = payload.len() as u32 + u32::from(flags & (wire::SYN | wire::FIN) != 0);
+        let counted = payload.len() as u32 + u32::from(flags & (wire::flag::SYN | wire::flag::FIN) != 0);
         self.sent[own] = self.sent[own].wrapping_add(counted);
         wire::tcp(from, to, header, &payload)
     }
@@ -145,9 +156,9 @@ impl Flow {
         rest.extend((0..48).map(|byte| byte + 0x10));
         match (from, to) {
             (IpAddr::V6(from), IpAddr::V6(to)) => {
-                (wire::ICMPV6, wire::icmpv6(from, to, if back { 129 } else { 128 }, 0, &rest))
+                (wire::protocol::ICMPV6, wire::icmpv6(from, to, if back { 129 } else { 128 }, 0, &rest))
             }
-            _ => (wire::ICMP, wire::icmp(if back { 0 } else { 8 }, 0, &rest)),
+            _ => (wire::protocol::ICMP, wire::icmp(if back { 0 } else { 8 }, 0, &rest)),
         }
     }
 
@@ -169,11 +180,11 @@ impl Flow {
                     fragment: wire::DONT_FRAGMENT,
                     options: self.options,
                 };
-                (wire::TYPE_IPV4, wire::ipv4(from, to, header, segment))
+                (wire::ethertype::IPV4, wire::ipv4(from, to, header, segment))
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let (first, payload) = extend(self.extensions, protocol, segment);
-                (wire::TYPE_IPV6, wire::ipv6(from, to, first, random.pick(&[64, 58, 255]), &payload))
+                (wire::ethertype::IPV6, wire::ipv6(from, to, first, random.pick(&[64, 58, 255]), &payload))
             }
             _ => panic!("a flow has one family"),
         };
@@ -187,7 +198,7 @@ fn extend(chain: &[u8], protocol: u8, segment: &[u8]) -> (u8, Vec<u8>) {
     let mut payload = segment.to_vec();
     for (index, header) in chain.iter().enumerate().rev() {
         payload = match *header {
-            wire::AUTHENTICATION => wire::authentication(next, index as u32 + 1, &payload),
+            wire::protocol::AUTHENTICATION => wire::authentication(next, index as u32 + 1, &payload),
             _ => wire::extension(next, (index % 3) as u8, &payload),
         };
         next = *header;

@@ -9,7 +9,6 @@
 mod file;
 mod flows;
 mod oddities;
-mod wire;
 
 use crate::random::Random;
 use file::{Order, Packet, Unit};

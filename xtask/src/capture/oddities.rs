@@ -4,11 +4,12 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::flows::{Flow, VIRTUAL4, client4, client6, mac_of};
-use super::wire::{self, Ipv4};
 use crate::random::Random;
+use skep_packets::{self as wire, Ipv4};
 
 const BROADCAST: wire::Mac = [0xff; 6];
-const PLAIN: Ipv4<'static> = Ipv4 { protocol: wire::UDP, ttl: 64, id: 0, fragment: 0, options: &[] };
+const PLAIN: Ipv4<'static> =
+    Ipv4 { protocol: wire::protocol::UDP, ttl: 64, id: 0, fragment: 0, options: &[] };
 
 /// An ARP request or answer.
 pub(crate) fn arp(random: &mut Random) -> Vec<u8> {
@@ -16,9 +17,9 @@ pub(crate) fn arp(random: &mut Random) -> Vec<u8> {
     let (from, to) = (mac_of(asker.into()), mac_of(asked.into()));
     if random.chance(60) {
         let message = wire::arp(1, (from, asker), ([0; 6], asked));
-        wire::ethernet(BROADCAST, from, &[], wire::TYPE_ARP, &message)
+        wire::ethernet(BROADCAST, from, &[], wire::ethertype::ARP, &message)
     } else {
-        wire::ethernet(from, to, &[], wire::TYPE_ARP, &wire::arp(2, (to, asked), (from, asker)))
+        wire::ethernet(from, to, &[], wire::ethertype::ARP, &wire::arp(2, (to, asked), (from, asker)))
     }
 }
 
@@ -39,8 +40,8 @@ pub(crate) fn discovery(random: &mut Random) -> Vec<u8> {
                 to,
                 source,
                 &[],
-                wire::TYPE_IPV6,
-                &wire::ipv6(from, all_nodes, wire::ICMPV6, 255, &message),
+                wire::ethertype::IPV6,
+                &wire::ipv6(from, all_nodes, wire::protocol::ICMPV6, 255, &message),
             )
         }
         1 => {
@@ -49,13 +50,13 @@ pub(crate) fn discovery(random: &mut Random) -> Vec<u8> {
                 to,
                 source,
                 &[],
-                wire::TYPE_IPV6,
-                &wire::ipv6(from, all_nodes, wire::ICMPV6, 255, &message),
+                wire::ethertype::IPV6,
+                &wire::ipv6(from, all_nodes, wire::protocol::ICMPV6, 255, &message),
             )
         }
         _ => {
             let message = [2, 7, 4, 2, 0, 0, 0, 0, 1, 4, 2, 5, b'1', 6, 2, 0, 120, 0, 0];
-            wire::ethernet([1, 0x80, 0xc2, 0, 0, 0x0e], source, &[], wire::TYPE_LLDP, &message)
+            wire::ethernet([1, 0x80, 0xc2, 0, 0, 0x0e], source, &[], wire::ethertype::LLDP, &message)
         }
     }
 }
@@ -67,17 +68,23 @@ pub(crate) fn other_protocol(random: &mut Random) -> Vec<u8> {
     let quoted = wire::ipv4(to, from, PLAIN, &quoted);
     let (protocol, payload) = match random.below(5) {
         0 => (2, vec![0x16, 0, 0x09, 0xfb, 224, 0, 0, 251]), // IGMP: a membership report
-        1 => (wire::GRE, [&[0, 0, 0x08, 0][..], &quoted].concat()),
-        2 => (wire::ESP, random.bytes(64)),
-        3 => (wire::ICMP, wire::icmp(3, 3, &[&[0; 4][..], &quoted].concat())),
+        1 => (wire::protocol::GRE, [&[0, 0, 0x08, 0][..], &quoted].concat()),
+        2 => (wire::protocol::ESP, random.bytes(64)),
+        3 => (wire::protocol::ICMP, wire::icmp(3, 3, &[&[0; 4][..], &quoted].concat())),
         _ => {
             let (from, to) = (client6(random), Ipv6Addr::new(0x2001, 0xdb8, 0x20, 0, 0, 0, 0, 1));
-            let packet = wire::ipv6(from, to, wire::NO_NEXT, 64, &[]);
-            return wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::TYPE_IPV6, &packet);
+            let packet = wire::ipv6(from, to, wire::protocol::NO_NEXT, 64, &[]);
+            return wire::ethernet(
+                mac_of(to.into()),
+                mac_of(from.into()),
+                &[],
+                wire::ethertype::IPV6,
+                &packet,
+            );
         }
     };
     let packet = wire::ipv4(from, to, Ipv4 { protocol, ..PLAIN }, &payload);
-    wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::TYPE_IPV4, &packet)
+    wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::ethertype::IPV4, &packet)
 }
 
 /// All fragments of one datagram, in order; sometimes only a first fragment too small for its ports.
@@ -97,7 +104,7 @@ pub(crate) fn fragments(random: &mut Random) -> Vec<Vec<u8>> {
                 let more = offset + payload.len() < datagram.len();
                 let fragment = (offset / 8) as u16 | if more { wire::MORE_FRAGMENTS } else { 0 };
                 let packet = wire::ipv4(from, to, Ipv4 { id: id as u16, fragment, ..PLAIN }, payload);
-                wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::TYPE_IPV4, &packet)
+                wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::ethertype::IPV4, &packet)
             })
             .collect()
     } else {
@@ -109,9 +116,9 @@ pub(crate) fn fragments(random: &mut Random) -> Vec<Vec<u8>> {
             .map(|(index, payload)| {
                 let offset = index * PIECE;
                 let more = offset + payload.len() < datagram.len();
-                let payload = wire::fragment6(wire::UDP, offset as u16, more, id as u32, payload);
-                let packet = wire::ipv6(from, to, wire::FRAGMENT, 64, &payload);
-                wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::TYPE_IPV6, &packet)
+                let payload = wire::fragment6(wire::protocol::UDP, offset as u16, more, id as u32, payload);
+                let packet = wire::ipv6(from, to, wire::protocol::FRAGMENT, 64, &payload);
+                wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::ethertype::IPV6, &packet)
             })
             .collect()
     }
@@ -136,14 +143,14 @@ pub(crate) fn malformed(random: &mut Random) -> Vec<u8> {
     let make = |from: Ipv4Addr, to: Ipv4Addr, flags: u8| {
         let header = wire::Tcp { sequence: 1, acknowledged: 0, flags };
         let segment = wire::tcp((from.into(), 1024), (to.into(), 80), header, b"GET / HTTP/1.0\r\n\r\n");
-        let packet = wire::ipv4(from, to, Ipv4 { protocol: wire::TCP, ..PLAIN }, &segment);
-        wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::TYPE_IPV4, &packet)
+        let packet = wire::ipv4(from, to, Ipv4 { protocol: wire::protocol::TCP, ..PLAIN }, &segment);
+        wire::ethernet(mac_of(to.into()), mac_of(from.into()), &[], wire::ethertype::IPV4, &packet)
     };
     let make_six = |next: u8, payload: &[u8]| {
         let packet = wire::ipv6(six_from, six_to, next, 64, payload);
-        wire::ethernet(mac_of(six_to.into()), mac_of(six_from.into()), &[], wire::TYPE_IPV6, &packet)
+        wire::ethernet(mac_of(six_to.into()), mac_of(six_from.into()), &[], wire::ethertype::IPV6, &packet)
     };
-    let mut frame = make(from, to, wire::ACK);
+    let mut frame = make(from, to, wire::flag::ACK);
     match random.below(16) {
         0 => frame[IP] = 0x55,      // version 5
         1 => frame[IP] = 0x43,      // a header of 12 bytes
@@ -151,29 +158,32 @@ pub(crate) fn malformed(random: &mut Random) -> Vec<u8> {
         3 => frame[IP + 3] = 10,    // a total shorter than the header
         4 => frame[IP + 2] = 0x40,  // a total far beyond the end
         5 => frame[IP + 32] = 0x40, // a TCP header of 16 bytes
-        6 => frame = make(from, to, wire::SYN | wire::FIN),
-        7 => frame = make(from, to, wire::SYN | wire::RST),
-        8 => frame = make(to, to, wire::SYN), // "land": from itself to itself
-        9 => frame = make(Ipv4Addr::new(239, 1, 1, 1), to, wire::ACK),
-        10 => frame = make(Ipv4Addr::LOCALHOST, VIRTUAL4, wire::ACK),
+        6 => frame = make(from, to, wire::flag::SYN | wire::flag::FIN),
+        7 => frame = make(from, to, wire::flag::SYN | wire::flag::RST),
+        8 => frame = make(to, to, wire::flag::SYN), // "land": from itself to itself
+        9 => frame = make(Ipv4Addr::new(239, 1, 1, 1), to, wire::flag::ACK),
+        10 => frame = make(Ipv4Addr::LOCALHOST, VIRTUAL4, wire::flag::ACK),
         11 => {
-            frame = make_six(wire::UDP, &[0x30, 0x39, 0, 53, 0, 4, 0, 0, 1, 2]); // a UDP length below its header's
+            frame = make_six(wire::protocol::UDP, &[0x30, 0x39, 0, 53, 0, 4, 0, 0, 1, 2]); // a UDP length below its header's
         }
         12 => {
-            frame = make_six(wire::TCP, &random.bytes(40));
+            frame = make_six(wire::protocol::TCP, &random.bytes(40));
             frame[IP] = 0x40; // IPv4 where the EtherType says IPv6
         }
         13 => {
             // An extension header that reaches beyond the end.
-            frame = make_six(wire::DESTINATION, &[wire::TCP, 255, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0]);
+            frame = make_six(
+                wire::protocol::DESTINATION,
+                &[wire::protocol::TCP, 255, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0],
+            );
         }
         14 => {
             // Extension headers that never end.
             let mut chain = Vec::new();
             for _ in 0..8 {
-                chain = wire::extension(wire::DESTINATION, 0, &chain);
+                chain = wire::extension(wire::protocol::DESTINATION, 0, &chain);
             }
-            frame = make_six(wire::DESTINATION, &chain);
+            frame = make_six(wire::protocol::DESTINATION, &chain);
         }
         _ => {
             // Not a frame of anything.

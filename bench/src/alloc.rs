@@ -1,19 +1,19 @@
-//! `skep bench alloc`: memory for objects against mimalloc and the system's malloc, grace periods, and read sections.
+//! `skep-bench alloc`: object allocation against mimalloc and the system's malloc, grace periods, and read-side critical
+//! sections.
 //!
 //! A pair is an allocation, a store of one word, and the free. On one processor objects are freed one by one, or sixty-four
-//! together; across processors one thread allocates and another one frees, with at most 256 objects on their way in a ring
-//! between them, whose own time is told too (`none`). Every 1,024 pairs are one run, as of a program. All have their turns
-//! in rounds; the best round counts.
+//! together. Across processors one thread allocates and another one frees; a ring between them holds at most 256 objects,
+//! and its own time is reported too (`none`). Every 1,024 pairs are one run, as of a program. All take turns in rounds; the
+//! best round counts.
 
 mod allocators;
 mod grace;
 mod ring;
 mod sections;
 
-use crate::load::Target;
+use crate::progress;
+use crate::report::{Report, Target};
 use allocators::{Allocator, Cached, How, Malloc, Mimalloc, Nothing};
-pub use grace::Latency;
-pub use sections::Section;
 use serde::Serialize;
 use skep_mem::Policy;
 use std::time::Duration;
@@ -23,55 +23,30 @@ const SIZES: [usize; 3] = [32, 256, 4096];
 /// Pairs in a run.
 const PAIRS: u32 = 1024;
 
-/// What is measured.
-#[derive(Debug)]
-pub struct Options {
-    /// How often each has its turn.
-    pub rounds: u32,
-    /// Of how many times 1,024 pairs a turn is.
-    pub runs: u32,
-    /// How many grace periods of each sort are waited for.
-    pub waits: u32,
-}
-
-/// The whole report.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// How often each had its turn.
-    pub rounds: u32,
-    /// Allocation and free.
-    pub rows: Vec<Row>,
-    /// Grace periods.
-    pub grace: Vec<Latency>,
-    /// Read sections.
-    pub sections: Vec<Section>,
-    /// What was to be reached.
-    pub targets: Vec<Target>,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rounds in which everything takes its turn.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
 }
 
 /// Pairs of an allocation and a free.
 #[derive(Debug, Serialize)]
-pub struct Row {
-    /// Whose.
-    pub allocator: &'static str,
-    /// When what was freed is reused, in skep's caches.
-    pub policy: Option<&'static str>,
+struct Row {
+    allocator: &'static str,
+    /// When a freed object is reused, in skep's caches.
+    policy: Option<&'static str>,
     /// `one_by_one`, `several` or `across`.
-    pub how: &'static str,
-    /// Bytes of an object.
-    pub bytes: usize,
+    how: &'static str,
+    bytes: usize,
     /// Threads that do this at once; across processors it is one that allocates and one that frees.
-    pub threads: u32,
+    threads: u32,
     /// Nanoseconds for each pair of each thread.
-    pub ns: f64,
-    /// For how many of all pairs there was no memory, in the worst round.
-    pub missing: f64,
-    /// The most that the cache had from the system.
-    pub peak_mib: Option<f64>,
+    ns: f64,
+    /// The share of all pairs for which there was no memory, in the worst round.
+    missing: f64,
+    /// The most memory that the cache had from the system.
+    peak_mib: Option<f64>,
 }
 
 /// What a turn gives: its time, for how many pairs there was no memory, and the most bytes that the allocator had so far.
@@ -96,15 +71,17 @@ impl Cell {
     }
 }
 
-/// Measures everything; `progress` is told what comes.
+/// Measures everything.
 ///
 /// # Errors
 ///
-/// Where memory cannot be had.
-pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+/// Memory cannot be had.
+pub(crate) fn run(args: &Args, quick: bool) -> Result<Report, String> {
+    // Runs in a turn, and grace periods of each sort.
+    let (rounds, runs, waits) = if quick { (1, 4, 20) } else { (args.rounds, 64, 2000) };
     let mut rows = Vec::new();
     for bytes in SIZES {
-        progress(&format!("objects of {bytes} bytes"));
+        progress(format!("objects of {bytes} bytes"));
         let mut cells = Vec::new();
         add(&mut cells, bytes, || Ok(Nothing::default()))?;
         for policy in Policy::ALL {
@@ -112,17 +89,13 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Report, 
         }
         add(&mut cells, bytes, || Ok(Mimalloc(bytes)))?;
         add(&mut cells, bytes, || Malloc::new(bytes))?;
-        for _ in 0..options.rounds {
+        for _ in 0..rounds {
             for cell in &mut cells {
-                cell.turn(options.runs)?;
+                cell.turn(runs)?;
             }
         }
         rows.extend(cells.into_iter().map(|cell| cell.row));
     }
-    progress("grace periods");
-    let grace = grace::measure(options.waits)?;
-    progress("read sections");
-    let sections = sections::measure(options.rounds)?;
     let pair = |policy: Policy| {
         let of = |row: &&Row| {
             (row.policy, row.how, row.bytes, row.threads) == (Some(policy.name()), "one_by_one", 32, 1)
@@ -133,15 +106,27 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Report, 
         Target::at_most("pair on one processor, immediate reuse", "ns", 5.0, pair(Policy::Immediate)),
         Target::at_most("pair, reuse after a grace period", "ns", 5.0, pair(Policy::default())),
     ];
-    Ok(Report {
-        arch: std::env::consts::ARCH,
-        cpu: crate::exec::cpu(),
-        rounds: options.rounds,
-        rows,
-        grace,
-        sections,
-        targets,
-    })
+    let mut report = Report::new("alloc", format!("best of {rounds} rounds"));
+    report.field("rounds", rounds);
+    let columns = [
+        ("allocator", "allocator", 0),
+        ("policy", "policy", 0),
+        ("freed", "how", 0),
+        ("bytes", "bytes", 0),
+        ("threads", "threads", 0),
+        ("ns", "ns", 1),
+        ("no memory", "missing", 3),
+        ("peak MiB", "peak_mib", 1),
+    ];
+    report.table("rows", "allocation, a store and the free, ns for each thread", &rows, &columns);
+    progress("grace periods");
+    let columns =
+        [("", "what", 0), ("busy reader", "busy", 0), ("median us", "median_us", 1), ("p99 us", "p99_us", 1)];
+    report.table("grace", "grace periods", &grace::measure(waits)?, &columns);
+    progress("read-side critical sections");
+    let columns = [("", "of", 0), ("threads", "threads", 0), ("ns", "ns", 2)];
+    report.table("sections", "read-side critical sections", &sections::measure(rounds)?, &columns);
+    Ok(report.targets(targets))
 }
 
 /// An allocator in every way of using it, anew for each.
@@ -180,10 +165,10 @@ mod tests {
 
     #[test]
     fn every_allocator_is_used_in_every_way() {
-        let report = run(&Options { rounds: 1, runs: 2, waits: 3 }, |_| ()).unwrap();
-        assert_eq!(report.rows.len(), 3 * 8 * 5);
-        assert!(report.rows.iter().all(|row| row.ns > 0.0));
-        assert_eq!((report.grace.len(), report.sections.len()), (6, 14));
-        assert!(report.targets[0].value > 0.0);
+        let report = run(&Args { rounds: 1 }, true).unwrap().json();
+        let len = |key: &str| report[key].as_array().unwrap().len();
+        assert_eq!((len("rows"), len("grace"), len("sections")), (3 * 8 * 5, 6, 14));
+        assert!(report["rows"].as_array().unwrap().iter().all(|row| row["ns"].as_f64().unwrap() > 0.0));
+        assert!(report["targets"][0]["value"].as_f64().unwrap() > 0.0);
     }
 }

@@ -1,8 +1,10 @@
-//! `skep bench exec`: running speed, code size and load time against other engines and native code.
+//! `skep-bench exec`: execution speed, code size and load time against other engines and native code.
 
 use crate::arch;
 use crate::engines::{Engine, Interpreter, Jit, Native, PLACEMENTS, Prepared, Rbpf, Sbpf};
 use crate::programs::{PROGRAMS, Program};
+use crate::progress;
+use crate::report::{self, Report};
 use serde::Serialize;
 use skep::isa::Insn;
 use skep::jit::Target;
@@ -12,122 +14,82 @@ use std::time::{Duration, Instant};
 /// A batch lasts at least this long, so that reading the clock does not count.
 const BATCH: Duration = Duration::from_micros(20);
 
-/// What is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// How often each engine gets its turn at each placement.
-    pub rounds: u32,
-    /// Whether the interpreter runs too (slow).
-    pub interpreter: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { rounds: 60, interpreter: true }
-    }
-}
-
-/// The whole report.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// What the native code was compiled with (`CC` chooses), always at `-O2`.
-    pub compiler: &'static str,
-    /// Placements of each engine's code.
-    pub placements: usize,
-    /// One row a program.
-    pub rows: Vec<Row>,
-    /// Geometric means of time relative to native code, over the programs that all engines run.
-    pub geomean: BTreeMap<&'static str, Ratio>,
-    /// Geometric mean of skep's time relative to each engine's, over the programs that both run.
-    pub skep_against: BTreeMap<&'static str, Ratio>,
-    /// Bytes of skep's machine code per BPF instruction, over all programs.
-    pub bytes_per_insn: f64,
-    /// Machine instructions of skep's code per BPF instruction, over all programs; padding is none.
-    pub native_insns_per_bpf_insn: f64,
-    /// The same for every architecture that skep compiles for, this one included, as for its newest processors.
-    pub architectures: Vec<Architecture>,
-    /// Microseconds from bytes to runnable.
-    pub load: Vec<Load>,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rounds in which each engine takes its turn at each placement.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Leave the interpreter out, which takes most of the time.
+    #[arg(long)]
+    no_interpreter: bool,
 }
 
 /// One program.
 #[derive(Debug, Serialize)]
-pub struct Row {
-    /// Its name.
-    pub program: &'static str,
+struct Row {
+    program: &'static str,
     /// What it measures.
-    pub measures: &'static str,
+    measures: &'static str,
     /// Its instructions, in one slot or two.
-    pub insns: usize,
+    insns: usize,
     /// Bytes of skep's machine code.
-    pub code_bytes: usize,
-    /// Machine instructions in it; padding is none.
-    pub native_insns: u32,
+    code_bytes: usize,
+    /// Machine instructions in it, without padding.
+    native_insns: u32,
+    bytes_per_insn: f64,
     /// Nanoseconds a run by engine.
-    pub ns: BTreeMap<&'static str, Placed>,
+    ns: BTreeMap<&'static str, Placed>,
     /// Engines that cannot run it, and why.
-    pub failed: BTreeMap<&'static str, String>,
+    failed: BTreeMap<&'static str, String>,
 }
 
 /// What skep's code for an architecture looks like, over all programs.
 #[derive(Debug, Serialize)]
-pub struct Architecture {
-    /// Its name.
-    pub arch: &'static str,
-    /// Bytes per BPF instruction.
-    pub bytes_per_insn: f64,
-    /// Machine instructions per BPF instruction.
-    pub native_insns_per_bpf_insn: f64,
-    /// By program, in the order of the rows: machine instructions.
-    pub native_insns: Vec<u32>,
+struct Architecture {
+    arch: &'static str,
+    bytes_per_insn: f64,
+    native_insns_per_bpf_insn: f64,
+    /// Machine instructions by program, in the order of the rows.
+    native_insns: Vec<u32>,
 }
 
-/// A time at the best and at the worst placement.
+/// Nanoseconds at the best and at the worst placement.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Placed {
-    /// Nanoseconds at the best placement.
-    pub best: f64,
-    /// Nanoseconds at the worst.
-    pub worst: f64,
+struct Placed {
+    best: f64,
+    worst: f64,
 }
 
-/// A ratio of times, best placements and worst placements compared with each other.
+/// A geometric mean of ratios of times, best placements and worst placements compared with each other.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Ratio {
-    /// Best against best.
-    pub best: f64,
-    /// Worst against worst.
-    pub worst: f64,
-    /// Programs compared.
-    pub programs: usize,
+struct Ratio {
+    best: f64,
+    worst: f64,
+    /// How many programs are compared.
+    programs: usize,
 }
 
 /// From bytes to runnable, microseconds, median.
 #[derive(Debug, Serialize)]
-pub struct Load {
-    /// Instructions of the program.
-    pub insns: usize,
+struct Load {
+    insns: usize,
     /// skep: decode, verify, compile, install.
-    pub skep_us: f64,
-    /// The verifier's share.
-    pub skep_verify_us: f64,
-    /// The compiler's share, installation included.
-    pub skep_jit_us: f64,
+    skep_us: f64,
+    skep_verify_us: f64,
+    /// Compilation and installation.
+    skep_jit_us: f64,
     /// rbpf, which checks opcodes and compiles; `None` where it has no compiler for this architecture or its code does not
     /// fit its buffer, which it panics at.
-    pub rbpf_us: Option<f64>,
+    rbpf_us: Option<f64>,
 }
 
-/// Runs the benchmark; `progress` is told each program's name as its turn comes.
+/// Runs the benchmark.
 ///
 /// # Errors
 ///
 /// A text that names the program where skep itself cannot run one or returns a wrong result.
-pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+pub(crate) fn run(args: &Args, quick: bool) -> Result<Report, String> {
+    let rounds = if quick { args.rounds.min(2) } else { args.rounds };
     let mut engines: Vec<Box<dyn Engine>> = vec![
         Box::new(Native),
         Box::new(Jit),
@@ -135,36 +97,78 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         Box::new(Sbpf { checked: true }),
         Box::new(Sbpf { checked: false }),
     ];
-    if options.interpreter {
+    if !args.no_interpreter {
         engines.push(Box::new(Interpreter));
     }
     let mut rows = Vec::with_capacity(PROGRAMS.len());
     for program in PROGRAMS {
         progress(program.name);
-        rows.push(measure(program, &engines, options)?);
+        rows.push(measure(program, &engines, rounds)?);
     }
     progress("load");
-    let code: usize = rows.iter().map(|row| row.code_bytes).sum();
-    let native: u32 = rows.iter().map(|row| row.native_insns).sum();
-    let insns: usize = rows.iter().map(|row| row.insns).sum();
+    let loads = [54, 518, 4210].into_iter().map(load).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<&'static str> = engines.iter().map(|engine| engine.name()).collect();
-    Ok(Report {
-        arch: std::env::consts::ARCH,
-        cpu: cpu(),
-        compiler: env!("SKEP_BENCH_COMPILER"),
-        placements: PLACEMENTS,
-        geomean: against_native(&rows, &names),
-        skep_against: names
-            .iter()
-            .filter(|name| **name != "skep")
-            .filter_map(|name| Some((*name, ratio(&rows, "skep", name, |_| true)?)))
-            .collect(),
-        rows,
-        bytes_per_insn: code as f64 / insns as f64,
-        native_insns_per_bpf_insn: f64::from(native) / insns as f64,
-        architectures: Target::ALL.into_iter().map(architecture).collect::<Result<_, _>>()?,
-        load: [54, 518, 4210].into_iter().map(load).collect::<Result<_, _>>()?,
-    })
+    let compiler = env!("SKEP_BENCH_COMPILER");
+    let mut report = Report::new("exec", format!("ns per run, best of {PLACEMENTS} placements"));
+    report
+        .field("compiler", compiler)
+        .field("placements", PLACEMENTS)
+        .note(format!("native: {compiler} -O2"));
+    let columns = [
+        ("program", "program", 0),
+        ("native", "ns.native.best", 1),
+        ("skep", "ns.skep.best", 1),
+        ("rbpf", "ns.rbpf.best", 1),
+        ("sbpf-unchecked", "ns.sbpf-unchecked.best", 1),
+        ("sbpf", "ns.sbpf.best", 1),
+        ("skep-interpreter", "ns.skep-interpreter.best", 1),
+        ("bytes/insn", "bytes_per_insn", 2),
+    ];
+    report.table("rows", "programs", &rows, &columns);
+    let columns = [
+        ("", report::KEY, 0),
+        ("best placement", "best", 3),
+        ("worst placement", "worst", 3),
+        ("programs", "programs", 0),
+    ];
+    report.field("geomean", against_native(&rows, &names));
+    report.view(
+        "geomean",
+        "time relative to native code, geometric mean over the programs that all run",
+        &columns,
+    );
+    let others = names.iter().filter(|name| **name != "skep");
+    let against: BTreeMap<_, _> =
+        others.filter_map(|name| Some((*name, ratio(&rows, "skep", name, |_| true)?))).collect();
+    report.field("skep_against", against);
+    let title = "skep's time relative to another's, geometric mean over the programs that both run";
+    report.view("skep_against", title, &columns);
+    let sum = |of: fn(&Row) -> usize| rows.iter().map(of).sum::<usize>() as f64;
+    let insns = sum(|row| row.insns);
+    report.field("bytes_per_insn", sum(|row| row.code_bytes) / insns);
+    report.field("native_insns_per_bpf_insn", sum(|row| row.native_insns as usize) / insns);
+    let columns =
+        [("", "arch", 0), ("bytes", "bytes_per_insn", 2), ("instructions", "native_insns_per_bpf_insn", 3)];
+    let title = "machine code per BPF instruction, for each architecture's newest processors";
+    let architectures = Target::ALL.into_iter().map(architecture).collect::<Result<Vec<_>, _>>()?;
+    report.table("architectures", title, &architectures, &columns);
+    let columns = [
+        ("instructions", "insns", 0),
+        ("skep", "skep_us", 1),
+        ("of that, verify", "skep_verify_us", 1),
+        ("compile and install", "skep_jit_us", 1),
+        ("rbpf, no verifier", "rbpf_us", 1),
+    ];
+    report.table("load", "from bytes to runnable, us", &loads, &columns);
+    let failed = rows.iter().flat_map(|row| {
+        row.failed.iter().map(move |(engine, reason)| format!("  {}: {engine}: {reason}", row.program))
+    });
+    let failed: Vec<_> =
+        failed.filter(|line| !line.contains("no maps") && !line.contains("no native")).collect();
+    if !failed.is_empty() {
+        report.note(format!("other engines cannot run\n{}", failed.join("\n")));
+    }
+    Ok(report)
 }
 
 /// One engine at one placement.
@@ -175,7 +179,7 @@ struct Runner {
     best: f64,
 }
 
-fn measure(program: &'static Program, engines: &[Box<dyn Engine>], options: Options) -> Result<Row, String> {
+fn measure(program: &'static Program, engines: &[Box<dyn Engine>], rounds: u32) -> Result<Row, String> {
     let mut failed = BTreeMap::new();
     let mut runners = Vec::new();
     let (mut code_bytes, mut native_insns) = (0, 0);
@@ -204,7 +208,7 @@ fn measure(program: &'static Program, engines: &[Box<dyn Engine>], options: Opti
             runner.batch *= 2;
         }
     }
-    for _ in 0..options.rounds {
+    for _ in 0..rounds {
         for runner in &mut runners {
             let ns = runner.time().as_nanos() as f64 / f64::from(runner.batch);
             runner.best = runner.best.min(ns);
@@ -217,12 +221,14 @@ fn measure(program: &'static Program, engines: &[Box<dyn Engine>], options: Opti
         placed.best = placed.best.min(runner.best);
         placed.worst = placed.worst.max(runner.best);
     }
+    let insns = insns(program)?;
     Ok(Row {
         program: program.name,
         measures: program.measures,
-        insns: insns(program)?,
+        insns,
         code_bytes,
         native_insns,
+        bytes_per_insn: code_bytes as f64 / insns as f64,
         ns,
         failed,
     })
@@ -371,12 +377,6 @@ fn synthetic(insns: usize) -> String {
     text
 }
 
-pub(crate) fn cpu() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    name.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -389,6 +389,7 @@ mod tests {
             insns: 0,
             code_bytes: 0,
             native_insns: 0,
+            bytes_per_insn: 0.0,
             ns: [("a", Placed { best: a, worst: 2.0 * a }), ("b", Placed { best: b, worst: b })].into(),
             failed: BTreeMap::new(),
         };

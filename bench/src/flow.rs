@@ -1,119 +1,74 @@
-//! `skep bench flow-dissector`: packets through parsers that jump to each other by tail calls, and through the same
-//! parsers called in a loop; with what they find stored in a hash map, and without.
+//! `skep-bench flow-dissector`: packets through parsers that tail-call each other, and through the same parsers called in a
+//! loop; with the flow stored in a hash map, and without.
 //!
-//! The dissector is `examples/dissector.bpf.c`. What it finds in each packet is compared with what there is before anything is
-//! measured.
+//! The dissector is `examples/dissector.bpf.c`. Before anything is measured, the flow that it finds in each packet is
+//! compared with the packet's own.
 
 mod linux;
 mod packets;
 mod subject;
 
-pub use linux::{Linux, report as report_linux};
+pub(crate) use linux::measure as measure_linux;
 
+use crate::report::{Report, Target};
+use crate::{Common, kernel, progress};
+use linux::{Answers, Linux};
 use packets::{Case, kinds};
 use serde::Serialize;
 use skep::abi::SCHED_CLS;
 use skep::{Engine, Object, Packet, Program, Runtime};
-use std::process::Command;
 use std::time::{Duration, Instant};
 use subject::{Loaded, VARIANTS, Variant};
 
 /// A batch lasts at least this long: about as long as the kernel's.
 const BATCH: Duration = Duration::from_micros(100);
-/// Where the running kernel says which it is.
-const RELEASE: &str = "/proc/sys/kernel/osrelease";
-/// Of Linux's time, at most.
+/// The largest part of Linux's time that meets the target.
 const WANTED: f64 = 0.5;
 
-/// What is measured.
-#[derive(Debug)]
-pub struct Options {
-    /// How often each packet has its turn in each variant at each placement.
-    pub rounds: u32,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rounds in which each packet takes its turn in each variant at each placement.
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// How often each variant is loaded, at another place each time.
-    pub placements: u32,
-    /// A command that calls [`report_linux`] with its output, where the running kernel is to be asked as well.
-    pub linux: Option<Command>,
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=64))]
+    placements: u32,
 }
 
-/// The whole report.
+/// A packet in one variant. Nanoseconds; `net` is without the floor.
 #[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// How often each packet had its turn in each variant at each placement.
-    pub rounds: u32,
-    /// How often each variant was loaded.
-    pub placements: u32,
-    /// Every packet in every variant.
-    pub rows: Vec<Row>,
-    /// A program that returns at once.
-    pub floor: Floor,
-    /// What was to be reached; empty where the kernel was not asked.
-    pub targets: Vec<Target>,
-    /// The release of the running kernel, if it was asked as well.
-    pub linux_release: Option<String>,
-    /// Why it was not, although it was to be.
-    pub linux_unavailable: Option<String>,
-}
-
-/// A packet in one variant. Nanoseconds.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    /// The kind of packet.
-    pub packet: &'static str,
-    /// Whether the parsers jump to each other, or a loop calls them.
-    pub tail_calls: bool,
+struct Row {
+    packet: &'static str,
+    /// Whether the parsers tail-call each other, or a loop calls them.
+    tail_calls: bool,
     /// Whether the flow is stored in a hash map.
-    pub map_update: bool,
+    map_update: bool,
     /// In the best round, at the median placement.
-    pub ns: f64,
+    ns: f64,
     /// In the median round, at the median placement.
-    pub ns_median: f64,
+    ns_median: f64,
     /// In the best round, at the best placement.
-    pub ns_best_placement: f64,
+    ns_best_placement: f64,
     /// In the best round, at the worst placement.
-    pub ns_worst_placement: f64,
-    /// `ns` without what a program takes that returns at once.
-    pub ns_net: f64,
-    /// `ns_median` without that.
-    pub ns_net_median: f64,
-    /// What the running kernel takes in the best round.
-    pub ns_linux: Option<f64>,
-    /// In the median round.
-    pub ns_linux_median: Option<f64>,
-    /// `ns_linux` without what it takes for a program that returns at once.
-    pub ns_linux_net: Option<f64>,
-    /// `ns_linux_median` without that.
-    pub ns_linux_net_median: Option<f64>,
+    ns_worst_placement: f64,
+    ns_net: f64,
+    ns_net_median: f64,
+    /// The running kernel's, in the best round.
+    ns_linux: Option<f64>,
+    ns_linux_median: Option<f64>,
+    ns_linux_net: Option<f64>,
+    ns_linux_net_median: Option<f64>,
+    /// skep's net time, as a part of Linux's.
+    of_linux_net: Option<f64>,
 }
 
-/// What a program takes that returns at once: entering and leaving. Nanoseconds.
+/// The time of a program that returns at once: entering and leaving. Nanoseconds, as in a row.
 #[derive(Debug, Serialize)]
-pub struct Floor {
-    /// In the best round, at the median placement.
-    pub ns: f64,
-    /// In the median round, at the median placement.
-    pub ns_median: f64,
-    /// What the running kernel takes in the best round.
-    pub ns_linux: Option<f64>,
-    /// In the median round.
-    pub ns_linux_median: Option<f64>,
-}
-
-/// What was to be reached, and whether it was.
-#[derive(Debug, Serialize)]
-pub struct Target {
-    /// Which packet, with the map update or without.
-    pub name: String,
-    /// The part of Linux's net time that skep's may be.
-    pub target: f64,
-    /// What it is.
-    pub value: f64,
-    /// Whether that is little enough.
-    pub met: bool,
+struct Floor {
+    ns: f64,
+    ns_median: f64,
+    ns_linux: Option<f64>,
+    ns_linux_median: Option<f64>,
 }
 
 /// A packet in one variant at one placement, or the floor.
@@ -179,17 +134,18 @@ impl Times {
     }
 }
 
-/// Runs the benchmark; `progress` is told what comes next.
+/// Runs the benchmark.
 ///
 /// # Errors
 ///
-/// A text where the dissector cannot be loaded, or finds another flow than there is.
-pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
-    let (rounds, placements) = (options.rounds.max(1), options.placements.max(1));
+/// The dissector cannot be loaded, or finds another flow than the packet's.
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
+    let (rounds, placements) =
+        if common.quick { (args.rounds.min(2), 1) } else { (args.rounds, args.placements) };
     let packets = kinds();
     let runtime = Runtime::new().map_err(|error| error.to_string())?;
     progress("loading");
-    // All variants are loaded once before any is loaded again: they lie between each other.
+    // All variants are loaded once before any is loaded again, so that each lies between the others.
     let mut floor = Vec::new();
     let mut runners: Vec<Vec<Runner>> = (0..packets.len() * VARIANTS.len()).map(|_| Vec::new()).collect();
     let mut loaded = Vec::new();
@@ -207,32 +163,23 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
             loaded.push(dissector);
         }
     }
-    let (mut answers, mut linux_release, mut linux_unavailable) = (linux::Answers::default(), None, None);
-    let mut linux = options.linux;
+    let (mut answers, mut release) = (Answers::default(), None);
     for round in 0..rounds {
         if round % 100 == 0 {
-            progress(&format!("round {} of {rounds}", round + 1));
+            progress(format!("round {} of {rounds}", round + 1));
         }
         floor.iter_mut().chain(runners.iter_mut().flatten()).for_each(Runner::turn);
-        // Processors do not always run equally fast: the kernel has its turns in the middle.
-        if let Some(command) = linux.take_if(|_| round >= rounds / 2) {
-            progress("the running kernel");
-            match linux::ask(command) {
-                Ok(said) => {
-                    answers = said;
-                    let release = std::fs::read_to_string(RELEASE).unwrap_or_default();
-                    linux_release = Some(release.trim().to_owned());
-                }
-                Err(reason) => linux_unavailable = Some(reason),
-            }
+        // Processors do not always run equally fast: the kernel takes its turns in the middle.
+        if round == rounds / 2 {
+            release = kernel::measure(common.linux, "flow-dissector", |said| answers = said);
         }
     }
-    let (linux, own) = (answers.floor(), Times::of(&floor));
+    let own = Times::of(&floor);
     let floor = Floor {
         ns: own.best,
         ns_median: own.median,
-        ns_linux: linux.map(|linux| linux.best),
-        ns_linux_median: linux.map(|linux| linux.median),
+        ns_linux: answers.floor.map(|linux| linux.best),
+        ns_linux_median: answers.floor.map(|linux| linux.median),
     };
     let of = VARIANTS.iter().flat_map(|variant| packets.iter().map(move |packet| (packet.name, *variant)));
     let rows: Vec<Row> = of
@@ -241,18 +188,25 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
             row(packet, variant, &Times::of(runners), &floor, answers.of(packet, variant))
         })
         .collect();
-    let targets = targets(&rows);
-    Ok(Report {
-        arch: std::env::consts::ARCH,
-        cpu: crate::exec::cpu(),
-        rounds,
-        placements,
-        rows,
-        floor,
-        targets,
-        linux_release,
-        linux_unavailable,
-    })
+    let summary = format!("ns a packet, best of {rounds} rounds, median of {placements} placements");
+    let mut report = Report::new("flow-dissector", summary);
+    report.field("rounds", rounds).field("placements", placements).field("floor", &floor);
+    report.view("floor", "a program that returns at once", &[("ns", "ns", 1), ("Linux", "ns_linux", 1)]);
+    let columns = [
+        ("packet", "packet", 0),
+        ("tail calls", "tail_calls", 0),
+        ("map update", "map_update", 0),
+        ("ns", "ns", 1),
+        ("net", "ns_net", 1),
+        ("median", "ns_median", 1),
+        ("best placement", "ns_best_placement", 1),
+        ("worst", "ns_worst_placement", 1),
+        ("Linux", "ns_linux", 1),
+        ("Linux net", "ns_linux_net", 1),
+        ("skep/Linux, net", "of_linux_net", 2),
+    ];
+    report.table("rows", "packets; net: without the program that returns at once", &rows, &columns);
+    Ok(report.linux(&release).targets(targets(&rows)))
 }
 
 fn row(packet: &'static str, variant: Variant, times: &Times, floor: &Floor, linux: Option<Linux>) -> Row {
@@ -272,15 +226,15 @@ fn row(packet: &'static str, variant: Variant, times: &Times, floor: &Floor, lin
         ns_linux_median: median,
         ns_linux_net: without(best, floor.ns_linux),
         ns_linux_net_median: without(median, floor.ns_linux_median),
+        of_linux_net: without(best, floor.ns_linux).map(|linux| (times.best - floor.ns) / linux),
     }
 }
 
 /// skep's part of Linux's net time for each packet, with tail calls.
 fn targets(rows: &[Row]) -> Vec<Target> {
     let of = |row: &Row| {
-        let value = row.ns_net / row.ns_linux_net?;
         let how = if row.map_update { "with the map update" } else { "without" };
-        Some(Target { name: format!("{}, {how}", row.packet), target: WANTED, value, met: value <= WANTED })
+        Some(Target::at_most(format!("{}, {how}", row.packet), "x Linux's", WANTED, row.of_linux_net?))
     };
     rows.iter().filter(|row| row.tail_calls).filter_map(of).collect()
 }

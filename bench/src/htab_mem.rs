@@ -1,7 +1,7 @@
-//! `skep bench htab-mem`: the speed of a hash table and the memory it takes, under each policy of reuse.
+//! `skep-bench htab-mem`: the speed of a hash table and its memory, under each reuse policy.
 //!
 //! The published table of 2023: 8,192 keys of 4 bytes are in use, in a map of 16,384 elements with values of 8 bytes that are
-//! allocated as they come. P producers are kept on processors; one loop is one run of a program that passes over its 8192/P
+//! allocated on demand. P producers are kept on processors; one loop is one run of a program that passes over its 8192/P
 //! keys (`cases.rs`). Each case on each map with each number of producers runs for a fixed time in a process of its own
 //! (`child.rs`), which this one starts, in rounds, so that memory and threads are its own.
 
@@ -14,11 +14,12 @@ mod published;
 mod subjects;
 
 use crate::child::{Silence, answer};
-use crate::load::Target;
+use crate::report::{Report, Target};
+use crate::{Common, progress};
 use cases::{Case, PRODUCERS};
-pub use child::{Task, perform};
-pub use measured::{Measured, Threads};
-pub use published::{NO_OP, Published};
+pub(crate) use child::{Task, perform};
+use measured::Measured;
+use published::{NO_OP, Published};
 use serde::Serialize;
 use skep_mem::Policy;
 use std::process::Command;
@@ -29,57 +30,44 @@ const PEERS: [&str; 3] = ["mutex-hashmap", "dashmap", "papaya"];
 /// How much longer than the time that it measures a process may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is measured.
-pub struct Options<'a> {
-    /// How often each has its turn.
-    pub rounds: u32,
-    /// How long each runs, in milliseconds.
-    pub millis: u64,
-    /// Whether the running kernel is to be measured as well, in the first round.
-    pub linux: bool,
-    /// A command that [performs](perform) a task.
-    pub command: &'a dyn Fn(&Task) -> Command,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rounds in which everything takes its turn.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// The length of a turn.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+    /// Start each process with this command, where the kernel cannot: an emulator with its options.
+    #[arg(long, value_name = "COMMAND", default_value = "")]
+    runner: String,
+    /// Do one task, and print what was measured.
+    #[arg(long, hide = true, value_name = "TASK", conflicts_with_all = ["linux", "json", "quick"])]
+    pub(crate) only: Option<Task>,
 }
 
-/// The whole report.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// How often each had its turn.
-    pub rounds: u32,
-    /// For how long.
-    pub seconds: f64,
-    /// Every case on every map.
-    pub rows: Vec<Row>,
-    /// Thousand loops in a second that were published for `no_op`: from and to.
-    pub published_no_op: [f64; 2],
-    /// What was to be reached.
-    pub targets: Vec<Target>,
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.01..=600.0).contains(&seconds) { Ok(seconds) } else { Err("not between 0.01 and 600".to_owned()) }
 }
 
 /// A case on a map with so many producers.
 #[derive(Debug, Serialize)]
-pub struct Row {
+struct Row {
     /// `no_op`, `overwrite`, `batch_add_batch_del` or `add_del_on_diff_cpu`.
-    pub case: &'static str,
+    case: &'static str,
     /// The policy of skep's map; `None` for others.
-    pub policy: Option<&'static str>,
+    policy: Option<&'static str>,
     /// Whose map it is, if it is not skep's.
-    pub peer: Option<&'static str>,
-    /// How many producers there are.
-    pub producers: u32,
-    /// Something to know about it.
-    pub note: Option<&'static str>,
-    /// What was measured: the best speed of the rounds, and the most memory.
+    peer: Option<&'static str>,
+    producers: u32,
+    note: Option<&'static str>,
+    /// The best speed of the rounds, and the most memory.
     #[serde(flatten)]
-    pub measured: Option<Measured>,
-    /// Why it was not.
-    pub unavailable: Option<String>,
-    /// What was published.
-    pub published: Option<Published>,
+    measured: Option<Measured>,
+    /// Why it was not measured.
+    unavailable: Option<String>,
+    published: Option<Published>,
 }
 
 impl Row {
@@ -92,17 +80,74 @@ impl Row {
     }
 }
 
-/// Measures everything; `progress` is told what comes.
-pub fn run(options: &Options<'_>, mut progress: impl FnMut(&str)) -> Report {
-    let mut rows = rows(options.linux);
-    for round in 0..options.rounds {
+/// Measures everything.
+///
+/// # Errors
+///
+/// This program's own path is not known.
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
+    let own = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;
+    let command = |task: &Task| {
+        let mut words = args.runner.split_whitespace();
+        let mut command = match words.next() {
+            Some(runner) => Command::new(runner),
+            None => Command::new(&own),
+        };
+        if !args.runner.trim().is_empty() {
+            command.args(words).arg(&own);
+        }
+        command.args(["htab-mem", "--only", &task.to_string()]);
+        command
+    };
+    let (rounds, millis) = if common.quick { (1, 50) } else { (args.rounds, (args.seconds * 1e3) as u64) };
+    let rows = measure_all(rounds, millis, common.linux, &command);
+    let seconds = millis as f64 / 1e3;
+    let summary =
+        format!("best of {rounds} rounds of {seconds} s each; memory in MiB, the most of the rounds");
+    let mut report = Report::new("htab-mem", summary);
+    report.field("rounds", rounds).field("seconds", seconds).field("published_no_op", NO_OP);
+    let columns = [
+        ("case", "case", 0),
+        ("policy", "policy", 0),
+        ("other map", "peer", 0),
+        ("producers", "producers", 0),
+        ("k loops/s", "loops_k_per_s", 2),
+        ("k/CPU s", "loops_k_per_cpu_s", 2),
+        ("before", "before_mib", 1),
+        ("avg", "avg_mib", 1),
+        ("peak", "peak_mib", 1),
+        ("map avg", "map_avg_mib", 1),
+        ("map peak", "map_peak_mib", 1),
+        ("in flight", "objects_in_flight_peak", 0),
+        ("failed", "failed_per_loop", 1),
+        ("threads: before", "threads.before", 0),
+        ("peak", "threads.peak", 0),
+        ("after", "threads.after", 0),
+        ("published: k loops/s", "published.loops_k_per_s", 2),
+        ("peak", "published.peak_mib", 1),
+        ("not measured", "unavailable", 0),
+    ];
+    report.table("rows", "cases", &rows, &columns);
+    report.note(format!(
+        "With one producer, add_del_on_diff_cpu adds and deletes in turns. k/CPU s: thousand loops for each second of\n\
+         processor time of the whole process. Threads: besides the producers. Published for 8 producers; no_op {} to {}\n\
+         k loops/s.",
+        NO_OP[0], NO_OP[1]
+    ));
+    Ok(report.targets(targets(&rows)))
+}
+
+/// Measures each row in each round, the running kernel in the first alone. `command` starts a process that [performs](perform)
+/// a task.
+fn measure_all(rounds: u32, millis: u64, linux: bool, command: &dyn Fn(&Task) -> Command) -> Vec<Row> {
+    let mut rows = rows(linux);
+    for round in 0..rounds {
         for row in &mut rows {
             let again = round > 0 && (row.peer == Some(subjects::LINUX) || row.unavailable.is_some());
             let Some(case) = row.case().filter(|_| !again) else { continue };
             let (subject, producers) = (row.subject(), row.producers);
-            progress(&format!("{} on {subject}, {producers} producers, round {}", row.case, round + 1));
-            let task = Task { case, subject: subject.to_owned(), producers, millis: options.millis };
-            match measure(options, &task) {
+            progress(format!("{} on {subject}, {producers} producers, round {}", row.case, round + 1));
+            match measure(command, &Task { case, subject: subject.to_owned(), producers, millis }) {
                 Ok(measured) => {
                     row.measured = Some(match row.measured.take() {
                         Some(before) => before.with(measured),
@@ -113,15 +158,7 @@ pub fn run(options: &Options<'_>, mut progress: impl FnMut(&str)) -> Report {
             }
         }
     }
-    Report {
-        arch: std::env::consts::ARCH,
-        cpu: crate::exec::cpu(),
-        rounds: options.rounds,
-        seconds: options.millis as f64 / 1e3,
-        targets: targets(&rows),
-        rows,
-        published_no_op: NO_OP,
-    }
+    rows
 }
 
 /// All rows, as yet empty.
@@ -148,18 +185,18 @@ fn rows(linux: bool) -> Vec<Row> {
 }
 
 /// Has another process do it.
-fn measure(options: &Options<'_>, task: &Task) -> Result<Measured, String> {
+fn measure(command: &dyn Fn(&Task) -> Command, task: &Task) -> Result<Measured, String> {
     let patience = PATIENCE + Duration::from_millis(task.millis);
-    let line = answer((options.command)(task), patience).map_err(|silence| match silence {
+    let line = answer(command(task), patience).map_err(|silence| match silence {
         Silence::Unheard(error) => format!("its process cannot be started: {error}"),
         Silence::Late => "its process did not end in time".to_owned(),
         Silence::Failed(complaint) if complaint.is_empty() => "its process failed without a word".to_owned(),
         Silence::Failed(complaint) => complaint,
     })?;
-    Measured::read(&line).ok_or_else(|| format!("its process says {line:?}"))
+    serde_json::from_str(&line).map_err(|error| format!("its process says {line:?}: {error}"))
 }
 
-/// What was to be reached, as far as it was measured.
+/// The targets, as far as they were measured.
 fn targets(rows: &[Row]) -> Vec<Target> {
     let find = |case: Case, subject: &str, producers: u32| {
         let of = |row: &&Row| (row.case(), row.subject(), row.producers) == (Some(case), subject, producers);
@@ -181,10 +218,10 @@ fn targets(rows: &[Row]) -> Vec<Target> {
         ours.map_peak_mib.unwrap_or(f64::NAN) / other.map_peak_mib.unwrap_or(f64::NAN)
     };
     let mut targets = Vec::new();
-    let at_least = |name, unit, target, value: Option<f64>| {
-        value.map(|value| Target::at_least(name, unit, target, value))
-    };
-    let at_most = |name, unit, target, value: Option<f64>| {
+    type Values = Option<f64>;
+    let at_least =
+        |name: &str, target, value: Values| value.map(|value| Target::at_least(name, "x", target, value));
+    let at_most = |name: &str, unit, target, value: Values| {
         value.map(|value| Target::at_most(name, unit, target, value))
     };
     for (case, name) in [
@@ -193,7 +230,7 @@ fn targets(rows: &[Row]) -> Vec<Target> {
         (Case::Batch, "batch: loops, of immediate's"),
         (Case::AddDel, "add_del: loops, of immediate's"),
     ] {
-        targets.extend(at_least(name, "x", 0.9, least(compared(case, speed))));
+        targets.extend(at_least(name, 0.9, least(compared(case, speed))));
     }
     for (case, process, map) in [
         (Case::Overwrite, "overwrite: peak, of immediate's", "overwrite: peak of the map, of immediate's"),
@@ -213,7 +250,7 @@ fn targets(rows: &[Row]) -> Vec<Target> {
     let best = peers.map(|measured| measured.loops_k_per_s).reduce(f64::max);
     let own = find(Case::Overwrite, ours, 2).map(|measured| measured.loops_k_per_s);
     let times = own.zip(best).map(|(own, best)| own / best);
-    targets.extend(at_least("overwrite, 2 producers: loops, of the best peer's", "x", 2.0, times));
+    targets.extend(at_least("overwrite, 2 producers: loops, of the best peer's", 2.0, times));
     targets
 }
 
@@ -230,7 +267,7 @@ mod tests {
             peak_mib,
             map_avg_mib: Some(1.0),
             map_peak_mib: Some(peak_mib),
-            threads: Threads { before: 1, peak: 2, after: 1 },
+            threads: measured::Threads { before: 1, peak: 2, after: 1 },
             objects_in_flight_peak: None,
             failed_per_loop: 0.0,
         }
@@ -277,8 +314,8 @@ mod tests {
     #[test]
     fn a_process_that_cannot_be_started_is_a_reason_and_no_failure() {
         let command = |_: &Task| Command::new("/nowhere/at/all");
-        let report = run(&Options { rounds: 2, millis: 1, linux: false, command: &command }, |_| ());
-        assert!(report.rows.iter().all(|row| row.measured.is_none() && row.unavailable.is_some()));
+        let rows = measure_all(2, 1, false, &command);
+        assert!(rows.iter().all(|row| row.measured.is_none() && row.unavailable.is_some()));
     }
 
     #[test]
@@ -286,9 +323,7 @@ mod tests {
         for case in Case::ALL {
             for subject in ["immediate", "papaya"] {
                 let task = Task { case, subject: subject.to_owned(), producers: 2, millis: 30 };
-                let mut line = Vec::new();
-                perform(&task, &mut line).unwrap();
-                let measured = Measured::read(std::str::from_utf8(&line).unwrap()).unwrap();
+                let measured: Measured = serde_json::from_str(&perform(&task).unwrap()).unwrap();
                 assert!(measured.loops_k_per_s > 0.0, "{task}: {measured:?}");
                 assert_eq!(measured.failed_per_loop, 0.0, "{task}");
             }

@@ -19,73 +19,73 @@ use tlb::{Geometry, Tlb};
 
 /// What the model says.
 #[derive(Debug, Serialize)]
-pub struct Model {
+pub(crate) struct Model {
     /// Programs loaded.
-    pub loaded: u32,
+    pub(crate) loaded: u32,
     /// Programs that run.
-    pub hot: u32,
+    pub(crate) hot: u32,
     /// What was measured and published with the series that packed programs in the Linux kernel for Arm.
-    pub published: Published,
+    pub(crate) published: Published,
     /// The processors.
-    pub processors: Vec<Processor>,
+    pub(crate) processors: Vec<Processor>,
     /// The same under other assumptions.
-    pub sensitivity: Vec<Sensitivity>,
+    pub(crate) sensitivity: Vec<Sensitivity>,
 }
 
 /// The published change from a page each to packs.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Published {
+pub(crate) struct Published {
     /// `iTLB-load-misses` a second, per cent.
-    pub misses_change_percent: f64,
+    pub(crate) misses_change_percent: f64,
     /// `ITLB_WALK` for each instruction, per cent.
-    pub walks_change_percent: f64,
+    pub(crate) walks_change_percent: f64,
 }
 
 /// One processor.
 #[derive(Debug, Serialize)]
-pub struct Processor {
+pub(crate) struct Processor {
     /// Its name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Entries of the first level, fully associative.
-    pub l1_entries: usize,
+    pub(crate) l1_entries: usize,
     /// Entries of the second level.
-    pub l2_entries: usize,
+    pub(crate) l2_entries: usize,
     /// Ways of the second level.
-    pub l2_ways: usize,
+    pub(crate) l2_ways: usize,
     /// Where that is written.
-    pub source: &'static str,
+    pub(crate) source: &'static str,
     /// One entry for each layout: a page each, 4 KiB packs, huge packs.
-    pub layouts: Vec<Counts>,
+    pub(crate) layouts: Vec<Counts>,
 }
 
 /// What one layout costs.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// `page`, `pack4k` or `pack2m`.
-    pub layout: &'static str,
+    pub(crate) layout: &'static str,
     /// Misses of the first level for 1000 instructions of everything.
-    pub l1_misses_per_1000: f64,
+    pub(crate) l1_misses_per_1000: f64,
     /// Misses of both levels for 1000 instructions.
-    pub walks_per_1000: f64,
+    pub(crate) walks_per_1000: f64,
     /// Misses of the first level against a page each, per cent.
-    pub l1_change_percent: f64,
+    pub(crate) l1_change_percent: f64,
     /// Walks against a page each, per cent.
-    pub walks_change_percent: f64,
+    pub(crate) walks_change_percent: f64,
 }
 
 /// The same under another assumption.
 #[derive(Clone, Debug, Serialize)]
-pub struct Sensitivity {
+pub(crate) struct Sensitivity {
     /// What is different.
-    pub varied: &'static str,
+    pub(crate) varied: &'static str,
     /// The processor.
-    pub processor: &'static str,
+    pub(crate) processor: &'static str,
     /// The layout.
-    pub layout: &'static str,
+    pub(crate) layout: &'static str,
     /// Misses of the first level against a page each, per cent.
-    pub l1_change_percent: f64,
+    pub(crate) l1_change_percent: f64,
     /// Walks against a page each, per cent.
-    pub walks_change_percent: f64,
+    pub(crate) walks_change_percent: f64,
 }
 
 /// The processors modelled.
@@ -113,7 +113,7 @@ const VARIANTS: [(&str, Variant); 7] = [
 ];
 
 /// Runs the model; `quick` makes it short, for a look.
-pub fn model(quick: bool) -> Model {
+pub(crate) fn model(quick: bool) -> Model {
     let pairs = if quick { 1 } else { 4 };
     let mut sensitivity = Vec::new();
     for (varied, variant) in VARIANTS {

@@ -1,19 +1,19 @@
-//! `skep bench load`: the kernel's load test, forty thousand programs verified, compiled, compared and freed.
+//! `skep-bench load`: the kernel's load test, forty thousand programs verified, compiled, compared and freed.
 //!
 //! The test is `test_tag` of Linux's BPF selftests, in the form its figures were published for: five rounds, in each
 //! of them programs of 2 to 4,096 instructions that load immediates, and of 3 to 4,096 that also name a map, each
 //! loaded, its tag compared and freed: 40,945 programs. Everything runs on one thread, through the library's public
-//! interface, from bytes to bytes: what an embedding host would do.
+//! interface, from bytes to bytes, as in an embedding host.
 //!
-//! Making the programs is not counted. The tag that each program must have is computed here, and counted, since the
+//! Generating the programs is not counted. The tag that each program must have is computed here, and counted, since the
 //! published test does the same.
 
 mod clock;
 mod generate;
 mod install;
 
-pub use install::{Crowded, Install};
-
+use crate::progress;
+use crate::report::{Report, Target};
 use clock::Moment;
 use generate::Generator;
 use serde::Serialize;
@@ -27,127 +27,51 @@ const ROUNDS: u32 = 5;
 /// Instructions of the longest program.
 const LONGEST: usize = 4096;
 
-/// What the test took elsewhere, in seconds: as published for arm64 with one page for each program and packed, and in
-/// Linux 6.18 on a virtual machine with the processor that this book's other figures are from.
+/// Seconds of the test elsewhere: as published for arm64 with one page for each program and packed, and in Linux 6.18 on
+/// a virtual machine with the processor that this book's other figures are from.
 const PUBLISHED: [(&str, f64); 3] =
     [("one page per program", 21.487), ("packed", 19.695), ("Linux 6.18 on x86-64", 16.0)];
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// A hundredth of the programs, and few turns: to see that it works. The figures mean little.
-    pub quick: bool,
-}
-
-/// The whole report.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// Whether only a part was run.
-    pub quick: bool,
-    /// Programs loaded.
-    pub programs: u64,
-    /// Instructions in them, exits included; a 64-bit load is one.
-    pub instructions: u64,
-    /// Bytes of machine code made of them.
-    pub code_bytes: u64,
-    /// Seconds for all of them, without making them up.
-    pub seconds: f64,
-    /// Processor time of the thread that loads, in seconds.
-    pub cpu_seconds: f64,
-    /// Processor time of other threads of this process meanwhile, in seconds: what is done in the background.
-    pub background_cpu_seconds: f64,
-    /// Nanoseconds for each program.
-    pub ns_per_program: f64,
-    /// Nanoseconds for each instruction.
-    pub ns_per_instruction: f64,
-    /// Where the time went; adds up to `seconds`.
-    pub shares: Vec<Share>,
-    /// Seconds to make the programs up, which do not count.
-    pub generate_seconds: f64,
-    /// What others published for this test.
-    pub published: Vec<Published>,
-    /// Installing one small program, one row for each backing.
-    pub install: Vec<Install>,
-    /// The allocator among many live programs.
-    pub crowded: Crowded,
-    /// What was to be reached.
-    pub targets: Vec<Target>,
-}
+#[derive(clap::Args)]
+pub(crate) struct Args {}
 
 /// A share of the time.
 #[derive(Debug, Serialize)]
-pub struct Share {
-    /// Of what.
-    pub what: &'static str,
-    /// Seconds.
-    pub seconds: f64,
-    /// Per cent of the whole.
-    pub percent: f64,
+struct Share {
+    what: &'static str,
+    seconds: f64,
+    percent: f64,
 }
 
 /// A published figure of the same test.
 #[derive(Debug, Serialize)]
-pub struct Published {
-    /// Of what.
-    pub what: &'static str,
-    /// Seconds.
-    pub seconds: f64,
+struct Published {
+    what: &'static str,
+    seconds: f64,
     /// How many times as long as here.
-    pub times: f64,
+    times: f64,
 }
 
-/// What was to be reached, and whether it was.
-#[derive(Debug, Serialize)]
-pub struct Target {
-    /// Of what.
-    pub name: &'static str,
-    /// In what unit.
-    pub unit: &'static str,
-    /// At most this, or at least where `at_least`.
-    pub target: f64,
-    /// Whether more is better.
-    pub at_least: bool,
-    /// What was measured.
-    pub value: f64,
-    /// Whether that is enough.
-    pub met: bool,
-}
-
-impl Target {
-    pub(crate) fn at_most(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
-        Self { name, unit, target, at_least: false, value, met: value <= target }
-    }
-
-    pub(crate) fn at_least(name: &'static str, unit: &'static str, target: f64, value: f64) -> Self {
-        Self { name, unit, target, at_least: true, value, met: value >= target }
-    }
-}
-
-/// Runs the benchmark; `progress` is told what comes next.
+/// Runs the benchmark.
 ///
 /// # Errors
 ///
-/// A text where a program cannot be loaded or has another tag than it must have.
-pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
-    // What allocation costs must not depend on what the load test left behind, so it comes first.
-    let (turns, live) = if options.quick { (20, 500) } else { (1000, 8000) };
+/// A program cannot be loaded or has a wrong tag.
+pub(crate) fn run(_args: &Args, quick: bool) -> Result<Report, String> {
+    // The cost of allocation must not depend on what the load test left behind, so it comes first.
+    let (turns, live) = if quick { (20, 500) } else { (1000, 8000) };
     progress("installation");
     let default = install::install(skep_text::Config::new(), turns)?;
     let hardened = install::install(skep_text::Config::new().backing(skep_text::Backing::Hardened), turns)?;
     progress("allocation among many programs");
     let crowded = install::crowded(live, turns)?;
     let mut test = Test::new()?;
-    let step = if options.quick { 409 } else { 1 };
-    for round in 0..if options.quick { 1 } else { ROUNDS } {
-        progress(&format!("the load test, round {}", round + 1));
+    let step = if quick { 409 } else { 1 };
+    for round in 0..if quick { 1 } else { ROUNDS } {
+        progress(format!("the load test, round {}", round + 1));
         test.round(step)?;
     }
     let Test { programs, instructions, code_bytes, times, seconds, thread, background, .. } = test;
-    let shares = times.shares(seconds);
     let mut targets = vec![
         Target::at_most("install of 400 bytes, hardened", "ns", 1200.0, hardened.ns),
         Target::at_most("install of 400 bytes", "ns", 200.0, default.ns),
@@ -155,30 +79,49 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
         Target::at_most("free among live programs", "ns", 80.0, crowded.free_ns),
         Target::at_least("utilisation", "%", 75.0, crowded.utilisation_percent),
     ];
-    if !options.quick {
+    if !quick {
         targets.insert(0, Target::at_most("load test", "s", 4.0, seconds));
     }
-    Ok(Report {
-        arch: std::env::consts::ARCH,
-        cpu: crate::exec::cpu(),
-        quick: options.quick,
-        programs,
-        instructions,
-        code_bytes,
-        seconds,
-        cpu_seconds: thread,
-        background_cpu_seconds: background,
-        ns_per_program: seconds * 1e9 / programs as f64,
-        ns_per_instruction: seconds * 1e9 / instructions as f64,
-        shares,
-        generate_seconds: times.generate.as_secs_f64(),
-        published: PUBLISHED
-            .map(|(what, published)| Published { what, seconds: published, times: published / seconds })
-            .into(),
-        install: vec![default, hardened],
-        crowded,
-        targets,
-    })
+
+    let mut report =
+        Report::new("load", format!("{programs} programs of {instructions} instructions in all"));
+    let (per_program, per_insn) = (seconds * 1e9 / programs as f64, seconds * 1e9 / instructions as f64);
+    report.field("quick", quick).field("programs", programs).field("instructions", instructions);
+    report.field("code_bytes", code_bytes).field("seconds", seconds).field("cpu_seconds", thread);
+    report.field("background_cpu_seconds", background).field("ns_per_program", per_program);
+    report.field("ns_per_instruction", per_insn).field("generate_seconds", times.generate.as_secs_f64());
+    report.note(format!(
+        "{seconds:.3} s ({thread:.3} s of this thread, {background:.3} s in the background): {:.1} us a program, \
+         {per_insn:.1} ns an instruction",
+        per_program / 1e3
+    ));
+    let columns = [("", "what", 0), ("s", "seconds", 3), ("%", "percent", 1)];
+    report.table("shares", "shares of the time", &times.shares(seconds), &columns);
+    let published =
+        PUBLISHED.map(|(what, published)| Published { what, seconds: published, times: published / seconds });
+    let columns = [("", "what", 0), ("s", "seconds", 3), ("times as long as here", "times", 1)];
+    report.table("published", "published", &published, if quick { &columns[..2] } else { &columns });
+    let columns = [
+        ("backing", "backing", 0),
+        ("bytes", "bytes", 0),
+        ("install", "ns", 0),
+        ("free", "free_ns", 0),
+        ("own page: install", "page_ns", 0),
+        ("free", "page_free_ns", 0),
+    ];
+    report.table("install", "installing a program, ns", &[default, hardened], &columns);
+    let columns = [
+        ("programs", "programs", 0),
+        ("bytes", "average_bytes", 0),
+        ("allocate", "allocate_ns", 0),
+        ("free", "free_ns", 0),
+        ("in the background", "free_background_ns", 0),
+        ("% of the memory is code", "utilisation_percent", 1),
+        ("% of the chunks", "chunk_utilisation_percent", 1),
+    ];
+    report.field("crowded", crowded);
+    report.view("crowded", "allocation among live programs, ns", &columns);
+    Ok(report.targets(targets))
 }
 
 /// Where the time of the test went.

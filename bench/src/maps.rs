@@ -1,26 +1,26 @@
-//! `skep bench map`: what an operation on a map takes, from programs and from the host.
+//! `skep-bench map`: the time of an operation on a map, from programs and from the host.
 //!
 //! Every map holds so many elements of 4-byte keys and 8-byte values. A turn passes over a table of its keys in random order,
-//! once to have them in the caches as they are in use, and once against the clock. All subjects of one size have their turns
-//! in rounds, each with one thread and with two; what is told is nanoseconds for each operation of one thread, best round.
-//! Nothing is subtracted: what the loop itself takes, with the load of the key, is a row of its own.
+//! once to bring them into the caches, and once against the clock. All subjects of one size take turns in rounds, each with
+//! one thread and with two; the report has nanoseconds for each operation of one thread, best round. Nothing is subtracted:
+//! the loop itself, with the load of the key, is a row of its own.
 //!
-//! Every operation must go well each time, but for kinds that may drop elements by themselves, and for queues, stacks and ring
-//! buffers where several threads use them at once: they give up rather than wait for a thread that is not running.
+//! Every operation must succeed each time, but for kinds that may drop elements by themselves, and for queues, stacks and ring
+//! buffers that several threads use at once: they give up rather than wait for a thread that is not running.
 
 mod linux;
 pub(crate) mod peers;
 pub(crate) mod programs;
 mod skep;
 
-use crate::load::Target;
+use crate::report::{Report, Target};
 use crate::together::together;
+use crate::{Common, kernel, progress};
 use ::skep::Runtime;
 use ::skep::abi::MapKind;
-pub use linux::report as report_linux;
+pub(crate) use linux::measure as measure_linux;
 use programs::{KINDS, Op, WINDOW};
 use serde::Serialize;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,70 +29,42 @@ const SIZES: [u32; 3] = [64, 8192, 262_144];
 /// Threads that do the same at once.
 const THREADS: [u32; 2] = [1, 2];
 
-/// What is measured.
-#[derive(Debug)]
-pub struct Options {
-    /// How often each has its turn.
-    pub rounds: u32,
-    /// Of how many times 1,024 operations a turn is, at least.
-    pub windows: u32,
-    /// With no more elements than this.
-    pub most_entries: u32,
-    /// Of maps of these kinds only, by name; of all, and of other crates', where there are none.
-    pub kinds: Vec<String>,
-    /// A command that calls [`report_linux`] with its output, where the running kernel is to be asked as well.
-    pub linux: Option<Command>,
-}
-
-/// The whole report.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// How often each had its turn.
-    pub rounds: u32,
-    /// Every operation on every kind.
-    pub rows: Vec<Row>,
-    /// Kinds that are not there, and what is said to whoever asks for them.
-    pub unavailable: Vec<Unavailable>,
-    /// What was to be reached.
-    pub targets: Vec<Target>,
-    /// The release of the running kernel, if it was asked as well.
-    pub linux_release: Option<String>,
-    /// Why it was not, although it was to be.
-    pub linux_unavailable: Option<String>,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rounds in which everything takes its turn.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only maps of this kind; may be given several times. Without it, all kinds, and other crates' maps.
+    #[arg(long, value_name = "KIND", value_parser = clap::builder::PossibleValuesParser::new(kinds()))]
+    kind: Vec<String>,
 }
 
 /// An operation on a map.
 #[derive(Debug, Serialize)]
-pub struct Row {
+struct Row {
     /// The kind, or the crate that the map is from.
-    pub map: &'static str,
+    map: &'static str,
     /// Whether it is another crate's.
-    pub peer: bool,
+    peer: bool,
     /// From where: `program` or `host`.
-    pub from: &'static str,
+    from: &'static str,
     /// `nothing`, `look_up`, `update`, `insert_delete`, `push_pop` or `reserve_submit`.
-    pub op: &'static str,
+    op: &'static str,
     /// How many elements there are.
-    pub entries: u32,
+    entries: u32,
     /// How many threads do it at once.
-    pub threads: u32,
+    threads: u32,
     /// Nanoseconds that each of them takes.
-    pub ns: f64,
+    ns: f64,
     /// The running kernel's; `None` where it was not measured.
-    pub ns_linux: Option<f64>,
+    ns_linux: Option<f64>,
 }
 
-/// A kind that is not there.
+/// A kind that cannot be created.
 #[derive(Debug, Serialize)]
-pub struct Unavailable {
-    /// Its name.
-    pub map: &'static str,
-    /// Why.
-    pub reason: String,
+struct Unavailable {
+    map: &'static str,
+    reason: String,
 }
 
 /// Something that is measured.
@@ -158,47 +130,50 @@ fn must_go_well(op: Op, threads: u32) -> bool {
 }
 
 /// The names of the kinds that can be measured.
-pub fn kinds() -> impl Iterator<Item = &'static str> {
+fn kinds() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.kind.name())
 }
 
-/// Measures everything; `progress` is told what comes.
+/// Measures everything.
 ///
 /// # Errors
 ///
-/// Where memory cannot be had, or an operation goes otherwise than it must.
-pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+/// Memory cannot be had, or an operation that must succeed fails.
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
+    let (rounds, windows, most_entries) =
+        if common.quick { (1, 4, 8192) } else { (args.rounds, 64, u32::MAX) };
     let mut rows = Vec::new();
     let mut unavailable = Vec::new();
-    for entries in SIZES.into_iter().filter(|entries| *entries <= options.most_entries) {
-        progress(&format!("maps of {entries} elements"));
-        let (mut cells, missing) = cells(entries, options.windows, &options.kinds)?;
-        for _ in 0..options.rounds {
+    for entries in SIZES.into_iter().filter(|entries| *entries <= most_entries) {
+        progress(format!("maps of {entries} elements"));
+        let (mut cells, missing) = cells(entries, windows, &args.kind)?;
+        for _ in 0..rounds {
             cells.iter_mut().try_for_each(Cell::time)?;
         }
         rows.extend(cells.iter().flat_map(Cell::rows));
         unavailable = missing;
     }
-    let (linux_release, linux_unavailable) = match options.linux {
-        None => (None, None),
-        Some(command) => {
-            progress("the running kernel");
-            match linux::ask(command, &mut rows) {
-                Ok(release) => (Some(release), None),
-                Err(reason) => (None, Some(reason)),
-            }
-        }
-    };
-    Ok(Report {
-        arch: std::env::consts::ARCH,
-        cpu: crate::exec::cpu(),
-        rounds: options.rounds,
-        targets: targets(&rows),
-        rows,
-        unavailable,
-        linux_release,
-        linux_unavailable,
-    })
+    let release = kernel::measure(common.linux, "map", |answers| linux::fill(&mut rows, answers));
+    let summary = format!("ns for each operation of one thread, loop included, best of {rounds} rounds");
+    let mut report = Report::new("map", summary);
+    report.field("rounds", rounds);
+    let columns = [
+        ("map", "map", 0),
+        ("from", "from", 0),
+        ("operation", "op", 0),
+        ("elements", "entries", 0),
+        ("threads", "threads", 0),
+        ("ns", "ns", 1),
+        ("Linux", "ns_linux", 1),
+    ];
+    report.table("rows", "operations", &rows, &columns);
+    report.table(
+        "unavailable",
+        "maps that cannot be created",
+        &unavailable,
+        &[("", "map", 0), ("", "reason", 0)],
+    );
+    Ok(report.linux(&release).targets(targets(&rows)))
 }
 
 /// Everything that is measured with so many elements, and the kinds that are not there.

@@ -1,8 +1,8 @@
-//! `skep bench poke`: what it costs to change a branch in code that runs, and whether anyone ever sees it half done.
+//! `skep-bench poke`: the cost of changing a branch in running code, and whether a thread ever sees it half done.
 //!
 //! A *poke* replaces the target of one branch. Pokes are made in batches, and a batch is finished by one barrier that
 //! makes every CPU of the process synchronise. Both are timed, apart from each other: a poke before the barrier is one
-//! store, and the barrier is a system call whose cost depends on what the neighbours do. A *neighbour* is a thread of the
+//! store, and the barrier is a system call whose cost depends on the neighbours. A *neighbour* is a thread of the
 //! process: it sleeps, or it runs the very code that is poked.
 //!
 //! The second part counts (`check`): a thread calls a function and looks where its branch led, as often as wanted,
@@ -11,7 +11,9 @@
 mod check;
 mod site;
 
-use crate::pack::Target;
+use crate::progress;
+use crate::report::{Report, Target};
+use check::Check;
 use serde::Serialize;
 use site::Site;
 use skep_text::{Arena, Backing, Config};
@@ -19,10 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-pub use check::Check;
-
 /// Sites poked in one batch.
-pub const BATCHES: [usize; 3] = [1, 16, 64];
+const BATCHES: [usize; 3] = [1, 16, 64];
 /// Pokes that are timed together before a barrier, so that reading the clock does not count.
 const POKES: usize = 512;
 /// Whole batches that are timed together.
@@ -30,79 +30,59 @@ const WHOLE: usize = 8;
 /// Rounds that are tried for each that is wanted, where a busy neighbour does not run because something else does. After
 /// that all are kept.
 const ATTEMPTS: u32 = 100;
+/// Calls with `--full`, for each backing.
+const FULL: u64 = 1_000_000_000;
+/// Calls with `--quick`, at most.
+const QUICK: u64 = 200_000;
 
-/// What is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
+#[derive(clap::Args)]
+pub(crate) struct Args {
     /// How often each batch is timed.
-    pub rounds: u32,
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Calls of a function that is poked all the time, for each backing.
-    pub calls: u64,
+    #[arg(long, value_name = "N", default_value_t = 50_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    calls: u64,
+    /// A thousand million calls for each backing, whatever --calls says.
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { rounds: 300, calls: 50_000_000 }
-    }
-}
-
-/// The whole report.
+/// The cost of batches of one size; nanoseconds, the best and the median of the rounds.
 #[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// Rounds of timing.
-    pub rounds: u32,
-    /// One row for each backing, neighbour and size of batch.
-    pub rows: Vec<Row>,
-    /// Calls against pokes, for each backing.
-    pub checks: Vec<Check>,
-    /// Backings that the system refuses, and why.
-    pub refused: Vec<Refused>,
-    /// What was aimed at, and whether it was met.
-    pub targets: Vec<Target>,
-}
-
-/// What batches of one size cost.
-#[derive(Debug, Serialize)]
-pub struct Row {
+struct Row {
     /// What the code memory is made of.
-    pub backing: &'static str,
+    backing: &'static str,
     /// Sites poked in a batch.
-    pub sites: usize,
+    sites: usize,
     /// `idle` or `busy`: what the other thread does.
-    pub neighbour: &'static str,
-    /// Nanoseconds a poke before the barrier, the best of the rounds.
-    pub ns_before_barrier: f64,
-    /// The same, the median.
-    pub ns_before_barrier_median: f64,
-    /// Nanoseconds of beginning a batch and of its barrier: the best batch less its pokes at their best.
-    pub ns_barrier: f64,
-    /// The same of the medians.
-    pub ns_barrier_median: f64,
-    /// Nanoseconds a poke, its share of the barrier included, the best of the rounds.
-    pub ns_per_poke: f64,
-    /// The same, the median.
-    pub ns_per_poke_median: f64,
+    neighbour: &'static str,
+    /// A poke before the barrier.
+    ns_before_barrier: f64,
+    ns_before_barrier_median: f64,
+    /// Beginning a batch, and its barrier: the best batch less its pokes at their best.
+    ns_barrier: f64,
+    ns_barrier_median: f64,
+    /// A poke, its share of the barrier included.
+    ns_per_poke: f64,
+    ns_per_poke_median: f64,
 }
 
-/// A backing that could not be had.
+/// A backing that the system refuses.
 #[derive(Debug, Serialize)]
-pub struct Refused {
-    /// The backing.
-    pub backing: &'static str,
-    /// Why.
-    pub reason: String,
+struct Refused {
+    backing: &'static str,
+    reason: String,
 }
 
-/// Runs the benchmark; `progress` is told what is measured as its turn comes.
+/// Runs the benchmark. A torn or stale call makes it fail, after the report.
 ///
 /// # Errors
 ///
-/// What the system refuses of the default backing, and of pokes.
-pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+/// The system refuses the default backing, or pokes.
+pub(crate) fn run(args: &Args, quick: bool) -> Result<Report, String> {
+    let rounds = if quick { args.rounds.min(5) } else { args.rounds };
+    let calls = if args.full { FULL } else { args.calls.min(if quick { QUICK } else { u64::MAX }) };
     let (mut rows, mut checks, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     let backings = [None, Some(Backing::Hardened)];
     for backing in backings {
@@ -116,20 +96,48 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
             (Err(error), None) => return Err(error.to_string()),
         };
         let name = arena.occupancy().backing.name();
-        progress(&format!("pokes, backing {name}"));
+        progress(format!("pokes, backing {name}"));
         for busy in [false, true] {
-            rows.extend(timed(&arena, name, busy, options)?);
+            rows.extend(timed(&arena, name, busy, rounds)?);
         }
-        progress(&format!("{} calls against pokes, backing {name}", options.calls));
-        checks.push(check::run(&arena, name, options.calls)?);
+        progress(format!("{calls} calls against pokes, backing {name}"));
+        checks.push(check::run(&arena, name, calls)?);
     }
-    let targets = targets(&rows, &checks);
-    let (arch, cpu) = (std::env::consts::ARCH, crate::exec::cpu());
-    Ok(Report { arch, cpu, rounds: options.rounds, rows, checks, refused, targets })
+    let mut report = Report::new("poke", format!("ns, best and median of {rounds} rounds"));
+    report.field("rounds", rounds);
+    let columns = [
+        ("backing", "backing", 0),
+        ("sites", "sites", 0),
+        ("neighbour", "neighbour", 0),
+        ("poke before barrier", "ns_before_barrier", 1),
+        ("median", "ns_before_barrier_median", 1),
+        ("barrier", "ns_barrier", 1),
+        ("median", "ns_barrier_median", 1),
+        ("poke in all", "ns_per_poke", 1),
+        ("median", "ns_per_poke_median", 1),
+    ];
+    report.table("rows", "pokes", &rows, &columns);
+    let columns = [
+        ("backing", "backing", 0),
+        ("calls", "calls", 0),
+        ("pokes", "pokes", 0),
+        ("batches", "batches", 0),
+        ("s", "seconds", 1),
+        ("torn", "torn", 0),
+        ("stale", "stale", 0),
+        ("calls with one right result", "judged", 0),
+    ];
+    report.table("checks", "calls while another thread pokes", &checks, &columns);
+    report.table("refused", "refused", &refused, &[("backing", "backing", 0), ("reason", "reason", 0)]);
+    if let Some(Check { torn, stale, backing, .. }) = checks.iter().find(|check| check.torn + check.stale > 0)
+    {
+        report.fail(format!("{torn} torn and {stale} stale calls, backing {backing}"));
+    }
+    Ok(report.targets(targets(&rows, &checks)))
 }
 
 /// Times all sizes of batches beside one neighbour.
-fn timed(arena: &Arena, backing: &'static str, busy: bool, options: Options) -> Result<Vec<Row>, String> {
+fn timed(arena: &Arena, backing: &'static str, busy: bool, rounds: u32) -> Result<Vec<Row>, String> {
     let most = BATCHES.into_iter().max().unwrap_or(1);
     let sites = (0..most).map(|_| Site::small(arena)).collect::<Result<Vec<_>, _>>()?;
     let over = AtomicBool::new(false);
@@ -152,8 +160,8 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, options: Options) -> 
         let rows = BATCHES.map(|count| {
             let sites = &sites[..count];
             let mut times = Times::default();
-            let mut attempts = options.rounds.saturating_mul(ATTEMPTS);
-            while times.whole.len() < options.rounds as usize {
+            let mut attempts = rounds.saturating_mul(ATTEMPTS);
+            while times.whole.len() < rounds as usize {
                 attempts = attempts.saturating_sub(1);
                 let running = || !busy || attempts == 0 || runs(&laps);
                 times.round(arena, sites, running).map_err(|error| error.to_string())?;
@@ -247,19 +255,14 @@ impl Times {
 
 fn targets(rows: &[Row], checks: &[Check]) -> Vec<Target> {
     let default = rows.first().map_or("", |row| row.backing);
-    let pokes = rows.iter().filter(|row| row.backing == default).map(|row| Target {
-        what: format!(
-            "ns a poke before the barrier, {default}, batches of {}, {} neighbour",
-            row.sites, row.neighbour
-        ),
-        wanted: 20.0,
-        measured: row.ns_before_barrier,
-        met: row.ns_before_barrier <= 20.0,
+    let pokes = rows.iter().filter(|row| row.backing == default).map(|row| {
+        let (sites, neighbour) = (row.sites, row.neighbour);
+        let name = format!("a poke before the barrier, {default}, batches of {sites}, {neighbour} neighbour");
+        Target::at_most(name, "ns", 20.0, row.ns_before_barrier)
     });
     let wrong = checks.iter().map(|check| {
-        let measured = (check.torn + check.stale) as f64;
-        let what = format!("torn or stale of {} calls, {}", check.calls, check.backing);
-        Target { what, wanted: 0.0, measured, met: measured == 0.0 }
+        let name = format!("torn or stale of {} calls, {}", check.calls, check.backing);
+        Target::at_most(name, "calls", 0.0, (check.torn + check.stale) as f64)
     });
     pokes.chain(wrong).collect()
 }

@@ -1,25 +1,26 @@
-//! `skep bench tail-call`: what a tail call takes, and what changing one takes while it is made.
+//! `skep-bench tail-call`: the time of a tail call, and of an update of the program array while another thread calls
+//! through it.
 //!
-//! A run begins at one program and makes 33 tail calls. From its time that of a run is subtracted that makes none, and the
-//! rest divided by 33:
+//! A run begins at one program and makes 33 tail calls. The time of a run that makes none is subtracted from its time, and
+//! the rest divided by 33:
 //!
 //! ```text
 //!   program 0 -> program 1 -> ... -> program 33      the 34th call falls through
 //! ```
 //!
-//! With fewer programs they form a ring; with more there are several chains, entered in a random order, so that the code is
-//! not where the processor expects it. All have their turns in rounds, at several places in code memory.
+//! Fewer programs form a ring. More form several chains, entered in a random order, so that the processor does not expect
+//! the code. All take turns in rounds, at several places in code memory.
 
 mod cases;
 mod linux;
 
-use crate::load::Target;
 use crate::random::Random;
-pub use linux::report as report_linux;
+use crate::report::{Report, Target};
+use crate::{Common, kernel, progress};
+pub(crate) use linux::measure as measure_linux;
 use serde::Serialize;
 use skep::abi::{MAX_TAIL_CALLS, MapDef, MapKind, RAW};
 use skep::{Object, Program, ProgramArray, Runtime};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,73 +32,36 @@ const BUFFER: usize = 8;
 /// Runs that are timed together.
 const BATCH: usize = 512;
 
-/// What is measured.
-#[derive(Debug)]
-pub struct Options {
-    /// How often each has its turn.
-    pub rounds: u32,
-    /// At how many places each lies.
-    pub placements: u32,
-    /// With no more programs than this.
-    pub most_programs: u32,
-    /// How many updates are made beside a thread that runs.
-    pub updates: u32,
-    /// A command that calls [`report_linux`] with its output, where the running kernel is to be asked as well.
-    pub linux: Option<Command>,
-}
-
-/// The whole report.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// How often each had its turn.
-    pub rounds: u32,
-    /// At how many places each lay.
-    pub placements: u32,
-    /// Every kind with every number of programs.
-    pub rows: Vec<Row>,
-    /// Nanoseconds of a chain of 33 direct calls, in all.
-    pub chain33_ns: f64,
-    /// Updates of one element in a second while another thread runs through it.
-    pub updates_per_s: f64,
-    /// Nanoseconds for an update, median of a thousand at a time: with another thread that runs through it.
-    pub update_ns: f64,
-    /// The same with nobody there.
-    pub update_idle_ns: f64,
-    /// What was to be reached.
-    pub targets: Vec<Target>,
-    /// The release of the running kernel, if it was asked as well.
-    pub linux_release: Option<String>,
-    /// Why it was not, although it was to be.
-    pub linux_unavailable: Option<String>,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rounds in which everything takes its turn.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// How often everything is loaded, at another place in code memory each time.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    placements: u32,
 }
 
 /// One kind of tail call among so many programs.
 #[derive(Debug, Serialize)]
-pub struct Row {
-    /// `direct`, `slot` or `indirect`.
-    pub kind: Kind,
-    /// How many programs there are.
-    pub programs: u32,
+struct Row {
+    kind: Kind,
+    programs: u32,
     /// Whether each program calls a function that makes the tail call, and returns what comes back.
-    pub subprogram: bool,
+    subprogram: bool,
     /// Nanoseconds for each call: the best round, median of the places.
-    pub ns: f64,
+    ns: f64,
     /// At the best place.
-    pub ns_best: f64,
-    /// At the worst.
-    pub ns_worst: f64,
+    ns_best: f64,
+    ns_worst: f64,
     /// The running kernel's; `None` where it was not measured.
-    pub ns_linux: Option<f64>,
+    ns_linux: Option<f64>,
 }
 
 /// How a tail call finds its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A branch that is replaced when the element changes.
     Direct,
     /// The address in the map's table, at a known place.
@@ -109,8 +73,7 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Direct, Self::Slot, Self::Indirect];
 
-    /// Its name.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Slot => "slot",
@@ -149,10 +112,21 @@ struct Chain {
 
 impl Chain {
     fn new(runtime: &Runtime, kind: Kind, programs: u32, subprogram: bool) -> Result<Self, String> {
+        Self::of(runtime, kind, programs, subprogram, |next| text(kind, next, subprogram, 0))
+    }
+
+    /// With these texts, each of the program that goes on to that one.
+    fn of(
+        runtime: &Runtime,
+        kind: Kind,
+        programs: u32,
+        subprogram: bool,
+        text: impl Fn(u32) -> String,
+    ) -> Result<Self, String> {
         let mut array: Option<ProgramArray> = None;
         let mut heads = Vec::new();
         for index in 0..programs {
-            let object = object(&text(kind, (index + 1) % programs, subprogram, 0), programs)?;
+            let object = object(&text((index + 1) % programs), programs)?;
             let mut linker = runtime.linker(&object).buffer_len(BUFFER as u32);
             if let Some(array) = &array {
                 linker = linker.map("programs", Arc::clone(array.map()));
@@ -194,13 +168,15 @@ fn time(programs: &[Program]) -> Result<Duration, String> {
     Ok(started.elapsed().div_f64(runs as f64 / BATCH as f64))
 }
 
-/// Measures everything; `progress` is told what comes.
+/// Measures everything.
 ///
 /// # Errors
 ///
-/// Where code memory cannot be had.
-pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+/// Code memory cannot be had.
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
     let failed = |error: skep::Error| error.to_string();
+    let (rounds, placements, most_programs, count) =
+        if common.quick { (1, 1, 256, 2000) } else { (args.rounds, args.placements, u32::MAX, 1_000_000) };
     let mut fixed = skep::jit::Options::default();
     fixed.fixed_code = true;
     let patched = Runtime::new().map_err(failed)?;
@@ -208,10 +184,10 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     let runtime = |kind| if kind == Kind::Slot { &fixed } else { &patched };
     progress("loading");
     let mut chains = Vec::new();
-    for _ in 0..options.placements {
+    for _ in 0..placements {
         for kind in Kind::ALL {
             for subprogram in [false, true] {
-                for programs in PROGRAMS.into_iter().filter(|programs| *programs <= options.most_programs) {
+                for programs in PROGRAMS.into_iter().filter(|programs| *programs <= most_programs) {
                     chains.push(Chain::new(runtime(kind), kind, programs, subprogram)?);
                 }
             }
@@ -221,44 +197,42 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     let nothing = patched.linker(&nothing).buffer_len(BUFFER as u32).load().map_err(failed)?;
     let mut floor = Duration::MAX;
     progress("tail calls");
-    for _ in 0..options.rounds {
+    for _ in 0..rounds {
         floor = floor.min(time(nothing.programs())?);
         for chain in &mut chains {
             chain.time()?;
         }
     }
     let mut rows = rows(&chains, floor);
-    let (linux_release, linux_unavailable) = match options.linux {
-        None => (None, None),
-        Some(command) => {
-            progress("the running kernel");
-            match linux::ask(command, &mut rows) {
-                Ok(release) => (Some(release), None),
-                Err(reason) => (None, Some(reason)),
-            }
-        }
-    };
+    let release = kernel::measure(common.linux, "tail-call", |answers| linux::fill(&mut rows, answers));
     progress("updates");
     let of = |chain: &&Chain| (chain.kind, chain.programs, chain.subprogram) == (Kind::Direct, 33, false);
     let chain = chains.iter().find(of).ok_or("no chain")?;
-    let update_idle_ns = updates(chain, &patched, options.updates, false)?.0;
-    let (update_ns, updates_per_s) = updates(chain, &patched, options.updates, true)?;
-    let targets = targets(&rows, update_ns);
-    let direct = find(&rows, Kind::Direct, 33, false);
-    Ok(Report {
-        arch: std::env::consts::ARCH,
-        cpu: crate::exec::cpu(),
-        rounds: options.rounds,
-        placements: options.placements,
-        chain33_ns: direct * f64::from(MAX_TAIL_CALLS),
-        rows,
-        updates_per_s,
-        update_ns,
-        update_idle_ns,
-        targets,
-        linux_release,
-        linux_unavailable,
-    })
+    let update_idle_ns = updates(chain, &patched, count, false)?.0;
+    let (update_ns, updates_per_s) = updates(chain, &patched, count, true)?;
+
+    let summary = format!("ns for each tail call, best of {rounds} rounds, median of {placements} places");
+    let mut report = Report::new("tail-call", summary);
+    let chain33 = find(&rows, Kind::Direct, 33, false) * f64::from(MAX_TAIL_CALLS);
+    report.field("rounds", rounds).field("placements", placements).field("chain33_ns", chain33);
+    let columns = [
+        ("kind", "kind", 0),
+        ("programs", "programs", 0),
+        ("in a subprogram", "subprogram", 0),
+        ("ns", "ns", 2),
+        ("best", "ns_best", 2),
+        ("worst", "ns_worst", 2),
+        ("Linux", "ns_linux", 2),
+    ];
+    report.table("rows", "tail calls", &rows, &columns);
+    report.note(format!("a chain of 33 direct calls: {chain33:.1} ns"));
+    report.note(format!(
+        "an update: {update_ns:.0} ns while another thread runs through it ({updates_per_s:.0} in a second), \
+         {update_idle_ns:.0} ns alone"
+    ));
+    report.field("update_ns", update_ns).field("update_idle_ns", update_idle_ns);
+    report.field("updates_per_s", updates_per_s);
+    Ok(report.linux(&release).targets(targets(&rows, update_ns)))
 }
 
 /// Nanoseconds for each call, from the batches of runs.
@@ -352,17 +326,29 @@ fn targets(rows: &[Row], update_ns: f64) -> Vec<Target> {
 mod tests {
     use super::*;
 
+    /// A program that counts its run in the first word of its buffer, and goes on. The second word stays zero: an indirect
+    /// call adds it to its index.
+    fn counting(kind: Kind, next: u32, subprogram: bool) -> String {
+        let call = text(kind, next, subprogram, 4);
+        format!("r2 = *(u32 *)(r1 + 0)\nw2 += 1\n*(u32 *)(r1 + 0) = r2\n{call}")
+    }
+
     #[test]
     fn every_chain_makes_33_calls() {
         let runtime = Runtime::new().unwrap();
         for programs in [1, 4, 33, 256] {
             for subprogram in [false, true] {
                 for kind in [Kind::Direct, Kind::Indirect] {
-                    let chain = Chain::new(&runtime, kind, programs, subprogram).unwrap();
+                    let text = |next| counting(kind, next, subprogram);
+                    let chain = Chain::of(&runtime, kind, programs, subprogram, text).unwrap();
                     assert_eq!(chain.heads.len() as u32, (programs / 34).max(1));
-                    // With an empty element in the way the run is shorter: so it came by.
-                    let calls = |chain: &Chain| time(&chain.heads).unwrap();
-                    assert!(calls(&chain) > Duration::ZERO);
+                    for head in &chain.heads {
+                        let mut buffer = [0u8; BUFFER];
+                        head.run_raw(&mut buffer).unwrap();
+                        let runs = u32::from_ne_bytes(buffer[..4].try_into().unwrap());
+                        let what = format!("{kind:?} among {programs} programs, subprogram: {subprogram}");
+                        assert_eq!(runs - 1, MAX_TAIL_CALLS, "{what}");
+                    }
                 }
             }
         }
@@ -370,11 +356,12 @@ mod tests {
 
     #[test]
     fn rows_tell_each_kind_among_each_number_of_programs() {
-        let report =
-            run(Options { rounds: 1, placements: 1, most_programs: 33, updates: 2000, linux: None }, |_| ())
-                .unwrap();
-        assert_eq!(report.rows.len(), 3 * 2 * 4);
-        assert!(report.rows.iter().all(|row| row.ns.is_finite()) && report.updates_per_s > 0.0);
-        assert_eq!(report.targets.len(), 4);
+        let quick = Common { quick: true, ..Common::default() };
+        let report = run(&Args { rounds: 1, placements: 1 }, quick).unwrap().json();
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 3 * 2 * 5);
+        assert!(rows.iter().all(|row| row["ns"].is_number()));
+        assert!(report["updates_per_s"].as_f64().unwrap() > 0.0);
+        assert_eq!(report["targets"].as_array().unwrap().len(), 4);
     }
 }

@@ -1,118 +1,90 @@
-//! `skep bench verify`: what verification takes, for each instruction that is walked, and how much memory.
+//! `skep-bench verify`: the time of verification for each walked instruction, and its memory.
 //!
-//! The subjects are skep's own programs (the examples and those that `skep bench exec` runs) and some that are made to be
+//! The subjects are skep's own programs (the examples and those of `skep-bench exec`) and some that are generated to be
 //! long, to loop, or to have many states. Timed is the verifier alone, from a linked program to its verdict, with
-//! everything that it allocates given back. Programs have their turns in rounds, so that whatever else the machine does
-//! hits all of them.
+//! everything that it allocates given back. Programs take turns in rounds, so that whatever else the machine does hits all
+//! of them.
 
 mod generate;
 mod linux;
 mod resident;
 
-use crate::load::Target;
 use crate::programs::{EXAMPLES, PROGRAMS};
-pub use linux::{Linux, report as report_linux};
+use crate::report::{Report, Target};
+use crate::{Common, kernel, progress};
+pub(crate) use linux::measure as measure_linux;
 
 use generate::Generated;
+use linux::Linux;
 use resident::Growth;
 use serde::Serialize;
 use skep::abi::{Context, Entry, RAW};
 use skep::isa::Insn;
 use skep::{Object, ProgramOptions};
 use skep_verifier::{Config, Refusal, Unverified, Verified, verify};
-use std::process::Command;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// After so much time a program has no more turns, if it had [`LEAST`].
+/// After so much time a program takes no more turns, if it had [`LEAST`].
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Turns that every program has.
+/// Turns that every program takes.
 const LEAST: usize = 5;
 /// A program that is walked so far counts as one of a million instructions.
 const MILLION: u64 = 900_000;
-/// Where the running kernel says which it is.
-const RELEASE: &str = "/proc/sys/kernel/osrelease";
 /// The buffer of examples that are given one.
 const BUFFER: u32 = 64;
 
-/// What is measured.
-#[derive(Debug)]
-pub struct Options {
-    /// How often each program has its turn; those that take long have fewer.
-    pub rounds: u32,
-    /// A command that calls [`report_linux`] with its output, where the running kernel is to be asked as well.
-    pub linux: Option<Command>,
-}
-
-/// The whole report.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Architecture of this machine.
-    pub arch: &'static str,
-    /// Its processor, as the system names it.
-    pub cpu: String,
-    /// How often each program had its turn, at most.
-    pub rounds: u32,
-    /// Every program.
-    pub rows: Vec<Row>,
-    /// In sum, over skep's own programs, the generated ones, and all.
-    pub sums: Vec<Sum>,
-    /// What was to be reached.
-    pub targets: Vec<Target>,
-    /// The release of the running kernel, if it was asked as well.
-    pub linux_release: Option<String>,
-    /// Why it was not, although it was to be.
-    pub linux_unavailable: Option<String>,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How often each program is verified; those that take long are verified less often.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
 }
 
 /// A program.
 #[derive(Debug, Serialize)]
-pub struct Row {
-    /// Its name.
-    pub program: String,
-    /// `examples`, `exec` (the programs of `skep bench exec`) or `generated`.
-    pub group: &'static str,
+struct Row {
+    program: String,
+    /// `examples`, `exec` (the programs of `skep-bench exec`) or `generated`.
+    group: &'static str,
     /// Its object, or what it was made for.
-    pub what: String,
+    what: String,
     /// Instructions in it; a 64-bit load is one.
-    pub insns: usize,
+    insns: usize,
     /// Instructions walked over all paths.
-    pub walked: u64,
+    walked: u64,
     /// The most states at once.
-    pub peak_states: u64,
+    peak_states: u64,
     /// About how many bytes these took at most, as the verifier counts.
-    pub peak_bytes: u64,
+    peak_bytes: u64,
     /// For programs of a million walked instructions: how much larger the process was meanwhile than before the first
     /// program, if the system tells.
-    pub peak_resident_bytes: Option<u64>,
+    peak_resident_bytes: Option<u64>,
     /// Microseconds, median.
-    pub us: f64,
-    /// Microseconds, best.
-    pub us_best: f64,
+    us: f64,
+    us_best: f64,
     /// Nanoseconds for each walked instruction, by the median.
-    pub ns_per_walked: f64,
-    /// How many turns it had.
-    pub turns: usize,
-    /// What the running kernel took; `None` where it was not asked.
-    pub linux: Option<Linux>,
+    ns_per_walked: f64,
+    turns: usize,
+    /// The running kernel's figures; `None` where it was not measured.
+    linux: Option<Linux>,
+    /// The kernel's time as a multiple of skep's best.
+    linux_times: Option<f64>,
 }
 
 /// Programs in sum.
 #[derive(Debug, Serialize)]
-pub struct Sum {
+struct Sum {
     /// Which: `own`, `generated` or `all`.
-    pub of: &'static str,
-    /// How many programs.
-    pub programs: usize,
-    /// Instructions walked in all.
-    pub walked: u64,
+    of: &'static str,
+    programs: usize,
+    walked: u64,
     /// Microseconds in all, by the medians.
-    pub us: f64,
-    /// The same by the best times.
-    pub us_best: f64,
-    /// Nanoseconds for each walked instruction: the whole time by all that was walked, by the medians.
-    pub ns_per_walked: f64,
-    /// The same by the best times.
-    pub ns_per_walked_best: f64,
+    us: f64,
+    us_best: f64,
+    /// Nanoseconds for each walked instruction: the whole time divided by all that was walked, by the medians.
+    ns_per_walked: f64,
+    ns_per_walked_best: f64,
 }
 
 /// A program to be verified.
@@ -235,18 +207,20 @@ impl Runner {
             ns_per_walked: median * 1e3 / stats.walked as f64,
             turns: self.times.len(),
             linux: None,
+            linux_times: None,
         }
     }
 }
 
-/// Runs the benchmark; `progress` is told what comes next.
+/// Runs the benchmark.
 ///
 /// # Errors
 ///
 /// A text that names the program where one is refused.
-pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, String> {
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
+    let rounds = if common.quick { args.rounds.min(2) } else { args.rounds };
     progress("memory");
-    // What is walked for long comes first, while nothing is left of others that it could use instead of growing.
+    // Long walks come first, while the process has no free memory that they could use instead of growing.
     let mut subjects = Subject::all()?;
     subjects.sort_by_key(|subject| subject.group != "generated");
     let growth = Growth::start();
@@ -254,43 +228,56 @@ pub fn run(options: Options, mut progress: impl FnMut(&str)) -> Result<Report, S
     let mut runners =
         subjects.into_iter().map(|subject| Runner::new(subject, growth)).collect::<Result<Vec<_>, _>>()?;
     runners.sort_by_key(|runner| runner.subject.group == "generated");
-    for round in 0..options.rounds.max(1) {
+    for round in 0..rounds {
         if round % 50 == 0 {
-            progress(&format!("round {} of {}", round + 1, options.rounds));
+            progress(format!("round {} of {rounds}", round + 1));
         }
         for runner in &mut runners {
             runner.turn()?;
         }
     }
     let mut rows: Vec<Row> = runners.into_iter().map(Runner::row).collect();
-    let (mut linux_release, mut linux_unavailable) = (None, None);
-    if let Some(command) = options.linux {
-        progress("the running kernel");
-        match linux::ask(command) {
-            Ok(mut answers) => {
-                rows.iter_mut().for_each(|row| row.linux = answers.remove(&row.program));
-                let release = std::fs::read_to_string(RELEASE).unwrap_or_default();
-                linux_release = Some(release.trim().to_owned());
-            }
-            Err(reason) => linux_unavailable = Some(reason),
+    let release = kernel::measure(common.linux, "verify", |mut answers: BTreeMap<String, Linux>| {
+        for row in &mut rows {
+            row.linux = answers.remove(&row.program);
+            row.linux_times = row.linux.as_ref().and_then(|linux| Some(linux.us? / row.us_best));
         }
-    }
-    let sums = vec![
+    });
+    let sums = [
         sum("own", &rows, |row| row.group != "generated"),
         sum("generated", &rows, |row| row.group == "generated"),
         sum("all", &rows, |_| true),
     ];
-    let targets = targets(&rows, &sums);
-    Ok(Report {
-        arch: std::env::consts::ARCH,
-        cpu: crate::exec::cpu(),
-        rounds: options.rounds,
-        rows,
-        sums,
-        targets,
-        linux_release,
-        linux_unavailable,
-    })
+    let mut report = Report::new("verify", format!("median of up to {rounds} rounds"));
+    report.field("rounds", rounds);
+    let columns = [
+        ("program", "program", 0),
+        ("group", "group", 0),
+        ("insns", "insns", 0),
+        ("walked", "walked", 0),
+        ("states", "peak_states", 0),
+        ("bytes", "peak_bytes", 0),
+        ("process grew by", "peak_resident_bytes", 0),
+        ("us", "us", 1),
+        ("best us", "us_best", 1),
+        ("ns/walked", "ns_per_walked", 1),
+        ("Linux: walked", "linux.walked", 0),
+        ("us", "linux.us", 1),
+        ("ns/walked", "linux.ns_per_walked", 1),
+        ("times skep's us", "linux_times", 1),
+        ("refused", "linux.refused", 0),
+    ];
+    report.table("rows", "programs; Linux may walk more or fewer instructions than skep", &rows, &columns);
+    let columns = [
+        ("", "of", 0),
+        ("programs", "programs", 0),
+        ("walked", "walked", 0),
+        ("us", "us", 1),
+        ("ns/walked", "ns_per_walked", 1),
+        ("best", "ns_per_walked_best", 1),
+    ];
+    report.table("sums", "in sum", &sums, &columns);
+    Ok(report.linux(&release).targets(targets(&rows, &sums)))
 }
 
 fn sum(of: &'static str, rows: &[Row], which: impl Fn(&Row) -> bool) -> Sum {
@@ -310,7 +297,7 @@ fn sum(of: &'static str, rows: &[Row], which: impl Fn(&Row) -> bool) -> Sum {
     }
 }
 
-/// What was to be reached beside what was; where several programs show it, the one that does worst.
+/// Where several programs show a figure, the worst one counts.
 fn targets(rows: &[Row], sums: &[Sum]) -> Vec<Target> {
     let worst = |which: &dyn Fn(&Row) -> bool, of: &dyn Fn(&Row) -> f64| {
         rows.iter().filter(|row| which(row)).map(of).fold(0.0, f64::max)
@@ -378,6 +365,7 @@ mod tests {
             ns_per_walked: us * 1e3 / walked as f64,
             turns: 1,
             linux: None,
+            linux_times: None,
         };
         let rows = [row("exec", 100, 10.0), row("examples", 300, 10.0), row("generated", 9, 9.0)];
         let own = sum("own", &rows, |row| row.group != "generated");

@@ -1,13 +1,13 @@
 //! Everything that a developer of skep does, as `cargo xtask COMMAND`.
 //!
-//! The crate has no dependencies and compiles in a second or two, because it is compiled first on every machine.
+//! The crate depends on nothing but `packets/` and compiles in a second or two, because it is compiled first on every machine.
 //!
 //! | command | |
 //! |---|---|
 //! | `test [--native\|--aarch64]` | every test there is, here and for aarch64 in an emulator; installs the tools they need on a Debian machine where it is root |
 //! | `lint` | formatting, clippy, documentation, and the house's own rules |
 //! | `examples [--check]` | rebuilds the BPF objects and captures, or says which differ from what is committed |
-//! | `bench ARGUMENTS` | the benchmarks, in release mode |
+//! | `bench NAME [OPTIONS]` | benchmarks skep against other engines, in release mode |
 //! | `fuzz [TARGET] [--seconds N]` | one fuzzer or all of them |
 //! | `soak [--minutes N]` | the soak tests for so long, in release mode |
 //! | `sanitize [miri\|address\|thread]` | tests under Miri and the compiler's sanitizers |
@@ -44,7 +44,7 @@ usage: cargo xtask COMMAND
                                 installs what they need where it may
   lint                          formatting, clippy, documentation, house rules
   examples [--check]            rebuild BPF objects and captures, or compare them with the committed ones
-  bench [ARGUMENTS]             run the benchmarks in release mode
+  bench NAME [OPTIONS]          benchmark skep against other engines, in release mode; --help lists the benchmarks
   fuzz [TARGET] [--seconds N]   run one fuzzer or all of them, 60 seconds each unless told
   soak [--minutes N]            run the soak tests in release mode, 10 minutes in all unless told
   sanitize [miri|address|thread]
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         ["examples"] => examples::rebuild(),
         ["examples", "--check"] => examples::check(),
         ["bench", rest @ ..] => {
-            let fixed = ["run", "--release", "--quiet", "--package", "skep-cli", "--", "bench"];
+            let fixed = ["run", "--release", "--quiet", "--package", "skep-bench", "--"];
             process::cargo(&[&fixed, rest].concat()).run()
         }
         ["fuzz", rest @ ..] => match fuzz::Request::parse(rest) {

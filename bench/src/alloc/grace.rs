@@ -12,15 +12,14 @@ const STEPS: u32 = 1000;
 
 /// How long a grace period takes.
 #[derive(Debug, Serialize)]
-pub struct Latency {
+pub(super) struct Latency {
     /// `synchronize`, `synchronize_expedited`, or `call`: until its callback runs.
-    pub what: &'static str,
+    what: &'static str,
     /// Whether a thread enters and leaves all the while.
-    pub busy: bool,
-    /// Median, in microseconds.
-    pub median_us: f64,
+    busy: bool,
+    median_us: f64,
     /// One in a hundred took longer.
-    pub p99_us: f64,
+    p99_us: f64,
 }
 
 /// Measures each so many times.

@@ -1,4 +1,4 @@
-//! What entering and leaving a read section takes, with one load in it, in skep and two other crates.
+//! The time to enter and leave a read-side critical section with one load in it, in skep and two other crates.
 
 use crate::together::together;
 use crossbeam_epoch::Collector as Crossbeam;
@@ -13,15 +13,15 @@ use std::time::Duration;
 /// Sections that are timed together.
 const BATCH: u32 = 20_000;
 
-/// What a read section takes.
+/// A read-side critical section.
 #[derive(Debug, Serialize)]
-pub struct Section {
-    /// Whose.
-    pub of: &'static str,
+pub(super) struct Section {
+    /// Of which crate.
+    of: &'static str,
     /// Threads that enter and leave at once.
-    pub threads: u32,
+    threads: u32,
     /// Nanoseconds of each to enter, load and leave: the best round.
-    pub ns: f64,
+    ns: f64,
 }
 
 /// A way to enter, load and leave, so many times.

@@ -1,19 +1,18 @@
 //! The same objects in the running kernel.
 //!
-//! Another process asks it ([`kernel::ask`]), and loads few programs: those of either object once, the parser that stores
+//! Another process asks it ([`crate::kernel`]), and loads few programs: those of either object once, the parser that stores
 //! flows a second time without that, and one that returns at once. A time is that of a system call that runs a program
 //! [`REPEAT`] times over a packet; entering the kernel and making its packet are in it, and in that of the floor.
 
 use super::packets::{Case, Flow, kinds};
 use super::subject::{DISSECTED, Variant};
-use crate::kernel::{self, Map, Program};
-use serde::Serialize;
+use crate::kernel::{Map, Program};
+use serde::{Deserialize, Serialize};
 use skep::abi::MapDef;
 use skep::isa::{AluOp, Insn, Operand, Reg, Width};
 use skep::{Object, ProgramOptions};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::process::Command;
+use std::io;
 use std::rc::Rc;
 
 /// Runs for each system call.
@@ -34,68 +33,44 @@ const SLOTS: [&str; 9] = [
 ];
 const STORES: &str = "parse_transport";
 
-/// What the kernel takes for a packet, or for a program that returns at once; nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Linux {
-    /// In the best round.
-    pub best: f64,
-    /// In the median round.
-    pub median: f64,
+/// The kernel's time for a packet, or for a program that returns at once: nanoseconds of the best and of the median round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Linux {
+    pub(super) best: f64,
+    pub(super) median: f64,
 }
 
-/// What the kernel takes, each packet in each variant, and its floor.
-#[derive(Debug, Default)]
-pub(super) struct Answers {
-    floor: Option<Linux>,
-    rows: BTreeMap<(String, bool, bool), Linux>,
+/// The kernel's times: of each packet in each variant, and of its floor.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Answers {
+    pub(super) floor: Option<Linux>,
+    /// A packet, whether by tail calls, and whether with the map update.
+    rows: Vec<(String, bool, bool, Linux)>,
 }
 
 impl Answers {
     /// The time of a packet.
     pub(super) fn of(&self, packet: &str, variant: Variant) -> Option<Linux> {
-        self.rows.get(&(packet.to_owned(), variant.tail_calls, variant.map_update)).copied()
-    }
-
-    /// The time of a program that returns at once.
-    pub(super) fn floor(&self) -> Option<Linux> {
-        self.floor
+        let Variant { tail_calls, map_update } = variant;
+        let wanted =
+            |row: &&(String, bool, bool, Linux)| (&*row.0, row.1, row.2) == (packet, tail_calls, map_update);
+        self.rows.iter().find(wanted).map(|row| row.3)
     }
 }
 
-/// What the kernel takes, asked by another process, which `command` starts.
-pub(super) fn ask(command: Command) -> Result<Answers, String> {
-    let mut answers = Answers::default();
-    for line in kernel::ask(command)?.lines() {
-        let odd = || format!("the process that asks the kernel says {line:?}");
-        let number = |text: &str| text.parse::<f64>().map_err(|_| odd());
-        match line.split('\t').collect::<Vec<_>>()[..] {
-            ["floor", best, median] => {
-                answers.floor = Some(Linux { best: number(best)?, median: number(median)? })
-            }
-            [packet, tail_calls, map_update, best, median] => {
-                let flag = |text: &str| text.parse::<bool>().map_err(|_| odd());
-                let key = (packet.to_owned(), flag(tail_calls)?, flag(map_update)?);
-                answers.rows.insert(key, Linux { best: number(best)?, median: number(median)? });
-            }
-            _ => return Err(odd()),
-        }
-    }
-    Ok(answers)
-}
-
-/// Asks the kernel, and writes what it says: a line for the floor, and one for each packet in each variant.
+/// Measures the kernel.
 ///
 /// # Errors
 ///
-/// Where bpf(2) may not be used, the kernel finds another flow than it must, or `out` cannot be written.
-pub fn report(out: &mut impl Write) -> Result<(), String> {
+/// bpf(2) may not be used, or the kernel finds another flow than the packet's.
+pub(crate) fn measure() -> Result<Answers, String> {
     let failed = |error: io::Error| format!("the kernel: {error}");
     let packets = kinds();
     let floor = Program::load(&floor(), &[]).map_err(failed)?;
     let mut floor_times = Vec::new();
     let [tail_calls, calls] = [true, false].map(|tail_calls| Dissector::new(tail_calls).map_err(failed));
     let (tail_calls, calls) = (tail_calls?, calls?);
-    let mut lines = String::new();
+    let mut rows = Vec::new();
     for map_update in [true, false] {
         tail_calls.store(map_update).map_err(failed)?;
         calls.store(map_update).map_err(failed)?;
@@ -114,14 +89,11 @@ pub fn report(out: &mut impl Write) -> Result<(), String> {
             }
         }
         let pairs = packets.iter().flat_map(|packet| [true, false].map(|tail_calls| (packet, tail_calls)));
-        for ((packet, tail_calls), times) in pairs.zip(times) {
-            let Linux { best, median } = told(times);
-            lines += &format!("{}\t{tail_calls}\t{map_update}\t{best}\t{median}\n", packet.name);
-        }
+        rows.extend(pairs.zip(times).map(|((packet, tail_calls), times)| {
+            (packet.name.to_owned(), tail_calls, map_update, best_and_median(times))
+        }));
     }
-    let Linux { best, median } = told(floor_times);
-    lines += &format!("floor\t{best}\t{median}\n");
-    out.write_all(lines.as_bytes()).map_err(|error| error.to_string())
+    Ok(Answers { floor: Some(best_and_median(floor_times)), rows })
 }
 
 /// A program that returns at once.
@@ -130,7 +102,7 @@ pub(super) fn floor() -> [Insn; 2] {
     [Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R0, src }, Insn::Exit]
 }
 
-fn told(mut times: Vec<f64>) -> Linux {
+fn best_and_median(mut times: Vec<f64>) -> Linux {
     times.sort_by(f64::total_cmp);
     Linux { best: times[0], median: times[times.len() / 2] }
 }
@@ -266,17 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_process_says_is_read() {
-        let mut command = Command::new("printf");
-        command.arg("vlan\\ttrue\\tfalse\\t41.5\\t43\\nfloor\\t20\\t21\\n");
-        let answers = ask(command).unwrap();
-        assert_eq!(answers.floor(), Some(Linux { best: 20.0, median: 21.0 }));
+    fn a_time_is_found_by_its_packet_and_variant() {
+        let text =
+            r#"{"floor":{"best":20,"median":21},"rows":[["vlan",true,false,{"best":41.5,"median":43}]]}"#;
+        let answers: Answers = serde_json::from_str(text).unwrap();
+        assert_eq!(answers.floor, Some(Linux { best: 20.0, median: 21.0 }));
         assert_eq!(answers.of("vlan", VARIANTS[1]), Some(Linux { best: 41.5, median: 43.0 }));
         assert_eq!(answers.of("vlan", VARIANTS[0]), None);
-        for odd in ["vlan\\t1\\n", "floor\\tone\\ttwo\\n", "vlan\\tyes\\tno\\t1\\t2\\n"] {
-            let mut command = Command::new("printf");
-            command.arg(odd);
-            assert!(ask(command).is_err(), "{odd}");
-        }
     }
 }

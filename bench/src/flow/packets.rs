@@ -1,26 +1,13 @@
-//! The packets, made by hand, with the flows that a dissector must find in them.
+//! The packets, with the flows that a dissector must find in them. `skep-packets` makes the headers; here are addresses, ports
+//! and what each packet is made of.
 
-/// EtherTypes and protocol numbers.
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const VLAN: u16 = 0x8100;
-const SERVICE_VLAN: u16 = 0x88a8;
-const MPLS: u16 = 0x8847;
-const BRIDGED: u16 = 0x6558;
-const HOP_BY_HOP: u8 = 0;
-const IP_IN_IP: u8 = 4;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-#[cfg(test)]
-const IPV6_IN_IP: u8 = 41;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const GRE: u8 = 47;
-const DESTINATION: u8 = 60;
+use skep_packets::ethertype::{BRIDGED, IPV4, IPV6, MPLS, SERVICE_VLAN, VLAN};
+use skep_packets::protocol::*;
+use skep_packets::{self as wire, MORE_FRAGMENTS};
 
 /// The third fragment of a packet, and a first one, as IPv4 says it.
-const LATER: u16 = 0x2000 | 370;
-const FIRST: u16 = 0x2000;
+const LATER: u16 = MORE_FRAGMENTS | 370;
+const FIRST: u16 = MORE_FRAGMENTS;
 
 /// `flags` in `struct flow`: a fragment, the first one, and a packet in another.
 const PLAIN: u32 = 0;
@@ -139,101 +126,61 @@ fn host6(network: u8, host: u8) -> [u8; 16] {
     [0x20, 0x01, 0x0d, 0xb8, 0, network, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]
 }
 
-// ---- headers, each before what it carries ----------------------------------------------------------------------
-
-fn before(header: &[u8], mut payload: Vec<u8>) -> Vec<u8> {
-    payload.splice(..0, header.iter().copied());
-    payload
-}
-
 fn ethernet(ethertype: u16, payload: Vec<u8>) -> Vec<u8> {
-    let mut header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0, 0];
-    header[12..].copy_from_slice(&ethertype.to_be_bytes());
-    before(&header, payload)
+    wire::ethernet([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], &[], ethertype, &payload)
 }
 
 fn vlan(id: u16, ethertype: u16, payload: Vec<u8>) -> Vec<u8> {
-    before(&[id.to_be_bytes(), ethertype.to_be_bytes()].concat(), payload)
+    [&id.to_be_bytes()[..], &ethertype.to_be_bytes(), &payload].concat()
 }
 
-/// A stack of so many labels.
 fn mpls(labels: u32, payload: Vec<u8>) -> Vec<u8> {
-    (1..=labels).rev().fold(payload, |payload, label| {
-        let bottom = u32::from(label == labels) << 8;
-        before(&((100 + label) << 12 | bottom | 64).to_be_bytes(), payload)
-    })
+    wire::mpls(labels, &payload)
 }
 
+/// Between the first two hosts of a network.
 fn ipv4(network: u8, protocol: u8, fragment: u16, payload: Vec<u8>) -> Vec<u8> {
-    let mut header = [0; 20];
-    header[0] = 0x45;
-    header[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
-    header[6..8].copy_from_slice(&fragment.to_be_bytes());
-    (header[8], header[9]) = (64, protocol);
-    header[12..16].copy_from_slice(&host4(network, 1));
-    header[16..].copy_from_slice(&host4(network, 2));
-    let sum: u32 = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-    before(&header, payload)
+    let header = wire::Ipv4 { protocol, ttl: 64, id: 0, fragment, options: &[] };
+    wire::ipv4(host4(network, 1).into(), host4(network, 2).into(), header, &payload)
 }
 
 fn ipv6(network: u8, next: u8, payload: Vec<u8>) -> Vec<u8> {
-    let mut header = [0; 40];
-    header[0] = 0x60;
-    header[4..6].copy_from_slice(&(payload.len() as u16).to_be_bytes());
-    (header[6], header[7]) = (next, 64);
-    header[8..24].copy_from_slice(&host6(network, 1));
-    header[24..].copy_from_slice(&host6(network, 2));
-    before(&header, payload)
+    wire::ipv6(host6(network, 1).into(), host6(network, 2).into(), next, 64, &payload)
 }
 
 /// Hop-by-hop options, a routing header, destination options and a fragment header before TCP.
 fn extensions(fragment: u16, payload: Vec<u8>) -> Vec<u8> {
     let payload = fragment6(TCP, fragment, payload);
-    let payload = extension(FRAGMENT, 0, payload);
-    let payload = extension(DESTINATION, 2, payload);
-    extension(ROUTING, 0, payload)
+    let payload = wire::extension(FRAGMENT, 0, &payload);
+    let payload = wire::extension(DESTINATION, 2, &payload);
+    wire::extension(ROUTING, 0, &payload)
 }
 
-/// Options, or a routing header, of 8 bytes and so many times 8 more.
-fn extension(next: u8, more: u8, payload: Vec<u8>) -> Vec<u8> {
-    let mut header = vec![0; 8 + usize::from(more) * 8];
-    (header[0], header[1]) = (next, more);
-    // Padding in the form of an option of four bytes.
-    header[2..4].copy_from_slice(&[1, 4]);
-    before(&header, payload)
-}
-
-/// The fragment header of IPv6, of what the one of IPv4 says.
+/// The fragment header of IPv6, with the fields of IPv4's.
 fn fragment6(next: u8, fragment: u16, payload: Vec<u8>) -> Vec<u8> {
-    let offset = (fragment & 0x1fff) << 3 | fragment >> 13;
-    let offset = offset.to_be_bytes();
-    before(&[next, 0, offset[0], offset[1], 0, 0, 0, 9], payload)
+    wire::fragment6(next, (fragment & 0x1fff) << 3, fragment & MORE_FRAGMENTS != 0, 9, &payload)
 }
 
 /// With checksum, key and sequence number.
 fn gre(ethertype: u16, payload: Vec<u8>) -> Vec<u8> {
-    let ethertype = ethertype.to_be_bytes();
-    before(&[0xb0, 0, ethertype[0], ethertype[1], 0, 0, 0, 0, 0, 0, 0, 42, 0, 0, 0, 7], payload)
+    let fields = [0, 0, 0, 0, 0, 0, 0, 42, 0, 0, 0, 7];
+    wire::gre(0xb000, ethertype, &[&fields[..], &payload].concat())
 }
 
 fn tcp() -> Vec<u8> {
     let mut header = [0; 20];
     header[..4].copy_from_slice(&PORTS);
     (header[12], header[13]) = (0x50, 0x10);
-    before(&header, vec![0xda; 16])
+    [&header[..], &[0xda; 16]].concat()
 }
 
 fn udp() -> Vec<u8> {
-    before(&[PORTS[0], PORTS[1], PORTS[2], PORTS[3], 0, 24, 0, 0], vec![0xda; 16])
+    [&PORTS[..], &[0, 24, 0, 0], &[0xda; 16]].concat()
 }
 
-/// What else a dissector must be right about: odd packets, and such as it must leave alone.
+/// Odd packets, and some that a dissector must leave alone.
 #[cfg(test)]
 pub(crate) fn odd() -> Vec<Case> {
-    const SCTP: u8 = 132;
-    const ICMP: u8 = 1;
     let nothing = |name, frame| Case { name, frame, flow: None };
     let plain4 = || ipv4(1, UDP, 0, udp());
     let mut with_options = ipv4(1, UDP, 0, [vec![1; 8], udp()].concat());
@@ -242,8 +189,7 @@ pub(crate) fn odd() -> Vec<Case> {
     other_version[0] = 0x55;
     let mut short_header = plain4();
     short_header[0] = 0x44;
-    let gre_with =
-        |flags: u16, payload: Vec<u8>| before(&[flags.to_be_bytes(), IPV4.to_be_bytes()].concat(), payload);
+    let gre_with = |flags: u16, payload: Vec<u8>| wire::gre(flags, IPV4, &payload);
     let (first, later) = (IS_FRAGMENT | IS_FIRST, IS_FRAGMENT);
     vec![
         found("sctp", ethernet(IPV4, ipv4(1, SCTP, 0, udp())), ip4(1, SCTP, PORTS), (14, 34), PLAIN),
@@ -301,7 +247,7 @@ pub(crate) fn odd() -> Vec<Case> {
         ),
         found(
             "gre with a key",
-            ethernet(IPV4, ipv4(1, GRE, 0, gre_with(0x2000, before(&[0; 4], ipv4(2, UDP, 0, udp()))))),
+            ethernet(IPV4, ipv4(1, GRE, 0, gre_with(0x2000, [vec![0; 4], ipv4(2, UDP, 0, udp())].concat()))),
             ip4(2, UDP, PORTS),
             (42, 62),
             IS_INNER,
@@ -341,17 +287,6 @@ pub(crate) fn odd() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn headers_are_what_the_standards_show() {
-        assert_eq!(mpls(2, Vec::new()), [0, 6, 0x50, 64, 0, 6, 0x61, 64]);
-        assert_eq!(fragment6(UDP, FIRST, Vec::new()), [17, 0, 0, 1, 0, 0, 0, 9]);
-        assert_eq!(fragment6(UDP, 0x2000 | 3, Vec::new())[2..4], [0, 0x19]);
-        let header = ipv4(1, UDP, 0, udp());
-        let words = header[..20].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-        let sum: u32 = words.sum();
-        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum of {header:x?}");
-    }
 
     #[test]
     fn no_two_packets_have_one_name() {

@@ -13,7 +13,6 @@ use super::measured::{Measured, Threads};
 use super::process;
 use super::subjects::{self, Subject};
 use crate::together::pin;
-use std::io::Write;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, PoisonError};
@@ -28,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// What a child is to do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Task {
+pub(crate) struct Task {
     pub(super) case: Case,
     pub(super) subject: String,
     pub(super) producers: u32,
@@ -39,7 +38,7 @@ impl FromStr for Task {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let odd = || format!("{text:?} is no task: CASE,MAP,PRODUCERS,MILLISECONDS");
+        let odd = || format!("{text:?} is not a task: CASE,MAP,PRODUCERS,MILLISECONDS");
         let [case, subject, producers, millis] = text.split(',').collect::<Vec<_>>()[..] else {
             return Err(odd());
         };
@@ -58,14 +57,13 @@ impl std::fmt::Display for Task {
     }
 }
 
-/// Does it, and writes what was measured.
+/// Does it, and returns what was measured as JSON.
 ///
 /// # Errors
 ///
-/// Where the map cannot be had, or a program fails.
-pub fn perform(task: &Task, out: &mut impl Write) -> Result<(), String> {
-    let measured = measure(task)?;
-    writeln!(out, "{}", measured.line()).map_err(|error| error.to_string())
+/// The map cannot be created, or a program fails.
+pub(crate) fn perform(task: &Task) -> Result<String, String> {
+    serde_json::to_string(&measure(task)?).map_err(|error| error.to_string())
 }
 
 /// What is counted and looked at while the producers run.

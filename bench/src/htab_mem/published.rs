@@ -5,11 +5,11 @@ use serde::Serialize;
 
 /// What was published.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Published {
+pub(super) struct Published {
     /// Thousand loops in a second.
-    pub loops_k_per_s: f64,
+    loops_k_per_s: f64,
     /// MiB at the peak.
-    pub peak_mib: f64,
+    peak_mib: f64,
 }
 
 /// A policy, and its figures for overwrite, batch and add_del.
@@ -25,7 +25,7 @@ const TABLE: [Line; 5] = [
 ];
 
 /// Thousand loops in a second of `no_op`, over all policies.
-pub const NO_OP: [f64; 2] = [1187.0, 1276.0];
+pub(super) const NO_OP: [f64; 2] = [1187.0, 1276.0];
 
 /// What was published for that, if it was.
 pub(super) fn find(case: Case, policy: &str, producers: u32) -> Option<Published> {

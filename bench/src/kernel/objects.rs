@@ -1,48 +1,18 @@
 //! Maps and programs of the kernel; they are gone with their descriptors.
 
-use super::{Buffer, LoadAttr, MapAttr, PROG_LOAD, command, reason};
 use skep::abi::MapDef;
 use skep::isa::{Imm64, Insn, encode_bytes};
+use skep_testkit::bpf::{self, ElementAttr, Load, MapAttr, commands};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-const MAP_LOOKUP: libc::c_long = 1;
-const MAP_UPDATE: libc::c_long = 2;
-const MAP_DELETE: libc::c_long = 3;
-const TEST_RUN: libc::c_long = 10;
-const MAP_FREEZE: libc::c_long = 22;
+/// `BPF_PROG_TYPE_SOCKET_FILTER`: may return any number.
+const SOCKET_FILTER: u32 = 1;
 /// `BPF_PROG_TYPE_SCHED_CLS`
 const SCHED_CLS: u32 = 3;
-
-#[repr(C)]
-#[derive(Default)]
-struct ElementAttr {
-    map_fd: u32,
-    unused: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct FreezeAttr {
-    map_fd: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct TestAttr {
-    prog_fd: u32,
-    retval: u32,
-    data_size_in: u32,
-    data_size_out: u32,
-    data_in: u64,
-    data_out: u64,
-    repeat: u32,
-    duration: u32,
-}
+/// Bytes of the verifier's log: reasons and counts are short.
+const LOG: usize = 1 << 16;
 
 /// A map of the kernel.
 pub(crate) struct Map {
@@ -54,28 +24,24 @@ pub(crate) struct Map {
 impl Map {
     /// As an object declares it. Only hashes and arrays of one value are looked into later.
     pub(crate) fn new(def: &MapDef) -> io::Result<Self> {
-        let mut attr = MapAttr {
+        let fd = bpf::create_map(MapAttr {
             map_type: def.kind.number(),
             key_size: def.key_size,
             value_size: def.value_size,
             max_entries: def.max_entries,
             map_flags: def.flags.0,
-        };
-        let fd = super::created(super::MAP_CREATE, &mut attr)?;
+            ..MapAttr::default()
+        })?;
         Ok(Self { fd, key_size: def.key_size as usize, value_size: def.value_size as usize })
     }
 
     pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        self.check(key, value.len())?;
-        let mut attr = self.element(key, value.as_ptr() as u64);
-        command(MAP_UPDATE, &mut attr).map(drop)
+        self.update_values(key, value, 1)
     }
 
     /// As [`Map::update`], of a map that has one value for each of so many CPUs, each of whole words.
     pub(crate) fn update_values(&self, key: &[u8], values: &[u8], cpus: usize) -> io::Result<()> {
-        self.check(key, values.len() / cpus.max(1))?;
-        let mut attr = self.element(key, values.as_ptr() as u64);
-        command(MAP_UPDATE, &mut attr).map(drop)
+        self.element(commands::MAP_UPDATE, key, values.as_ptr() as u64, values.len() / cpus.max(1))
     }
 
     /// Puts a program into a slot of an array of programs.
@@ -85,23 +51,21 @@ impl Map {
 
     /// Takes out what is in a slot of an array of programs.
     pub(crate) fn remove(&self, slot: u32) -> io::Result<()> {
-        let key = slot.to_ne_bytes();
-        self.check(&key, self.value_size)?;
-        command(MAP_DELETE, &mut self.element(&key, 0)).map(drop)
+        self.element(commands::MAP_DELETE, &slot.to_ne_bytes(), 0, self.value_size)
     }
 
     /// The value of that key, of a map that has one value for all CPUs.
     pub(crate) fn lookup(&self, key: &[u8]) -> io::Result<Vec<u8>> {
         let mut value = vec![0; self.value_size];
-        self.check(key, value.len())?;
-        let mut attr = self.element(key, value.as_mut_ptr() as u64);
-        command(MAP_LOOKUP, &mut attr)?;
+        self.element(commands::MAP_LOOKUP, key, value.as_mut_ptr() as u64, self.value_size)?;
         Ok(value)
     }
 
-    /// From now on nobody changes it by a system call; the verifier reads the values of constants then.
+    /// From now on no system call changes it; the verifier reads the values of constants then.
     pub(crate) fn freeze(&self) -> io::Result<()> {
-        command(MAP_FREEZE, &mut FreezeAttr { map_fd: self.fd() as u32 }).map(drop)
+        let mut attr = ElementAttr { map_fd: self.fd() as u32, ..ElementAttr::default() };
+        // SAFETY: the structure of this command, without addresses.
+        unsafe { bpf::command(commands::MAP_FREEZE, &mut attr) }.map(drop)
     }
 
     /// Bytes that the kernel says it holds.
@@ -115,14 +79,15 @@ impl Map {
         self.fd.as_raw_fd()
     }
 
-    /// The kernel reads and writes as many bytes as the map's keys and values have.
-    fn check(&self, key: &[u8], value: usize) -> io::Result<()> {
-        let fits = key.len() == self.key_size && value == self.value_size;
-        if fits { Ok(()) } else { Err(io::Error::other("a key or value of another size than the map's")) }
-    }
-
-    fn element(&self, key: &[u8], value: u64) -> ElementAttr {
-        ElementAttr { map_fd: self.fd() as u32, key: key.as_ptr() as u64, value, ..ElementAttr::default() }
+    /// A command about one element, whose value is at that address and has that many bytes, or as many for each CPU.
+    fn element(&self, number: libc::c_long, key: &[u8], value: u64, value_size: usize) -> io::Result<()> {
+        if key.len() != self.key_size || value_size != self.value_size {
+            return Err(io::Error::other("a key or value of another size than the map's"));
+        }
+        let (map_fd, key) = (self.fd() as u32, key.as_ptr() as u64);
+        let mut attr = ElementAttr { map_fd, key, value, ..ElementAttr::default() };
+        // SAFETY: the structure of these commands; key and value are as large as the map's and outlive the call.
+        unsafe { bpf::command(number, &mut attr) }.map(drop)
     }
 }
 
@@ -133,33 +98,40 @@ impl Program {
     /// Loads a program as skep's loader links it, with the kernel's maps by the indices in the object.
     pub(crate) fn load(insns: &[Insn], maps: &[&Map]) -> io::Result<Self> {
         let insns: Vec<Insn> = insns.iter().map(|insn| with_descriptor(insn, maps)).collect();
-        let code = encode_bytes(&insns).map_err(io::Error::other)?;
-        let mut log = Buffer::new();
-        let mut attr = LoadAttr {
-            prog_type: SCHED_CLS,
-            insn_cnt: (code.len() / 8) as u32,
-            insns: code.as_ptr() as u64,
-            license: c"GPL".as_ptr() as u64,
-            ..log.attr()
-        };
-        super::created(PROG_LOAD, &mut attr).map(Self).map_err(|error| match log.text() {
-            text if text.is_empty() => error,
-            text => io::Error::other(reason(&text)),
-        })
+        load(SCHED_CLS, &insns)?.map(|(fd, _)| Self(fd)).map_err(io::Error::other)
     }
 
     /// Runs it on a packet, so many times without leaving the kernel: the last result, and how long that took.
     pub(crate) fn run(&self, packet: &[u8], repeat: u32) -> io::Result<(u32, Duration)> {
-        let mut attr = TestAttr {
-            prog_fd: self.0.as_raw_fd() as u32,
-            data_size_in: packet.len() as u32,
-            data_in: packet.as_ptr() as u64,
-            repeat,
-            ..TestAttr::default()
-        };
         let started = Instant::now();
-        command(TEST_RUN, &mut attr)?;
-        Ok((attr.retval, started.elapsed()))
+        let (result, _) = bpf::test_run(self.0.as_fd(), packet, &mut [], repeat)?;
+        Ok((result, started.elapsed()))
+    }
+}
+
+/// What the kernel's verifier says of a program that it accepts.
+pub(crate) struct Stats {
+    /// Microseconds that it took.
+    pub(crate) us: f64,
+    /// Instructions that it walked.
+    pub(crate) walked: u64,
+}
+
+/// Has a program verified. It is gone again afterwards. The inner error is the reason of a refusal.
+pub(crate) fn verify(insns: &[Insn]) -> io::Result<Result<Stats, String>> {
+    match load(SOCKET_FILTER, insns)? {
+        Ok((_, log)) => stats(&log).map(Ok).ok_or_else(|| io::Error::other(format!("says {log:?}"))),
+        Err(reason) => Ok(Err(reason)),
+    }
+}
+
+/// The program and the verifier's log, or its reason; an error without a reason is the system call's.
+fn load(kind: u32, insns: &[Insn]) -> io::Result<Result<(OwnedFd, String), String>> {
+    let code = encode_bytes(insns).map_err(io::Error::other)?;
+    match bpf::load(&Load { kind, flags: 0, code: &code, log_level: bpf::LOG_STATS, log_size: LOG }) {
+        Ok(loaded) => Ok(Ok(loaded)),
+        Err((error, log)) if log.is_empty() => Err(error),
+        Err((_, log)) => Ok(Err(reason(&log))),
     }
 }
 
@@ -173,5 +145,39 @@ fn with_descriptor(insn: &Insn, maps: &[&Map]) -> Insn {
             Insn::LoadImm64 { dst, value: Imm64::MapFdValue { fd: fd(map), offset } }
         }
         other => other,
+    }
+}
+
+fn stats(log: &str) -> Option<Stats> {
+    let number = |before: &str| {
+        let rest = log.lines().find_map(|line| line.strip_prefix(before))?;
+        rest.split(' ').next()?.parse::<u64>().ok()
+    };
+    Some(Stats { us: number("verification time ")? as f64, walked: number("processed ")? })
+}
+
+/// The last line of a log that is no figure.
+fn reason(log: &str) -> String {
+    let figures = ["verification time", "stack depth", "processed"];
+    let reasons = log.lines().rev().find(|line| !figures.iter().any(|figure| line.starts_with(figure)));
+    reasons.unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_in_the_log() {
+        let log = "verification time 27 usec\nstack depth 8+0\nprocessed 1300 insns (limit 1000000) max_states_per_insn 4\n";
+        let found = stats(log).unwrap();
+        assert_eq!((found.us, found.walked), (27.0, 1300));
+        assert!(stats("").is_none());
+    }
+
+    #[test]
+    fn the_reason_is_the_last_line_that_is_no_figure() {
+        let log = "R1 min value is negative\nverification time 3 usec\nstack depth 0\nprocessed 4 insns\n";
+        assert_eq!(reason(log), "R1 min value is negative");
     }
 }

@@ -15,42 +15,41 @@ pub(super) const CODE: usize = 400;
 /// Programs in one turn: neither side frees within it.
 const TURN: usize = 256;
 
-/// Installing one small program.
+/// Installing one small program; nanoseconds.
 #[derive(Debug, Serialize)]
-pub struct Install {
+pub(super) struct Install {
     /// Bytes of machine code.
-    pub bytes: usize,
+    bytes: usize,
     /// How the arena got its memory.
-    pub backing: String,
-    /// Nanoseconds from the request for a place to code that can be run, best turn.
-    pub ns: f64,
+    backing: String,
+    /// From the request for a place to code that can be run, best turn.
+    pub(super) ns: f64,
     /// The same by a mapping of its own: map, copy, make executable.
-    pub page_ns: f64,
-    /// Nanoseconds of the calling thread to free it again.
-    pub free_ns: f64,
-    /// Nanoseconds to unmap the mapping of its own.
-    pub page_free_ns: f64,
+    page_ns: f64,
+    /// To free it again, by the calling thread.
+    free_ns: f64,
+    /// To unmap the mapping of its own.
+    page_free_ns: f64,
 }
 
 /// The allocator among many live programs.
 #[derive(Debug, Serialize)]
-pub struct Crowded {
+pub(super) struct Crowded {
     /// Live programs.
-    pub programs: usize,
-    /// Their average size in bytes.
-    pub average_bytes: f64,
+    programs: usize,
+    average_bytes: f64,
     /// Nanoseconds for a place (a draft), best turn.
-    pub allocate_ns: f64,
+    pub(super) allocate_ns: f64,
     /// Nanoseconds that the calling thread takes to free a program, best turn.
-    pub free_ns: f64,
+    pub(super) free_ns: f64,
     /// Processor time that other threads spend for each program freed, average, in nanoseconds.
-    pub free_background_ns: f64,
+    free_background_ns: f64,
     /// Bytes of code for each byte of memory mapped for code, in per cent, after all the replacing.
-    pub utilisation_percent: f64,
+    pub(super) utilisation_percent: f64,
     /// Bytes of code for each byte of the chunks that hold it, in per cent.
-    pub chunk_utilisation_percent: f64,
-    /// How many programs were replaced before that was looked at.
-    pub replaced: usize,
+    chunk_utilisation_percent: f64,
+    /// How many programs were replaced before.
+    replaced: usize,
 }
 
 /// Measures installation in so many turns.

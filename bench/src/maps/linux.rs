@@ -1,16 +1,15 @@
 //! The same programs in the running kernel.
 //!
-//! Another process asks it ([`kernel::ask`]): each program that is asked for is loaded once, and a turn is one system call that
+//! Another process asks it ([`crate::kernel`]): each program that is asked for is loaded once, and a turn is one system call that
 //! runs it over as many windows as skep's turn has.
 
 use super::programs::{self, KINDS, Kind, Op, PACKET, WINDOW};
 use super::{Row, THREADS};
-use crate::kernel::{self, Map, Program};
+use crate::kernel::{Map, Program};
 use crate::together::together;
 use ::skep::ProgramOptions;
 use ::skep::abi::MapKind;
-use std::io::{self, Write};
-use std::process::Command;
+use std::io;
 use std::time::Duration;
 
 /// Turns of each program.
@@ -19,8 +18,6 @@ const ROUNDS: usize = 6;
 const WINDOWS: u32 = 64;
 /// Between two loads.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Where the running kernel says which it is.
-const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 /// What is asked: operations on a kind with so many elements.
 const ASKED: [(MapKind, &[Op], &[u32]); 6] = [
@@ -32,40 +29,27 @@ const ASKED: [(MapKind, &[Op], &[u32]); 6] = [
     (MapKind::LpmTrie, &[Op::LookUp], &[8192]),
 ];
 
-/// Fills in what the kernel takes, asked by another process, which `command` starts; the kernel's release.
-pub(super) fn ask(command: Command, rows: &mut [Row]) -> Result<String, String> {
-    for line in kernel::ask(command)?.lines() {
-        let odd = || format!("the process that asks the kernel says {line:?}");
-        let [map, op, entries, threads, ns] = line.split('\t').collect::<Vec<_>>()[..] else {
-            return Err(odd());
-        };
-        let entries: u32 = entries.parse().map_err(|_| odd())?;
-        let threads: u32 = threads.parse().map_err(|_| odd())?;
-        let ns: f64 = ns.parse().map_err(|_| odd())?;
-        let of = |row: &&mut Row| {
-            (row.map, row.from, row.op, row.entries, row.threads) == (map, "program", op, entries, threads)
-        };
-        // Fewer sizes may have been measured.
+/// A map, an operation, elements, threads, and nanoseconds.
+type Answer = (String, String, u32, u32, f64);
+
+/// Fills in the kernel's times; fewer sizes may have been measured.
+pub(super) fn fill(rows: &mut [Row], answers: Vec<Answer>) {
+    for (map, op, entries, threads, ns) in answers {
+        let wanted = (&*map, "program", &*op, entries, threads);
+        let of = |row: &&mut Row| (row.map, row.from, row.op, row.entries, row.threads) == wanted;
         if let Some(row) = rows.iter_mut().find(of) {
             row.ns_linux = Some(ns);
         }
     }
-    std::fs::read_to_string(RELEASE).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
 }
 
-/// Has the kernel run the programs, and writes a line for each: map, operation, elements, threads, nanoseconds.
+/// Measures the kernel.
 ///
 /// # Errors
 ///
-/// Where bpf(2) may not be used, an operation goes otherwise than it must, or `out` cannot be written.
-pub fn report(out: &mut impl Write) -> Result<(), String> {
-    let mut lines = String::new();
-    let mut say = |map: &str, op: Op, loaded: &Loaded, best: [Duration; THREADS.len()]| {
-        for (threads, best) in THREADS.iter().zip(best) {
-            let ns = best.as_secs_f64() * 1e9 / f64::from(loaded.windows * WINDOW);
-            lines += &format!("{map}\t{}\t{}\t{threads}\t{ns}\n", op.name(), loaded.entries);
-        }
-    };
+/// bpf(2) may not be used, or an operation that must succeed fails.
+pub(crate) fn measure() -> Result<Vec<Answer>, String> {
+    let mut answers = Vec::new();
     for (map, ops, sizes) in ASKED {
         let kind = KINDS.iter().find(|kind| kind.kind == map).ok_or("an unknown kind")?;
         for &entries in sizes {
@@ -76,11 +60,15 @@ pub fn report(out: &mut impl Write) -> Result<(), String> {
                 loaded.load(op).map_err(failed)?;
             }
             for (op, best) in loaded.measure().map_err(failed)? {
-                say(if op == Op::Nothing { "none" } else { map.name() }, op, &loaded, best);
+                let name = if op == Op::Nothing { "none" } else { map.name() };
+                for (threads, best) in THREADS.into_iter().zip(best) {
+                    let ns = best.as_secs_f64() * 1e9 / f64::from(loaded.windows * WINDOW);
+                    answers.push((name.to_owned(), op.name().to_owned(), entries, threads, ns));
+                }
             }
         }
     }
-    out.write_all(lines.as_bytes()).map_err(|error| error.to_string())
+    Ok(answers)
 }
 
 /// A map of the kernel with its elements, and programs that use it.
@@ -163,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_process_says_is_filled_in() {
+    fn the_kernels_times_are_filled_in() {
         let row = |op| Row {
             map: "hash",
             peer: false,
@@ -175,14 +163,8 @@ mod tests {
             ns_linux: None,
         };
         let mut rows = [row("update"), row("look_up")];
-        let mut command = Command::new("printf");
-        command.arg("hash\\tlook_up\\t64\\t2\\t5.5\\nhash\\tlook_up\\t8192\\t2\\t7\\n");
-        ask(command, &mut rows).unwrap();
+        let answer = |entries, ns| ("hash".to_owned(), "look_up".to_owned(), entries, 2, ns);
+        fill(&mut rows, vec![answer(64, 5.5), answer(8192, 7.0)]);
         assert_eq!(rows.map(|row| row.ns_linux), [None, Some(5.5)]);
-        for odd in ["hash\\tlook_up\\n", "hash\\tlook_up\\t64\\ttwo\\t5\\n"] {
-            let mut command = Command::new("printf");
-            command.arg(odd);
-            assert!(ask(command, &mut [row("update")]).is_err(), "{odd}");
-        }
     }
 }

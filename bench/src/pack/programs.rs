@@ -1,4 +1,4 @@
-//! The programs of `skep bench pack`: many of about the same size, no two alike, compiled by skep itself.
+//! The programs of `skep-bench pack`: many of about the same size, no two alike, compiled by skep itself.
 //!
 //! What is measured is where code lies, so the programs must run anywhere: they call nothing and refer to nothing
 //! outside themselves. Arithmetic on registers and a buffer, now and then a branch over some of it that is hardly

@@ -1,23 +1,9 @@
-//! What was aimed at, and what was reached.
+//! The targets of `skep-bench pack`, as far as the rows and the model can answer them.
 
 use super::Row;
 use crate::itlb::Model;
-use serde::Serialize;
+use crate::report::Target;
 
-/// One aim.
-#[derive(Clone, Debug, Serialize)]
-pub struct Target {
-    /// What is compared.
-    pub what: String,
-    /// At least so much less, in per cent; or at most so many bytes.
-    pub wanted: f64,
-    /// What was measured, in the same unit.
-    pub measured: f64,
-    /// Whether that is enough.
-    pub met: bool,
-}
-
-/// The aims of `skep bench pack` that the rows and the model can answer.
 pub(super) fn targets(rows: &[Row], model: &Model) -> Vec<Target> {
     let mut targets = Vec::new();
     let wanted = [(160, "none", 20.0), (2000, "none", 45.0), (8000, "none", 45.0), (160, "large", 40.0)];
@@ -27,36 +13,30 @@ pub(super) fn targets(rows: &[Row], model: &Model) -> Vec<Target> {
             .find(|row| (row.n, row.size, row.order, row.footprint) == (n, 150, "random", footprint));
         let Some(row) = row else { continue };
         let between = if footprint == "large" { ", between footprint calls" } else { "" };
-        let what = |pack| {
-            format!("per cent less time a call, {n} programs of 150 bytes, random order{between}, {pack}")
-        };
+        let what =
+            |pack| format!("less time a call, {n} programs of 150 bytes, random order{between}, {pack}");
         if let Some(ns) = row.ns_pack2m {
-            targets.push(at_least(what("huge packs"), wanted, less(ns, row.ns_page)));
+            targets.push(Target::at_least(what("huge packs"), "%", wanted, less(ns, row.ns_page)));
         }
-        targets.push(at_least(what("4 KiB packs"), wanted, less(row.ns_pack4k, row.ns_page)));
+        targets.push(Target::at_least(what("4 KiB packs"), "%", wanted, less(row.ns_pack4k, row.ns_page)));
     }
     for processor in &model.processors {
         for layout in processor.layouts.iter().filter(|layout| layout.layout != "page") {
-            let what =
-                format!("per cent fewer L1 iTLB misses, modelled, {}, {}", processor.name, layout.layout);
-            targets.push(at_least(what, 60.0, -layout.l1_change_percent));
+            let what = format!("fewer L1 iTLB misses, modelled, {}, {}", processor.name, layout.layout);
+            targets.push(Target::at_least(what, "%", 60.0, -layout.l1_change_percent));
         }
     }
-    // Where the last page, of which there is one, no longer counts.
+    // Among the most programs, where the one page that is partly used no longer counts.
     let most = rows.iter().map(|row| row.n).max().unwrap_or(0);
     for row in rows {
         if row.n == most && row.order == "random" && row.footprint == "none" {
             let measured = row.memory_per_code_byte.pack4k;
             let what =
-                format!("bytes of memory a byte of code, {most} programs of {} bytes, 4 KiB packs", row.size);
-            targets.push(Target { what, wanted: 1.10, measured, met: measured <= 1.10 });
+                format!("memory for each byte of code, {most} programs of {} bytes, 4 KiB packs", row.size);
+            targets.push(Target::at_most(what, "bytes", 1.10, measured));
         }
     }
     targets
-}
-
-fn at_least(what: String, wanted: f64, measured: f64) -> Target {
-    Target { what, wanted, measured, met: measured >= wanted }
 }
 
 /// How many per cent less `of` is than `than`.

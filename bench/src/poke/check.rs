@@ -20,23 +20,21 @@ use std::time::Instant;
 
 /// What was counted.
 #[derive(Debug, Serialize)]
-pub struct Check {
+pub(super) struct Check {
     /// What the code memory is made of.
-    pub backing: &'static str,
-    /// Calls.
-    pub calls: u64,
+    pub(super) backing: &'static str,
+    pub(super) calls: u64,
     /// Calls with no batch under way, of which exactly one result is right.
-    pub judged: u64,
+    judged: u64,
     /// Pokes made meanwhile.
-    pub pokes: u64,
+    pokes: u64,
     /// Batches that they were made in, each finished by a barrier.
-    pub batches: u64,
-    /// Calls that came out at neither target. Must be 0.
-    pub torn: u64,
-    /// Calls that came out where an older batch had sent them. Must be 0.
-    pub stale: u64,
-    /// How long it took.
-    pub seconds: f64,
+    batches: u64,
+    /// Calls that led to neither target. Must be 0.
+    pub(super) torn: u64,
+    /// Calls that led where an older batch had sent them. Must be 0.
+    pub(super) stale: u64,
+    seconds: f64,
 }
 
 /// A batch pokes at most twice so often.

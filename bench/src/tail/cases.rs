@@ -145,7 +145,7 @@ mod tests {
                             for engine in [Engine::Jit, Engine::Interpreter] {
                                 let mut packet = Packet::new(&linux::PACKET);
                                 let result = programs[0].run_with(engine, &mut packet).unwrap();
-                                assert_eq!(result, expected.into(), "{}, {engine:?}", case.name);
+                                assert_eq!(result, u64::from(expected), "{}, {engine:?}", case.name);
                             }
                         }
                     }

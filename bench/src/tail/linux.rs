@@ -1,13 +1,12 @@
 //! The same chains in the running kernel.
 //!
-//! Another process asks it ([`kernel::ask`]), and loads few programs, with pauses: about a hundred in all. A time is that of a
+//! Another process asks it ([`crate::kernel`]), and loads few programs, with pauses: about a hundred in all. A time is that of a
 //! system call that makes [`REPEAT`] runs of 33 tail calls each, less that of one whose program returns at once.
 
 use super::{Kind, Row, cases, text};
-use crate::kernel::{self, Map, Program};
+use crate::kernel::{Map, Program};
 use skep::abi::{MAX_TAIL_CALLS, MapDef, MapKind};
-use std::io::{self, Write};
-use std::process::Command;
+use std::io;
 use std::time::Duration;
 
 /// Runs for each system call.
@@ -16,8 +15,6 @@ const REPEAT: u32 = 2_000;
 const ROUNDS: usize = 50;
 /// Between two loads.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
-/// Where the running kernel says which it is.
-const RELEASE: &str = "/proc/sys/kernel/osrelease";
 /// The first of the words of a packet that are the program's own: zero at first.
 pub(super) const CB: u32 = 48;
 /// A packet that every test run accepts.
@@ -27,31 +24,29 @@ pub(super) const PACKET: [u8; 64] = [0; 64];
 /// which these have not.
 const ASKED: [(Kind, &[u32]); 2] = [(Kind::Direct, &[1, 4, 8, 33]), (Kind::Indirect, &[1, 4, 8, 33])];
 
-/// Fills in what the kernel takes, asked by another process, which `command` starts; the kernel's release.
-pub(super) fn ask(command: Command, rows: &mut [Row]) -> Result<String, String> {
-    for line in kernel::ask(command)?.lines() {
-        let odd = || format!("the process that asks the kernel says {line:?}");
-        let [kind, programs, ns] = line.split('\t').collect::<Vec<_>>()[..] else {
-            return Err(odd());
-        };
-        let programs: u32 = programs.parse().map_err(|_| odd())?;
-        let ns: f64 = ns.parse().map_err(|_| odd())?;
-        let of = |row: &&mut Row| (row.kind.name(), row.programs, row.subprogram) == (kind, programs, false);
-        rows.iter_mut().find(of).ok_or_else(odd)?.ns_linux = Some(ns);
+/// A kind, how many programs there are, and nanoseconds.
+type Answer = (String, u32, f64);
+
+/// Fills in the kernel's times.
+pub(super) fn fill(rows: &mut [Row], answers: Vec<Answer>) {
+    for (kind, programs, ns) in answers {
+        let of = |row: &&mut Row| (row.kind.name(), row.programs, row.subprogram) == (&kind, programs, false);
+        if let Some(row) = rows.iter_mut().find(of) {
+            row.ns_linux = Some(ns);
+        }
     }
-    std::fs::read_to_string(RELEASE).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
 }
 
-/// Has the kernel do what skep is tested to do (`cases.rs`), and writes a line for each chain: its kind, how many programs, nanoseconds.
+/// Has the kernel do what skep is tested to do (`cases.rs`), and measures its chains.
 ///
 /// # Errors
 ///
-/// Where bpf(2) may not be used, the kernel's results are others than skep's, or `out` cannot be written.
-pub fn report(out: &mut impl Write) -> Result<(), String> {
+/// bpf(2) may not be used, or the kernel's results differ from skep's.
+pub(crate) fn measure() -> Result<Vec<Answer>, String> {
     let failed = |error: io::Error| format!("the kernel: {error}");
     cases::ask_kernel()?;
     let floor = load("r0 = 0\nexit", &[]).map_err(failed)?;
-    let mut lines = String::new();
+    let mut answers = Vec::new();
     for (kind, sizes) in ASKED {
         for &programs in sizes {
             let (_array, first) = chain(kind, programs).map_err(failed)?;
@@ -61,11 +56,14 @@ pub fn report(out: &mut impl Write) -> Result<(), String> {
                 best = best.min(first.run(&PACKET, REPEAT).map_err(failed)?.1);
             }
             let net = best.saturating_sub(least).as_secs_f64() * 1e9;
-            let ns = net / f64::from(REPEAT) / f64::from(MAX_TAIL_CALLS);
-            lines += &format!("{}\t{programs}\t{ns}\n", kind.name());
+            answers.push((
+                kind.name().to_owned(),
+                programs,
+                net / f64::from(REPEAT) / f64::from(MAX_TAIL_CALLS),
+            ));
         }
     }
-    out.write_all(lines.as_bytes()).map_err(|error| error.to_string())
+    Ok(answers)
 }
 
 /// Programs that lead to each other: the array that holds them, and the first.
@@ -97,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_process_says_is_filled_in() {
+    fn the_kernels_times_are_filled_in() {
         let row = |kind, programs| Row {
             kind,
             programs,
@@ -108,14 +106,7 @@ mod tests {
             ns_linux: None,
         };
         let mut rows = [row(Kind::Direct, 8), row(Kind::Indirect, 8)];
-        let mut command = Command::new("printf");
-        command.arg("direct\\t8\\t5.5\\n");
-        ask(command, &mut rows).unwrap();
+        fill(&mut rows, vec![("direct".to_owned(), 8, 5.5), ("direct".to_owned(), 9, 7.0)]);
         assert_eq!(rows.map(|row| row.ns_linux), [Some(5.5), None]);
-        for odd in ["direct\\t8\\n", "direct\\t9\\t1\\n", "direct\\t8\\tone\\n"] {
-            let mut command = Command::new("printf");
-            command.arg(odd);
-            assert!(ask(command, &mut [row(Kind::Direct, 8)]).is_err(), "{odd}");
-        }
     }
 }

@@ -1,17 +1,15 @@
 //! The same programs, verified by the running kernel.
 //!
-//! Another process asks it ([`kernel::ask`]), and seldom: the programs that need no map and no helper of skep's, each
-//! [`TURNS`] times, with pauses. The time is the one that the kernel's verifier takes of itself; making its copies and its
-//! code is not in it.
+//! Another process asks it ([`crate::kernel`]), and seldom: the programs that need no map and no helper of skep's, each
+//! [`TURNS`] times, with pauses. The time is the one that the kernel's verifier reports of itself; copying and compiling
+//! the program is not in it.
 
 use super::Subject;
-use crate::kernel::{self, ArrayMap, Kernel};
-use serde::Serialize;
-use skep::abi::Entry;
+use crate::kernel::{self, Map};
+use serde::{Deserialize, Serialize};
+use skep::abi::{Entry, MapDef, MapKind};
 use skep::isa::{AluOp, CallTarget, Imm64, Insn, Operand, Reg, Width};
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::process::Command;
 use std::time::Duration;
 
 /// How often each program is loaded.
@@ -19,76 +17,49 @@ const TURNS: usize = 2;
 /// Between two loads.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the kernel's verifier took for a program.
-#[derive(Clone, Debug, Serialize)]
-pub struct Linux {
+/// The figures of the kernel's verifier for a program.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Linux {
     /// Microseconds, the best; `None` where it refuses the program.
-    pub us: Option<f64>,
+    pub(super) us: Option<f64>,
     /// Instructions that it walked.
-    pub walked: Option<u64>,
-    /// Nanoseconds for each of them.
-    pub ns_per_walked: Option<f64>,
-    /// The end of what it says to a program that it refuses.
-    pub refused: Option<String>,
+    walked: Option<u64>,
+    ns_per_walked: Option<f64>,
+    /// The last line of its reasons for a program that it refuses.
+    refused: Option<String>,
 }
 
-/// What the kernel takes for the programs, by their names, asked by another process, which `command` starts.
-pub(super) fn ask(command: Command) -> Result<BTreeMap<String, Linux>, String> {
-    kernel::ask(command)?.lines().map(answer).collect()
-}
-
-fn answer(line: &str) -> Result<(String, Linux), String> {
-    let odd = || format!("the process that asks the kernel says {line:?}");
-    let (name, rest) = line.split_once('\t').ok_or_else(odd)?;
-    let answer = match rest.split_once('\t').ok_or_else(odd)? {
-        ("refused", reason) => {
-            Linux { us: None, walked: None, ns_per_walked: None, refused: Some(reason.to_owned()) }
-        }
-        (us, walked) => {
-            let us: f64 = us.parse().map_err(|_| odd())?;
-            let walked: u64 = walked.parse().map_err(|_| odd())?;
-            let each = us * 1e3 / walked as f64;
-            Linux { us: Some(us), walked: Some(walked), ns_per_walked: Some(each), refused: None }
-        }
-    };
-    Ok((name.to_owned(), answer))
-}
-
-/// Asks the kernel, and writes what it says: a line for each program, its name, and the best time in microseconds and how
-/// many instructions were walked, or `refused` and why, with tabs in between.
+/// Measures the kernel: figures by the names of the programs.
 ///
 /// # Errors
 ///
-/// Where bpf(2) may not be used, or `out` not be written.
-pub fn report(out: &mut impl Write) -> Result<(), String> {
+/// bpf(2) may not be used.
+pub(crate) fn measure() -> Result<BTreeMap<String, Linux>, String> {
+    let mut answers = BTreeMap::new();
     for subject in Subject::all()? {
         let Some(buffer) = comparable(&subject) else { continue };
-        let map = ArrayMap::new(buffer).map_err(|error| format!("a map of the kernel: {error}"))?;
+        let map = Map::new(&MapDef::new("buffer", MapKind::Array, 4, buffer, 1));
+        let map = map.map_err(|error| format!("a map of the kernel: {error}"))?;
         let insns = with_buffer(&subject.program.source.insns, &map, buffer);
-        let mut best: Option<(f64, u64)> = None;
-        let mut refused = None;
+        let mut answer = Linux::default();
         for _ in 0..TURNS {
             std::thread::sleep(PAUSE);
-            match Kernel::verify(&insns).map_err(|error| format!("bpf(2): {error}"))? {
-                Ok(stats) if best.is_none_or(|(us, _)| stats.us < us) => {
-                    best = Some((stats.us, stats.walked))
+            match kernel::verify(&insns).map_err(|error| format!("bpf(2): {error}"))? {
+                Ok(stats) if answer.us.is_none_or(|us| stats.us < us) => {
+                    answer.us = Some(stats.us);
+                    answer.walked = Some(stats.walked);
+                    answer.ns_per_walked = Some(stats.us * 1e3 / stats.walked as f64);
                 }
                 Ok(_) => {}
                 Err(reason) => {
-                    refused = Some(reason);
+                    answer = Linux { refused: Some(reason), ..Linux::default() };
                     break;
                 }
             }
         }
-        let name = &subject.name;
-        match (best, refused) {
-            (_, Some(reason)) => writeln!(out, "{name}\trefused\t{reason}"),
-            (Some((us, walked)), None) => writeln!(out, "{name}\t{us}\t{walked}"),
-            (None, None) => Ok(()),
-        }
-        .map_err(|error| error.to_string())?;
+        answers.insert(subject.name, answer);
     }
-    Ok(())
+    Ok(answers)
 }
 
 /// The length of the program's buffer, if it needs nothing else that the kernel does not have.
@@ -105,7 +76,7 @@ fn comparable(subject: &Subject) -> Option<u32> {
 }
 
 /// The program behind instructions that give it the value of a map for its buffer.
-fn with_buffer(insns: &[Insn], map: &ArrayMap, len: u32) -> Vec<Insn> {
+fn with_buffer(insns: &[Insn], map: &Map, len: u32) -> Vec<Insn> {
     let mut with = vec![
         Insn::LoadImm64 { dst: Reg::R1, value: Imm64::MapFdValue { fd: map.fd(), offset: 0 } },
         Insn::LoadImm64Tail,
@@ -118,18 +89,6 @@ fn with_buffer(insns: &[Insn], map: &ArrayMap, len: u32) -> Vec<Insn> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_the_other_process_says_is_read() {
-        let (name, read) = answer("sieve\t12.5\t50").unwrap();
-        assert_eq!((name.as_str(), read.us, read.walked), ("sieve", Some(12.5), Some(50)));
-        assert_eq!(read.ns_per_walked, Some(250.0));
-        let (_, read) = answer("long_loop\trefused\tBPF program is too large.").unwrap();
-        assert_eq!((read.us, read.refused.as_deref()), (None, Some("BPF program is too large.")));
-        for odd in ["", "sieve", "sieve\t1", "sieve\tone\ttwo"] {
-            assert!(answer(odd).is_err(), "{odd}");
-        }
-    }
 
     #[test]
     fn few_programs_are_loaded() {

@@ -1,12 +1,10 @@
 //! The `skep` command: loads BPF object files, verifies, compiles and runs them.
 //!
 //! Exit status: 0 done, 1 the program or the data was refused, 2 wrong usage. With `--json`, one JSON document
-//! is all that stands on standard output; everything told to people goes to standard error.
+//! is all of standard output; everything else goes to standard error.
 #![forbid(unsafe_code)]
 
 mod arch;
-#[cfg(feature = "bench")]
-mod bench;
 mod capture;
 mod conformance;
 mod dump;
@@ -22,6 +20,7 @@ mod target;
 mod verify;
 
 use clap::{Parser, Subcommand};
+use failure::Failure;
 use std::process::ExitCode;
 
 /// Runs eBPF programs in user space: verified, compiled and packed.
@@ -34,27 +33,29 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Loads a program and runs it over a capture or on given bytes.
+    /// Load a program and run it over a capture or on given bytes.
     Run(run::Args),
-    /// Verifies programs without running them.
+    /// Verify programs without running them.
     Verify(verify::Args),
-    /// Looks into programs.
+    /// Inspect programs.
     #[command(subcommand)]
     Prog(Prog),
-    /// Looks into code memory.
+    /// Inspect code memory.
     #[command(subcommand)]
     Pack(pack::Pack),
-    /// Measures skep beside its opponents.
-    #[cfg(feature = "bench")]
-    #[command(subcommand)]
-    Bench(bench::Bench),
-    /// Runs one program of the public bpf_conformance suite and prints r0 in hexadecimal.
+    /// Says where the benchmarks are.
+    #[command(hide = true, disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        _arguments: Vec<String>,
+    },
+    /// Run one program of the public bpf_conformance suite and print r0 in hexadecimal.
     Conformance(conformance::Args),
 }
 
 #[derive(Subcommand)]
 enum Prog {
-    /// Prints a program's instructions as verified and rewritten, or as machine code.
+    /// Print a program's instructions as verified and rewritten, or as machine code.
     Dump(dump::Args),
 }
 
@@ -64,8 +65,10 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::main(&args),
         Command::Prog(Prog::Dump(args)) => dump::main(&args),
         Command::Pack(args) => pack::main(&args),
-        #[cfg(feature = "bench")]
-        Command::Bench(args) => bench::main(&args),
+        Command::Bench { .. } => Err(Failure::Usage(
+            "the benchmarks are not part of this command; run `cargo xtask bench` in skep's repository"
+                .to_owned(),
+        )),
         Command::Conformance(args) => conformance::main(&args),
     };
     match result {

@@ -1,23 +1,5 @@
 //! The command as scripts and people meet it: what it prints, and the status it ends with.
 
-#[cfg(feature = "bench")]
-mod bench_alloc;
-#[cfg(feature = "bench")]
-mod bench_exec;
-#[cfg(feature = "bench")]
-mod bench_flow;
-#[cfg(feature = "bench")]
-mod bench_htab_mem;
-#[cfg(feature = "bench")]
-mod bench_load;
-#[cfg(feature = "bench")]
-mod bench_map;
-#[cfg(feature = "bench")]
-mod bench_pack;
-#[cfg(feature = "bench")]
-mod bench_tail;
-#[cfg(feature = "bench")]
-mod bench_verify;
 mod conformance;
 mod pack;
 mod refusals;

@@ -145,6 +145,14 @@ fn wrong_usage_ends_with_status_2() {
 }
 
 #[test]
+fn benchmarks_are_elsewhere() {
+    for arguments in [&["bench"][..], &["bench", "exec", "--quick"], &["bench", "--help"]] {
+        skep(arguments).refused(2, &["cargo xtask bench"]);
+    }
+    assert!(!skep(&["--help"]).out.contains("bench"));
+}
+
+#[test]
 fn help_and_version_are_not_errors() {
     assert_eq!(skep(&["--help"]).status, Some(0));
     assert_eq!(skep(&["run", "--help"]).status, Some(0));

@@ -5,7 +5,7 @@
 //!
 //! Code that *is* being executed is replaced by one aligned store of 8 bytes, within one cache line: a fetch gets all
 //! of it or nothing. Measured, not promised by the manuals (their cross-modifying protocol stops the other CPUs): no
-//! torn execution in 1e9 calls against 3.7e7 stores (`skep bench poke --full`). When a CPU goes over to the new
+//! torn execution in 1e9 calls against 3.7e7 stores (`cargo xtask bench poke --full`). When a CPU goes over to the new
 //! instruction is up to it until it serializes, which the membarrier that ends a batch of pokes makes it do.
 
 pub(crate) mod cache;

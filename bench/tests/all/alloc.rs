@@ -1,10 +1,10 @@
-//! `skep bench alloc`.
+//! `skep-bench alloc`.
 
-use crate::skep;
+use super::bench;
 
 #[test]
 fn allocation_grace_periods_and_sections_are_measured_beside_peers() {
-    let report = skep(&["bench", "alloc", "--quick", "--json"]).json();
+    let report = bench(&["alloc", "--quick", "--json"]).json();
     let rows = report["rows"].as_array().unwrap();
     for row in rows {
         assert!(row["ns"].as_f64().unwrap() > 0.0, "{row}");
@@ -48,7 +48,7 @@ fn allocation_grace_periods_and_sections_are_measured_beside_peers() {
 
 #[test]
 fn allocation_is_told_to_people_as_well() {
-    let said = skep(&["bench", "alloc", "--quick"]);
+    let said = bench(&["alloc", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for word in ["mimalloc", "across", "synchronize_expedited", "seize", "targets"] {
         assert!(said.out.contains(word), "{word:?} is missing in: {}", said.out);

@@ -1,10 +1,10 @@
-//! `skep bench tail-call`.
+//! `skep-bench tail-call`.
 
-use crate::skep;
+use super::bench;
 
 #[test]
 fn tail_calls_are_measured_for_each_kind_among_each_number_of_programs() {
-    let report = skep(&["bench", "tail-call", "--quick", "--json"]).json();
+    let report = bench(&["tail-call", "--quick", "--json"]).json();
     let rows = report["rows"].as_array().unwrap();
     for kind in ["direct", "slot", "indirect"] {
         for programs in [1, 4, 8, 33, 256] {
@@ -28,7 +28,7 @@ fn tail_calls_are_measured_for_each_kind_among_each_number_of_programs() {
 
 #[test]
 fn tail_calls_are_told_to_people_as_well() {
-    let said = skep(&["bench", "tail-call", "--quick"]);
+    let said = bench(&["tail-call", "--quick"]);
     assert_eq!(said.status, Some(0));
     for word in ["direct", "slot", "indirect", "subprogram", "a chain of 33", "an update", "targets"] {
         assert!(said.out.contains(word), "{word:?} is missing in: {}", said.out);

@@ -1,6 +1,6 @@
-//! `skep bench htab-mem`.
+//! `skep-bench htab-mem`.
 
-use crate::skep;
+use super::bench;
 use serde_json::Value;
 
 const POLICIES: [&str; 5] = ["none", "immediate", "reuse-after-gp", "free-after-gp", "call-rcu-first"];
@@ -31,7 +31,7 @@ fn check(row: &Value) -> Option<&str> {
 #[test]
 fn every_case_is_measured_under_every_policy_and_on_every_peer() {
     let runner = skep_testkit::runner();
-    let report = skep(&["bench", "htab-mem", "--quick", "--json", "--runner", &runner]).json();
+    let report = bench(&["htab-mem", "--quick", "--json", "--runner", &runner]).json();
     let rows = report["rows"].as_array().unwrap();
     let mut missing = Vec::new();
     for case in ["no_op", "overwrite", "batch_add_batch_del", "add_del_on_diff_cpu"] {
@@ -58,13 +58,13 @@ fn every_case_is_measured_under_every_policy_and_on_every_peer() {
     assert_eq!(rows.len(), 4 * 3 * 8);
     if missing.len() == rows.len() {
         assert!(missing[0].starts_with("its process"), "{}", missing[0]);
-        skep_testkit::skip("skep bench htab-mem", missing[0]);
+        skep_testkit::skip("skep-bench htab-mem", missing[0]);
     }
 }
 
 #[test]
 fn the_published_table_is_told_to_people_as_well() {
-    let said = skep(&["bench", "htab-mem", "--quick"]);
+    let said = bench(&["htab-mem", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for word in ["add_del_on_diff_cpu", "call-rcu-first", "papaya", "k loops/s", "published", "targets"] {
         assert!(said.out.contains(word), "{word:?} is missing in: {}", said.out);
@@ -74,6 +74,6 @@ fn the_published_table_is_told_to_people_as_well() {
 #[test]
 fn a_task_that_makes_no_sense_is_refused() {
     for odd in ["overwrite", "overwrite,immediate,0,10", "overwrite,immediate,1,soon"] {
-        assert_eq!(skep(&["bench", "htab-mem", "--only", odd]).status, Some(2), "{odd}");
+        assert_eq!(bench(&["htab-mem", "--only", odd]).status, Some(2), "{odd}");
     }
 }

@@ -1,10 +1,10 @@
-//! The report of `skep bench verify`.
+//! The report of `skep-bench verify`.
 
-use crate::skep;
+use super::bench;
 
 #[test]
 fn verification_is_measured_for_every_program_and_in_sum() {
-    let report = skep(&["bench", "verify", "--quick", "--json"]).json();
+    let report = bench(&["verify", "--quick", "--json"]).json();
     assert_eq!(report["rounds"], 2);
     assert!(report["arch"].is_string() && report["cpu"].is_string());
     let rows = report["rows"].as_array().unwrap();
@@ -50,7 +50,7 @@ fn verification_is_measured_for_every_program_and_in_sum() {
 
 #[test]
 fn what_was_to_be_reached_stands_beside_what_was() {
-    let report = skep(&["bench", "verify", "--quick", "--json"]).json();
+    let report = bench(&["verify", "--quick", "--json"]).json();
     let targets = report["targets"].as_array().unwrap();
     let wanted: Vec<_> = targets
         .iter()
@@ -66,7 +66,7 @@ fn what_was_to_be_reached_stands_beside_what_was() {
 
 #[test]
 fn verification_is_told_to_people_as_well() {
-    let said = skep(&["bench", "verify", "--quick"]);
+    let said = bench(&["verify", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for words in ["ns/walked", "switch_counter", "firewall", "in sum", "at most 250"] {
         assert!(said.out.contains(words), "{words:?} is missing in: {}", said.out);

@@ -1,10 +1,10 @@
-//! `skep bench exec` as scripts meet it.
+//! `skep-bench exec` as scripts meet it.
 
-use super::skep;
+use super::bench;
 
 #[test]
-fn bench_exec_counts_the_machine_code_of_every_architecture() {
-    let report = skep(&["bench", "exec", "--rounds", "1", "--no-interpreter", "--json"]).json();
+fn exec_counts_the_machine_code_of_every_architecture() {
+    let report = bench(&["exec", "--rounds", "1", "--no-interpreter", "--json"]).json();
     assert_eq!(report["arch"], std::env::consts::ARCH);
     let programs = report["rows"].as_array().unwrap().len();
     let architectures = report["architectures"].as_array().unwrap();

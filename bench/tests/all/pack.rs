@@ -1,14 +1,14 @@
-//! `skep bench pack` and `skep bench poke` as scripts meet them.
+//! `skep-bench pack` and `skep-bench poke` as scripts meet them.
 
-use super::skep;
+use super::bench;
 use serde_json::Value;
 use std::sync::LazyLock;
 
 /// One report, which several tests look at: it takes seconds, and in an emulator minutes.
-static PACK: LazyLock<Value> = LazyLock::new(|| skep(&["bench", "pack", "--quick", "--json"]).json());
+static PACK: LazyLock<Value> = LazyLock::new(|| bench(&["pack", "--quick", "--json"]).json());
 
 #[test]
-fn bench_pack_gives_every_layout_a_time_and_a_size_for_every_row() {
+fn pack_gives_every_layout_a_time_and_a_size_for_every_row() {
     let report = &*PACK;
     let rows = report["rows"].as_array().unwrap();
     // 3 numbers of programs, 2 sizes, 2 orders, with footprint and without.
@@ -34,7 +34,7 @@ fn bench_pack_gives_every_layout_a_time_and_a_size_for_every_row() {
 }
 
 #[test]
-fn bench_pack_puts_the_model_beside_what_was_published() {
+fn pack_puts_the_model_beside_what_was_published() {
     let report = &*PACK;
     let model = &report["model"];
     assert_eq!((&model["loaded"], &model["hot"]), (&160.into(), &100.into()));
@@ -52,8 +52,8 @@ fn bench_pack_puts_the_model_beside_what_was_published() {
 }
 
 #[test]
-fn bench_poke_times_every_batch_and_sees_nothing_torn_or_stale() {
-    let report = skep(&["bench", "poke", "--quick", "--json"]).json();
+fn poke_times_every_batch_and_sees_nothing_torn_or_stale() {
+    let report = bench(&["poke", "--quick", "--json"]).json();
     let refused = report["refused"].as_array().unwrap().len();
     assert_eq!(report["rows"].as_array().unwrap().len(), 6 * (2 - refused));
     for row in report["rows"].as_array().unwrap() {
@@ -72,6 +72,6 @@ fn bench_poke_times_every_batch_and_sees_nothing_torn_or_stale() {
 }
 
 #[test]
-fn bench_poke_takes_full_or_quick_but_not_both() {
-    skep(&["bench", "poke", "--quick", "--full"]).refused(2, &["--full", "--quick"]);
+fn poke_takes_full_or_quick_but_not_both() {
+    bench(&["poke", "--quick", "--full"]).refused(2, &["--full", "--quick"]);
 }

@@ -1,10 +1,10 @@
 //! The load test's report.
 
-use crate::skep;
+use super::bench;
 
 #[test]
 fn the_load_test_reports_where_its_time_went() {
-    let report = skep(&["bench", "load", "--quick", "--json"]).json();
+    let report = bench(&["load", "--quick", "--json"]).json();
     assert_eq!(report["quick"], true);
     let (programs, instructions) =
         (report["programs"].as_u64().unwrap(), report["instructions"].as_u64().unwrap());
@@ -27,7 +27,7 @@ fn the_load_test_reports_where_its_time_went() {
 
 #[test]
 fn installation_and_allocation_are_measured_beside_a_page_for_each_program() {
-    let report = skep(&["bench", "load", "--quick", "--json"]).json();
+    let report = bench(&["load", "--quick", "--json"]).json();
     let backings = report["install"].as_array().unwrap();
     assert!(!backings.is_empty());
     for install in backings {
@@ -54,9 +54,9 @@ fn installation_and_allocation_are_measured_beside_a_page_for_each_program() {
 
 #[test]
 fn the_load_test_is_told_to_people_as_well() {
-    let said = skep(&["bench", "load", "--quick"]);
+    let said = bench(&["load", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
-    for words in ["instructions in all", "verify", "a page for each", "% of the memory is code", "targets"] {
+    for words in ["instructions in all", "verify", "own page", "% of the memory is code", "targets"] {
         assert!(said.out.contains(words), "{words:?} is missing in: {}", said.out);
     }
 }

@@ -1,0 +1,167 @@
+//! `skep-bench`: benchmarks skep against other engines, run as `cargo xtask bench NAME`.
+//!
+//! A number here never stands alone. Every engine runs the same programs over the same memory in turns, and the report
+//! has nanoseconds beside those of the other engines in the same run. A small loop that crosses a cache line can take 1.7
+//! times as long, so each engine gets its code at several places, and the report has both the best and the worst of them.
+//!
+//! Exit status: 0 done, 1 a measurement failed, 2 wrong usage. With `--json`, one JSON document is all that is written to
+//! standard output; progress goes to standard error.
+
+mod alloc;
+mod arch;
+mod child;
+mod engines;
+mod exec;
+mod flow;
+mod htab_mem;
+mod itlb;
+mod kernel;
+mod load;
+mod maps;
+mod pack;
+mod poke;
+mod programs;
+mod random;
+mod report;
+mod tail;
+mod together;
+mod verify;
+
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use report::Report;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Benchmarks skep against other engines.
+#[derive(Parser)]
+#[command(name = "skep-bench", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// The options of every benchmark.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+struct Common {
+    /// Run a small part, to see that it works; the figures mean little.
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Print one JSON document.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Measure the running kernel as well; needs root or CAP_BPF, and loads up to a hundred programs.
+    #[arg(long, global = true)]
+    linux: bool,
+    /// Measure the running kernel alone and print the answers for the process that asked.
+    #[arg(long, global = true, hide = true, conflicts_with_all = ["linux", "json", "quick"])]
+    only_linux: bool,
+}
+
+#[derive(Subcommand)]
+enum Benchmark {
+    /// Object allocation against mimalloc and malloc, grace periods, and read-side critical sections.
+    Alloc(alloc::Args),
+    /// Execution speed, code size and load time against rbpf, solana-sbpf and native code.
+    Exec(exec::Args),
+    /// Packets through a flow dissector whose parsers are tail calls or function calls.
+    FlowDissector(flow::Args),
+    /// Speed and memory of a hash table under each reuse policy, in the published cases.
+    HtabMem(htab_mem::Args),
+    /// The load test: verify, compile, tag and free 40,945 programs.
+    Load(load::Args),
+    /// Map operations from programs and from the host.
+    Map(maps::Args),
+    /// Many programs: one page each, in packs, and in packs on huge pages.
+    Pack(pack::Args),
+    /// Patching branches in running code: its cost, and whether a thread ever sees a half-written branch.
+    Poke(poke::Args),
+    /// Tail calls, and updates of a program array while another thread calls through it.
+    TailCall(tail::Args),
+    /// Verification: time per walked instruction, states and memory.
+    Verify(verify::Args),
+}
+
+impl Benchmark {
+    fn run(&self, common: Common) -> Result<Report, String> {
+        match self {
+            Self::Alloc(args) => alloc::run(args, common.quick),
+            Self::Exec(args) => exec::run(args, common.quick),
+            Self::FlowDissector(args) => flow::run(args, common),
+            Self::HtabMem(args) => htab_mem::run(args, common),
+            Self::Load(args) => load::run(args, common.quick),
+            Self::Map(args) => maps::run(args, common),
+            Self::Pack(args) => pack::run(args, common.quick),
+            Self::Poke(args) => poke::run(args, common.quick),
+            Self::TailCall(args) => tail::run(args, common),
+            Self::Verify(args) => verify::run(args, common),
+        }
+    }
+
+    /// What the running kernel takes, as one JSON document; `None` for a benchmark that is not for kernels.
+    fn linux(&self) -> Option<Result<String, String>> {
+        match self {
+            Self::FlowDissector(_) => Some(kernel::answer(flow::measure_linux)),
+            Self::Map(_) => Some(kernel::answer(maps::measure_linux)),
+            Self::TailCall(_) => Some(kernel::answer(tail::measure_linux)),
+            Self::Verify(_) => Some(kernel::answer(verify::measure_linux)),
+            _ => None,
+        }
+    }
+
+    fn runs_on_linux(&self) -> bool {
+        matches!(
+            self,
+            Self::FlowDissector(_) | Self::HtabMem(_) | Self::Map(_) | Self::TailCall(_) | Self::Verify(_)
+        )
+    }
+}
+
+fn main() -> ExitCode {
+    let Cli { benchmark, common } = Cli::parse();
+    if (common.linux || common.only_linux) && !benchmark.runs_on_linux() {
+        let text = "--linux: no kernel can run this benchmark; those that a kernel can run are flow-dissector, htab-mem, \
+                    map, tail-call and verify";
+        Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
+    match write(&benchmark, common) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("skep-bench: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write(benchmark: &Benchmark, common: Common) -> Result<(), String> {
+    if let Benchmark::HtabMem(htab_mem::Args { only: Some(task), .. }) = benchmark {
+        return print(&htab_mem::perform(task)?);
+    }
+    if let Some(answer) = Some(common.only_linux).filter(|only| *only).and_then(|_| benchmark.linux()) {
+        return print(&answer?);
+    }
+    let report = benchmark.run(common)?;
+    let failure = report.failure().map(str::to_owned);
+    print(&match common.json {
+        true => serde_json::to_string_pretty(&report.json()).map_err(|error| error.to_string())?,
+        false => report.text(),
+    })?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.trim_end().as_bytes()).and_then(|()| out.write_all(b"\n")) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says on standard error what is measured next.
+fn progress(what: impl std::fmt::Display) {
+    eprintln!("measuring {what}");
+}

@@ -1,10 +1,10 @@
-//! `skep-bench alloc`: object allocation against mimalloc and the system's malloc, grace periods, and read-side critical
-//! sections.
+//! `skep-bench alloc`: object allocation against mimalloc and the system's malloc, grace periods, and read-side
+//! critical sections.
 //!
-//! A pair is an allocation, a store of one word, and the free. On one processor objects are freed one by one, or sixty-four
-//! together. Across processors one thread allocates and another one frees; a ring between them holds at most 256 objects,
-//! and its own time is reported too (`none`). Every 1,024 pairs are one run, as of a program. All take turns in rounds; the
-//! best round counts.
+//! A pair is an allocation, a store of one word, and the free. On one processor objects are freed one by one, or
+//! sixty-four together. Across processors one thread allocates and another one frees; a ring between them holds at most
+//! 256 objects, and its own time is reported too (`none`). Every 1,024 pairs are one run, as of a program. All take
+//! turns in rounds; the best round counts.
 
 mod allocators;
 mod grace;
@@ -49,7 +49,8 @@ struct Row {
     peak_mib: Option<f64>,
 }
 
-/// What a turn gives: its time, for how many pairs there was no memory, and the most bytes that the allocator had so far.
+/// What a turn gives: its time, for how many pairs there was no memory, and the most bytes that the allocator had so
+/// far.
 type Turn = (Duration, u64, Option<usize>);
 
 /// An allocator in one way of using it, without its type.

@@ -78,8 +78,8 @@ struct Load {
     skep_verify_us: f64,
     /// Compilation and installation.
     skep_jit_us: f64,
-    /// rbpf, which checks opcodes and compiles; `None` where it has no compiler for this architecture or its code does not
-    /// fit its buffer, which it panics at.
+    /// rbpf, which checks opcodes and compiles; `None` where it has no compiler for this architecture or its code does
+    /// not fit its buffer, which it panics at.
     rbpf_us: Option<f64>,
 }
 
@@ -338,8 +338,8 @@ fn load(insns: usize) -> Result<Load, String> {
     })
 }
 
-/// Times rbpf's check and compilation; `None` where it compiles for another architecture, or panics because its buffer is
-/// too small for the code.
+/// Times rbpf's check and compilation; `None` where it compiles for another architecture, or panics because its buffer
+/// is too small for the code.
 fn rbpf_load(code: &[u8]) -> Result<Option<Duration>, String> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -1,5 +1,5 @@
-//! `skep-bench flow-dissector`: packets through parsers that tail-call each other, and through the same parsers called in a
-//! loop; with the flow stored in a hash map, and without.
+//! `skep-bench flow-dissector`: packets through parsers that tail-call each other, and through the same parsers called
+//! in a loop; with the flow stored in a hash map, and without.
 //!
 //! The dissector is `examples/dissector.bpf.c`. Before anything is measured, the flow that it finds in each packet is
 //! compared with the packet's own.

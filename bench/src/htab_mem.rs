@@ -1,9 +1,9 @@
 //! `skep-bench htab-mem`: the speed of a hash table and its memory, under each reuse policy.
 //!
-//! The published table of 2023: 8,192 keys of 4 bytes are in use, in a map of 16,384 elements with values of 8 bytes that are
-//! allocated on demand. P producers are kept on processors; one loop is one run of a program that passes over its 8192/P
-//! keys (`cases.rs`). Each case on each map with each number of producers runs for a fixed time in a process of its own
-//! (`child.rs`), which this one starts, in rounds, so that memory and threads are its own.
+//! The published table of 2023: 8,192 keys of 4 bytes are in use, in a map of 16,384 elements with values of 8 bytes
+//! that are allocated on demand. P producers are kept on processors; one loop is one run of a program that passes over
+//! its 8192/P keys (`cases.rs`). Each case on each map with each number of producers runs for a fixed time in a process
+//! of its own (`child.rs`), which this one starts, in rounds, so that memory and threads are its own.
 
 mod cases;
 mod child;
@@ -137,8 +137,8 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
     Ok(report.targets(targets(&rows)))
 }
 
-/// Measures each row in each round, the running kernel in the first alone. `command` starts a process that [performs](perform)
-/// a task.
+/// Measures each row in each round, the running kernel in the first alone. `command` starts a process that
+/// [performs](perform) a task.
 fn measure_all(rounds: u32, millis: u64, linux: bool, command: &dyn Fn(&Task) -> Command) -> Vec<Row> {
     let mut rows = rows(linux);
     for round in 0..rounds {

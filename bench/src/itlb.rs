@@ -6,8 +6,8 @@
 //! the manufacturer publishes, once for each layout, and counts.
 //!
 //! What it does not know: data that competes for a second level which is shared, prefetches and speculation, merged
-//! entries, flushes, programs that the compiler's own system calls trigger (that would favour packs). The assumptions are
-//! constants in `shape`, each with its reason; those that matter are varied in the report.
+//! entries, flushes, programs that the compiler's own system calls trigger (that would favour packs). The assumptions
+//! are constants in `shape`, each with its reason; those that matter are varied in the report.
 
 mod compiler;
 mod shape;

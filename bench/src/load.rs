@@ -27,8 +27,8 @@ const ROUNDS: u32 = 5;
 /// Instructions of the longest program.
 const LONGEST: usize = 4096;
 
-/// Seconds of the test elsewhere: as published for arm64 with one page for each program and packed, and in Linux 6.18 on
-/// a virtual machine with the processor that this book's other figures are from.
+/// Seconds of the test elsewhere: as published for arm64 with one page for each program and packed, and in Linux 6.18
+/// on a virtual machine with the processor that this book's other figures are from.
 const PUBLISHED: [(&str, f64); 3] =
     [("one page per program", 21.487), ("packed", 19.695), ("Linux 6.18 on x86-64", 16.0)];
 

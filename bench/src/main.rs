@@ -1,11 +1,12 @@
 //! `skep-bench`: benchmarks skep against other engines, run as `cargo xtask bench NAME`.
 //!
 //! A number here never stands alone. Every engine runs the same programs over the same memory in turns, and the report
-//! has nanoseconds beside those of the other engines in the same run. A small loop that crosses a cache line can take 1.7
-//! times as long, so each engine gets its code at several places, and the report has both the best and the worst of them.
+//! has nanoseconds beside those of the other engines in the same run. A small loop that crosses a cache line can take
+//! 1.7 times as long, so each engine gets its code at several places, and the report has both the best and the worst of
+//! them.
 //!
-//! Exit status: 0 done, 1 a measurement failed, 2 wrong usage. With `--json`, one JSON document is all that is written to
-//! standard output; progress goes to standard error.
+//! Exit status: 0 done, 1 a measurement failed, 2 wrong usage. With `--json`, one JSON document is all that is written
+//! to standard output; progress goes to standard error.
 
 mod alloc;
 mod arch;

@@ -1,12 +1,12 @@
 //! `skep-bench map`: the time of an operation on a map, from programs and from the host.
 //!
-//! Every map holds so many elements of 4-byte keys and 8-byte values. A turn passes over a table of its keys in random order,
-//! once to bring them into the caches, and once against the clock. All subjects of one size take turns in rounds, each with
-//! one thread and with two; the report has nanoseconds for each operation of one thread, best round. Nothing is subtracted:
-//! the loop itself, with the load of the key, is a row of its own.
+//! Every map holds so many elements of 4-byte keys and 8-byte values. A turn passes over a table of its keys in random
+//! order, once to bring them into the caches, and once against the clock. All subjects of one size take turns in
+//! rounds, each with one thread and with two; the report has nanoseconds for each operation of one thread, best round.
+//! Nothing is subtracted: the loop itself, with the load of the key, is a row of its own.
 //!
-//! Every operation must succeed each time, but for kinds that may drop elements by themselves, and for queues, stacks and ring
-//! buffers that several threads use at once: they give up rather than wait for a thread that is not running.
+//! Every operation must succeed each time, but for kinds that may drop elements by themselves, and for queues, stacks
+//! and ring buffers that several threads use at once: they give up rather than wait for a thread that is not running.
 
 mod linux;
 pub(crate) mod peers;

@@ -72,8 +72,8 @@ struct Row {
     huge_refused: Option<String>,
     bytes_per_program: ByLayout,
     memory_per_code_byte: ByLayout,
-    /// Misses of the instruction TLB for each call, as the processor counts them, code between the calls included; `None`
-    /// without counters.
+    /// Misses of the instruction TLB for each call, as the processor counts them, code between the calls included;
+    /// `None` without counters.
     itlb_misses_per_call: Option<ByLayout>,
     /// Misses of its first level that the second level had, where the processor counts those.
     itlb_l1_misses_per_call: Option<ByLayout>,

@@ -27,8 +27,8 @@ const BATCHES: [usize; 3] = [1, 16, 64];
 const POKES: usize = 512;
 /// Whole batches that are timed together.
 const WHOLE: usize = 8;
-/// Rounds that are tried for each that is wanted, where a busy neighbour does not run because something else does. After
-/// that all are kept.
+/// Rounds that are tried for each that is wanted, where a busy neighbour does not run because something else does.
+/// After that all are kept.
 const ATTEMPTS: u32 = 100;
 /// Calls with `--full`, for each backing.
 const FULL: u64 = 1_000_000_000;

@@ -1,7 +1,7 @@
 //! One report for all benchmarks: a JSON document for scripts, and the same figures as text for people.
 //!
-//! A benchmark adds its figures and tables in the order in which the text shows them. Each comes with the key that it has
-//! in the document, and a table also with its columns, so that rows are written down once, as structures:
+//! A benchmark adds its figures and tables in the order in which the text shows them. Each comes with the key that it
+//! has in the document, and a table also with its columns, so that rows are written down once, as structures:
 //!
 //! ```text
 //!   rows: [Row { ns: 1.25, .. }, ..]  --serde-->  "rows": [{"ns": 1.25, ..}, ..]  --columns-->  ns

@@ -1,15 +1,15 @@
 //! `skep-bench tail-call`: the time of a tail call, and of an update of the program array while another thread calls
 //! through it.
 //!
-//! A run begins at one program and makes 33 tail calls. The time of a run that makes none is subtracted from its time, and
-//! the rest divided by 33:
+//! A run begins at one program and makes 33 tail calls. The time of a run that makes none is subtracted from its time,
+//! and the rest divided by 33:
 //!
 //! ```text
 //!   program 0 -> program 1 -> ... -> program 33      the 34th call falls through
 //! ```
 //!
-//! Fewer programs form a ring. More form several chains, entered in a random order, so that the processor does not expect
-//! the code. All take turns in rounds, at several places in code memory.
+//! Fewer programs form a ring. More form several chains, entered in a random order, so that the processor does not
+//! expect the code. All take turns in rounds, at several places in code memory.
 
 mod cases;
 mod linux;
@@ -265,8 +265,8 @@ fn find(rows: &[Row], kind: Kind, programs: u32, subprogram: bool) -> f64 {
     rows.iter().find(wanted).map_or(f64::NAN, |row| row.ns)
 }
 
-/// Replaces an element of the chain's again and again, with a thread that runs through it or none: nanoseconds for an update,
-/// median of a thousand at a time, and how many there were in a second.
+/// Replaces an element of the chain's again and again, with a thread that runs through it or none: nanoseconds for an
+/// update, median of a thousand at a time, and how many there were in a second.
 fn updates(chain: &Chain, runtime: &Runtime, count: u32, loaded: bool) -> Result<(f64, f64), String> {
     const TOGETHER: u32 = 1000;
     let failed = |error: skep::Error| error.to_string();
@@ -326,8 +326,8 @@ fn targets(rows: &[Row], update_ns: f64) -> Vec<Target> {
 mod tests {
     use super::*;
 
-    /// A program that counts its run in the first word of its buffer, and goes on. The second word stays zero: an indirect
-    /// call adds it to its index.
+    /// A program that counts its run in the first word of its buffer, and goes on. The second word stays zero: an
+    /// indirect call adds it to its index.
     fn counting(kind: Kind, next: u32, subprogram: bool) -> String {
         let call = text(kind, next, subprogram, 4);
         format!("r2 = *(u32 *)(r1 + 0)\nw2 += 1\n*(u32 *)(r1 + 0) = r2\n{call}")

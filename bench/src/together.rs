@@ -5,9 +5,9 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Has each thread do its work twice, the first time for the caches: what the second time gave, and how long it took. That is
-/// from the first that began to the last that ended; of one thread it is the processor time that it took, which others who
-/// want the same processor do not lengthen.
+/// Has each thread do its work twice, the first time to fill the caches. Returns the results of the second time and how
+/// long it took: from the first thread's begin to the last one's end. For one thread it is the thread's processor time,
+/// which other processes on the same processor do not lengthen.
 pub(crate) fn together<T: Send>(
     threads: u32,
     work: impl Fn(u32) -> Result<T, String> + Sync,

@@ -2,8 +2,8 @@
 //!
 //! The subjects are skep's own programs (the examples and those of `skep-bench exec`) and some that are generated to be
 //! long, to loop, or to have many states. Timed is the verifier alone, from a linked program to its verdict, with
-//! everything that it allocates given back. Programs take turns in rounds, so that whatever else the machine does hits all
-//! of them.
+//! everything that it allocates given back. Programs take turns in rounds, so that whatever else the machine does hits
+//! all of them.
 
 mod generate;
 mod linux;

@@ -1,5 +1,5 @@
-//! The peak of resident memory belongs to the whole process, so what measures it is tested in a process where nothing else
-//! runs: this file has one test.
+//! The peak of resident memory belongs to the whole process, so what measures it is tested in a process where nothing
+//! else runs: this file has one test.
 
 #[path = "../src/verify/resident.rs"]
 mod resident;

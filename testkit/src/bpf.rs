@@ -1,8 +1,8 @@
 //! The system call bpf(2): its attribute structures, once for every test and benchmark that asks the running kernel.
 //!
-//! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`. A structure may end before the union does:
-//! the kernel takes what is missing for zero. Creating maps, loading programs and running them are safe functions;
-//! commands that read or write through addresses of the caller's go through [`command`].
+//! Layouts and numbers are those of `union bpf_attr` in Linux's `<linux/bpf.h>`. A structure may end before the union
+//! does: the kernel takes what is missing for zero. Creating maps, loading programs and running them are safe
+//! functions; commands that read or write through addresses of the caller's go through [`command`].
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -51,7 +51,8 @@ pub struct MapAttr {
     pub map_extra: u64,
 }
 
-/// Attributes of the commands for one element, and of [`MAP_FREEZE`](commands::MAP_FREEZE), which reads the descriptor alone.
+/// Attributes of the commands for one element, and of [`MAP_FREEZE`](commands::MAP_FREEZE), which reads the descriptor
+/// alone.
 #[allow(missing_docs)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,8 +125,8 @@ struct RunAttr {
 ///
 /// # Safety
 ///
-/// `attr` is the structure of that command, and each address in it is 0 or of memory that lives through the call and is as
-/// large as the command takes it for: a map's keys and values, or the sizes in `attr`.
+/// `attr` is the structure of that command, and each address in it is 0 or of memory that lives through the call and is
+/// as large as the command takes it for: a map's keys and values, or the sizes in `attr`.
 pub unsafe fn command<T>(number: libc::c_long, attr: &mut T) -> io::Result<i32> {
     // SAFETY: the caller's promise; bytes of the union beyond `attr` count as zero (bpf(2)).
     let result = unsafe { libc::syscall(libc::SYS_bpf, number, std::ptr::from_mut(attr), size_of::<T>()) };
@@ -193,8 +194,8 @@ pub fn load(program: &Load<'_>) -> Result<(OwnedFd, String), (io::Error, String)
     }
 }
 
-/// Runs a program `repeat` times over a packet without leaving the kernel. Returns the last result and how many bytes of
-/// `out` the kernel wrote: the packet as the program left it. Without a packet the program gets no context.
+/// Runs a program `repeat` times over a packet without leaving the kernel. Returns the last result and how many bytes
+/// of `out` the kernel wrote: the packet as the program left it. Without a packet the program gets no context.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
 //! Children that end, whatever hangs.
 //!
-//! A child has one thread of its parent's, and the locks as all of them held them. Under QEMU those are the emulator's as
-//! well: now and then a child of a process with several threads waits for one of them for ever, all its signals blocked,
-//! before it has done anything of its own. So the parent's patience ends; and where emulation is why, it tries again.
+//! A child has one thread of its parent's, and the locks as all of them held them. Under QEMU those are the emulator's
+//! as well: now and then a child of a process with several threads waits for one of them for ever, all its signals
+//! blocked, before it has done anything of its own. So the parent's patience ends; and where emulation is why, it tries
+//! again.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -24,7 +25,8 @@ const ATTEMPTS: u32 = 5;
 ///
 /// # Safety
 ///
-/// The child is a copy of this thread alone: `f` must do nothing that relies on another thread or on what one had locked.
+/// The child is a copy of this thread alone: `f` must do nothing that relies on another thread or on what one had
+/// locked.
 pub unsafe fn in_a_child(f: impl FnOnce() -> i32) -> ExitStatus {
     for attempt in 1.. {
         // SAFETY: the caller's promise for the child; the parent goes on as before.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sends a thread a signal again and again until `over`: each time not before the thread has gone on since the last, which it
-/// counts in `steps`. Where handlers take long, it would come to nothing else.
+/// Sends a thread a signal again and again until `over`: each time not before the thread has gone on since the last,
+/// which it counts in `steps`. Where handlers take long, it would come to nothing else.
 ///
 /// # Safety
 ///
@@ -29,7 +29,8 @@ pub unsafe fn interrupt(
     }
 }
 
-/// Does something again and again while a signal interrupts this thread, until that is `enough`, and for 20 seconds at most.
+/// Does something again and again while a signal interrupts this thread, until that is `enough`, and for 20 seconds at
+/// most.
 pub fn while_interrupted(signal: libc::c_int, enough: impl Fn() -> bool + Sync, mut step: impl FnMut()) {
     let (steps, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     // SAFETY: there is always a current thread.

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts allocations of the test's thread and of keepers, and says which one is to be refused. Those of other threads are
-/// not counted: the harness has some, and would end the process.
+/// Counts allocations of the test's thread and of keepers, and says which one is to be refused. Those of other threads
+/// are not counted: the harness has some, and would end the process.
 #[derive(Debug, Default)]
 pub struct Refusal {
     /// How many until one is refused; it is, at 1. None at 0.

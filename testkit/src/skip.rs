@@ -12,8 +12,8 @@ pub enum Hidden {
     HugePages,
     /// smaps says `Rss: 0` for every mapping: how much memory anonymous mappings have cannot be seen.
     ResidentMemory,
-    /// What smaps says of a mapping as `VmFlags` is made up: neither that it may become writable nor that a child does not
-    /// inherit it can be seen.
+    /// What smaps says of a mapping as `VmFlags` is made up: neither that it may become writable nor that a child does
+    /// not inherit it can be seen.
     MappingFlags,
     /// maps and smaps show parts of a mapping, as they were made, where the kernel has one.
     OneMapping,

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use crate::skip::skip;
 
-/// What the first of these programs that is installed answers to `input`; `None` where none is, and that may be skipped.
+/// What the first of these programs that is installed answers to `input`; `None` where none is, and that may be
+/// skipped.
 ///
 /// # Panics
 ///

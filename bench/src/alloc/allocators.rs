@@ -144,7 +144,8 @@ impl Allocator for Mimalloc {
     }
 }
 
-/// Nothing at all: what the loop and the ring take by themselves. Each of two threads has a place of its own to write to.
+/// Nothing at all: what the loop and the ring take by themselves. Each of two threads has a place of its own to write
+/// to.
 #[derive(Default)]
 pub(super) struct Nothing([Apart; 2]);
 
@@ -227,7 +228,7 @@ fn pairs(allocator: &impl Allocator, cpu: u32, several: usize, missing: &AtomicU
     }
 }
 
-/// An object that was written to, as whoever allocates one does.
+/// The object, after a write to it: every user of an allocator writes to its objects.
 #[inline]
 fn touched(object: *mut u8, missing: &AtomicU64) -> *mut u8 {
     if object.is_null() {

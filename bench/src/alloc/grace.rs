@@ -1,4 +1,4 @@
-//! How long a grace period takes: with nobody inside, and with a thread that enters and leaves without a pause.
+//! The length of a grace period: without readers, and with a thread that enters and leaves without a pause.
 
 use serde::Serialize;
 use skep_rcu::{Domain, Error, Grace};

@@ -1,4 +1,5 @@
-//! Machine code that benchmarks write themselves, and what other engines compile for. Every architecture's file has the same items in the same order.
+//! Machine code that benchmarks write themselves, and what other engines compile for. Every architecture's file has the
+//! same items in the same order.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -6,8 +6,8 @@ use solana_sbpf::vm::ContextObject;
 /// One instruction that does nothing.
 pub(crate) const NOP: &[u8] = &[0x90];
 
-/// Distances from behind a patchable branch to its two targets, in bytes. They differ in each of their three lower bytes, so
-/// that every mixture of the two is a distance of its own.
+/// Distances from behind a patchable branch to its two targets, in bytes. They differ in each of their three lower
+/// bytes, so that every mixture of the two is a distance of its own.
 pub(crate) const DISTANCES: [usize; 2] = [0x000140, 0x010280];
 
 /// What a branch may jump to by mistake: every distance that has each byte of the one or of the other.

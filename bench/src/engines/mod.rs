@@ -1,4 +1,4 @@
-//! The engines: skep and its opponents behind one trait.
+//! The engines: skep and others behind one trait.
 //!
 //! Every BPF engine is given the same linked instructions. To move the code without changing what it does, a
 //! placement puts some instructions before the program that load numbers into `r0`, which every program sets

@@ -1,8 +1,9 @@
 //! The same objects in the running kernel.
 //!
-//! Another process asks it ([`crate::kernel`]), and loads few programs: those of either object once, the parser that stores
-//! flows a second time without that, and one that returns at once. A time is that of a system call that runs a program
-//! [`REPEAT`] times over a packet; entering the kernel and making its packet are in it, and in that of the floor.
+//! Another process asks it ([`crate::kernel`]), and loads few programs: those of either object once, the parser that
+//! stores flows a second time without that, and one that returns at once. A time is that of a system call that runs a
+//! program [`REPEAT`] times over a packet; entering the kernel and making its packet are in it, and in that of the
+//! floor.
 
 use super::packets::{Case, Flow, kinds};
 use super::subject::{DISSECTED, Variant};
@@ -33,7 +34,8 @@ const SLOTS: [&str; 9] = [
 ];
 const STORES: &str = "parse_transport";
 
-/// The kernel's time for a packet, or for a program that returns at once: nanoseconds of the best and of the median round.
+/// The kernel's time for a packet, or for a program that returns at once: nanoseconds of the best and of the median
+/// round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Linux {
     pub(super) best: f64,

@@ -1,5 +1,5 @@
-//! The packets, with the flows that a dissector must find in them. `skep-packets` makes the headers; here are addresses, ports
-//! and what each packet is made of.
+//! The packets, with the flows that a dissector must find in them. `skep-packets` makes the headers; here are
+//! addresses, ports and what each packet is made of.
 
 use skep_packets::ethertype::{BRIDGED, IPV4, IPV6, MPLS, SERVICE_VLAN, VLAN};
 use skep_packets::protocol::*;

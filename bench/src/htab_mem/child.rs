@@ -1,12 +1,12 @@
 //! One case on one map with so many producers, in a process of its own, so that memory and threads are its own.
 //!
 //! ```text
-//!   producer 0   run, run, run, ...                       until the time is over
+//!   producer 0   run, run, run, ...                       until the time is up
 //!   producer 1   run, run, run, ...
 //!   main         look at memory and threads, sleep 5 ms, look again, ...
 //! ```
 //!
-//! Where producers come in pairs, each waits until the other one has had its turn.
+//! Producers in pairs take turns.
 
 use super::cases::Case;
 use super::measured::{Measured, Threads};
@@ -18,14 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the memory.
+/// Between two samples of the memory.
 const PAUSE: Duration = Duration::from_millis(5);
-/// For the keeper to end when its runtime is gone.
+/// The time for the keeper to end after its runtime.
 const LEAVE: Duration = Duration::from_millis(500);
-/// Between two looks whether the time is over, for those who wait for their turn.
+/// How often a producer that waits for its turn checks whether the time is up.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a child is to do.
+/// The task of a child process.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Task {
     pub(super) case: Case,
@@ -66,7 +66,7 @@ pub(crate) fn perform(task: &Task) -> Result<String, String> {
     serde_json::to_string(&measure(task)?).map_err(|error| error.to_string())
 }
 
-/// What is counted and looked at while the producers run.
+/// What is sampled while the producers run.
 #[derive(Default)]
 struct Seen {
     looks: u64,

@@ -1,8 +1,8 @@
 //! The programs: each passes over so many keys, one after the other.
 //!
-//! They are for packets, so that skep and the running kernel are given the same text. A word of the packet says which key
-//! is the first. The result is how many updates failed, whose results are negative; they are counted without branches, of
-//! which Linux's verifier remembers no more than 8,192.
+//! They are for packets, so that skep and the running kernel are given the same text. A word of the packet says which
+//! key is the first. The result is how many updates failed (returned a negative number). They are counted without
+//! branches: Linux's verifier remembers no more than 8,192 of those.
 
 use skep::abi::{MapDef, MapFlags, MapKind, ProgramType};
 use skep::{Object, isa};

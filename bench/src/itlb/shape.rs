@@ -7,9 +7,9 @@
 //!    kernel exit                                            (measured: see DISTANCES)
 //! ```
 //!
-//! What is published: 20 instances of 8 programs, 5 of each 8 triggered in an endless loop of system calls, a compiler on
-//! all 32 processors. What had to be assumed is a constant here, each with its reason; none was chosen to meet the
-//! published result, and those that matter are varied in the report.
+//! Published: 20 instances of 8 programs, 5 of each 8 triggered in an endless loop of system calls, a compiler on
+//! all 32 processors. Each assumption is a constant here with its reason; none was chosen to meet the published
+//! result, and the report varies those that matter.
 
 use super::compiler::Compiler;
 use super::tlb::HUGE;
@@ -35,8 +35,8 @@ const LOOP_SHARE: f64 = 20.0 / 52.0;
 /// Instructions in a slice of the compiler: 3 ms, the base slice of Linux's scheduler on more than 8 processors, at
 /// two thousand million instructions a second.
 const SLICE: u64 = 6_000_000;
-/// Instructions of a system call without its programs: `getppid` takes 318 (counted: Linux 6.18, x86-64, the caller's 17
-/// included), and the way through a hook is taken to be as long again.
+/// Instructions of a system call without its programs: `getppid` takes 318 (counted: Linux 6.18, x86-64, the caller's
+/// 17 included), and the way through a hook is taken to be as long again.
 const CALL: u64 = 640;
 /// Instructions of a program's run: some ninety of its own, and the way from the hook to it and back.
 const RUN: u64 = 150;
@@ -51,7 +51,7 @@ const KERNEL_ENTRY: u32 = 4;
 const KERNEL_CALL: u32 = 8;
 const KERNEL_HOOK: u32 = 4;
 
-/// What is varied.
+/// Other assumptions, as factors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
     /// Stretches the compiler's footprint and the distances within it.

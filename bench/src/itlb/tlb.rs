@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Entries hold pages of either size. Real hardware replaces by approximations of LRU and may merge neighbouring pages
-//! that are also neighbours in memory; neither is modelled. What would break it: nothing but a page number that
-//! means two pages; 2 MiB pages are told from 4 KiB pages by [`HUGE`].
+//! that are also neighbours in memory; neither is modelled. A page number must mean
+//! one page: [`HUGE`] distinguishes 2 MiB pages from 4 KiB pages.
 
 /// Set in the number of a 2 MiB page.
 pub(crate) const HUGE: u64 = 1 << 63;
@@ -74,7 +74,7 @@ impl Recent {
         Self { pages: Vec::with_capacity(capacity), capacity }
     }
 
-    /// Moves the page to the front, in the place of the least recently used if it is new. Whether it was there.
+    /// Moves the page to the front; a new one replaces the least recently used. Returns whether it was there.
     #[inline]
     fn touch(&mut self, page: u64) -> bool {
         let found = self.pages.iter().position(|&known| known == page);

@@ -1,12 +1,12 @@
 //! The programs of the load test, and their tags as the test computes them.
 //!
-//! Two shapes, as the kernel's own test has them: loads of random immediates into random registers and an exit,
+//! Two shapes, those of the kernel's own test: loads of random immediates into random registers and an exit,
 //! and the same with one load of a map's reference among them. A load of a map takes two slots and counts as one
-//! instruction. The first instruction sets `r0`, without which no verifier lets a program return.
+//! instruction. The first instruction sets `r0`: no verifier lets a program return without it.
 //!
-//! The tag is computed from the bytes, not from what the loader made of them: SHA-256 of the program in which the
-//! map's reference is blanked, of which the first eight bytes count (Linux since 6.18). So the loader's decoder,
-//! its encoder and its hash are all compared with code that shares nothing with them but the hash function.
+//! The tag is computed from the bytes, not from the loader's instructions: the first eight bytes of SHA-256 over the
+//! program with its map reference zeroed (Linux since 6.18). So the loader's decoder, encoder and hash are all compared
+//! with code that shares nothing with them but the hash function.
 
 use sha2::{Digest, Sha256};
 
@@ -25,7 +25,7 @@ const EXIT: u8 = 0x95;
 pub(crate) struct Generator {
     random: u64,
     bytes: Vec<u8>,
-    /// Where the load of the map stands.
+    /// The slot of the map's load.
     map_at: Option<usize>,
     instructions: usize,
 }

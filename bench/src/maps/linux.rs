@@ -1,7 +1,7 @@
 //! The same programs in the running kernel.
 //!
-//! Another process asks it ([`crate::kernel`]): each program that is asked for is loaded once, and a turn is one system call that
-//! runs it over as many windows as skep's turn has.
+//! Another process asks it ([`crate::kernel`]): each program that is asked for is loaded once, and a turn is one system
+//! call that runs it over as many windows as skep's turn has.
 
 use super::programs::{self, KINDS, Kind, Op, PACKET, WINDOW};
 use super::{Row, THREADS};
@@ -19,7 +19,7 @@ const WINDOWS: u32 = 64;
 /// Between two loads.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What is asked: operations on a kind with so many elements.
+/// What is measured: operations on a kind with so many elements.
 const ASKED: [(MapKind, &[Op], &[u32]); 6] = [
     (MapKind::Hash, &[Op::LookUp, Op::Update, Op::InsertDelete], &super::SIZES),
     (MapKind::PercpuHash, &[Op::LookUp, Op::Update], &[8192]),

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A map of 4-byte keys and 8-byte values.
 pub(crate) trait Peer: Send + Sync {
-    /// Does something with each of the keys, which have those bits besides: how often it went well. All of it is in one
-    /// read section, where the map has such, as with a program.
+    /// Does the operation with each of the keys, with those bits set, and returns how often it succeeded. All of it is
+    /// in one read-side critical section, where the map has such, as in a program.
     fn pass(&self, op: Op, keys: &[u32], bits: u32) -> u64;
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn all(room: usize) -> [(&'static str, Arc<dyn Peer>); 3] {
     ]
 }
 
-/// What is done with one key.
+/// The operation on one key.
 trait Element {
     fn look_up(&self, key: u32) -> bool;
     fn update(&self, key: u32);

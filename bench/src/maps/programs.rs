@@ -6,9 +6,9 @@
 //!   stack    -16 value | -8 length of the prefix, of tries | -4 key
 //! ```
 //!
-//! They are for packets, so that skep and the running kernel can be given the same text. The result is how often it went
-//! well. That count begins with a word of the packet, of which the verifier knows nothing: with one that it knows, no two
-//! passes through the loop would be alike.
+//! They are for packets, so that skep and the running kernel can be given the same text. The result is how many
+//! operations succeeded. That count starts from a word of the packet, which the verifier does not know: from a known
+//! number, no two iterations of the loop would have equal states.
 
 use crate::random::Random;
 use skep::abi::{MapDef, MapFlags, MapKind, ProgramType};
@@ -23,7 +23,7 @@ pub(super) const ABSENT: u32 = 1 << 31;
 /// Keys of one thread that no other uses.
 const OWN: u32 = 30;
 
-/// What is done with each key.
+/// The operation on each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Nothing: the loop alone.
@@ -38,7 +38,7 @@ pub(crate) enum Op {
     InsertDelete,
     /// A value is put in, and one is taken out.
     PushPop,
-    /// A record is reserved, written and submitted; nobody is woken.
+    /// A record is reserved, written and submitted, without a wake-up.
     ReserveSubmit,
 }
 
@@ -93,7 +93,8 @@ pub(super) struct Kind {
 const ALL_OPS: &[Op] = &[Op::LookUp, Op::Update, Op::InsertDelete];
 const IN_PLACE: &[Op] = &[Op::LookUp, Op::Update];
 const ENDS: &[Op] = &[Op::PushPop];
-/// Bytes of a ring buffer: enough for all records of a turn, of 16 bytes each with their headers, before and on the clock.
+/// Bytes of a ring buffer: enough for all records of a turn, of 16 bytes each with their headers, before and on the
+/// clock.
 const RING: u32 = 1 << 25;
 
 const fn kind(kind: MapKind, ops: &'static [Op], flags: MapFlags, key_size: u32, room: u32) -> Kind {
@@ -160,12 +161,12 @@ pub(super) fn bytes(keys: &[u32]) -> Vec<u8> {
     keys.iter().flat_map(|key| key.to_ne_bytes()).collect()
 }
 
-/// What every key of a thread has besides, for one operation.
+/// Bits that are set in every key of a thread, for one operation.
 pub(super) fn bits(op: Op, thread: u32) -> u32 {
     if op == Op::InsertDelete { ABSENT | thread << OWN } else { 0 }
 }
 
-/// What a thread gives its programs, the first of which begins in another part of the table than the other thread's.
+/// The packet of a thread. Each thread begins in another part of the table.
 pub(super) fn packet(op: Op, thread: u32, keys: usize) -> [u8; PACKET] {
     let mut packet = [0; PACKET];
     packet[32..36].copy_from_slice(&first(thread, keys).to_ne_bytes());

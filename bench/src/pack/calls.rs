@@ -1,13 +1,13 @@
-//! Calling: in which order, with what between, and how long it takes.
+//! Calls: their order, the code that runs between them, and their time.
 //!
 //! A *turn* is a list of places to call, thousands of them, fixed beforehand: the loop that is timed reads the
-//! next address and calls it, as a host does that runs hooks. A turn in random order is made of several
+//! next address and calls it, like a host that runs hooks. A turn in random order is made of several
 //! permutations of all programs, one after the other, and every layout gets the same; a predictor of branches cannot
 //! learn that, nor can a prefetcher. Between the calls there may be a walk through the *footprint*: small native
 //! functions on pages of their own, many more of them than a first-level TLB has entries, called in a random order of
-//! their own that goes on where the last walk ended. It stands for the rest of a large process.
+//! their own that goes on where the last walk ended. It models the rest of a large process.
 //!
-//! Before a turn is timed it is made once for nothing, so that what other layouts left in the caches is gone.
+//! Before a turn is timed it is made once untimed, so that it replaces the cache contents of other layouts.
 
 use super::layout::{self, Layout, Placed};
 use super::programs::{self, buffer};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Functions of the footprint, each on a page of its own: twice as many as the second level of Zen's instruction TLB
 /// has entries. With just as many, whether they fit would be a matter of luck with their physical addresses.
 pub(crate) const FOOTPRINT_PAGES: usize = 1024;
-/// The same for a look whether it works: an emulator needs a second or two to list a thousand mappings.
+/// The same with `--quick`: an emulator needs a second or two to list a thousand mappings.
 pub(crate) const QUICK_FOOTPRINT_PAGES: usize = 128;
 /// How many of them are called between two programs.
 pub(crate) const STEPS: usize = 4;
@@ -125,7 +125,7 @@ impl Runner {
     }
 }
 
-/// Nanoseconds a call of the same walks with the empty program in the place of every other.
+/// Nanoseconds a call of the same walks with the empty program instead of all others.
 pub(crate) fn without_programs(calls: usize, footprint: &Footprint) -> f64 {
     timed(&vec![footprint.empty; calls], Some(footprint))
 }

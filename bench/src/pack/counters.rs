@@ -11,7 +11,8 @@ const TYPE_CACHE: u32 = 3;
 const ITLB_READ_MISS: u64 = 4 | 1 << 16;
 /// `PERF_TYPE_RAW`
 const TYPE_RAW: u32 = 4;
-/// L1 ITLB misses that the second level had: PMCx084 of AMD's Processor Programming References for family 17h and later.
+/// L1 ITLB misses that the second level had: PMCx084 of AMD's Processor Programming References for family 17h and
+/// later.
 const AMD_L1_MISS_L2_HIT: u64 = 0x84;
 /// `exclude_kernel` and `exclude_hv`: bits 5 and 6 of the flags. What unprivileged processes may count.
 const USER_ONLY: u64 = 1 << 5 | 1 << 6;

@@ -1,13 +1,13 @@
 //! The layouts: the same programs on a page each, and in packs.
 //!
-//! *A page each* is what a JIT does that calls mmap(2) for every program, writes, and mprotect(2)s to executable.
-//! The code begins where the page begins. That costs more than translations: on a processor that indexes its L1
-//! instruction cache by the address within the page, all programs then compete for the same few sets. So there is a
-//! second, fairer opponent whose code begins at another cache line in each page (*coloured*): what packs win over
-//! that one, they win by translations alone.
+//! *A page each* is the layout of a JIT that calls mmap(2) for every program, writes, and makes it executable by
+//! mprotect(2). The code begins at the start of the page. That costs more than translations: on a processor that
+//! indexes its L1 instruction cache by the address within the page, all programs then compete for the same few sets. So
+//! there is a second, fairer layout whose code begins at another cache line in each page (*coloured*): the difference
+//! between packs and that one is due to translations alone.
 //!
-//! Invariant: whoever holds a [`Placed`] may call its addresses. What would break it: a program that refers to
-//! something outside its own bytes. Each is run once where it was placed and its result compared.
+//! Invariant: the holder of a [`Placed`] may call its addresses. A program that refers to something outside its own
+//! bytes would break it, so each is run once where it was placed and its result compared.
 
 use super::programs::{Code, buffer};
 use crate::arch;
@@ -130,8 +130,8 @@ fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String>
     Ok(Placed { addresses, memory, refused, _held: Held::Packs { _texts: texts, _arena: arena } })
 }
 
-/// Makes huge pages of all packs; why not, where they are none. The kernel refuses for a moment whose pages it is moving
-/// or has not taken in yet, so it is asked more than once.
+/// Makes all packs huge pages; returns why some are not. The kernel refuses pages that it is moving or has not yet
+/// faulted in, so it is asked more than once.
 fn promoted(arena: &Arena) -> Option<String> {
     let until = Instant::now() + Duration::from_millis(120);
     loop {

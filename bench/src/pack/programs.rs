@@ -1,11 +1,11 @@
 //! The programs of `skep-bench pack`: many of about the same size, no two alike, compiled by skep itself.
 //!
-//! What is measured is where code lies, so the programs must run anywhere: they call nothing and refer to nothing
-//! outside themselves. Arithmetic on registers and a buffer, now and then a branch over some of it that is hardly
-//! ever taken, as checks are. The constants are each program's own, so no two share code or results, and a caller that
-//! reaches the wrong one is found out. Lengths vary by a tenth, as those of real programs do.
+//! The benchmark places code, so the programs must run anywhere: they call nothing and refer to nothing outside
+//! themselves. They are arithmetic on registers and a buffer, with some branches that are hardly ever taken, like
+//! checks. Each program has constants of its own, so no two share code or results, and a call of the wrong one is
+//! detected. Lengths vary by a tenth, as those of real programs do.
 //!
-//! Every copy is run and compared with what the interpreter says before anything is measured.
+//! Every copy is run and compared with the interpreter's result before anything is measured.
 
 use crate::random::Random;
 use skep::abi::RAW;

@@ -24,7 +24,7 @@ pub(super) struct Check {
     /// What the code memory is made of.
     pub(super) backing: &'static str,
     pub(super) calls: u64,
-    /// Calls with no batch under way, of which exactly one result is right.
+    /// Calls with no batch under way: exactly one result is right.
     judged: u64,
     /// Pokes made meanwhile.
     pokes: u64,
@@ -37,7 +37,7 @@ pub(super) struct Check {
     seconds: f64,
 }
 
-/// A batch pokes at most twice so often.
+/// A batch makes at most twice as many pokes.
 const MOST: usize = 64;
 
 /// Makes that many calls against pokes.

@@ -70,7 +70,8 @@ impl Site {
     /// Runs it: one of [`VALUES`], or [`TORN`].
     #[inline]
     pub(super) fn call(&self) -> u32 {
-        // SAFETY: the text is a function of this type that returns a number wherever its branch leads, and `self` lives.
+        // SAFETY: the text is a function of this type that returns a number wherever its branch leads, and `self`
+        // lives.
         unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(self.text.as_ptr())() }
     }
 }

@@ -1,4 +1,4 @@
-//! What tail calls do, in skep and in the running kernel: the same programs, the same results.
+//! Programs with tail calls and the results that skep and the running kernel must both return.
 
 use super::linux;
 use crate::kernel::{Map, Program};
@@ -8,20 +8,20 @@ use std::io;
 /// Elements of the array.
 const ELEMENTS: u32 = 4;
 
-/// Programs, the first of which is run, and what happens to the array between runs.
+/// Programs, and what happens to the array between runs of the first one.
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) programs: Vec<String>,
     pub(super) steps: Vec<Step>,
 }
 
-/// Something that happens.
+/// One step of a case.
 pub(super) enum Step {
     /// A program, by its index, is put into an element.
     Set(u32, usize),
     /// An element is emptied.
     Remove(u32),
-    /// The first program is run, and returns that.
+    /// The first program is run, and must return that.
     Run(u32),
 }
 
@@ -35,7 +35,7 @@ fn returns(number: u32) -> String {
     format!("r0 = {number}\nexit")
 }
 
-/// Counts in a word of the packet that is the program's own, goes on to those elements in turn, and returns the count.
+/// Increments a word of the packet's control block, tail-calls those elements in turn, and returns the word.
 fn counts(elements: &[u32]) -> String {
     let calls: String = elements.iter().map(|element| format!("r1 = r6\n{}", to(*element))).collect();
     let cb = linux::CB;

@@ -1,7 +1,8 @@
 //! The same chains in the running kernel.
 //!
-//! Another process asks it ([`crate::kernel`]), and loads few programs, with pauses: about a hundred in all. A time is that of a
-//! system call that makes [`REPEAT`] runs of 33 tail calls each, less that of one whose program returns at once.
+//! Another process asks it ([`crate::kernel`]), and loads few programs, with pauses: about a hundred in all. A time is
+//! that of a system call that makes [`REPEAT`] runs of 33 tail calls each, less that of a system call whose program
+//! returns at once.
 
 use super::{Kind, Row, cases, text};
 use crate::kernel::{Map, Program};
@@ -20,8 +21,8 @@ pub(super) const CB: u32 = 48;
 /// A packet that every test run accepts.
 pub(super) const PACKET: [u8; 64] = [0; 64];
 
-/// What is asked: kinds, among so many programs. In subprograms the kernel allows tail calls only to programs with types,
-/// which these have not.
+/// What is measured: kinds, among so many programs. In subprograms the kernel allows tail calls only to programs with
+/// BTF, which these do not have.
 const ASKED: [(Kind, &[u32]); 2] = [(Kind::Direct, &[1, 4, 8, 33]), (Kind::Indirect, &[1, 4, 8, 33])];
 
 /// A kind, how many programs there are, and nanoseconds.

@@ -1,12 +1,11 @@
 //! Programs that are made for the verifier: as long as they are named by, and walked as far.
 //!
-//! All are given a buffer, and return a number. What a verifier could leave out because nobody needs it is needed: what
-//! tells two states apart is compared with a bound or used as an index in the end, so no sound verifier may take one
-//! state for the other.
+//! All are given a buffer and return a number. No state can be pruned as irrelevant: the values that distinguish two
+//! states are compared with a bound or used as an index at the end, so no sound verifier may treat the states as equal.
 
 use std::fmt::Write;
 
-/// A program that was made up.
+/// A generated program.
 pub(super) struct Generated {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
@@ -18,19 +17,19 @@ pub(super) struct Generated {
 
 /// Instructions of the straight-line programs.
 pub(super) const STRAIGHT: usize = 4000;
-/// Rounds of their loop.
+/// Iterations of their loop.
 pub(super) const ROUNDS: u64 = 1024;
-/// Rounds of the loop that is walked for about a million instructions.
+/// Iterations of the loop that is walked for about a million instructions.
 const LONG_ROUNDS: u64 = 95_000;
-/// Diamonds whose ways never come together again, walked for about a million instructions.
+/// Diamonds whose branches never merge again, walked for about a million instructions.
 const APART: u32 = 17;
-/// The same with values on the stack, so many bytes.
+/// The same with this many bytes of values on the stack.
 const DEEP: u32 = 12;
 const DEEP_BYTES: usize = 8 * 56;
-/// Diamonds whose ways do.
+/// Diamonds whose branches merge.
 const TOGETHER: usize = 500;
 
-/// Every program. The one whose states take most memory comes first: so what is counted for it is its own.
+/// Every program. The one whose states take most memory comes first, so that the growth counted for it is its own.
 pub(super) fn all() -> Vec<Generated> {
     let made = |name, what, text, buffer| Generated { name, what, text, buffer };
     vec![
@@ -112,8 +111,8 @@ fn mixed(number: usize, text: &mut String) {
     );
 }
 
-/// A loop whose body is a switch of eight cases, by the lowest bits of what `by` loads into `r9`. The counter is known in
-/// every round, and compared.
+/// A loop whose body is a switch of eight cases, by the lowest bits of what `by` loads into `r9`. The counter is known
+/// in every iteration, and compared.
 fn switch(by: &str) -> String {
     let mut text = format!("r8 = *(u64 *)(r1 + 0)\nr6 = 0\nr7 = r8\nround:\n{by}\nr9 &= 7\n");
     for case in 1..8 {
@@ -133,7 +132,7 @@ fn switch(by: &str) -> String {
     text
 }
 
-/// Diamonds: a branch by data whose two ways do different things and leave the same state.
+/// Diamonds: branches on data whose two sides do different things and leave the same state.
 fn together() -> String {
     let mut text = String::from("r0 = 0\n");
     for at in 0..TOGETHER {
@@ -150,8 +149,8 @@ fn together() -> String {
     text
 }
 
-/// Diamonds by data, each of which sets another bit of a sum or not. The sum is an index in the end. Where they are deep
-/// the stack has bytes of data, each in a place of its own, and each of them is an index in the end.
+/// Diamonds on data, each of which sets another bit of a sum or not. The sum is an index at the end. With `deep`, the
+/// stack has bytes of data, each in a place of its own, and each of them is an index at the end.
 fn apart(diamonds: u32, deep: bool) -> String {
     let mut text = String::from("r0 = 0\n");
     let depths = || (8..=if deep { DEEP_BYTES } else { 0 }).step_by(8);
@@ -173,7 +172,7 @@ fn apart(diamonds: u32, deep: bool) -> String {
     text
 }
 
-/// A long loop whose counter is an index and lies on the stack as well.
+/// A long loop whose counter is an index and is stored on the stack as well.
 fn long_loop() -> String {
     let mut text = String::from("r6 = 0\nr0 = 0\n");
     for depth in [8, 16, 24, 32] {

@@ -1,8 +1,8 @@
 //! The same programs, verified by the running kernel.
 //!
 //! Another process asks it ([`crate::kernel`]), and seldom: the programs that need no map and no helper of skep's, each
-//! [`TURNS`] times, with pauses. The time is the one that the kernel's verifier reports of itself; copying and compiling
-//! the program is not in it.
+//! [`TURNS`] times, with pauses. The time is the one that the kernel's verifier reports of itself; copying and
+//! compiling the program is not in it.
 
 use super::Subject;
 use crate::kernel::{self, Map};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// What the process grows to, beyond what it had at a moment. Memory that was given back since and that the process keeps
-/// for later use counts, so this says rather too much than too little.
+/// What the process grows to, beyond what it had at a moment. Memory that was given back since and that the process
+/// keeps for later use counts, so this says rather too much than too little.
 pub(super) struct Growth {
     before: u64,
 }

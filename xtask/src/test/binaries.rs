@@ -17,6 +17,7 @@ use super::count::Count;
 
 /// Test programs that take longest, by package and target, longest first. The others follow in cargo's order.
 const LONGEST: &[(&str, &str)] = &[
+    ("skep-bench", "all"),
     ("skep-cli", "command"),
     ("skep-testgen", "all"),
     ("skep-jit", "skep_jit"),
@@ -37,7 +38,7 @@ const LONGEST: &[(&str, &str)] = &[
 /// `litmus` shows that two cores reorder accesses; the benchmarks' tests measure; large pages must be there to be taken.
 const ALONE: &[(&str, &str)] = &[
     ("skep-rcu", "litmus"),
-    ("skep-bench", "skep_bench"),
+    ("skep-bench", "skep-bench"),
     ("skep-bench", "resident"),
     ("skep-maps", "large_pages"),
 ];

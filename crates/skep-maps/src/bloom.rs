@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_pushed_is_seldom_found() {
+    fn false_positives_are_rare() {
         // 1000 values: at least 7.2 bits each. With `k` functions at most 1 in 2^k is a false positive.
         for (hashes, limit) in [(1, 0.55), (3, 0.14), (5, 0.04), (8, 0.008)] {
             for size in [4_usize, 8, 700] {

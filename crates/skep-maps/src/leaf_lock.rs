@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_cannot_wait_for_ever_gives_up() {
+    fn a_bounded_wait_gives_up() {
         let leaf = LeafLock::default();
         let held = leaf.lock(Patience::Bounded).ok();
         assert!(held.is_some());

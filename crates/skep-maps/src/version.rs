@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_gone_astray_learns_of_it_within_a_bounded_number_of_hops() {
+    fn a_walk_gone_astray_ends_after_a_bounded_number_of_hops() {
         let version = Version::default();
         let mut hops = 0;
         version.read(CPU, |walk| {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn who_interrupted_the_holder_is_told_at_once_and_others_wait() {
+    fn a_caller_that_interrupted_the_holder_fails_at_once_and_others_wait() {
         let version = Version::default();
         for (cpu, next) in [(0, 1), (1, 2), (MAX_SLOTS - 1, 0)] {
             let held = version.lock(Caller::Cpu(cpu)).unwrap();
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn who_interrupted_a_host_without_a_number_is_told_too() {
+    fn a_caller_that_interrupted_a_host_without_a_slot_fails_too() {
         let (version, another) = (Version::default(), Version::default());
         let held = version.lock(Caller::Host).unwrap();
         for caller in [CPU, Caller::Host] {

@@ -147,7 +147,7 @@ fn nothing_is_allocated() {
 }
 
 #[test]
-fn what_stays_is_visited_once_while_others_change_the_map() {
+fn an_element_that_stays_is_visited_once_while_others_change_the_map() {
     let map = map(MapKind::Hash, 8, 4, 400);
     let stays: BTreeSet<Vec<u8>> = (0..100).map(|number| key(number, 8)).collect();
     for key in &stays {

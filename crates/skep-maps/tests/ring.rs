@@ -168,7 +168,7 @@ fn records_of_all_lengths_are_in_one_piece_wherever_they_begin() {
 }
 
 #[test]
-fn what_is_too_long_is_refused() {
+fn records_that_are_too_long_are_refused() {
     let (map, mut consumer) = ring(4096);
     // 4096, less the byte that is always left, less 8 for the header, in whole words.
     assert_eq!([4080, 4081, 4096, 1 << 20].map(|len| output(&map, &vec![1; len], 0)), [0, -11, -11, -11]);

@@ -253,7 +253,7 @@ fn insertions_and_deletions_of_one_key_succeed_in_turns() {
 }
 
 #[test]
-fn whoever_sees_that_a_key_is_gone_finds_room_for_another() {
+fn a_thread_that_sees_a_key_gone_finds_room_for_another() {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
         let map = map(kind, 8, 8, 1);
         let key = |number: u64| prefix(32, &(number as u32).to_be_bytes());
@@ -373,7 +373,7 @@ fn a_trie_always_answers_with_a_prefix_of_the_address() {
 }
 
 #[test]
-fn going_through_a_map_gives_what_stays_exactly_once() {
+fn a_walk_returns_elements_that_stay_exactly_once() {
     for kind in [MapKind::Hash, MapKind::LpmTrie] {
         let map = map(kind, 8, 48, 400);
         let key = |number: u64| prefix(32, &(number as u32 * 0x0101).to_be_bytes());
@@ -503,7 +503,7 @@ fn after_freezing_no_change_of_programs_or_maps_by_the_host_is_under_way() {
 }
 
 #[test]
-fn a_freeze_waits_for_who_holds_the_map_unfrozen() {
+fn a_freeze_waits_while_the_map_is_held_unfrozen() {
     let map = map(MapKind::ProgArray, 4, 4, 1);
     let unfrozen = map.hold_unfrozen().unwrap();
     thread::scope(|scope| {

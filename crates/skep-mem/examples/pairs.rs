@@ -1,4 +1,4 @@
-//! How long it takes to hand out an object and take it back: `cargo run --release -p skep-mem --example pairs`.
+//! The cost of allocating an object and freeing it: `cargo run --release -p skep-mem --example pairs`.
 
 use skep_mem::{Cache, CacheOptions, Policy};
 use skep_rcu::Domain;
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 for _ in 0..PAIRS / 1000 {
                     let section = domain.enter().expect("a slot");
                     for _ in 0..1000 {
-                        // SAFETY: this thread's slot, inside a section; what was handed out is freed once.
+                        // SAFETY: this thread's slot, inside a section; each object is freed once.
                         unsafe {
                             let object = cache.alloc(section.number()).expect("an object");
                             cache.free(section.number(), std::hint::black_box(object));

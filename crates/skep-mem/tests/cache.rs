@@ -1,4 +1,4 @@
-//! What a cache promises, policy by policy.
+//! The promises of a cache, policy by policy.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ fn cache(domain: &Domain, policy: Policy, capacity: usize) -> Cache {
     Cache::new(domain, &CacheOptions::new(24, capacity).policy(policy)).unwrap()
 }
 
-/// Hands out in a section of its own.
+/// Allocates in a section of its own.
 fn alloc(cache: &Cache) -> Result<NonNull<u8>, Error> {
     let section = cache.domain().enter().unwrap();
     // SAFETY: this thread's slot, inside a section.
@@ -26,7 +26,7 @@ fn free(cache: &Cache, object: NonNull<u8>) {
     unsafe { cache.free(section.number(), object) };
 }
 
-/// Waits until something is so, for which the keeper may have to do something.
+/// Waits until a condition holds, for which the keeper may have to do something.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is() {
@@ -45,7 +45,7 @@ fn objects_in_use_are_different_and_aligned_and_counted() {
         assert_eq!(distinct.len(), 1000, "{policy}");
         assert!(distinct.iter().all(|address| address % 8 == 0));
         for object in &objects {
-            // SAFETY: 24 bytes of ours.
+            // SAFETY: 24 bytes that this thread owns.
             unsafe { object.as_ptr().write_bytes(0xaa, 24) };
         }
         assert_eq!(cache.stats().in_use, 1000, "{policy}");
@@ -56,7 +56,7 @@ fn objects_in_use_are_different_and_aligned_and_counted() {
 }
 
 #[test]
-fn what_was_freed_keeps_its_bytes_while_a_reader_is_inside_and_is_not_handed_out() {
+fn a_freed_object_is_unchanged_and_not_reused_while_a_reader_is_inside() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.waits_for_readers()) {
         let domain = Domain::new(4).unwrap();
         let cache = cache(&domain, policy, 10_000);
@@ -64,14 +64,14 @@ fn what_was_freed_keeps_its_bytes_while_a_reader_is_inside_and_is_not_handed_out
         let (leave, left) = mpsc::channel::<()>();
         let objects: Vec<_> = (0..1000).map(|_| alloc(&cache).unwrap()).collect();
         for (number, object) in objects.iter().enumerate() {
-            // SAFETY: 24 bytes of ours.
+            // SAFETY: 24 bytes that this thread owns.
             unsafe { object.as_ptr().cast::<[u64; 3]>().write([number as u64; 3]) };
         }
         std::thread::scope(|scope| {
             let domain = &domain;
             scope.spawn(move || {
                 let section = domain.enter().unwrap();
-                raw::announce_era(&domain, section.number());
+                raw::announce_era(domain, section.number());
                 tell.send(()).unwrap();
                 left.recv().unwrap();
             });
@@ -94,7 +94,7 @@ fn what_was_freed_keeps_its_bytes_while_a_reader_is_inside_and_is_not_handed_out
 }
 
 #[test]
-fn immediate_reuse_hands_out_at_once_what_was_freed() {
+fn immediate_reuse_hands_out_a_freed_object_at_once() {
     let domain = Domain::new(2).unwrap();
     let cache = cache(&domain, Policy::Immediate, 100);
     let _inside = domain.enter().unwrap();
@@ -106,12 +106,12 @@ fn immediate_reuse_hands_out_at_once_what_was_freed() {
 }
 
 #[test]
-fn an_object_that_nobody_saw_is_handed_out_again_at_once() {
+fn an_unpublished_object_is_reused_at_once() {
     for policy in [Policy::ReuseAfterGp, Policy::FreeAfterGp, Policy::CallRcuFirst] {
         let domain = Domain::new(2).unwrap();
         let cache = cache(&domain, policy, 100);
         let section = domain.enter().unwrap();
-        // SAFETY: this thread's slot; nobody has seen the object.
+        // SAFETY: this thread's slot; no reader has seen the object.
         unsafe {
             let object = cache.alloc(section.number()).unwrap();
             cache.free_unpublished(section.number(), object);
@@ -121,7 +121,7 @@ fn an_object_that_nobody_saw_is_handed_out_again_at_once() {
 }
 
 #[test]
-fn a_reader_that_is_held_up_holds_up_what_was_there_and_not_what_came_since() {
+fn a_reader_blocks_objects_of_its_era_and_no_later_ones() {
     let domain = Domain::new(4).unwrap();
     let cache = cache(&domain, Policy::ReuseAfterGp, 100_000);
     let (tell, told) = mpsc::channel();
@@ -130,26 +130,26 @@ fn a_reader_that_is_held_up_holds_up_what_was_there_and_not_what_came_since() {
         let domain = &domain;
         scope.spawn(move || {
             let section = domain.enter().unwrap();
-            raw::announce_era(&domain, section.number());
+            raw::announce_era(domain, section.number());
             tell.send(()).unwrap();
             left.recv().unwrap();
         });
         told.recv().unwrap();
-        // All of this comes and goes while the reader is inside.
+        // All of these are born and freed while the reader is inside.
         for _ in 0..200 {
             domain.cookie();
             let objects: Vec<_> = (0..1000).map(|_| alloc(&cache).unwrap()).collect();
             objects.into_iter().for_each(|object| free(&cache, object));
         }
         let stats = cache.stats();
-        // How many wait at a time is the keeper's pace; all of them would, were they held up.
+        // The keeper's pace decides how many wait at a time; if the reader blocked them, all would.
         assert!(stats.peak_in_flight < 40_000, "{} wait of 200,000", stats.peak_in_flight);
         leave.send(()).unwrap();
     });
 }
 
 #[test]
-fn what_a_reader_announced_that_it_may_hold_waits_for_it() {
+fn objects_of_an_announced_era_wait_for_the_reader() {
     let domain = Domain::new(4).unwrap();
     let cache = cache(&domain, Policy::ReuseAfterGp, 100_000);
     let object = alloc(&cache).unwrap();
@@ -176,7 +176,7 @@ fn what_a_reader_announced_that_it_may_hold_waits_for_it() {
 }
 
 #[test]
-fn beyond_the_capacity_there_is_an_error_and_afterwards_all_is_well() {
+fn beyond_the_capacity_allocation_fails_and_later_succeeds() {
     for policy in Policy::ALL {
         let domain = Domain::new(2).unwrap();
         let cache = cache(&domain, policy, 500);
@@ -194,7 +194,7 @@ fn beyond_the_capacity_there_is_an_error_and_afterwards_all_is_well() {
         objects.drain(..).for_each(|object| free(&cache, object));
         until("as many as before", || {
             while let Ok(object) = alloc(&cache) {
-                // SAFETY: nobody has seen it.
+                // SAFETY: no reader has seen it.
                 OBJECTS.with_borrow_mut(|objects| objects.push(object));
             }
             OBJECTS.with_borrow(Vec::len) + 200 >= all
@@ -220,7 +220,7 @@ fn the_limit_in_bytes_holds_and_names_itself() {
 }
 
 #[test]
-fn memory_that_is_of_no_use_goes_back_to_the_system() {
+fn surplus_memory_is_returned_to_the_system() {
     for policy in Policy::ALL {
         let domain = Domain::new(2).unwrap();
         let cache = cache(&domain, policy, 200_000);
@@ -234,11 +234,11 @@ fn memory_that_is_of_no_use_goes_back_to_the_system() {
 }
 
 #[test]
-fn what_was_freed_on_one_thread_comes_home_to_another() {
+fn objects_freed_on_one_thread_are_reused_on_another() {
     for policy in Policy::ALL {
         let domain = Domain::new(4).unwrap();
-        // Where objects go by the keeper, how many wait depends on how often that runs. There are only so many, and whoever
-        // finds none waits for some to come home.
+        // With the policies that go through the keeper, the number of waiting objects depends on how often it runs.
+        // Their number is bounded, and a thread that finds none waits for some.
         let by_keeper = !matches!(policy, Policy::Immediate | Policy::ReuseAfterGp);
         let cache = cache(&domain, policy, if by_keeper { 100_000 } else { 1 << 20 });
         let (send, receive) = mpsc::sync_channel::<usize>(1000);
@@ -267,14 +267,14 @@ fn what_was_freed_on_one_thread_comes_home_to_another() {
     }
 }
 
-/// Readers follow a pointer to the object of now, while others replace it all the time; canaries say whose it is.
+/// Readers follow a pointer to the current object while others replace it all the time; canaries identify the object.
 fn canaries(policy: Policy, time: Duration) -> u64 {
     let domain = Domain::new(8).unwrap();
     let cache = cache(&domain, policy, 1 << 16);
     let current: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
     let (over, recycled) = (AtomicBool::new(false), AtomicU64::new(0));
     let words = |object: u64| {
-        // SAFETY: objects of 24 bytes, whose words are only ever accessed atomically.
+        // SAFETY: objects of 24 bytes, whose words are only accessed as atomics.
         unsafe { &*std::ptr::with_exposed_provenance::<[AtomicU64; 3]>(object as usize) }
     };
     let make = |cpu: u32, place: u64| {
@@ -296,7 +296,7 @@ fn canaries(policy: Policy, time: Duration) -> u64 {
                         let Some(object) = make(section.number(), place) else { continue };
                         let old = current[place as usize].swap(object, Ordering::AcqRel);
                         if let Some(old) = NonNull::new(std::ptr::with_exposed_provenance_mut(old as usize)) {
-                            // SAFETY: swapped out, so freed by us alone.
+                            // SAFETY: swapped out by this thread, so freed only here.
                             unsafe { cache.free(section.number(), old) };
                         }
                     }
@@ -352,7 +352,7 @@ fn readers_never_see_an_object_become_another() {
 }
 
 #[test]
-fn with_immediate_reuse_the_same_readers_do_see_it() {
+fn with_immediate_reuse_the_same_readers_see_objects_become_others() {
     // Proof that the test above can fail.
     until("an object is recycled under a reader", || {
         canaries(Policy::Immediate, Duration::from_millis(200)) > 0
@@ -360,19 +360,19 @@ fn with_immediate_reuse_the_same_readers_do_see_it() {
 }
 
 #[test]
-fn a_cache_that_is_dropped_waits_for_nobody_and_its_memory_for_its_readers() {
+fn dropping_a_cache_does_not_wait_but_its_memory_waits_for_readers() {
     let domain = Domain::new(2).unwrap();
     for policy in Policy::ALL {
         let cache = cache(&domain, policy, 1000);
         let section = domain.enter().unwrap();
         // SAFETY: this thread's slot; freed once, below, where the policy has no region.
         let object = unsafe { cache.alloc(section.number()).unwrap() };
-        // SAFETY: 24 bytes of ours.
+        // SAFETY: 24 bytes that this thread owns.
         unsafe { object.as_ptr().cast::<[u64; 3]>().write([7; 3]) };
         free(&cache, object);
         drop(cache);
         std::thread::sleep(Duration::from_millis(5));
-        // SAFETY: we are still inside.
+        // SAFETY: this thread is still inside.
         assert_eq!(unsafe { object.as_ptr().cast::<[u64; 3]>().read() }, [7; 3], "{policy}");
         drop(section);
         domain.barrier().unwrap();
@@ -381,7 +381,7 @@ fn a_cache_that_is_dropped_waits_for_nobody_and_its_memory_for_its_readers() {
 }
 
 #[test]
-fn objects_of_every_size_go_round_and_none_is_lost() {
+fn objects_of_every_size_are_reused_and_none_is_lost() {
     for size in [1, 8, 500, 513, 5_000, 9_000, 70_000, 300_000] {
         for policy in Policy::ALL {
             let domain = Domain::new(2).unwrap();
@@ -391,7 +391,7 @@ fn objects_of_every_size_go_round_and_none_is_lost() {
                 let distinct: HashSet<_> = objects.iter().map(|object| object.as_ptr().addr()).collect();
                 assert_eq!(distinct.len(), objects.len(), "{policy}, {size} bytes");
                 for object in &objects {
-                    // SAFETY: so many bytes of ours.
+                    // SAFETY: an object of that size, which this thread owns.
                     unsafe { object.as_ptr().write_bytes(round, size) };
                 }
                 objects.into_iter().for_each(|object| free(&cache, object));
@@ -403,7 +403,7 @@ fn objects_of_every_size_go_round_and_none_is_lost() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_refused() {
     let domain = Domain::new(2).unwrap();
     let refused = |options: CacheOptions| Cache::new(&domain, &options).unwrap_err();
     assert_eq!(refused(CacheOptions::new(0, 5)), Error::Empty { capacity: 5, size: 0 });

@@ -1,7 +1,7 @@
-//! Where there is no memory a cache is refused, or an object; nothing is lost, and afterwards all works.
+//! Without memory, creating a cache or allocating an object fails; nothing is lost, and everything works afterwards.
 //!
-//! The allocator of this test refuses one allocation, of the test's thread or the keeper: the first, the second and so on
-//! until there are no more to refuse.
+//! The allocator of this test refuses one allocation of the test's thread or the keeper: the first, the second, and
+//! so on until there are no more to refuse.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
@@ -17,14 +17,14 @@ struct Refusing;
 static REFUSAL: Refusal = Refusal::new();
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: what is not refused is passed on to the system's allocator; null is how an allocator refuses.
+// SAFETY: requests that are not refused go to the system's allocator; an allocator refuses with null.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if REFUSAL.is_due() {
             return ptr::null_mut();
         }
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: by the caller's contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -33,13 +33,13 @@ unsafe impl GlobalAlloc for Refusing {
             return ptr::null_mut();
         }
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: by the caller's contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: by the caller's contract.
         unsafe { System.dealloc(start, layout) }
     }
 }
@@ -49,7 +49,7 @@ static ALLOCATOR: Refusing = Refusing;
 
 const OBJECTS: usize = 2000;
 
-/// Hands out and takes back all objects, in `objects`, which has room; says how many were refused.
+/// Allocates and frees all objects; `objects` has room for them. Returns how many allocations failed.
 fn work(cache: &Cache, objects: &mut Vec<NonNull<u8>>) -> usize {
     let mut refused = 0;
     let reader = cache.domain().enter().unwrap();
@@ -69,10 +69,10 @@ fn work(cache: &Cache, objects: &mut Vec<NonNull<u8>>) -> usize {
     refused
 }
 
-/// Waits until nothing waits, for which the keeper has something to do. Allocates nothing.
+/// Waits until no object waits, for which the keeper has work to do. Allocates nothing.
 fn rest(cache: &Cache) {
     let begin = Instant::now();
-    // Not only the objects: at last also their memory goes back.
+    // Not only the objects: finally their memory is returned too.
     let mut last = usize::MAX;
     loop {
         let stats = cache.stats();
@@ -103,7 +103,7 @@ fn every_allocation_may_fail_and_then_all_works_again() {
         loop {
             n += 1 + n / 2;
             let cache = Cache::new(&domain, &options).unwrap();
-            // From here on: handing out, taking back, and all that the keeper does.
+            // From here on: allocation, freeing, and all work of the keeper.
             REFUSAL.arm(n);
             refused += work(&cache, &mut objects);
             rest(&cache);
@@ -113,7 +113,7 @@ fn every_allocation_may_fail_and_then_all_works_again() {
                 break;
             }
         }
-        // Only those who ask the allocator for each object are refused one.
+        // Only policies that call the allocator for each object can be refused one.
         assert_eq!(refused > 0, policy == Policy::None, "{policy}: {refused}");
         lost_nothing(&domain, before, policy);
     }

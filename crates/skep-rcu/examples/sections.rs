@@ -1,6 +1,6 @@
-//! What sections and grace periods cost on this machine. Run it with `--release`.
+//! The cost of sections and grace periods on this machine. Run it with `--release`.
 //!
-//! Prints nanoseconds: the best of several rounds for what takes a few instructions, percentiles for what waits.
+//! Prints nanoseconds: the best of several runs for short operations, percentiles for those that wait.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -124,7 +124,7 @@ fn with_a_busy_reader(domain: &Domain, f: impl FnOnce() -> Result<(), Error>) ->
     })
 }
 
-/// Nanoseconds for each of `times`, the best of 21 rounds.
+/// Nanoseconds for each of `times`, the best of 21 runs.
 #[inline(always)]
 fn best(times: u32, mut f: impl FnMut()) -> f64 {
     let rounds = 21;

@@ -1,4 +1,4 @@
-//! What grace periods, callbacks and barriers promise, in every kind of domain.
+//! The promises of grace periods, callbacks and barriers, in every kind of domain.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -20,7 +20,7 @@ fn all_kinds() -> Vec<Domain> {
     kinds
 }
 
-/// Runs `inside` on this thread while another thread is inside the sections asked for.
+/// Runs `inside` on this thread while another thread is in the given sections.
 fn with_a_reader_inside(domain: &Domain, normal: bool, sleepable: bool, inside: impl FnOnce()) {
     let (entered, leave) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
@@ -38,7 +38,7 @@ fn with_a_reader_inside(domain: &Domain, normal: bool, sleepable: bool, inside: 
 }
 
 #[test]
-fn a_cookie_passes_at_once_when_nobody_is_inside() {
+fn a_cookie_passes_at_once_when_no_reader_is_inside() {
     for domain in all_kinds() {
         for grace in GRACES {
             let cookie = domain.cookie();
@@ -50,7 +50,7 @@ fn a_cookie_passes_at_once_when_nobody_is_inside() {
 }
 
 #[test]
-fn a_reader_holds_up_the_cookies_of_its_flavour_that_are_younger_than_its_section() {
+fn a_reader_blocks_later_cookies_of_its_flavour() {
     for domain in all_kinds() {
         for (normal, sleepable) in [(true, false), (false, true), (true, true)] {
             let before = domain.cookie();
@@ -69,7 +69,7 @@ fn a_reader_holds_up_the_cookies_of_its_flavour_that_are_younger_than_its_sectio
 }
 
 #[test]
-fn a_nested_section_keeps_the_age_of_the_outermost_one() {
+fn a_nested_section_keeps_the_epoch_of_the_outermost_one() {
     for domain in all_kinds() {
         let reader = domain.reader().unwrap();
         let outer = reader.enter();
@@ -111,7 +111,7 @@ fn a_panic_in_a_section_ends_it() {
 }
 
 #[test]
-fn deep_nesting_changes_no_age() {
+fn deep_nesting_changes_no_epoch() {
     let domain = Domain::new(1).unwrap();
     let outer = domain.enter().unwrap();
     let cookie = domain.cookie();
@@ -154,7 +154,7 @@ fn synchronize_returns_after_the_readers_have_left_and_not_before() {
 }
 
 #[test]
-fn waiting_inside_ones_own_section_is_an_error_and_of_the_other_flavour_it_is_not() {
+fn waiting_inside_a_section_of_the_same_flavour_is_an_error() {
     for domain in all_kinds() {
         let normal = domain.enter().unwrap();
         for grace in [Grace::Normal, Grace::Both] {
@@ -213,7 +213,7 @@ fn callbacks_run_once_in_order_and_barrier_waits_for_all_of_them() {
 }
 
 #[test]
-fn a_sleeping_sleepable_reader_holds_up_no_normal_callback_and_no_deferred_work() {
+fn a_sleepable_reader_blocks_no_normal_callback_and_no_deferred_work() {
     for domain in all_kinds() {
         let (send, receive) = mpsc::channel();
         let late = Arc::new(AtomicUsize::new(0));
@@ -239,7 +239,7 @@ fn a_sleeping_sleepable_reader_holds_up_no_normal_callback_and_no_deferred_work(
 }
 
 #[test]
-fn a_normal_reader_holds_up_no_sleepable_callback() {
+fn a_normal_reader_blocks_no_sleepable_callback() {
     for domain in all_kinds() {
         let (send, receive) = mpsc::channel();
         with_a_reader_inside(&domain, true, false, || {
@@ -365,7 +365,7 @@ fn calls_that_wait_behind_a_reader_do_not_wake_the_keeper_and_others_do() {
 }
 
 #[test]
-fn a_domain_whose_keeper_cannot_be_started_works_and_says_so() {
+fn a_domain_whose_keeper_cannot_be_started_works_and_reports_it() {
     let domain = Domain::builder().keeper_stack(1 << 60).build().unwrap();
     assert_eq!(domain.stats().keeper, KeeperState::NotNeededYet);
     let ran = Arc::new(AtomicU64::new(0));
@@ -382,7 +382,7 @@ fn a_domain_whose_keeper_cannot_be_started_works_and_says_so() {
 }
 
 #[test]
-fn without_a_keeper_whoever_looks_runs_what_has_become_due() {
+fn without_a_keeper_the_polling_thread_runs_due_callbacks() {
     let domain = Domain::builder().keeper(false).build().unwrap();
     assert_eq!(domain.stats().keeper, KeeperState::Unwanted);
     let ran = Arc::new(AtomicBool::new(false));
@@ -397,13 +397,13 @@ fn without_a_keeper_whoever_looks_runs_what_has_become_due() {
 }
 
 #[test]
-fn a_domain_without_membarrier_says_so() {
+fn a_domain_without_membarrier_reports_it() {
     let domain = Domain::builder().membarrier(false).build().unwrap();
     assert!(!domain.stats().membarrier);
 }
 
 #[test]
-fn a_section_without_a_guard_holds_up_normal_readers_grace_until_it_is_left() {
+fn an_unguarded_section_blocks_normal_grace_periods_until_it_is_left() {
     for domain in all_kinds() {
         let passes = |grace| domain.try_pass(domain.cookie(), grace);
         let _sleepable = domain.enter_sleepable().unwrap();

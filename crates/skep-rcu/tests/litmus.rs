@@ -1,12 +1,12 @@
-//! The one moment that everything hangs on: a reader enters while an updater unlinks and scans. On a real machine, in
-//! lockstep, so that the stores and loads of the two sides meet within nanoseconds.
+//! The critical race: a reader enters while an updater unlinks and scans. On a real machine, in lockstep, so that the
+//! stores and loads of the two sides meet within nanoseconds.
 //!
 //! ```text
 //!   reader:   enter (store epoch)      updater:  x = new
 //!             look = x                           cookie, scan
 //! ```
 //!
-//! If the scan did not see the reader, and the reader stays inside, then it must have seen the new value.
+//! If the scan did not see the reader, and the reader stays inside, then the reader must have seen the new value.
 
 use std::hint;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use skep_rcu::{Domain, Grace};
 
-/// Spins, but lets others run where there are more threads than processors.
+/// Spins, but yields if there are more threads than processors.
 fn until(word: &AtomicU64, value: u64) {
     let mut spins = 0u32;
     while word.load(Ordering::Acquire) != value {
@@ -32,7 +32,7 @@ fn until(word: &AtomicU64, value: u64) {
 #[repr(align(128))]
 struct Alone(AtomicU64);
 
-/// One test at a time: the two threads of each must really run at once.
+/// One test at a time: both of its threads must really run at once.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn lockstep(domain: &Domain, sleepable: bool) {
@@ -55,7 +55,7 @@ fn lockstep(domain: &Domain, sleepable: bool) {
                     seen.store(x.load(Ordering::Relaxed), Ordering::Relaxed);
                     until(tried, round);
                 };
-                // In this processor's cache, so that the load below is faster than the entry's store.
+                // Warms this processor's cache, so that the load below is faster than the entry's store.
                 x.load(Ordering::Relaxed);
                 if sleepable {
                     reader.read_sleepable(look)
@@ -67,7 +67,7 @@ fn lockstep(domain: &Domain, sleepable: bool) {
         });
         let end = Instant::now() + Duration::from_secs(2);
         let mut round = 0;
-        // On a crowded machine fewer rounds must do.
+        // Fewer iterations must do on a crowded machine.
         while round < ROUNDS && Instant::now() < end {
             round += 1;
             start.store(round, Ordering::Release);
@@ -90,14 +90,14 @@ fn lockstep(domain: &Domain, sleepable: bool) {
 }
 
 #[test]
-fn a_scan_that_passes_over_a_reader_is_one_whose_unlinking_it_saw_with_membarrier() {
+fn a_scan_that_misses_a_reader_is_seen_by_it_with_membarrier() {
     let domain = Domain::new(2).unwrap();
     lockstep(&domain, false);
     lockstep(&domain, true);
 }
 
 #[test]
-fn a_scan_that_passes_over_a_reader_is_one_whose_unlinking_it_saw_without_membarrier() {
+fn a_scan_that_misses_a_reader_is_seen_by_it_without_membarrier() {
     let domain = Domain::builder().slots(2).membarrier(false).build().unwrap();
     lockstep(&domain, false);
     lockstep(&domain, true);

@@ -1,4 +1,4 @@
-//! Forks, signals, and what the system takes away. All of it happens to a process, so most tests make a child.
+//! Forks, signals, and system calls that the system refuses. They affect a whole process, so most tests make a child.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, LazyLock, mpsc};
@@ -17,7 +17,7 @@ fn in_a_child(f: impl FnOnce() -> i32) -> i32 {
 }
 
 #[test]
-fn a_forked_child_may_read_and_waits_for_nothing() {
+fn a_forked_child_may_read_and_never_waits() {
     let domain = Domain::new(4).unwrap();
     domain.barrier().unwrap(); // the keeper runs
     let section = domain.enter().unwrap();
@@ -165,11 +165,11 @@ fn the_keeper_handles_no_signal_of_the_process() {
     assert_eq!(status, 4, "the signal waits for a thread that wants it");
 }
 
-/// What a child answers in which system calls cannot be forbidden.
+/// A child's status if system calls cannot be forbidden.
 const CANNOT_FORBID: i32 = 77;
 
-/// Makes membarrier(2) fail with EPERM in this process from now on, where the system has filters of system calls; else
-/// ends it.
+/// Makes membarrier(2) fail with EPERM in this process from now on. Ends the process if the system has no seccomp
+/// filters.
 fn forbid_membarrier() {
     let load = |offset: u32| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
     let unless = |value: u32, skip: u8| libc::sock_filter { code: 0x15, jt: 0, jf: skip, k: value };
@@ -214,7 +214,7 @@ fn where_membarrier_is_refused_readers_fence_and_everything_works() {
 }
 
 #[test]
-fn where_membarrier_is_taken_away_nothing_passes_and_waiting_is_an_error() {
+fn when_membarrier_is_taken_away_waiting_is_an_error() {
     let status = in_a_child(|| {
         let domain = Domain::new(4).unwrap();
         if !domain.stats().membarrier {

@@ -1,4 +1,4 @@
-//! What the registry promises, from many threads.
+//! The promises of the slot registry, from many threads.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -7,14 +7,14 @@ use std::thread;
 
 use skep_rcu::{Domain, Error, MAX_SLOTS, Section};
 
-/// One plain counter for each slot, as a per-CPU map has it. Only a slot's owner touches its counter.
+/// One plain counter for each slot, like a per-CPU map. Only a slot's owner accesses its counter.
 struct PerSlot {
     counters: Vec<UnsafeCell<u64>>,
     owners: Vec<AtomicU64>,
 }
 
 // SAFETY: `with` is called with the number of a live guard only, so a counter has one user at a time, and the
-// registry orders successive users. That is what these tests are about.
+// registry orders successive users. These tests check that.
 unsafe impl Sync for PerSlot {}
 
 impl PerSlot {
@@ -25,7 +25,7 @@ impl PerSlot {
         }
     }
 
-    /// Adds one with no atomic read-modify-write, and checks that nobody else is here.
+    /// Adds one without an atomic read-modify-write, and checks that no other thread is here.
     fn with(&self, guard: &Section<'_>, me: u64) {
         let slot = guard.number() as usize;
         let before = self.owners[slot].swap(me, Ordering::Relaxed);
@@ -80,7 +80,7 @@ fn threads_inside_together_have_different_numbers_the_lowest_ones() {
 }
 
 #[test]
-fn when_all_slots_are_claimed_the_error_says_how_many_there_are_and_what_to_do() {
+fn when_all_slots_are_claimed_the_error_names_their_number_and_a_remedy() {
     let slots = Domain::new(1).unwrap();
     drop(slots.enter().unwrap()); // claimed, though not inside
     thread::scope(|scope| {

@@ -1,8 +1,8 @@
 //! Readers against updaters for a while: nothing is freed under a reader, every callback runs once.
 //!
 //! An object carries a canary that says whether it is alive. Freeing destroys the canary and returns the object to a
-//! pool that never gives memory back to the system, so that a reader that comes too late reads a dead canary instead
-//! of crashing; and it is filled anew at once, so that one that comes later still sees another's number change.
+//! pool that never returns memory to the system, so a reader that comes too late reads a dead canary instead of
+//! crashing. The object is filled again at once, so a still later reader sees its number change.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ struct Object {
     number: AtomicU64,
 }
 
-/// A place where the current object is found, and the dead ones.
+/// The current object, and a pool of dead ones.
 struct World {
     current: AtomicPtr<Object>,
     pool: Mutex<Vec<&'static Object>>,
@@ -39,7 +39,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// Puts a new object in the place of the current one, which is returned, unlinked.
+    /// Replaces the current object by a new one and returns it, unlinked.
     fn replace(&self) -> Option<&'static Object> {
         let object = self.pool.lock().unwrap().pop().unwrap_or_else(|| {
             Box::leak(Box::new(Object { canary: AtomicU64::new(0), number: AtomicU64::new(0) }))
@@ -57,7 +57,7 @@ impl World {
         self.pool.lock().unwrap().push(object);
     }
 
-    /// What a reader does: the object must stay alive and the same as long as it looks.
+    /// A reader: the object must stay alive and the same while the reader looks at it.
     fn look(&self, rounds: u32) {
         // SAFETY: never null after `new`, and a leaked object.
         let object = unsafe { &*self.current.load(Ordering::Acquire) };
@@ -70,7 +70,7 @@ impl World {
     }
 }
 
-/// How an updater frees what it has unlinked.
+/// How an updater frees the objects that it has unlinked.
 #[derive(Clone, Copy)]
 enum Way {
     Call,
@@ -174,7 +174,7 @@ fn readers_against_updaters(domain: &Domain, time: Duration) {
                 thread::sleep(Duration::from_millis(5));
             }
             running.store(false, Ordering::Relaxed);
-            // The scope's end alone does not wait until the slots are given back.
+            // The end of the scope alone does not wait until the slots are given back.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         domain.barrier().unwrap();
@@ -229,7 +229,7 @@ fn many_domains_at_once_lose_no_callback_when_they_are_dropped() {
             });
         }
     });
-    // The keepers end by themselves; nobody can wait for them. A callback has run, and is dropped a moment later.
+    // The keepers end by themselves; no thread can wait for them. A callback is dropped a moment after it has run.
     let (queued, begin) = (queued.into_inner(), Instant::now());
     let left = || (queued - ran.load(Ordering::Relaxed), Arc::strong_count(&ran) - 1);
     while left() != (0, 0) {

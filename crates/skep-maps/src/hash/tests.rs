@@ -73,7 +73,7 @@ fn look_up_disturbed(table: &Hash, key: u64, hops: u32, disturbance: impl Fn()) 
 }
 
 #[test]
-fn a_walker_whose_element_moves_to_another_bucket_still_finds_what_was_behind_it() {
+fn a_walker_whose_element_moves_to_another_bucket_still_finds_the_elements_behind_it() {
     let table = table(16);
     let (here, there) = crowds(&table);
     for &key in &here[..4] {
@@ -223,7 +223,7 @@ fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
 
 /// A handler of a signal that came when its own thread held a bucket.
 #[test]
-fn who_interrupted_a_change_of_a_bucket_can_look_there_and_changes_nothing() {
+fn a_handler_in_a_change_of_its_bucket_can_look_up_and_changes_nothing() {
     for (per_cpu, lru) in [(false, false), (true, false), (false, true), (true, true)] {
         let table = Hash::new(&Plan { per_cpu, lru, ..plan(8) }, usize::MAX, &memory()).unwrap();
         (0..8).for_each(|key| set(&table, key, key).unwrap());
@@ -290,7 +290,7 @@ fn a_table_in_which_all_is_in_a_bucket_that_is_being_changed_makes_no_room() {
 }
 
 #[test]
-fn nothing_goes_for_a_key_whose_bucket_is_with_somebody_who_stands_still() {
+fn nothing_is_evicted_for_a_key_whose_bucket_is_locked() {
     let table = Hash::new(&Plan { lru: true, ..plan(4) }, usize::MAX, &memory()).unwrap();
     let (here, there) = crowds(&table);
     here[..4].iter().for_each(|key| set(&table, *key, 0).unwrap());
@@ -325,7 +325,7 @@ fn a_walk_of_all_elements_ends_though_each_visit_makes_another_one_that_follows(
 }
 
 #[test]
-fn what_was_used_stays_and_what_was_not_goes() {
+fn used_elements_stay_and_unused_ones_are_evicted() {
     let table = Hash::new(&Plan { lru: true, ..plan(100) }, usize::MAX, &memory()).unwrap();
     let section = table.elements.domain().enter().unwrap();
     // SAFETY: a key of the table's size, and the thread's slot.

@@ -85,8 +85,8 @@ impl Map {
                 }
                 Ok(out.len() < count)
             }
-            // SAFETY: `caller` is this thread.
             Table::Hash(hash) => {
+                // SAFETY: `caller` is this thread.
                 self.inside(|caller| unsafe { hash.lookup_batch(inside, count, &mut out, caller) })
             }
             Table::References(_) => return Err(self.explain(OpError::HoldsReferences, &[])),

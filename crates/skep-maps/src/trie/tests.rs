@@ -60,7 +60,7 @@ fn look_up_disturbed(trie: &Trie, address: u32, hops: u32, disturbance: impl Fn(
 
 /// A handler of a signal that came when its own thread held the lock.
 #[test]
-fn who_interrupted_a_change_can_look_and_changes_nothing() {
+fn a_handler_in_a_change_can_look_up_and_changes_nothing() {
     let trie = trie();
     set(&trie, 8, 0x0a00_0000);
     set(&trie, 16, 0x0a01_0000);
@@ -86,7 +86,7 @@ fn who_interrupted_a_change_can_look_and_changes_nothing() {
 }
 
 #[test]
-fn a_walker_whose_node_is_replaced_and_reused_still_finds_what_was_below() {
+fn a_walker_whose_node_is_replaced_and_reused_still_finds_the_nodes_below() {
     let trie = trie();
     for len in [8, 16, 24, 32] {
         set(&trie, len, 0x0a01_0101);
@@ -99,7 +99,7 @@ fn a_walker_whose_node_is_replaced_and_reused_still_finds_what_was_below() {
 }
 
 #[test]
-fn a_walker_whose_node_is_deleted_and_reused_still_finds_what_was_below() {
+fn a_walker_whose_node_is_deleted_and_reused_still_finds_the_nodes_below() {
     let trie = trie();
     for len in [8, 16, 24, 32] {
         set(&trie, len, 0x0a01_0101);

@@ -1,7 +1,8 @@
-//! Models of the free that interrupts a free, and of what goes on at the same time: nothing is lost, nothing is in two places.
+//! Models of frees and allocations that interrupt each other on one virtual CPU, and of the keeper at the same time:
+//! no object is lost or in two places.
 //!
-//! A signal's handler that finds the gate closed is a thread of its own here, which only ever goes aside. In truth its thread
-//! stands still meanwhile; the orders of two threads are all of those, and more.
+//! A signal handler that finds the gate closed is a thread of its own here, which always takes the slow path. In
+//! reality its thread stands still meanwhile; the orders of two threads include all of those.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -14,17 +15,17 @@ use crate::model::{Model, memory};
 use crate::sync::fence;
 use crate::{Cache, CacheOptions, Policy};
 
-/// A cache with one virtual CPU, whose objects are handed out and freed two at a time, and some that are handed out.
+/// A cache with one virtual CPU, whose objects are allocated and freed two at a time, and some allocated objects.
 struct World {
     cache: Cache,
     domain: Domain,
-    /// Handed out before it begins, to be freed; and handed out since. loom knows nothing of these locks,
-    /// which order nothing, and must not be held over anything that it knows.
+    /// `held`: allocated before the model begins, to be freed; `taken`: allocated since. loom does not see these
+    /// locks, which order nothing, and which must not be held over an operation that loom sees.
     held: Mutex<Vec<*mut u8>>,
     taken: Mutex<Vec<*mut u8>>,
 }
 
-// SAFETY: objects go from thread to thread.
+// SAFETY: objects may move between threads.
 unsafe impl Send for World {}
 // SAFETY: as above.
 unsafe impl Sync for World {}
@@ -40,11 +41,11 @@ impl World {
         world
     }
 
-    /// Two objects lie ready aside, and nothing else is ready but what is new.
-    fn with_aside(self) -> Self {
+    /// Two objects are in the shared ready list; nothing else is ready except new memory.
+    fn with_shared(self) -> Self {
         for _ in 0..2 {
             let object = self.one();
-            // SAFETY: nobody else has it.
+            // SAFETY: no other thread has it.
             unsafe { object::link(object, ptr::null_mut()) };
             self.cpu().push_shared(object);
         }
@@ -84,19 +85,19 @@ impl World {
     }
 }
 
-/// The handler frees, and is not in the owner's way.
-fn frees_aside(world: &World) {
+/// The handler frees while the gate is closed.
+fn frees_slow(world: &World) {
     world.cpu().free_slow(world.one());
     world.cpu().free_slow(world.one());
 }
 
-/// The handler has an object handed out.
-fn takes_aside(world: &World) {
+/// The handler allocates.
+fn takes_slow(world: &World) {
     let object = world.cache.alloc_slow(world.cpu()).unwrap();
     world.taken.lock().unwrap().push(object.as_ptr());
 }
 
-/// The owner frees: the second makes a batch, and takes in what was freed aside.
+/// The owner frees: the second free seals a batch, and absorbs what the handler freed.
 fn frees(world: &World) {
     world.free();
     world.free();
@@ -106,12 +107,12 @@ fn takes(world: &World) {
     world.alloc();
 }
 
-/// The keeper collects from a CPU that did nothing since the last time.
+/// The keeper collects from a CPU that was idle since its last visit.
 fn collects(world: &World) {
     world.domain.turn();
 }
 
-/// The keeper collects all there is, and brings it to who found nothing.
+/// The keeper collects everything, and feeds a CPU that found nothing.
 fn collects_all(world: &World) {
     let mut reclaim = world.inner().reclaim.try_lock().unwrap();
     reclaim.visit(world.inner(), true);
@@ -119,18 +120,18 @@ fn collects_all(world: &World) {
     reclaim.feed_starved(world.inner());
 }
 
-/// With four that are handed out.
+/// Four objects are allocated.
 const POLICIES: [fn() -> World; 3] = [
     || World::new(Policy::Immediate, 4),
     || World::new(Policy::ReuseAfterGp, 4),
     || World::new(Policy::FreeAfterGp, 4),
 ];
 
-/// With two more that lie ready aside.
+/// Two more are in the shared ready list.
 const READY: [fn() -> World; 3] = [
-    || World::new(Policy::Immediate, 6).with_aside(),
-    || World::new(Policy::ReuseAfterGp, 6).with_aside(),
-    || World::new(Policy::FreeAfterGp, 6).with_aside(),
+    || World::new(Policy::Immediate, 6).with_shared(),
+    || World::new(Policy::ReuseAfterGp, 6).with_shared(),
+    || World::new(Policy::FreeAfterGp, 6).with_shared(),
 ];
 
 fn holds(worlds: [fn() -> World; 3], parts: &[fn(&World)]) {
@@ -141,38 +142,38 @@ fn holds(worlds: [fn() -> World; 3], parts: &[fn(&World)]) {
 
 #[test]
 fn loom_a_free_that_interrupts_a_free_loses_nothing() {
-    holds(POLICIES, &[frees_aside, frees]);
+    holds(POLICIES, &[frees_slow, frees]);
 }
 
 #[test]
-fn loom_a_free_that_interrupts_a_hand_out_loses_nothing() {
-    holds(POLICIES, &[frees_aside, takes]);
+fn loom_a_free_that_interrupts_an_allocation_loses_nothing() {
+    holds(POLICIES, &[frees_slow, takes]);
 }
 
 #[test]
-fn loom_a_hand_out_that_interrupts_a_hand_out_takes_another_object() {
-    holds(READY, &[takes_aside, takes]);
+fn loom_an_allocation_that_interrupts_an_allocation_takes_another_object() {
+    holds(READY, &[takes_slow, takes]);
 }
 
 #[test]
 fn loom_nothing_is_lost_when_the_keeper_collects_meanwhile() {
-    holds(POLICIES, &[frees_aside, frees, collects]);
+    holds(POLICIES, &[frees_slow, frees, collects]);
 }
 
 #[test]
-fn loom_nothing_is_lost_when_the_keeper_collects_all_there_is() {
+fn loom_nothing_is_lost_when_the_keeper_collects_everything() {
     let parts: Vec<fn(&World)> = vec![|world| world.cpu().free_slow(world.one()), frees, collects_all];
     Model { begin: || World::new(Policy::ReuseAfterGp, 3), parts, end: World::end }.explore();
 }
 
 #[test]
-fn loom_nothing_is_handed_out_twice_when_the_keeper_collects_all_there_is() {
-    let parts: Vec<fn(&World)> = vec![takes_aside, takes, collects_all];
+fn loom_nothing_is_allocated_twice_when_the_keeper_collects_everything() {
+    let parts: Vec<fn(&World)> = vec![takes_slow, takes, collects_all];
     Model { begin: READY[1], parts, end: World::end }.explore();
 }
 
 #[test]
-fn loom_a_handler_in_the_middle_of_the_gate_goes_aside_and_loses_nothing() {
+fn loom_a_handler_in_the_middle_of_the_gate_takes_the_slow_path() {
     let interrupted: fn(&World) = |world| {
         let handler = || {
             fence(Ordering::SeqCst);
@@ -188,9 +189,9 @@ fn loom_a_handler_in_the_middle_of_the_gate_goes_aside_and_loses_nothing() {
     Model { begin: || World::new(Policy::ReuseAfterGp, 2), parts, end: World::end }.explore();
 }
 
-/// What whoever has passed the gate does with what was freed aside, against a handler that frees two.
+/// The owner absorbs the shared freed list, against a handler that frees two.
 fn taken_in(absorb: fn(&World)) -> Model<World> {
-    Model { begin: POLICIES[1], parts: vec![frees_aside, absorb], end: World::end }
+    Model { begin: POLICIES[1], parts: vec![frees_slow, absorb], end: World::end }
 }
 
 fn behind_the_gate(world: &World, what: fn(&World)) {
@@ -199,13 +200,13 @@ fn behind_the_gate(world: &World, what: fn(&World)) {
     world.cpu().gate.leave();
 }
 
-/// Puts a list to what waits, but for what a wrong model makes of it.
+/// Adds a list to the waiting objects; wrong models do other things with it.
 fn put_all(world: &World, list: *mut u8) {
     let mut next = list;
     while !next.is_null() {
         assert!(is_object(world.inner(), next), "lost or doubled: a link leads to no object");
         let object = next;
-        // SAFETY: one of a list, and ours.
+        // SAFETY: an object of a list that this thread owns.
         unsafe {
             next = object::next(object);
             world.inner().put_filling(world.cpu(), object, 0);
@@ -214,12 +215,12 @@ fn put_all(world: &World, list: *mut u8) {
 }
 
 #[test]
-fn loom_what_was_freed_aside_is_taken_in_as_a_whole() {
+fn loom_the_shared_freed_list_is_absorbed_as_a_whole() {
     taken_in(|world| behind_the_gate(world, |world| world.inner().absorb_shared(world.cpu()))).explore();
 }
 
 #[test]
-fn loom_rejects_looking_first_and_emptying_then() {
+fn loom_rejects_loading_the_list_before_clearing_it() {
     let wrong = |world: &World| {
         let list = world.cpu().shared_freed.load(Ordering::Acquire);
         world.cpu().shared_freed.store(ptr::null_mut(), Ordering::Relaxed);
@@ -229,11 +230,11 @@ fn loom_rejects_looking_first_and_emptying_then() {
 }
 
 #[test]
-fn loom_rejects_moving_one_and_dropping_those_behind_it() {
+fn loom_rejects_taking_one_object_and_dropping_the_rest() {
     let wrong = |world: &World| {
         let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         if !list.is_null() {
-            // SAFETY: the first of a list, and ours.
+            // SAFETY: the first object of a list that this thread owns.
             unsafe { world.inner().put_filling(world.cpu(), list, 0) };
         }
     };
@@ -241,11 +242,11 @@ fn loom_rejects_moving_one_and_dropping_those_behind_it() {
 }
 
 #[test]
-fn loom_rejects_putting_the_rest_back_over_what_came_meanwhile() {
+fn loom_rejects_storing_the_rest_over_newer_objects() {
     let wrong = |world: &World| {
         let list = world.cpu().shared_freed.swap(ptr::null_mut(), Ordering::Acquire);
         if !list.is_null() {
-            // SAFETY: the first of a list, and ours.
+            // SAFETY: the first object of a list that this thread owns.
             let rest = unsafe { object::next(list) };
             world.cpu().shared_freed.store(rest, Ordering::Release);
             // SAFETY: as above.
@@ -264,14 +265,15 @@ fn loom_rejects_taking_without_acquire() {
     taken_in(wrong).must_fail("lost or doubled");
 }
 
-/// How one of those that lie ready is taken, against another handler, or the keeper, which takes all and brings a part back.
+/// One allocation from the shared ready list, against another handler, or the keeper, which takes all and gives a
+/// part back.
 fn taken_out(take: fn(&World)) -> Model<World> {
     let other = |world: &World| {
         let all = world.cpu().shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
         if all.is_null() {
             return;
         }
-        // SAFETY: a list of free objects, and ours.
+        // SAFETY: this thread owns the list of free objects.
         let rest = unsafe { object::next(all) };
         // SAFETY: as above.
         unsafe { object::link(all, ptr::null_mut()) };
@@ -287,7 +289,7 @@ fn taken_out(take: fn(&World)) -> Model<World> {
 }
 
 #[test]
-fn loom_one_that_lies_ready_is_taken_once() {
+fn loom_a_shared_ready_object_is_taken_once() {
     let right = |world: &World| {
         let object = world.cpu().pop_shared();
         world.taken.lock().unwrap().extend(object);
@@ -296,11 +298,11 @@ fn loom_one_that_lies_ready_is_taken_once() {
 }
 
 #[test]
-fn loom_rejects_laying_the_rest_over_what_was_brought_meanwhile() {
+fn loom_rejects_storing_the_rest_over_what_the_keeper_brought() {
     let wrong = |world: &World| {
         let all = world.cpu().shared_ready.swap(ptr::null_mut(), Ordering::Acquire);
         if !all.is_null() {
-            // SAFETY: a list of free objects, and ours.
+            // SAFETY: this thread owns the list of free objects.
             let rest = unsafe { object::next(all) };
             world.cpu().shared_ready.store(rest, Ordering::Release);
             world.taken.lock().unwrap().push(all);
@@ -310,11 +312,11 @@ fn loom_rejects_laying_the_rest_over_what_was_brought_meanwhile() {
 }
 
 #[test]
-fn loom_rejects_popping_one_where_it_may_come_back_meanwhile() {
+fn loom_rejects_popping_single_objects_without_tags() {
     let wrong = |world: &World| {
         let mut head = world.cpu().shared_ready.load(Ordering::Acquire);
         while !head.is_null() {
-            // SAFETY: its header is there, whoever has it.
+            // SAFETY: an object's header is always readable.
             let rest = unsafe { object::next(head) };
             match world.cpu().shared_ready.compare_exchange(head, rest, Ordering::Acquire, Ordering::Acquire)
             {

@@ -1,4 +1,4 @@
-//! Where everything of a cache is in the end: each object, and each batch, in exactly one place.
+//! The places of all objects and batches at the end of a model: each must be in exactly one.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -9,14 +9,14 @@ use crate::stack::{Links, Stack};
 use crate::store::SlabLinks;
 use crate::sync::Ordering;
 
-/// Everything that was found, and where.
+/// Everything found, with its places.
 struct Census<'a> {
     inner: &'a Inner,
     objects: HashMap<usize, Vec<&'static str>>,
     batches: HashMap<u32, Vec<&'static str>>,
 }
 
-/// Counts, when all threads are done. Takes the depot apart. `held` is what the model holds.
+/// Counts when all threads are done. Takes the depot apart. `held`: objects that the model holds.
 pub(crate) fn census(inner: &Inner, held: &[*mut u8]) {
     let (store, depot) = (&inner.store, &inner.depot);
     let mut census = Census { inner, objects: HashMap::new(), batches: HashMap::new() };
@@ -58,7 +58,7 @@ pub(crate) fn census(inner: &Inner, held: &[*mut u8]) {
     }
 }
 
-/// Whether that may be in a list: who goes through one that is in disorder must know before he follows it.
+/// Whether this may be an object in a list: a walk through a corrupt list must check before each step.
 pub(crate) fn is_object(inner: &Inner, object: *mut u8) -> bool {
     let store = &inner.store;
     let first = store.first(0).addr().get();
@@ -83,7 +83,7 @@ impl Census<'_> {
         let mut next = list;
         while !next.is_null() {
             self.object(next, place);
-            // SAFETY: an object of a list, whose header is there whoever has it.
+            // SAFETY: an object of a list; its header is always readable.
             next = unsafe { object::next(next) };
         }
     }

@@ -1,9 +1,9 @@
-//! Allocation in models: that of a cache's region, and that of the system's allocator.
+//! Memory in models: of a cache's region, and of the system's allocator.
 //!
-//! Each page of a region, and each object of the allocator, has a loom cell. Looking at the object reads it, giving the memory
-//! back writes to it. So loom finds the one who looks while it goes, or in no order to that ("Causality violation"); and the
-//! assertions here find the one who looks after it went, and memory that goes twice. In truth it stays until the next execution
-//! begins.
+//! Each page of a region, and each object of the allocator, has a loom cell. A look at the object reads the cell;
+//! returning the memory writes it. So loom reports a look that is concurrent with or unordered to the return
+//! ("Causality violation"); assertions report a look after the return, and memory that is returned twice. The memory
+//! itself stays until the next execution begins.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -21,18 +21,18 @@ use crate::sync::AtomicU64;
 const PAGE: usize = 32;
 
 thread_local! {
-    /// All memory of this execution. loom runs all threads of a model on one.
+    /// All memory of this execution. loom runs all threads of a model on one system thread.
     static HEAP: RefCell<Vec<Arc<Allocation>>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct Allocation {
     base: NonNull<u8>,
     len: usize,
-    /// Whether it is there, by the page.
+    /// For each page, whether it is there.
     pages: Vec<UnsafeCell<bool>>,
 }
 
-// SAFETY: loom watches over the cells, and the rest is immutable or made of atomics.
+// SAFETY: loom checks the cells; the rest is immutable or atomic.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
@@ -45,7 +45,7 @@ pub(crate) fn begin() {
     HEAP.with_borrow_mut(Vec::clear);
 }
 
-/// How much of the memory at which these objects are is there.
+/// The number of these objects whose memory is there.
 pub(crate) fn left(objects: &[*mut u8]) -> usize {
     objects.iter().filter(|object| page_of(**object, |page| page.with(is_there))).count()
 }
@@ -57,7 +57,7 @@ pub(crate) fn look_at(object: *mut u8) {
 
 impl Allocation {
     fn new(len: usize, pages: usize) -> Arc<Self> {
-        // SAFETY: callers ask for some bytes.
+        // SAFETY: callers request at least one byte.
         let base = unsafe { alloc_zeroed(layout(len)) };
         let pages = (0..pages).map(|_| UnsafeCell::new(true)).collect();
         let memory = Arc::new(Self { base: NonNull::new(base).unwrap(), len, pages });
@@ -92,7 +92,7 @@ impl Region {
 
     /// # Safety
     ///
-    /// As with the real one. No model uses pages again.
+    /// As for the real one. No model uses pages again.
     pub(crate) unsafe fn return_to_system(&self, at: usize, len: usize) -> bool {
         self.0.pages[at / PAGE..(at + len) / PAGE].iter().for_each(lose);
         true
@@ -101,7 +101,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Those that went back before stay gone.
+        // Pages that were returned before stay returned.
         self.0.pages.iter().filter(|page| page.with(is_there)).for_each(lose);
     }
 }
@@ -122,24 +122,24 @@ pub(crate) fn alloc(layout: &CacheLayout) -> Option<*mut u8> {
 
 /// # Safety
 ///
-/// As with the real one.
+/// As for the real one.
 pub(crate) unsafe fn free(_: &CacheLayout, object: *mut u8) {
     page_of(object, lose);
 }
 
 /// Makes the header of an object.
 pub(crate) fn make(object: *mut u8) {
-    // SAFETY: called for objects of regions and of the allocator, before anybody has them.
+    // SAFETY: called for objects of regions and of the allocator, before any other thread has them.
     unsafe { object.sub(HEADER).cast::<AtomicU64>().write(AtomicU64::new(0)) };
 }
 
 fn is_there(page: *const bool) -> bool {
-    // SAFETY: loom has seen to it that nobody writes to it, or the model has failed.
+    // SAFETY: no other thread writes it, or loom has failed the model.
     unsafe { *page }
 }
 
 fn lose(page: &UnsafeCell<bool>) {
-    // SAFETY: loom has seen to it that nobody else is there, or the model has failed.
+    // SAFETY: no other thread accesses it, or loom has failed the model.
     let was_there = page.with_mut(|page| unsafe { std::mem::replace(&mut *page, false) });
     assert!(was_there, "given back twice");
 }

@@ -1,13 +1,13 @@
-//! How models are run: in every order of their atomic operations, with up to three switches at moments at which a thread
-//! could have gone on; two where more than two threads take part.
+//! Running models: in every order of their atomic operations, with up to three preemptions; two for models of more
+//! than two threads.
 //!
-//! loom finds the orders that it has not tried yet where it sees an operation that would have gone otherwise before an earlier
-//! one of another thread. Of the earlier ones it remembers the last for each thing: a load hides the loads before it from the
-//! store that comes after it. So models of several parts begin with every order of the parts ([`Model::explore`]).
+//! loom discovers untried orders when it sees an operation that would have had another result before an earlier one
+//! of another thread. For each variable it remembers only the last earlier operation: a load hides earlier loads from
+//! a later store. So models of several parts begin with every order of the parts ([`Model::explore`]).
 
 use std::sync::Arc;
 
-/// A world, what threads do in it, each one part, and what is asked of it in the end.
+/// An initial world, one part for each thread, and the final check.
 pub(crate) struct Model<W> {
     pub(crate) begin: fn() -> W,
     pub(crate) parts: Vec<fn(&W)>,
@@ -15,7 +15,7 @@ pub(crate) struct Model<W> {
 }
 
 impl<W: 'static> Model<W> {
-    /// Runs it, with each order of the parts to begin with.
+    /// Runs the model, starting with each order of the parts.
     pub(crate) fn explore(&self) {
         let count = self.parts.len();
         let orders = (0..count.pow(count as u32)).map(|code| {
@@ -36,13 +36,13 @@ impl<W: 'static> Model<W> {
         }
     }
 
-    /// Runs a model that must be found wrong, for the reason given: part of what it panics with.
+    /// Runs a model that must fail, with `reason` in its panic message.
     pub(crate) fn must_fail(&self, reason: &str) {
         skep_testkit::must_panic(reason, || self.explore());
     }
 }
 
-/// Runs `f` in every order; panics if one of them is wrong.
+/// Runs `f` in every order; panics if any of them fails.
 fn run(switches: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);

@@ -1,4 +1,4 @@
-//! Time in models: whatever waits for some time to pass finds that it has.
+//! Time in models: every timeout is over at once.
 
 use std::time::Duration;
 

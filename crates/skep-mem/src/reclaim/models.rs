@@ -1,5 +1,5 @@
-//! Models of the end of a cache, whatever waits where: nothing goes while a reader of either flavour may look at it, all of it
-//! goes in the end, and once.
+//! Models of the end of a cache with objects in every state: no memory is freed while a reader of either flavour may
+//! access it, and all of it is freed, once.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use crate::{Cache, CacheOptions};
 
 const RACE: &str = "Causality violation";
 
-/// Four objects, of which readers find the first; the owner's CPU is the first, a reader's the second.
+/// Four objects; readers find the first. The owner has CPU 0, a reader CPU 1.
 struct World {
     domain: Domain,
     cache: Mutex<Option<Cache>>,
@@ -20,7 +20,7 @@ struct World {
     linked: AtomicPtr<u8>,
 }
 
-// SAFETY: objects go from thread to thread.
+// SAFETY: objects may move between threads.
 unsafe impl Send for World {}
 // SAFETY: as above.
 unsafe impl Sync for World {}
@@ -30,13 +30,13 @@ impl World {
         memory::begin();
         let domain = Domain::new(2);
         let cache = Cache::new(&domain, &CacheOptions::new(8, 4).policy(policy)).unwrap();
-        // SAFETY: the only thread.
+        // SAFETY: this is the only thread.
         let objects: Vec<_> = (0..4).map(|_| unsafe { cache.alloc(0) }.unwrap().as_ptr()).collect();
         let linked = AtomicPtr::new(objects[0]);
         Self { domain, cache: Mutex::new(Some(cache)), objects, linked }
     }
 
-    /// The keeper's first turn collects all there is.
+    /// The keeper's first turn collects everything.
     fn under_pressure(self) -> Self {
         if let Some(cache) = &*self.cache.lock().unwrap() {
             cache.inner.depot.under_pressure.store(1, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl World {
         self
     }
 
-    /// Unlinks and frees all: the first two make a batch, one waits for more, and one was freed aside.
+    /// Unlinks and frees all: the first two make a batch, one waits for more, and one is freed on the slow path.
     fn free(&self) -> Cache {
         let cache = self.cache.lock().unwrap().take().unwrap();
         self.unlink_and_free(&cache, 3);
@@ -55,7 +55,7 @@ impl World {
     fn unlink_and_free(&self, cache: &Cache, count: usize) {
         self.linked.store(ptr::null_mut(), Ordering::Relaxed);
         for object in &self.objects[..count] {
-            // SAFETY: freed once, by the thread that has the CPU.
+            // SAFETY: freed once, by the thread that owns the CPU.
             unsafe { cache.free(0, NonNull::new(*object).unwrap()) };
         }
     }
@@ -69,7 +69,7 @@ impl World {
         self.domain.leave(1, grace);
     }
 
-    /// When all threads are done: nobody reads, so a few turns are enough.
+    /// All threads are done: no reader is left, so a few turns are enough.
     fn end(self) {
         (0..4).for_each(|_| self.domain.turn());
         assert_eq!(memory::left(&self.objects), 0, "lost");
@@ -91,7 +91,7 @@ fn sleeps(world: &World) {
     world.read(Grace::Sleepable);
 }
 
-/// An end as it should not be.
+/// A wrong way to end a cache.
 fn ends(end: fn(&World), reader: fn(&World)) -> Model<World> {
     Model { begin: POLICIES[0], parts: vec![end, reader, turns], end: World::end }
 }
@@ -103,22 +103,22 @@ fn holds(begin: fn() -> World) {
 }
 
 #[test]
-fn loom_what_waits_for_readers_when_a_cache_ends_goes_to_the_allocator_after_them() {
+fn loom_objects_that_wait_when_a_cache_ends_are_freed_after_the_readers() {
     holds(POLICIES[0]);
 }
 
 #[test]
-fn loom_memory_that_is_reused_goes_after_the_readers_of_both_flavours() {
+fn loom_reused_memory_is_returned_after_readers_of_both_flavours() {
     holds(POLICIES[1]);
 }
 
 #[test]
-fn loom_memory_that_goes_back_by_itself_goes_once() {
+fn loom_memory_is_returned_once() {
     holds(POLICIES[2]);
 }
 
 #[test]
-fn loom_a_slab_that_nobody_needs_goes_to_the_system_after_sleepable_readers() {
+fn loom_a_surplus_slab_is_returned_after_sleepable_readers() {
     // The first two are a slab.
     let owner = |world: &World| {
         let cache = world.cache.lock().unwrap().take().unwrap();
@@ -138,14 +138,14 @@ fn loom_a_slab_that_nobody_needs_goes_to_the_system_after_sleepable_readers() {
     .explore();
 }
 
-/// A cache that ends without what `drop` does, but for what is called after a grace period.
+/// Ends a cache without `Drop for Cache`: only what is called after a grace period.
 fn end_by(cache: Cache, grace: Grace, first: fn(&Inner)) {
     let inner = Arc::clone(&cache.inner);
     inner.domain.clone().call(grace, move || {
         first(&inner);
         drop(inner);
     });
-    // SAFETY: that is for the model to find out.
+    // SAFETY: the model finds out.
     unsafe { cache.close() };
 }
 
@@ -160,13 +160,13 @@ fn loom_rejects_waiting_for_sleepable_readers_only() {
 }
 
 #[test]
-fn loom_rejects_waiting_for_nobody() {
-    // SAFETY: that is for the model to find out.
+fn loom_rejects_waiting_for_no_reader() {
+    // SAFETY: the model finds out.
     ends(|world| unsafe { world.free().close() }, reads).must_fail(RACE);
 }
 
 #[test]
-fn loom_rejects_draining_what_was_handed_over_at_once() {
+fn loom_rejects_freeing_handed_over_batches_at_once() {
     let wrong = |world: &World| {
         let cache = world.free();
         let mut reclaim = ReclaimState::default();
@@ -179,11 +179,11 @@ fn loom_rejects_draining_what_was_handed_over_at_once() {
 }
 
 #[test]
-fn loom_rejects_a_batch_with_a_cookie_from_before_the_unlinking() {
+fn loom_rejects_a_batch_cookie_taken_before_the_unlinking() {
     let wrong = |world: &World| {
         let cookie = world.domain.cookie();
         let cache = world.free();
-        // Unless the keeper has it already.
+        // Unless the keeper already has it.
         if let Some(batch) = cache.inner.depot.handed_over.pop(&cache.inner.store) {
             cache.inner.store.batch(batch).cookie.store(cookie.number(), Ordering::Relaxed);
             cache.inner.depot.handed_over.push(&cache.inner.store, batch);
@@ -199,7 +199,7 @@ fn loom_rejects_a_batch_with_a_cookie_from_before_the_unlinking() {
 }
 
 #[test]
-fn loom_rejects_forgetting_what_was_handed_over() {
+fn loom_rejects_forgetting_handed_over_batches() {
     let end = |world: &World| {
         let forget = |inner: &Inner| {
             inner.depot.handed_over.take();
@@ -210,7 +210,7 @@ fn loom_rejects_forgetting_what_was_handed_over() {
 }
 
 #[test]
-fn loom_rejects_forgetting_what_lies_aside() {
+fn loom_rejects_forgetting_the_shared_freed_list() {
     let end = |world: &World| {
         let forget =
             |inner: &Inner| inner.store.cpu(0).shared_freed.store(ptr::null_mut(), Ordering::Relaxed);

@@ -25,7 +25,7 @@ pub use forked::in_a_child;
 pub use interrupt::{interrupt, while_interrupted};
 pub use linux::{
     Batch, LinuxDef, LinuxMap, LinuxProgram, MOST_MAPS, MOST_PROGRAMS, SharedMemory, Waiter, ask_linux,
-    possible_cpus,
+    possible_cpus, turn_to_ask,
 };
 pub use refusal::Refusal;
 pub use skip::{Hidden, hidden, is_emulated, say, skip};

@@ -6,6 +6,7 @@ mod program;
 
 pub use program::{LinuxProgram, MOST_PROGRAMS, SharedMemory, Waiter};
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Stdio;
@@ -308,6 +309,22 @@ pub fn possible_cpus() -> u32 {
     last.expect("a number ends the list of possible CPUs") + 1
 }
 
+/// Waits until no other test program of this checkout asks the kernel: several run at once, and what is asked is work for
+/// the whole machine. The turn ends when the file is dropped.
+///
+/// # Panics
+///
+/// Where the sources of this crate are gone.
+pub fn turn_to_ask() -> File {
+    let turn = File::open(env!("CARGO_MANIFEST_DIR")).expect("the directory of this crate");
+    // SAFETY: locks a descriptor that is open; the lock ends with it.
+    while unsafe { libc::flock(turn.as_raw_fd(), libc::LOCK_EX) } != 0 {
+        let error = io::Error::last_os_error();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}");
+    }
+    turn
+}
+
 /// Runs what asks the kernel in a process of its own, which runs the calling test again. Says so where bpf(2) is
 /// refused, and then nothing was asked.
 ///
@@ -324,6 +341,7 @@ pub fn ask_linux(what: &str, ask: impl FnOnce()) {
             _ => return ask(),
         }
     }
+    let _turn = turn_to_ask();
     let mut child = this_test().env(CHILD, "1").stdin(Stdio::null()).spawn().expect("the test runs itself");
     let started = Instant::now();
     let status = loop {
@@ -351,4 +369,20 @@ fn number<T>(result: io::Result<T>) -> Result<T, i32> {
 fn command<T>(number: libc::c_long, attr: &mut T) -> io::Result<i32> {
     // SAFETY: each caller here passes the structure of its command, and buffers as large as the map's sizes say.
     unsafe { bpf::command(number, attr) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_asks_at_a_time() {
+        let turn = turn_to_ask();
+        let other = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+        // SAFETY: tries to lock a descriptor that is open.
+        let lock = || unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+        assert_eq!((lock(), io::Error::last_os_error().kind()), (-1, io::ErrorKind::WouldBlock));
+        drop(turn);
+        assert_eq!(lock(), 0);
+    }
 }

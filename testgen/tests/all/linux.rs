@@ -29,6 +29,7 @@ fn interpreter_and_jit_agree_with_the_running_kernel() {
         compare_with_the_kernel();
         return;
     }
+    let _turn = skep_testkit::turn_to_ask();
     let mut child =
         skep_testkit::this_test().env(CHILD, "1").stdin(Stdio::null()).spawn().expect("the test runs itself");
     let start = Instant::now();

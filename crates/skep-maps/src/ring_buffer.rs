@@ -25,7 +25,7 @@ use crate::ring::{HEADER, Ring, deadline};
 /// let def = MapDef::new("events", MapKind::Ringbuf, 0, 0, 4096);
 /// let map = Arc::new(Map::create(&def, &Options { cpus: 1, limit: 1 << 20 })?);
 /// let mut events = RingBuffer::new(&map)?;
-/// assert!(!events.poll(Some(Duration::from_millis(1)))); // nobody has submitted anything
+/// assert!(!events.poll(Some(Duration::from_millis(1)))); // no record was submitted
 ///
 /// // What a program does with `bpf_ringbuf_output`.
 /// // SAFETY: the record is as long as it says.

@@ -379,7 +379,7 @@ impl Trie {
     fn find_locked<const WORDS: usize>(&self, key: &Prefix<WORDS>) -> Option<Node> {
         match self.walk(key, || false) {
             Outcome::Answer(found) => found,
-            Outcome::Astray => unreachable!("nobody has said so"),
+            Outcome::Astray => unreachable!("this walk never checks"),
         }
     }
 

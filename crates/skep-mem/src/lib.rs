@@ -18,7 +18,7 @@
 //! let cache = Cache::new(&domain, &CacheOptions::new(24, 1000).policy(Policy::ReuseAfterGp))?;
 //!
 //! let section = domain.enter()?;
-//! // SAFETY: this thread's slot, inside a section; the object is freed once, and nobody else has it.
+//! // SAFETY: this thread's slot, inside a section; the object is freed once, and no other thread has it.
 //! unsafe {
 //!     let object = cache.alloc(section.number())?;
 //!     assert_eq!(cache.stats().in_use, 1);

@@ -79,7 +79,7 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// `at..at + len` are whole pages of the region, whose contents nobody needs.
+    /// `at..at + len` are whole pages of the region, whose contents are not needed.
     pub(crate) unsafe fn return_to_system(&self, at: usize, len: usize) -> bool {
         debug_assert!(at.is_multiple_of(page()) && len.is_multiple_of(page()) && at + len <= self.len);
         // SAFETY: whole pages of this mapping, by the caller's contract.
@@ -164,7 +164,7 @@ mod tests {
             return;
         }
         assert!(all.iter().any(|flag| flag == "hg"), "{all:?}");
-        // SAFETY: nobody needs the contents.
+        // SAFETY: the contents are not needed.
         assert!(unsafe { region.return_to_system(2 * LARGE, page()) });
         assert!(flags(at(2 * LARGE)).iter().any(|flag| flag == "nh"));
         assert!(flags(at(0)).iter().any(|flag| flag == "hg"), "elsewhere nothing has changed");

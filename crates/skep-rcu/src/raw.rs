@@ -10,7 +10,7 @@
 //! 1. the allocator stores the [`current_era`] in each object that it hands out: its *birth era*;
 //! 2. a reader [announces](announce_era) an era before it looks anything up, and treats an object that was born later as
 //!    not found: it announces again and repeats the look-up;
-//! 3. an object that was unlinked before a [`Cookie`] is held by nobody once, after a [`heavy_fence`], each of the
+//! 3. an object that was unlinked before a [`Cookie`] is held by no reader once, after a [`heavy_fence`], each of the
 //!    [`active_eras`] begins at or after the cookie, or ends before the object's birth era.
 
 use std::fmt;

@@ -82,7 +82,7 @@ impl Hash {
                 }
                 Lookup::Locked => match least(bucket, after, found, || false) {
                     Outcome::Answer(element) => element,
-                    Outcome::Astray => unreachable!("nobody has said so"),
+                    Outcome::Astray => unreachable!("this walk never checks"),
                 },
             }
             .map(|element| element.0)

@@ -68,7 +68,7 @@ fn look_up_disturbed(table: &Hash, key: u64, hops: u32, disturbance: impl Fn()) 
         })
     });
     assert!(passed >= hops, "the walk was over after {passed} hops");
-    // SAFETY: values are words, and nobody writes them now.
+    // SAFETY: values are words, and no thread writes them now.
     found.map(|element| unsafe { table.values_at(element).cast::<u64>().read() })
 }
 
@@ -136,7 +136,7 @@ fn a_walker_that_strays_into_the_list_of_free_elements_comes_back() {
 fn updates_without_a_spare_element_write_in_place_and_readers_still_see_whole_values() {
     let table = table(2);
     set(&table, 1, 0).unwrap();
-    // SAFETY: whoever has no slot.
+    // SAFETY: a thread without a slot.
     let spares: Vec<_> =
         std::iter::from_fn(|| unsafe { Spare::take(&table.elements, Caller::Host) }.ok()).collect();
     assert_eq!(table.elements.stats().in_use, spares.len() + 1);
@@ -181,14 +181,14 @@ fn an_insertion_without_an_element_finds_no_memory_while_there_is_room_and_the_m
         let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX, &memory()).unwrap();
         set(&table, 1, 1).unwrap();
         // As if updates in flight, and what waits for readers, had them all.
-        // SAFETY: whoever has no slot.
+        // SAFETY: a thread without a slot.
         let spares: Vec<_> =
             std::iter::from_fn(|| unsafe { Spare::take(&table.elements, Caller::Host) }.ok()).collect();
         assert!(matches!(set(&table, 2, 2), Err(OpError::NoMemory(Error::Exhausted { .. }))));
         assert_eq!(table.len(), 1);
         drop(spares);
         set(&table, 2, 2).unwrap();
-        // SAFETY: whoever has no slot.
+        // SAFETY: a thread without a slot.
         let _spares: Vec<_> =
             std::iter::from_fn(|| unsafe { Spare::take(&table.elements, Caller::Host) }.ok()).collect();
         assert_eq!(set(&table, 3, 3), Err(OpError::Full));

@@ -49,7 +49,7 @@ mod reduce;
 mod site;
 
 use skep_abi::{Linkage, Printed, RunEnv};
-use skep_text::{Arena, Step, Text};
+use skep_text::{Arena, SystemCall, Text};
 use skep_verifier::Verified;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -286,7 +286,7 @@ fn compile_parts(
         draft.probe(probe).map_err(|source| Error::Probe { slot, source })?;
     }
     let text = draft.finalize().map_err(|source| match (layout.probes().next(), &source) {
-        (Some((slot, _)), skep_text::Error::System { step: Step::InstallHandler, .. }) => {
+        (Some((slot, _)), skep_text::Error::System { call: SystemCall::InstallHandler, .. }) => {
             Error::Probe { slot, source }
         }
         _ => source.into(),

@@ -1,16 +1,18 @@
-//! The arena: one range, its packs, and who holds which chunks.
+//! The arena: one range, its packs, and the owners of the chunks in them.
 //!
-//! The problem: hand out places for code in tens of nanoseconds from many threads, while now and then a pack must be
-//! mapped or returned, which takes up to a millisecond.
+//! The problem: allocate memory for code in tens of nanoseconds from many threads, although mapping or returning a
+//! pack, which is needed now and then, takes up to a millisecond.
 //!
-//! Protocol, two locks (and three more that are not taken while one of these is held: two in `reclaim.rs`, and
+//! Protocol, two locks (and three more that are never taken while one of these is held: two in `reclaim.rs`, and
 //! `poking`, in `poke.rs`):
 //!
-//! - `state` guards all bookkeeping. It is a leaf: under it no other lock is taken and no memory is mapped (but what
-//!   growing a table may cost), so nothing ever waits long for it.
-//! - `growth` is held by whoever maps or unmaps memory, around the system calls, and taken before `state`. A thread
-//!   that finds no room takes it and looks again, so threads that run out of room together map one pack, and
-//!   a limit is not reported while a pack is just being returned.
+//! - `state` guards all bookkeeping. It is a leaf: no other lock is taken and no memory is mapped under it (except
+//!   to
+//! grow a table), so no thread waits long for it.
+//! - `growth` is held around the system calls that map or unmap memory, and taken before `state`. A thread that
+//!   finds no
+//! room takes it and searches again. So threads that run out of room together map one pack, and a limit is not
+//! reported while a pack is being returned.
 //!
 //! A slot of the range is `Free`, or `Busy` while the holder of `growth` maps or unmaps it, or belongs to a pack:
 //!
@@ -20,15 +22,14 @@
 //!      └──(growth: unmap)─────┘       Busy    its further slots
 //! ```
 //!
-//! How slots come by memory and lose it is in `growth.rs`, how packs become huge pages in `promote.rs`, what becomes of
-//! dropped texts in `reclaim.rs`.
+//! `growth.rs` populates and returns slots, `promote.rs` makes huge pages, `reclaim.rs` frees dropped texts.
 //!
-//! Invariants: `mapped` counts the bytes that there is memory for; the allocator has a region for each `Pack` slot and
-//! no other, and what it calls free has memory behind it; at most one pack is empty, except between a `free` and the
+//! Invariants: `mapped` counts the populated bytes; the allocator has one region for each `Pack` slot and no other,
+//! and every chunk that it calls free is populated; at most one pack is empty, except between a `free` and the
 //! `trim` that follows it; a pinned pack is not unmapped.
 //!
-//! What would break it: touching a pack's memory through anything but a [`Place`](crate::place::Place), which owns its
-//! bytes, or a poke, which has the text.
+//! What would break it: touching a pack's memory through anything but a [`Place`](crate::place::Place), which owns
+//! its bytes, or a poke, which borrows the text.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -45,7 +46,7 @@ use crate::fault::Faults;
 use crate::growth::STEP;
 use crate::occupancy::{Occupancy, Span, SpanState};
 use crate::pack::{Kind, Pack, Resolved, Writer, resolve};
-use crate::place::{Memory, Place};
+use crate::place::{Place, Storage};
 use crate::range::Reservation;
 use crate::reclaim::{Retirement, Total};
 use crate::seen::{Missed, Seen};
@@ -57,21 +58,20 @@ pub(crate) const PACK_CHUNKS: u32 = (PACK_BYTES / CHUNK_BYTES) as u32;
 
 /// Code memory of one runtime: a reserved range of addresses and the packs in it.
 ///
-/// Cloning gives another handle to the same arena. Drafts and texts keep their arena alive; its memory and
-/// addresses go back to the system with the last of them.
+/// A clone is another handle to the same arena. Drafts and texts keep their arena alive; its memory and addresses
+/// return to the system with the last handle, draft or text.
 #[derive(Clone)]
 pub struct Arena {
     shared: Arc<Shared>,
 }
 
 impl Arena {
-    /// Reserves the range and maps the first pack, so that what the system forbids is known from the beginning.
+    /// Reserves the range and maps the first pack, so that a system that forbids code memory is detected here.
     ///
     /// # Errors
     ///
-    /// [`Error::TooSmall`] when the configuration has no room for one pack, [`Error::System`] and
-    /// [`Error::NoBacking`] when the system refuses something; their texts say what to change. [`Error::Readers`]
-    /// when no domain can be made.
+    /// [`Error::TooSmall`] if the configuration has no room for one pack, [`Error::System`] and [`Error::NoBacking`]
+    /// if the system refuses a call; their texts say what to change. [`Error::Readers`] if no domain can be made.
     pub fn new(config: Config) -> Result<Self, Error> {
         let reserve = config.reserve.min(arch::MAX_RANGE);
         for (setting, bytes) in [("Config::reserve", reserve), ("Config::limit", config.limit)] {
@@ -95,7 +95,7 @@ impl Arena {
         // SAFETY: the first slot of a new reservation.
         let Resolved { kind, pack, refused } = unsafe { resolve(only, wanted, place, PACK_BYTES, first) }?;
         let slots = reservation.slots().len() / PACK_BYTES;
-        let mut state = State {
+        let mut state = ArenaState {
             chunks: Chunks::new(),
             slots: (0..slots).map(|_| Slot::Free).collect(),
             counts: Counts::default(),
@@ -129,51 +129,54 @@ impl Arena {
         Ok(Self { shared })
     }
 
-    /// Takes a place of `len` bytes for code that is still to be written.
+    /// Reserves `len` bytes at a fixed address for code that is to be written.
     ///
-    /// The place is a multiple of 32 bytes ([`CHUNK_BYTES`]); texts longer than a pack get whole pages of their
+    /// The address is a multiple of 32 bytes ([`CHUNK_BYTES`]); a text longer than a pack gets whole pages of its
     /// own.
     ///
     /// # Errors
     ///
-    /// [`Error::Empty`] for no bytes, [`Error::TooLong`] for more than the range holds, [`Error::RangeFull`] and
-    /// [`Error::Limit`] when there is no room now, [`Error::Waiting`] when too much of it waits for readers that do
-    /// not leave, [`Error::System`] when the system has no memory, [`Error::Forked`] in a forked child.
+    /// [`Error::Empty`] for 0 bytes, [`Error::TooLong`] for more than the range holds, [`Error::RangeFull`] and
+    /// [`Error::Limit`] if there is no room now, [`Error::Waiting`] if too many retired bytes wait for readers,
+    /// [`Error::System`] if the system has no memory, [`Error::Forked`] in a forked child.
     pub fn draft(&self, len: usize) -> Result<Draft, Error> {
         self.draft_aligned(len, CHUNK_BYTES)
     }
 
-    /// As [`draft`](Self::draft), at an address that is a multiple of `align` bytes: a cache line for code with loops
-    /// that are laid out by lines.
+    /// As [`draft`](Self::draft), at an address that is a multiple of `align` bytes, such as a cache line for
+    /// aligned loops.
     ///
     /// # Errors
     ///
-    /// As [`draft`](Self::draft); [`Error::Alignment`] when `align` is no power of two or more than a page.
+    /// As [`draft`](Self::draft); [`Error::Alignment`] if `align` is not a power of two or exceeds a page.
     pub fn draft_aligned(&self, len: usize, align: usize) -> Result<Draft, Error> {
         Ok(Draft::new(Place::take(&self.shared, len, align)?))
     }
 
-    /// The read sections that this arena waits for: whoever may run its texts while they are dropped enters one first.
+    /// The domain of this arena's readers: a thread that may run a text while its handle is dropped must be in a
+    /// section.
     pub fn domain(&self) -> &Domain {
         &self.shared.domain
     }
 
-    /// Waits until everything that was retired before is free again, but for what the system does not let be written.
+    /// Waits until every text retired before the call is free again, except those whose memory the system refuses to
+    /// write.
     ///
-    /// Nothing needs this but tests and measurements, and hosts that want memory to go down before they look at it.
+    /// Only tests, measurements and hosts that want to see memory go down need this.
     ///
     /// # Errors
     ///
-    /// [`Error::Readers`] inside a read section of this thread, which would wait for itself, and in a forked child.
+    /// [`Error::Readers`] if this thread is in a read section, where it would wait for itself, and in a forked
+    /// child.
     pub fn flush(&self) -> Result<(), Error> {
         self.shared.domain.synchronize_expedited(Grace::Both)?;
         self.shared.reclaim_passed();
-        // The keeper may be in the middle of a batch.
+        // The keeper may be reclaiming a batch.
         self.shared.domain.barrier()?;
         Ok(())
     }
 
-    /// How full the arena is. Reads `/proc/self/smaps`, which takes about a millisecond.
+    /// The arena's fill level. Reads `/proc/self/smaps`, which takes about a millisecond.
     ///
     /// In a forked child, which owns none of the memory, all counts are zero.
     pub fn occupancy(&self) -> Occupancy {
@@ -182,12 +185,12 @@ impl Arena {
             return occupancy;
         }
         occupancy.landing_pads = self.shared.kind.landing_pads != 0;
-        // First what has been retired: later it may be more than was ever published.
+        // Read the retired count first: read later, it could exceed the published count.
         let Total { texts: retired, code_bytes: retired_bytes } = self.shared.retirement.total();
         occupancy.waiting_bytes = self.shared.retirement.bytes();
         let (waiting, nothing_is_freed) = self.shared.retirement.addresses();
         let state = self.shared.lock_state();
-        let State { chunks, counts, .. } = &*state;
+        let ArenaState { chunks, counts, .. } = &*state;
         let waits = |chunk: u32| waiting.binary_search(&self.address(chunk)).is_ok();
         let waiting = chunks.runs().filter(|run| waits(run.0)).map(|run| run.1 as usize).sum();
         occupancy.texts = counts.texts.saturating_sub(retired);
@@ -217,22 +220,22 @@ impl Arena {
         occupancy
     }
 
-    /// What every byte of the packs is, in order of address within each pack. Texts with memory of their own are not
-    /// among it. In a forked child, which owns none of the memory, it is empty.
+    /// The state of every byte of the packs, in order of address within each pack, without texts that have memory of
+    /// their own. Empty in a forked child, which owns none of the memory.
     pub fn map(&self) -> Vec<Span> {
         if !self.shared.domain.is_original() {
             return Vec::new();
         }
         let (waiting, nothing_is_freed) = self.shared.retirement.addresses();
         let state = self.shared.lock_state();
-        let span = |(chunk, count, run): (u32, u32, chunks::State)| {
+        let span = |(chunk, count, run): (u32, u32, chunks::RunState)| {
             let address = self.address(chunk);
             let what = match run {
                 _ if waiting.binary_search(&address).is_ok() => SpanState::Waiting,
-                chunks::State::Free => SpanState::Free,
-                chunks::State::Draft => SpanState::Draft,
-                chunks::State::Text => SpanState::Text,
-                chunks::State::Beyond | chunks::State::Vacant => SpanState::NoMemory,
+                chunks::RunState::Free => SpanState::Free,
+                chunks::RunState::Draft => SpanState::Draft,
+                chunks::RunState::Text => SpanState::Text,
+                chunks::RunState::Beyond | chunks::RunState::Vacant => SpanState::NoMemory,
             };
             Span { address, len: count as usize * CHUNK_BYTES, state: what }
         };
@@ -243,15 +246,15 @@ impl Arena {
         spans
     }
 
-    /// Makes huge pages of all packs now, on this thread, whatever they hold: takes milliseconds, and up to 2 MiB of
-    /// memory each. The keeper does it by itself for packs that hold enough ([`Config::promote_at`]). Returns how many
-    /// packs are huge.
+    /// Makes huge pages of all packs on this thread, regardless of their fill level: takes milliseconds, and up to 2
+    /// MiB of memory for each pack. The keeper promotes packs that hold enough code by itself
+    /// ([`Config::promote_at`]). Returns how many packs are huge pages.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] with what the system refused first; the pack then has all its memory, on small pages, and the
-    /// others have been tried nevertheless. [`Error::Limit`] when
-    /// there is not to be so much memory; [`Error::Forked`] in a forked child.
+    /// [`Error::System`] with the first refusal of the system; that pack then has all its memory, on base pages, and
+    /// the other packs have been tried. [`Error::Limit`] if the memory would exceed the limit; [`Error::Forked`] in
+    /// a forked child.
     pub fn promote(&self) -> Result<usize, Error> {
         if !self.shared.domain.is_original() {
             return Err(Error::Forked);
@@ -259,14 +262,14 @@ impl Arena {
         self.shared.promote_all()
     }
 
-    /// Whether profilers or debuggers are told about texts, so that it is worth giving these
-    /// [names](Draft::set_name).
+    /// Whether a profiler or debugger is to receive the texts' [names](Draft::set_name). If not, names are not
+    /// needed.
     pub fn is_seen(&self) -> bool {
         self.shared.seen.is_on()
     }
 
-    /// The files for profilers that lack texts because they could not be written any more. Empty when all is well, and in
-    /// a forked child.
+    /// The files for profilers that lack texts because a write failed. Empty if there are none, and in a forked
+    /// child.
     pub fn missed(&self) -> Vec<Missed> {
         if !self.shared.domain.is_original() {
             return Vec::new();
@@ -274,12 +277,12 @@ impl Arena {
         self.shared.seen.missed()
     }
 
-    /// The reserved range of addresses. All code of this arena is in it.
+    /// The reserved range of addresses, which contains all code of this arena.
     pub fn range(&self) -> Range<usize> {
         self.shared.reservation.slots().clone()
     }
 
-    /// Whether a direct branch from anywhere in the range reaches `address`, and back.
+    /// Whether direct branches reach from anywhere in the range to `address`, and back.
     pub fn reaches(&self, address: usize) -> bool {
         let range = self.range();
         let last = range.end - arch::NOP.len();
@@ -301,9 +304,9 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// What all handles, drafts and texts of an arena share.
+/// The state that all handles, drafts and texts of an arena share.
 pub(crate) struct Shared {
-    state: ManuallyDrop<Mutex<State>>,
+    state: ManuallyDrop<Mutex<ArenaState>>,
     growth: Mutex<()>,
     pub(crate) retirement: ManuallyDrop<Retirement>,
     /// Held while a word of a text is read and written back.
@@ -314,31 +317,31 @@ pub(crate) struct Shared {
     pub(crate) permanent: bool,
     /// Dropped before the addresses go back to the system.
     pub(crate) faults: Arc<Faults>,
-    /// The state of the generator, where texts are to lie at random.
+    /// The state of the random number generator, if texts are placed at random.
     random: Option<AtomicU64>,
     pub(crate) kind: Kind,
-    /// Whether texts that this crate writes begin with one, checked or not.
+    /// Whether the texts that this crate writes begin with a landing pad, enforced or not.
     pub(crate) landing_pads: bool,
-    /// Why it is not a better kind.
+    /// Why a better backing was not used.
     refused: Option<String>,
     pub(crate) sync_core: SyncCore,
     pub(crate) seen: Seen,
     pub(crate) domain: Domain,
-    /// Dropped last: everything else is mapped inside.
+    /// Dropped last: everything else is mapped in it.
     pub(crate) reservation: Reservation,
 }
 
-/// Shows that `growth` is held.
+/// Proof that `growth` is held.
 pub(crate) type Growth<'a> = MutexGuard<'a, ()>;
 
-pub(crate) struct State {
+pub(crate) struct ArenaState {
     pub(crate) chunks: Chunks,
     pub(crate) slots: Vec<Slot>,
     pub(crate) counts: Counts,
     /// Memory of long texts that the system would not unmap.
     pub(crate) stuck: Vec<Pack>,
     pub(crate) mapped: usize,
-    /// How often chunks or slots were given back: who found no room looks again when that was not the last word.
+    /// How often chunks or slots were freed: a thread that found no room searches again if this has changed.
     pub(crate) returned: u64,
     /// Slots from this one on have never been mapped.
     pub(crate) fresh: usize,
@@ -354,39 +357,39 @@ pub(crate) enum Slot {
 /// A pack in its slot.
 pub(crate) struct PackSlot {
     pub(crate) pack: Arc<Pack>,
-    /// The pack's, at hand for whoever takes a place.
+    /// The pack's writer, copied here so that a new place can have it without a look-up.
     pub(crate) writer: Writer,
-    /// The chunks that there is no memory for yet.
+    /// The chunks that are not populated yet.
     pub(crate) beyond: Option<Block>,
     pub(crate) promotion: Promotion,
-    /// Whether somebody works on the pack without holding a lock.
+    /// Whether a thread works on the pack without holding a lock.
     pub(crate) pinned: bool,
 }
 
-/// How far a pack has got on its way to being a huge page.
+/// Progress of a pack towards being a huge page.
 pub(crate) enum Promotion {
     NotYet,
-    /// The keeper has been asked.
+    /// The keeper was woken for it.
     Asked,
     Huge,
     Refused {
         why: String,
-        /// How often the kernel may be asked again.
+        /// How many more times the kernel may be asked.
         again: u32,
     },
 }
 
-/// Numbers for [`Occupancy`] only; nothing is decided by them.
+/// Numbers for [`Occupancy`] only; no decision depends on them.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) own_mappings: usize,
     pub(crate) own_bytes: usize,
-    /// Of every place that was not given back unused: what was retired is counted apart.
+    /// Of every place except those dropped unused; retired places are counted separately.
     pub(crate) code_bytes: usize,
     /// Texts ever published.
     pub(crate) texts: usize,
     pub(crate) packs: usize,
-    /// Places taken and not given back unused.
+    /// Places taken, except those dropped unused.
     places: usize,
 }
 
@@ -403,8 +406,8 @@ impl Counts {
 }
 
 impl Shared {
-    /// Nothing panics under the locks but broken invariants, which a second panic would only hide.
-    pub(crate) fn lock_state(&self) -> MutexGuard<'_, State> {
+    /// Code under these locks panics only on a broken invariant, and a second panic would hide the first.
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, ArenaState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -412,11 +415,11 @@ impl Shared {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for the place of a text, where places are random.
+    /// A random number for the place of a text, if places are random.
     #[inline]
     pub(crate) fn random(&self) -> Option<u32> {
-        // Relaxed: each call gets a number of its own, and that is all. The steps and the mixing are those of
-        // SplitMix64 (Steele, Lea and Flood, 2014).
+        // Relaxed: each call only needs a number of its own. Increment and mixing are those of SplitMix64 (Steele,
+        // Lea and Flood, 2014).
         let step = self.random.as_ref()?.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (step ^ step >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -427,11 +430,11 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if !self.domain.is_original() && !self.forget_packs() {
-            // Another thread of the parent was changing them when the child was made. They stay.
+            // Another thread of the parent held the lock at the fork, so the data may be half written. It is leaked.
             return;
         }
-        // The executable views go with the reservation; so nothing needs to be mapped over them.
-        // SAFETY: dropped here only, and not used any more.
+        // The executable views are unmapped with the reservation, so their places need no new mapping.
+        // SAFETY: dropped only here, and not used afterwards.
         unsafe {
             ManuallyDrop::drop(&mut self.retirement);
             ManuallyDrop::drop(&mut self.state);
@@ -440,20 +443,20 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// In a forked child, where the addresses of the parent's aliases may be somebody else's. `false` where the books
-    /// may be half written.
+    /// Forgets, in a forked child, the parent's aliases, whose addresses may have another use here. `false` if the
+    /// fork interrupted a thread that held the lock, so the bookkeeping may be half written.
     fn forget_packs(&mut self) -> bool {
         let Some(retired) = self.retirement.take_all() else { return false };
         let Ok(mut state) = self.state.try_lock() else { return false };
         for slot in state.slots.drain(..) {
             if let Slot::Pack(PackSlot { pack, .. }) = slot {
-                // A thread of the parent may share it; in this process there is only ours.
+                // A thread of the parent may share it; this process has only this handle.
                 let _ = Arc::into_inner(pack).map(Pack::forget);
             }
         }
         state.stuck.drain(..).for_each(Pack::forget);
         for retired in retired {
-            if let Memory::Own { pack, .. } = retired.memory {
+            if let Storage::Own { pack, .. } = retired.memory {
                 pack.forget();
             }
         }
@@ -461,7 +464,7 @@ impl Shared {
     }
 }
 
-/// The beginning of the random places. Early at boot there may be no random numbers; the clock is better than none.
+/// The seed of the random places. Early at boot random numbers may be missing; then the clock is the seed.
 fn seed() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK) {

@@ -1,10 +1,9 @@
 //! Which chunks are free: a two-level segregated-fit allocator (TLSF) over numbers.
 //!
-//! The problem: thousands of small programs come and go in a few packs; finding a hole must cost tens of
-//! nanoseconds however full the packs are, and nothing may be written into the packs for it, because
-//! everything in them can be executed. So this file knows no addresses. It hands out runs of chunk numbers
-//! and keeps its books in a table of its own:
-//!
+//! The problem: thousands of small programs come and go in a few packs. Finding a free run must cost tens of
+//! nanoseconds at any fill level, and no bookkeeping may be written into the packs, because everything in them can
+//! be executed. So this file knows no addresses. It allocates runs of chunk numbers and keeps its state in a table
+//! of its own:
 //! ```text
 //!   region (a pack)   | text 3 | free 5    | draft 1 | free 2 | beyond ... |    nodes, linked in order: before/after
 //!                                  │                     │
@@ -12,63 +11,63 @@
 //!   two bitmaps             rows (powers of two) and columns (16 steps in each): first set bit = first fit
 //! ```
 //!
-//! Sizes below 32 chunks (1 KiB) have a bin each; above, a bin spans a sixteenth of a power of two. A search
-//! takes the first bin whose every run fits, and looks through the run's own bin only when there is none, so
-//! a request fails exactly when no free run is long enough.
+//! Sizes below 32 chunks (1 KiB) have a bin each; a larger bin spans a sixteenth of a power of two. A search takes
+//! the first bin in which every run is long enough, and only if there is none searches the bin of the size itself.
+//! So a request fails exactly if no free run is long enough.
 //!
-//! A region may be larger than the memory behind it: its last node is then *beyond*, and [`Chunks::extend`] makes
-//! free chunks of its beginning as memory comes.
+//! A region may be larger than the memory behind it: its last node is then *beyond*, and [`Chunks::extend`] turns
+//! its first chunks into free ones as memory is populated.
 //!
-//! Invariants: nodes of a region tile it without gaps; two free neighbours never exist (they are merged);
-//! a free node is in the bin of its size and nowhere else; a region's first node stays its first node;
-//! `used + free` is the sum of all regions without what is beyond.
+//! Invariants: nodes of a region tile it without gaps; two free nodes are never neighbours (they are merged); a free
+//! node is in the bin of its size and no other; a region's first node stays its first node; `used + free` is the sum
+//! of all regions without their chunks beyond.
 //!
 //! What would break it: a block freed twice. [`Block`] is not `Copy` and [`Chunks::free`] consumes it.
 
-/// No node: the end of a list, or of a region.
+/// No node: the end of a list or region.
 const NONE: u32 = u32::MAX;
 
-/// Steps within a power of two.
+/// Columns: size classes within a power of two.
 const COLUMNS: usize = 16;
 
 /// Row 0 holds sizes 1 to 15; row r the sizes from 2^(r+3) to below 2^(r+4).
 const ROWS: usize = 14;
 
-/// The longest region, and so the longest run: the last row is there for it alone.
+/// The longest region, and so the longest run: only such a run is in the last row.
 pub(crate) const MAX_REGION: u32 = 1 << 16;
 
-/// A run of chunks in use. Giving it back takes it.
+/// A run of chunks in use. Freeing it consumes it.
 #[derive(Debug)]
 pub(crate) struct Block(u32);
 
-/// What [`Chunks::alloc`] found.
+/// The result of [`Chunks::alloc`].
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) block: Block,
     /// Number of the first chunk.
     pub(crate) start: u32,
-    /// Whether some chunk of the run may have been a text before: other CPUs may have fetched from it.
+    /// Whether some chunk of the run was part of a text before, so that other CPUs may have fetched from it.
     pub(crate) reused: bool,
 }
 
-/// What a run of chunks is.
+/// The state of a run of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum RunState {
     Free,
     Draft,
     Text,
-    /// No memory yet.
+    /// Not populated yet.
     Beyond,
-    /// Not a run at all: an unused entry of the table.
+    /// An unused entry of the table, no run.
     Vacant,
 }
 
-/// How a run may lie.
+/// Constraints on the place of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fit {
     /// Its first chunk's number is a multiple of this power of two.
     pub(crate) align: u32,
-    /// A random number, where the place is to be anywhere in the hole that was found rather than at its beginning.
+    /// A random number that selects a place in the free run, instead of its beginning.
     pub(crate) random: Option<u32>,
 }
 
@@ -81,8 +80,8 @@ struct Node {
     after: u32,
     previous: u32,
     next: u32,
-    state: State,
-    /// Chunks from this number on have not been texts before. It may err on the safe side, and may lie outside.
+    state: RunState,
+    /// Chunks from this number on have never been part of a text. It may be too high, and may be outside the run.
     fresh_from: u32,
 }
 
@@ -98,7 +97,7 @@ pub(crate) struct Chunks {
     bins: [[u32; COLUMNS]; ROWS],
     used: u32,
     free: u32,
-    /// How many regions are free from end to end.
+    /// The number of regions that are entirely free.
     empty_regions: u32,
 }
 
@@ -117,9 +116,9 @@ impl Chunks {
         }
     }
 
-    /// Adds the `count` chunks from number `start` on, of which the first `free` are free and the others, if any,
-    /// beyond: the block returned stands for these. Runs never cross from one region into another. `reused` says
-    /// whether there was a region in the same place before, of which nothing more is known.
+    /// Adds a region: the `count` chunks from number `start` on. The first `free` of them are free, the others
+    /// beyond; the returned block stands for those. Runs never cross from one region into another. `reused` says
+    /// whether an earlier region had the same chunks, so that they may have been parts of texts.
     pub(crate) fn add_region(&mut self, start: u32, free: u32, count: u32, reused: bool) -> Option<Block> {
         debug_assert!(0 < free && free <= count && count <= MAX_REGION);
         let node = Node {
@@ -129,7 +128,7 @@ impl Chunks {
             after: NONE,
             previous: NONE,
             next: NONE,
-            state: State::Free,
+            state: RunState::Free,
             fresh_from: if reused { start + count } else { start },
         };
         let first = self.new_node(node);
@@ -139,18 +138,18 @@ impl Chunks {
         self.list(first);
         (free < count).then(|| {
             let rest = Node { start: start + free, count: count - free, before: first, ..node };
-            let beyond = self.new_node(Node { state: State::Beyond, ..rest });
+            let beyond = self.new_node(Node { state: RunState::Beyond, ..rest });
             self.nodes[first as usize].after = beyond;
             Block(beyond)
         })
     }
 
-    /// Makes free chunks of the first `count` of those beyond; returns what is beyond now.
+    /// Frees the first `count` chunks of those beyond; returns the block of those that remain beyond.
     pub(crate) fn extend(&mut self, beyond: Block, count: u32) -> Option<Block> {
         let Block(index) = beyond;
         let node = self.nodes[index as usize];
-        debug_assert!(node.state == State::Beyond && 0 < count && count <= node.count);
-        // The region's last node moves up; the part that became memory joins, or becomes, its neighbour.
+        debug_assert!(node.state == RunState::Beyond && 0 < count && count <= node.count);
+        // The region's last node moves up; the populated chunks join the neighbour, or become one.
         let rest = (count < node.count).then(|| {
             let rest = Node { start: node.start + count, count: node.count - count, before: index, ..node };
             let rest = self.new_node(rest);
@@ -158,16 +157,15 @@ impl Chunks {
             rest
         });
         self.nodes[index as usize].count = count;
-        self.nodes[index as usize].state = State::Free;
+        self.nodes[index as usize].state = RunState::Free;
         self.free += count;
-        // A region that was empty is empty still, and one that was not is not: `empty_regions` stays.
+        // This changes no region between empty and not empty, so `empty_regions` stays.
         let index = self.merge(index);
         self.list(index);
         rest.map(Block)
     }
 
-    /// Takes one region away that is free from end to end and that `may_go` allows, given its first chunk, which it
-    /// returns.
+    /// Removes one region that is entirely free and whose first chunk satisfies `may_go`; returns that chunk.
     pub(crate) fn remove_empty_region(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         let goes = |&first: &u32| self.is_empty_region(first) && may_go(self.nodes[first as usize].start);
         let at = self.regions.iter().position(goes)?;
@@ -183,7 +181,7 @@ impl Chunks {
         Some(node.start)
     }
 
-    /// Takes `count` chunks in a row, for a draft, out of the smallest bin that has them. `None` when no run is long
+    /// Takes `count` consecutive chunks for a draft, out of the smallest bin that has them. `None` if no run is long
     /// enough.
     pub(crate) fn alloc(&mut self, count: u32, fit: Fit) -> Option<Found> {
         debug_assert!(count > 0 && fit.align.is_power_of_two());
@@ -195,7 +193,7 @@ impl Chunks {
         self.empty_regions -= u32::from(self.is_empty_region(index));
         let index = self.skip(index, count, fit);
         let node = &mut self.nodes[index as usize];
-        node.state = State::Draft;
+        node.state = RunState::Draft;
         let Node { start, fresh_from, .. } = *node;
         self.used += node.count;
         self.free -= node.count;
@@ -203,29 +201,29 @@ impl Chunks {
         Some(Found { block: Block(index), start, reused: start < fresh_from })
     }
 
-    /// How many chunks right before those beyond are free.
+    /// The length of the free run that ends where the chunks beyond begin.
     pub(crate) fn free_before(&self, beyond: &Block) -> u32 {
         let before = &self.nodes[self.nodes[beyond.0 as usize].before as usize];
-        if before.state == State::Free { before.count } else { 0 }
+        if before.state == RunState::Free { before.count } else { 0 }
     }
 
-    /// Says that a draft has become a text.
+    /// Marks a draft as a text.
     pub(crate) fn publish(&mut self, block: &Block) {
         let node = &mut self.nodes[block.0 as usize];
-        debug_assert!(node.state == State::Draft);
-        node.state = State::Text;
+        debug_assert!(node.state == RunState::Draft);
+        node.state = RunState::Text;
     }
 
-    /// Gives the chunks of `block` back and merges them with free neighbours. A draft leaves them as fresh as it found
-    /// them: nobody was ever told of them.
+    /// Frees the chunks of `block` and merges them with free neighbours. A draft's chunks stay as fresh as they
+    /// were: no other thread ever had their addresses.
     pub(crate) fn free(&mut self, block: Block) {
         let Block(index) = block;
         let node = &mut self.nodes[index as usize];
         match node.state {
-            State::Text => node.fresh_from = node.fresh_from.max(node.start + node.count),
-            state => debug_assert_eq!(state, State::Draft),
+            RunState::Text => node.fresh_from = node.fresh_from.max(node.start + node.count),
+            state => debug_assert_eq!(state, RunState::Draft),
         }
-        node.state = State::Free;
+        node.state = RunState::Free;
         self.used -= node.count;
         self.free += node.count;
         let index = self.merge(index);
@@ -233,7 +231,7 @@ impl Chunks {
         self.list(index);
     }
 
-    /// Gives the chunks of `block` back from its `count`th on; it keeps its place. Nothing ran in them.
+    /// Frees the chunks of `block` from its `count`th on; the block keeps its start. No thread has run code in them.
     pub(crate) fn shrink(&mut self, block: &Block, count: u32) {
         debug_assert!(0 < count && count <= self.nodes[block.0 as usize].count);
         self.cut(block.0, count);
@@ -252,8 +250,8 @@ impl Chunks {
         self.empty_regions
     }
 
-    /// All runs, region by region, in the order of their numbers within each: first chunk, count, state.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32, State)> + '_ {
+    /// All runs, region by region, in order of chunk number: first chunk, count, state.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32, RunState)> + '_ {
         let node = move |index: u32| (index != NONE).then(|| self.nodes[index as usize]);
         let run = |node: Node| (node.start, node.count, node.state);
         let region = move |&first: &u32| std::iter::successors(node(first), move |last| node(last.after));
@@ -278,7 +276,7 @@ impl Chunks {
         };
         self.search(count).filter(fits).or_else(|| {
             let (least, most) = (count, count.saturating_add(align - 1));
-            // A run that long fits wherever it begins; of those between, one may happen to lie well.
+            // A run of that length fits wherever it begins; a shorter one may fit by its alignment.
             (align > 1).then(|| self.search(most).or_else(|| self.between(least, most).find(fits))).flatten()
         })
     }
@@ -302,7 +300,7 @@ impl Chunks {
         Some(self.bins[row][columns.trailing_zeros() as usize])
     }
 
-    /// The bin that `count` itself belongs to also holds runs that are too short.
+    /// The bin of `count` itself also holds runs that are too short.
     fn search_own_bin(&self, count: u32) -> Option<u32> {
         let (row, column) = bin(count);
         self.listed(self.bins[row][column]).find(|&index| self.nodes[index as usize].count >= count)
@@ -317,13 +315,13 @@ impl Chunks {
         self.bins.as_flattened()[place(least)..=place(most)].iter().flat_map(|&head| self.listed(head))
     }
 
-    /// Gives up the beginning of the unlisted free node `index` as far as `fit` wants the run to begin later; returns
-    /// the node of what remains, unlisted.
+    /// Splits off the beginning of the unlisted free node `index` if `fit` requires the run to begin later; returns
+    /// the node of the rest, unlisted.
     fn skip(&mut self, index: u32, count: u32, fit: Fit) -> u32 {
         let node = self.nodes[index as usize];
         let padding = padding(node.start, fit.align);
         let choices = (node.count - count - padding) / fit.align + 1;
-        // Fixed-point multiplication takes a number below 2^32 to one below `choices`, as evenly as matters here.
+        // Fixed-point multiplication maps a number below 2^32 to one below `choices`, nearly uniformly.
         let chosen = fit.random.map_or(0, |random| ((u64::from(random) * u64::from(choices)) >> 32) as u32);
         let skipped = padding + chosen * fit.align;
         if skipped == 0 {
@@ -340,7 +338,7 @@ impl Chunks {
         rest
     }
 
-    /// Shortens the used node `index` to `count`; the rest becomes a free node, merged with what follows.
+    /// Shortens the used node `index` to `count`; the rest becomes a free node, merged with its free successor.
     fn cut(&mut self, index: u32, count: u32) {
         let node = self.nodes[index as usize];
         let rest = node.count - count;
@@ -353,7 +351,7 @@ impl Chunks {
             before: index,
             previous: NONE,
             next: NONE,
-            state: State::Free,
+            state: RunState::Free,
             ..node
         });
         if node.after != NONE {
@@ -367,7 +365,7 @@ impl Chunks {
         self.list(tail);
     }
 
-    /// Joins the free, unlisted node `index` with its free neighbours; returns the node that remains.
+    /// Merges the free, unlisted node `index` with its free neighbours; returns the resulting node.
     fn merge(&mut self, index: u32) -> u32 {
         let mut index = index;
         let before = self.nodes[index as usize].before;
@@ -442,20 +440,20 @@ impl Chunks {
     }
 
     fn retire_node(&mut self, index: u32) {
-        self.nodes[index as usize].state = State::Vacant;
+        self.nodes[index as usize].state = RunState::Vacant;
         self.nodes[index as usize].next = self.vacant;
         self.vacant = index;
     }
 
     fn is_free(&self, index: u32) -> bool {
-        self.nodes[index as usize].state == State::Free
+        self.nodes[index as usize].state == RunState::Free
     }
 
-    /// Whether the node is all the memory that its region has, and free.
+    /// Whether the node is free and contains all populated chunks of its region.
     fn is_empty_region(&self, index: u32) -> bool {
         let node = &self.nodes[index as usize];
-        let ends = node.after == NONE || self.nodes[node.after as usize].state == State::Beyond;
-        node.state == State::Free && node.before == NONE && ends
+        let ends = node.after == NONE || self.nodes[node.after as usize].state == RunState::Beyond;
+        node.state == RunState::Free && node.before == NONE && ends
     }
 
     /// The nodes of one bin, given the first.
@@ -469,7 +467,7 @@ impl Chunks {
     }
 }
 
-/// How many chunks lie between `start` and the next multiple of `align`, a power of two.
+/// The number of chunks between `start` and the next multiple of `align`, a power of two.
 fn padding(start: u32, align: u32) -> u32 {
     start.wrapping_neg() & (align - 1)
 }
@@ -484,7 +482,7 @@ fn bin(count: u32) -> (usize, usize) {
     (log - 3, count >> (log - 4) & (COLUMNS - 1))
 }
 
-/// The smallest size at which a bin begins that is not below `count`.
+/// The smallest size, at least `count`, at which a bin begins.
 fn round_up(count: u32) -> u32 {
     if count < COLUMNS as u32 {
         return count;
@@ -552,10 +550,10 @@ mod tests {
         assert!(chunks.alloc(40, PLAIN).unwrap().reused);
     }
 
-    /// The allocator's promise in its plainest form: a bool for each chunk.
+    /// The specification of the allocator: a bool for each chunk.
     #[derive(Default)]
     struct Naive {
-        /// Start and chunks that there is memory for.
+        /// Start and populated chunks.
         regions: Vec<(u32, u32)>,
         used: std::collections::BTreeMap<u32, bool>,
     }
@@ -586,7 +584,7 @@ mod tests {
         }
     }
 
-    /// The free runs as the allocator's bins hold them, after checking every link and every bitmap bit.
+    /// The free runs in the allocator's bins, after a check of every link and bitmap bit.
     fn checked_free_runs(chunks: &Chunks) -> Vec<(u32, u32)> {
         let mut runs = Vec::new();
         for row in 0..ROWS {
@@ -597,7 +595,7 @@ mod tests {
                 let mut previous = NONE;
                 while index != NONE {
                     let node = chunks.nodes[index as usize];
-                    assert_eq!(node.state, State::Free);
+                    assert_eq!(node.state, RunState::Free);
                     assert_eq!(node.previous, previous);
                     assert_eq!(bin(node.count), (row, column));
                     if node.after != NONE {
@@ -616,7 +614,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum Action {
         AddRegion,
         RemoveEmptyRegion,
         Extend(usize, u32),
@@ -626,19 +624,19 @@ mod tests {
         Shrink(usize, u32),
     }
 
-    fn steps(region: u32) -> impl Strategy<Value = Vec<Step>> {
+    fn actions(region: u32) -> impl Strategy<Value = Vec<Action>> {
         let size = prop_oneof![6 => 1..40u32, 3 => 1..=region / 2, 1 => region / 2..=region + 1];
         let align = prop_oneof![3 => Just(1u32), 1 => Just(2), 1 => Just(8)];
         let fit =
             (align, proptest::option::of(any::<u32>())).prop_map(|(align, random)| Fit { align, random });
         let step = prop_oneof![
-            1 => Just(Step::AddRegion),
-            1 => Just(Step::RemoveEmptyRegion),
-            3 => (any::<usize>(), 1..60u32).prop_map(|(which, count)| Step::Extend(which, count)),
-            12 => (size, fit).prop_map(|(count, fit)| Step::Alloc(count, fit)),
-            2 => any::<usize>().prop_map(Step::Publish),
-            10 => any::<usize>().prop_map(Step::Free),
-            3 => (any::<usize>(), 1..40u32).prop_map(|(which, count)| Step::Shrink(which, count)),
+            1 => Just(Action::AddRegion),
+            1 => Just(Action::RemoveEmptyRegion),
+            3 => (any::<usize>(), 1..60u32).prop_map(|(which, count)| Action::Extend(which, count)),
+            12 => (size, fit).prop_map(|(count, fit)| Action::Alloc(count, fit)),
+            2 => any::<usize>().prop_map(Action::Publish),
+            10 => any::<usize>().prop_map(Action::Free),
+            3 => (any::<usize>(), 1..40u32).prop_map(|(which, count)| Action::Shrink(which, count)),
         ];
         proptest::collection::vec(step, 1..200)
     }
@@ -647,7 +645,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_agrees_with_a_table_of_bools(region in 8..700u32, steps in steps(200)) {
+        fn it_agrees_with_a_table_of_bools(region in 8..700u32, steps in actions(200)) {
             let mut chunks = Chunks::new();
             let mut naive = Naive::default();
             let mut live: Vec<(Block, u32, u32, bool)> = Vec::new();
@@ -656,8 +654,8 @@ mod tests {
             let mut beyond: std::collections::BTreeMap<u32, Block> = std::collections::BTreeMap::new();
             for step in steps {
                 match step {
-                    Step::AddRegion => {
-                        // Back to back, so that a run over the border would be possible if it were not a bug.
+                    Action::AddRegion => {
+                        // Regions are adjacent, so a defect could produce a run across the border.
                         let start = added * region;
                         added += 1;
                         let first = if added % 3 == 0 { region } else { region.div_ceil(8) };
@@ -665,7 +663,7 @@ mod tests {
                         naive.regions.push((start, first));
                         naive.used.extend((start..start + first).map(|chunk| (chunk, false)));
                     }
-                    Step::Extend(which, count) if !naive.regions.is_empty() => {
+                    Action::Extend(which, count) if !naive.regions.is_empty() => {
                         let which = which % naive.regions.len();
                         let (start, has) = naive.regions[which];
                         let Some(block) = beyond.remove(&start) else { continue };
@@ -675,7 +673,7 @@ mod tests {
                         naive.regions[which].1 += count;
                         naive.used.extend((start + has..start + has + count).map(|chunk| (chunk, false)));
                     }
-                    Step::RemoveEmptyRegion => {
+                    Action::RemoveEmptyRegion => {
                         let empty = |&(start, count): &(u32, u32)| {
                             (start..start + count).all(|chunk| !naive.used[&chunk])
                         };
@@ -690,7 +688,7 @@ mod tests {
                             naive.used.retain(|&chunk, _| !(start..start + region).contains(&chunk));
                         }
                     }
-                    Step::Alloc(count, fit) => {
+                    Action::Alloc(count, fit) => {
                         let fits = |run: &(u32, u32)| run.0.next_multiple_of(fit.align) + count <= run.0 + run.1;
                         let fits = naive.free_runs().iter().any(fits);
                         let found = chunks.alloc(count, fit);
@@ -698,20 +696,20 @@ mod tests {
                         if let Some(found) = found {
                             prop_assert!(found.start.is_multiple_of(fit.align));
                             naive.set(found.start, count, true);
-                            // It may err on the safe side, when something behind it was a text.
+                            // `reused` may be true for a run that was never a text, if a later chunk was one.
                             let run = found.start..found.start + count;
                             prop_assert!(found.reused || were_texts.range(run).next().is_none());
                             prop_assert!(!found.reused || were_texts.range(found.start..).next().is_some());
                             live.push((found.block, found.start, count, false));
                         }
                     }
-                    Step::Free(which) if !live.is_empty() => {
+                    Action::Free(which) if !live.is_empty() => {
                         let (block, start, count, text) = live.swap_remove(which % live.len());
                         chunks.free(block);
                         were_texts.extend((start..start + count).filter(|_| text));
                         naive.set(start, count, false);
                     }
-                    Step::Shrink(which, to) if !live.is_empty() => {
+                    Action::Shrink(which, to) if !live.is_empty() => {
                         let which = which % live.len();
                         let (block, start, count, text) = &mut live[which];
                         if *text {
@@ -722,13 +720,13 @@ mod tests {
                         naive.set(*start + to, *count - to, false);
                         *count = to;
                     }
-                    Step::Publish(which) if !live.is_empty() => {
+                    Action::Publish(which) if !live.is_empty() => {
                         let which = which % live.len();
                         if !std::mem::replace(&mut live[which].3, true) {
                             chunks.publish(&live[which].0);
                         }
                     }
-                    Step::Free(_) | Step::Shrink(..) | Step::Extend(..) | Step::Publish(_) => {}
+                    Action::Free(_) | Action::Shrink(..) | Action::Extend(..) | Action::Publish(_) => {}
                 }
                 let runs = naive.free_runs();
                 prop_assert_eq!(&checked_free_runs(&chunks), &runs);
@@ -738,10 +736,10 @@ mod tests {
                 prop_assert_eq!(chunks.longest_free_run(), runs.iter().map(|run| run.1).max().unwrap_or(0));
                 let empty = runs.iter().filter(|run| naive.regions.contains(run)).count() as u32;
                 prop_assert_eq!(chunks.empty_regions(), empty);
-                let state = |text: bool| if text { State::Text } else { State::Draft };
+                let state = |text: bool| if text { RunState::Text } else { RunState::Draft };
                 let mut blocks: Vec<_> =
                     live.iter().map(|&(_, start, count, text)| (start, count, state(text))).collect();
-                let taken = |run: &(u32, u32, State)| !matches!(run.2, State::Free | State::Beyond);
+                let taken = |run: &(u32, u32, RunState)| !matches!(run.2, RunState::Free | RunState::Beyond);
                 let mut taken: Vec<_> = chunks.runs().filter(taken).collect();
                 blocks.sort_unstable_by_key(|run| run.0);
                 taken.sort_unstable_by_key(|run| run.0);

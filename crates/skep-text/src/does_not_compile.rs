@@ -1,7 +1,7 @@
-//! What the types forbid, each beside the nearest thing that they allow: so it is that one line which does not compile.
+//! Misuse that the types reject, each next to the nearest valid use, so that exactly one line does not compile.
 //! Compiled for doctests only.
 
-/// A draft cannot be written when it has become code.
+/// A draft cannot be written after it has become code.
 ///
 /// ```
 /// # fn main() -> Result<(), skep_text::Error> {
@@ -26,7 +26,7 @@
 /// ```
 struct WritingAFinalizedDraft;
 
-/// A draft becomes code once, also among others.
+/// A draft becomes code once, also as one of several.
 ///
 /// ```compile_fail,E0382
 /// # fn main() -> Result<(), skep_text::Error> {
@@ -60,7 +60,7 @@ struct FinalizingTwice;
 /// ```
 struct WritingAText;
 
-/// A text is not retired between a poke and the end of its batch: the caches would be made right for other code.
+/// A text cannot be retired between a poke and the end of its batch: cache maintenance would apply to other code.
 ///
 /// ```
 /// # fn main() -> Result<(), skep_text::Error> {

@@ -1,4 +1,4 @@
-//! What can go wrong with code memory, and what to do about it.
+//! Errors of code memory: what failed, and what to change.
 
 use std::fmt;
 use std::io;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-/// Why code memory could not be had.
+/// Why an operation on code memory failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A draft of no bytes was asked for.
-    #[error("a text of no bytes was asked for; there is nothing to place")]
+    /// A draft of 0 bytes was requested.
+    #[error("a draft of 0 bytes was requested; request at least 1")]
     Empty,
 
-    /// A draft was asked for that no arena of this range could ever hold.
+    /// The requested draft is longer than the arena's address range.
     #[error(
-        "a text of {len} bytes was asked for, but the whole range has {range}; \
-         make the arena with a larger Config::reserve (at most {max}) or the text smaller"
+        "a text of {len} bytes does not fit the arena's range of {range} bytes; \
+         make the arena with a larger Config::reserve (at most {max}), or the text smaller"
     )]
     TooLong {
-        /// Bytes asked for.
+        /// Bytes requested.
         len: usize,
         /// Bytes in the arena's address range.
         range: usize,
@@ -28,13 +28,13 @@ pub enum Error {
         max: usize,
     },
 
-    /// The reserved address range has no room left in one piece.
+    /// The address range has no contiguous free room of that length.
     #[error(
-        "no {len} bytes in one piece are left in the arena's range of {range} bytes; \
-         drop texts that are not used, or make the arena with a larger Config::reserve (at most {max})"
+        "the arena's range of {range} bytes has no {len} contiguous free bytes; \
+         drop unused texts, or make the arena with a larger Config::reserve (at most {max})"
     )]
     RangeFull {
-        /// Bytes asked for.
+        /// Bytes requested.
         len: usize,
         /// Bytes in the arena's address range.
         range: usize,
@@ -42,15 +42,15 @@ pub enum Error {
         max: usize,
     },
 
-    /// More memory would be needed than the arena was allowed to use.
+    /// The memory needed would exceed the arena's limit.
     #[error(
         "{wanted} more bytes of code memory are needed; {mapped} are in use and the limit is {limit}; \
-         drop texts that are not used, or raise Config::limit"
+         drop unused texts, or raise Config::limit"
     )]
     Limit {
-        /// Bytes that would have been mapped anew.
+        /// Additional bytes that would have been mapped.
         wanted: usize,
-        /// Bytes mapped already, as packs and as texts of their own.
+        /// Bytes already mapped, for packs and for texts longer than a pack.
         mapped: usize,
         /// [`Config::limit`](crate::Config::limit).
         limit: usize,
@@ -58,8 +58,8 @@ pub enum Error {
 
     /// Too many bytes of retired texts wait for readers.
     #[error(
-        "{waiting} bytes of dropped texts wait for readers that do not leave their read sections, and the limit is \
-         {limit}; end the sections (a thread that waits inside one holds everything up), or raise Config::waiting"
+        "{waiting} bytes of dropped texts wait for readers in read sections, and the limit is {limit}; \
+         end the sections (a thread that blocks in one delays all reuse), or raise Config::waiting"
     )]
     Waiting {
         /// Bytes that wait.
@@ -68,49 +68,49 @@ pub enum Error {
         limit: usize,
     },
 
-    /// An alignment was asked for that no place can have.
-    #[error("an alignment of {align} bytes was asked for; it must be a power of two of at most {max}")]
+    /// The requested alignment is not a power of two, or exceeds a page.
+    #[error("alignment {align} is not supported; it must be a power of two of at most {max} bytes")]
     Alignment {
-        /// What was asked for.
+        /// The alignment requested, in bytes.
         align: usize,
-        /// Bytes in a page.
+        /// The largest alignment: the bytes in a page.
         max: usize,
     },
 
-    /// What was to be replaced in live code does not lie in one word, or not at its beginning.
+    /// The live code to be replaced is not within one word, or does not start at the required offset.
     #[error(
         "live code at {address:#x} cannot be replaced by single stores: it must begin {offset} bytes beyond a \
-         multiple of {align} and be whole instructions; place it there with no-operations before it"
+         multiple of {align} and be whole instructions; insert NOPs before it"
     )]
     Misaligned {
         /// The address.
         address: usize,
-        /// What it should be a multiple of.
+        /// The multiple that the address is measured from.
         align: usize,
-        /// And how far beyond that it should be.
+        /// The offset from that multiple at which the code must begin.
         offset: usize,
     },
 
-    /// A branch does not reach its target.
+    /// A branch's target is out of its reach.
     #[error(
         "a branch at {address:#x} does not reach {target:#x}; branch to a place in the arena (Arena::range), or to \
          a stub there that goes on to the target"
     )]
     OutOfReach {
-        /// Where the branch is.
+        /// Address of the branch.
         address: usize,
-        /// Where it should go.
+        /// Address of the target.
         target: usize,
     },
 
-    /// Bytes beyond the end of a text or draft.
-    #[error("{len} bytes from offset {offset} on are not within the text, which has {text} bytes")]
+    /// The bytes extend beyond the end of the text or draft.
+    #[error("{len} bytes from offset {offset} on exceed the text, which has {text} bytes")]
     OutOfText {
         /// Offset of the first byte.
         offset: usize,
-        /// Bytes.
+        /// Length of the bytes.
         len: usize,
-        /// Bytes of the text.
+        /// Length of the text.
         text: usize,
     },
 
@@ -118,16 +118,16 @@ pub enum Error {
     #[error("the text belongs to another arena; poke it through that one (Arena::pokes)")]
     WrongArena,
 
-    /// Read sections could not be had or waited for.
+    /// The domain of read sections failed.
     #[error("read sections of code memory: {0}")]
     Readers(#[from] skep_rcu::Error),
 
     /// The configuration leaves no room for a single pack.
-    #[error("{setting} is {bytes} bytes, and a pack alone takes {pack}; make it at least that")]
+    #[error("{setting} is {bytes} bytes, less than one pack; set it to at least {pack}")]
     TooSmall {
-        /// The setting at fault.
+        /// The name of the setting.
         setting: &'static str,
-        /// What it was set to.
+        /// Its value.
         bytes: usize,
         /// Bytes in a pack.
         pack: usize,
@@ -135,12 +135,12 @@ pub enum Error {
 
     /// The process is a forked child: the writable side of the arena stayed with the parent.
     #[error(
-        "this arena belongs to the parent process: a forked child may run its texts, not add any; \
+        "this arena belongs to the parent process: a forked child may run its texts, but not add any; \
          make a new arena in the child"
     )]
     Forked,
 
-    /// A file for profilers is there already, and is not one that may be written.
+    /// A file for profilers exists already, and must not be written.
     #[error(
         "{} {found}, so names and addresses of code are not written there; remove it, or choose another directory for \
          Config::jitdump, or leave Config::perf_map off", path.display()
@@ -152,7 +152,7 @@ pub enum Error {
         found: &'static str,
     },
 
-    /// A probe does not fit the text that it was declared for.
+    /// A probe does not fit its text.
     #[error("the probe at offset {at} {reason}")]
     Probe {
         /// Its offset in the draft.
@@ -161,29 +161,29 @@ pub enum Error {
         reason: BadProbe,
     },
 
-    /// Probes need a handler for faults, and the host does not want one.
+    /// A probe was declared, but the host forbids the fault handler that probes need.
     #[error(
         "probes need a handler of SIGSEGV and SIGBUS, and this arena was made with Config::fault_handler(false); \
-         allow it, or compile the code without probes"
+         allow the handler, or compile the code without probes"
     )]
     ProbesForbidden,
 
-    /// The operating system lets code memory be made in no way that this crate knows.
+    /// The operating system refused every backing that this crate knows.
     #[error(
         "code memory cannot be made on this system. {}",
         refused.iter().map(|(backing, error)| format!("{backing}: {error}")).collect::<Vec<_>>().join(". ")
     )]
     NoBacking {
-        /// The ways tried, by their names in reports, and what each was refused by.
+        /// The backings tried, by name, each with the error that refused it.
         refused: Vec<(&'static str, Error)>,
     },
 
-    /// The operating system refused something that code memory needs.
-    #[error("{step} failed: {error}; {}", step.remedy(error))]
+    /// The operating system refused a call.
+    #[error("{call} failed: {error}; {}", call.remedy(error))]
     System {
-        /// What was asked of the system.
-        step: Step,
-        /// What it answered.
+        /// The call, by its purpose.
+        call: SystemCall,
+        /// The system's error.
         #[source]
         error: io::Error,
     },
@@ -193,29 +193,29 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadProbe {
-    /// There is no such instruction: the text is shorter.
+    /// The offset is beyond the end of the text.
     Outside {
         /// Bytes in the text.
         len: usize,
     },
-    /// The place to go on at is not in the text.
+    /// The offset to resume at is beyond the end of the text.
     ResumesOutside {
         /// Its offset.
         resume: usize,
         /// Bytes in the text.
         len: usize,
     },
-    /// It starts, or goes on, between two instructions.
+    /// One of the offsets is not the start of an instruction.
     Misaligned {
-        /// The offset to go on at.
+        /// The offset to resume at.
         resume: usize,
     },
-    /// This register does not exist or must not be zeroed.
+    /// The register does not exist or must not be zeroed.
     Register {
-        /// The machine's number of it.
+        /// The machine's number of the register.
         register: u8,
     },
-    /// There is another probe at the same offset.
+    /// Another probe has the same offset.
     Twice,
 }
 
@@ -225,43 +225,43 @@ impl fmt::Display for BadProbe {
             Self::Outside { len } => {
                 write!(
                     f,
-                    "is outside of the text, which has {len} bytes; declare it before cutting the draft, inside"
+                    "is beyond the end of the text, which has {len} bytes; declare probes only in the part that is kept"
                 )
             }
             Self::ResumesOutside { resume, len } => write!(
                 f,
-                "goes on at {resume}, but the text has {len} bytes; name an instruction of the same text"
+                "resumes at {resume}, beyond the end of the text, which has {len} bytes; resume at an instruction of the text"
             ),
             Self::Misaligned { resume } => write!(
                 f,
-                "goes on at {resume}, and one of the two is between instructions; give offsets where instructions start"
+                "resumes at {resume}, and one of the two offsets is not the start of an instruction; give offsets of instructions"
             ),
             Self::Register { register } => write!(
                 f,
-                "cannot zero register {register}; name a general register that is not the stack pointer, or none"
+                "cannot zero register {register}; name a general register other than the stack pointer, or none"
             ),
-            Self::Twice => f.write_str("was declared twice; an instruction can be one probe only"),
+            Self::Twice => f.write_str("was declared twice; declare each instruction once"),
         }
     }
 }
 
-/// What was being asked of the operating system when it refused.
+/// A call to the operating system, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Step {
+pub enum SystemCall {
     /// Reserving a range of addresses (`mmap`, PROT_NONE).
     ReserveRange,
     /// Creating the memory file of a pack (`memfd_create`).
     CreateFile,
-    /// Giving that file its length (`ftruncate`).
+    /// Setting the length of that file (`ftruncate`).
     SizeFile,
-    /// Giving code memory its pages, filled with traps (`madvise`, MADV_POPULATE_WRITE; `pwrite`).
+    /// Populating code memory with pages full of traps (`madvise`, MADV_POPULATE_WRITE; `pwrite`).
     AllocateFile,
-    /// Opening it a second time, read-only, through `/proc/self/fd`.
+    /// Opening the file a second time, read-only, through `/proc/self/fd`.
     ReopenFile,
     /// Mapping the writable view (`mmap`, `mprotect`).
     MapWritable,
-    /// Keeping the writable view from children (`madvise`, MADV_DONTFORK).
+    /// Hiding the writable view from forked children (`madvise`, MADV_DONTFORK).
     HideFromChildren,
     /// Sealing the file against other writers (`fcntl`, F_ADD_SEALS).
     SealFile,
@@ -269,35 +269,35 @@ pub enum Step {
     MapExecutable,
     /// Making pages full of traps executable (`mprotect`, PROT_READ and PROT_EXEC).
     MakeExecutable,
-    /// Asking for base pages (`madvise`, MADV_NOHUGEPAGE). Its failure changes nothing and is not reported.
+    /// Requesting base pages (`madvise`, MADV_NOHUGEPAGE). A failure changes nothing and is not reported.
     AdvisePages,
-    /// Opening the process's own memory (`/proc/self/mem`), where no writable view is.
+    /// Opening the process's own memory (`/proc/self/mem`), for backings without a writable view.
     OpenMemory,
-    /// Writing code where no writable view is (`pwrite`).
+    /// Writing code without a writable view (`pwrite`).
     WriteCode,
     /// Moving code memory into a huge page (`madvise`, MADV_HUGEPAGE and MADV_COLLAPSE).
     Collapse,
-    /// Finding out whether the kernel did that (`/proc/self/smaps`).
+    /// Checking whether the kernel made a huge page (`/proc/self/smaps`).
     CheckHuge,
-    /// Sealing code memory that is never unmapped (`mseal`). Its failure is told apart, not as an error.
+    /// Sealing code memory that is never unmapped (`mseal`). A failure shows in the occupancy and is not an error.
     SealMapping,
-    /// Giving code memory back (`mmap`, PROT_NONE; `munmap`).
+    /// Returning code memory to the system (`mmap`, PROT_NONE; `munmap`).
     ReturnMemory,
-    /// Making other CPUs drop instructions fetched before (`membarrier`, SYNC_CORE).
+    /// Making other CPUs discard instructions they fetched earlier (`membarrier`, SYNC_CORE).
     SyncCores,
-    /// Installing the handler of faults in probes (`sigaction`).
+    /// Installing the fault handler for probes (`sigaction`).
     InstallHandler,
-    /// Making the words by which the handler finds the probes of a pack.
+    /// Allocating the index by which the handler finds the probes of a pack.
     IndexProbes,
-    /// Opening or making the perf map, `/tmp/perf-PID.map`.
+    /// Opening or creating the perf map, `/tmp/perf-PID.map`.
     OpenPerfMap,
-    /// Making the jitdump, `jit-PID.dump`, in the directory that the host chose.
+    /// Creating the jitdump, `jit-PID.dump`, in the directory that the host chose.
     OpenJitdump,
     /// Mapping the jitdump executable, by which `perf` recognises it.
     MarkJitdump,
 }
 
-impl Step {
+impl SystemCall {
     fn remedy(self, error: &io::Error) -> &'static str {
         let out_of_memory = error.kind() == io::ErrorKind::OutOfMemory;
         match self {
@@ -306,8 +306,8 @@ impl Step {
                  Config::reserve"
             }
             Self::CreateFile | Self::ReopenFile | Self::OpenMemory if too_many_files(error) => {
-                "raise the limit on open files (ulimit -n): two are needed for a moment, and one for every pack of \
-                 the backings without a writable view"
+                "raise the limit on open files (ulimit -n): each pack needs two for a moment, and one for good if \
+                 its backing has no writable view"
             }
             Self::CreateFile => {
                 "code memory is made of memfd files: allow memfd_create in the sandbox's system call filter"
@@ -330,7 +330,7 @@ impl Step {
                 "the process has too many mappings (sysctl vm.max_map_count)"
             }
             Self::MakeExecutable => {
-                "a policy that forbids memory to become executable came into force after the arena was made \
+                "a policy that forbids making memory executable took effect after the arena was made \
                  (PR_SET_MDWE, systemd's MemoryDenyWriteExecute): make the arena after it"
             }
             Self::OpenMemory => {
@@ -338,16 +338,16 @@ impl Step {
             }
             Self::WriteCode => {
                 "the kernel may forbid writing through /proc/self/mem (proc_mem.force_override=never, \
-                 CONFIG_PROC_MEM_NO_FORCE; Linux 6.12 or later): boot with proc_mem.force_override=always, or let \
-                 memfd_create through"
+                 CONFIG_PROC_MEM_NO_FORCE; Linux 6.12 or later): boot with proc_mem.force_override=always, or allow \
+                 memfd_create"
             }
             Self::Collapse => match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::INVAL) => {
                     "Linux 6.1 or later with CONFIG_TRANSPARENT_HUGEPAGE is needed, and pages of 4 KiB"
                 }
-                _ => "no huge page was free just now; it can be tried again",
+                _ => "no huge page was free; try again later",
             },
-            Self::CheckHuge => "code memory stays on base pages, which work as well but use more of the TLB",
+            Self::CheckHuge => "code memory stays on base pages, which work but use more TLB entries",
             Self::SealMapping => {
                 "Linux 6.10 or later is needed, and a system call filter that lets mseal through"
             }
@@ -381,38 +381,38 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for SystemCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ReserveRange => "reserving an address range for code",
             Self::CreateFile => "creating a memory file for code",
-            Self::SizeFile => "giving the code's memory file its length",
+            Self::SizeFile => "setting the length of the code's memory file",
             Self::AllocateFile => "allocating memory for code",
             Self::ReopenFile => "opening the code's memory file read-only",
             Self::MapWritable => "mapping the writable view of code memory",
-            Self::HideFromChildren => "keeping the writable view of code memory from child processes",
+            Self::HideFromChildren => "hiding the writable view of code memory from child processes",
             Self::SealFile => "sealing the code's memory file",
             Self::MapExecutable => "mapping the executable view of code memory",
             Self::MakeExecutable => "making code memory executable",
-            Self::AdvisePages => "asking for base pages for code memory",
-            Self::OpenMemory => "opening the process's own memory for writing code",
+            Self::AdvisePages => "requesting base pages for code memory",
+            Self::OpenMemory => "opening the process's own memory to write code",
             Self::WriteCode => "writing code",
             Self::Collapse => "moving code memory into a huge page",
-            Self::CheckHuge => "finding out whether code memory is on a huge page",
+            Self::CheckHuge => "checking whether code memory is on a huge page",
             Self::SealMapping => "sealing the mappings of code memory",
-            Self::ReturnMemory => "giving code memory back",
+            Self::ReturnMemory => "returning code memory to the system",
             Self::SyncCores => "synchronising the instruction streams of other CPUs",
-            Self::InstallHandler => "installing the handler of faults in probes",
-            Self::IndexProbes => "making room to find probes by their address",
+            Self::InstallHandler => "installing the fault handler for probes",
+            Self::IndexProbes => "allocating the index of probes",
             Self::OpenPerfMap => "opening the perf map",
-            Self::OpenJitdump => "making the jitdump",
+            Self::OpenJitdump => "creating the jitdump",
             Self::MarkJitdump => "mapping the jitdump executable",
         })
     }
 }
 
 impl Error {
-    /// What the system answered, where it was asked.
+    /// The error number of a system call that failed.
     pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
             Self::System { error, .. } => error.raw_os_error().map(Errno::from_raw_os_error),
@@ -420,7 +420,7 @@ impl Error {
         }
     }
 
-    /// Whether the same may well succeed later: what was missing is memory or time, not permission.
+    /// Whether a retry may succeed: memory or time was missing, not permission.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(
             self.errno(),
@@ -433,13 +433,13 @@ fn too_many_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Turns a system call's error into ours, naming the step.
+/// Adds the call's purpose to the error of a system call.
 pub(crate) trait During<T> {
-    fn during(self, step: Step) -> Result<T, Error>;
+    fn during(self, call: SystemCall) -> Result<T, Error>;
 }
 
 impl<T> During<T> for rustix::io::Result<T> {
-    fn during(self, step: Step) -> Result<T, Error> {
-        self.map_err(|errno| Error::System { step, error: errno.into() })
+    fn during(self, call: SystemCall) -> Result<T, Error> {
+        self.map_err(|errno| Error::System { call, error: errno.into() })
     }
 }

@@ -1,40 +1,40 @@
-//! How an arena comes by memory, and returns it.
+//! How an arena gets memory from the system and returns it.
 //!
-//! A pack begins with a few pages of memory and gets more as it fills, step by step, so that a host with few programs
-//! does not pay for a whole one. Empty packs go back to the system, but for one that is kept as reserve.
+//! A pack begins with a few pages of memory and grows in steps, so that a host with few programs does not pay for a
+//! whole pack. Empty packs return to the system, except one that is kept in reserve.
 //!
-//! Protocol: everything here is done by whoever holds `growth`, and around the system calls without `state`; what is
-//! being worked on cannot be seen by others meanwhile: a slot is busy, or a pack has nothing beyond.
+//! Protocol: all functions here run under `growth`, and without `state` around the system calls. Other threads
+//! cannot see the part being worked on: the slot is busy, or the pack has no chunks beyond.
 //!
-//! Invariants: what is taken for a step that fails is put back; `mapped` is raised before memory is asked for and
-//! lowered after it is gone, or the other way round under one lock, so the limit always holds.
+//! Invariants: chunks taken for a step that fails are put back; `mapped` is raised before memory is requested and
+//! lowered after it is released, or both under one lock, so the limit always holds.
 //!
-//! What would break it: promoting (which takes `growth`) or anything that may run callbacks from here.
+//! What would break it: calling anything here that promotes (which takes `growth`) or may run callbacks.
 
 use std::mem;
 use std::sync::Arc;
 
 use rustix::param::page_size;
 
-use crate::arena::{Growth, PACK_CHUNKS, PackSlot, Promotion, Shared, Slot, State};
+use crate::arena::{ArenaState, Growth, PACK_CHUNKS, PackSlot, Promotion, Shared, Slot};
 use crate::error::Error;
 use crate::pack::{Kind, Pack};
 use crate::{CHUNK_BYTES, PACK_BYTES, arch};
 
-/// The least memory that a pack begins with, and gets more of at once.
+/// The least memory of a new pack, and the least growth.
 pub(crate) const STEP: usize = 16 << 10;
 
-/// What [`Shared::map`] made, in slots that are still busy.
+/// The result of [`Shared::map`], in slots that are still busy.
 pub(crate) struct Mapped {
     pub(crate) slot: usize,
     pub(crate) pack: Pack,
-    /// Whether other memory was at the same addresses before.
+    /// Whether the addresses had other memory earlier.
     pub(crate) reused: bool,
 }
 
 impl Shared {
-    /// Gets memory for a run of `chunks`: more of a pack that has some to come, or another pack. When `growth` is
-    /// let go of, [`consider_promotions`](Self::consider_promotions).
+    /// Populates memory for a run of `chunks`: more of a pack that is not fully populated, or another pack. Call
+    /// [`consider_promotions`](Self::consider_promotions) after releasing `growth`.
     pub(crate) fn grow(&self, growth: &Growth<'_>, chunks: u32) -> Result<(), Error> {
         let wanted = chunks.min(PACK_CHUNKS) as usize * CHUNK_BYTES;
         let Some((slot, to)) = self.lock_state().pack_with_room(wanted, self.limit) else {
@@ -43,7 +43,7 @@ impl Shared {
         self.populate(growth, slot, to)
     }
 
-    /// Gets memory for the pack in `slot`, up to `to` bytes from its beginning. All or nothing.
+    /// Populates the first `to` bytes of the pack in `slot`. All or nothing.
     pub(crate) fn populate(&self, _: &Growth<'_>, slot: usize, to: usize) -> Result<(), Error> {
         let mut state = self.lock_state();
         let mapped = state.mapped;
@@ -80,23 +80,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Maps `len` bytes, with memory for the first `populate`, in the first slots that have room (in any, where places
-    /// are random), and leaves these busy.
+    /// Maps `len` bytes, the first `populate` of them populated, in the first slots that have room (in random ones
+    /// if places are random), and leaves the slots busy.
     pub(crate) fn map(&self, growth: &Growth<'_>, len: usize, populate: usize) -> Result<Mapped, Error> {
         let populate = populate.next_multiple_of(page_size());
         let (slot, reused) = match self.claim_slots(len, populate) {
-            // The reserve may be what is in the way, or what could not be returned before.
+            // The reserve pack, or one that could not be returned earlier, may occupy the room.
             Err(_) if self.make_way(growth) => self.claim_slots(len, populate)?,
             result => result?,
         };
         let place = self.reservation.slots().start + slot * PACK_BYTES;
-        // Own pages go with their text, in every arena.
+        // Pages of a long text are returned with it, in every arena.
         let kind = Kind { permanent: self.permanent && len <= PACK_BYTES, ..self.kind };
         // SAFETY: the slots were free and are now ours.
         let result = unsafe { Pack::new(&kind, place, len, populate) };
         let mut state = self.lock_state();
         match &result {
-            // Where memory cannot be had in steps it is all there at once.
+            // A system that cannot populate in steps has populated everything.
             Ok(pack) => state.mapped += pack.populated() - populate,
             Err(_) => state.give_back(slot, len, populate),
         }
@@ -104,13 +104,13 @@ impl Shared {
         Ok(Mapped { slot, pack: result?, reused })
     }
 
-    /// Returns everything to the system that can be. Whether that was anything.
+    /// Returns everything possible to the system. Whether there was anything.
     fn make_way(&self, growth: &Growth<'_>) -> bool {
         let stuck = self.unmap_stuck(growth);
         stuck | (!self.permanent && self.trim(growth, 0))
     }
 
-    /// Finds room for `len` bytes; also tells whether some of it was mapped before.
+    /// Finds room for `len` bytes; also returns whether part of it was mapped earlier.
     fn claim_slots(&self, len: usize, populate: usize) -> Result<(usize, bool), Error> {
         let random = self.random();
         let mut state = self.lock_state();
@@ -137,7 +137,7 @@ impl Shared {
             if state.chunks.empty_regions() <= keep {
                 return any;
             }
-            let State { chunks, slots, .. } = &mut *state;
+            let ArenaState { chunks, slots, .. } = &mut *state;
             let may_go = |start: u32| {
                 matches!(&slots[(start / PACK_CHUNKS) as usize], Slot::Pack(PackSlot { pinned: false, .. }))
             };
@@ -151,7 +151,7 @@ impl Shared {
             drop(state);
             let pack = Arc::into_inner(pack).unwrap_or_else(|| unreachable!("whoever shares a pack pins it"));
             if let Err(pack) = self.unmap(growth, slot, pack) {
-                // The system would not (too many mappings): keep it then, it is as good as ever.
+                // The system refused (too many mappings): keep the pack, which is still usable.
                 let mut state = self.lock_state();
                 let kept = state.adopt(slot, pack, true);
                 kept.promotion = promotion;
@@ -161,7 +161,7 @@ impl Shared {
         }
     }
 
-    /// Tries again what the system would not unmap before. Whether any of it went.
+    /// Retries what the system refused to unmap earlier. Returns whether any of it was unmapped.
     pub(crate) fn unmap_stuck(&self, growth: &Growth<'_>) -> bool {
         let stuck = mem::take(&mut self.lock_state().stuck);
         let mut any = false;
@@ -178,15 +178,15 @@ impl Shared {
     /// Unmaps a pack whose slots are busy, and frees the slots.
     pub(crate) fn unmap(&self, _: &Growth<'_>, slot: usize, pack: Pack) -> Result<(), Pack> {
         let (len, populated) = (pack.executable().len(), pack.populated());
-        // SAFETY: no chunk of it is taken, or its only text is gone and the grace period over.
+        // SAFETY: no chunk of it is taken, or its only text is dropped and the grace period over.
         unsafe { pack.unmap() }?;
         self.lock_state().give_back(slot, len, populated);
         Ok(())
     }
 }
 
-impl State {
-    /// Takes a new pack into its slot, which is the caller's, with all its memory free.
+impl ArenaState {
+    /// Puts a new pack into its slot, which belongs to the caller, with all its populated memory free.
     pub(crate) fn adopt(&mut self, slot: usize, pack: Pack, reused: bool) -> &mut PackSlot {
         let free = (pack.populated() / CHUNK_BYTES) as u32;
         let beyond = self.chunks.add_region(slot as u32 * PACK_CHUNKS, free, PACK_CHUNKS, reused);
@@ -201,7 +201,7 @@ impl State {
         }
     }
 
-    /// A pack that can have memory for `wanted` bytes in a row by growing, and to how many bytes it should.
+    /// Finds a pack that can grow to have `wanted` contiguous bytes, and the size it must grow to.
     fn pack_with_room(&self, wanted: usize, limit: usize) -> Option<(usize, usize)> {
         let room = limit.saturating_sub(self.mapped);
         self.slots.iter().enumerate().find_map(|(number, slot)| {
@@ -235,9 +235,8 @@ impl State {
     }
 }
 
-/// How much memory a pack that has `populated` bytes should have for `more`: what fills up is given a thirty-second
-/// of itself in advance, so that little is left over and the system is not asked for every page; less where there is only
-/// `room` for less.
+/// How much memory a pack with `populated` bytes should have to get `more`: it grows by a thirty-second of itself in
+/// advance, so that little memory is unused and not every page needs a system call; less if only `room` is left.
 fn next_step(populated: usize, more: usize, room: usize) -> usize {
     let step = more.max(STEP).max(populated / 32).min(room / page_size() * page_size());
     (populated + step.max(more)).next_multiple_of(page_size()).min(PACK_BYTES)

@@ -4,8 +4,7 @@
 //! A compiler that gives every function its own page wastes memory and address translation; one that flips pages
 //! between writable and executable pays microseconds for every function, stops its neighbours, and splits huge pages.
 //! This crate takes *packs* of 2 MiB from the system, maps each twice (readable and executable in one reserved range
-//! of addresses; writable at a secret place elsewhere), and deals out *chunks* of 32 bytes in a tenth of a
-//! microsecond.
+//! address; writable at a secret address elsewhere), and hands out *chunks* of 32 bytes in a tenth of a microsecond.
 //! It knows nothing about the code it holds.
 //!
 //! # Example
@@ -39,7 +38,7 @@
 //! # }
 //! ```
 //!
-//! # The way of a piece of code
+//! # The life of a piece of code
 //!
 //! ```text
 //!   Arena::draft ──> Draft ──finalize──> Text ──drop──> waits for readers ──> traps ──> chunks free
@@ -47,47 +46,50 @@
 //!                      └─drop─> free      └─┘ Pokes: one branch, one store
 //! ```
 //!
-//! [`Arena::draft`] takes a place and gives ordinary memory to write into; the [`Draft`] knows the address at which the
-//! code will run, so several functions can be placed before any is encoded. [`Draft::finalize`] copies it there and
-//! returns the [`Text`]; [`Draft::finalize_all`] does so for several, all or none. A draft dropped instead leaves no
-//! trace. Dropping the text retires it: its place becomes traps and is free for others when every thread that was in a
-//! read section of [`Arena::domain`] has left it. Neither loading nor dropping waits for that.
+//! [`Arena::draft`] reserves an address and returns ordinary memory to write into. The [`Draft`] knows the address
+//! at which the code will run, so several functions can be placed before any is encoded. [`Draft::finalize`] copies
+//! the code to its address and returns the [`Text`]; [`Draft::finalize_all`] does so for several drafts, all or
+//! none. Dropping a draft discards it without a trace. Dropping a text retires it: after a grace period of
+//! [`Arena::domain`] its memory is filled with traps and can be reused. Neither loading nor dropping waits for that.
 //!
-//! Code that runs is changed by [`Pokes`]: single aligned stores, so that a thread sees the old instruction or the new
-//! one; one pass over the caches and one synchronisation of all CPUs for a whole batch. [`Arena::stub`] makes the small
-//! texts that poked branches jump to. Loads that may fault are declared by [`Draft::probe`], and there are
-//! functions of them for interpreters ([`Arena::loads`]).
+//! [`Pokes`] changes running code by single aligned stores, so a thread sees either the old instruction or the new
+//! one; a batch needs one pass of cache maintenance and one synchronisation of all CPUs. [`Arena::stub`] makes the
+//! small texts that poked branches jump to. [`Draft::probe`] declares a load that may fault, and [`Arena::loads`]
+//! provides such loads as functions for interpreters.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - No page is ever writable and executable at once, and none that was writable becomes executable, or the other way
-//!   round. With the default backing nobody can make the executable view writable, map the memory writable a second
-//!   time, or inherit the writable view by `fork`; [`Backing`] says what the others promise.
+//! - No page is ever writable and executable at once, and no page that was writable becomes executable or the
+//!   reverse.
+//! With the default backing it is impossible to make the executable view writable, to map the memory writable a
+//! second time, or to inherit the writable view by `fork`. [`Backing`] says what the other backings guarantee.
 //! - Every byte of a pack that can be executed and is not finalized code is a trap.
-//! - The place of a text is not reused under a reader.
-//! - All code of an arena lies within one range in which every direct branch reaches, near the host's code where
-//!   [`Config::near`] asked for it and there was room.
-//! - Memory is bounded by [`Config::limit`], what waits for readers by [`Config::waiting`]; one empty pack is kept as
-//!   reserve, others are returned to the system.
-//! - Huge pages are made in the background, and [`Occupancy`] says what the kernel made, not what it was asked for.
-//! - What cannot be had is an [`Error`] that says why and what to change.
+//! - The memory of a text is not reused while a reader may run it.
+//! - All code of an arena is in one range, within reach of every direct branch in it. The range is near the host's
+//!   code
+//! if [`Config::near`] requested it and there was room.
+//! - [`Config::limit`] bounds the memory for code, [`Config::waiting`] the memory that waits for readers. One
+//!   empty pack
+//! is kept in reserve; others are returned to the system.
+//! - Huge pages are made in the background. [`Occupancy`] reports what the kernel did, not what was requested.
+//! - Every failure is an [`Error`] that says why it happened and what to change.
 //!
 //! # Profilers and debuggers
 //!
-//! They see addresses without names, unless the host asks for one of [`Config::perf_map`], [`Config::jitdump`] and
-//! [`Config::gdb`] and gives its texts names by [`Draft::set_name`].
+//! Profilers and debuggers see addresses without names, unless the host enables [`Config::perf_map`],
+//! [`Config::jitdump`] or [`Config::gdb`] and names its texts with [`Draft::set_name`].
 //!
 //! # After `fork`
 //!
-//! A child inherits the executable views, shared with the parent: it may run the texts it knows as long as the *parent*
-//! keeps them. It inherits no writable view; its handles can be dropped and do nothing, and new drafts are refused
-//! ([`Error::Forked`]). A child that needs code of its own makes its own arena.
+//! A child inherits the executable views, shared with the parent: it may run the texts it knows as long as the
+//! *parent* keeps them. It inherits no writable view: dropping its handles has no effect, and new drafts are refused
+//! ([`Error::Forked`]). A child that needs code of its own must make its own arena.
 //!
 //! # Requirements
 //!
-//! Linux 5.1 or later on x86-64 or aarch64, `/proc` mounted. Memory comes in steps since Linux 5.14, by whole packs
-//! before; huge pages need 6.1. Where membarrier(2) is not allowed, pokes are refused and read sections cost a fence; on
-//! aarch64 no arena can be made then.
+//! Linux 5.1 or later on x86-64 or aarch64, with `/proc` mounted. Packs grow in steps since Linux 5.14; before that
+//! they are populated as a whole. Huge pages need 6.1. Where membarrier(2) is forbidden, pokes are refused and a
+//! read section costs a fence; on aarch64 no arena can be made.
 
 mod arch;
 mod arena;
@@ -115,15 +117,15 @@ mod text;
 
 pub use arena::Arena;
 pub use config::Config;
-pub use error::{BadProbe, Error, Step};
+pub use error::{BadProbe, Error, SystemCall};
 pub use fault::{Loads, Probe};
 pub use occupancy::{Backing, Occupancy, Span, SpanState};
 pub use poke::{BRANCH_BYTES, BRANCH_OFFSET, Branch, Pokes, WORD_BYTES};
 pub use seen::{Missed, Tool};
 pub use text::{Draft, Text};
 
-/// Bytes in a chunk, the unit that code memory is dealt out in, and the alignment of every text.
+/// Size of a chunk in bytes. Chunks are the unit of allocation; every text is aligned to one.
 pub const CHUNK_BYTES: usize = 32;
 
-/// Bytes in a pack, the unit that code memory is taken from the system in: a huge page where base pages are 4 KiB.
+/// Size of a pack in bytes: the unit of memory taken from the system, and a huge page where base pages are 4 KiB.
 pub const PACK_BYTES: usize = 2 << 20;

@@ -1,4 +1,4 @@
-//! What an arena tells about itself.
+//! Reports about an arena.
 
 use std::fmt;
 
@@ -6,55 +6,54 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// What the memory is made of.
+    /// The backing.
     pub backing: Backing,
-    /// Why the memory is not of a better kind, where one was tried and refused.
+    /// Why a better backing is not used, if one was tried and refused.
     pub backing_refused: Option<String>,
-    /// Whether indirect branches into code must land where they may
-    /// ([`Config::landing_pads`](crate::Config::landing_pads)): it was asked for, and the machine checks it.
+    /// Whether indirect branches into code must land on landing pads
+    /// ([`Config::landing_pads`](crate::Config::landing_pads)): it was requested, and the machine enforces it.
     pub landing_pads: bool,
     /// Packs mapped.
     pub packs: usize,
-    /// Packs with nothing in them: kept as reserve.
+    /// Empty packs, kept in reserve.
     pub empty_packs: usize,
     /// Texts and drafts longer than a pack, each with memory of its own.
     pub own_mappings: usize,
-    /// Memory for code: the packs' and the own mappings' bytes, as far as there is memory for them. This is what
-    /// [`Config::limit`](crate::Config::limit) limits.
+    /// Populated bytes of packs and of long texts. [`Config::limit`](crate::Config::limit) bounds this.
     pub mapped_bytes: usize,
-    /// Chunks taken by drafts and texts in packs.
+    /// Chunks of drafts and texts in packs.
     pub chunks_used: usize,
-    /// Chunks free in packs, with memory behind them.
+    /// Free, populated chunks in packs.
     pub chunks_free: usize,
-    /// Chunks of retired texts that wait until nobody can run them any more.
+    /// Chunks of retired texts that wait for readers.
     pub chunks_waiting: usize,
-    /// Bytes that wait, those of texts with memory of their own included. [`Config::waiting`](crate::Config::waiting)
-    /// bounds them.
+    /// Bytes that wait for readers, including those of long texts. [`Config::waiting`](crate::Config::waiting)
+    /// bounds this.
     pub waiting_bytes: usize,
-    /// Bytes of the chunks taken, and of the own mappings.
+    /// Bytes of the used chunks and of long texts' memory.
     pub used_bytes: usize,
-    /// Bytes asked for: what remains of `used_bytes` when the rounding is left out.
+    /// Bytes requested: `used_bytes` without the rounding.
     pub code_bytes: usize,
-    /// Drafts alive.
+    /// Live drafts.
     pub drafts: usize,
-    /// Texts alive.
+    /// Live texts.
     pub texts: usize,
-    /// Bytes of the longest free run in the packs; far below the bytes free means fragmentation.
+    /// Bytes of the longest free run in the packs. Far less than the free bytes means fragmentation.
     pub largest_free_run: usize,
-    /// Packs that the kernel has sealed, so that nobody can unmap or re-protect them
+    /// Packs that the kernel has sealed, so that they cannot be unmapped or re-protected
     /// ([`Config::permanent`](crate::Config::permanent)).
     pub sealed_packs: usize,
     /// Packs that are huge pages.
     pub huge_packs: usize,
-    /// Why a pack that held enough code did not become a huge page, if one did not.
+    /// Why a pack that held enough code did not become a huge page, if so.
     pub huge_refused: Option<String>,
-    /// Bytes of the range that the kernel maps by huge pages, by its own account in `/proc/self/smaps`. `None` where
-    /// that cannot be read.
+    /// Bytes of the range that the kernel maps as huge pages, according to `/proc/self/smaps`. `None` if that is
+    /// unreadable.
     pub huge_bytes: Option<u64>,
 }
 
 impl Occupancy {
-    /// How scattered the free memory in the packs is: 0 when it is all in one piece, near 1 when it is dust.
+    /// Fragmentation of the free memory in packs: 0 if it is one run, near 1 if it is in many small ones.
     pub fn fragmentation(&self) -> f64 {
         match self.chunks_free * crate::CHUNK_BYTES {
             0 => 0.0,
@@ -63,58 +62,60 @@ impl Occupancy {
     }
 }
 
-/// A run of bytes in a pack that are all the same thing.
+/// A run of bytes in a pack with one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Where it begins. A multiple of 32.
+    /// The first address. A multiple of 32.
     pub address: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// What it is.
+    /// The state.
     pub state: SpanState,
 }
 
-/// What a span is.
+/// The state of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SpanState {
-    /// Traps, free to be taken.
+    /// Free: filled with traps.
     Free,
-    /// Taken by a draft.
+    /// Reserved by a draft.
     Draft,
     /// One text.
     Text,
-    /// A retired text that waits until nobody can run it any more.
+    /// A retired text that waits for readers.
     Waiting,
-    /// Inaccessible: the pack has not grown so far.
+    /// Not populated yet, and inaccessible.
     NoMemory,
 }
 
-/// What code memory is made of.
+/// The kinds of code memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backing {
-    /// Sealed memory files, mapped twice: readable and executable in the range, writable at a secret place elsewhere.
+    /// Sealed memory files, mapped twice: readable and executable in the range, writable at a secret address
+    /// elsewhere.
     ///
-    /// The file is sealed FUTURE_WRITE, SHRINK, GROW and SEAL: nobody maps or writes it again, and the executable view
-    /// cannot be made writable nor be written through `/proc/self/mem`. Who learns where the writable view is can write
-    /// through it. A forked child does not have it.
+    /// The file is sealed FUTURE_WRITE, SHRINK, GROW and SEAL: it cannot be mapped writable or written again, and
+    /// the executable view can neither be made writable nor be written through `/proc/self/mem`. Code that learns
+    /// the address of the writable view can write through it. A forked child does not have the writable view.
     #[default]
     Memfd,
-    /// Memory files mapped once, readable and executable, and written by `pwrite`. A write costs most of a microsecond.
+    /// Memory files mapped once, readable and executable, and written by `pwrite`, which takes most of a
+    /// microsecond.
     ///
-    /// There is no writable mapping for an attacker to find, ever. A descriptor takes its place: whoever can make the
-    /// process call `pwrite` on it, or map it, can write code. It cannot be sealed FUTURE_WRITE, which would forbid our
-    /// own writes. A forked child inherits the descriptor until it executes another program, and with it the power to
-    /// write; the arena refuses to use it there.
+    /// There is never a writable mapping for an attacker to find, but there is a descriptor: code that can make the
+    /// process call `pwrite` on it, or map it, can write code. The file cannot be sealed FUTURE_WRITE, which would
+    /// also forbid this crate's writes. A forked child inherits the descriptor until it executes another program,
+    /// and with it the ability to write; the arena refuses to use it there.
     Hardened,
     /// Anonymous memory, readable and executable, written through `/proc/self/mem`, for systems that forbid
     /// executable mappings of memory files.
     ///
     /// The memory is private and never mapped writable, but private memory *can* be: `mprotect` to writable is not
     /// refused ([`Config::permanent`](crate::Config::permanent) seals it where the system can), and `/proc/self/mem`
-    /// stays open to everybody in the process. A forked child has a copy, as of the fork, of the texts; it inherits the
-    /// descriptor too, which is of the *parent's* memory, until it executes another program.
+    /// is open to all code in the process. A forked child has a copy of the texts as of the fork. Until it executes
+    /// another program it also has the descriptor, which refers to the *parent's* memory.
     Procmem,
 }
 

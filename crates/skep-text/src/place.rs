@@ -1,4 +1,4 @@
-//! Bytes of code memory that somebody owns: what drafts and texts have in common.
+//! Owned bytes of code memory: what drafts and texts have in common.
 //!
 //! ```text
 //!   take ──> Empty ──write──> Written ──publish──> Published
@@ -7,15 +7,15 @@
 //!           free              traps, free        retire: waits for readers, then traps, then free
 //! ```
 //!
-//! A place is taken, written at most once, and given back by dropping it. It alone knows how its bytes are written;
-//! nothing else in the crate but a poke stores into them.
+//! A place is taken, written at most once, and freed by dropping it. Only it knows how its bytes are written; no
+//! other code of the crate except a poke stores into them.
 //!
-//! Invariants: no two places overlap (the allocator's, or a mapping of one's own); a place that is not written is full
-//! of traps, and is again before its chunks are free for others; only what was published can have been run, and only
-//! that waits.
+//! Invariants: no two places overlap (each is a block of the allocator or a mapping of its own); a place that is not
+//! written is full of traps, and is so again before its chunks are free; only published code can have been run, and
+//! only it waits for readers.
 //!
-//! What would break it: a forked child that stores through the writer, where nothing is mapped; so every store asks
-//! first whether this process is the one that made the arena.
+//! What would break it: a forked child that stores through the writer, where nothing is mapped; so every store first
+//! checks whether this process made the arena.
 
 use std::ptr;
 use std::sync::Arc;
@@ -30,50 +30,50 @@ use crate::growth::Mapped;
 use crate::pack::{Pack, Writer};
 use crate::{CHUNK_BYTES, PACK_BYTES, arch};
 
-/// Bytes of code memory that somebody owns. Dropping it gives them back.
+/// Owned bytes of code memory. Dropping it frees them.
 pub(crate) struct Place {
     address: usize,
-    /// Bytes asked for.
+    /// Bytes requested.
     len: usize,
     writer: Writer,
-    /// Whether other CPUs may have fetched from it before.
+    /// Whether other CPUs may have fetched from it earlier.
     reused: bool,
     stage: Stage,
-    /// Its probes, known to the handler of faults until it is free for others.
+    /// Its probes: the fault handler finds them until the place is freed.
     probes: Option<Box<Entered>>,
-    /// Taken by `drop` alone.
-    memory: Option<Memory>,
+    /// Taken only by `drop`.
+    memory: Option<Storage>,
     shared: Arc<Shared>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Full of traps, as it was found.
+    /// Full of traps, as allocated.
     Empty,
-    /// Something was written; nobody knows of it.
+    /// Written, but not published.
     Written,
-    /// Code that others may run.
+    /// Published code, which other threads may run.
     Published,
 }
 
-/// Where the bytes of a place come from.
-pub(crate) enum Memory {
+/// The source of a place's bytes.
+pub(crate) enum Storage {
     Chunks(Block),
     Own { slot: usize, pack: Box<Pack> },
 }
 
-/// A place that nobody owns any more, and that somebody may still be running.
+/// A dropped place that threads may still be running.
 pub(crate) struct Retired {
     pub(crate) address: usize,
     pub(crate) len: usize,
     pub(crate) writer: Writer,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Storage,
     pub(crate) cookie: Cookie,
     pub(crate) probes: Option<Box<Entered>>,
 }
 
 impl Place {
-    /// Finds a place, in a pack or of its own, whose address is a multiple of `align`.
+    /// Allocates a place, in a pack or of its own, whose address is a multiple of `align`.
     #[inline]
     pub(crate) fn take(shared: &Arc<Shared>, len: usize, align: usize) -> Result<Self, Error> {
         let range = shared.reservation.slots().len();
@@ -97,14 +97,14 @@ impl Place {
         }
     }
 
-    /// Takes what is not just there.
+    /// The slow path: reclaims or grows until there is room.
     #[cold]
     fn take_slowly(shared: &Arc<Shared>, len: usize, align: u32) -> Result<Self, Error> {
         let take = || match len {
             0..=PACK_BYTES => Self::take_chunks(shared, len, align),
             _ => Self::take_own(shared, len),
         };
-        /// Where others come and go all the while, a thread must come to an end.
+        /// Bounds the retries while other threads allocate and free.
         const TRIES: usize = 20;
 
         let mut tries = 1..=TRIES;
@@ -113,7 +113,7 @@ impl Place {
             match take() {
                 Err(error @ (Error::Limit { .. } | Error::RangeFull { .. })) => {
                     shared.reclaim_thoroughly();
-                    // What came back meanwhile may have been found by others, who gave back what they had.
+                    // Other threads may have taken what was freed meanwhile, and freed what they had.
                     if shared.lock_state().returned == before || tries.next().is_none() {
                         return Err(error);
                     }
@@ -139,44 +139,44 @@ impl Place {
         &self.shared
     }
 
-    /// Whether every CPU must synchronise before the code may be run.
+    /// Whether every CPU must synchronise before the code may run.
     pub(crate) fn needs_sync_core(&self) -> bool {
         self.reused && arch::NEEDS_SYNC_CORE
     }
 
-    /// Copies the finished code to its place. The caches are for [`views`](Self::view) to be made right after.
+    /// Copies the finished code to its place. The caller does the cache maintenance for [`views`](Self::view) next.
     pub(crate) fn write(&mut self, code: &[u8]) -> Result<(), Error> {
         assert!(code.len() == self.len && self.stage == Stage::Empty, "a draft is written once, and whole");
         if !self.shared.domain.is_original() {
             return Err(Error::Forked);
         }
         self.stage = Stage::Written;
-        // SAFETY: this place owns its bytes, nobody runs them yet, and `code` is as long.
+        // SAFETY: this place owns its bytes, no thread runs them yet, and `code` has their length.
         unsafe { self.writer.copy(self.address, code) }
     }
 
-    /// Makes the probes of the code known, before anybody runs it.
+    /// Makes the probes known to the fault handler, before the code can run.
     pub(crate) fn enter_probes(&mut self, probes: Probes) -> Result<(), Error> {
         self.probes = self.shared.faults.enter(self.address..self.address + self.len, probes)?.map(Box::new);
         Ok(())
     }
 
-    /// What the caches must be made right for.
+    /// The views that cache maintenance needs.
     pub(crate) fn view(&self) -> arch::View {
         view(self.writer, self.address, room(self.len))
     }
 
-    /// From here on others may run it.
+    /// From this call on other threads may run the code.
     pub(crate) fn publish(&mut self) {
         self.stage = Stage::Published;
         let mut state = self.shared.lock_state();
         state.counts.texts += 1;
-        if let Some(Memory::Chunks(block)) = &self.memory {
+        if let Some(Storage::Chunks(block)) = &self.memory {
             state.chunks.publish(block);
         }
     }
 
-    /// Gives the bytes from `len` on back. Only a draft may do so, and at least one byte is left.
+    /// Frees the bytes from `len` on. Only for drafts; at least one byte remains.
     pub(crate) fn shrink(&mut self, len: usize) -> Result<(), Error> {
         assert!(self.stage == Stage::Empty && 0 < len && len <= self.len);
         if !self.shared.domain.is_original() {
@@ -184,7 +184,7 @@ impl Place {
         }
         let mut state = self.shared.lock_state();
         state.counts.code_bytes -= self.len - len;
-        if let Some(Memory::Chunks(block)) = &self.memory {
+        if let Some(Storage::Chunks(block)) = &self.memory {
             state.chunks.shrink(block, chunks_for(len));
             state.returned += 1;
         }
@@ -192,7 +192,7 @@ impl Place {
         Ok(())
     }
 
-    /// The bytes as they are executed. Pokes may change them meanwhile, so a copy is all that there is.
+    /// The bytes as they are executed. Pokes may change them at any time, so this is a copy.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
         let from = ptr::with_exposed_provenance::<u8>(self.address);
@@ -204,7 +204,7 @@ impl Place {
     }
 
     fn take_chunks(shared: &Arc<Shared>, len: usize, align: u32) -> Result<Self, Error> {
-        // What waits may have waited long enough; looking costs less than new memory.
+        // Retired places may have passed their grace period; a scan costs less than new memory.
         if shared.reclaim_now()
             && let Some(place) = Self::try_chunks(shared, len, align)
         {
@@ -213,14 +213,14 @@ impl Place {
         let growth = shared.lock_growth();
         let mut grown = false;
         let place = loop {
-            // Another thread may have added memory; and may use up what we add.
+            // Another thread may have added memory, or may use up what this one adds.
             if let Some(place) = Self::try_chunks(shared, len, align) {
                 break place;
             }
             shared.grow(&growth, chunks_for(len) + align - 1)?;
             grown = true;
         };
-        // Where there is no keeper, this thread promotes, for which it takes the lock itself.
+        // Without a keeper this thread promotes, and takes the lock itself for that.
         drop(growth);
         if grown {
             shared.consider_promotions();
@@ -247,7 +247,7 @@ impl Place {
             reused: found.reused,
             stage: Stage::Empty,
             probes: None,
-            memory: Some(Memory::Chunks(found.block)),
+            memory: Some(Storage::Chunks(found.block)),
             shared: Arc::clone(shared),
         })
     }
@@ -268,7 +268,7 @@ impl Place {
             reused,
             stage: Stage::Empty,
             probes: None,
-            memory: Some(Memory::Own { slot, pack: Box::new(pack) }),
+            memory: Some(Storage::Own { slot, pack: Box::new(pack) }),
             shared: Arc::clone(shared),
         })
     }
@@ -279,12 +279,12 @@ impl Drop for Place {
         let Some(memory) = self.memory.take() else { return };
         let probes = self.probes.take();
         if !self.shared.domain.is_original() {
-            // The memory is the parent's, and there is no way to write it here. The handler's index is a copy, and an
-            // arena of the child's own may come to have the same addresses.
+            // The memory is the parent's and cannot be written here. But the handler's index is a copy, and an arena
+            // of the child's may get the same addresses.
             drop(probes);
             match memory {
-                Memory::Chunks(_) => {}
-                Memory::Own { pack, .. } => pack.forget(),
+                Storage::Chunks(_) => {}
+                Storage::Own { pack, .. } => pack.forget(),
             }
             return;
         }
@@ -297,16 +297,16 @@ impl Drop for Place {
             Stage::Empty => give_back(memory),
             Stage::Written => {
                 let (at, room) = (address, room(len));
-                // SAFETY: our own bytes, which nobody ever ran.
+                // SAFETY: this place's own bytes, which no thread ever ran.
                 let filled = unsafe { writer.fill_with_traps(at, room) };
                 arch::publish([view(writer, at, room)].into_iter());
                 if filled.is_ok() {
-                    // Before the chunks are free for others, who may have probes too.
+                    // Before the chunks are free, because their next owner may have probes too.
                     drop(probes);
                     return give_back(memory);
                 }
-                // What cannot be filled with traps must not be found by others: it waits and is tried again, as if it
-                // had been a text.
+                // Memory that cannot be filled with traps must not be reused: it waits like a text, and filling is
+                // retried.
                 self.shared.lock_state().counts.texts += 1;
                 self.shared.retire(|cookie| Retired { address, len, writer, memory, cookie, probes });
             }
@@ -322,7 +322,7 @@ pub(crate) fn view(writer: Writer, address: usize, len: usize) -> arch::View {
     arch::View { clean: writer.clean_address(address), executable: ptr::without_provenance(address), len }
 }
 
-/// Bytes of the chunks that `len` bytes take.
+/// The size in bytes of the chunks that `len` bytes need.
 pub(crate) fn room(len: usize) -> usize {
     len.next_multiple_of(CHUNK_BYTES)
 }

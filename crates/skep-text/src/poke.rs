@@ -1,26 +1,26 @@
 //! Changing code that runs.
 //!
-//! The problem: other threads execute the very bytes that are replaced. They must see the old instruction or the new
-//! one, never a mixture; and when the replacing thread says that it is done, no CPU may still run the old one from
-//! what it fetched ahead.
+//! The problem: other threads execute the bytes that are replaced. They must see the old instruction or the new one,
+//! never a mixture. When the replacing thread reports completion, no CPU may still run the old instruction from what
+//! it fetched ahead.
 //!
-//! What we do: everything is written by single stores of an aligned [`Word`](arch::Word), 8 bytes on x86-64 and one
-//! instruction on aarch64. A patchable branch lies within one word: on x86-64 a `jmp rel32` whose displacement is the
-//! upper half of an aligned 8-byte word (so the instruction begins at 3 beyond a multiple of 8), on aarch64 any `B`.
-//! What is not so is an error.
+//! Solution: everything is written by single stores of an aligned [`Word`](arch::Word), 8 bytes on x86-64 and one
+//! instruction on aarch64. A patchable branch is within one word: on x86-64 a `jmp rel32` whose displacement is the
+//! upper half of an aligned 8-byte word (so the instruction begins 3 beyond a multiple of 8), on aarch64 any `B`.
+//! Any other layout is rejected.
 //!
 //! ```text
 //!    x86-64     | .. .. .. e9 dd dd dd dd |     aligned 8 bytes, one store; 3 bytes of neighbours are written back
 //!                          jmp displacement
 //! ```
 //!
-//! Protocol: each change reads the word, changes its part of it and writes it back whole: by a compare-exchange where
-//! there is a writable view, else under the arena's `poking` lock, a leaf that is held for one word. So neighbours in a
-//! word may be changed by different threads. A batch collects where it stored; [`Pokes::finish`] then makes the caches right
-//! once for all of it and has every CPU synchronise once (membarrier SYNC_CORE), holding no lock.
+//! Protocol: each change reads the word, replaces part of it and writes it back as a whole: by a compare-exchange if
+//! there is a writable view, else under the arena's `poking` lock, a leaf that is held for one word. So different
+//! threads may change neighbours in one word. A batch records where it stored; [`Pokes::finish`] then does the cache
+//! maintenance once for all of it and makes every CPU synchronise once (membarrier SYNC_CORE), holding no lock.
 //!
-//! What would break it: two arenas over the same memory; a neighbouring instruction in the same word changed by anybody
-//! else.
+//! What would break it: two arenas over the same memory; a change of a neighbouring instruction in the same word by
+//! other means.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -35,31 +35,31 @@ use crate::pack::Writer;
 use crate::place::view;
 use crate::text::{Draft, Text};
 
-/// Bytes that are replaced by one store, and what [`Pokes::copy`] and [`Pokes::set`] want their places to be aligned to.
+/// Bytes that one store replaces, and the alignment that [`Pokes::copy`] and [`Pokes::set`] require.
 pub const WORD_BYTES: usize = size_of::<arch::Word>();
 
-/// Bytes of a patchable branch.
+/// Length of a patchable branch in bytes.
 pub const BRANCH_BYTES: usize = arch::NOP.len();
 
 /// Where a patchable branch must begin, modulo 8 bytes on x86-64 and modulo 4 on aarch64 ([`WORD_BYTES`]).
 pub const BRANCH_OFFSET: usize = WORD_BYTES - BRANCH_BYTES;
 
-/// What a patchable branch does.
+/// The effect of a patchable branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Branch {
     /// Jumps to an address.
     To(usize),
-    /// Nothing: execution goes on behind it.
+    /// No effect: execution continues behind it.
     Nop,
 }
 
 impl Branch {
-    /// The instruction for a branch at `address`, to be put into a draft there.
+    /// Encodes the branch for `address`, to be written into a draft there.
     ///
     /// # Errors
     ///
-    /// [`Error::Misaligned`] when a branch there could not be replaced by one store, [`Error::OutOfReach`] when a
-    /// branch there does not reach the target.
+    /// [`Error::Misaligned`] if one store could not replace a branch there, [`Error::OutOfReach`] if a branch there
+    /// does not reach the target.
     pub fn encode(self, address: usize) -> Result<[u8; BRANCH_BYTES], Error> {
         if address % WORD_BYTES != BRANCH_OFFSET {
             return Err(Error::Misaligned { address, align: WORD_BYTES, offset: BRANCH_OFFSET });
@@ -71,15 +71,16 @@ impl Branch {
     }
 }
 
-/// Changes of live code, finished together: one pass over the caches and one synchronisation of all CPUs for all.
+/// A batch of changes of live code: one pass of cache maintenance and one synchronisation of all CPUs for all of
+/// them.
 ///
-/// Each change is visible to other threads at once or a little later; all are certainly in force when
-/// [`finish`](Self::finish) has returned. Dropping it finishes it too, but tells no error.
+/// Other threads see each change at once or a little later; all changes are in force when [`finish`](Self::finish)
+/// returns. Dropping a batch finishes it too, but reports no error.
 pub struct Pokes<'a> {
     arena: &'a Arena,
-    /// What was stored to last, neighbours joined.
+    /// The latest stores, neighbours merged.
     last: Option<(Writer, Range<usize>)>,
-    /// What was stored to before.
+    /// The stores before them.
     dirty: Vec<(Writer, Range<usize>)>,
     /// The texts that were changed stay alive until the batch is finished.
     texts: PhantomData<&'a Text>,
@@ -90,7 +91,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`] in a forked child; [`Error::System`] when the system cannot make all CPUs synchronise.
+    /// [`Error::Forked`] in a forked child; [`Error::System`] if the system cannot make all CPUs synchronise.
     pub fn pokes(&self) -> Result<Pokes<'_>, Error> {
         if !self.domain().is_original() {
             return Err(Error::Forked);
@@ -99,23 +100,23 @@ impl Arena {
         Ok(Pokes { arena: self, last: None, dirty: Vec::new(), texts: PhantomData })
     }
 
-    /// Has every CPU that runs this process drop what it fetched ahead: when it returns, no CPU runs what was replaced by
-    /// any batch that was finished before, but where a thread already is in the middle of it.
+    /// Makes every CPU that runs this process discard the instructions it fetched ahead. On return no CPU runs an
+    /// instruction that an earlier finished batch replaced, except a thread that is already in the middle of it.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where the system cannot make CPUs synchronise, or does not any more.
+    /// [`Error::System`] if the system cannot make CPUs synchronise (any more).
     pub fn sync_cores(&self) -> Result<(), Error> {
         let sync_core = &self.shared().sync_core;
         sync_core.require()?;
         sync_core.sync()
     }
 
-    /// A small text that a poked branch jumps to: `code`, which must not depend on where it lies, and then a jump to
-    /// each of `targets`, of [`BRANCH_BYTES`] each: the first is reached by falling out of the code, others by
-    /// branches in it. It is never changed; to go elsewhere make another one, poke the branch to it, finish, and drop this
-    /// one: whoever is in it may leave in peace. It begins with a landing pad where the arena has them
-    /// ([`Config::landing_pads`](crate::Config::landing_pads)).
+    /// Makes a small text for a poked branch to jump to: `code`, which must be position-independent, and then one
+    /// jump of [`BRANCH_BYTES`] to each of `targets`. Execution reaches the first jump by falling out of the code,
+    /// the others by branches in it. A stub is never changed: to change the destination, make another stub, poke the
+    /// branch to it, finish, and drop the old one; threads inside can still leave it. It begins with a landing pad
+    /// if the arena has them ([`Config::landing_pads`](crate::Config::landing_pads)).
     ///
     /// # Errors
     ///
@@ -138,18 +139,19 @@ impl Arena {
 }
 
 impl<'a> Pokes<'a> {
-    /// Replaces the bytes from `offset` on, word by word: a thread that runs them meanwhile sees each word old or new.
+    /// Replaces the bytes from `offset` on, word by word: a thread that runs them sees each word either old or new.
     ///
     /// # Errors
     ///
-    /// [`Error::Misaligned`] when `offset` is no multiple of [`WORD_BYTES`], or the length is no multiple of an
-    /// instruction on aarch64; [`Error::OutOfText`] beyond the text; [`Error::WrongArena`]; [`Error::Forked`] in a
-    /// forked child, also for a batch that was begun before; [`Error::System`] when
-    /// the memory could not be written: words before that one are replaced.
+    /// [`Error::Misaligned`] if `offset` is not a multiple of [`WORD_BYTES`], or on aarch64 if the length is not a
+    /// multiple of an instruction; [`Error::OutOfText`] beyond the text; [`Error::WrongArena`]; [`Error::Forked`] in
+    /// a forked child, also for a batch that was begun before the fork; [`Error::System`] if the memory could not be
+    /// written: earlier words are replaced.
     ///
     /// # Safety
     ///
-    /// In every state between, with some words old and some new, the text is code that whoever runs it may run.
+    /// In every intermediate state, with some words old and some new, the text is valid code for every thread that
+    /// may run it.
     pub unsafe fn copy(&mut self, text: &'a Text, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let address = self.check(text, offset, bytes.len())?;
         if !address.is_multiple_of(WORD_BYTES) || !bytes.len().is_multiple_of(arch::TRAP.len()) {
@@ -159,11 +161,11 @@ impl<'a> Pokes<'a> {
         unsafe { self.store(text, address, bytes) }
     }
 
-    /// Replaces `count` instructions from `offset` on by `instruction`: as many times the same bytes.
+    /// Fills `count` instructions from `offset` on with copies of `instruction`.
     ///
     /// # Errors
     ///
-    /// As [`copy`](Self::copy); [`Error::Misaligned`] also when the instruction is longer than a word or does not
+    /// As [`copy`](Self::copy); [`Error::Misaligned`] also if the instruction is longer than a word or does not
     /// divide it.
     ///
     /// # Safety
@@ -189,14 +191,15 @@ impl<'a> Pokes<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Misaligned`] where a branch could not be replaced by one store ([`BRANCH_OFFSET`]),
-    /// [`Error::OutOfReach`], [`Error::OutOfText`], [`Error::WrongArena`], [`Error::Forked`]; [`Error::System`] when
-    /// the memory could not be written. The old branch stays.
+    /// [`Error::Misaligned`] if one store could not replace a branch there ([`BRANCH_OFFSET`]),
+    /// [`Error::OutOfReach`], [`Error::OutOfText`], [`Error::WrongArena`], [`Error::Forked`]; [`Error::System`] if
+    /// the memory could not be written. After an error the old branch stays.
     ///
     /// # Safety
     ///
-    /// There is a patchable branch at `offset` ([`Branch::encode`]), and whoever runs the text may run on at the new
-    /// target, which lives until the branch has been poked away from it, that batch finished, and every reader left.
+    /// There is a patchable branch at `offset` ([`Branch::encode`]), and every thread that runs the text may
+    /// continue at the new target. The target lives until the branch has been poked elsewhere, that batch is
+    /// finished, and every reader has left.
     #[inline]
     pub unsafe fn branch(&mut self, text: &'a Text, offset: usize, branch: Branch) -> Result<(), Error> {
         let address = self.check(text, offset, BRANCH_BYTES)?;
@@ -204,13 +207,14 @@ impl<'a> Pokes<'a> {
         let word = address - BRANCH_OFFSET;
         let writer = text.place().writer();
         self.note(writer, word..word + WORD_BYTES);
-        // SAFETY: aligned, and within the chunks of the text, which the caller borrows; that it may be run is the
-        // caller's.
+        // SAFETY: aligned, and in the chunks of the text, which the caller borrows; the caller guarantees that the
+        // text may run before and after the change.
         unsafe { self.replace(writer, word, |word| word[BRANCH_OFFSET..].copy_from_slice(&bytes)) }
     }
 
-    /// Leaves it to [`Arena::sync_cores`] to make the changes certain: caches are made right, and CPUs go over to the
-    /// new code when they do. For many batches whose old targets are dropped together.
+    /// Ends the batch without synchronising CPUs: does the cache maintenance and leaves the rest to
+    /// [`Arena::sync_cores`]. Until then each CPU switches to the new code at a time of its own. For many batches
+    /// whose old targets are dropped together.
     ///
     /// # Errors
     ///
@@ -219,13 +223,13 @@ impl<'a> Pokes<'a> {
         self.publish().map(drop)
     }
 
-    /// Makes all changes certain: when it returns, no CPU runs what was replaced, except where a thread already is in
-    /// the middle of it.
+    /// Puts all changes in force: on return no CPU runs an instruction that was replaced, except a thread that is
+    /// already in the middle of it.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when CPUs could not be synchronised: the changes are there, and when they are in force is not
-    /// known.
+    /// [`Error::System`] if CPUs could not be synchronised: the changes are stored, but when they are in force is
+    /// unknown.
     pub fn finish(mut self) -> Result<(), Error> {
         self.flush()
     }
@@ -255,8 +259,8 @@ impl<'a> Pokes<'a> {
         for word in (first..end).step_by(WORD_BYTES) {
             let (from, to) = (address.max(word), end.min(word + WORD_BYTES));
             let new = &bytes[from - address..to - address];
-            // SAFETY: aligned, and within the chunks of the text, which the caller borrows; that it may be run is the
-            // caller's.
+            // SAFETY: aligned, and in the chunks of the text, which the caller borrows; the caller guarantees that
+            // the text may run before and after the change.
             unsafe {
                 self.replace(writer, word, |bytes| bytes[from - word..to - word].copy_from_slice(new))
             }?;
@@ -268,7 +272,7 @@ impl<'a> Pokes<'a> {
     ///
     /// # Safety
     ///
-    /// The word is aligned and in a text; whoever runs it may run it before and after.
+    /// The word is aligned and in a text, and every thread that runs it may run both the old and the new word.
     #[inline]
     unsafe fn replace(
         &self,
@@ -282,15 +286,15 @@ impl<'a> Pokes<'a> {
             arch::Word::from_ne_bytes(bytes)
         };
         if let Some(place) = writer.word(word) {
-            // Release: what the word leads to was written before; the partners are the CPUs that fetch it. Relaxed:
-            // nothing is learnt from the old word but its other bytes.
+            // Release: the target of the new branch was written before; the partners are the CPUs that fetch the
+            // word. Relaxed: only the other bytes of the old word are used.
             let updated = place.fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(changed(old)));
             debug_assert!(updated.is_ok());
             return Ok(());
         }
         let _poking = self.arena.shared().poking.lock().unwrap_or_else(PoisonError::into_inner);
         let place: *const arch::Word = ptr::with_exposed_provenance(word);
-        // SAFETY: the executable view can be read, and nobody writes the word but holders of the lock.
+        // SAFETY: the executable view is readable, and only holders of the lock write the word.
         let old = unsafe { place.read_volatile() };
         // SAFETY: as above; the rest is the caller's.
         unsafe { writer.store(word, changed(old)) }
@@ -310,11 +314,11 @@ impl<'a> Pokes<'a> {
         if self.publish()? { self.arena.shared().sync_core.sync() } else { Ok(()) }
     }
 
-    /// Makes the caches right; whether there was anything.
+    /// Does the cache maintenance; returns whether there was any.
     fn publish(&mut self) -> Result<bool, Error> {
         let Some(last) = self.last.take() else { return Ok(false) };
         if !self.arena.domain().is_original() {
-            // What was stored was stored by the parent, and is for the parent to finish.
+            // The parent made the stores, and the parent must finish them.
             return Err(Error::Forked);
         }
         let dirty = mem::take(&mut self.dirty);

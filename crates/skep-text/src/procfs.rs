@@ -1,13 +1,13 @@
-//! What the kernel says about our mappings: the two files of /proc that this crate reads.
+//! The kernel's view of our mappings: the two files of /proc that this crate reads.
 
 use std::ops::Range;
 
-use crate::error::Step;
+use crate::error::SystemCall;
 use crate::sys;
 
-/// The process's mappings in order of address, with what they are called. Empty where /proc is not mounted.
+/// The process's mappings in order of address, with their names. Empty if /proc is not mounted.
 pub(crate) fn mappings() -> Vec<(Range<usize>, String)> {
-    let Ok(maps) = sys::read(Step::ReserveRange, "/proc/self/maps") else { return Vec::new() };
+    let Ok(maps) = sys::read(SystemCall::ReserveRange, "/proc/self/maps") else { return Vec::new() };
     maps.lines()
         .filter_map(|line| {
             Some((address_range(line)?, line.split_whitespace().nth(5).unwrap_or("").to_owned()))
@@ -15,12 +15,12 @@ pub(crate) fn mappings() -> Vec<(Range<usize>, String)> {
         .collect()
 }
 
-/// Bytes within `range` that the kernel maps by huge pages. `None` where it does not say.
+/// Bytes in `range` that the kernel maps as huge pages. `None` if the kernel does not say.
 pub(crate) fn huge_bytes(range: &Range<usize>) -> Option<u64> {
-    Some(huge_bytes_in(&sys::read(Step::CheckHuge, "/proc/self/smaps").ok()?, range))
+    Some(huge_bytes_in(&sys::read(SystemCall::CheckHuge, "/proc/self/smaps").ok()?, range))
 }
 
-/// Bytes that `smaps` says are mapped by huge pages in the mappings that `range` is in, or that are in it.
+/// Bytes that `smaps` reports as mapped by huge pages, in all mappings that overlap `range`.
 pub(crate) fn huge_bytes_around(smaps: &str, range: &Range<usize>) -> u64 {
     huge_bytes_where(smaps, |mapping| {
         let overlap = mapping.start.max(range.start)..mapping.end.min(range.end);
@@ -33,7 +33,7 @@ fn huge_bytes_in(smaps: &str, range: &Range<usize>) -> u64 {
 }
 
 fn huge_bytes_where(smaps: &str, ours: impl Fn(&Range<usize>) -> bool) -> u64 {
-    // proc(5): AnonHugePages, ShmemPmdMapped and FilePmdMapped count what is mapped by huge page-table entries.
+    // proc(5): AnonHugePages, ShmemPmdMapped and FilePmdMapped count bytes mapped by huge page-table entries.
     const HUGE: [&str; 3] = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
 
     let mut counts = false;
@@ -51,7 +51,7 @@ fn huge_bytes_where(smaps: &str, ours: impl Fn(&Range<usize>) -> bool) -> u64 {
     kibibytes * 1024
 }
 
-/// The range at the beginning of a mapping's first line: `55d0c000-55d0e000 r-xp ...`.
+/// The address range at the beginning of a mapping's first line: `55d0c000-55d0e000 r-xp ...`.
 fn address_range(line: &str) -> Option<Range<usize>> {
     let (start, end) = line.split_whitespace().next()?.split_once('-')?;
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)

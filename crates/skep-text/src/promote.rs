@@ -1,17 +1,18 @@
-//! Making huge pages of packs that hold much code.
+//! Promotion: moving packs that hold much code to huge pages.
 //!
-//! A pack begins on small pages. As long as it fills few of them a huge page would be a waste of memory; when it
-//! fills more than an instruction TLB has entries for, small pages cost every call of a cold program a walk. So the
-//! keeper promotes a pack once there is memory for [`Config::promote_at`](crate::Config::promote_at) bytes of it.
+//! A pack begins on base pages. While it fills few of them, a huge page would waste memory; once it fills more than
+//! an instruction TLB has entries, base pages cost every call of a cold program a page walk. So the keeper promotes
+//! a pack that has memory for [`Config::promote_at`](crate::Config::promote_at) bytes.
 //!
-//! Protocol: the first grower that sees the pack past the threshold asks the keeper, once. The keeper gets memory for
-//! the rest of the pack (under `growth`, as every growth; traps everywhere), pins the pack, and lets go of all locks:
-//! the kernel takes milliseconds, once it took seconds, to copy everything into one huge page, and no load may wait for
-//! it. Code in the pack runs, and is written, meanwhile. Pinned, the pack is not unmapped.
+//! Protocol: the first thread that grows the pack past the threshold wakes the keeper, once. The keeper populates
+//! the rest of the pack (under `growth`, as every growth; with traps), pins the pack, and releases all locks: the
+//! kernel takes milliseconds, in one case seconds, to copy everything into one huge page, and no load may wait for
+//! that. Meanwhile code in the pack runs and is written. A pinned pack is not unmapped.
 //!
-//! Whether it worked is asked of the kernel afterwards. It may have been busy with the very pages (somebody else looks at
-//! them, or no huge page is free just now), so it is asked a few times, and a few times more when memory has grown. A
-//! refusal is reported in [`Occupancy::huge_refused`](crate::Occupancy::huge_refused), and the pack serves as it is.
+//! Afterwards the keeper checks the kernel's result. The kernel may have been busy with these pages (another thread
+//! inspects them, or no huge page is free), so the keeper tries a few times, and a few times more after later
+//! growth. A refusal is reported in [`Occupancy::huge_refused`](crate::Occupancy::huge_refused), and the pack stays
+//! as it is.
 
 use std::sync::Arc;
 use std::thread;
@@ -24,12 +25,12 @@ use crate::arena::{PackSlot, Promotion, Shared, Slot};
 use crate::error::Error;
 use crate::pack::Pack;
 
-/// How often a pack that was refused for want of memory or time is tried again.
+/// How often promotion is retried for a pack that was refused for lack of memory or time.
 const AGAIN: u32 = 3;
 
 impl Shared {
-    /// Asks the keeper to promote the packs whose time has come. Not under a lock: where there is no keeper it is done
-    /// here and now.
+    /// Wakes the keeper for the packs that are due for promotion. Not to be called under a lock: without a keeper,
+    /// this thread promotes.
     pub(crate) fn consider_promotions(self: &Arc<Self>) {
         let wants = |slot: &PackSlot| {
             let open = matches!(slot.promotion, Promotion::NotYet | Promotion::Refused { again: 1.., .. });
@@ -55,10 +56,10 @@ impl Shared {
         self.domain.defer(move || {
             for (slot, again) in asked {
                 if let Some(shared) = shared.upgrade()
-                    // Another pack may have come into the slot meanwhile, which nobody asked for.
+                    // Another pack may be in the slot now, for which the keeper was not woken.
                     && shared.is_asked(slot)
                 {
-                    // It is told in the occupancy, and nothing else depends on it.
+                    // The occupancy reports the error, and nothing else depends on it.
                     let _ = shared.promote(slot, again);
                 }
             }
@@ -70,7 +71,7 @@ impl Shared {
         matches!(&state.slots[slot], Slot::Pack(PackSlot { promotion: Promotion::Asked, .. }))
     }
 
-    /// Promotes every pack, also after one was refused; returns how many are huge.
+    /// Promotes every pack, continuing after a refusal; returns how many are huge.
     pub(crate) fn promote_all(self: &Arc<Self>) -> Result<usize, Error> {
         let slots = self.lock_state().slots.len();
         let mut huge = 0;
@@ -84,8 +85,8 @@ impl Shared {
         refused.map_or(Ok(huge), Err)
     }
 
-    /// Makes a huge page of the pack in `slot`. Whether there is a pack and it is one now. Where it is refused, the
-    /// kernel may be asked `again` so often.
+    /// Makes a huge page of the pack in `slot`. Returns whether the slot has a pack and it is huge now. After a
+    /// refusal, `again` sets how many more times the kernel may be asked.
     fn promote(self: &Arc<Self>, slot: usize, again: u32) -> Result<bool, Error> {
         if !self.domain.is_original() {
             return Err(Error::Forked);
@@ -128,7 +129,7 @@ impl Shared {
     }
 }
 
-/// Asks the kernel for a huge page, again if it may just have been busy.
+/// Asks the kernel for a huge page, and again if it may only have been busy.
 fn patiently(pack: &Pack) -> Result<(), Error> {
     const ATTEMPTS: u32 = 6;
 

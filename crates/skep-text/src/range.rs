@@ -1,18 +1,19 @@
-//! The reserved range of addresses that all code of an arena lives in.
+//! The reserved range of addresses that contains all code of an arena.
 //!
 //! ```text
 //!   |guard|  slot 0  |  slot 1  |  slot 2  | ...                        |guard|
 //!         ^ a multiple of 2 MiB, as every slot                          at least a page each
 //! ```
 //!
-//! The range is mapped PROT_NONE from the beginning, so nothing else is ever placed in it; packs are mapped over
-//! it and, when they are returned, PROT_NONE is mapped over them again. Branches from anywhere in it reach
-//! everywhere in it, and a stray jump into an empty part faults.
+//! The range is mapped PROT_NONE from the beginning, so no other mapping is ever placed in it. Packs are mapped over
+//! it; when one is returned, PROT_NONE is mapped over it again. Branches reach from anywhere in the range to
+//! anywhere else in it, and a stray jump into an empty part faults.
 //!
 //! A range near the host's own code lets generated code call the host directly. The gaps of the address space are
-//! read from /proc/self/maps and tried from the nearest on, with MAP_FIXED_NOREPLACE, so that a mapping made by
-//! another thread in the meantime is an occupied gap and not a victim. So is one that the list does not show, as under
-//! an emulator, whose own are in the same address space: where a place is taken the next one of the gap is tried.
+//! read from /proc/self/maps and tried nearest first, with MAP_FIXED_NOREPLACE, so that a concurrent mapping by
+//! another thread makes the gap occupied and is not overwritten. The same holds for mappings that the list does not
+//! show, such as an emulator's own in the same address space: if an address is taken, the next one in the gap is
+//! tried.
 
 use std::ops::Range;
 
@@ -20,34 +21,35 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::param::page_size;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 use crate::{PACK_BYTES, arch, procfs, sys};
 
-/// Room left for the heap that `brk` grows upwards.
+/// Reserve for the heap that `brk` grows upwards.
 const HEAP_MARGIN: usize = 256 << 20;
 
-/// Room left for the main thread's stack, which grows downwards.
+/// Reserve for the main thread's stack, which grows downwards.
 const STACK_MARGIN: usize = 64 << 20;
 
-/// Below this nothing is placed: near null is where bugs point (sysctl vm.mmap_min_addr is 64 KiB by default).
+/// No range is placed below this: defective code tends to access addresses near null (sysctl vm.mmap_min_addr is 64
+/// KiB by default).
 const LOWEST: usize = 1 << 20;
 
-/// Places of one gap that are tried.
+/// How many addresses are tried in one gap.
 const PLACES: usize = 64;
 
-/// The end of what every process may use. Some may use more: there mappings of theirs are higher than this.
+/// The end of the address space that every process has. A process with a larger one shows mappings beyond it.
 const HIGHEST: usize = 1 << 47;
 
-/// A reservation; given back on drop, with whatever is mapped in it by then.
+/// A reservation. Dropping it unmaps it, with everything mapped in it.
 pub(crate) struct Reservation {
-    /// All of it, with the guards.
+    /// The whole reservation, guards included.
     whole: Range<usize>,
     /// The slots: whole packs.
     slots: Range<usize>,
 }
 
 impl Reservation {
-    /// Reserves `bytes`, a multiple of a pack, or half of that, and so on down to one pack.
+    /// Reserves `bytes`, a multiple of a pack; on failure half of that, and so on down to one pack.
     pub(crate) fn new(bytes: usize, near: Option<usize>) -> Result<Self, Error> {
         let mut bytes = bytes;
         loop {
@@ -69,8 +71,9 @@ impl Reservation {
             let slots = whole.start + page_size()..whole.end - page_size();
             return Ok(Self { whole, slots });
         }
-        // One pack more than needed, so that a multiple of a pack's size lies in it with a page before it.
-        let whole = reserve(Step::ReserveRange, 0, bytes + PACK_BYTES + 2 * page_size(), MapFlags::empty())?;
+        // One extra pack, so that the reservation contains an aligned range with a page before it.
+        let whole =
+            reserve(SystemCall::ReserveRange, 0, bytes + PACK_BYTES + 2 * page_size(), MapFlags::empty())?;
         let start = (whole.start + page_size()).next_multiple_of(PACK_BYTES);
         Ok(Self { whole, slots: start..start + bytes })
     }
@@ -79,20 +82,20 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: our own mapping; the arena drops it when no draft and no text is left. A failure (the limit on
-        // mappings, when a neighbour's must be split) leaks addresses.
-        let _ = unsafe { sys::unmap(Step::ReturnMemory, &self.whole) };
+        // mappings, if a merged neighbour must be split) leaks addresses.
+        let _ = unsafe { sys::unmap(SystemCall::ReturnMemory, &self.whole) };
     }
 }
 
-/// Reserves `len` bytes, two of its pages for guards, within a direct call of `near`.
+/// Reserves `len` bytes, including two guard pages, within reach of direct calls from `near`.
 fn reserve_near(near: usize, len: usize) -> Option<Range<usize>> {
-    /// Other threads map memory too; a place that one of them took is looked for again so many times.
+    /// Other threads map memory too: after losing an address to one of them, the search is repeated this often.
     const ATTEMPTS: usize = 10;
 
     for _ in 0..ATTEMPTS {
         let mut taken = false;
         for start in places_near(near, len, &procfs::mappings()) {
-            match reserve(Step::ReserveRange, start, len, MapFlags::FIXED_NOREPLACE) {
+            match reserve(SystemCall::ReserveRange, start, len, MapFlags::FIXED_NOREPLACE) {
                 Ok(whole) => return Some(whole),
                 Err(error) => taken |= error.errno() == Some(Errno::EXIST),
             }
@@ -104,40 +107,45 @@ fn reserve_near(near: usize, len: usize) -> Option<Range<usize>> {
     None
 }
 
-/// Maps inaccessible addresses that cost no memory.
-pub(crate) fn reserve(step: Step, start: usize, len: usize, flags: MapFlags) -> Result<Range<usize>, Error> {
+/// Reserves inaccessible addresses, which cost no memory.
+pub(crate) fn reserve(
+    call: SystemCall,
+    start: usize,
+    len: usize,
+    flags: MapFlags,
+) -> Result<Range<usize>, Error> {
     let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: without MAP_FIXED the kernel chooses free addresses; with MAP_FIXED_NOREPLACE it refuses others.
-    let at = unsafe { sys::map(step, start, len, ProtFlags::empty(), flags, None) }?;
+    let at = unsafe { sys::map(call, start, len, ProtFlags::empty(), flags, None) }?;
     if start != 0 && flags.contains(MapFlags::FIXED_NOREPLACE) && at != start {
-        // Linux before 4.17 takes the address for a mere hint.
-        // SAFETY: the mapping made a moment ago, known to nobody.
-        let _ = unsafe { sys::unmap(Step::ReturnMemory, &(at..at + len)) };
-        return Err(Error::System { step, error: Errno::EXIST.into() });
+        // Linux before 4.17 treats the address as a mere hint.
+        // SAFETY: the mapping made just above, which no other code has.
+        let _ = unsafe { sys::unmap(SystemCall::ReturnMemory, &(at..at + len)) };
+        return Err(Error::System { call, error: Errno::EXIST.into() });
     }
     Ok(at..at + len)
 }
 
-/// Makes `range` inaccessible again and lets go of the memory behind it.
+/// Makes `range` inaccessible again and releases its memory.
 ///
 /// # Safety
 ///
 /// The range is part of a reservation of the caller's, and nothing in it is used any more.
 pub(crate) unsafe fn reserve_again(range: &Range<usize>) -> Result<(), Error> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the caller's.
-    unsafe { sys::map(Step::ReturnMemory, range.start, range.len(), ProtFlags::empty(), flags, None) }
+    // SAFETY: guaranteed by the caller.
+    unsafe { sys::map(SystemCall::ReturnMemory, range.start, range.len(), ProtFlags::empty(), flags, None) }
         .map(drop)
 }
 
-/// Where `len` bytes fit whose second page begins a pack, nearest to `near` first, up to [`PLACES`] in each gap; what
-/// lies below goes before what lies above, for heaps grow upwards.
+/// Addresses where `len` bytes fit and the second page begins a pack, nearest to `near` first, at most [`PLACES`] in
+/// each gap. Those below `near` precede those above, because heaps grow upwards.
 fn places_near(near: usize, len: usize, mappings: &[(Range<usize>, String)]) -> Vec<usize> {
     let window = near.saturating_sub(arch::NEAR).max(LOWEST)..near.saturating_add(arch::NEAR);
     let mut below = Vec::new();
     let mut above = Vec::new();
     let mut gap_start = LOWEST;
-    // Behind the last one there may be room, too, but not above a stack.
+    // There may be room behind the last mapping too, but not above a stack.
     let end = (HIGHEST..HIGHEST, String::new());
     let behind = mappings.last().filter(|(_, name)| name != "[stack]").map(|_| &end);
     for (index, (mapping, name)) in mappings.iter().chain(behind).enumerate() {
@@ -217,7 +225,7 @@ mod tests {
     fn a_reservation_has_guards_on_both_sides_and_is_given_back() {
         let here = a_reservation_has_guards_on_both_sides_and_is_given_back as *const () as usize;
         for near in [None, Some(here)] {
-            // Other tests' threads may take the addresses between the two lines that matter, but not every time.
+            // Threads of other tests may take the addresses between the two lines under test, but not every time.
             let given_back = (0..20).any(|_| {
                 let reservation = Reservation::new(8 * PACK_BYTES, near).unwrap();
                 let whole = reservation.whole.clone();
@@ -225,21 +233,22 @@ mod tests {
                 assert_eq!(slots.len(), 8 * PACK_BYTES);
                 assert!(slots.start.is_multiple_of(PACK_BYTES));
                 assert!(whole.start + page_size() <= slots.start && slots.end + page_size() <= whole.end);
-                // Room for two packs more, because the places tried there begin at multiples of a pack.
+                // Room for two extra packs, because the addresses tried there begin at multiples of a pack.
                 let room = || probe::there_is_room_near(here, 10 * PACK_BYTES, arch::NEAR);
                 let what = "a reservation near the host's code";
                 if near.is_some() && probe::shown(room(), Hidden::RoomNearCode, what) {
                     let furthest = slots.start.abs_diff(here).max(slots.end.abs_diff(here));
                     assert!(furthest <= arch::NEAR, "{slots:x?} is not near {here:x}");
                 }
-                let again = |len| reserve(Step::ReserveRange, whole.start, len, MapFlags::FIXED_NOREPLACE);
+                let again =
+                    |len| reserve(SystemCall::ReserveRange, whole.start, len, MapFlags::FIXED_NOREPLACE);
                 assert_eq!(again(PACK_BYTES).unwrap_err().errno(), Some(Errno::EXIST));
                 drop(reservation);
                 let Ok(again) = again(whole.len()) else {
                     return false;
                 };
                 // SAFETY: mapped on the line before.
-                unsafe { sys::unmap(Step::ReturnMemory, &again) }.unwrap();
+                unsafe { sys::unmap(SystemCall::ReturnMemory, &again) }.unwrap();
                 true
             });
             assert!(given_back);

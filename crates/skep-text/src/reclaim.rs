@@ -1,31 +1,32 @@
-//! What becomes of code that nobody owns any more: it waits until nobody can run it, becomes traps, and is free.
+//! Reclamation of dropped code: it waits until no thread can run it, is filled with traps, and becomes free.
 //!
-//! The problem: a text is dropped while other threads are in it. Filling it with traps then would kill them, and
-//! giving its place to another text would let them run that one's code from the middle. Waiting for them would make
-//! unloading as slow as the slowest of them.
+//! The problem: a text is dropped while other threads run it. Filling it with traps at once would kill them, and
+//! reusing its memory for another text would make them continue in the middle of that one. Waiting for them would
+//! make unloading as slow as the slowest of them.
 //!
-//! Protocol: whoever drops a text puts it at the end of `incoming`, with a cookie of the arena's [`Domain`] taken under
-//! the same lock, so that the list is in the order of cookies. A cookie has passed when every read section, of both
-//! flavours, that was open at that moment has ended. The keeper is asked to look when one has; a thread that needs
-//! room, or finds too much waiting, looks too, with one barrier and one look at every reader, and never waits.
+//! Protocol: dropping a text appends it to `incoming`, with a cookie of the arena's [`Domain`] taken under the same
+//! lock, so the list is in the order of cookies. A cookie has passed when every read section, of both flavours, that
+//! was open at that moment has ended. The keeper is woken when one has. A thread that needs room, or finds too much
+//! waiting, scans as well: one barrier and one pass over all readers, without waiting.
 //!
-//! One thread at a time reclaims: it holds `waiting`, a lock that is taken before all others and never while waiting
-//! for readers, and takes over what has come in. What has passed is filled with traps, and only then are its chunks
-//! free. A thread that finds no room waits for that lock once, and can so tell a full arena from one that is just
-//! being emptied.
+//! One thread at a time reclaims: it holds `waiting`, a lock that is taken before all others and never held while
+//! waiting for readers, and takes over the incoming entries. Those whose cookies have passed are filled with traps,
+//! and only then are their chunks free. A thread that finds no room waits for that lock once, and so can tell a full
+//! arena from one that is being emptied.
 //!
 //! ```text
 //!    drop(Text) ──> incoming: c6 c7      a leaf, held for one push
-//!                       │ taken over by who holds `waiting`: the keeper, or a loader
+//!                       │ taken over by the thread that holds `waiting`: the keeper, or a loader
 //!                       v
 //!                   waiting: c1 c2 c3 | c4 c5      passed up to c3: traps, caches, chunks free
 //! ```
 //!
-//! Bounded: with more than [`Config::waiting`](crate::Config::waiting) bytes that wait, because some reader does not
-//! leave, new drafts are refused.
+//! Bounded: while more than [`Config::waiting`](crate::Config::waiting) bytes wait, because some reader does not
+//! leave its section, new drafts are refused.
 //!
-//! What would break it: a cookie taken before the text became unreachable; an entry that keeps the arena alive (they
-//! are in it) or an arena that goes while entries wait (so the call that the keeper holds keeps it alive).
+//! What would break it: a cookie taken before the text became unreachable; an entry that keeps the arena alive
+//! (entries are part of the arena), or an arena that is dropped while entries wait (so the keeper's callback keeps
+//! it alive).
 //!
 //! [`Domain`]: skep_rcu::Domain
 
@@ -38,38 +39,38 @@ use skep_rcu::{Cookie, Grace};
 use crate::arch;
 use crate::arena::{Shared, Slot};
 use crate::error::Error;
-use crate::place::{Memory, Retired, room, view};
+use crate::place::{Retired, Storage, room, view};
 
-/// Texts freed at once: the arena's lock is not held longer than for so many.
+/// The number of texts freed under one hold of the arena's lock.
 pub(crate) const BATCH: usize = 16;
 
-/// Places that wait.
+/// Places that wait for their grace period.
 #[derive(Default)]
 pub(crate) struct Retirement {
     incoming: Mutex<Incoming>,
     /// Taken over from `incoming`, oldest first.
     waiting: Mutex<VecDeque<Retired>>,
-    /// Bytes of all of them, and of those just being filled with traps. Relaxed everywhere: a bound that may be
-    /// overstepped by what threads retire at the same moment.
+    /// Bytes of all of them, and of those being filled with traps. Relaxed everywhere: a bound that texts retired at
+    /// the same moment may exceed.
     bytes: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Incoming {
     places: Vec<Retired>,
-    /// Whether the keeper has been asked to look.
+    /// Whether a callback of the keeper is queued.
     asked: bool,
     total: Total,
 }
 
-/// What has been retired so far, for statistics.
+/// Totals of retired texts, for statistics.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Total {
     pub(crate) texts: usize,
     pub(crate) code_bytes: usize,
 }
 
-/// What a look at the queue brought.
+/// The result of a pass over the queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reclaimed {
     Nothing,
@@ -84,24 +85,24 @@ impl Retirement {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What has been retired so far.
+    /// Totals of retired texts.
     pub(crate) fn total(&self) -> Total {
         self.lock_incoming().total
     }
 
-    /// The addresses of the places in packs that wait, and no chunk of them becomes free before the guard is dropped.
+    /// The addresses of waiting places in packs; none of their chunks becomes free before the guard is dropped.
     pub(crate) fn addresses(&self) -> (Vec<usize>, impl Drop + '_) {
         let mut waiting = self.lock_waiting();
         self.take_over(&mut waiting);
-        let in_pack = |retired: &&Retired| matches!(retired.memory, Memory::Chunks(_));
+        let in_pack = |retired: &&Retired| matches!(retired.memory, Storage::Chunks(_));
         let mut addresses: Vec<usize> =
             waiting.iter().filter(in_pack).map(|retired| retired.address).collect();
         addresses.sort_unstable();
         (addresses, waiting)
     }
 
-    /// Takes everything out, whether or not it has passed: for the end, in a forked child. `None` where another thread of
-    /// the parent was at it.
+    /// Takes all entries, passed or not: for the end, in a forked child. `None` if the fork interrupted a thread of
+    /// the parent that held the lock.
     pub(crate) fn take_all(&self) -> Option<Vec<Retired>> {
         let mut waiting = self.waiting.try_lock().ok()?;
         let mut incoming = self.incoming.try_lock().ok()?;
@@ -122,10 +123,10 @@ impl Retirement {
 }
 
 impl Shared {
-    /// Has a place wait until nobody can run it. Never waits itself.
+    /// Queues a place until no thread can run it. Never waits.
     pub(crate) fn retire(self: &Arc<Self>, retired: impl FnOnce(Cookie) -> Retired) {
         let mut incoming = self.retirement.lock_incoming();
-        // Under the lock, for the order of the list. It takes no lock and waits for nobody.
+        // Under the lock, so that the list is in order of cookies. This takes no lock and does not wait.
         let retired = retired(self.domain.cookie());
         incoming.total.texts += 1;
         incoming.total.code_bytes += retired.len;
@@ -138,17 +139,17 @@ impl Shared {
         }
     }
 
-    /// Gives back what was never run.
-    pub(crate) fn give_back(self: &Arc<Self>, memory: Memory) {
+    /// Frees memory whose code was never run.
+    pub(crate) fn give_back(self: &Arc<Self>, memory: Storage) {
         self.free_memory([memory]);
     }
 
-    /// Refuses when too much waits, after having looked whether it must.
+    /// Refuses if too much waits, after an attempt to reclaim.
     pub(crate) fn bound_waiting(self: &Arc<Self>) -> Result<(), Error> {
         if self.retirement.bytes() <= self.max_waiting {
             return Ok(());
         }
-        // Not `reclaim_now`: what another thread is just giving back must not be counted.
+        // Not `reclaim_now`: memory that another thread is freeing right now must not be counted.
         self.reclaim_thoroughly();
         match self.retirement.bytes() {
             bytes if bytes <= self.max_waiting => Ok(()),
@@ -156,8 +157,8 @@ impl Shared {
         }
     }
 
-    /// Looks which of the waiting places nobody can run any more and frees them, unless somebody is at it already.
-    /// Whether there were any.
+    /// Scans for waiting places that no thread can run any more and frees them, unless another thread is reclaiming.
+    /// Returns whether there were any.
     pub(crate) fn reclaim_now(self: &Arc<Self>) -> bool {
         if self.retirement.bytes() == 0 {
             return false;
@@ -171,32 +172,32 @@ impl Shared {
         self.reclaim(&mut waiting) != Reclaimed::Nothing
     }
 
-    /// Frees the places whose cookies have passed. When it returns, all that had passed before are free, those that
-    /// another thread had begun with too.
+    /// Frees the places whose cookies have passed. On return all that had passed before the call are free, including
+    /// those that another thread was reclaiming.
     pub(crate) fn reclaim_passed(self: &Arc<Self>) -> Reclaimed {
         let mut waiting = self.retirement.lock_waiting();
         self.retirement.take_over(&mut waiting);
         self.reclaim(&mut waiting)
     }
 
-    /// As [`reclaim_passed`](Self::reclaim_passed), after a look which have. For who finds no room otherwise.
+    /// As [`reclaim_passed`](Self::reclaim_passed), after a scan. For a thread that otherwise finds no room.
     pub(crate) fn reclaim_thoroughly(self: &Arc<Self>) {
         let newest = self.newest(&mut self.retirement.lock_waiting());
         self.look(newest);
         self.reclaim(&mut self.retirement.lock_waiting());
     }
 
-    /// The cookie of the place that was retired last.
+    /// The cookie of the newest retired place.
     fn newest(&self, waiting: &mut VecDeque<Retired>) -> Option<Cookie> {
         self.retirement.take_over(waiting);
         waiting.back().map(|retired| retired.cookie)
     }
 
-    /// Finds out whether a cookie and those before it have passed. No lock is held: where the domain has no keeper
-    /// this thread runs callbacks here, ours and others'.
+    /// Scans whether a cookie, and so all before it, has passed. No lock is held: if the domain has no keeper,
+    /// callbacks run on this thread here.
     fn look(&self, newest: Option<Cookie>) {
         if let Some(newest) = newest {
-            // Whatever it says of the newest, it has found out for the older ones.
+            // A scan for the newest cookie also covers the older ones.
             self.domain.try_pass(newest, Grace::Both);
         }
     }
@@ -216,7 +217,7 @@ impl Shared {
             self.free_memory(batch.into_iter().map(|retired| retired.memory));
             self.retirement.bytes.fetch_sub(freed, Ordering::Relaxed);
             if !stuck.is_empty() {
-                // Their cookies have passed; they are first in line when somebody looks again.
+                // Their cookies have passed, so the next pass begins with them.
                 for retired in stuck.into_iter().rev() {
                     waiting.push_front(retired);
                 }
@@ -225,13 +226,14 @@ impl Shared {
         }
     }
 
-    /// Makes traps of the places, whose probes go too. Takes those out that cannot be written now.
+    /// Fills the places with traps and drops their probes. Removes those that cannot be written now from the batch.
     fn fill_with_traps(&self, batch: &mut Vec<Retired>) -> Vec<Retired> {
         for retired in batch.iter_mut() {
             retired.probes = None;
             self.seen.removed(retired.address);
         }
-        // SAFETY: the grace period is over: nobody runs or reads the places, and they are nobody's but ours.
+        // SAFETY: the grace period is over, so no thread runs or reads the places, and they belong to this batch
+        // alone.
         let fails = |retired: &mut Retired| unsafe {
             retired.writer.fill_with_traps(retired.address, room(retired.len)).is_err()
         };
@@ -241,16 +243,16 @@ impl Shared {
         stuck
     }
 
-    fn free_memory(self: &Arc<Self>, memory: impl IntoIterator<Item = Memory>) {
+    fn free_memory(self: &Arc<Self>, memory: impl IntoIterator<Item = Storage>) {
         let mut own = Vec::new();
         let mut state = self.lock_state();
         for memory in memory {
             match memory {
-                Memory::Chunks(block) => {
+                Storage::Chunks(block) => {
                     state.chunks.free(block);
                     state.returned += 1;
                 }
-                Memory::Own { slot, pack } => {
+                Storage::Own { slot, pack } => {
                     state.counts.own_mappings -= 1;
                     state.counts.own_bytes -= pack.executable().len();
                     state.slots[slot] = Slot::Busy;
@@ -267,7 +269,7 @@ impl Shared {
         self.unmap_stuck(&growth);
         for (slot, pack) in own {
             if let Err(pack) = self.unmap(&growth, slot, *pack) {
-                // Full of traps, it keeps its slots until this is tried again.
+                // Full of traps; it keeps its slots until this is tried again.
                 self.lock_state().stuck.push(pack);
             }
         }
@@ -276,7 +278,7 @@ impl Shared {
         }
     }
 
-    /// Has the keeper look when everything that waits now may be freed.
+    /// Makes the keeper reclaim when everything that waits now has passed.
     fn ask_the_keeper(self: &Arc<Self>) {
         let shared = Arc::clone(self);
         self.domain.call(Grace::Both, move || {
@@ -286,8 +288,8 @@ impl Shared {
             let mut incoming = shared.retirement.lock_incoming();
             let passed = |last: &Retired| shared.domain.passed(last.cookie, Grace::Both);
             let somebody_may_be_inside = !incoming.places.is_empty() || !waiting.back().is_none_or(passed);
-            // What has passed and the system does not let us write now is tried again with the next text that is
-            // retired. What has not passed must have this closure, which keeps the arena from being unmapped.
+            // Places that have passed but cannot be written now are retried with the next retired text. Places that
+            // have not passed need this closure, which keeps the arena from being unmapped.
             incoming.asked = somebody_may_be_inside || !waiting.is_empty() && reclaimed != Reclaimed::NotAll;
             let again = incoming.asked;
             drop((incoming, waiting));
@@ -300,7 +302,7 @@ impl Shared {
 
 fn bytes(retired: &Retired) -> usize {
     match &retired.memory {
-        Memory::Chunks(_) => room(retired.len),
-        Memory::Own { pack, .. } => pack.executable().len(),
+        Storage::Chunks(_) => room(retired.len),
+        Storage::Own { pack, .. } => pack.executable().len(),
     }
 }

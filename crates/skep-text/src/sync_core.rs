@@ -1,25 +1,25 @@
-//! Making every CPU that runs this process drop the instructions it fetched ahead.
+//! Making every CPU that runs this process discard the instructions it fetched ahead.
 //!
-//! Where the architecture does not do so by itself, a CPU that fetched from a place before must execute a
-//! context-synchronising event before it may run new code there; and whoever has replaced code that runs wants to know
-//! when no CPU runs the old one any more. membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE has that effect on every CPU
-//! that runs a thread of this process, without the threads' help.
+//! On some architectures a CPU that fetched from an address earlier must execute a context-synchronising event
+//! before it may run new code there. And a thread that has replaced running code must know when no CPU runs the old
+//! code any more. membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE forces that event on every CPU that runs a thread
+//! of this process, without the threads' cooperation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::MembarrierCommand;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 use crate::{arch, sys};
 
-/// The right to synchronise: the process is registered at the latest when it is needed.
+/// Synchronises CPUs; registers the process for that at the first need.
 pub(crate) struct SyncCore {
-    /// Relaxed everywhere: registering is for the whole process, and more than once is as good as once.
+    /// Relaxed everywhere: registration is per process, and repeating it does no harm.
     registered: AtomicBool,
 }
 
 impl SyncCore {
-    /// Registers the process where every text needs it.
+    /// Registers the process on architectures where every text needs it.
     pub(crate) fn register() -> Result<Self, Error> {
         let sync_core = Self { registered: AtomicBool::new(false) };
         if arch::NEEDS_SYNC_CORE {
@@ -28,17 +28,17 @@ impl SyncCore {
         Ok(sync_core)
     }
 
-    /// Registers the process, unless it is.
+    /// Registers the process, unless it is registered.
     pub(crate) fn require(&self) -> Result<(), Error> {
         if !self.registered.load(Ordering::Relaxed) {
-            sys::membarrier(Step::SyncCores, MembarrierCommand::RegisterPrivateExpeditedSyncCore)?;
+            sys::membarrier(SystemCall::SyncCores, MembarrierCommand::RegisterPrivateExpeditedSyncCore)?;
             self.registered.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Returns when every thread of the process that is running has synchronised; others do when they run.
+    /// Returns when every running thread of the process has synchronised; the others do when they run again.
     pub(crate) fn sync(&self) -> Result<(), Error> {
-        sys::membarrier(Step::SyncCores, MembarrierCommand::PrivateExpeditedSyncCore)
+        sys::membarrier(SystemCall::SyncCores, MembarrierCommand::PrivateExpeditedSyncCore)
     }
 }

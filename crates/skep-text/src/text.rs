@@ -1,8 +1,8 @@
-//! Code being written and code that runs.
+//! Code that is written, and code that runs.
 //!
-//! A draft is ordinary memory that knows where it will be executed; nothing can run it. Finalizing takes the draft, so
-//! it cannot be written any more, and copies it all at once. There is no way from a text back to a draft; a poke
-//! (`poke.rs`) replaces a few bytes of it.
+//! A draft is ordinary memory that knows the address at which it will be executed; it cannot run. Finalizing
+//! consumes the draft, so that it cannot be written any more, and copies it as a whole. A text never becomes a draft
+//! again; a poke (`poke.rs`) replaces a few of its bytes.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use crate::fault::{Probe, Probes};
 use crate::place::Place;
 use crate::seen;
 
-/// Code being written: ordinary memory, with a place reserved for it in the arena.
+/// Code that is being written: ordinary memory, with an address reserved for it in the arena.
 ///
-/// It starts out filled with traps. Dropping it gives the place back.
+/// Initially filled with traps. Dropping the draft frees its place.
 pub struct Draft {
     place: Place,
-    /// Made when somebody looks at it first.
+    /// Allocated at the first access.
     staging: Vec<u8>,
-    /// Apart, because most drafts have none of it, and drafts are moved about.
+    /// Boxed, because most drafts have neither, and drafts are moved often.
     extra: Option<Box<Extra>>,
 }
 
-/// What a draft may have besides code.
+/// Optional parts of a draft besides its code.
 #[derive(Default)]
 struct Extra {
     name: Option<String>,
@@ -37,20 +37,20 @@ impl Draft {
         Self { place, staging: Vec::new(), extra: None }
     }
 
-    /// The address that the first byte will be executed at: compute everything relative to the program counter from
-    /// this, not from where [`bytes_mut`](Self::bytes_mut) lies. A multiple of 32, and of what
-    /// [`Arena::draft_aligned`](crate::Arena::draft_aligned) was asked for.
+    /// The address at which the first byte will be executed. Compute program-counter-relative operands from it, not
+    /// from the address of [`bytes_mut`](Self::bytes_mut). A multiple of 32, and of the alignment passed to
+    /// [`Arena::draft_aligned`](crate::Arena::draft_aligned).
     pub fn address(&self) -> usize {
         self.place.address()
     }
 
-    /// Bytes of the draft.
+    /// Length of the draft in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a draft is never empty")]
     pub fn len(&self) -> usize {
         self.place.len()
     }
 
-    /// The bytes, to write the code into. What is not written is traps.
+    /// The bytes, to be overwritten with code. Bytes that are not written remain traps.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.place.len();
         if self.staging.is_empty() {
@@ -59,13 +59,13 @@ impl Draft {
         &mut self.staging[..len]
     }
 
-    /// Keeps the first `len` bytes and gives the rest of the place back at once, for whoever asked for the most that
-    /// the code could need. The address stays. (A draft longer than a pack keeps its pages.) Does nothing when the
-    /// draft is not longer than that.
+    /// Keeps the first `len` bytes and frees the rest at once: for a compiler that requested an upper bound of the
+    /// size. The address stays. (A draft longer than a pack keeps its pages.) No effect if the draft has at most
+    /// `len` bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Empty`] when `len` is 0: drop the draft instead. [`Error::Forked`] in a forked child.
+    /// [`Error::Empty`] if `len` is 0: drop the draft instead. [`Error::Forked`] in a forked child.
     pub fn truncate(&mut self, len: usize) -> Result<(), Error> {
         if len == 0 {
             return Err(Error::Empty);
@@ -76,28 +76,28 @@ impl Draft {
         Ok(())
     }
 
-    /// Names the text for profilers and debuggers; without a name it is called `skep_text_` and its address. Worth
-    /// making up only where [`Arena::is_seen`](crate::Arena::is_seen).
+    /// Names the text for profilers and debuggers; the default is `skep_text_` and its address. Only useful if
+    /// [`Arena::is_seen`](crate::Arena::is_seen) is true.
     ///
-    /// White space and control characters become underscores, and what is longer than 255 bytes is cut.
+    /// White space and control characters become underscores, and a name longer than 255 bytes is cut.
     pub fn set_name(&mut self, name: impl Into<String>) {
         self.extra().name = seen::clean_name(name.into());
     }
 
-    /// Declares that an instruction may fault: then its register becomes 0 and the code goes on at
-    /// [`Probe::resume`]. All other registers and the flags stay. Offsets count from the start of the draft, and are
-    /// checked again when it is finalized.
+    /// Declares that an instruction may fault. At a fault its register becomes 0 and execution continues at
+    /// [`Probe::resume`]; all other registers and the flags stay. Offsets count from the start of the draft, and are
+    /// checked again when the draft is finalized.
     ///
-    /// Whatever makes the load fail is covered: no memory, memory that may not be read, the end of a mapped file
-    /// (SIGBUS), an address that is not canonical. A load that does not fail costs nothing; a fault costs a signal,
-    /// some microseconds. The thread must not block SIGSEGV and SIGBUS, or the kernel ends the process instead
+    /// Covered are all reasons for which the load fails: no memory, unreadable memory, the end of a mapped file
+    /// (SIGBUS), a non-canonical address. A load that succeeds costs nothing extra; a fault costs a signal, some
+    /// microseconds. The thread must not block SIGSEGV and SIGBUS, or the kernel ends the process instead
     /// (signal(7)). The first text with probes installs a handler in the process:
     /// [`Config::fault_handler`](crate::Config::fault_handler).
     ///
     /// # Errors
     ///
-    /// [`Error::ProbesForbidden`] when the arena was made without a fault handler; [`Error::Probe`] when the probe
-    /// is outside the draft, or its register cannot be zeroed.
+    /// [`Error::ProbesForbidden`] if the arena was made without a fault handler; [`Error::Probe`] if the probe is
+    /// outside the draft, or its register cannot be zeroed.
     ///
     /// # Example
     ///
@@ -131,16 +131,17 @@ impl Draft {
         self.extra().probes.add(probe, len)
     }
 
-    /// Copies the draft to its place and makes it code. All or nothing: after an error the place is given back.
+    /// Copies the draft to its place and makes it executable code. All or nothing: after an error the place is
+    /// freed.
     ///
-    /// Any thread that learns the text's address from this one afterwards, through a lock, a channel or an
+    /// A thread that learns the text's address from this thread afterwards, through a lock, a channel or an
     /// acquiring load, may run it.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`] in a forked child; [`Error::System`] when the memory could not be written (not with
+    /// [`Error::Forked`] in a forked child; [`Error::System`] if the memory could not be written (not with
     /// [`Backing::Memfd`](crate::Backing::Memfd)) or other CPUs could not be synchronised (aarch64 only);
-    /// [`Error::Probe`] when a probe is outside of what was left of the draft, or was declared twice.
+    /// [`Error::Probe`] if a probe is beyond the end of the draft after a cut, or was declared twice.
     pub fn finalize(self) -> Result<Text, Error> {
         let mut draft = [self];
         Self::write(&mut draft)?;
@@ -148,9 +149,9 @@ impl Draft {
         Ok(draft.publish())
     }
 
-    /// Finalizes several drafts, of one arena or more, at once: the functions of one program, which were placed before
-    /// any of them was encoded. One pass over the caches and at most one synchronisation of other CPUs for all of
-    /// them. All or nothing: after an error every place is given back.
+    /// Finalizes several drafts, of one arena or more, such as the functions of one program, which were placed
+    /// before any of them was encoded. One pass of cache maintenance and at most one synchronisation of other CPUs
+    /// for all of them. All or nothing: after an error every place is freed.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ impl Draft {
         Ok(drafts.into_iter().map(Self::publish).collect())
     }
 
-    /// Copies all of them to their places, where they could be run from then on.
+    /// Copies all of them to their places, from where they could be run.
     fn write(drafts: &mut [Self]) -> Result<(), Error> {
         for draft in &mut *drafts {
             let len = draft.place.len();
@@ -169,7 +170,7 @@ impl Draft {
             draft.place.write(&draft.staging[..len])?;
         }
         arch::publish(drafts.iter().map(|draft| draft.place.view()));
-        // After the caches are right, not before: a CPU must fetch afresh from them.
+        // After the cache maintenance: only then do CPUs that fetch again see the new code.
         if let Some(draft) = drafts.iter().find(|draft| draft.place.needs_sync_core()) {
             draft.place.shared().sync_core.sync()?;
         }
@@ -204,19 +205,20 @@ impl fmt::Debug for Draft {
     }
 }
 
-/// Finalized code. It can be run as long as this handle lives, and by readers that were inside when it was dropped.
+/// Finalized code. It may run as long as this handle lives, and in read sections that were open when it was dropped.
 ///
-/// Dropping the handle retires the text, without waiting for anybody: when every read section of the arena's domain
-/// that was open then has ended, its place is filled with traps, and its chunks are free for other code.
+/// Dropping the handle retires the text without waiting: after a grace period of the arena's domain its place is
+/// filled with traps, and its chunks are free for other code.
 ///
 /// # Running it
 ///
-/// Turning [`address`](Self::address) into a function and calling it is `unsafe`, and whoever does it promises that
+/// Calling [`address`](Self::address) as a function is `unsafe`. The caller guarantees that
 ///
-/// - the bytes are code for this machine that keeps the calling convention of the function type, and
-/// - until the last call has returned, on every thread, the handle lives; or the calling thread is in a read section
-///   of [`Arena::domain`](crate::Arena::domain) that it entered before it learnt the address from where the handle's
-///   owner publishes it, and from where the owner takes it away before dropping the handle.
+/// - the bytes are code for this machine that follows the calling convention of the function type, and
+/// - until the last call has returned, on every thread, the handle lives; or the calling thread is in a read
+///   section of
+/// [`Arena::domain`](crate::Arena::domain), and entered it before it read the address from where the handle's owner
+/// publishes it. The owner unpublishes the address before it drops the handle.
 pub struct Text {
     place: Place,
 }
@@ -232,13 +234,13 @@ impl Text {
         std::ptr::with_exposed_provenance(self.place.address())
     }
 
-    /// Bytes of code.
+    /// Length of the code in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a text is never empty")]
     pub fn len(&self) -> usize {
         self.place.len()
     }
 
-    /// The addresses of the code.
+    /// The address range of the code.
     pub fn range(&self) -> Range<usize> {
         self.address()..self.address() + self.len()
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use skep_text::{Arena, BRANCH_BYTES, Config, Error, PACK_BYTES, Step};
+use skep_text::{Arena, BRANCH_BYTES, Config, Error, PACK_BYTES, SystemCall};
 
 extern "C" fn helper() -> u32 {
     4711
@@ -104,8 +104,9 @@ fn where_files_are_short_the_error_says_what_to_raise_and_nothing_is_lost() {
             let refused = arena.draft(PACK_BYTES + 1);
             rustix::process::setrlimit(rustix::process::Resource::Nofile, many).unwrap();
             let error = refused.unwrap_err();
-            let step = matches!(error, Error::System { step: Step::CreateFile | Step::ReopenFile, .. });
-            assert!(step && error.to_string().contains("ulimit -n"), "{error}");
+            let call =
+                matches!(error, Error::System { call: SystemCall::CreateFile | SystemCall::ReopenFile, .. });
+            assert!(call && error.to_string().contains("ulimit -n"), "{error}");
             // After the first refusal: until then the test itself may need more memory.
             let now = (arena.occupancy(), mappings().len());
             assert_eq!(now, *before.get_or_insert(now.clone()));

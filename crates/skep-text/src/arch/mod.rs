@@ -1,14 +1,14 @@
 //! The port boundary: everything about code memory that depends on the machine.
 //!
-//! Each architecture has a folder of files with the same items in the same order; nothing outside of here names one.
-//! What must be done for the caches goes through [`publish`] here, where this crate's own tests can listen (`recorder`):
-//! on a machine whose caches are coherent nothing else would tell that it is done at all; and where they can have it
-//! done wrong (`broken`).
+//! Each architecture has a folder of files with the same items in the same order; no code outside of this module
+//! names one. Cache maintenance goes through [`publish`] here, so that this crate's own tests can record it
+//! (`recorder`), because on a machine with coherent caches its absence has no effect, and can omit parts of it
+//! (`defect`).
 
 mod gdb;
 
 #[cfg(test)]
-pub(crate) mod broken;
+pub(crate) mod defect;
 #[cfg(test)]
 pub(crate) mod recorder;
 
@@ -26,29 +26,29 @@ pub(crate) use self::gdb::{gdb_descriptor, gdb_notify};
 pub(crate) use self::machine::cache::NEEDS_SYNC_CORE;
 pub(crate) use self::machine::*;
 
-/// The two views of some code: where its caches are cleaned by, and where it is executed.
+/// The two views of some code: one for cleaning caches, one for execution.
 #[derive(Clone, Copy)]
 #[cfg_attr(all(target_arch = "x86_64", not(test)), expect(dead_code, reason = "its caches are coherent"))]
 pub(crate) struct View {
-    /// An address of the first byte through which it was stored, or may be read.
+    /// The address through which the first byte was stored, or may be read.
     pub(crate) clean: *const u8,
     /// The address at which it is executed.
     pub(crate) executable: *const u8,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
 }
 
-/// Makes what was stored the code that is executed: once for all `views`, after the last store.
+/// Makes stored bytes executable code: once for all `views`, after the last store.
 pub(crate) fn publish(views: impl Iterator<Item = View> + Clone) {
     #[cfg(test)]
     recorder::note(views.clone());
     machine::cache::clean(views.clone());
     #[cfg(test)]
-    let views = views.filter_map(broken::invalidated);
+    let views = views.filter_map(defect::invalidated);
     machine::cache::invalidate(views);
 }
 
-/// So many bytes of traps; on a machine with longer traps, up to the end of the last.
+/// `len` bytes of traps; on a machine with longer traps, rounded up to whole traps.
 pub(crate) fn traps(len: usize) -> Vec<u8> {
     TRAP.repeat(len.div_ceil(TRAP.len()))
 }

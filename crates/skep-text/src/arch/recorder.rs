@@ -1,8 +1,8 @@
 //! Listening to cache maintenance, in this crate's own tests.
 //!
-//! On x86-64 code runs although nobody publishes it, nearly always; so a test must see that it is published, when, and by
-//! which addresses. A recording belongs to the thread that began it and ends with its guard. What is noted is what a CPU
-//! would fetch at that moment: the bytes of the executable view.
+//! On x86-64 unpublished code nearly always runs, so a test must check that code is published, when, and by which
+//! addresses. A recording belongs to the thread that began it and ends with its guard. It holds the bytes that a CPU
+//! would fetch at that moment: those of the executable view.
 
 use std::cell::RefCell;
 use std::{ptr, slice};
@@ -18,7 +18,7 @@ thread_local! {
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) views: Vec<Seen>,
-    /// How many system calls the thread's plan had counted; 0 where it has none.
+    /// How many system calls the thread's plan had counted; 0 without a plan.
     pub(crate) calls_before: usize,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Published {
 pub(crate) struct Seen {
     pub(crate) clean: usize,
     pub(crate) executable: usize,
-    /// What was there in the executable view.
+    /// The bytes of the executable view.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn record() -> Guard {
 }
 
 impl Guard {
-    /// What was published since the recording began, or since this was asked last.
+    /// The publications since the recording began, or since the last call.
     pub(crate) fn take(&self) -> Vec<Published> {
         RECORD.with_borrow_mut(|record| record.as_mut().map(std::mem::take).unwrap_or_default())
     }
@@ -61,7 +61,7 @@ pub(super) fn note(views: impl Iterator<Item = View>) {
         let Some(record) = record else { return };
         let seen = |view: View| {
             let at = ptr::with_exposed_provenance::<u8>(view.executable.addr());
-            // SAFETY: whoever publishes owns these bytes; they are mapped readable, and nobody writes them meanwhile.
+            // SAFETY: the publisher owns these bytes; they are mapped readable, and no thread writes them meanwhile.
             let bytes = unsafe { slice::from_raw_parts(at, view.len) }.to_vec();
             Seen { clean: view.clean.addr(), executable: view.executable.addr(), bytes }
         };

@@ -1,23 +1,23 @@
-//! The handler of SIGSEGV and SIGBUS, and its good behaviour towards the host's.
+//! The handler of SIGSEGV and SIGBUS, and how it preserves the host's handlers.
 //!
-//! The problem: there is one action for each signal in a process, and it belongs to the host. A library that takes it
-//! must leave everything that is not its own exactly as it would have been.
+//! The problem: a process has one action for each signal, and it belongs to the host. A library that replaces it
+//! must leave every signal that is not its own exactly as it would have been.
 //!
-//! What is ours: a fault that the kernel reports (`si_code` above 0, so no `kill` or `raise`), about the instruction
-//! that the thread is at, about its data and not about fetching it, where that instruction is a probe in a live text.
-//! Then the saved context is changed, and nothing else: no system call, no lock, no allocation, no thread-local
-//! variable, so `errno` stays too. Everything else goes on to the action that ours replaced:
+//! Ours is a fault that the kernel reports (`si_code` above 0, so no `kill` or `raise`), about the instruction that
+//! the thread is at, about its data and not its fetch, if that instruction is a probe in a live text. Then the
+//! handler changes the saved context and does nothing else: no system call, no lock, no allocation, no thread-local
+//! variable, so `errno` stays too. Every other signal goes to the action that ours replaced:
 //!
 //! | the action before | what happens |
 //! |---|---|
-//! | a handler, with or without SA_SIGINFO | it is called, with the signals blocked that it asked for: ours is installed with its `sa_mask`, SA_NODEFER and SA_RESTART |
+//! | a handler, with or without SA_SIGINFO | it is called, with its requested signals blocked: ours is installed with its `sa_mask`, SA_NODEFER and SA_RESTART |
 //! | with SA_RESETHAND | it is called once, then it is SIG_DFL |
 //! | SIG_DFL, or SIG_IGN and a fault | SIG_DFL is restored; the instruction faults again and the process dies with the right signal, context and core |
 //! | SIG_DFL, and a signal that was sent | SIG_DFL is restored and the signal sent to this thread again |
 //! | SIG_IGN, and a signal that was sent | nothing |
 //!
-//! One thing differs: ours always asks for the alternate stack (SA_ONSTACK), where the thread has one, because the
-//! stack may be what is broken.
+//! One difference: our handler always requests the alternate stack (SA_ONSTACK), if the thread has one, because the
+//! fault may be a stack overflow.
 //!
 //! ```text
 //!   kernel ──> on_fault::<1> ──> host's later handler ──> on_fault::<0> ──> host's first handler
@@ -25,20 +25,21 @@
 //!              (put on top later)    or did)
 //! ```
 //!
-//! Protocol of installation: every text with probes looks at the current actions (two system calls). Where one is not
-//! ours, a *layer* is put on top: a function of its own with a saved action of its own. A host's handler that was
-//! installed over ours and passes on to it reaches the layer below, which has what was there before: a chain of
-//! layers has no loops, whoever chains or does not. There are [`LAYERS`] of them; after that the host is trusted to
-//! pass on, which keeps two libraries that both insist on being first from going on for ever. Where the action has
-//! become SIG_DFL or SIG_IGN, nothing below is called any more, and the topmost layer is used again.
+//! Protocol of installation: every text with probes checks the current actions (two system calls). If one is not
+//! ours, a *layer* is put on top: a separate handler function with a separate saved action. If a host's handler was
+//! installed over ours and chains to it, it reaches the layer below, which calls the action before that: a chain of
+//! layers has no loops, whether handlers chain or not. There are [`LAYERS`] of them; after that the host is trusted
+//! to chain, so that two libraries that both insist on being first do not replace each other for ever. If the action
+//! has become SIG_DFL or SIG_IGN, no lower handler is called any more, and the topmost layer is reused.
 //!
 //! A saved action is stored before its layer is installed, and is never freed: the handler may be reading it.
 //!
-//! What would break it: a thread that runs probes with these signals blocked: the kernel ends the process then, whatever
-//! the action is (sigaction(2), signal(7)). A host's handler that is installed over ours a second time, forgets what it
-//! replaced the first time and passes on: it is above and below us then, and a fault that nobody wants goes round until
-//! the stack is used up. Handlers that reset the action to SIG_DFL when they are called (Rust's own does, for faults that
-//! are no stack overflow) take ours away as they would any other; the next text with probes puts it back.
+//! What would break it: a thread that runs probes with these signals blocked: the kernel then ends the process
+//! whatever the action is (sigaction(2), signal(7)). A host's handler that is installed over ours a second time,
+//! forgets what it replaced the first time, and chains: it is then both above and below ours, and a fault that no
+//! handler accepts loops until the stack overflows. Handlers that reset the action to SIG_DFL when called (Rust's
+//! own does, for faults that are not stack overflows) remove ours as they would any other; the next text with probes
+//! reinstalls it.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -49,24 +50,24 @@ use libc::{c_int, siginfo_t};
 
 use super::INDEX;
 use crate::arch;
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// How often a handler is put on top of what the host installed over it.
+/// How often our handler is put on top of handlers that the host installed over it.
 const LAYERS: usize = 4;
 
 /// May unwind: a host's handler can turn a fault into an exception.
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Compared by address: always through this table, as a function may have several.
+/// Compared by address: always through this table, because a function may have several addresses.
 static HANDLERS: [Handler; LAYERS] = [on_fault::<0>, on_fault::<1>, on_fault::<2>, on_fault::<3>];
 
-/// What each layer replaced, for each of [`SIGNALS`]. Null until the layer is used.
+/// The action that each layer replaced, for each of [`SIGNALS`]. Null until the layer is used.
 static BEFORE: [[AtomicPtr<Before>; SIGNALS.len()]; LAYERS] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; SIGNALS.len()] }; LAYERS];
 
-/// How many layers each of [`SIGNALS`] uses. Held for the few system calls of an installation, by nobody in a handler.
+/// How many layers each of [`SIGNALS`] uses. Locked for the few system calls of an installation, never in a handler.
 static USED: Mutex<[usize; SIGNALS.len()]> = Mutex::new([0; SIGNALS.len()]);
 
 /// An action that a layer replaced.
@@ -76,7 +77,7 @@ struct Before {
     spent: AtomicBool,
 }
 
-/// Makes sure that faults come to us. Two system calls when they do already.
+/// Ensures that our handler is called for faults. Two system calls if it is installed already.
 pub(super) fn install() -> Result<(), Error> {
     for (which, &signal) in SIGNALS.iter().enumerate() {
         if !is_ours(&current(signal)?) {
@@ -89,7 +90,7 @@ pub(super) fn install() -> Result<(), Error> {
 fn put_on_top(which: usize) -> Result<(), Error> {
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
     let signal = SIGNALS[which];
-    // Another thread may have done it while we waited.
+    // Another thread may have installed it while this one waited.
     let before = current(signal)?;
     if is_ours(&before) {
         return Ok(());
@@ -107,7 +108,7 @@ fn put_on_top(which: usize) -> Result<(), Error> {
     if is_function {
         ours.sa_flags |= before.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART);
     } else {
-        // What was ignored interrupted no system call.
+        // An ignored signal interrupted no system call.
         ours.sa_flags |= libc::SA_RESTART;
         // SAFETY: a place for a set.
         unsafe { libc::sigemptyset(&mut ours.sa_mask) };
@@ -121,7 +122,7 @@ fn put_on_top(which: usize) -> Result<(), Error> {
     }
     used[which] = used[which].max(layer + 1);
     if replaced.sa_sigaction != before.sa_sigaction || replaced.sa_flags != before.sa_flags {
-        // The host installed another one between our two calls.
+        // The host installed another handler between our two calls.
         save(layer, which, replaced);
     }
     Ok(())
@@ -136,7 +137,7 @@ fn save(layer: usize, which: usize, action: libc::sigaction) {
 fn current(signal: c_int) -> Result<libc::sigaction, Error> {
     // SAFETY: integers and nullable pointers; zeros are valid.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: a null action only asks.
+    // SAFETY: a null action only queries.
     match unsafe { libc::sigaction(signal, ptr::null(), &mut action) } {
         0 => Ok(action),
         _ => Err(refused()),
@@ -148,23 +149,23 @@ fn is_ours(action: &libc::sigaction) -> bool {
 }
 
 fn refused() -> Error {
-    Error::System { step: Step::InstallHandler, error: io::Error::last_os_error() }
+    Error::System { call: SystemCall::InstallHandler, error: io::Error::last_os_error() }
 }
 
-/// What the kernel calls, or a handler of the host's that passes on to what it replaced.
+/// Called by the kernel, or by a host's handler that chains to the action it replaced.
 unsafe extern "C-unwind" fn on_fault<const LAYER: usize>(
     signal: c_int,
     info: *mut siginfo_t,
     context: *mut c_void,
 ) {
-    // SAFETY: from the kernel, if need be by way of the host.
+    // SAFETY: from the kernel, possibly through a host's handler.
     if !unsafe { remedy(signal, info, context) } {
         // SAFETY: as above.
         unsafe { pass_on(&BEFORE[LAYER], signal, info, context) };
     }
 }
 
-/// Makes the thread go on behind the probe it faulted at. False when it was something else.
+/// Resumes the thread behind the probe that faulted. False if the fault is not a probe's.
 unsafe fn remedy(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> bool {
     // SAFETY: the caller's.
     if !is_about_the_instruction(signal, unsafe { (*info).si_code }) {
@@ -172,29 +173,29 @@ unsafe fn remedy(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> b
     }
     // SAFETY: the caller's.
     let Some(address) = (unsafe { arch::fault::data_fault(info, context) }) else { return false };
-    // SAFETY: a data fault at an address inside a range is a text's, and this is the thread that runs it.
+    // SAFETY: a data fault at an address inside a range is a text's, and this thread runs that text.
     let Some(remedy) = (unsafe { INDEX.find(address) }).and_then(|table| table.remedy(address)) else {
         return false;
     };
-    // SAFETY: the kernel's context; the text's author named the place to go on at.
+    // SAFETY: the kernel's context; the text's author named the place to resume at.
     unsafe { arch::fault::go_on(context, remedy.resume, remedy.register) };
     true
 }
 
-/// Whether the kernel reports something that the current instruction did. Codes from sigaction(2) and
+/// Whether the kernel reports an effect of the current instruction. Codes from sigaction(2) and
 /// asm-generic/siginfo.h.
 fn is_about_the_instruction(signal: c_int, code: c_int) -> bool {
     const SEGV_MTEAERR: c_int = 8;
     match (signal, code) {
-        // Sent by somebody: SI_USER, SI_QUEUE, SI_TKILL and so on.
+        // Sent by a process: SI_USER, SI_QUEUE, SI_TKILL and so on.
         (_, ..=0) => false,
-        // Broken memory that the kernel found elsewhere; a wrong memory tag noticed later.
+        // Defective memory that the kernel found elsewhere; a wrong memory tag noticed later.
         (libc::SIGBUS, libc::BUS_MCEERR_AO) | (libc::SIGSEGV, SEGV_MTEAERR) => false,
         _ => true,
     }
 }
 
-/// Does what would have been done if our handler were not there.
+/// Does what the process would have done without our handler.
 unsafe fn pass_on(
     before: &[AtomicPtr<Before>; SIGNALS.len()],
     signal: c_int,
@@ -205,7 +206,7 @@ unsafe fn pass_on(
     // Acquire: partner of the store in `save`.
     // SAFETY: never freed.
     let Some(before) = (unsafe { before[which].load(Ordering::Acquire).as_ref() }) else {
-        // Called without ever having been installed: there is nothing to pass on to.
+        // Called without ever having been installed: there is no action to pass on to.
         return;
     };
     // SAFETY: the caller's.
@@ -214,7 +215,7 @@ unsafe fn pass_on(
     match action.sa_sigaction {
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => die(signal, code),
-        // Relaxed: the first one to come gets it, and nothing else hangs on it.
+        // Relaxed: only the first caller gets it, and no other data depends on it.
         _ if action.sa_flags & libc::SA_RESETHAND != 0 && spent.swap(true, Ordering::Relaxed) => {
             die(signal, code);
         }
@@ -232,15 +233,15 @@ unsafe fn pass_on(
     }
 }
 
-/// Lets the signal have its default action as soon as the handler has returned.
+/// Restores the signal's default action, which takes effect when the handler returns.
 fn die(signal: c_int, code: c_int) {
-    // SAFETY: async-signal-safe calls, all of them (signal-safety(7)); `errno` is the thread's own, and is put back. A
-    // zeroed action is SIG_DFL with nothing blocked.
+    // SAFETY: all calls are async-signal-safe (signal-safety(7)); `errno` is the thread's own, and is restored. A
+    // zeroed action is SIG_DFL with no signal blocked.
     unsafe {
         let errno = *libc::__errno_location();
         let action: libc::sigaction = mem::zeroed();
         libc::sigaction(signal, &action, ptr::null_mut());
-        // A fault comes again when the instruction is tried again. What was sent does not.
+        // A fault recurs when the instruction is retried. A sent signal does not.
         if !is_about_the_instruction(signal, code) {
             libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal);
         }

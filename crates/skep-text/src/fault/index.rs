@@ -1,7 +1,8 @@
 //! From the address of an instruction to the exception table of its text, inside a signal handler.
 //!
-//! The problem: a handler may neither lock nor allocate, and while it looks for one text, other threads add and remove
-//! others, and whole arenas. Nothing it follows may be freed under it, and removing may not wait for it.
+//! The problem: a handler may neither lock nor allocate, and while it looks for one text, other threads add and
+//! remove others, and whole arenas. Nothing that it dereferences may be freed meanwhile, and removal may not wait
+//! for it.
 //!
 //! ```text
 //!   Index.first ──> Node ──> Node ──> ...      one for each arena that ever had probes at the same time; never freed,
@@ -14,26 +15,27 @@
 //!
 //! A chunk belongs to one text at most, so its word is that text's table or null.
 //!
-//! What always holds, and makes it safe: **a thread that faults in a text keeps everything on its own way alive.** The
-//! text is not removed while a thread is in it, so its table stays; the text keeps its arena, so the arena's node, packs
-//! and chunks stay. On the way the handler follows a pointer only where an integer comparison has shown that it belongs
-//! to its own address: a node's range is one word, so it is either an arena that has the address in it (and then is the
-//! faulting thread's own, because ranges do not overlap) or is passed by; packs and chunks are picked by the address.
-//! Words of other texts change at any time, and are never read.
+//! The invariant that makes it safe: **a thread that faults in a text keeps everything on its own search path
+//! alive.** The text is not removed while a thread is in it, so its table stays; the text keeps its arena, so the
+//! arena's node, packs and chunks stay. The handler dereferences a pointer only after an integer comparison has
+//! shown that it belongs to the faulting address. A node's range is one word, so either it contains the address (and
+//! then is the faulting thread's own arena, because ranges do not overlap) or it is skipped; packs and chunks are
+//! selected by the address. Words of other texts change at any time, and are never read.
 //!
-//! And nothing old is found: a range's word is cleared before its addresses are unmapped, thus before another arena can
-//! have them; a chunk's word is nulled before the chunk is free for others. The thread that runs the later text learned
-//! its address from a thread that had entered it, after all that.
+//! No stale entry is found: a range's word is cleared before its addresses are unmapped, so before another arena can
+//! have them; a chunk's word is nulled before the chunk is free. The thread that runs the later text learned its
+//! address from a thread that had entered it, after all that.
 //!
-//! A fault whose address is in no text (the host's own) matches no range, or a chunk that is null, as only threads in
-//! texts fault on data at addresses inside a range. The price: 8 bytes for every chunk of packs that hold texts with
-//! probes, of which only the pages that are used become memory; they go with the arena. Nodes are 24 bytes and stay.
+//! A fault whose address is in no text (the host's own) matches no range, or a chunk that is null, because only
+//! threads in texts fault on data at addresses inside a range. The cost: 8 bytes for every chunk of packs that hold
+//! texts with probes, of which only the touched pages are committed; they are freed with the arena. Nodes have 24
+//! bytes and are never freed.
 //!
-//! Everything is done by single loads, stores and compare-exchanges; there is no lock that a fork or a signal could
+//! All operations are single loads, stores and compare-exchanges; there is no lock that a fork or a signal could
 //! leave behind, and a look-up takes as many steps as there are arenas.
 //!
-//! What would break it: a range word that is wider than one atomic; a table that is freed while a thread is in its
-//! text; chunks used again before their words are null.
+//! What would break it: a range word wider than one atomic; a table that is freed while a thread is in its text;
+//! chunks that are reused before their words are null.
 
 use std::ops::Range;
 use std::ptr::{self, NonNull};
@@ -47,14 +49,14 @@ const CHUNKS: usize = PACK_BYTES / CHUNK_BYTES;
 /// One word for each chunk of a pack.
 type Chunks<T> = [AtomicPtr<T>; CHUNKS];
 
-/// A range as one word: the number of its first pack in the upper bits, how many packs it has in these lower ones.
+/// A range as one word: the number of its first pack in the upper bits, its number of packs in these lower ones.
 const COUNT_BITS: u32 = 12;
-/// No arena: the node can be taken.
+/// No arena: the node is available.
 const VACANT: usize = 0;
-/// Being filled in: as [`VACANT`] to a look-up, it has no packs, but taken.
+/// A node that is being filled in: without packs, as [`VACANT`], but not available.
 const TAKEN: usize = 1 << COUNT_BITS;
 
-/// Every arena that has probes.
+/// All arenas that have probes.
 pub(super) struct Index<T> {
     first: AtomicPtr<Node<T>>,
 }
@@ -67,49 +69,49 @@ pub(super) struct Node<T> {
 
 struct Packs<T>(Box<[AtomicPtr<Chunks<T>>]>);
 
-/// One arena's part of the index. Dropping it takes the arena out.
+/// One arena's part of the index. Dropping it removes the arena.
 pub(super) struct Directory<T: 'static> {
     start: usize,
     node: &'static Node<T>,
     packs: NonNull<Packs<T>>,
 }
 
-// SAFETY: atomics all the way down to pointers to T, which are handed out by reference.
+// SAFETY: only atomics, down to pointers to T, which are handed out as shared references.
 unsafe impl<T: Sync> Sync for Directory<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Send for Directory<T> {}
 
-/// There was no memory for the words of a pack's chunks.
+/// The words of a pack's chunks could not be allocated.
 #[derive(Debug)]
 pub(super) struct NoMemory;
 
 impl<T> Index<T> {
-    /// An index without arenas, made of a null pointer.
+    /// An index without arenas: a null pointer.
     pub(super) const fn new(first: AtomicPtr<Node<T>>) -> Self {
         Self { first }
     }
 
-    /// What was entered for the text that has `address` in it. Safe in a signal handler.
+    /// Finds the entry of the text that contains `address`. Async-signal-safe.
     ///
     /// # Safety
     ///
-    /// When `address` is in a registered range, the calling thread was interrupted there, in a live text, and does not
+    /// If `address` is in a registered range, the calling thread was interrupted there, in a live text, and does not
     /// return to it while it uses the result.
     pub(super) unsafe fn find(&self, address: usize) -> Option<&T> {
         // Acquire: partner of the exchange in `vacant_node`, which made the node; a node's `next` never changes.
         let mut next = self.first.load(Ordering::Acquire);
         // SAFETY: nodes are never freed.
         while let Some(node) = unsafe { next.as_ref() } {
-            // Acquire: partner of the store of the range in `register`, so that `packs` is seen that belongs to it.
+            // Acquire: partner of the store of the range in `register`, so that the `packs` of that range are seen.
             if let Some(offset) = offset_in(node.range.load(Ordering::Acquire), address) {
-                // SAFETY: the caller's: the thread is in a text of this arena, which keeps its packs.
+                // SAFETY: guaranteed by the caller: the thread is in a text of this arena, which keeps its packs.
                 let packs = unsafe { &*node.packs.load(Ordering::Relaxed) };
                 // Acquire: partner of the exchange in `prepare`, so that the chunks are seen zeroed.
                 let chunks = packs.0.get(offset / PACK_BYTES)?.load(Ordering::Acquire);
                 // SAFETY: null, or kept as the packs are.
                 let chunk = unsafe { chunks.as_ref() }?.get(offset % PACK_BYTES / CHUNK_BYTES)?;
                 // Acquire: partner of the store in `enter`, so that the table is seen complete.
-                // SAFETY: null, or what was entered for the text that this thread is in.
+                // SAFETY: null, or the entry of the text that this thread is in.
                 return unsafe { chunk.load(Ordering::Acquire).as_ref() };
             }
             next = node.next;
@@ -117,7 +119,7 @@ impl<T> Index<T> {
         None
     }
 
-    /// Adds an arena, whose texts will be in `range`: whole packs, aligned.
+    /// Adds an arena with its range of texts: whole packs, aligned.
     pub(super) fn register(&'static self, range: Range<usize>) -> Directory<T> {
         let count = range.len().div_ceil(PACK_BYTES);
         assert!(range.start.is_multiple_of(PACK_BYTES) && range.start > 0 && count < 1 << COUNT_BITS);
@@ -131,7 +133,7 @@ impl<T> Index<T> {
         Directory { start: range.start, node, packs }
     }
 
-    /// A node that says [`TAKEN`], for the caller alone.
+    /// A node marked [`TAKEN`], which only the caller has.
     fn vacant_node(&self) -> &'static Node<T>
     where
         T: 'static,
@@ -141,7 +143,7 @@ impl<T> Index<T> {
         let mut next = first;
         // SAFETY: nodes are never freed.
         while let Some(node) = unsafe { next.as_ref::<'static>() } {
-            // Acquire: partner of the store in `Directory::drop`, after which its owner is done with the node.
+            // Acquire: partner of the store in `Directory::drop`, the previous owner's last access to the node.
             if node.range.compare_exchange(VACANT, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return node;
             }
@@ -155,13 +157,13 @@ impl<T> Index<T> {
         loop {
             node.next = first;
             let new = Box::into_raw(node);
-            // Release: partner of the loads of `first`. Acquire on failure: the node found becomes our `next`.
+            // Release: partner of the loads of `first`. Acquire on failure: that node becomes our `next`.
             match self.first.compare_exchange(first, new, Ordering::Release, Ordering::Acquire) {
                 // SAFETY: never freed from now on.
                 Ok(_) => return unsafe { &*new },
                 Err(other) => {
                     first = other;
-                    // SAFETY: made above, and nobody has seen it.
+                    // SAFETY: made above, and no other thread has it.
                     node = unsafe { Box::from_raw(new) };
                 }
             }
@@ -170,11 +172,11 @@ impl<T> Index<T> {
 }
 
 impl<T> Directory<T> {
-    /// Makes the words of every chunk of `text`, so that [`enter`](Self::enter) cannot fail.
+    /// Allocates the words of every chunk of `text`, so that [`enter`](Self::enter) cannot fail.
     pub(super) fn prepare(&self, text: &Range<usize>) -> Result<(), NoMemory> {
         for pack in self.packs_of(text) {
-            // Relaxed, here and on failure: whether there are chunks is all that is asked; who follows the pointer
-            // acquires it.
+            // Relaxed, here and on failure: only whether there are chunks matters; a reader that dereferences the
+            // pointer acquires it.
             if !pack.load(Ordering::Relaxed).is_null() {
                 continue;
             }
@@ -182,29 +184,29 @@ impl<T> Directory<T> {
             // Release: partner of the loads in `find` and `chunk`.
             let exchanged = pack.compare_exchange(ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed);
             if exchanged.is_err() {
-                // SAFETY: made above, and nobody has seen it.
+                // SAFETY: made above, and no other thread has it.
                 drop(unsafe { Box::from_raw(new) });
             }
         }
         Ok(())
     }
 
-    /// Makes `table` what is found for every address of `text`, which has been prepared and has none.
+    /// Sets `table` as the entry of every address of `text`, which has been prepared and has none.
     pub(super) fn enter(&self, text: &Range<usize>, table: NonNull<T>) {
         // Release: partner of the last load in `find`.
         self.set(text, table.as_ptr(), Ordering::Release);
     }
 
-    /// Lets nothing be found for `text` any more.
+    /// Removes the entry of `text`.
     pub(super) fn remove(&self, text: &Range<usize>) {
-        // Relaxed: no thread is in the text, and whoever uses its chunks next learns of that through the allocator.
+        // Relaxed: no thread is in the text, and the next owner of its chunks synchronises through the allocator.
         self.set(text, ptr::null_mut(), Ordering::Relaxed);
     }
 
     fn set(&self, text: &Range<usize>, table: *mut T, order: Ordering) {
         let (first, last) = (text.start - self.start, text.end - 1 - self.start);
         for chunk in first / CHUNK_BYTES..=last / CHUNK_BYTES {
-            // Acquire: partner of the exchange in `prepare`, perhaps another thread's.
+            // Acquire: partner of the exchange in `prepare`, possibly by another thread.
             let chunks = self.packs()[chunk / CHUNKS].load(Ordering::Acquire);
             // SAFETY: prepared, and ours until drop.
             unsafe { &(&*chunks)[chunk % CHUNKS] }.store(table, order);
@@ -224,7 +226,7 @@ impl<T> Directory<T> {
 
 impl<T> Drop for Directory<T> {
     fn drop(&mut self) {
-        // Release: partner of the exchange in `vacant_node`: whoever takes the node does so after this.
+        // Release: partner of the exchange in `vacant_node`, by which the next owner takes the node.
         self.node.range.store(VACANT, Ordering::Release);
         for pack in self.packs() {
             // Acquire: partner of the exchange in `prepare`.
@@ -239,7 +241,7 @@ impl<T> Drop for Directory<T> {
     }
 }
 
-/// How far `address` is into the range of that word, if it is.
+/// The offset of `address` in the range of that word, if it is in it.
 fn offset_in(range: usize, address: usize) -> Option<usize> {
     let start = (range >> COUNT_BITS) * PACK_BYTES;
     let count = range & ((1 << COUNT_BITS) - 1);

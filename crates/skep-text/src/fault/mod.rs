@@ -1,9 +1,9 @@
-//! Loads that may fault: a *probe* that faults gives 0, and the code goes on.
+//! Loads that may fault: a *probe* that faults yields 0, and the code continues.
 //!
-//! The problem: some code has to read through pointers that nobody can vouch for. Checking every address first is slow
-//! and cannot be right while other threads map and unmap memory. So the load is simply done, the text says beforehand
-//! which of its instructions may fault and where to go on, and a handler of SIGSEGV and SIGBUS carries that out. A
-//! probe that does not fault costs nothing.
+//! The problem: some code has to read through pointers of unknown validity. Checking every address first is slow,
+//! and cannot be correct while other threads map and unmap memory. So the load is simply executed: the text declares
+//! which of its instructions may fault and where to resume, and a handler of SIGSEGV and SIGBUS carries that out. A
+//! probe that does not fault costs nothing extra.
 //!
 //! ```text
 //!    Draft::probe          finalize                          a fault
@@ -19,16 +19,16 @@
 //! | `index.rs` | from a program counter to that table, inside a signal handler, while texts come and go |
 //! | `sync.rs` | the atomics of the index, which a model replaces |
 //! | `loads.rs` | single probes as functions, for interpreters |
-//! | `handler.rs` | the handler: what is ours, and how the host's handlers see everything else |
+//! | `handler.rs` | the handler: which faults are ours, and how all others reach the host's handlers |
 //!
-//! Invariants: a text's table is in the index before its first instruction can run, and until no thread is in the text
-//! any more. Nothing but code is stored in code memory.
+//! Invariants: a text's table is in the index before its first instruction can run, and until no thread is in the
+//! text any more. Code memory contains only code.
 //!
-//! Protocol, for the owner of texts: [`Faults::enter`] before the code is published; the [`Entered`] that it
-//! returns is dropped when nobody can be in the text any more (after its grace period), and before its chunks are free
-//! for others or its pack is unmapped.
+//! Protocol, for the owner of texts: call [`Faults::enter`] before the code is published; drop the returned
+//! [`Entered`] after the text's grace period, and before its chunks are free or its pack is unmapped.
 //!
-//! What would break it: an [`Entered`] that is dropped while the text can still run, or lives on when another text has
+//! What would break it: an [`Entered`] dropped while the text can still run, or kept until another text has its
+//! place; a look-up that waits or allocates.
 //! its place; a look-up that waits or allocates.
 
 mod handler;
@@ -43,7 +43,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 pub use loads::Loads;
 
 use index::{Directory, Index};
@@ -54,19 +54,19 @@ use table::Table;
 /// Offsets are in bytes from the start of the draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Probe {
-    /// Where the instruction starts.
+    /// Offset of the instruction.
     pub at: usize,
-    /// Where to go on when it faults: the instruction behind it, usually.
+    /// Offset to resume at after a fault: usually the next instruction.
     pub resume: usize,
-    /// The general register to zero, by the machine's number (x86-64: 0 is `rax`, 1 `rcx`, 2 `rdx`, 3 `rbx`, 5 `rbp`,
-    /// 6 `rsi`, 7 `rdi`, then `r8` to `r15`; aarch64: `x0` to `x30`). None zeroes nothing.
+    /// The general register to zero, by the machine's number (x86-64: 0 is `rax`, 1 `rcx`, 2 `rdx`, 3 `rbx`, 5
+    /// `rbp`, 6 `rsi`, 7 `rdi`, then `r8` to `r15`; aarch64: `x0` to `x30`). `None` zeroes no register.
     pub register: Option<u8>,
 }
 
-/// Every text in this process that has probes.
+/// All texts with probes in this process.
 static INDEX: Index<Table> = Index::new(AtomicPtr::new(ptr::null_mut()));
 
-/// The probes of a draft so far.
+/// The probes declared so far for a draft.
 #[derive(Default)]
 pub(crate) struct Probes {
     list: Vec<Probe>,
@@ -81,7 +81,7 @@ impl Probes {
     }
 }
 
-/// What an arena has to do with faults: whether the host allows probes, and its part of the index.
+/// An arena's state for faults: whether the host allows probes, and its part of the index.
 pub(crate) struct Faults {
     range: Range<usize>,
     allowed: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// For an arena whose texts will all be in `range`. Costs nothing until a text has probes.
+    /// For an arena whose texts are all in `range`. Allocates nothing until a text has probes.
     pub(crate) fn new(range: Range<usize>, allowed: bool) -> Self {
         Self { range, allowed, directory: OnceLock::new() }
     }
@@ -99,8 +99,8 @@ impl Faults {
         if self.allowed { Ok(()) } else { Err(Error::ProbesForbidden) }
     }
 
-    /// Makes the probes of the text at `text` known to the handler, installing that where it is not. None for a text
-    /// without probes. Not for forked children: those are refused before.
+    /// Makes the probes of the text at `text` known to the handler, and installs the handler if necessary. `None`
+    /// for a text without probes. Forked children never call this: they are refused earlier.
     pub(crate) fn enter(
         self: &Arc<Self>,
         text: Range<usize>,
@@ -120,7 +120,7 @@ impl Faults {
     }
 }
 
-/// The probes of a text as the handler knows them. Dropping it makes them unknown, and faults there the host's.
+/// A text's entry in the index. Dropping it removes the entry, so that faults there are the host's.
 #[must_use = "the probes are unknown again when this is dropped"]
 pub(crate) struct Entered {
     faults: Arc<Faults>,
@@ -138,12 +138,12 @@ impl Drop for Entered {
         if let Some(directory) = self.faults.directory.get() {
             directory.remove(&self.text);
         }
-        // SAFETY: leaked in `enter`. Only a thread that faults inside the text ever follows the index to this table,
-        // and whoever drops us has made sure that none is there.
+        // SAFETY: leaked in `enter`. Only a thread that faults inside the text follows the index to this table, and
+        // the owner drops this only when no thread is in the text.
         drop(unsafe { Box::from_raw(self.table.as_ptr()) });
     }
 }
 
 fn no_memory() -> Error {
-    Error::System { step: Step::IndexProbes, error: io::ErrorKind::OutOfMemory.into() }
+    Error::System { call: SystemCall::IndexProbes, error: io::ErrorKind::OutOfMemory.into() }
 }

@@ -1,10 +1,10 @@
-//! What the index is made of. A model of it (`models/tests/fault.rs`) puts loom's here.
+//! The atomics of the index. A model (`models/tests/fault.rs`) replaces them by loom's.
 
 use std::alloc::{Layout, alloc_zeroed};
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// `N` null pointers, or None when there is no memory. Where the allocator takes large blocks from the system, as most
-/// do, they become memory when they are touched.
+/// `N` null pointers, or `None` if there is no memory. Most allocators take large blocks from the system, which
+/// commits them as they are touched.
 pub(super) fn null_pointers<T, const N: usize>() -> Option<Box<[AtomicPtr<T>; N]>> {
     const { assert!(N > 0) };
     // SAFETY: the layout is not empty.

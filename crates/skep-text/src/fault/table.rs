@@ -1,8 +1,8 @@
-//! The exception table of one text: which instructions may fault, and where to go on.
+//! The exception table of one text: which instructions may fault, and where to resume.
 //!
-//! Offsets are relative to the start of the text, so a table is as valid at the final place as in the draft. Entries
-//! are sorted; an address is looked for by bisection, in a signal handler: nothing here that a handler calls allocates
-//! or panics.
+//! Offsets are relative to the start of the text, so a table is valid for the draft and for its final address.
+//! Entries are sorted, and found by bisection in a signal handler: nothing that a handler calls here allocates or
+//! panics.
 
 use std::ops::Range;
 
@@ -22,17 +22,17 @@ struct Entry {
     register: Option<u8>,
 }
 
-/// What to do about a fault.
+/// The response to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Remedy {
-    /// The address to go on at.
+    /// The address to resume at.
     pub(super) resume: usize,
-    /// The register to zero before.
+    /// The register to zero first.
     pub(super) register: Option<u8>,
 }
 
 impl Table {
-    /// Checks the probes once more against the length that the text has become.
+    /// Checks the probes again, against the final length of the text.
     pub(super) fn new(text: Range<usize>, mut probes: Vec<Probe>) -> Result<Self, Error> {
         probes.sort_unstable_by_key(|probe| probe.at);
         let mut entries = Vec::with_capacity(probes.len());
@@ -47,7 +47,7 @@ impl Table {
         Ok(Self { start: text.start, entries: entries.into_boxed_slice() })
     }
 
-    /// What to do when the instruction at this address faults; None where it is no probe.
+    /// The response to a fault at this address; `None` if it is not a probe.
     pub(super) fn remedy(&self, address: usize) -> Option<Remedy> {
         let offset = u32::try_from(address.checked_sub(self.start)?).ok()?;
         let found = self.entries.binary_search_by_key(&offset, |entry| entry.at).ok()?;
@@ -56,9 +56,9 @@ impl Table {
     }
 }
 
-/// Whether a probe fits a text of `len` bytes; its offsets as a table holds them.
+/// Checks a probe against a text of `len` bytes; returns its offsets in the table's format.
 pub(super) fn check(probe: &Probe, len: usize) -> Result<(u32, u32), Error> {
-    // The trap is as long as the instructions that start at multiples of something.
+    // The length of a trap is the alignment of instructions.
     let aligned = |offset: usize| offset.is_multiple_of(arch::TRAP.len());
     let inside = |offset: usize| u32::try_from(offset).ok().filter(|_| offset < len);
     let bad = |reason| Error::Probe { at: probe.at, reason };

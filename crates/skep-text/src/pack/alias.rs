@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::param::page_size;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 use crate::{PACK_BYTES, range, sys};
 
 pub(super) struct Alias {
@@ -30,7 +30,7 @@ impl Alias {
     pub(super) fn new(file: &OwnedFd, len: usize, executable: usize) -> Result<Self, Error> {
         let room = len.next_multiple_of(PACK_BYTES) + 2 * PACK_BYTES;
         let hint = random_hint(executable);
-        let whole = range::reserve(Step::MapWritable, hint, room, MapFlags::empty())?;
+        let whole = range::reserve(SystemCall::MapWritable, hint, room, MapFlags::empty())?;
         // The same offset within a huge page as the executable view has, which one huge page in both needs.
         let start = (whole.start + page_size()).next_multiple_of(PACK_BYTES);
         // From here on dropping it unmaps it.
@@ -38,16 +38,16 @@ impl Alias {
 
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: inside the reservation made above, which nobody knows.
-        unsafe { sys::map(Step::MapWritable, start, len, ProtFlags::empty(), flags, Some(file)) }?;
+        unsafe { sys::map(SystemCall::MapWritable, start, len, ProtFlags::empty(), flags, Some(file)) }?;
         // SAFETY: the mapping made on the line before.
-        unsafe { sys::advise(Step::HideFromChildren, &alias.view, Advice::LinuxDontFork) }?;
+        unsafe { sys::advise(SystemCall::HideFromChildren, &alias.view, Advice::LinuxDontFork) }?;
         // A huge page would be memory that nobody asked for; one is made when the pack is promoted. Kernels without
         // huge pages refuse this.
         // SAFETY: as above.
-        let _ = unsafe { sys::advise(Step::AdvisePages, &alias.view, Advice::LinuxNoHugepage) };
+        let _ = unsafe { sys::advise(SystemCall::AdvisePages, &alias.view, Advice::LinuxNoHugepage) };
         let protection = MprotectFlags::READ | MprotectFlags::WRITE;
         // SAFETY: as above.
-        unsafe { sys::protect(Step::MapWritable, &alias.view, protection) }?;
+        unsafe { sys::protect(SystemCall::MapWritable, &alias.view, protection) }?;
         Ok(alias)
     }
 
@@ -55,7 +55,7 @@ impl Alias {
     pub(super) fn populate(&self, part: &Range<usize>) -> Result<(), Error> {
         let part = self.view.start + part.start..self.view.start + part.end;
         // SAFETY: inside our own view; populating changes no byte.
-        unsafe { sys::advise(Step::AllocateFile, &part, Advice::LinuxPopulateWrite) }
+        unsafe { sys::advise(SystemCall::AllocateFile, &part, Advice::LinuxPopulateWrite) }
     }
 
     pub(super) fn view(&self) -> &Range<usize> {
@@ -66,7 +66,7 @@ impl Alias {
 impl Drop for Alias {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and the pack that goes with it has no users left.
-        if unsafe { sys::unmap(Step::ReturnMemory, &self.whole) }.is_err() {
+        if unsafe { sys::unmap(SystemCall::ReturnMemory, &self.whole) }.is_err() {
             // Then at least the memory is let go, and only addresses are lost.
             // SAFETY: as above.
             let _ = unsafe { range::reserve_again(&self.whole) };

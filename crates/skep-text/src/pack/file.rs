@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::io::Errno;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 use crate::sys;
 
 pub(super) struct Files {
@@ -26,13 +26,15 @@ impl Files {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         // NOEXEC_SEAL says that the *file* is never executed as a program; mapping it executable stays allowed, under
         // every setting of vm.memfd_noexec. Linux before 6.3 does not know it.
-        let writing = match sys::memfd(Step::CreateFile, name, flags | MemfdFlags::NOEXEC_SEAL) {
-            Err(error) if error.errno() == Some(Errno::INVAL) => sys::memfd(Step::CreateFile, name, flags),
+        let writing = match sys::memfd(SystemCall::CreateFile, name, flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(error) if error.errno() == Some(Errno::INVAL) => {
+                sys::memfd(SystemCall::CreateFile, name, flags)
+            }
             result => result,
         }?;
-        sys::set_len(Step::SizeFile, &writing, len)?;
+        sys::set_len(SystemCall::SizeFile, &writing, len)?;
         let path = format!("/proc/self/fd/{}", writing.as_raw_fd());
-        let reading = sys::open(Step::ReopenFile, &path, OFlags::RDONLY)?;
+        let reading = sys::open(SystemCall::ReopenFile, &path, OFlags::RDONLY)?;
         Ok(Self { writing, reading })
     }
 
@@ -40,6 +42,6 @@ impl Files {
     /// but the mappings there are.
     pub(super) fn seal(&self, more: SealFlags) -> Result<(), Error> {
         let seals = more | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        sys::seal_file(Step::SealFile, &self.writing, seals)
+        sys::seal_file(SystemCall::SealFile, &self.writing, seals)
     }
 }

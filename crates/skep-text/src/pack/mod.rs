@@ -49,7 +49,7 @@ use self::alias::Alias;
 use self::file::Files;
 pub(crate) use self::kind::{Kind, Medium, Resolved, resolve};
 pub(crate) use self::writer::Writer;
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 use crate::{arch, procfs, range, sys};
 
 /// The size of a huge page that this crate can make: what one entry of the second level of page tables maps where base
@@ -65,11 +65,11 @@ pub(crate) struct Pack {
     /// Whether the mappings are sealed. Relaxed everywhere: a statement for reports.
     sealed: AtomicBool,
     kind: Kind,
-    memory: Memory,
+    memory: WriteAccess,
 }
 
 /// What is needed for writing.
-enum Memory {
+enum WriteAccess {
     Aliased(Alias),
     File(OwnedFd),
     Process(OwnedFd),
@@ -120,7 +120,7 @@ impl Pack {
                         // SAFETY: the file is open until the end of this block, and nobody else has it.
                         unsafe {
                             Writer::through_descriptor(place, &files.writing, 0).fill(
-                                Step::AllocateFile,
+                                SystemCall::AllocateFile,
                                 place,
                                 len,
                             )
@@ -129,9 +129,9 @@ impl Pack {
                     }
                     result => result.map(|()| first)?,
                 };
-                let pack = pack(Memory::Aliased(alias));
+                let pack = pack(WriteAccess::Aliased(alias));
                 // SAFETY: nobody knows of the pack, and what is written was populated a moment ago.
-                unsafe { pack.writer().fill(Step::AllocateFile, place, first.end) }?;
+                unsafe { pack.writer().fill(SystemCall::AllocateFile, place, first.end) }?;
                 files.seal(SealFlags::FUTURE_WRITE)?;
                 (pack, first, Some(files.reading))
             }
@@ -141,13 +141,13 @@ impl Pack {
                     files.seal(SealFlags::empty())?;
                     files
                 };
-                let pack = pack(Memory::File(writing));
+                let pack = pack(WriteAccess::File(writing));
                 pack.allocate(&first)?;
                 (pack, first, Some(reading))
             }
             Medium::Procmem => {
-                let memory = sys::open(Step::OpenMemory, "/proc/self/mem", OFlags::RDWR)?;
-                (pack(Memory::Process(memory)), first, None)
+                let memory = sys::open(SystemCall::OpenMemory, "/proc/self/mem", OFlags::RDWR)?;
+                (pack(WriteAccess::Process(memory)), first, None)
             }
         };
         // SAFETY: the caller's: the place is unused.
@@ -206,13 +206,13 @@ impl Pack {
     ///
     /// # Errors
     ///
-    /// [`Error::System`], at [`Step::Collapse`] or [`Step::CheckHuge`] when it is for want of a huge page. The pack is
+    /// [`Error::System`], at [`SystemCall::Collapse`] or [`SystemCall::CheckHuge`] when it is for want of a huge page. The pack is
     /// as good as before, and may be populated further; [`Error::may_pass`] tells whether trying again may help.
     pub(crate) fn promote(&self) -> Result<(), Error> {
         let huge = self.executable.len() / HUGE_BYTES * HUGE_BYTES;
         let part = |view: &Range<usize>| view.start..view.start + huge;
         let mut views = vec![part(&self.executable)];
-        if let Memory::Aliased(alias) = &self.memory {
+        if let WriteAccess::Aliased(alias) = &self.memory {
             // Before it is populated: one huge page is had sooner than hundreds of base pages that become one. What
             // was not populated is zeroes then, and inaccessible still.
             self.collapse(&part(alias.view()))?;
@@ -223,12 +223,12 @@ impl Pack {
         self.collapse(&views[0])?;
         // What the kernel did, and not what it was asked for. (Neighbours of anonymous memory are one mapping to it, and
         // its numbers are of mappings: so there they bear madvise out, but do not prove it.)
-        let smaps = sys::read(Step::CheckHuge, "/proc/self/smaps")?;
+        let smaps = sys::read(SystemCall::CheckHuge, "/proc/self/smaps")?;
         match views.iter().map(|view| procfs::huge_bytes_around(&smaps, view)).min() {
             Some(bytes) if bytes >= huge as u64 && huge > 0 => Ok(()),
             bytes => {
                 let text = format!("the kernel says that {} of {huge} bytes are", bytes.unwrap_or(0));
-                Err(Error::System { step: Step::CheckHuge, error: std::io::Error::other(text) })
+                Err(Error::System { call: SystemCall::CheckHuge, error: std::io::Error::other(text) })
             }
         }
     }
@@ -237,11 +237,11 @@ impl Pack {
     pub(crate) fn writer(&self) -> Writer {
         let place = self.executable.start;
         match &self.memory {
-            Memory::Aliased(alias) => Writer::through_alias(place, alias.view().start),
+            WriteAccess::Aliased(alias) => Writer::through_alias(place, alias.view().start),
             // SAFETY: open as long as the pack is mapped, and a writer is used no longer than that.
-            Memory::File(file) => unsafe { Writer::through_descriptor(place, file, 0) },
+            WriteAccess::File(file) => unsafe { Writer::through_descriptor(place, file, 0) },
             // SAFETY: as above.
-            Memory::Process(memory) => unsafe { Writer::through_descriptor(place, memory, place) },
+            WriteAccess::Process(memory) => unsafe { Writer::through_descriptor(place, memory, place) },
         }
     }
 
@@ -262,7 +262,7 @@ impl Pack {
     /// Lets go of a pack that is another process's, in a forked child: of the alias's addresses, where nothing of ours
     /// is mapped here; descriptors are closed.
     pub(crate) fn forget(self) {
-        if let Memory::Aliased(alias) = self.memory {
+        if let WriteAccess::Aliased(alias) = self.memory {
             std::mem::forget(alias);
         }
     }
@@ -278,7 +278,7 @@ impl Pack {
         let fixed = MapFlags::FIXED | file.map_or(MapFlags::PRIVATE, |_| MapFlags::SHARED);
         let map = |protection| {
             // SAFETY: MAP_FIXED replaces part of the caller's reservation, which nothing uses.
-            unsafe { sys::map(Step::MapExecutable, place, all.end, protection, fixed, file) }
+            unsafe { sys::map(SystemCall::MapExecutable, place, all.end, protection, fixed, file) }
         };
         let rx = ProtFlags::READ | ProtFlags::EXEC | ProtFlags::from_bits_retain(self.kind.landing_pads);
         if file.is_some() && first == all {
@@ -316,26 +316,26 @@ impl Pack {
 
     /// Gives a part memory, full of traps.
     fn allocate(&self, part: &Range<usize>) -> Result<(), Error> {
-        if let Memory::Aliased(alias) = &self.memory {
+        if let WriteAccess::Aliased(alias) = &self.memory {
             alias.populate(part)?;
         }
-        let step = match &self.memory {
-            Memory::Aliased(_) | Memory::File(_) => Step::AllocateFile,
-            Memory::Process(_) => Step::WriteCode,
+        let call = match &self.memory {
+            WriteAccess::Aliased(_) | WriteAccess::File(_) => SystemCall::AllocateFile,
+            WriteAccess::Process(_) => SystemCall::WriteCode,
         };
         // SAFETY: whole pages that nobody uses yet.
-        unsafe { self.writer().fill(step, self.executable.start + part.start, part.len()) }
+        unsafe { self.writer().fill(call, self.executable.start + part.start, part.len()) }
     }
 
     /// Lets go of the memory of a part that did not become executable, as far as that is possible.
     fn release(&self, part: &Range<usize>) {
         let _ = match &self.memory {
             // The seal against writing is one against holes, too. The next try finds the memory there.
-            Memory::Aliased(_) => Ok(()),
-            Memory::File(file) => sys::punch_hole(Step::ReturnMemory, file, part.clone()),
+            WriteAccess::Aliased(_) => Ok(()),
+            WriteAccess::File(file) => sys::punch_hole(SystemCall::ReturnMemory, file, part.clone()),
             // SAFETY: inaccessible pages that nobody has used yet.
-            Memory::Process(_) => unsafe {
-                sys::advise(Step::ReturnMemory, &self.at(part), Advice::LinuxDontNeed)
+            WriteAccess::Process(_) => unsafe {
+                sys::advise(SystemCall::ReturnMemory, &self.at(part), Advice::LinuxDontNeed)
             },
         };
     }
@@ -344,7 +344,7 @@ impl Pack {
         let landing_pads = MprotectFlags::from_bits_retain(self.kind.landing_pads);
         let protection = MprotectFlags::READ | MprotectFlags::EXEC | landing_pads;
         // SAFETY: inaccessible before; and full of traps.
-        unsafe { sys::protect(Step::MakeExecutable, &self.at(part), protection) }
+        unsafe { sys::protect(SystemCall::MakeExecutable, &self.at(part), protection) }
     }
 
     /// Makes the caches agree about a part that has become executable, and tells of it.
@@ -356,11 +356,11 @@ impl Pack {
         self.populated.store(part.end, Ordering::Release);
         if self.kind.permanent && part.end == self.executable.len() {
             let alias = match &self.memory {
-                Memory::Aliased(alias) => Some(alias.view()),
-                Memory::File(_) | Memory::Process(_) => None,
+                WriteAccess::Aliased(alias) => Some(alias.view()),
+                WriteAccess::File(_) | WriteAccess::Process(_) => None,
             };
             let mut views = alias.into_iter().chain([&self.executable]);
-            let sealed = views.all(|view| sys::seal_mapping(Step::SealMapping, view).is_ok());
+            let sealed = views.all(|view| sys::seal_mapping(SystemCall::SealMapping, view).is_ok());
             self.sealed.store(sealed, Ordering::Relaxed);
         }
     }
@@ -369,15 +369,15 @@ impl Pack {
         if self.kind.huge {
             // The advice given at birth ends here.
             // SAFETY: advice that forgets nothing.
-            unsafe { sys::advise(Step::Collapse, view, Advice::LinuxHugepage) }?;
+            unsafe { sys::advise(SystemCall::Collapse, view, Advice::LinuxHugepage) }?;
         }
-        sys::collapse(Step::Collapse, view)
+        sys::collapse(SystemCall::Collapse, view)
     }
 
     /// Whatever the administrator chose for all memory: huge pages only when they are asked for.
     fn advise_base_pages(&self) {
         // SAFETY: advice that forgets nothing. Kernels without huge pages refuse it, and need it not.
-        let _ = unsafe { sys::advise(Step::AdvisePages, &self.executable, Advice::LinuxNoHugepage) };
+        let _ = unsafe { sys::advise(SystemCall::AdvisePages, &self.executable, Advice::LinuxNoHugepage) };
     }
 
     fn at(&self, part: &Range<usize>) -> Range<usize> {

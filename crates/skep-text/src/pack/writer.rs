@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, SystemCall};
 use crate::{arch, sys};
 
 /// Bytes that are always written together where there is no alias.
@@ -74,7 +74,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Step::WriteCode`]; some of the bytes may have been written then. Never through an alias.
+    /// [`SystemCall::WriteCode`]; some of the bytes may have been written then. Never through an alias.
     ///
     /// # Safety
     ///
@@ -88,7 +88,7 @@ impl Writer {
                 Ok(())
             }
             // SAFETY: the caller's.
-            Road::Descriptor(file) => unsafe { self.write_words(Step::WriteCode, file, to, bytes) },
+            Road::Descriptor(file) => unsafe { self.write_words(SystemCall::WriteCode, file, to, bytes) },
         }
     }
 
@@ -96,14 +96,14 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Step::WriteCode`]; some of the bytes may be traps then. Never through an alias.
+    /// [`SystemCall::WriteCode`]; some of the bytes may be traps then. Never through an alias.
     ///
     /// # Safety
     ///
     /// As for [`copy`](Self::copy); and `at` and `len` are multiples of a trap.
     pub(crate) unsafe fn fill_with_traps(&self, at: usize, len: usize) -> Result<(), Error> {
         // SAFETY: the caller's.
-        unsafe { self.fill(Step::WriteCode, at, len) }
+        unsafe { self.fill(SystemCall::WriteCode, at, len) }
     }
 
     /// As [`fill_with_traps`](Self::fill_with_traps), naming another step when it fails.
@@ -111,7 +111,7 @@ impl Writer {
     /// # Safety
     ///
     /// As there. Where `at` and `len` are multiples of 8, nothing is read; so the pack need not be accessible.
-    pub(super) unsafe fn fill(&self, step: Step, at: usize, len: usize) -> Result<(), Error> {
+    pub(super) unsafe fn fill(&self, call: SystemCall, at: usize, len: usize) -> Result<(), Error> {
         match self.road {
             Road::Alias => {
                 // SAFETY: the caller's.
@@ -123,7 +123,7 @@ impl Writer {
                 while filled < len {
                     let part = TRAPS_LEN.min(len - filled);
                     // SAFETY: the caller's.
-                    unsafe { self.write_words(step, file, at + filled, &TRAPS.0[..part]) }?;
+                    unsafe { self.write_words(call, file, at + filled, &TRAPS.0[..part]) }?;
                     filled += part;
                 }
                 Ok(())
@@ -135,7 +135,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Step::WriteCode`]; the word is as it was then. Never through an alias.
+    /// [`SystemCall::WriteCode`]; the word is as it was then. Never through an alias.
     ///
     /// # Safety
     ///
@@ -153,7 +153,7 @@ impl Writer {
             }
             // SAFETY: the caller's.
             Road::Descriptor(file) => unsafe {
-                self.write_words(Step::WriteCode, file, at, &word.to_ne_bytes())
+                self.write_words(SystemCall::WriteCode, file, at, &word.to_ne_bytes())
             },
         }
     }
@@ -187,7 +187,7 @@ impl Writer {
     /// As for [`copy`](Self::copy).
     unsafe fn write_words(
         &self,
-        step: Step,
+        call: SystemCall,
         file: BorrowedFd<'_>,
         to: usize,
         bytes: &[u8],
@@ -195,7 +195,7 @@ impl Writer {
         let (before, end) = (to % WORD, to + bytes.len());
         let start = to - before;
         if before == 0 && end.is_multiple_of(WORD) {
-            return write_all(step, file, &[bytes], self.there(start));
+            return write_all(call, file, &[bytes], self.there(start));
         }
         // SAFETY: the caller's: the words around the bytes are readable, and nobody writes them meanwhile.
         let word = |at: usize| unsafe { ptr::with_exposed_provenance::<[u8; WORD]>(at).read() };
@@ -205,11 +205,11 @@ impl Writer {
         let rest = &bytes[in_first..];
         let (middle, tail) = rest.split_at(rest.len() - rest.len() % WORD);
         if tail.is_empty() {
-            return write_all(step, file, &[&first, middle], self.there(start));
+            return write_all(call, file, &[&first, middle], self.there(start));
         }
         let mut last = word(end - tail.len());
         last[..tail.len()].copy_from_slice(tail);
-        write_all(step, file, &[&first, middle, &last], self.there(start))
+        write_all(call, file, &[&first, middle, &last], self.there(start))
     }
 
     fn there(&self, at: usize) -> usize {
@@ -218,7 +218,7 @@ impl Writer {
 }
 
 /// Writes all `parts` one after the other, in whole words; their lengths are multiples of a word.
-fn write_all(step: Step, file: BorrowedFd<'_>, parts: &[&[u8]], offset: usize) -> Result<(), Error> {
+fn write_all(call: SystemCall, file: BorrowedFd<'_>, parts: &[&[u8]], offset: usize) -> Result<(), Error> {
     let total: usize = parts.iter().map(|part| part.len()).sum();
     let mut done = 0;
     while done < total {
@@ -233,10 +233,10 @@ fn write_all(step: Step, file: BorrowedFd<'_>, parts: &[&[u8]], offset: usize) -
                 count += 1;
             }
         }
-        let written = sys::write(step, file, &slices[..count], (offset + done) as u64)?;
+        let written = sys::write(call, file, &slices[..count], (offset + done) as u64)?;
         // A write that falls short (memory has run out) is taken up again at a whole word.
         if written < WORD {
-            return Err(Error::System { step, error: Errno::NOSPC.into() });
+            return Err(Error::System { call, error: Errno::NOSPC.into() });
         }
         done += written - written % WORD;
     }

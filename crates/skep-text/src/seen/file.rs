@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::{During, Error, Step};
+use crate::error::{During, Error, SystemCall};
 
 /// Whether something that is there already is to be opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,20 +29,25 @@ pub(super) enum Existing {
 }
 
 /// Opens `path` for writing, or makes the file.
-pub(super) fn open(path: &Path, existing: Existing, flags: OFlags, step: Step) -> Result<OwnedFd, Error> {
+pub(super) fn open(
+    path: &Path,
+    existing: Existing,
+    flags: OFlags,
+    call: SystemCall,
+) -> Result<OwnedFd, Error> {
     // NONBLOCK: a FIFO without a reader is an error in place of a wait. It does nothing for plain files.
     let flags = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let flags = if existing == Existing::Refuse { flags | OFlags::EXCL } else { flags };
-    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).during(step)?;
-    check(path, &rustix::fs::fstat(&file).during(step)?)?;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).during(call)?;
+    check(path, &rustix::fs::fstat(&file).during(call)?)?;
     Ok(file)
 }
 
 /// Describes what `path` names, without following a link. `None` when there is nothing.
-pub(super) fn look(path: &Path, step: Step) -> Result<Option<Stat>, Error> {
+pub(super) fn look(path: &Path, call: SystemCall) -> Result<Option<Stat>, Error> {
     match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(None),
-        result => result.map(Some).during(step),
+        result => result.map(Some).during(call),
     }
 }
 

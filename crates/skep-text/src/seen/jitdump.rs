@@ -38,7 +38,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::file::{self, Existing, Loss};
 use super::{Missed, Tool};
 use crate::arch;
-use crate::error::{During, Error, Step};
+use crate::error::{During, Error, SystemCall};
 
 const MAGIC: u32 = 0x4a69_5444;
 const VERSION: u32 = 1;
@@ -149,7 +149,7 @@ impl Drop for JitDump {
 
 impl Dump {
     fn create(path: PathBuf, process: u32) -> Result<Self, Error> {
-        const STEP: Step = Step::OpenJitdump;
+        const STEP: SystemCall = SystemCall::OpenJitdump;
         if let Some(old) = file::look(&path, STEP)? {
             file::check(&path, &old)?;
             if is_mapped(&path, old.st_ino) {
@@ -180,7 +180,7 @@ impl Dump {
                     0,
                 )
             }
-            .during(Step::MarkJitdump)
+            .during(SystemCall::MarkJitdump)
         });
         if let Err(error) = marked {
             let _ = rustix::fs::unlink(&path);

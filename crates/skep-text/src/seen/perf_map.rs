@@ -31,7 +31,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::file::{self, Existing, Loss};
 use super::{Missed, Tool};
-use crate::error::{During, Error, Step};
+use crate::error::{During, Error, SystemCall};
 
 /// One arena's share of the process's perf map.
 pub(super) struct PerfMap {
@@ -76,7 +76,7 @@ impl PerfMap {
         {
             return Ok(Self { file: Arc::clone(file) });
         }
-        const STEP: Step = Step::OpenPerfMap;
+        const STEP: SystemCall = SystemCall::OpenPerfMap;
         let descriptor = file::open(path, Existing::Open, OFlags::WRONLY | OFlags::APPEND, STEP)?;
         if file::is_stale(&rustix::fs::fstat(&descriptor).during(STEP)?) {
             rustix::fs::ftruncate(&descriptor, 0).during(STEP)?;

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 
 use rustix::io::Errno;
 
-use crate::error::Step;
+use crate::error::SystemCall;
 
 thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
@@ -23,15 +23,15 @@ thread_local! {
 struct Plan {
     which: Which,
     errno: Errno,
-    steps: Vec<Step>,
-    failed: Option<Step>,
+    made: Vec<SystemCall>,
+    failed: Option<SystemCall>,
 }
 
 #[derive(Clone, Copy)]
 enum Which {
     None,
     Nth(usize),
-    All(Step),
+    All(SystemCall),
 }
 
 /// The plan of this thread, until it is dropped.
@@ -49,28 +49,28 @@ pub(crate) fn fail_nth(nth: usize, errno: Errno) -> Guard {
 }
 
 /// Lets every call made for `step` fail with `errno`.
-pub(crate) fn fail_every(step: Step, errno: Errno) -> Guard {
-    plan(Which::All(step), errno)
+pub(crate) fn fail_every(call: SystemCall, errno: Errno) -> Guard {
+    plan(Which::All(call), errno)
 }
 
 /// How many calls the plan of this thread has counted; 0 where there is none.
 pub(crate) fn calls_so_far() -> usize {
-    PLAN.with_borrow(|plan| plan.as_ref().map_or(0, |plan| plan.steps.len()))
+    PLAN.with_borrow(|plan| plan.as_ref().map_or(0, |plan| plan.made.len()))
 }
 
 impl Guard {
     /// How many calls were made or made to fail.
     pub(crate) fn calls(&self) -> usize {
-        self.steps().len()
+        self.made().len()
     }
 
     /// What these calls were made for, in their order.
-    pub(crate) fn steps(&self) -> Vec<Step> {
-        PLAN.with_borrow(|plan| plan.as_ref().map_or(Vec::new(), |plan| plan.steps.clone()))
+    pub(crate) fn made(&self) -> Vec<SystemCall> {
+        PLAN.with_borrow(|plan| plan.as_ref().map_or(Vec::new(), |plan| plan.made.clone()))
     }
 
     /// The step whose call was made to fail first.
-    pub(crate) fn failed(&self) -> Option<Step> {
+    pub(crate) fn failed(&self) -> Option<SystemCall> {
         PLAN.with_borrow(|plan| plan.as_ref().and_then(|plan| plan.failed))
     }
 }
@@ -82,25 +82,25 @@ impl Drop for Guard {
 }
 
 fn plan(which: Which, errno: Errno) -> Guard {
-    let before = PLAN.replace(Some(Plan { which, errno, steps: Vec::new(), failed: None }));
+    let before = PLAN.replace(Some(Plan { which, errno, made: Vec::new(), failed: None }));
     assert!(before.is_none(), "a thread has one plan at a time");
     Guard(())
 }
 
 /// Whether the call that is about to be made for `step` fails, and how.
-pub(super) fn failure(step: Step) -> Option<Errno> {
+pub(super) fn failure(call: SystemCall) -> Option<Errno> {
     PLAN.with_borrow_mut(|plan| {
         let plan = plan.as_mut()?;
-        plan.steps.push(step);
+        plan.made.push(call);
         let fails = match plan.which {
             Which::None => false,
-            Which::Nth(nth) => nth + 1 == plan.steps.len(),
-            Which::All(which) => which == step,
+            Which::Nth(nth) => nth + 1 == plan.made.len(),
+            Which::All(which) => which == call,
         };
         if !fails {
             return None;
         }
-        plan.failed.get_or_insert(step);
+        plan.failed.get_or_insert(call);
         Some(plan.errno)
     })
 }

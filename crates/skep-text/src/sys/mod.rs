@@ -4,7 +4,7 @@
 //! can refuse; and what is refused in the middle must be undone without a trace. That can only be tested when every
 //! call can be made to fail.
 //!
-//! Protocol: nothing else in the crate's packs and ranges calls the system. Every function here takes the [`Step`] it
+//! Protocol: nothing else in the crate's packs and ranges calls the system. Every function here takes the [`SystemCall`] it
 //! is made for and answers with an [`Error`] that names it; in this crate's own tests each first asks `inject`
 //! whether to fail instead.
 //!
@@ -26,7 +26,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::{MembarrierCommand, membarrier as membarrier_call};
 use rustix::{fs, io, mm};
 
-use crate::error::{During, Error, Step};
+use crate::error::{During, Error, SystemCall};
 
 #[cfg(test)]
 pub(crate) mod inject;
@@ -38,12 +38,12 @@ const MADV_COLLAPSE: c_int = 25;
 const SYS_MSEAL: libc::c_long = 462;
 
 /// Makes one call, or does not and says it failed.
-fn call<T>(step: Step, call: impl FnOnce() -> SystemResult<T>) -> Result<T, Error> {
+fn attempt<T>(call: SystemCall, make: impl FnOnce() -> SystemResult<T>) -> Result<T, Error> {
     #[cfg(test)]
-    if let Some(errno) = inject::failure(step) {
-        return Err(errno).during(step);
+    if let Some(errno) = inject::failure(call) {
+        return Err(errno).during(call);
     }
-    call().during(step)
+    make().during(call)
 }
 
 /// Maps memory: of `file` from its beginning, or anonymous.
@@ -52,7 +52,7 @@ fn call<T>(step: Step, call: impl FnOnce() -> SystemResult<T>) -> Result<T, Erro
 ///
 /// With MAP_FIXED, `at` and the `len` bytes after it are the caller's and nothing in them is used.
 pub(crate) unsafe fn map(
-    step: Step,
+    call: SystemCall,
     at: usize,
     len: usize,
     protection: ProtFlags,
@@ -60,7 +60,7 @@ pub(crate) unsafe fn map(
     file: Option<&OwnedFd>,
 ) -> Result<usize, Error> {
     let at = ptr::without_provenance_mut(at);
-    call(step, || {
+    attempt(call, || {
         // SAFETY: the caller's, where the address is fixed; elsewhere the kernel takes free addresses.
         let mapped = unsafe {
             match file {
@@ -77,9 +77,9 @@ pub(crate) unsafe fn map(
 /// # Safety
 ///
 /// The range is the caller's and nothing in it is used.
-pub(crate) unsafe fn unmap(step: Step, range: &Range<usize>) -> Result<(), Error> {
+pub(crate) unsafe fn unmap(call: SystemCall, range: &Range<usize>) -> Result<(), Error> {
     // SAFETY: the caller's.
-    call(step, || unsafe { mm::munmap(pointer(range), range.len()) })
+    attempt(call, || unsafe { mm::munmap(pointer(range), range.len()) })
 }
 
 /// Changes the protection of `range`.
@@ -87,9 +87,13 @@ pub(crate) unsafe fn unmap(step: Step, range: &Range<usize>) -> Result<(), Error
 /// # Safety
 ///
 /// The range is the caller's, and nobody relies on what is taken away.
-pub(crate) unsafe fn protect(step: Step, range: &Range<usize>, flags: MprotectFlags) -> Result<(), Error> {
+pub(crate) unsafe fn protect(
+    call: SystemCall,
+    range: &Range<usize>,
+    flags: MprotectFlags,
+) -> Result<(), Error> {
     // SAFETY: the caller's.
-    call(step, || unsafe { mm::mprotect(pointer(range), range.len(), flags) })
+    attempt(call, || unsafe { mm::mprotect(pointer(range), range.len(), flags) })
 }
 
 /// Gives `advice` about `range`.
@@ -97,21 +101,23 @@ pub(crate) unsafe fn protect(step: Step, range: &Range<usize>, flags: MprotectFl
 /// # Safety
 ///
 /// The range is the caller's, and nobody relies on what the advice lets the kernel forget.
-pub(crate) unsafe fn advise(step: Step, range: &Range<usize>, advice: Advice) -> Result<(), Error> {
+pub(crate) unsafe fn advise(call: SystemCall, range: &Range<usize>, advice: Advice) -> Result<(), Error> {
     // SAFETY: the caller's.
-    call(step, || again(|| unsafe { mm::madvise(pointer(range), range.len(), advice) }))
+    attempt(call, || again(|| unsafe { mm::madvise(pointer(range), range.len(), advice) }))
 }
 
 /// Moves the memory of `range` into huge pages. Its contents stay as they are and can be used all the while.
-pub(crate) fn collapse(step: Step, range: &Range<usize>) -> Result<(), Error> {
+pub(crate) fn collapse(call: SystemCall, range: &Range<usize>) -> Result<(), Error> {
     // SAFETY: collapsing changes no byte and no protection (madvise(2)); addresses that are not mapped are an error.
-    call(step, || again(|| from_libc(unsafe { libc::madvise(pointer(range), range.len(), MADV_COLLAPSE) })))
+    attempt(call, || {
+        again(|| from_libc(unsafe { libc::madvise(pointer(range), range.len(), MADV_COLLAPSE) }))
+    })
 }
 
 /// Forbids, for the rest of the process, that `range` is unmapped, moved, mapped over or protected differently.
-pub(crate) fn seal_mapping(step: Step, range: &Range<usize>) -> Result<(), Error> {
+pub(crate) fn seal_mapping(call: SystemCall, range: &Range<usize>) -> Result<(), Error> {
     let flags: libc::c_ulong = 0;
-    call(step, || {
+    attempt(call, || {
         // SAFETY: three integers; it changes what may be done with the mapping later, not the mapping.
         let done = unsafe { libc::syscall(SYS_MSEAL, range.start, range.len(), flags) };
         from_libc(done as c_int)
@@ -119,18 +125,18 @@ pub(crate) fn seal_mapping(step: Step, range: &Range<usize>) -> Result<(), Error
 }
 
 /// Creates a memory file.
-pub(crate) fn memfd(step: Step, name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Error> {
-    call(step, || fs::memfd_create(name, flags))
+pub(crate) fn memfd(call: SystemCall, name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Error> {
+    attempt(call, || fs::memfd_create(name, flags))
 }
 
 /// Opens `path`; the descriptor is closed by `exec`.
-pub(crate) fn open(step: Step, path: &str, flags: OFlags) -> Result<OwnedFd, Error> {
-    call(step, || fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()))
+pub(crate) fn open(call: SystemCall, path: &str, flags: OFlags) -> Result<OwnedFd, Error> {
+    attempt(call, || fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()))
 }
 
 /// Gives a memory file its length.
-pub(crate) fn set_len(step: Step, file: &OwnedFd, len: usize) -> Result<(), Error> {
-    call(step, || {
+pub(crate) fn set_len(call: SystemCall, file: &OwnedFd, len: usize) -> Result<(), Error> {
+    attempt(call, || {
         // Beyond RLIMIT_FSIZE the kernel not only refuses but sends SIGXFSZ too, and that ends the process.
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len as u64) {
             return Err(Errno::FBIG);
@@ -140,24 +146,24 @@ pub(crate) fn set_len(step: Step, file: &OwnedFd, len: usize) -> Result<(), Erro
 }
 
 /// Seals a memory file.
-pub(crate) fn seal_file(step: Step, file: &OwnedFd, seals: SealFlags) -> Result<(), Error> {
-    call(step, || fs::fcntl_add_seals(file, seals))
+pub(crate) fn seal_file(call: SystemCall, file: &OwnedFd, seals: SealFlags) -> Result<(), Error> {
+    attempt(call, || fs::fcntl_add_seals(file, seals))
 }
 
 /// Lets the memory of a part of a memory file go; the part reads as zeroes after.
-pub(crate) fn punch_hole(step: Step, file: &OwnedFd, part: Range<usize>) -> Result<(), Error> {
+pub(crate) fn punch_hole(call: SystemCall, file: &OwnedFd, part: Range<usize>) -> Result<(), Error> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    call(step, || fs::fallocate(file, flags, part.start as u64, part.len() as u64))
+    attempt(call, || fs::fallocate(file, flags, part.start as u64, part.len() as u64))
 }
 
 /// Writes `parts` one after the other from `offset` on. May write less, and says how much.
 pub(crate) fn write(
-    step: Step,
+    call: SystemCall,
     file: BorrowedFd<'_>,
     parts: &[IoSlice<'_>],
     offset: u64,
 ) -> Result<usize, Error> {
-    call(step, || {
+    attempt(call, || {
         again(|| match parts {
             // The plain call is the cheaper one.
             [part] => io::pwrite(file.as_fd(), part, offset),
@@ -167,16 +173,16 @@ pub(crate) fn write(
 }
 
 /// The text of a file of /proc.
-pub(crate) fn read(step: Step, path: &str) -> Result<String, Error> {
-    call(step, || {
+pub(crate) fn read(call: SystemCall, path: &str) -> Result<String, Error> {
+    attempt(call, || {
         std::fs::read_to_string(path)
             .map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
     })
 }
 
 /// membarrier(2).
-pub(crate) fn membarrier(step: Step, command: MembarrierCommand) -> Result<(), Error> {
-    call(step, || membarrier_call(command))
+pub(crate) fn membarrier(call: SystemCall, command: MembarrierCommand) -> Result<(), Error> {
+    attempt(call, || membarrier_call(command))
 }
 
 /// A number that nobody outside can know. Early at boot there may be none, and any number is better than waiting.

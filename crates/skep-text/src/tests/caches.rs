@@ -6,7 +6,7 @@
 use super::*;
 use crate::arch::recorder::{self, Published, Seen};
 use crate::arch::{self, NEEDS_SYNC_CORE};
-use crate::error::Step;
+use crate::error::SystemCall;
 use crate::place::room;
 use crate::reclaim::BATCH;
 use crate::sys::inject;
@@ -108,13 +108,13 @@ fn drafts_that_are_finalized_together_are_published_together() {
 #[test]
 fn other_cpus_synchronise_after_code_in_reused_memory_is_published_and_never_for_fresh_memory() {
     let arena = arena(Backing::Memfd);
-    let expected = |reused: bool| vec![Step::SyncCores; usize::from(reused && NEEDS_SYNC_CORE)];
+    let expected = |reused: bool| vec![SystemCall::SyncCores; usize::from(reused && NEEDS_SYNC_CORE)];
     drop(draft(&arena, 0, 500)); // what a draft had is as fresh as before
     for reused in [false, true] {
         let drafts: Vec<Draft> = (0..5).map(|value| draft(&arena, value, 100)).collect();
         let (recording, calls) = (recorder::record(), inject::record());
         let texts = Draft::finalize_all(drafts).unwrap();
-        assert_eq!(calls.steps(), expected(reused), "reused: {reused}");
+        assert_eq!(calls.made(), expected(reused), "reused: {reused}");
         assert_eq!(only(recording.take()).calls_before, 0, "the caches come first");
         drop((calls, recording, texts));
         arena.flush().unwrap();
@@ -151,7 +151,10 @@ fn a_batch_of_pokes_is_published_once_when_it_is_finished_and_all_cpus_synchroni
                     unsafe { pokes.branch(&text, at, Branch::To(target.address())) }.unwrap();
                 }
                 assert!(recording.take().is_empty(), "{backing}: not before it is finished");
-                assert!(!calls.steps().contains(&Step::SyncCores), "{backing}: not before it is finished");
+                assert!(
+                    !calls.made().contains(&SystemCall::SyncCores),
+                    "{backing}: not before it is finished"
+                );
                 let stores = calls.calls();
                 assert_eq!(stores, if backing == Backing::Memfd { 0 } else { COUNT }, "{backing}");
                 if is_dropped {
@@ -160,7 +163,7 @@ fn a_batch_of_pokes_is_published_once_when_it_is_finished_and_all_cpus_synchroni
                     pokes.finish().unwrap()
                 }
 
-                assert_eq!(calls.steps()[stores..], [Step::SyncCores], "{backing}");
+                assert_eq!(calls.made()[stores..], [SystemCall::SyncCores], "{backing}");
                 let published = only(recording.take());
                 assert_eq!(published.calls_before, stores, "{backing}: the caches come first");
                 assert_eq!(published.views.len(), views, "{backing}");
@@ -186,7 +189,7 @@ fn a_batch_without_pokes_publishes_nothing_and_disturbs_no_cpu() {
     let (recording, calls) = (recorder::record(), inject::record());
     arena.pokes().unwrap().finish().unwrap();
     drop(arena.pokes().unwrap());
-    assert_eq!((calls.steps(), recording.take().len()), (vec![], 0));
+    assert_eq!((calls.made(), recording.take().len()), (vec![], 0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::arch::NEEDS_SYNC_CORE;
-use crate::error::Step;
+use crate::error::SystemCall;
 use crate::sys::inject;
 use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, CHUNK_BYTES, Draft};
 
@@ -31,16 +31,16 @@ fn where_there_is_memory_a_text_lives_and_dies_without_a_system_call() {
             draft.truncate(90).unwrap();
             texts.push(draft.finalize().unwrap());
         }
-        let expected = vec![Step::SyncCores; if reused { ROUNDS } else { 0 }];
-        assert_eq!(calls.steps(), expected, "loading, {round}");
+        let expected = vec![SystemCall::SyncCores; if reused { ROUNDS } else { 0 }];
+        assert_eq!(calls.made(), expected, "loading, {round}");
         drop(calls);
 
         let calls = inject::record();
         let drafts: Vec<Draft> = (1..=5).map(|len| arena.draft(100 * len).unwrap()).collect();
         texts.extend(Draft::finalize_all(drafts).unwrap());
         drop(arena.draft(1000).unwrap());
-        let expected = vec![Step::SyncCores; usize::from(reused)];
-        assert_eq!(calls.steps(), expected, "several at once, {round}");
+        let expected = vec![SystemCall::SyncCores; usize::from(reused)];
+        assert_eq!(calls.made(), expected, "several at once, {round}");
         drop(calls);
 
         let calls = inject::record();
@@ -49,7 +49,7 @@ fn where_there_is_memory_a_text_lives_and_dies_without_a_system_call() {
         drop(section);
         drop(texts);
         arena.flush().unwrap();
-        assert_eq!(calls.steps(), [], "retiring and reclaiming, {round}");
+        assert_eq!(calls.made(), [], "retiring and reclaiming, {round}");
         drop(calls);
         assert_eq!(arena.occupancy().chunks_used, 1);
     }
@@ -71,12 +71,12 @@ fn pokes_register_once_and_call_the_system_once_for_each_batch() {
             unsafe { pokes.branch(&text, BRANCH_OFFSET, branch) }.unwrap();
         }
         pokes.finish().unwrap();
-        calls.steps()
+        calls.made()
     };
     // An arena that synchronises CPUs for its texts as well is registered when it is made.
     let registers = usize::from(!NEEDS_SYNC_CORE);
-    assert_eq!(batch(), vec![Step::SyncCores; registers + 1], "registering, and the batch");
+    assert_eq!(batch(), vec![SystemCall::SyncCores; registers + 1], "registering, and the batch");
     for _ in 0..ROUNDS {
-        assert_eq!(batch(), [Step::SyncCores]);
+        assert_eq!(batch(), [SystemCall::SyncCores]);
     }
 }

@@ -3,12 +3,13 @@
 use rustix::io::Errno;
 
 use super::*;
-use crate::error::Step;
+use crate::error::SystemCall;
 use crate::sys::inject;
 use crate::{CHUNK_BYTES, Draft, Occupancy, SpanState, arch};
 
 /// Calls whose failure an operation may overcome, whatever the answer was.
-const TOLERABLE: [Step; 3] = [Step::AdvisePages, Step::SealMapping, Step::ReturnMemory];
+const TOLERABLE: [SystemCall; 3] =
+    [SystemCall::AdvisePages, SystemCall::SealMapping, SystemCall::ReturnMemory];
 
 const ERRNOS: [Errno; 3] = [Errno::NOMEM, Errno::PERM, Errno::INVAL];
 
@@ -45,10 +46,10 @@ impl Belongings {
     }
 }
 
-fn step_of(error: &Error) -> Option<Step> {
+fn call_of(error: &Error) -> Option<SystemCall> {
     match error {
-        Error::System { step, .. } => Some(*step),
-        Error::NoBacking { refused } => refused.iter().find_map(|(_, error)| step_of(error)),
+        Error::System { call, .. } => Some(*call),
+        Error::NoBacking { refused } => refused.iter().find_map(|(_, error)| call_of(error)),
         _ => None,
     }
 }
@@ -226,17 +227,17 @@ const OPERATIONS: [Operation; 11] = [
 
 /// Which calls to let fail, of an operation that makes calls for these steps; and one that it does not make, for the
 /// end. Of a pack's many writes of traps, the first two, one in the middle and the last.
-fn worth_failing(steps: &[Step]) -> Vec<usize> {
+fn worth_failing(made: &[SystemCall]) -> Vec<usize> {
     let mut worth = Vec::new();
     let mut first = 0;
-    for run in steps.chunk_by(|one, other| one == other) {
+    for run in made.chunk_by(|one, other| one == other) {
         let last = first + run.len() - 1;
         let mut some = vec![first, (first + 1).min(last), usize::midpoint(first, last), last];
         some.dedup();
         worth.extend(some);
         first = last + 1;
     }
-    worth.push(steps.len());
+    worth.push(made.len());
     worth
 }
 
@@ -246,11 +247,11 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
     let mut setup = (operation.prepare)(&arena);
     let plan = inject::record();
     (operation.run)(&arena, &mut setup).unwrap();
-    let steps = plan.steps();
+    let made = plan.made();
     drop(plan);
     let packs = arena.occupancy().packs;
     drop((setup, arena));
-    for nth in worth_failing(&steps) {
+    for nth in worth_failing(&made) {
         let before = Belongings::now();
         let arena = Arena::new(config()).unwrap();
         let empty = settled(&arena);
@@ -266,20 +267,20 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
         match (&result, failed) {
             (Ok(()), None) => {}
             (Err(error), None) => panic!("{when}: {error}"),
-            (Err(error), Some(step)) => {
+            (Err(error), Some(call)) => {
                 // Room that is missing because a neighbour could not be returned is a consequence, not the cause.
                 let room = matches!(error, Error::Limit { .. } | Error::RangeFull { .. });
-                assert!(step_of(error) == Some(step) || room, "{when}: {error}");
+                assert!(call_of(error) == Some(call) || room, "{when}: {error}");
                 assert!(!error.to_string().is_empty());
             }
-            (Ok(()), Some(step)) => {
-                let detour = TOLERABLE.contains(&step)
-                    || errno == Errno::INVAL && matches!(step, Step::CreateFile | Step::AllocateFile)
-                    || errno == Errno::PERM && step == Step::MakeExecutable
+            (Ok(()), Some(call)) => {
+                let detour = TOLERABLE.contains(&call)
+                    || errno == Errno::INVAL && matches!(call, SystemCall::CreateFile | SystemCall::AllocateFile)
+                    || errno == Errno::PERM && call == SystemCall::MakeExecutable
                     // The kernel is asked for a huge page again when it may just have been busy.
-                    || errno != Errno::INVAL && matches!(step, Step::Collapse | Step::CheckHuge)
+                    || errno != Errno::INVAL && matches!(call, SystemCall::Collapse | SystemCall::CheckHuge)
                     // Filling a freed place with traps is tried again until it works.
-                    || step == Step::WriteCode && operation.name.contains("drop");
+                    || call == SystemCall::WriteCode && operation.name.contains("drop");
                 assert!(detour, "{when}: nobody was told");
             }
         }
@@ -303,14 +304,14 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
         check_that_it_works(&arena, &when);
         drop(arena);
         let after = Belongings::now();
-        if failed == Some(Step::ReturnMemory) {
+        if failed == Some(SystemCall::ReturnMemory) {
             assert_eq!(after.without_addresses(), before.without_addresses(), "{when}");
         } else {
             assert_eq!(after, before, "{when}");
         }
-        assert_eq!(failed, steps.get(nth).copied(), "{when}: the calls were others the first time");
+        assert_eq!(failed, made.get(nth).copied(), "{when}: the calls were others the first time");
     }
-    steps.len()
+    made.len()
 }
 
 #[test]
@@ -328,12 +329,12 @@ fn whatever_fails_while_an_arena_is_made_is_named_and_nothing_is_left_behind() {
                     let failed = plan.failed();
                     drop(plan);
                     let when = format!("{backing:?}, call {calls}, {failed:?} {errno}");
-                    let Some(step) = failed else {
+                    let Some(call) = failed else {
                         check_that_it_works(&result.unwrap(), &when);
                         break;
                     };
                     match result {
-                        Err(error) => assert_eq!(step_of(&error), Some(step), "{when}: {error}"),
+                        Err(error) => assert_eq!(call_of(&error), Some(call), "{when}: {error}"),
                         Ok(arena) => check_that_it_works(&arena, &when),
                     }
                     assert_eq!(Belongings::now(), before, "{when}");
@@ -399,21 +400,21 @@ fn whatever_step_fails_every_time_nothing_is_lost_when_it_works_again() {
             let arena = Arena::new(config()).unwrap();
             let plan = inject::record();
             whole_life(&arena, &mut 0);
-            let mut steps = plan.steps();
+            let mut made = plan.made();
             drop((plan, arena));
-            steps.sort_by_key(|step| *step as usize);
-            steps.dedup();
-            assert!(steps.len() >= 6, "{backing}: {steps:?}");
+            made.sort_by_key(|call| *call as usize);
+            made.dedup();
+            assert!(made.len() >= 6, "{backing}: {made:?}");
             let before = Belongings::now().without_addresses();
-            for step in steps {
+            for call in made {
                 for &errno in errnos() {
-                    let when = format!("{backing}, every {step:?} {errno}");
+                    let when = format!("{backing}, every {call:?} {errno}");
                     let arena = Arena::new(config()).unwrap();
                     let empty = settled(&arena);
                     let mut refused = 0;
-                    let plan = inject::fail_every(step, errno);
+                    let plan = inject::fail_every(call, errno);
                     whole_life(&arena, &mut refused);
-                    assert_eq!(plan.failed(), Some(step), "{when}");
+                    assert_eq!(plan.failed(), Some(call), "{when}");
                     drop(plan);
                     assert_eq!(settled(&arena), empty, "{when}");
                     check_that_it_works(&arena, &when);

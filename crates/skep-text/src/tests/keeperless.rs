@@ -98,7 +98,7 @@ fn a_text_that_fills_a_pack_may_be_aligned_and_takes_no_more_than_that_pack() {
 
 #[test]
 fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_and_one_for_good_is_not() {
-    use crate::error::Step;
+    use crate::error::SystemCall;
     use crate::sys::inject;
     use rustix::io::Errno;
 
@@ -108,7 +108,7 @@ fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_
         }
         for (errno, again) in [(Errno::AGAIN, true), (Errno::INVAL, false)] {
             let arena = Arena::new(keeperless(Backing::Memfd).promote_at(64 << 10)).unwrap();
-            let refusing = inject::fail_every(Step::Collapse, errno);
+            let refusing = inject::fail_every(SystemCall::Collapse, errno);
             let mut texts = vec![place(&arena, 1, 100_000).unwrap()];
             drop(refusing);
             let refused = arena.occupancy();
@@ -126,7 +126,7 @@ fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_
 
 #[test]
 fn an_arena_is_not_unmapped_under_a_reader_though_the_traps_of_an_older_text_could_not_be_written() {
-    use crate::error::Step;
+    use crate::error::SystemCall;
     use crate::sys::inject;
     use rustix::io::Errno;
     use std::sync::Arc;
@@ -155,9 +155,9 @@ fn an_arena_is_not_unmapped_under_a_reader_though_the_traps_of_an_older_text_cou
     drop(second);
     first_goes.send(()).unwrap();
     first_reader.join().unwrap();
-    let refusing = inject::fail_every(Step::WriteCode, Errno::NOSPC);
+    let refusing = inject::fail_every(SystemCall::WriteCode, Errno::NOSPC);
     domain.defer(|| {}); // runs what is due, as a keeper does by itself
-    assert_eq!(refusing.failed(), Some(Step::WriteCode));
+    assert_eq!(refusing.failed(), Some(SystemCall::WriteCode));
     drop(refusing);
 
     let shared = Arc::downgrade(arena.shared());

@@ -23,7 +23,7 @@ use skep_testkit::skip;
 
 use super::arch::{CACHES_ARE_COHERENT, TRAPPED, return_from_trap};
 use super::*;
-use crate::arch::broken::{self, Fault};
+use crate::arch::defect::{self, Defect};
 use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, CHUNK_BYTES};
 
 const TRIES: u32 = 20;
@@ -46,23 +46,23 @@ fn ran(value: u32, old: u32, new: u32) -> Ran {
 
 /// Replaces something that ran, with the fault if there is one, and runs it again. Leaves its texts behind, so that the
 /// next try finds another place.
-type Scenario = fn(&Arena, Option<Fault>, &mut Vec<Text>) -> Ran;
+type Scenario = fn(&Arena, Option<Defect>, &mut Vec<Text>) -> Ran;
 
-fn fresh_code(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) -> Ran {
+fn fresh_code(arena: &Arena, defect: Option<Defect>, texts: &mut Vec<Text>) -> Ran {
     let mut draft = arena.draft(CHUNK_BYTES).unwrap();
     let code = returns(1);
     draft.bytes_mut()[..code.len()].copy_from_slice(&code);
     assert_eq!(call_at(draft.address()), TRAPPED, "there is no code before it is finalized");
-    let _wrong = fault.map(broken::begin);
+    let _wrong = defect.map(defect::begin);
     texts.push(draft.finalize().unwrap());
     ran(call(&texts[texts.len() - 1]), TRAPPED, 1)
 }
 
-fn code_in_reused_memory(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) -> Ran {
+fn code_in_reused_memory(arena: &Arena, defect: Option<Defect>, texts: &mut Vec<Text>) -> Ran {
     let older = place(arena, 1, CHUNK_BYTES).unwrap();
     let address = older.address();
     assert_eq!(call(&older), 1);
-    let _wrong = fault.map(broken::begin);
+    let _wrong = defect.map(defect::begin);
     drop(older);
     arena.flush().unwrap();
     texts.push(place(arena, 2, CHUNK_BYTES).unwrap());
@@ -70,7 +70,7 @@ fn code_in_reused_memory(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Te
     ran(call_at(address), 1, 2)
 }
 
-fn a_poked_branch(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) -> Ran {
+fn a_poked_branch(arena: &Arena, defect: Option<Defect>, texts: &mut Vec<Text>) -> Ran {
     let [one, two] = [1, 2].map(|value| place(arena, value, CHUNK_BYTES).unwrap());
     let mut draft = arena.draft(BRANCH_OFFSET + BRANCH_BYTES).unwrap();
     let branch = Branch::To(one.address()).encode(draft.address() + BRANCH_OFFSET).unwrap();
@@ -78,7 +78,7 @@ fn a_poked_branch(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) ->
     let text = draft.finalize().unwrap();
     let entry = text.address() + BRANCH_OFFSET;
     assert_eq!(call_at(entry), 1);
-    let wrong = fault.map(broken::begin);
+    let wrong = defect.map(defect::begin);
     let mut pokes = arena.pokes().unwrap();
     // SAFETY: a patchable branch, and a function of the same type.
     unsafe { pokes.branch(&text, BRANCH_OFFSET, Branch::To(two.address())) }.unwrap();
@@ -89,10 +89,10 @@ fn a_poked_branch(arena: &Arena, fault: Option<Fault>, texts: &mut Vec<Text>) ->
     ran(value, 1, 2)
 }
 
-fn tries(backing: Backing, scenario: Scenario, fault: Option<Fault>) -> Vec<Ran> {
+fn tries(backing: Backing, scenario: Scenario, defect: Option<Defect>) -> Vec<Ran> {
     let arena = Arena::new(keeperless(backing)).unwrap();
     let mut texts = Vec::new();
-    (0..TRIES).map(|_| scenario(&arena, fault, &mut texts)).collect()
+    (0..TRIES).map(|_| scenario(&arena, defect, &mut texts)).collect()
 }
 
 fn new_code_runs(scenario: Scenario) {
@@ -112,12 +112,12 @@ fn old_code_runs_without(scenario: Scenario) {
             return skip(&skep_testkit::test_name(), "this machine never runs old code (CTR_EL0.DIC)");
         }
         for backing in BACKINGS {
-            let mut faults = vec![Fault::NothingIsInvalidated];
+            let mut defects = vec![Defect::NothingIsInvalidated];
             // The others have no alias.
-            faults.extend((backing == Backing::Memfd).then_some(Fault::TheAliasIsInvalidated));
-            for fault in faults {
-                let seen = tries(backing, scenario, Some(fault));
-                assert_eq!(seen.contains(&Ran::Old), shown, "{backing}, {fault:?}: {seen:?}");
+            defects.extend((backing == Backing::Memfd).then_some(Defect::TheAliasIsInvalidated));
+            for defect in defects {
+                let seen = tries(backing, scenario, Some(defect));
+                assert_eq!(seen.contains(&Ran::Old), shown, "{backing}, {defect:?}: {seen:?}");
             }
         }
     });

@@ -233,7 +233,7 @@ fn a_directory_that_cannot_have_a_jitdump_is_an_error_that_says_what_to_change()
     in_child(|directory| {
         let error = Arena::new(Config::new().jitdump(directory.join("missing"))).unwrap_err().to_string();
         assert!(
-            error.contains("making the jitdump failed") && error.contains("directory that exists"),
+            error.contains("creating the jitdump failed") && error.contains("directory that exists"),
             "{error}"
         );
     });

@@ -1,15 +1,15 @@
-//! aarch64: what is stored becomes the code that is executed.
+//! aarch64: cache maintenance that makes stored bytes executable code.
 //!
-//! What the hardware does: data and instruction caches need not agree. New code must be cleaned from the data
-//! cache to the point of unification, then invalidated in every instruction cache, each step completed by a
-//! barrier (Arm ARM, "Concurrent modification and execution of instructions" and "Implications of data and
-//! instruction cache coherence"). Both operations take virtual addresses: the clean goes by the writable view
-//! that was stored through, the invalidation **by the executable view**, because that is where instructions are
-//! fetched; invalidating the alias leaves stale code behind. They work on whole lines, whose sizes CTR_EL0 tells; it also
-//! tells where one of the steps is not needed: IDC, instructions are fetched from where data is stored; DIC, instruction
-//! caches notice stores.
+//! The hardware: data and instruction caches need not agree. New code must be cleaned from the data cache to the
+//! point of unification, then invalidated in every instruction cache, each step completed by a barrier (Arm ARM,
+//! "Concurrent modification and execution of instructions" and "Implications of data and instruction cache
+//! coherence"). Both operations take virtual addresses: the clean uses the writable view that was stored through,
+//! the invalidation **the executable view**, because instructions are fetched there; invalidating the alias leaves
+//! stale code behind. They work on whole lines, whose sizes are in CTR_EL0. That register also says which step is
+//! unnecessary: with IDC, instructions are fetched from where data is stored; with DIC, instruction caches notice
+//! stores.
 //!
-//! What we do, after the copy and once for the whole range:
+//! The sequence, after the copy and once for the whole range:
 //!
 //! ```text
 //!     DC CVAU   every line of the writable view     not with IDC
@@ -19,14 +19,15 @@
 //!     ISB       this thread fetches anew
 //! ```
 //!
-//! Other CPUs: an instruction cache holds no old line any more, but what a CPU has fetched *into its pipeline* stays
-//! there until a context-synchronising event. A thread that learns an address by an acquiring load can run such
-//! leftovers only if its CPU predicted, before the load was done, a branch to the place; which takes that somebody
-//! branched there before. So [`NEEDS_SYNC_CORE`] makes the arena synchronise all CPUs (membarrier) before code is handed
-//! out in memory that was run before, and after pokes; and not for memory that nobody was ever sent to.
+//! Other CPUs: no instruction cache holds an old line any more, but a CPU keeps what it has fetched *into its
+//! pipeline* until a context-synchronising event. A thread that learns an address by an acquiring load can run such
+//! leftovers only if its CPU predicted a branch to that address before the load was complete, and so only if some
+//! thread branched there earlier. So [`NEEDS_SYNC_CORE`] makes the arena synchronise all CPUs (membarrier) after
+//! pokes, and before it publishes code in memory that held code earlier; not for memory whose addresses were never
+//! published.
 //!
-//! Linux lets user mode read CTR_EL0 and do all of this; where CPUs differ it traps the reads, and answers what is right
-//! for all of them, which is why nothing is remembered here. A line that is not mapped would be a fault.
+//! Linux lets user mode read CTR_EL0 and do all of this. If CPUs differ it traps the reads and returns values that
+//! are right for all of them, so the values are not cached here. Maintenance of an unmapped line would fault.
 //!
 //! What may be changed: nothing.
 
@@ -34,10 +35,10 @@ use std::arch::asm;
 
 use crate::arch::View;
 
-/// Whether other CPUs must be made to synchronise before code in reused memory may be run.
+/// Whether other CPUs must synchronise before code in reused memory may run.
 pub(crate) const NEEDS_SYNC_CORE: bool = true;
 
-/// The first step: what was stored is where instructions are fetched from.
+/// The first step: instruction fetches will find the stored bytes.
 pub(crate) fn clean(views: impl Iterator<Item = View>) {
     if let Some(line) = CacheType::read().line_to_clean() {
         for address in views.flat_map(|view| lines(view.clean.addr(), view.len, line)) {
@@ -49,7 +50,7 @@ pub(crate) fn clean(views: impl Iterator<Item = View>) {
     unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
 }
 
-/// The second step: nothing that was fetched before is executed by this thread, nor found in a cache by any other.
+/// The second step: this thread executes no older bytes, and no CPU finds them in a cache.
 pub(crate) fn invalidate(views: impl Iterator<Item = View>) {
     if let Some(line) = CacheType::read().line_to_invalidate() {
         for address in views.flat_map(|view| lines(view.executable.addr(), view.len, line)) {

@@ -2,21 +2,21 @@
 
 use super::{LANDING_PAD, TRAP};
 
-/// Bytes from one function to the next.
+/// Distance in bytes from one function to the next.
 pub(crate) const FUNCTION: usize = 16;
 
-/// Where the load is in each of them: behind the landing pad.
+/// Offset of the load in each function: behind the landing pad.
 pub(crate) const LOAD: usize = 4;
 
-/// How long the load is in each of them.
+/// Length of the load in each function.
 pub(crate) const LOAD_BYTES: [usize; 4] = [4; 4];
 
-/// The register that holds the result, by the machine's number: `x0`.
+/// The machine's number of the result register: `x0`.
 pub(crate) const RESULT: u8 = 0;
 
 const RET: [u8; 4] = 0xd65f_03c0u32.to_le_bytes();
 
-/// Functions that load 1, 2, 4 and 8 bytes from the address that they are given, each up to its end filled with traps.
+/// Functions that load 1, 2, 4 and 8 bytes from their argument, an address; each is padded with traps.
 pub(crate) const CODE: [u8; 4 * FUNCTION] = {
     let loads: [[u8; 4]; 4] = [
         0x3940_0000u32.to_le_bytes(), // ldrb w0, [x0]

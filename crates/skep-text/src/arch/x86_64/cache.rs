@@ -1,16 +1,16 @@
-//! x86-64: what is stored becomes the code that is executed.
+//! x86-64: cache maintenance that makes stored bytes executable code.
 //!
-//! What the hardware does: instruction caches snoop stores by physical address, so a store through the
-//! writable view reaches the executable view without any cache maintenance (Intel SDM volume 3,
-//! "Self-Modifying Code"; AMD64 APM volume 2, "Self-Modifying Code"). What a core has *already fetched* is
-//! another matter: when the store used another linear address than the fetch, as ours always does, the manuals
-//! ask for a serializing operation before the new bytes are executed.
+//! The hardware: instruction caches snoop stores by physical address, so a store through the writable view reaches
+//! the executable view without any cache maintenance (Intel SDM volume 3, "Self-Modifying Code"; AMD64 APM volume 2,
+//! "Self-Modifying Code"). What a core has *already fetched* is a different matter: if the store used another linear
+//! address than the fetch, as ours always does, the manuals require a serializing operation before the new bytes are
+//! executed.
 //!
-//! What we do: the thread that writes executes one serializing operation after the copy. Other threads get the
-//! address of new code through an acquiring load, jump to a place that no thread was allowed to be in since the
-//! traps were written there, and snooping does the rest. That is what JIT compilers for x86 rely on everywhere.
+//! So the writing thread executes one serializing operation after the copy. Other threads get the address of new
+//! code through an acquiring load, and jump to a place that no thread was allowed to run since it was filled with
+//! traps; snooping does the rest. JIT compilers for x86 rely on that everywhere.
 //!
-//! What may be changed: another way to serialize. Not: leaving it out because it works on the desk.
+//! What may be changed: the way to serialize. Not its presence, although tests pass without it.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, CpuidResult};
@@ -18,21 +18,21 @@ use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 use crate::arch::View;
 
-/// Whether other CPUs must be made to synchronise before code in reused memory may be run.
+/// Whether other CPUs must synchronise before code in reused memory may run.
 pub(crate) const NEEDS_SYNC_CORE: bool = false;
 
-/// The first step: what was stored is where instructions are fetched from.
+/// The first step: instruction fetches will find the stored bytes.
 pub(crate) fn clean(_views: impl Iterator<Item = View>) {
-    // The compiler must not move stores past the serializing operation, and does not know what that one is for.
+    // The compiler must not move stores past the serializing operation, whose purpose it does not know.
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The second step: nothing that was fetched before is executed by this thread.
+/// The second step: this thread executes no bytes that it fetched earlier.
 pub(crate) fn invalidate(_views: impl Iterator<Item = View>) {
     serialize();
 }
 
-/// How this CPU serializes from user mode. 0 is not known yet.
+/// How this CPU serializes from user mode. 0: not determined yet.
 const SERIALIZE: u8 = 1;
 const MFENCE: u8 = 2;
 const CPUID: u8 = 3;
@@ -40,7 +40,7 @@ const CPUID: u8 = 3;
 fn serialize() {
     static WAY: AtomicU8 = AtomicU8::new(0);
 
-    // Relaxed, both: every thread computes the same value, and nothing else hangs on it.
+    // Relaxed, both: every thread computes the same value, and no other data depends on it.
     let mut way = WAY.load(Ordering::Relaxed);
     if way == 0 {
         way = cheapest_way();
@@ -50,9 +50,9 @@ fn serialize() {
         // SAFETY: SERIALIZE (spelled out for assemblers that do not know it) touches no register, no memory;
         // `cheapest_way` found it present.
         SERIALIZE => unsafe { asm!(".byte 0x0f, 0x01, 0xe8", options(nostack, preserves_flags)) },
-        // SAFETY: every x86-64 CPU has it; it touches nothing.
+        // SAFETY: every x86-64 CPU has the instruction; it changes nothing.
         MFENCE => unsafe { asm!("mfence", options(nostack, preserves_flags)) },
-        // CPUID serializes everywhere. The answer does not matter; under a hypervisor it costs a microsecond.
+        // CPUID always serializes. Its result is not used; under a hypervisor it costs a microsecond.
         _ => {
             std::hint::black_box(cpuid(0, 0));
         }

@@ -1,13 +1,13 @@
-//! x86-64: what the kernel saves of a thread that faulted, and going on elsewhere.
+//! x86-64: the context that the kernel saves of a thread that faulted, and resuming elsewhere.
 //!
-//! What the hardware does: a fault leaves the instruction pointer at the instruction, and no register that it would
-//! have written is changed (Intel SDM volume 3, "Program or Task Restart"). A load faults as #PF, as #GP or #SS where
-//! the address is not canonical (#SS when it is based on `rbp` or `rsp`), or as #AC where alignment is checked. The
-//! trap number and the error code are in the saved context (sigaction(2), `uc_mcontext`; asm/sigcontext.h).
+//! The hardware: a fault leaves the instruction pointer at the instruction, and no register that it would have
+//! written is changed (Intel SDM volume 3, "Program or Task Restart"). A load faults as #PF, as #GP or #SS if the
+//! address is not canonical (#SS if it is based on `rbp` or `rsp`), or as #AC if alignment is checked. The trap
+//! number and the error code are in the saved context (sigaction(2), `uc_mcontext`; asm/sigcontext.h).
 //!
-//! What we do: only these four, and no fetch of an instruction (bit 4 of the error code of #PF), are data faults. The
-//! resume flag, which a fault sets in the saved flags so that a breakpoint does not hit twice, is cleared, because we
-//! go on at another instruction.
+//! So only these four, without instruction fetches (bit 4 of the error code of #PF), are data faults. The resume
+//! flag, which a fault sets in the saved flags so that a breakpoint does not hit twice, is cleared, because
+//! execution resumes at another instruction.
 
 use std::ffi::c_void;
 
@@ -47,27 +47,27 @@ pub(crate) fn can_be_zeroed(register: u8) -> bool {
     usize::from(register) < REGISTERS.len() && register != RSP
 }
 
-/// The address of the instruction that faulted, when it was its data that it faulted on.
+/// The address of the instruction that faulted, if it faulted on its data.
 ///
 /// # Safety
 ///
-/// Both are what the kernel handed a handler of SIGSEGV or SIGBUS.
+/// Both arguments are those that the kernel passed to a handler of SIGSEGV or SIGBUS.
 pub(crate) unsafe fn data_fault(_info: *const siginfo_t, context: *const c_void) -> Option<usize> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let registers = unsafe { &(*context.cast::<ucontext_t>()).uc_mcontext.gregs };
     let trap = registers[libc::REG_TRAPNO as usize];
     let fetch = trap == PAGE_FAULT && registers[libc::REG_ERR as usize] & FETCH != 0;
     (DATA_FAULTS.contains(&trap) && !fetch).then_some(registers[libc::REG_RIP as usize] as usize)
 }
 
-/// Makes the thread go on at `address`, with `zero` zeroed, when the handler returns.
+/// Makes the thread resume at `address`, with `zero` zeroed, when the handler returns.
 ///
 /// # Safety
 ///
-/// The context is what the kernel handed the handler, and nothing else refers to it; `address` is code that expects
-/// to be reached so.
+/// The context is the one that the kernel passed to the handler, and no other reference to it exists; `address` is
+/// code that may be reached this way.
 pub(crate) unsafe fn go_on(context: *mut c_void, address: usize, zero: Option<u8>) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
     registers[libc::REG_RIP as usize] = address as greg_t;
     registers[libc::REG_EFL as usize] &= !RESUME_FLAG;

@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 
-use super::life::step_of;
+use super::life::call_of;
 use super::*;
 use crate::sys::inject;
 
 /// Calls whose failure is no error.
-const BEST_EFFORT: [Step; 3] = [Step::AdvisePages, Step::SealMapping, Step::ReturnMemory];
+const BEST_EFFORT: [SystemCall; 3] =
+    [SystemCall::AdvisePages, SystemCall::SealMapping, SystemCall::ReturnMemory];
 
 const ERRNOS: [Errno; 5] = [Errno::NOMEM, Errno::PERM, Errno::INVAL, Errno::ACCESS, Errno::MFILE];
 
@@ -36,7 +37,11 @@ impl Belongings {
 
 /// Runs `operation` with its first call failing, then its second, and so on until there are no more; `judge` hears
 /// each time which step's call failed.
-fn each_call<T>(errno: Errno, mut operation: impl FnMut() -> T, mut judge: impl FnMut(Step, T)) -> usize {
+fn each_call<T>(
+    errno: Errno,
+    mut operation: impl FnMut() -> T,
+    mut judge: impl FnMut(SystemCall, T),
+) -> usize {
     for nth in 0.. {
         let plan = inject::fail_nth(nth, errno);
         let result = operation();
@@ -44,7 +49,7 @@ fn each_call<T>(errno: Errno, mut operation: impl FnMut() -> T, mut judge: impl 
         drop(plan);
         assert_eq!(failed.is_some(), calls > nth);
         match failed {
-            Some(step) => judge(step, result),
+            Some(call) => judge(call, result),
             // Fewer calls were made than that.
             None => return nth,
         }
@@ -68,14 +73,14 @@ fn whatever_fails_at_birth_is_named_and_nothing_is_left_behind() {
                     let calls = each_call(errno, birth, |failed, result| {
                         match result {
                             Err(error) => {
-                                assert_eq!(step_of(&error), Some(failed), "{kind:?} {error}");
+                                assert_eq!(call_of(&error), Some(failed), "{kind:?} {error}");
                                 assert_eq!(error.errno(), Some(errno));
                             }
                             Ok(pack) => {
                                 // Another way was found, of those that there are.
                                 let detour = errno == Errno::INVAL
-                                    && matches!(failed, Step::CreateFile | Step::AllocateFile)
-                                    || failed == Step::MakeExecutable
+                                    && matches!(failed, SystemCall::CreateFile | SystemCall::AllocateFile)
+                                    || failed == SystemCall::MakeExecutable
                                         && matches!(errno, Errno::PERM | Errno::ACCESS)
                                     || BEST_EFFORT.contains(&failed);
                                 assert!(detour, "{kind:?}: {failed:?} {errno}");
@@ -113,7 +118,7 @@ fn whatever_fails_in_growth_and_promotion_is_named_and_the_pack_is_as_good_as_be
                     let mut memory = made.memory();
                     each_call(errno, operation, |failed, result| {
                         let error = result.expect_err("there is no other way");
-                        assert_eq!(step_of(&error), Some(failed), "{kind:?} {error}");
+                        assert_eq!(call_of(&error), Some(failed), "{kind:?} {error}");
                         let now = made.pack().populated();
                         let halfway = promote && now == PACK_BYTES;
                         assert!(now == populated.get() || halfway, "{kind:?}: {failed:?}");
@@ -148,7 +153,7 @@ fn a_pack_that_cannot_be_unmapped_is_given_back_as_good_as_before() {
             let plan = inject::fail_nth(0, Errno::NOMEM);
             // SAFETY: nobody uses the pack.
             made.pack = Some(unsafe { made.pack.take().unwrap().unmap() }.expect_err("its only call failed"));
-            assert_eq!(plan.failed(), Some(Step::ReturnMemory));
+            assert_eq!(plan.failed(), Some(SystemCall::ReturnMemory));
             drop(plan);
             assert_eq!(Belongings::now(), before);
             assert_eq!(made.run(0, 12), 12);

@@ -15,7 +15,7 @@ fn huge(kind: Kind) -> Kind {
 fn huge_bytes(pack: &Pack) -> Vec<u64> {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut views = vec![pack.executable.clone()];
-    if let Memory::Aliased(alias) = &pack.memory {
+    if let WriteAccess::Aliased(alias) = &pack.memory {
         views.push(alias.view().clone());
     }
     views.iter().map(|view| procfs::huge_bytes_around(&smaps, view)).collect()
@@ -121,11 +121,11 @@ fn a_refused_promotion_says_whether_to_try_again_and_the_pack_stays_good() {
     for kind in KINDS {
         for (errno, again) in [(Errno::INVAL, false), (Errno::AGAIN, true), (Errno::NOMEM, true)] {
             let made = Made::new(&huge(kind), STEP);
-            let plan = inject::fail_every(Step::Collapse, errno);
+            let plan = inject::fail_every(SystemCall::Collapse, errno);
             let error = made.pack().promote().unwrap_err();
             drop(plan);
             assert_eq!(error.may_pass(), again, "{error}");
-            assert_eq!(super::life::step_of(&error), Some(Step::Collapse));
+            assert_eq!(super::life::call_of(&error), Some(SystemCall::Collapse));
             assert_eq!(made.run(0, 4), 4);
         }
     }

@@ -130,7 +130,7 @@ fn neighbours_grow_and_go_without_disturbing_each_other() {
 fn a_child_has_no_writable_view() {
     alone(|| {
         let made = Made::new(&KINDS[0], STEP);
-        let Memory::Aliased(alias) = &made.pack().memory else { panic!("a memfd pack has an alias") };
+        let WriteAccess::Aliased(alias) = &made.pack().memory else { panic!("a memfd pack has an alias") };
         let page = alias.view().start;
         let is_mapped = || {
             let mut resident = 0u8;
@@ -150,12 +150,12 @@ fn without_populating_by_advice_all_of_a_pack_is_populated_at_birth() {
     let first = {
         let plan = inject::record();
         drop(Made::new(&KINDS[0], STEP));
-        plan.steps().iter().position(|&step| step == Step::AllocateFile).unwrap()
+        plan.made().iter().position(|&call| call == SystemCall::AllocateFile).unwrap()
     };
     // What Linux before 5.14 answers.
     let plan = inject::fail_nth(first, Errno::INVAL);
     let made = Made::new(&KINDS[0], STEP);
-    assert_eq!(plan.failed(), Some(Step::AllocateFile));
+    assert_eq!(plan.failed(), Some(SystemCall::AllocateFile));
     drop(plan);
     assert_eq!(made.pack().populated(), PACK_BYTES);
     assert!(made.is_all_traps(0..PACK_BYTES));
@@ -179,7 +179,7 @@ fn where_memory_may_not_become_executable_all_of_a_pack_is_populated_at_birth() 
             assert_eq!(made.run(0, 6), 6);
 
             let error = grown.pack().populate(2 * STEP).unwrap_err();
-            assert_eq!(step_of(&error), Some(Step::MakeExecutable));
+            assert_eq!(call_of(&error), Some(SystemCall::MakeExecutable));
             assert!(error.to_string().contains("PR_SET_MDWE"), "{error}");
             assert_eq!(grown.pack().populated(), STEP);
             assert_eq!(grown.run(0, 7), 7);
@@ -198,15 +198,15 @@ fn a_limit_on_the_size_of_files_is_an_error_and_no_signal() {
             // SAFETY: the reservation is ours and unused.
             let made = unsafe { Pack::new(kind, reservation.slots().start, PACK_BYTES, STEP) };
             let error = made.err().unwrap();
-            assert_eq!(step_of(&error), Some(Step::SizeFile), "{error}");
+            assert_eq!(call_of(&error), Some(SystemCall::SizeFile), "{error}");
             assert!(error.to_string().contains("ulimit -f"), "{error}");
         }
     });
 }
 
-pub(super) fn step_of(error: &Error) -> Option<Step> {
+pub(super) fn call_of(error: &Error) -> Option<SystemCall> {
     match error {
-        Error::System { step, .. } => Some(*step),
+        Error::System { call, .. } => Some(*call),
         _ => None,
     }
 }
@@ -227,15 +227,15 @@ fn what_the_system_refuses_is_passed_over_and_reported() {
         assert_eq!(done(resolve(Some(medium)).unwrap()), (medium, 0));
     }
 
-    let plan = inject::fail_every(Step::CreateFile, Errno::NOSYS);
+    let plan = inject::fail_every(SystemCall::CreateFile, Errno::NOSYS);
     let resolved = resolve(None).unwrap();
     assert_eq!(resolved.refused[0].0, "memfd");
-    assert_eq!(step_of(&resolved.refused[0].1), Some(Step::CreateFile));
+    assert_eq!(call_of(&resolved.refused[0].1), Some(SystemCall::CreateFile));
     assert_eq!(done(resolved), (Medium::Procmem, 1));
-    assert_eq!(step_of(&resolve(Some(Medium::Memfd)).err().unwrap()), Some(Step::CreateFile));
+    assert_eq!(call_of(&resolve(Some(Medium::Memfd)).err().unwrap()), Some(SystemCall::CreateFile));
     drop(plan);
 
-    let plan = inject::fail_every(Step::MapExecutable, Errno::ACCESS);
+    let plan = inject::fail_every(SystemCall::MapExecutable, Errno::ACCESS);
     let error = resolve(None).err().unwrap();
     let Error::NoBacking { refused } = &error else { panic!("{error}") };
     assert_eq!(refused.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["memfd", "procmem"]);
@@ -244,6 +244,6 @@ fn what_the_system_refuses_is_passed_over_and_reported() {
     drop(plan);
 
     // What has run out may be there again later: no reason to choose another way for good.
-    let _plan = inject::fail_every(Step::CreateFile, Errno::MFILE);
-    assert_eq!(step_of(&resolve(None).err().unwrap()), Some(Step::CreateFile));
+    let _plan = inject::fail_every(SystemCall::CreateFile, Errno::MFILE);
+    assert_eq!(call_of(&resolve(None).err().unwrap()), Some(SystemCall::CreateFile));
 }

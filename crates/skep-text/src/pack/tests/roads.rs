@@ -103,7 +103,7 @@ fn a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized() {
         assert!(count(&maps) == 1 || !probe::neighbours_are_one_mapping(), "{maps}");
         assert!(!writable(&maps), "{maps}");
 
-        let Memory::File(file) = &made.pack().memory else { panic!("a hardened pack has a file") };
+        let WriteAccess::File(file) = &made.pack().memory else { panic!("a hardened pack has a file") };
         assert_eq!(fs::ftruncate(file, 0).unwrap_err(), Errno::PERM);
         assert_eq!(fs::ftruncate(file, 2 * PACK_BYTES as u64).unwrap_err(), Errno::PERM);
         // Such a seal would forbid our own writes.
@@ -121,14 +121,16 @@ fn the_roads_that_anonymous_memory_leaves_open_are_the_ones_the_documentation_na
     unsafe { mprotect(at, STEP, MprotectFlags::READ | MprotectFlags::EXEC) }.unwrap();
     let memory = OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
     assert_eq!(memory.write_at(&returns(3), made.place() as u64).unwrap(), returns(3).len());
-    let Memory::Process(memory) = &made.pack().memory else { panic!("this pack has the process's memory") };
+    let WriteAccess::Process(memory) = &made.pack().memory else {
+        panic!("this pack has the process's memory")
+    };
     assert!(rustix::io::fcntl_getfd(memory).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 }
 
 #[test]
 fn the_writable_view_is_nowhere_near_the_executable_one_and_aligned_alike() {
     let made = Made::new(&KINDS[0], STEP);
-    let Memory::Aliased(alias) = &made.pack().memory else { panic!("a memfd pack has an alias") };
+    let WriteAccess::Aliased(alias) = &made.pack().memory else { panic!("a memfd pack has an alias") };
     let distance = made.place().abs_diff(alias.view().start);
     assert!(distance > 1 << 31, "{distance:#x}");
     assert!(made.place().is_multiple_of(PACK_BYTES) && alias.view().start.is_multiple_of(PACK_BYTES));
@@ -145,7 +147,7 @@ fn a_permanent_pack_cannot_be_unmapped_moved_or_protected_differently() {
                 return hidden(Hidden::SealedMappings, "a permanent pack is sealed");
             }
             let mut views = vec![made.pack().executable().clone()];
-            if let Memory::Aliased(alias) = &made.pack().memory {
+            if let WriteAccess::Aliased(alias) = &made.pack().memory {
                 views.push(alias.view().clone());
             }
             for view in views {
@@ -174,7 +176,7 @@ fn a_permanent_pack_cannot_be_unmapped_moved_or_protected_differently() {
 
 #[test]
 fn where_mappings_cannot_be_sealed_a_permanent_pack_says_so_and_works() {
-    let _plan = crate::sys::inject::fail_every(Step::SealMapping, Errno::NOSYS);
+    let _plan = crate::sys::inject::fail_every(SystemCall::SealMapping, Errno::NOSYS);
     let made = Made::new(&Kind { permanent: true, ..KINDS[0] }, PACK_BYTES);
     assert!(!made.pack().is_sealed());
     assert_eq!(made.run(0, 9), 9);

@@ -5,10 +5,10 @@
 //!             ^ a multiple of 2 MiB
 //! ```
 //!
-//! Protocol of birth: inaccessible, hidden from children, only then writable; so a fork in the middle of it gives the
-//! child nothing.
+//! Protocol of creation: inaccessible, hidden from children, only then writable; so a fork in between gives the
+//! child no access.
 //!
-//! What would break it: telling anybody its address.
+//! What would break it: disclosing its address.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -31,18 +31,18 @@ impl Alias {
         let room = len.next_multiple_of(PACK_BYTES) + 2 * PACK_BYTES;
         let hint = random_hint(executable);
         let whole = range::reserve(SystemCall::MapWritable, hint, room, MapFlags::empty())?;
-        // The same offset within a huge page as the executable view has, which one huge page in both needs.
+        // The same offset within a huge page as the executable view, which a huge page in both views requires.
         let start = (whole.start + page_size()).next_multiple_of(PACK_BYTES);
-        // From here on dropping it unmaps it.
+        // From here on its drop unmaps it.
         let alias = Self { view: start..start + len, whole };
 
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: inside the reservation made above, which nobody knows.
+        // SAFETY: inside the reservation made above, which no other code has.
         unsafe { sys::map(SystemCall::MapWritable, start, len, ProtFlags::empty(), flags, Some(file)) }?;
         // SAFETY: the mapping made on the line before.
         unsafe { sys::advise(SystemCall::HideFromChildren, &alias.view, Advice::LinuxDontFork) }?;
-        // A huge page would be memory that nobody asked for; one is made when the pack is promoted. Kernels without
-        // huge pages refuse this.
+        // A huge page would commit memory that is not needed; promotion makes one. Kernels without huge pages refuse
+        // this.
         // SAFETY: as above.
         let _ = unsafe { sys::advise(SystemCall::AdvisePages, &alias.view, Advice::LinuxNoHugepage) };
         let protection = MprotectFlags::READ | MprotectFlags::WRITE;
@@ -51,7 +51,8 @@ impl Alias {
         Ok(alias)
     }
 
-    /// Gives a part of the file its memory: an error when there is none, instead of a signal at the first store.
+    /// Commits memory for a part of the file: returns an error if there is none, instead of a signal at the first
+    /// store.
     pub(super) fn populate(&self, part: &Range<usize>) -> Result<(), Error> {
         let part = self.view.start + part.start..self.view.start + part.end;
         // SAFETY: inside our own view; populating changes no byte.
@@ -67,15 +68,15 @@ impl Drop for Alias {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and the pack that goes with it has no users left.
         if unsafe { sys::unmap(SystemCall::ReturnMemory, &self.whole) }.is_err() {
-            // Then at least the memory is let go, and only addresses are lost.
+            // Then release at least the memory; only addresses leak.
             // SAFETY: as above.
             let _ = unsafe { range::reserve_again(&self.whole) };
         }
     }
 }
 
-/// Somewhere in the address space, far from `place`: the kernel takes the next best when it is occupied or beyond
-/// what this machine has.
+/// A random address, far from `place`; the kernel chooses another if it is occupied or does not exist on this
+/// machine.
 fn random_hint(place: usize) -> usize {
     let hint = (sys::random() & ((1 << 46) - 1)).next_multiple_of(PACK_BYTES);
     if hint.abs_diff(place) > 1 << 40 { hint } else { hint ^ 1 << 45 }

@@ -1,8 +1,8 @@
 //! The memory file of a pack.
 //!
-//! It has its full length from the beginning and no memory: a page comes to be when it is populated. Two descriptors:
-//! the one it was created with, which can write, and one opened read-only. A mapping of the latter can never be made
-//! writable (mmap(2): a shared mapping gets no more than its descriptor has).
+//! It has its full length from the beginning and no memory: pages are committed when populated. There are two
+//! descriptors: the one it was created with, which can write, and one opened read-only. A mapping of the latter can
+//! never be made writable (mmap(2): a shared mapping has at most its descriptor's rights).
 //!
 //! What would break it: an executable view of the first descriptor.
 
@@ -38,8 +38,8 @@ impl Files {
         Ok(Self { writing, reading })
     }
 
-    /// Forbids to resize the file and to change this; and, with FUTURE_WRITE among `more`, to write it by any road
-    /// but the mappings there are.
+    /// Forbids resizing the file and changing its seals; with FUTURE_WRITE among `more`, also every write except
+    /// through existing mappings.
     pub(super) fn seal(&self, more: SealFlags) -> Result<(), Error> {
         let seals = more | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         sys::seal_file(SystemCall::SealFile, &self.writing, seals)

@@ -1,4 +1,4 @@
-//! What packs can be made of, and finding out what this system allows.
+//! The kinds of packs, and detection of what this system allows.
 //!
 //! ```text
 //!              executable view                      written through                       open in between
@@ -7,10 +7,10 @@
 //!   Procmem    r-xp anonymous                       pwrite to /proc/self/mem              that descriptor
 //! ```
 //!
-//! What each promises, and not, is said where hosts choose: [`Backing`](crate::Backing).
+//! [`Backing`](crate::Backing) documents the guarantees of each for hosts.
 //!
-//! Protocol: what the system allows is found out once, by making the first pack ([`resolve`]); all later ones are made
-//! the same way. A lack of memory or descriptors is an error and not a reason to choose another way for good.
+//! Protocol: making the first pack detects what the system allows, once ([`resolve`]); all later packs are made the
+//! same way. A lack of memory or descriptors is an error, and no reason to choose another backing for good.
 
 use std::ffi::CStr;
 
@@ -18,20 +18,19 @@ use super::Pack;
 use crate::error::Error;
 pub(crate) use crate::occupancy::Backing as Medium;
 
-/// What packs are made of, and how.
+/// The backing of packs, and their options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) medium: Medium,
-    /// Whether [`Pack::promote`] may move packs into huge pages. They begin on base pages in any case, so that memory is
-    /// used as it is populated (but where the administrator forces huge pages on all memory files, a file written by
-    /// `pwrite` gets them at once).
+    /// Whether [`Pack::promote`] may move packs to huge pages. Packs always begin on base pages, so that memory is
+    /// committed as it is populated (except if the administrator forces huge pages on all memory files: then a file
+    /// written by `pwrite` gets them at once).
     pub(crate) huge: bool,
-    /// Whether packs are never unmapped, and so may be sealed against it (mseal, Linux 6.10).
+    /// Whether packs are never unmapped, so that they may be sealed against it (mseal, Linux 6.10).
     pub(crate) permanent: bool,
-    /// What the protection of the executable view has besides, so that landing pads are checked in it; 0 where they are
-    /// not.
+    /// The protection flag that enforces landing pads in the executable view; 0 for none.
     pub(crate) landing_pads: u32,
-    /// What the memory file is called in /proc/PID/maps, after `/memfd:`.
+    /// The name of the memory file in /proc/PID/maps, after `/memfd:`.
     pub(crate) name: &'static CStr,
 }
 
@@ -42,22 +41,23 @@ impl Kind {
     }
 }
 
-/// The first pack, and what came of finding out how to make it.
+/// The first pack, and the kind that was found for it.
 pub(crate) struct Resolved {
     pub(crate) kind: Kind,
     pub(crate) pack: Pack,
-    /// The ways that were tried before, and what each was refused by.
+    /// The backings that were tried before, each with the error that refused it.
     pub(crate) refused: Vec<(&'static str, Error)>,
 }
 
-/// Makes the first pack in the wanted way, or in the best that the system allows.
+/// Makes the first pack with the requested backing, or with the best that the system allows.
 ///
-/// `wanted` names the options; its medium is only a wish unless `only` is set. Without `only`, tried are Memfd and
-/// Procmem, in this order; Hardened is slower and must be asked for.
+/// `wanted` names the options; its medium is only a preference unless `only` is set. Without `only`, Memfd and
+/// Procmem are tried, in this order; Hardened is slower and must be requested.
 ///
 /// # Errors
 ///
-/// With `only`, what this way was refused by; otherwise [`Error::NoBacking`] with what all were refused by, or what
+/// With `only`, the error of that backing; otherwise [`Error::NoBacking`] with the errors of all, or the resource
+/// that ran out.
 /// ran out.
 ///
 /// # Safety

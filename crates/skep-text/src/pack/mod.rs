@@ -10,26 +10,27 @@
 //!   written through an alias or a descriptor: see `kind`
 //! ```
 //!
-//! The problem: code must be written, and memory that is writable and executable at once must never exist, not even
-//! for a moment; and changing protections back and forth costs microseconds and splits huge pages. So code is never
-//! written where it is executed. The executable view cannot become writable (how far that holds is said in [`kind`]),
-//! and its protection changes once in a page's life: from nothing to readable and executable, when the page is full
+//! The problem: code must be written, but memory must never be writable and executable at once, not even for a
+//! moment; and changing protections back and forth costs microseconds and splits huge pages. So code is never
+//! written where it is executed. The executable view cannot become writable ([`kind`] says how far that holds), and
+//! its protection changes once in a page's life: from inaccessible to readable and executable, when the page is full
 //! of traps.
 //!
 //! Invariants: every byte of the executable view that is accessible is a trap or code; the populated part is one
 //! mapping; the memory used is the populated part, and after a failed [`populate`](Pack::populate) at most the part
 //! that was asked for.
 //!
-//! Protocol of birth, in which each step is undone when a later one fails: file, alias (mapped inaccessible, hidden
+//! Protocol of creation, in which each step is undone if a later one fails: file, alias (mapped inaccessible, hidden
 //! from children, only then made writable), memory, traps, seals, executable view, descriptors closed. Of growth:
 //! memory, traps, executable, caches. Caches come last because instruction caches are invalidated by the executable
-//! address, which must be accessible for that; nobody is told of the part before, and the kernel has made the caches
-//! agree about a page that is mapped executable for the first time.
+//! address, which must be accessible for that; the part is published only afterwards, and the kernel makes the
+//! caches agree about a page that is mapped executable for the first time.
 //!
-//! Where growth in steps is impossible (Linux before 5.14 cannot populate without a signal; PR_SET_MDWE and its
-//! kin forbid that memory becomes executable later), the whole pack is populated at birth: `populated` says so.
+//! If growth in steps is impossible (Linux before 5.14 cannot populate without a signal; PR_SET_MDWE and similar
+//! policies forbid that memory becomes executable later), the whole pack is populated at creation: `populated` says
+//! so.
 //!
-//! What would break it: a page made executable before its traps; a descriptor that outlives its use.
+//! What would break it: a page made executable before it has traps; a descriptor that outlives its use.
 
 mod alias;
 mod file;
@@ -52,23 +53,23 @@ pub(crate) use self::writer::Writer;
 use crate::error::{Error, SystemCall};
 use crate::{arch, procfs, range, sys};
 
-/// The size of a huge page that this crate can make: what one entry of the second level of page tables maps where base
-/// pages are 4 KiB.
+/// The size of a huge page that this crate can make: the unit that one entry of the second level of page tables maps
+/// if base pages are 4 KiB.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// Code memory and the way it is written.
 pub(crate) struct Pack {
     executable: Range<usize>,
-    /// Bytes from the start that are memory. Stored with release by `grow`, when they are; its partners are the
-    /// loads in `populated`.
+    /// Populated bytes from the start. `grow` stores it with release after populating; the partners are the loads in
+    /// `populated`.
     populated: AtomicUsize,
-    /// Whether the mappings are sealed. Relaxed everywhere: a statement for reports.
+    /// Whether the mappings are sealed. Relaxed everywhere: only for reports.
     sealed: AtomicBool,
     kind: Kind,
     memory: WriteAccess,
 }
 
-/// What is needed for writing.
+/// How the pack is written.
 enum WriteAccess {
     Aliased(Alias),
     File(OwnedFd),
@@ -76,16 +77,16 @@ enum WriteAccess {
 }
 
 impl Pack {
-    /// Makes `len` bytes of code memory at `place`, with the first `populate` bytes populated; both are rounded up to
-    /// pages, and more may be populated at once where the system knows no other way.
+    /// Makes `len` bytes of code memory at `place`, with the first `populate` bytes populated; both are rounded up
+    /// to pages, and a system that cannot populate in steps populates everything.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]; everything is as it was before.
+    /// [`Error::System`]; everything is as before.
     ///
     /// # Safety
     ///
-    /// `place` and the `len` bytes after it belong to a reservation of the caller's and are unused.
+    /// The `len` bytes from `place` on belong to a reservation of the caller's and are unused.
     pub(crate) unsafe fn new(kind: &Kind, place: usize, len: usize, populate: usize) -> Result<Self, Error> {
         // SAFETY: the caller's.
         unsafe { Self::with_files(kind, place, len, populate) }.map(|(pack, _files)| pack)
@@ -153,7 +154,7 @@ impl Pack {
         // SAFETY: the caller's: the place is unused.
         let mapped = unsafe { pack.map_executable(file.as_ref(), first) };
         if let Err(error) = mapped {
-            // Should this fail as well, the place is of no use to anybody until the reservation goes; but safe.
+            // If this fails as well, the place is unusable until the reservation is dropped; but it is safe.
             // SAFETY: nobody knows of the pack.
             let _ = unsafe { range::reserve_again(&pack.executable) };
             return Err(error);
@@ -161,30 +162,30 @@ impl Pack {
         Ok((pack, file))
     }
 
-    /// Where the code is executed: the whole of it, populated or not.
+    /// The executable view: all of it, populated or not.
     pub(crate) fn executable(&self) -> &Range<usize> {
         &self.executable
     }
 
-    /// Bytes from the start that are memory: traps and code, readable and executable. What is beyond is inaccessible.
+    /// Populated bytes from the start: traps and code, readable and executable. The rest is inaccessible.
     pub(crate) fn populated(&self) -> usize {
         self.populated.load(Ordering::Acquire)
     }
 
-    /// Whether the system was asked to seal the mappings for good, and did.
+    /// Whether the mappings are sealed for good.
     pub(crate) fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Relaxed)
     }
 
-    /// Makes the first `to` bytes memory, rounded up to a page, full of traps where they were not populated yet.
+    /// Populates the first `to` bytes, rounded up to a page; the new part is full of traps.
     ///
     /// One thread at a time; others may run and write what was populated before.
     ///
     /// # Errors
     ///
-    /// [`Error::System`], never SIGBUS; the pack is as good as before. (Where a control group is out of memory the kernel
-    /// may end a process of it first, as for every other page.) Memory that was had already is kept for the
-    /// next try where the file is sealed against giving it back.
+    /// [`Error::System`], never SIGBUS; the pack is as usable as before. (If a control group is out of memory the
+    /// kernel may end a process of it first, as for every other page.) Memory that was already committed is kept for
+    /// the next attempt if the file is sealed against releasing it.
     pub(crate) fn populate(&self, to: usize) -> Result<(), Error> {
         let part = self.populated()..to.min(self.executable.len()).next_multiple_of(page_size());
         if part.is_empty() {
@@ -199,30 +200,31 @@ impl Pack {
         Ok(())
     }
 
-    /// Populates all of it and moves it into huge pages, in all its views; takes milliseconds.
+    /// Populates the whole pack and moves it into huge pages, in all its views; takes milliseconds.
     ///
     /// One thread at a time; others may run and write meanwhile. Bytes beyond the last multiple of 2 MiB stay on base
     /// pages.
     ///
     /// # Errors
     ///
-    /// [`Error::System`], at [`SystemCall::Collapse`] or [`SystemCall::CheckHuge`] when it is for want of a huge page. The pack is
-    /// as good as before, and may be populated further; [`Error::may_pass`] tells whether trying again may help.
+    /// [`Error::System`], with [`SystemCall::Collapse`] or [`SystemCall::CheckHuge`] if a huge page is missing. The
+    /// pack is as usable as before, and may be populated further; [`Error::may_pass`] tells whether a retry may
+    /// help.
     pub(crate) fn promote(&self) -> Result<(), Error> {
         let huge = self.executable.len() / HUGE_BYTES * HUGE_BYTES;
         let part = |view: &Range<usize>| view.start..view.start + huge;
         let mut views = vec![part(&self.executable)];
         if let WriteAccess::Aliased(alias) = &self.memory {
-            // Before it is populated: one huge page is had sooner than hundreds of base pages that become one. What
-            // was not populated is zeroes then, and inaccessible still.
+            // Before it is populated: one huge page is cheaper than hundreds of base pages that are then merged. The
+            // part that was not populated is zeroes then, and still inaccessible.
             self.collapse(&part(alias.view()))?;
             views.push(part(alias.view()));
         }
         self.populate(self.executable.len())?;
-        // Only one mapping of one protection can become huge.
+        // Only one mapping with one protection can become huge.
         self.collapse(&views[0])?;
-        // What the kernel did, and not what it was asked for. (Neighbours of anonymous memory are one mapping to it, and
-        // its numbers are of mappings: so there they bear madvise out, but do not prove it.)
+        // Check what the kernel did. (Anonymous neighbours are one mapping to it, and its numbers are per mapping:
+        // for them they confirm madvise's result, but do not prove it.)
         let smaps = sys::read(SystemCall::CheckHuge, "/proc/self/smaps")?;
         match views.iter().map(|view| procfs::huge_bytes_around(&smaps, view)).min() {
             Some(bytes) if bytes >= huge as u64 && huge > 0 => Ok(()),
@@ -245,12 +247,12 @@ impl Pack {
         }
     }
 
-    /// Makes the place inaccessible again and lets the memory go. Gives the pack back, as good as before, when the
+    /// Makes the place inaccessible again and releases the memory. Returns the pack, as usable as before, if the
     /// system refuses; it always does for a sealed one.
     ///
     /// # Safety
     ///
-    /// Nobody runs, reads or writes anything in the pack.
+    /// No thread runs, reads or writes anything in the pack.
     pub(crate) unsafe fn unmap(self) -> Result<(), Self> {
         // SAFETY: the executable view replaced a part of the reservation; the caller's for the rest.
         match unsafe { range::reserve_again(&self.executable) } {
@@ -259,8 +261,8 @@ impl Pack {
         }
     }
 
-    /// Lets go of a pack that is another process's, in a forked child: of the alias's addresses, where nothing of ours
-    /// is mapped here; descriptors are closed.
+    /// Forgets, in a forked child, the parent's pack: the alias's addresses, where nothing of ours is mapped here;
+    /// descriptors are closed.
     pub(crate) fn forget(self) {
         if let WriteAccess::Aliased(alias) = self.memory {
             std::mem::forget(alias);
@@ -293,13 +295,13 @@ impl Pack {
             self.allocate(&first)?;
         }
         match self.make_executable(&first) {
-            // Memory may not become executable here, so it is from the beginning, and all of it.
+            // A policy forbids making memory executable later, so all of it is executable from the beginning.
             Err(error) if matches!(error.errno(), Some(Errno::ACCESS | Errno::PERM)) => {
                 if file.is_some() {
                     self.allocate(&(first.end..all.end))?;
                     map(rx)?;
                 } else {
-                    // Zeroes for a moment, at a place that nobody knows of yet.
+                    // Zeroes for a moment, at an address that no other code has yet.
                     map(rx)?;
                     self.allocate(&all)?;
                 }
@@ -314,7 +316,7 @@ impl Pack {
         Ok(())
     }
 
-    /// Gives a part memory, full of traps.
+    /// Commits memory for a part, full of traps.
     fn allocate(&self, part: &Range<usize>) -> Result<(), Error> {
         if let WriteAccess::Aliased(alias) = &self.memory {
             alias.populate(part)?;
@@ -327,10 +329,10 @@ impl Pack {
         unsafe { self.writer().fill(call, self.executable.start + part.start, part.len()) }
     }
 
-    /// Lets go of the memory of a part that did not become executable, as far as that is possible.
+    /// Releases the memory of a part that did not become executable, as far as possible.
     fn release(&self, part: &Range<usize>) {
         let _ = match &self.memory {
-            // The seal against writing is one against holes, too. The next try finds the memory there.
+            // The seal against writing also forbids holes. The next attempt finds the memory there.
             WriteAccess::Aliased(_) => Ok(()),
             WriteAccess::File(file) => sys::punch_hole(SystemCall::ReturnMemory, file, part.clone()),
             // SAFETY: inaccessible pages that nobody has used yet.
@@ -347,7 +349,7 @@ impl Pack {
         unsafe { sys::protect(SystemCall::MakeExecutable, &self.at(part), protection) }
     }
 
-    /// Makes the caches agree about a part that has become executable, and tells of it.
+    /// Does the cache maintenance for a part that has become executable, and publishes its size.
     fn finish(&self, part: Range<usize>) {
         let at = self.at(&part);
         let clean = self.writer().clean_address(at.start);

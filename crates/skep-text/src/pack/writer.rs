@@ -1,8 +1,8 @@
-//! Writing code: three roads behind one interface.
+//! Writing code: three ways behind one interface.
 //!
-//! Every address is one of the executable view; the writer alone knows how to get there. Through the alias that is an
-//! ordinary store. Through a descriptor it is a `pwrite` of whole aligned words of 8 bytes, so that a CPU that runs the
-//! code meanwhile sees a word as it was or as it is: what else is in the first and the last word is read from the
+//! Every address is one of the executable view; only the writer knows how to reach it. Through the alias, writing is
+//! an ordinary store. Through a descriptor it is a `pwrite` of whole aligned words of 8 bytes, so that a CPU that
+//! runs the code sees each word either old or new: the other bytes of the first and the last word are read from the
 //! executable view and written again.
 //!
 //! ```text
@@ -11,9 +11,9 @@
 //!    ^ a multiple of 8                        ^ a multiple of 8
 //! ```
 //!
-//! Protocol: whoever writes owns these words, by owning the chunks (multiples of 8 bytes at multiples of 8), or by
-//! holding the lock that pokes are made under. A writer knows addresses and a descriptor's number and keeps nothing
-//! alive: it is good as long as its pack is mapped.
+//! Protocol: the writing thread owns these words, by owning the chunks (multiples of 8 bytes at multiples of 8), or
+//! by holding the lock for pokes. A writer has addresses and a descriptor's number and keeps nothing alive: it is
+//! valid as long as its pack is mapped.
 //!
 //! What would break it: two writers within one word; a writer that outlives its pack.
 
@@ -27,10 +27,10 @@ use rustix::io::Errno;
 use crate::error::{Error, SystemCall};
 use crate::{arch, sys};
 
-/// Bytes that are always written together where there is no alias.
+/// The unit of writing without an alias, in bytes.
 const WORD: usize = 8;
 
-/// Traps enough for one call.
+/// Traps for one call.
 static TRAPS: Traps = Traps(traps());
 
 const TRAPS_LEN: usize = 16 << 10;
@@ -42,8 +42,7 @@ struct Traps([u8; TRAPS_LEN]);
 #[derive(Clone, Copy)]
 pub(crate) struct Writer {
     road: Road,
-    /// What to add to an address of the executable view, wrapping around: to get to the alias, or to the place in
-    /// the file.
+    /// Wrapping offset from an address of the executable view: to the alias, or to the offset in the file.
     distance: usize,
 }
 
@@ -65,7 +64,7 @@ impl Writer {
     ///
     /// The descriptor stays open as long as this writer or a copy of it is used.
     pub(super) unsafe fn through_descriptor(executable: usize, file: &OwnedFd, offset: usize) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let file = unsafe { std::mem::transmute::<BorrowedFd<'_>, BorrowedFd<'static>>(file.as_fd()) };
         Self { road: Road::Descriptor(file), distance: offset.wrapping_sub(executable) }
     }
@@ -78,7 +77,7 @@ impl Writer {
     ///
     /// # Safety
     ///
-    /// The pack is mapped and populated there, and the words around the bytes are the caller's alone to write.
+    /// The pack is mapped and populated there, and only the caller writes the words around the bytes.
     pub(crate) unsafe fn copy(&self, to: usize, bytes: &[u8]) -> Result<(), Error> {
         match self.road {
             Road::Alias => {
@@ -106,11 +105,11 @@ impl Writer {
         unsafe { self.fill(SystemCall::WriteCode, at, len) }
     }
 
-    /// As [`fill_with_traps`](Self::fill_with_traps), naming another step when it fails.
+    /// As [`fill_with_traps`](Self::fill_with_traps), with another call named by the error.
     ///
     /// # Safety
     ///
-    /// As there. Where `at` and `len` are multiples of 8, nothing is read; so the pack need not be accessible.
+    /// As there. If `at` and `len` are multiples of 8, nothing is read; so the pack need not be accessible.
     pub(super) unsafe fn fill(&self, call: SystemCall, at: usize, len: usize) -> Result<(), Error> {
         match self.road {
             Road::Alias => {
@@ -147,7 +146,7 @@ impl Writer {
                 let at = ptr::with_exposed_provenance_mut(self.there(at));
                 // SAFETY: the caller's; aligned, because the views differ by a multiple of a page.
                 let place = unsafe { arch::AtomicWord::from_ptr(at) };
-                // Release: what the word leads to was written before. The partners are the CPUs that fetch it.
+                // Release: the branch target was written before. The partners are the CPUs that fetch it.
                 place.store(word, Ordering::Release);
                 Ok(())
             }
@@ -158,7 +157,7 @@ impl Writer {
         }
     }
 
-    /// One aligned word where there is a writable view of it.
+    /// One aligned word of the writable view, if there is one.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> Option<&arch::AtomicWord> {
         debug_assert!(at.is_multiple_of(size_of::<arch::Word>()));
@@ -173,8 +172,8 @@ impl Writer {
         }
     }
 
-    /// The address that data caches are cleaned by after writing at `at`: the alias, or `at` itself where there is
-    /// none and the kernel stored by an address of its own.
+    /// The address for cleaning data caches after writing at `at`: the alias, or `at` itself if there is none and
+    /// the kernel stored by an address of its own.
     pub(crate) fn clean_address(&self, at: usize) -> *const u8 {
         ptr::with_exposed_provenance(match self.road {
             Road::Alias => self.there(at),
@@ -234,7 +233,7 @@ fn write_all(call: SystemCall, file: BorrowedFd<'_>, parts: &[&[u8]], offset: us
             }
         }
         let written = sys::write(call, file, &slices[..count], (offset + done) as u64)?;
-        // A write that falls short (memory has run out) is taken up again at a whole word.
+        // A short write (memory has run out) is continued at a whole word.
         if written < WORD {
             return Err(Error::System { call, error: Errno::NOSPC.into() });
         }

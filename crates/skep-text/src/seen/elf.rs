@@ -7,9 +7,9 @@
 //!   368  strings                       those of the section names, then the name
 //! ```
 //!
-//! `.text` has the function's address and size and no bytes (SHT_NOBITS): whoever wants these reads them from the
-//! process. There is no unwinding information; debuggers find the caller by the frame pointer, or at a function's first
-//! instruction by the stack pointer.
+//! `.text` has the function's address and size and no bytes (SHT_NOBITS): a debugger reads the bytes from the
+//! process. There is no unwinding information; debuggers find the caller by the frame pointer, or at a function's
+//! first instruction by the stack pointer.
 //!
 //! Layouts and constants: System V Application Binary Interface, "Object Files".
 
@@ -22,7 +22,7 @@ const SECTIONS: usize = 4;
 const SYMBOLS_AT: usize = HEADER + SECTIONS * SECTION;
 const STRINGS_AT: usize = SYMBOLS_AT + 2 * SYMBOL;
 
-/// The strings that are always there; the function's name follows.
+/// The constant strings; the function's name follows.
 const STRINGS: &[u8] = b"\0.text\0.symtab\0.strtab\0";
 const TEXT_NAME: u32 = 1;
 const SYMTAB_NAME: u32 = 7;
@@ -31,7 +31,7 @@ const STRTAB_NAME: u32 = 15;
 const TEXT: u16 = 1;
 const STRTAB: u32 = 3;
 
-/// An object that says: `len` bytes at `address` are the function `name`.
+/// An object with one symbol: the `len` bytes at `address` are the function `name`.
 pub(super) fn object(name: &str, address: usize, len: usize) -> Vec<u8> {
     let (address, len) = (address as u64, len as u64);
     let strings_len = (STRINGS.len() + name.len() + 1) as u64;

@@ -1,14 +1,15 @@
 //! Files that tools read, in directories that others may write to.
 //!
-//! The problem: the names of these files can be guessed and `/tmp` is everybody's. Whoever puts a symbolic or hard link
-//! to one of our other files there would have us write into that; whoever puts a file of theirs there would learn
-//! where our code lies, and would tell the profiler what they like.
+//! The problem: the names of these files can be guessed, and every user can write to `/tmp`. A symbolic or hard link
+//! there to another of this user's files would make us write into that file; another user's file there would tell
+//! that user where our code is, and let that user deceive the profiler.
 //!
-//! So a file is opened without following links, and used only if it is a plain file of ours with one name that nobody
-//! else may write to. It is readable for us alone: `perf` as the same user or as root can read it.
+//! So a file is opened without following links, and used only if it is a plain file of this user's, with one name,
+//! that no other user may write to. It is readable only for this user: `perf` as the same user or as root can read
+//! it.
 //!
-//! A file may be left from an earlier process that had the same number. It is known by its time: nothing that this
-//! process writes is older than the process.
+//! An earlier process with the same number may have left a file. Its time reveals it: everything that this process
+//! writes is newer than the process.
 
 use std::fs;
 use std::path::Path;
@@ -21,14 +22,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{During, Error, SystemCall};
 
-/// Whether something that is there already is to be opened.
+/// Whether an existing file may be opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
     Open,
     Refuse,
 }
 
-/// Opens `path` for writing, or makes the file.
+/// Opens `path` for writing, or creates the file.
 pub(super) fn open(
     path: &Path,
     existing: Existing,

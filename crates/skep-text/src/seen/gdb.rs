@@ -10,20 +10,20 @@
 //! Protocol ("JIT Compilation Interface" in the GDB manual): change the list, write down what changed, call
 //! `__jit_debug_register_code`. GDB stops there and reads. One that attaches later reads the whole list.
 //!
-//! Invariants: the list is changed under one lock for the whole process, and at any moment it can be walked forwards; a
-//! node is freed after it was taken out and GDB was told.
+//! Invariants: the list is changed under one lock for the whole process, and can be walked forwards at any moment; a
+//! node is freed only after it was unlinked and GDB was notified.
 //!
-//! **Other compilers in the process.** The interface has one pair of symbols, and others (LLVM's) define it as well. As
-//! global symbols two definitions would not link, or would be made one by the dynamic linker, and then two locks would
-//! guard one list. Ours are local symbols of an assembler block ([`arch::gdb_descriptor`], [`arch::gdb_notify`]): they
-//! clash with nobody's, and GDB, which looks through the symbol tables of each file, finds them. It takes one pair in
-//! each file and prefers a global one: where LLVM is linked into the same executable *statically*, it shows LLVM's code
-//! and not ours. Being local, ours are in `.symtab`; `strip` removes that, and with it this interface. One case does
-//! not link: a program that has another *Rust* definition of the symbols and is compiled with `lto = "fat"`, by which
-//! everything becomes one assembler file (`lto = "thin"` does).
+//! **Other compilers in the process.** The interface has one pair of symbols, and others (LLVM's) define it as well.
+//! Two global definitions would not link, or the dynamic linker would merge them, and then two locks would guard one
+//! list. Ours are local symbols of an assembler block ([`arch::gdb_descriptor`], [`arch::gdb_notify`]): they
+//! conflict with no others, and GDB finds them, because it searches the symbol table of each file. It takes one pair
+//! in each file and prefers a global one: if LLVM is linked into the same executable *statically*, GDB shows LLVM's
+//! code and not ours. Local symbols are in `.symtab`; `strip` removes that, and with it this interface. One case
+//! does not link: a program that has another *Rust* definition of the symbols and is compiled with `lto = "fat"`,
+//! which merges everything into one assembler file (`lto = "thin"` does link).
 //!
-//! After `fork` the child has a copy of the list and of the nodes, which tells the truth: the child has the code,
-//! too. Its handles do nothing.
+//! After `fork` the child has a copy of the list and the nodes, which is correct: the child has the code, too. Its
+//! handles do nothing.
 //!
 //! What would break it: a second lock; an entry that moves.
 
@@ -34,13 +34,13 @@ use std::sync::Mutex;
 use super::{elf, file};
 use crate::arch;
 
-/// The texts that one arena has told GDB about, by their addresses.
+/// The texts of one arena that GDB has been notified of, by address.
 pub(super) struct Gdb {
     nodes: Mutex<HashMap<usize, NonNull<Node>>>,
     process: u32,
 }
 
-// SAFETY: the nodes are owned by this and by nobody else, and touched under `LIST` alone; so they may change threads.
+// SAFETY: only this owns the nodes, and they are accessed only under `LIST`; so they may move between threads.
 unsafe impl Send for Gdb {}
 // SAFETY: as above.
 unsafe impl Sync for Gdb {}
@@ -61,7 +61,7 @@ const NO_ACTION: u32 = 0;
 const REGISTER: u32 = 1;
 const UNREGISTER: u32 = 2;
 
-/// `struct jit_code_entry`, and behind it what it refers to.
+/// `struct jit_code_entry`, followed by the data it refers to.
 #[repr(C)]
 struct Node {
     next: *mut Node,
@@ -87,7 +87,7 @@ impl Gdb {
         });
         let node = NonNull::from(Box::leak(node));
         let old = file::lock(&self.nodes).insert(address, node);
-        // A place is given to another only after it was removed here; were it not so, the newer name would hold.
+        // A place is reused only after its removal here; otherwise the newer name would win.
         if let Some(old) = old {
             unlink(old);
         }
@@ -104,14 +104,14 @@ impl Gdb {
 
 impl Drop for Gdb {
     fn drop(&mut self) {
-        // In a forked child the locks may be held by a thread that does not exist there. The copies stay.
+        // In a forked child a thread that does not exist there may hold the locks. The copies stay.
         if self.process == std::process::id() {
             std::mem::take(&mut *file::lock(&self.nodes)).into_values().for_each(unlink);
         }
     }
 }
 
-/// Makes the node the first of the list.
+/// Inserts the node at the head of the list.
 fn link(node: NonNull<Node>) {
     let _list = file::lock(&LIST);
     let descriptor = arch::gdb_descriptor().cast::<Descriptor>();
@@ -129,7 +129,7 @@ fn link(node: NonNull<Node>) {
     }
 }
 
-/// Takes the node out of the list, and frees it.
+/// Unlinks the node, and frees it.
 fn unlink(node: NonNull<Node>) {
     let _list = file::lock(&LIST);
     let descriptor = arch::gdb_descriptor().cast::<Descriptor>();

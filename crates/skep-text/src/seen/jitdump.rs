@@ -14,13 +14,14 @@
 //! perf learns of the file by a *marker*: the process maps the first page of it executable, once, and perf's recording
 //! has that mapping with the file's name. The page is never run, nor is it writable.
 //!
-//! Protocol: one file for a directory and process, shared by its arenas. It is kept open and mapped as long as the
-//! process lives, so that a profiler which attaches late sees the marker, and an arena made after the last one was
-//! dropped goes on in the same file, over the CLOSE.
+//! Protocol: arenas of a process share one file for each directory. It stays open and mapped as long as the process
+//! lives, so that a profiler that attaches late sees the marker, and an arena made after the last one was dropped
+//! continues the same file, overwriting the CLOSE.
 //!
-//! Invariants: records are whole and in order of time; a record that could be written in part only is cut off again.
+//! Invariants: records are whole and in order of time; a partly written record is cut off again.
 //!
-//! What would break it: a second writer of the same file, which is why a file that the process has mapped is refused.
+//! What would break it: a second writer of the same file, which is why a file that the process has mapped is
+//! refused.
 
 use std::fs;
 use std::io::IoSlice;
@@ -67,7 +68,7 @@ struct State {
     end: u64,
     /// The number of the next text.
     index: u64,
-    /// Arenas that write.
+    /// Number of arenas that write.
     users: usize,
     loss: Loss,
 }
@@ -81,7 +82,7 @@ impl JitDump {
         let path = directory.join(format!("jit-{process}.dump"));
         let mut open = file::lock(&OPEN);
         open.retain(|dump| dump.process == process && file::is_still_at(&dump.file, &dump.path));
-        // By what is there and not by the name: a directory has many.
+        // Compared by file and not by name: a directory has many names.
         let dump = match open.iter().find(|dump| file::is_still_at(&dump.file, &path)) {
             Some(dump) => Arc::clone(dump),
             None => {
@@ -141,7 +142,7 @@ impl Drop for JitDump {
         if state.users == 0 && state.loss.reason.is_none() {
             let mut record = Vec::with_capacity(CLOSE_RECORD);
             push_header(&mut record, CLOSE, CLOSE_RECORD as u32);
-            // The record is optional; and `end` stays, so that what may come goes over it.
+            // The record is optional; `end` stays, so that a later record overwrites it.
             let _ = write_whole(&self.dump.file, state.end, &record, &[]);
         }
     }
@@ -169,7 +170,7 @@ impl Dump {
         header.extend_from_slice(&now().to_ne_bytes());
         header.extend_from_slice(&0u64.to_ne_bytes());
         let marked = write_whole(&file, 0, &header, &[]).during(STEP).and_then(|()| {
-            // SAFETY: a new mapping at an address of the kernel's choice; nobody ever reads it.
+            // SAFETY: a new mapping at an address that the kernel chooses; it is never read.
             unsafe {
                 mmap(
                     ptr::null_mut(),
@@ -204,7 +205,7 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Writes both, or cuts off what was written of them.
+/// Writes both, or cuts off what was written.
 fn write_whole(file: &OwnedFd, at: u64, head: &[u8], tail: &[u8]) -> Result<(), Errno> {
     let whole = head.len() + tail.len();
     let mut written = 0;

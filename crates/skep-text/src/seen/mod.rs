@@ -1,8 +1,8 @@
-//! Telling profilers and debuggers what code there is: names for addresses.
+//! Names for addresses: informing profilers and debuggers about code.
 //!
-//! The problem: compiled code belongs to no file, so a profile shows it as bare addresses and a debugger cannot name a
-//! frame of it. There are three conventions for telling them, each read by other tools and each with a price, so each
-//! is off until the host asks for it:
+//! The problem: compiled code belongs to no file, so a profile shows it as bare addresses and a debugger cannot name
+//! its frames. There are three conventions for passing names, each read by different tools and each with a cost, so
+//! each is off until the host enables it:
 //!
 //! ```text
 //!                perf map                  jitdump                      GDB's JIT interface
@@ -12,12 +12,12 @@
 //!   forgets      when the place is reused  never, but knows when        when the place is given back
 //! ```
 //!
-//! Protocol: [`Seen::open`] when the arena is made, the only call that can fail; [`Seen::added`] when a text has been
-//! published and before anybody can run it; [`Seen::removed`] when nobody runs it any more and before its place is
-//! given to another. Removing what was never added does nothing.
+//! Protocol: [`Seen::open`] when the arena is made, the only call that can fail; [`Seen::added`] after a text is
+//! published and before it can run; [`Seen::removed`] when no thread runs it any more and before its place is
+//! reused. Removing a text that was never added does nothing.
 //!
-//! What goes wrong after the opening never fails a load: a file that cannot be written is left as it is, and
-//! [`Seen::missed`] counts what it lacks.
+//! A failure after the opening never fails a load: a file that cannot be written stays as it is, and
+//! [`Seen::missed`] counts the texts that it lacks.
 //!
 //! **The tools and the backing.** An arena with a perf map or with GDB must have *private anonymous* memory, written
 //! through `/proc/self/mem`:
@@ -29,13 +29,13 @@
 //!   private anonymous                    named       named      named         works
 //! ```
 //!
-//! perf takes a mapping of a file for a file, looks for symbols there and, finding none, does not look at the map. The
-//! kernel lets a debugger write into a mapping that the process may not write only where the page can be copied for it,
-//! which is never so in shared memory. Tried with perf 6.1 and GDB 13.1; the tests hold the first, second and fourth
-//! column of what the arena uses.
+//! perf treats a mapping of a file as a file, looks for symbols there and, finding none, ignores the perf map. The
+//! kernel lets a debugger write into a read-only mapping only if the page can be copied for it, which is impossible
+//! in shared memory. Tried with perf 6.1 and GDB 13.1; the tests check the first, second and fourth column for the
+//! memory that the arena uses.
 //!
-//! What would break it: a forked child that writes in its parent's name (every write compares the process); memory
-//! of an entry of GDB's list freed while the list has it.
+//! What would break it: a forked child that writes in its parent's name (every write compares the process); freeing
+//! the memory of an entry that is in GDB's list.
 
 mod elf;
 mod file;
@@ -48,7 +48,7 @@ use std::{fmt, io};
 
 use crate::error::Error;
 
-/// What a host asked for.
+/// The options that the host set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) perf_map: bool,
@@ -56,24 +56,24 @@ pub(crate) struct Options {
     pub(crate) gdb: bool,
 }
 
-/// Those that are told about the texts of one arena.
+/// The receivers of one arena's texts.
 pub(crate) struct Seen {
     perf_map: Option<perf_map::PerfMap>,
     jitdump: Option<jitdump::JitDump>,
     gdb: Option<gdb::Gdb>,
 }
 
-/// A file for tools that lacks texts, because it could not be written.
+/// A file for tools that lacks texts, because a write failed.
 ///
-/// The texts themselves are as good as any; only the tool does not know their names.
+/// The texts themselves work; only the tool does not know their names.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Missed {
     /// The file's kind.
     pub tool: Tool,
-    /// How many texts it lacks: those of every arena in the process that shares the file.
+    /// The number of missing texts, of all arenas in the process that share the file.
     pub texts: u64,
-    /// Why nothing has been written since the first of them.
+    /// The error that ended writing.
     pub reason: io::Error,
 }
 
@@ -88,7 +88,7 @@ pub enum Tool {
 }
 
 impl Seen {
-    /// Opens what the host asked for.
+    /// Opens the files that the host enabled.
     pub(crate) fn open(options: &Options) -> Result<Self, Error> {
         Ok(Self {
             perf_map: options.perf_map.then(perf_map::PerfMap::open).transpose()?,
@@ -97,12 +97,12 @@ impl Seen {
         })
     }
 
-    /// Whether anybody is told anything.
+    /// Whether there is any receiver.
     pub(crate) fn is_on(&self) -> bool {
         self.perf_map.is_some() || self.jitdump.is_some() || self.gdb.is_some()
     }
 
-    /// Tells that `code` can be run at `address` from now on. `name` has passed through [`clean_name`].
+    /// Reports that `code` can run at `address` from now on. `name` has passed through [`clean_name`].
     pub(crate) fn added(&self, name: &str, address: usize, code: &[u8]) {
         if let Some(perf_map) = &self.perf_map {
             perf_map.add(name, address, code.len());
@@ -115,14 +115,14 @@ impl Seen {
         }
     }
 
-    /// Tells that the text at `address` is gone.
+    /// Reports that the text at `address` is gone.
     pub(crate) fn removed(&self, address: usize) {
         if let Some(gdb) = &self.gdb {
             gdb.remove(address);
         }
     }
 
-    /// What could not be written.
+    /// The files that lack texts.
     pub(crate) fn missed(&self) -> Vec<Missed> {
         let perf_map = self.perf_map.as_ref().and_then(perf_map::PerfMap::missed);
         let jitdump = self.jitdump.as_ref().and_then(jitdump::JitDump::missed);
@@ -143,8 +143,8 @@ impl fmt::Display for Missed {
 /// The longest name, in bytes.
 const MAX_NAME: usize = 255;
 
-/// The name as it is told to tools: white space and control characters, which would break a line of the perf map, become
-/// underscores, and what is longer than 255 bytes is cut. Nothing remains of an empty name.
+/// The name in the form for tools: white space and control characters, which would break a line of the perf map,
+/// become underscores, and a name longer than 255 bytes is cut. An empty name stays empty.
 pub(crate) fn clean_name(name: String) -> Option<String> {
     let bad = |c: char| c.is_whitespace() || c.is_control();
     let mut name = if name.contains(bad) { name.replace(bad, "_") } else { name };
@@ -154,7 +154,7 @@ pub(crate) fn clean_name(name: String) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The name of a text that was given none.
+/// The default name of a text.
 pub(crate) fn default_name(address: usize) -> String {
     format!("skep_text_{address:x}")
 }

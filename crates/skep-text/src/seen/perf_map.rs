@@ -4,21 +4,21 @@
 //! belong to the user the process runs as (Linux, tools/perf/Documentation/jit-interface.txt).
 //!
 //! Protocol: one file for the process, shared by its arenas, and by other compilers in it that follow the same
-//! convention: opened for appending, and each line is one write, which the kernel never mixes with another. The line of
-//! a text that is gone stays, since samples of it are named when the recording is read. Where the place is given to
-//! another text perf 6.1 would go on showing the older name, the first in the file; so that line is *struck out*: its
-//! numbers are overwritten with zeros.
+//! convention: it is opened for appending, and each line is one write, which the kernel never interleaves with
+//! another. The line of a dropped text stays, because its samples are named when the recording is read. When another
+//! text reuses its address, perf 6.1 would keep showing the older name, the first in the file; so that line is
+//! *struck out*: its numbers are overwritten with zeros.
 //!
 //! ```text
 //!   7f0a2be00040 1a4 skep_prog_.._old          000000000000 000 skep_prog_.._old
 //!                                       --->   7f0a2be00040 2c0 skep_prog_.._new
 //! ```
 //!
-//! Invariant: the lines of ours that are not struck out do not overlap.
+//! Invariant: our lines that are not struck out do not overlap.
 //!
-//! The file stays open as long as the process lives: one descriptor, whatever arenas come and go.
+//! The file stays open as long as the process lives: one descriptor, however many arenas come and go.
 //!
-//! What would break it: a line in two writes; a name with a line break; a descriptor shared with somebody who writes,
+//! What would break it: a line in two writes; a name with a line break; another writer through the same descriptor,
 //! because after a write the descriptor's offset tells where the line went.
 
 use std::collections::BTreeMap;
@@ -107,8 +107,8 @@ impl PerfMap {
                     state.lines.insert(address, Line { end, offset, numbers: numbers.len() });
                 }
             }
-            // Part of a line, which is the last one that we write. Others who append must not have it as the
-            // beginning of theirs; where not even this byte fits they cannot append either.
+            // Part of a line, the last one that this process writes. A line break keeps other writers' lines apart
+            // from it; if even this byte does not fit, they cannot append either.
             Ok(_) => {
                 let _ = rustix::io::write(&self.file.descriptor, b"\n");
                 state.loss.stop(Errno::NOSPC);
@@ -123,7 +123,7 @@ impl PerfMap {
 }
 
 impl State {
-    /// Makes the lines of all texts that were in these addresses say nothing.
+    /// Strikes out the lines of all texts that overlapped these addresses.
     fn strike_out(&mut self, file: &OwnedFd, start: usize, end: usize) {
         // They do not overlap, so their ends are in the same order as their beginnings.
         while let Some((&first, _)) = self.lines.range(..end).next_back().filter(|(_, line)| line.end > start)

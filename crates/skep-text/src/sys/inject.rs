@@ -1,13 +1,13 @@
 //! Making system calls fail, in this crate's own tests.
 //!
-//! A plan belongs to the thread that made it and ends with its guard; other threads, other tests among them, go on
-//! undisturbed. A call that is made to fail is not made at all.
+//! A plan belongs to the thread that made it and ends with its guard; other threads, such as those of other tests,
+//! are not affected. A call that is to fail is not made at all.
 //!
 //! ```text
 //! let plan = inject::fail_nth(3, Errno::NOMEM);      the fourth call from now on fails with ENOMEM
 //! let result = ..;
-//! plan.failed()                                      the step whose call that was; None: there were not so many
-//! plan.steps()                                       all steps that calls were made for, in order
+//! plan.failed()                                      the call that failed; None if there were fewer calls
+//! plan.made()                                        all calls, in order
 //! ```
 
 use std::cell::RefCell;
@@ -34,26 +34,26 @@ enum Which {
     All(SystemCall),
 }
 
-/// The plan of this thread, until it is dropped.
+/// The plan of this thread is in force until this is dropped.
 #[must_use]
 pub(crate) struct Guard(());
 
-/// Lets every call through, and counts them.
+/// Lets every call succeed, and records them.
 pub(crate) fn record() -> Guard {
     plan(Which::None, Errno::IO)
 }
 
-/// Lets the call number `nth`, counted from 0, fail with `errno`.
+/// Makes call number `nth`, counted from 0, fail with `errno`.
 pub(crate) fn fail_nth(nth: usize, errno: Errno) -> Guard {
     plan(Which::Nth(nth), errno)
 }
 
-/// Lets every call made for `step` fail with `errno`.
+/// Makes every call with the purpose `call` fail with `errno`.
 pub(crate) fn fail_every(call: SystemCall, errno: Errno) -> Guard {
     plan(Which::All(call), errno)
 }
 
-/// How many calls the plan of this thread has counted; 0 where there is none.
+/// How many calls the plan of this thread has counted; 0 without a plan.
 pub(crate) fn calls_so_far() -> usize {
     PLAN.with_borrow(|plan| plan.as_ref().map_or(0, |plan| plan.made.len()))
 }
@@ -64,12 +64,12 @@ impl Guard {
         self.made().len()
     }
 
-    /// What these calls were made for, in their order.
+    /// These calls, in order.
     pub(crate) fn made(&self) -> Vec<SystemCall> {
         PLAN.with_borrow(|plan| plan.as_ref().map_or(Vec::new(), |plan| plan.made.clone()))
     }
 
-    /// The step whose call was made to fail first.
+    /// The first call that was made to fail.
     pub(crate) fn failed(&self) -> Option<SystemCall> {
         PLAN.with_borrow(|plan| plan.as_ref().and_then(|plan| plan.failed))
     }
@@ -87,7 +87,7 @@ fn plan(which: Which, errno: Errno) -> Guard {
     Guard(())
 }
 
-/// Whether the call that is about to be made for `step` fails, and how.
+/// The error number with which `call` must fail, if it must.
 pub(super) fn failure(call: SystemCall) -> Option<Errno> {
     PLAN.with_borrow_mut(|plan| {
         let plan = plan.as_mut()?;

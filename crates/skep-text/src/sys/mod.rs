@@ -1,16 +1,16 @@
-//! The system calls of code memory, each under the name of the step it is made for.
+//! The system calls of code memory, each named by its purpose.
 //!
-//! The problem: code memory is made by some twenty system calls, every one of which a sandbox, a limit or an old kernel
-//! can refuse; and what is refused in the middle must be undone without a trace. That can only be tested when every
-//! call can be made to fail.
+//! The problem: code memory needs some twenty system calls, every one of which a sandbox, a limit or an old kernel
+//! can refuse; and a refusal in the middle of an operation must be undone without a trace. That can be tested only
+//! if every call can be made to fail.
 //!
-//! Protocol: nothing else in the crate's packs and ranges calls the system. Every function here takes the [`SystemCall`] it
-//! is made for and answers with an [`Error`] that names it; in this crate's own tests each first asks `inject`
-//! whether to fail instead.
+//! Protocol: packs and ranges call the system only through this file. Every function takes the [`SystemCall`] it is
+//! used for and returns an [`Error`] that names it; in this crate's own tests each first asks `inject` whether to
+//! fail instead.
 //!
-//! Addresses are plain numbers here: what is at them is the business of the callers, who pay for every safety promise.
+//! Addresses are plain numbers here: the callers know what is at them, and give every safety guarantee.
 //!
-//! What would break it: a call made beside this file, which no test would ever see fail.
+//! What would break it: a call made elsewhere, which no test would ever see fail.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::IoSlice;
@@ -37,7 +37,7 @@ const MADV_COLLAPSE: c_int = 25;
 /// mseal(2), since Linux 6.10; the same number on every architecture.
 const SYS_MSEAL: libc::c_long = 462;
 
-/// Makes one call, or does not and says it failed.
+/// Makes one call, or fails as injected.
 fn attempt<T>(call: SystemCall, make: impl FnOnce() -> SystemResult<T>) -> Result<T, Error> {
     #[cfg(test)]
     if let Some(errno) = inject::failure(call) {
@@ -50,7 +50,7 @@ fn attempt<T>(call: SystemCall, make: impl FnOnce() -> SystemResult<T>) -> Resul
 ///
 /// # Safety
 ///
-/// With MAP_FIXED, `at` and the `len` bytes after it are the caller's and nothing in them is used.
+/// With MAP_FIXED, the `len` bytes from `at` on belong to the caller and are unused.
 pub(crate) unsafe fn map(
     call: SystemCall,
     at: usize,
@@ -61,7 +61,7 @@ pub(crate) unsafe fn map(
 ) -> Result<usize, Error> {
     let at = ptr::without_provenance_mut(at);
     attempt(call, || {
-        // SAFETY: the caller's, where the address is fixed; elsewhere the kernel takes free addresses.
+        // SAFETY: guaranteed by the caller if the address is fixed; otherwise the kernel chooses free addresses.
         let mapped = unsafe {
             match file {
                 Some(file) => mm::mmap(at, len, protection, flags, file, 0),
@@ -76,7 +76,7 @@ pub(crate) unsafe fn map(
 ///
 /// # Safety
 ///
-/// The range is the caller's and nothing in it is used.
+/// The range belongs to the caller and is unused.
 pub(crate) unsafe fn unmap(call: SystemCall, range: &Range<usize>) -> Result<(), Error> {
     // SAFETY: the caller's.
     attempt(call, || unsafe { mm::munmap(pointer(range), range.len()) })

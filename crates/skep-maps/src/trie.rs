@@ -22,7 +22,7 @@
 //!   together with a fork above it, whose other child replaces the fork
 //!
 //! Freed nodes go back to the cache ([`crate::elements`]), which reuses them after a grace period. A program that
-//! looks a value up checks whether it [holds](Elements::holds) it.
+//! looks a value up checks whether it [holds](Elements::hold) it.
 
 #[cfg(test)]
 mod tests;

@@ -221,7 +221,7 @@ impl Observer for Log<'_> {
         }
     }
 
-    fn remembered(&mut self, slot: usize) {
+    fn kept(&mut self, slot: usize) {
         self.total_states += 1;
         self.at_slot[slot] += 1;
     }

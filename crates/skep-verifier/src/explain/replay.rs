@@ -144,7 +144,7 @@ impl Observer for Recorder<'_> {
 
     fn subsumed(&mut self, _: usize) {}
 
-    fn remembered(&mut self, _: usize) {}
+    fn kept(&mut self, _: usize) {}
 
     fn speculate(&mut self, open: usize) {
         self.open.truncate(open.saturating_sub(1));

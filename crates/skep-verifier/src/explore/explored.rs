@@ -85,7 +85,7 @@ pub(crate) struct Explored {
     max_bytes: usize,
     /// Bytes of pending paths, which count against `max_bytes`.
     pub(crate) pending_bytes: usize,
-    remembered: u64,
+    kept: u64,
     /// The nodes since the first speculation that is not confirmed yet.
     journal: Option<Vec<u32>>,
     /// Invocations in which a speculation failed, ascending.
@@ -132,7 +132,7 @@ impl Explored {
             ids: Ids::default(),
             max_bytes,
             pending_bytes: 0,
-            remembered: 0,
+            kept: 0,
             journal: None,
             exact: Vec::new(),
         }
@@ -144,8 +144,8 @@ impl Explored {
     }
 
     /// How many states are kept now.
-    pub(crate) fn remembered(&self) -> u64 {
-        self.remembered
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// A path begins below `node`.
@@ -229,12 +229,12 @@ impl Explored {
                 Some(Visit::Repeats) => state.copy_from(&exact),
                 Some(visit) => return visit,
                 None => {
-                    let node = self.remember(state, slot, point, &fingerprint, parent);
+                    let node = self.keep(state, slot, point, &fingerprint, parent);
                     return Visit::Speculative { node, exact, invocation };
                 }
             }
         }
-        Visit::New(self.remember(state, slot, point, &fingerprint, parent))
+        Visit::New(self.keep(state, slot, point, &fingerprint, parent))
     }
 
     /// What the explored states say about this one.
@@ -342,7 +342,7 @@ impl Explored {
             let node = &mut self.nodes[at as usize];
             node.open = 0;
             if node.snapshot.take().is_some() {
-                self.remembered -= 1;
+                self.kept -= 1;
             }
             self.ids.work += 1;
         }
@@ -353,7 +353,7 @@ impl Explored {
         self.nodes[node as usize].open == 0
     }
 
-    fn remember(
+    fn keep(
         &mut self,
         state: &State,
         slot: usize,
@@ -381,7 +381,7 @@ impl Explored {
         }
         let snapshot = self.snapshots.take(state);
         self.ids.work += snapshot.work();
-        self.remembered += 1;
+        self.kept += 1;
         let head = self.filed.get(&key).copied().unwrap_or(NONE);
         let depth = if parent == NONE { 0 } else { self.nodes[parent as usize].depth + 1 };
         let slot = slot as u32;
@@ -426,7 +426,7 @@ impl Explored {
     fn forget(&mut self, at: u32) {
         let node = &mut self.nodes[at as usize];
         if node.snapshot.take().is_some() {
-            self.remembered -= 1;
+            self.kept -= 1;
             if node.open == 0 && node.entry == NONE {
                 self.free.push(at);
             }

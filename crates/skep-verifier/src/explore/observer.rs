@@ -24,7 +24,7 @@ pub(crate) trait Observer {
     /// The path ends at `slot`, where a finished state subsumes it.
     fn subsumed(&mut self, slot: usize);
     /// The state at `slot` is kept.
-    fn remembered(&mut self, slot: usize);
+    fn kept(&mut self, slot: usize);
     /// The path goes on with a widened state ([`crate::explore::speculation`]); `open` speculations are open now.
     fn speculate(&mut self, open: usize);
     /// The path has a violation. If speculations are open, the last is rolled back, and the path goes on from there;

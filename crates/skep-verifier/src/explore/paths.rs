@@ -99,8 +99,7 @@ impl Walker<'_> {
 
     /// Notes that there is one more state.
     pub(crate) fn note_peak(&mut self) {
-        self.usage.peak_states =
-            self.usage.peak_states.max(self.explored.remembered() + self.pending.len() as u64);
+        self.usage.peak_states = self.usage.peak_states.max(self.explored.kept() + self.pending.len() as u64);
         self.usage.peak_bytes =
             self.usage.peak_bytes.max(self.explored.bytes() + self.explored.pending_bytes);
     }

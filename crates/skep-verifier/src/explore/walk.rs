@@ -129,7 +129,7 @@ impl<'a> Walker<'a> {
                 }
                 self.note_peak();
                 if let Some(observer) = &mut self.observer {
-                    observer.remembered(slot);
+                    observer.kept(slot);
                 }
             }
             self.check_limits()?;

@@ -1,7 +1,7 @@
-//! What is written becomes code by cache maintenance, by the right addresses, after the last store and once for all of
-//! it; and where other CPUs must synchronise, they do so after that, once.
+//! Cache maintenance makes written bytes executable: by the right addresses, after the last store and once for all
+//! of it; and if other CPUs must synchronise, they do so after that, once.
 //!
-//! Where caches are coherent all of this could be left out and every other test would pass.
+//! With coherent caches every other test would pass without any of this.
 
 use super::*;
 use crate::arch::recorder::{self, Published, Seen};
@@ -23,13 +23,13 @@ fn draft(arena: &Arena, value: u32, len: usize) -> Draft {
     draft
 }
 
-/// What a text that [`draft`] made looks like, with the rest of its chunks.
+/// The expected bytes of a text that [`draft`] made, with the rest of its chunks.
 fn code_and_traps(value: u32, len: usize) -> Vec<u8> {
     let code = returns(value);
     [&code[..], &arch::traps(room(len) - code.len())].concat()
 }
 
-/// The only call there was.
+/// The only publication.
 fn only(mut published: Vec<Published>) -> Published {
     assert_eq!(published.len(), 1, "{published:x?}");
     published.remove(0)
@@ -39,7 +39,7 @@ fn is_all_traps(bytes: &[u8]) -> bool {
     bytes == arch::traps(bytes.len())
 }
 
-/// The mapping that an address is in: its permissions, its file, and where in the file the address is.
+/// The mapping that contains an address: its permissions, its file, and the address's offset in the file.
 fn mapping(address: usize) -> (String, u64, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let number = |digits| usize::from_str_radix(digits, 16).unwrap();
@@ -53,7 +53,8 @@ fn mapping(address: usize) -> (String, u64, usize) {
     found.unwrap_or_else(|| panic!("nothing is mapped at {address:#x}"))
 }
 
-/// Whether it was cleaned by the view that it was stored through: the alias, or none but the executable one.
+/// Asserts that it was cleaned by the view that it was stored through: the alias, or the executable view if there is
+/// none.
 fn assert_cleaned_where_it_was_stored(backing: Backing, view: &Seen) {
     let (permissions, file, offset) = mapping(view.executable);
     assert_eq!(&permissions[..3], "r-x", "{backing}");
@@ -106,7 +107,7 @@ fn drafts_that_are_finalized_together_are_published_together() {
 }
 
 #[test]
-fn other_cpus_synchronise_after_code_in_reused_memory_is_published_and_never_for_fresh_memory() {
+fn other_cpus_synchronise_for_code_in_reused_memory_only() {
     let arena = arena(Backing::Memfd);
     let expected = |reused: bool| vec![SystemCall::SyncCores; usize::from(reused && NEEDS_SYNC_CORE)];
     drop(draft(&arena, 0, 500)); // what a draft had is as fresh as before
@@ -121,7 +122,7 @@ fn other_cpus_synchronise_after_code_in_reused_memory_is_published_and_never_for
     }
 }
 
-/// A text of `count` patchable branches, `apart` bytes from each other, that do nothing.
+/// A text of `count` patchable branches without effect, at distances of `apart` bytes.
 fn branches(arena: &Arena, count: usize, apart: usize) -> Text {
     let mut draft = arena.draft(count * apart).unwrap();
     let address = draft.address();
@@ -133,7 +134,7 @@ fn branches(arena: &Arena, count: usize, apart: usize) -> Text {
 }
 
 #[test]
-fn a_batch_of_pokes_is_published_once_when_it_is_finished_and_all_cpus_synchronise_once_after_that() {
+fn a_batch_of_pokes_publishes_and_synchronises_once() {
     const COUNT: usize = 64;
 
     for backing in BACKINGS {

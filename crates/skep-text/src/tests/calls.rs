@@ -1,4 +1,4 @@
-//! The road that every program takes, again and again, asks the system for nothing.
+//! Loading and dropping a program in populated memory makes no system call.
 
 use super::*;
 use crate::arch::NEEDS_SYNC_CORE;
@@ -8,7 +8,7 @@ use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, CHUNK_BYTES, Draft};
 
 const ROUNDS: usize = 50;
 
-/// An arena with memory for all that the tests place, none of it used before. The draft, of one chunk, is to be kept.
+/// An arena with unused memory for everything that the tests place. The caller keeps the draft, of one chunk.
 fn populated() -> (Arena, Draft) {
     let arena = Arena::new(keeperless(Backing::Memfd)).unwrap();
     let mut draft = arena.draft(1 << 20).unwrap();
@@ -20,7 +20,7 @@ fn populated() -> (Arena, Draft) {
 fn where_there_is_memory_a_text_lives_and_dies_without_a_system_call() {
     let (arena, _draft) = populated();
     for round in 0..3 {
-        // Where every CPU must synchronise before it runs code in reused memory, that is all.
+        // If every CPU must synchronise before it runs code in reused memory, that is the only call.
         let reused = round > 0 && NEEDS_SYNC_CORE;
         let calls = inject::record();
         let mut texts = Vec::new();

@@ -1,4 +1,5 @@
-//! Every system call of every operation fails in turn: an error that names the step, nothing lost, and the arena works.
+//! Every system call of every operation fails in turn: the error names the call, nothing is lost, and the arena
+//! works.
 
 use rustix::io::Errno;
 
@@ -7,13 +8,13 @@ use crate::error::SystemCall;
 use crate::sys::inject;
 use crate::{CHUNK_BYTES, Draft, Occupancy, SpanState, arch};
 
-/// Calls whose failure an operation may overcome, whatever the answer was.
+/// Calls whose failure an operation may overcome, whatever the error.
 const TOLERABLE: [SystemCall; 3] =
     [SystemCall::AdvisePages, SystemCall::SealMapping, SystemCall::ReturnMemory];
 
 const ERRNOS: [Errno; 3] = [Errno::NOMEM, Errno::PERM, Errno::INVAL];
 
-/// What a process has that an arena could leave behind.
+/// The resources of a process that an arena could leak.
 #[derive(Debug, PartialEq)]
 struct Belongings {
     mappings: Vec<String>,
@@ -39,7 +40,7 @@ impl Belongings {
         Self { mappings, descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count() }
     }
 
-    /// Without addresses at which there is nothing: where `munmap` fails that is all that can be let go.
+    /// Without inaccessible addresses: if `munmap` fails, their memory is all that can be released.
     fn without_addresses(mut self) -> Self {
         self.mappings.retain(|mapping| !mapping.contains("---p"));
         self
@@ -54,7 +55,7 @@ fn call_of(error: &Error) -> Option<SystemCall> {
     }
 }
 
-/// What must be the same before and after, whatever memory is kept in reserve.
+/// The values that must be equal before and after, whatever memory is kept in reserve.
 fn settled(arena: &Arena) -> Occupancy {
     arena.flush().unwrap();
     let mut occupancy = arena.occupancy();
@@ -65,7 +66,7 @@ fn settled(arena: &Arena) -> Occupancy {
     occupancy
 }
 
-/// The books agree with the kernel, and what is free is traps.
+/// The bookkeeping agrees with the kernel, and free memory is traps.
 fn check(arena: &Arena, when: &str) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut accessible = 0;
@@ -89,7 +90,7 @@ fn check(arena: &Arena, when: &str) {
     }
 }
 
-/// Everything that an arena does, in short.
+/// All operations of an arena, in short.
 fn check_that_it_works(arena: &Arena, when: &str) {
     let before = settled(arena);
     let sizes = [40, 4000, 300_000, PACK_BYTES, PACK_BYTES + 1];
@@ -113,14 +114,14 @@ fn poke(arena: &Arena, text: &Text, value: u32) -> Result<(), Error> {
     pokes.finish()
 }
 
-/// What an operation is given: made before it, in peace.
+/// The input of an operation, made before calls fail.
 #[derive(Default)]
 struct Setup {
     texts: Vec<Text>,
     drafts: Vec<Draft>,
 }
 
-/// All of them, but under an emulator, which takes minutes for that.
+/// All operations; fewer under an emulator, where all of them take minutes.
 fn errnos() -> &'static [Errno] {
     if is_emulated() { &ERRNOS[..1] } else { &ERRNOS }
 }
@@ -128,7 +129,7 @@ fn errnos() -> &'static [Errno] {
 struct Operation {
     name: &'static str,
     prepare: fn(&Arena) -> Setup,
-    /// Everything that it made and that is left is in the setup.
+    /// Everything that it made and that remains is in the setup.
     run: fn(&Arena, &mut Setup) -> Result<(), Error>,
 }
 
@@ -225,8 +226,8 @@ const OPERATIONS: [Operation; 11] = [
     },
 ];
 
-/// Which calls to let fail, of an operation that makes calls for these steps; and one that it does not make, for the
-/// end. Of a pack's many writes of traps, the first two, one in the middle and the last.
+/// Which calls to fail, for an operation that makes these calls; and one number past the end. Of a pack's many
+/// writes of traps, the first two, one in the middle and the last.
 fn worth_failing(made: &[SystemCall]) -> Vec<usize> {
     let mut worth = Vec::new();
     let mut first = 0;
@@ -241,7 +242,8 @@ fn worth_failing(made: &[SystemCall]) -> Vec<usize> {
     worth
 }
 
-/// Runs the operation once with its first call failing, once with its second, and so on; returns how many it made.
+/// Runs the operation once with its first call failing, once with its second, and so on; returns the number of
+/// calls.
 fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -> usize {
     let arena = Arena::new(config()).unwrap();
     let mut setup = (operation.prepare)(&arena);
@@ -268,7 +270,7 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
             (Ok(()), None) => {}
             (Err(error), None) => panic!("{when}: {error}"),
             (Err(error), Some(call)) => {
-                // Room that is missing because a neighbour could not be returned is a consequence, not the cause.
+                // Missing room because a neighbour could not be returned is a consequence, not the cause.
                 let room = matches!(error, Error::Limit { .. } | Error::RangeFull { .. });
                 assert!(call_of(error) == Some(call) || room, "{when}: {error}");
                 assert!(!error.to_string().is_empty());
@@ -277,9 +279,9 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
                 let detour = TOLERABLE.contains(&call)
                     || errno == Errno::INVAL && matches!(call, SystemCall::CreateFile | SystemCall::AllocateFile)
                     || errno == Errno::PERM && call == SystemCall::MakeExecutable
-                    // The kernel is asked for a huge page again when it may just have been busy.
+                    // The kernel is asked again for a huge page if it may only have been busy.
                     || errno != Errno::INVAL && matches!(call, SystemCall::Collapse | SystemCall::CheckHuge)
-                    // Filling a freed place with traps is tried again until it works.
+                    // Filling a freed place with traps is retried until it works.
                     || call == SystemCall::WriteCode && operation.name.contains("drop");
                 assert!(detour, "{when}: nobody was told");
             }
@@ -315,7 +317,7 @@ fn each_call(config: &dyn Fn() -> Config, operation: &Operation, errno: Errno) -
 }
 
 #[test]
-fn whatever_fails_while_an_arena_is_made_is_named_and_nothing_is_left_behind() {
+fn any_failure_to_make_an_arena_is_named_and_leaks_nothing() {
     alone(|| {
         for backing in BACKINGS.map(Some).into_iter().chain([None]) {
             let config = || Config { backing, ..keeperless(Backing::Memfd) };
@@ -347,7 +349,7 @@ fn whatever_fails_while_an_arena_is_made_is_named_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn whatever_call_of_whatever_operation_fails_nothing_is_lost_and_the_arena_works() {
+fn any_failing_call_loses_nothing_and_the_arena_works() {
     alone(|| {
         for backing in BACKINGS {
             let config = || keeperless(backing);
@@ -371,13 +373,13 @@ fn whatever_call_of_whatever_operation_fails_nothing_is_lost_and_the_arena_works
 }
 
 #[test]
-fn whatever_step_fails_every_time_nothing_is_lost_when_it_works_again() {
+fn a_call_that_fails_every_time_loses_nothing() {
     alone(|| {
         let whole_life = |arena: &Arena, refused: &mut usize| {
             for operation in &OPERATIONS {
                 let mut setup = Setup::default();
                 let lens = [50, 20_000, PACK_BYTES, PACK_BYTES + 777];
-                // Under an emulator the long ones take minutes; there one operation has them.
+                // Under an emulator the long operations take minutes; there only one runs.
                 let few = is_emulated() && operation.name != OPERATIONS[0].name;
                 for &len in if few { &lens[..2] } else { &lens } {
                     match place(arena, 1, len) {

@@ -1,5 +1,5 @@
-//! A domain may be without a keeper: because the host wants it so, or because no thread can be started. Then whoever
-//! comes along does the work, and must not meet a lock that it holds itself.
+//! A domain may lack a keeper: because the host wants it so, or because no thread can be started. Then any thread
+//! that passes by does the keeper's work, and must not meet a lock that it holds itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ fn a_loader_without_a_keeper_promotes_what_it_filled_itself() {
 #[test]
 fn threads_without_a_keeper_load_and_free_behind_a_reader_and_all_is_reclaimed() {
     alone(|| {
-        // So little may wait, and so little memory is there, that every road to reclaiming is taken.
+        // Both limits are so low that every path to reclamation is taken.
         let config = keeperless(Backing::Memfd).waiting(200_000).limit(2 * PACK_BYTES).promote_at(1 << 20);
         let arena = Arena::new(config).unwrap();
         let refused = AtomicUsize::new(0);
@@ -59,7 +59,7 @@ fn threads_without_a_keeper_load_and_free_behind_a_reader_and_all_is_reclaimed()
 #[test]
 fn a_hosts_callback_may_use_the_arena_wherever_it_runs() {
     alone(|| {
-        // Callbacks run in the middle of drafts and drops here, for want of a keeper.
+        // Without a keeper, callbacks run in the middle of drafts and drops here.
         let arena = Arena::new(keeperless(Backing::Memfd).waiting(50_000).promote_at(64 << 10)).unwrap();
         let ran = Arc::new(AtomicUsize::new(0));
         for round in 0..500 {
@@ -97,7 +97,7 @@ fn a_text_that_fills_a_pack_may_be_aligned_and_takes_no_more_than_that_pack() {
 }
 
 #[test]
-fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_and_one_for_good_is_not() {
+fn growth_retries_a_promotion_only_after_a_temporary_refusal() {
     use crate::error::SystemCall;
     use crate::sys::inject;
     use rustix::io::Errno;
@@ -114,7 +114,7 @@ fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_
             let refused = arena.occupancy();
             assert_eq!(refused.huge_packs, 0, "{errno}");
             assert!(refused.huge_refused.is_some(), "{errno}");
-            // The pack has all its memory now; the next one is what grows.
+            // The pack is fully populated now; the next one grows.
             texts.extend((0..25).map(|value| place(&arena, value, 100_000).unwrap()));
             let later = arena.occupancy();
             assert_eq!(later.packs, 2, "{errno}");
@@ -125,7 +125,7 @@ fn a_promotion_that_was_refused_for_the_moment_is_tried_again_when_memory_grows_
 }
 
 #[test]
-fn an_arena_is_not_unmapped_under_a_reader_though_the_traps_of_an_older_text_could_not_be_written() {
+fn a_failed_trap_fill_does_not_unmap_an_arena_under_readers() {
     use crate::error::SystemCall;
     use crate::sys::inject;
     use rustix::io::Errno;

@@ -1,5 +1,5 @@
-//! What the whole arena promises when the system refuses something in the middle, and when there is no keeper; and what
-//! cannot be seen from outside: which system calls it makes, and which caches it makes right.
+//! The whole arena when the system refuses calls, and without a keeper; and behaviour that is invisible from
+//! outside: which system calls it makes, and which cache maintenance.
 
 /// The machine code of the other tests.
 #[path = "../../tests/common/arch/mod.rs"]
@@ -24,14 +24,13 @@ use crate::{Arena, Backing, Config, Error, PACK_BYTES, Text};
 
 const BACKINGS: [Backing; 3] = [Backing::Memfd, Backing::Hardened, Backing::Procmem];
 
-/// Everything happens on the thread that asks for it: so all system calls are made by that thread, in the same order
-/// every time.
+/// Everything runs on the calling thread, so that thread makes all system calls, in the same order every time.
 fn keeperless(backing: Backing) -> Config {
     let domain = Domain::builder().slots(8).keeper(false).membarrier(false).build().unwrap();
     Config::new().reserve(8 * PACK_BYTES).backing(backing).promote_at(usize::MAX).domain(domain)
 }
 
-/// Whether packs become huge pages on this system; else says that the test is left out.
+/// Whether packs become huge pages on this system; if not, reports that the test is left out.
 fn packs_can_be_huge(what: &str) -> bool {
     let arena = Arena::new(keeperless(Backing::Memfd)).unwrap();
     probe::shown(arena.promote().is_ok(), Hidden::HugePages, what)
@@ -45,28 +44,28 @@ fn place(arena: &Arena, value: u32, len: usize) -> Result<Text, Error> {
     draft.finalize()
 }
 
-/// Calls what [`place`] made.
+/// Calls the function that [`place`] made.
 fn call(text: &Text) -> u32 {
     call_at(text.address())
 }
 
-/// Calls what is at `address`.
+/// Calls the function at `address`.
 fn call_at(address: usize) -> u32 {
     let pointer = ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: the tests name places of such functions, or of traps that return for them.
+    // SAFETY: the tests pass addresses of such functions, or of traps whose handler returns for them.
     let function = unsafe { std::mem::transmute::<*const u8, extern "C" fn() -> u32>(pointer) };
     function()
 }
 
-/// What is at an address of a pack that is mapped.
+/// The bytes at an address of a mapped pack.
 fn peek(address: usize, len: usize) -> Vec<u8> {
     let at = ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: the tests name spans of mapped packs, and nobody writes meanwhile.
+    // SAFETY: the tests pass spans of mapped packs, and no thread writes meanwhile.
     unsafe { std::slice::from_raw_parts(at, len) }.to_vec()
 }
 
-/// Runs `test`, the whole of the calling test, in a process of its own, where no other test changes what it counts, and a
-/// deadlock ends.
+/// Runs `test`, the whole of the calling test, in a process of its own, so that no other test changes its counts,
+/// and so that a timeout ends a deadlock.
 fn alone(test: impl FnOnce()) {
     const CHILD: &str = "SKEP_TEXT_TEST_ALONE";
     const PATIENCE: Duration = Duration::from_secs(240);

@@ -1,17 +1,18 @@
-//! By construction every branch within an arena reaches: from the first chunk of the largest range to its last, and back.
+//! Every branch within an arena reaches its target, even from the first chunk of the largest range to its last, and
+//! back.
 
 use super::*;
 use crate::arena::Slot;
 use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, CHUNK_BYTES, Draft};
 
 #[test]
-fn a_branch_reaches_from_the_first_chunk_of_the_largest_range_to_the_last_and_back() {
+fn a_branch_reaches_across_the_largest_range_and_back() {
     let arena = Arena::new(Config { reserve: usize::MAX, ..keeperless(Backing::Memfd) }).unwrap();
     assert_eq!(arena.range().len(), Config::MAX_RESERVE, "more than that is not reserved");
     let mut first = arena.draft(2 * CHUNK_BYTES).unwrap();
     assert_eq!(first.address(), arena.range().start);
 
-    // What is between may not be had, so that no memory is needed for it.
+    // The middle is never allocated, so it needs no memory.
     let between = |what: fn() -> Slot| {
         let mut state = arena.shared().lock_state();
         let end = state.slots.len() - 1;
@@ -22,7 +23,7 @@ fn a_branch_reaches_from_the_first_chunk_of_the_largest_range_to_the_last_and_ba
     let end = arena.range().end;
     assert_eq!(last.address() + last.len(), end);
 
-    // From the very first place for a branch to a function in the last chunk, and from the very last place for one to a
+    // From the first possible branch to a function in the last chunk, and from the last possible branch to a
     // function in the first.
     let start = first.address();
     let (very_first, very_last) = (start + BRANCH_OFFSET, end - BRANCH_BYTES);

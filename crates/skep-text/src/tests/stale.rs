@@ -1,18 +1,19 @@
 //! Cache maintenance is needed, and done by the right address: with it new code runs, without it old code does.
 //!
-//! Three times code takes the place of something that ran there: of a trap in memory that held no code before, of
-//! another text, of a branch that is poked. Each is made as it should be, and must be seen; and with the instruction
-//! caches left alone, or invalidated by the writable view's addresses, and then the old code must run on: a test of the
-//! maintenance that would pass without it is no test.
+//! In three scenarios code replaces something that ran at its address: a trap in memory that held no code before,
+//! another text, a poked branch. Each runs with correct maintenance, and then the new code must run; and with the
+//! instruction caches not invalidated, or invalidated by the writable view's addresses, and then the old code must
+//! run: a test of the maintenance that passes without it proves nothing.
 //!
-//! The trap runs before fresh code is placed, as after a stray jump: what nobody ever ran is in no instruction cache but
-//! by a CPU's own guess, and an emulator (QEMU translates code when it is run first) makes none. For reused memory the
-//! fault begins when the older text is dropped, because filling its place with traps invalidates it, too.
+//! The trap runs before fresh code is placed, as after a stray jump: code that never ran is in an instruction cache
+//! only by a CPU's speculation, and an emulator (QEMU translates code when it first runs) does not speculate. For
+//! reused memory the defect begins when the older text is dropped, because filling its place with traps invalidates
+//! it, too.
 //!
-//! QEMU's emulation of user programs shows stale code: what it has translated from a mapping that cannot be written it
-//! keeps until IC IVAU (which it obeys since version 8.1; seen with 10.0). A machine may show it, every time or now and
-//! then, so several tries are made. One that never does (CTR_EL0.DIC) is found out by storing code again and again in
-//! memory that has nothing to do with the crate.
+//! QEMU's emulation of user programs shows stale code: it keeps what it has translated from a read-only mapping
+//! until IC IVAU (which it obeys since version 8.1; seen with 10.0). A real machine may show it every time or only
+//! sometimes, so several attempts are made. A machine that never does (CTR_EL0.DIC) is detected by storing code
+//! repeatedly in memory outside of the crate.
 
 use std::ffi::c_void;
 
@@ -28,14 +29,14 @@ use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, CHUNK_BYTES};
 
 const TRIES: u32 = 20;
 
-/// What ran: the code that was placed last, or what was there before.
+/// Which code ran: the newest, or the one it replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ran {
     New,
     Old,
 }
 
-/// What ran, of two functions that return other values.
+/// Which of two functions ran; they return different values.
 fn ran(value: u32, old: u32, new: u32) -> Ran {
     match value {
         _ if value == new => Ran::New,
@@ -44,8 +45,8 @@ fn ran(value: u32, old: u32, new: u32) -> Ran {
     }
 }
 
-/// Replaces something that ran, with the fault if there is one, and runs it again. Leaves its texts behind, so that the
-/// next try finds another place.
+/// Replaces code that ran, with the defect if there is one, and runs it again. Keeps its texts, so that the next
+/// attempt gets another place.
 type Scenario = fn(&Arena, Option<Defect>, &mut Vec<Text>) -> Ran;
 
 fn fresh_code(arena: &Arena, defect: Option<Defect>, texts: &mut Vec<Text>) -> Ran {
@@ -129,7 +130,7 @@ fn fresh_code_is_what_runs_and_not_the_trap_that_ran_before() {
 }
 
 #[test]
-fn without_invalidation_by_the_executable_address_the_trap_runs_instead_of_fresh_code() {
+fn without_invalidation_the_trap_runs_instead_of_fresh_code() {
     old_code_runs_without(fresh_code);
 }
 
@@ -139,7 +140,7 @@ fn code_in_reused_memory_is_what_runs_and_not_the_text_that_was_there() {
 }
 
 #[test]
-fn without_invalidation_by_the_executable_address_the_older_text_runs_in_reused_memory() {
+fn without_invalidation_the_older_text_runs_in_reused_memory() {
     old_code_runs_without(code_in_reused_memory);
 }
 
@@ -149,11 +150,11 @@ fn a_poked_branch_goes_to_its_new_target_and_not_to_the_old_one() {
 }
 
 #[test]
-fn without_invalidation_by_the_executable_address_a_poked_branch_goes_to_its_old_target() {
+fn without_invalidation_a_poked_branch_goes_to_its_old_target() {
     old_code_runs_without(a_poked_branch);
 }
 
-/// Has a trap that is called return [`TRAPPED`], for the rest of the process.
+/// Makes a called trap return [`TRAPPED`], for the rest of the process.
 fn return_from_traps() {
     extern "C" fn handler(_signal: c_int, _info: *mut siginfo_t, context: *mut c_void) {
         // SAFETY: the tests reach traps by calls.
@@ -168,7 +169,7 @@ fn return_from_traps() {
     }
 }
 
-/// Whether old code ever runs on this machine where nobody invalidates it.
+/// Whether old code ever runs on this machine without invalidation.
 fn old_code_can_run() -> bool {
     let len = rustix::param::page_size();
     let file = memfd_create(c"skep-text-probe", MemfdFlags::NOEXEC_SEAL).unwrap();

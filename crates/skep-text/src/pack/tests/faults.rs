@@ -1,4 +1,4 @@
-//! Every system call of every operation fails in turn: an error that names the step, nothing lost.
+//! Every system call of every operation fails in turn: the error names the call, and nothing is lost.
 
 use std::cell::Cell;
 
@@ -58,7 +58,7 @@ fn each_call<T>(
 }
 
 #[test]
-fn whatever_fails_at_birth_is_named_and_nothing_is_left_behind() {
+fn any_failure_to_make_a_pack_is_named_and_leaks_nothing() {
     alone(|| {
         for kind in all_kinds() {
             for populate in [STEP, PACK_BYTES] {
@@ -102,7 +102,7 @@ fn whatever_fails_at_birth_is_named_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn whatever_fails_in_growth_and_promotion_is_named_and_the_pack_is_as_good_as_before() {
+fn any_failing_growth_or_promotion_leaves_the_pack_usable() {
     alone(|| {
         for kind in all_kinds() {
             for errno in ERRNOS {

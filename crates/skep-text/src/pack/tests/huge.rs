@@ -21,7 +21,7 @@ fn huge_bytes(pack: &Pack) -> Vec<u64> {
     views.iter().map(|view| procfs::huge_bytes_around(&smaps, view)).collect()
 }
 
-/// Whether the kernel of this machine makes huge pages of `made`; else says that the test is left out.
+/// Whether this machine's kernel makes huge pages of `made`; if not, reports that the test is left out.
 fn promoted(made: &Made, what: &str) -> bool {
     let start = Instant::now();
     let result = made.pack().promote();

@@ -1,4 +1,4 @@
-//! Birth, growth, writing, and what children see.
+//! Creation, growth, writing, and access by children.
 
 use super::*;
 use crate::sys::inject;
@@ -39,7 +39,7 @@ fn a_pack_has_memory_only_where_it_is_populated_and_that_is_traps() {
 }
 
 #[test]
-fn what_is_written_by_every_road_is_there_and_nothing_beside_it_changes() {
+fn a_write_changes_its_bytes_and_no_others() {
     for kind in KINDS {
         let made = Made::new(&kind, STEP);
         let writer = made.pack().writer();
@@ -212,7 +212,7 @@ pub(super) fn call_of(error: &Error) -> Option<SystemCall> {
 }
 
 #[test]
-fn what_the_system_refuses_is_passed_over_and_reported() {
+fn a_refused_backing_is_skipped_and_reported() {
     let reservation = Reservation::new(PACK_BYTES, None).unwrap();
     let place = reservation.slots().start;
     // SAFETY: the reservation is ours; each pack is unmapped before the next is made.
@@ -243,7 +243,7 @@ fn what_the_system_refuses_is_passed_over_and_reported() {
     assert!(text.contains("memfd: mapping the executable") && text.contains("procmem: mapping"), "{text}");
     drop(plan);
 
-    // What has run out may be there again later: no reason to choose another way for good.
+    // Exhausted resources may return later: no reason to choose another backing for good.
     let _plan = inject::fail_every(SystemCall::CreateFile, Errno::MFILE);
     assert_eq!(call_of(&resolve(None).err().unwrap()), Some(SystemCall::CreateFile));
 }

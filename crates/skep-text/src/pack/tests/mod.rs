@@ -1,4 +1,4 @@
-//! What every kind of pack promises, and what the tests of packs share.
+//! The guarantees of every kind of pack, and shared code of the tests of packs.
 
 mod faults;
 mod huge;
@@ -48,7 +48,7 @@ impl Made {
         self.reservation.slots().start
     }
 
-    /// Bytes of memory that the system gave the pack, by its own account. `None` where it does not tell.
+    /// Bytes of memory that the system gave the pack, by its own account. `None` if unknown.
     pub(super) fn memory(&self) -> Option<usize> {
         match &self.file {
             // stat(2): blocks of 512 bytes.
@@ -68,7 +68,7 @@ impl Made {
         }
     }
 
-    /// What is at `part` as it is executed.
+    /// The bytes of `part` as they are executed.
     pub(super) fn bytes(&self, part: Range<usize>) -> &[u8] {
         let at = ptr::with_exposed_provenance(self.place() + part.start);
         // SAFETY: the tests name populated parts only, and write none while they look.
@@ -95,7 +95,7 @@ impl Made {
     }
 }
 
-/// Calls what [`returns`] made.
+/// Calls the function that [`returns`] made.
 pub(super) fn call(address: usize) -> u32 {
     let pointer = ptr::with_exposed_provenance::<u8>(address);
     // SAFETY: the tests name places where they put such a function.
@@ -139,7 +139,7 @@ pub(super) fn assert_nothing_is_writable_and_executable(when: &str) {
     }
 }
 
-/// Runs `test`, the whole of the calling test, in a process of its own, where no other test changes what it counts.
+/// Runs `test`, the whole of the calling test, in a process of its own, so that no other test changes its counts.
 pub(super) fn alone(test: impl FnOnce()) {
     const CHILD: &str = "SKEP_TEXT_TEST_ALONE";
     if std::env::var_os(CHILD).is_some() {
@@ -154,7 +154,7 @@ pub(super) fn alone(test: impl FnOnce()) {
     }
 }
 
-/// Runs `child` in a forked child; whether it said yes.
+/// Runs `child` in a forked child; returns whether it returned true.
 pub(super) fn in_fork(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child calls nothing but what the tests give it, which takes no lock and no memory, and exits.
     let status = unsafe { skep_testkit::in_a_child(|| if child() { 0 } else { 1 }) };

@@ -1,4 +1,4 @@
-//! The roads by which code must not be written, and what is kept open on purpose.
+//! The ways in which code must not be writable, and those left open on purpose.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
@@ -28,7 +28,7 @@ fn try_to_write(fd: &OwnedFd) -> rustix::io::Result<usize> {
 }
 
 #[test]
-fn the_executable_view_of_a_file_cannot_be_made_writable_or_written_past_its_protection() {
+fn the_executable_view_of_a_file_can_never_be_written() {
     alone(|| {
         let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
         for kind in &KINDS[..2] {
@@ -59,7 +59,7 @@ fn the_executable_view_of_a_file_cannot_be_made_writable_or_written_past_its_pro
 }
 
 #[test]
-fn the_sealed_file_cannot_be_mapped_writable_written_or_resized_by_any_road() {
+fn the_sealed_file_cannot_be_mapped_writable_written_or_resized() {
     let made = Made::new(&KINDS[0], STEP);
     let reading = made.file.as_ref().unwrap();
     assert_eq!(map(reading, WRITE).unwrap_err(), Errno::ACCESS);
@@ -106,14 +106,14 @@ fn a_hardened_pack_has_no_writable_mapping_and_its_file_cannot_be_resized() {
         let WriteAccess::File(file) = &made.pack().memory else { panic!("a hardened pack has a file") };
         assert_eq!(fs::ftruncate(file, 0).unwrap_err(), Errno::PERM);
         assert_eq!(fs::ftruncate(file, 2 * PACK_BYTES as u64).unwrap_err(), Errno::PERM);
-        // Such a seal would forbid our own writes.
+        // Such a seal would also forbid this crate's writes.
         assert_eq!(fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE).unwrap_err(), Errno::PERM);
         assert!(rustix::io::fcntl_getfd(file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     });
 }
 
 #[test]
-fn the_roads_that_anonymous_memory_leaves_open_are_the_ones_the_documentation_names() {
+fn anonymous_memory_is_writable_only_in_the_documented_ways() {
     let made = Made::new(&KINDS[2], STEP);
     let at = ptr::with_exposed_provenance_mut(made.place());
     assert_eq!(make_writable(at, STEP), Ok(()));

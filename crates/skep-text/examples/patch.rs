@@ -1,5 +1,5 @@
 //! Replaces code while another thread runs it: a branch is poked from one version of a function to the next, and the
-//! version that nobody can reach any more is dropped, without waiting for anybody.
+//! unreachable version is dropped, without waiting.
 //!
 //! ```text
 //! cargo run --release -p skep-text --example patch

@@ -1,4 +1,4 @@
-//! Code with names: what perf and GDB make of it.
+//! Code with names, for perf and GDB.
 //!
 //! ```text
 //! cargo build -p skep-text --example seen

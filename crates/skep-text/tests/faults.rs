@@ -1,5 +1,5 @@
-//! Probes: loads that give 0 where they cannot be done; and what the host sees of the handler behind them. Whatever
-//! changes the process's signals is done in children.
+//! Probes: loads that yield 0 if they fault; and the host's view of the handler behind them. Tests that change the
+//! process's signals run in children.
 
 mod common;
 
@@ -275,7 +275,7 @@ fn a_fault_that_is_no_probes_dies_of_sigsegv_by_default() {
 }
 
 #[test]
-fn a_fault_that_is_no_probes_dies_of_sigsegv_with_rusts_own_handler_too() {
+fn another_fault_dies_of_sigsegv_with_rusts_own_handler_too() {
     let Some(status) = child() else {
         assert_ne!(action(SIGSEGV).sa_sigaction, libc::SIG_DFL, "which is there before main");
         let text = load(&arena(), &reads_two());
@@ -285,7 +285,7 @@ fn a_fault_that_is_no_probes_dies_of_sigsegv_with_rusts_own_handler_too() {
 }
 
 #[test]
-fn the_same_instruction_is_no_probe_any_more_when_its_text_was_replaced() {
+fn a_replaced_text_has_no_probes_any_more() {
     let Some(status) = child() else {
         install(SIGSEGV, libc::SIG_DFL, 0, &[]);
         let arena = arena();
@@ -304,7 +304,7 @@ fn the_same_instruction_is_no_probe_any_more_when_its_text_was_replaced() {
 }
 
 #[test]
-fn a_fault_that_is_no_probes_reaches_the_handler_that_was_there_before() {
+fn another_fault_reaches_the_handler_that_was_there_before() {
     let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let text = load(&arena(), &reads_two());
@@ -337,7 +337,7 @@ fn a_jump_into_nowhere_is_the_hosts() {
 }
 
 #[test]
-fn a_later_handler_that_passes_on_keeps_probes_working_and_is_called_once_for_each_fault() {
+fn a_later_handler_that_chains_sees_each_fault_once() {
     let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let arena = arena();
@@ -360,7 +360,7 @@ fn a_later_handler_that_passes_on_keeps_probes_working_and_is_called_once_for_ea
 }
 
 #[test]
-fn a_later_handler_that_does_not_pass_on_loses_probes_to_the_next_text_and_nothing_else() {
+fn a_later_handler_that_does_not_chain_loses_only_probes() {
     let Some(status) = child() else {
         let arena = arena();
         let text = load(&arena, &reads_two());
@@ -374,7 +374,7 @@ fn a_later_handler_that_does_not_pass_on_loses_probes_to_the_next_text_and_nothi
 }
 
 #[test]
-fn a_host_that_takes_the_signal_again_and_again_is_trusted_in_the_end_and_never_looped_through() {
+fn a_host_that_retakes_the_signal_repeatedly_is_trusted_in_the_end() {
     let Some(status) = child() else {
         install(SIGSEGV, ends as *const () as usize, libc::SA_SIGINFO, &[]);
         let arena = arena();

@@ -1,4 +1,4 @@
-//! What a forked child has of its parent's code memory: the right to run it, and nothing else.
+//! A forked child may run its parent's code, and can do nothing else with its code memory.
 //!
 //! One thread and no test harness, because it forks.
 

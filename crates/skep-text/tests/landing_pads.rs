@@ -1,5 +1,5 @@
-//! Where landing pads are checked, an indirect call reaches what begins with one, and nothing else. In children, because
-//! they die of it.
+//! If landing pads are enforced, an indirect call reaches only code that begins with one. In children, because the
+//! others are killed.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn code_with_landing_pads_runs_in_every_arena_and_every_backing() {
 }
 
 #[test]
-fn an_indirect_call_to_code_without_a_landing_pad_dies_where_they_are_checked_and_runs_elsewhere() {
+fn an_enforced_indirect_call_without_a_landing_pad_dies() {
     if is_child() {
         dump_no_core();
         let wanted = child_argument();

@@ -1,4 +1,4 @@
-//! Drafts, texts and their memory, from the cradle to the grave.
+//! The life of drafts, texts and their memory.
 
 mod common;
 
@@ -328,7 +328,7 @@ fn long_texts_of_a_permanent_arena_are_unmapped_all_the_same() {
 }
 
 #[test]
-fn a_draft_may_be_finalized_and_a_text_dropped_on_another_thread_and_outlive_the_arena() {
+fn drafts_and_texts_may_change_threads_and_outlive_the_arena() {
     let arena = arena();
     let code = returns(31);
     let mut draft = arena.draft(code.len()).unwrap();
@@ -452,7 +452,7 @@ fn a_limit_is_never_reported_while_the_room_is_just_being_given_back() {
 }
 
 #[test]
-fn a_draft_lies_at_a_multiple_of_what_was_asked_for_wherever_it_finds_room() {
+fn a_draft_has_the_alignment_requested() {
     let page = rustix::param::page_size();
     for random in [false, true] {
         let config = || Config::new().huge(false).random(random).reserve(64 * PACK_BYTES);
@@ -505,7 +505,7 @@ fn a_draft_lies_at_a_multiple_of_what_was_asked_for_wherever_it_finds_room() {
 }
 
 #[test]
-fn an_alignment_that_no_place_can_have_is_refused_with_the_largest_there_is() {
+fn an_unsupported_alignment_is_refused_and_the_largest_named() {
     let page = rustix::param::page_size();
     for random in [false, true] {
         let arena = Arena::new(Config::new().huge(false).random(random)).unwrap();

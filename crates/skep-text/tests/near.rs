@@ -1,4 +1,4 @@
-//! A range near the host's code, so that generated code calls it directly; and machines that have less to give.
+//! A range near the host's code, so that generated code calls it directly; and systems with fewer resources.
 
 mod common;
 

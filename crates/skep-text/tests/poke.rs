@@ -1,4 +1,4 @@
-//! Code is changed while it runs: what was legal before or is legal after, and nothing in between.
+//! Code is changed while it runs: each thread sees a valid old or new state, and nothing in between.
 
 mod common;
 
@@ -174,7 +174,7 @@ fn neighbouring_branches_are_poked_by_several_threads_and_none_is_lost() {
 }
 
 #[test]
-fn callers_see_one_target_or_the_other_and_never_one_from_before_the_last_finished_batch() {
+fn callers_never_see_a_target_older_than_the_last_batch() {
     const BATCHES: u64 = 20_000;
     for backing in [Backing::Memfd, Backing::Hardened] {
         let arena = arena(backing);

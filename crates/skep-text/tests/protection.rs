@@ -1,4 +1,4 @@
-//! Never writable and executable at once, at any step, by any road.
+//! No page is ever writable and executable, at any step, through any interface.
 
 mod common;
 
@@ -292,7 +292,7 @@ fn live_a_whole_life(config: Config, backing: Backing, what: &str) {
 }
 
 #[test]
-fn after_every_kind_of_operation_in_every_backing_no_page_is_writable_and_executable() {
+fn no_operation_in_any_backing_makes_pages_writable_and_executable() {
     for backing in BACKINGS {
         live_a_whole_life(Config::new().huge(false), backing, "small pages");
         live_a_whole_life(Config::new().promote_at(0), backing, "huge pages");

@@ -1,4 +1,4 @@
-//! A forked child says nothing in its parent's name: the files for profilers are the parent's.
+//! A forked child writes nothing in its parent's name: the files for profilers belong to the parent.
 //!
 //! One thread and no test harness, because it forks.
 

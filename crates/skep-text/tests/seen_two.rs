@@ -1,5 +1,5 @@
-//! Two compilers in one executable that both speak GDB's JIT interface: ours, and one that defines the interface's
-//! global symbols, as LLVM does. That this file links at all is half of what it promises.
+//! Two compilers in one executable with GDB's JIT interface: ours, and one that defines the interface's global
+//! symbols, as LLVM does. Successful linking is half of the test.
 
 use std::ptr;
 

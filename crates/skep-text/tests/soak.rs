@@ -1,5 +1,5 @@
-//! Threads run, load, replace, poke and free programs for a long time: every result is right, memory is bounded, nothing
-//! is reused under a reader, and nobody waits for good.
+//! Threads run, load, replace, poke and free programs for a long time: every result is right, memory is bounded, no
+//! memory is reused under a reader, and no thread blocks for ever.
 //!
 //! Six seconds unless `SKEP_SOAK_SECONDS` says otherwise; `cargo xtask soak` runs it for minutes.
 

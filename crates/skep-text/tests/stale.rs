@@ -1,4 +1,4 @@
-//! A call into code that is gone dies; it never runs something else. In children, because they do die.
+//! A call into dropped code is killed by a trap; it never runs other code. In children, because they are killed.
 
 mod common;
 
@@ -97,7 +97,7 @@ fn a_call_into_a_pack_that_was_returned_dies_on_a_fault() {
 }
 
 #[test]
-fn a_call_into_a_text_that_waited_for_a_reader_dies_on_a_trap_when_the_reader_has_left() {
+fn a_call_into_a_reclaimed_text_dies_on_a_trap() {
     if is_child() {
         dump_no_core();
         let arena = arena();

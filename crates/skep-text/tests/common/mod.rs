@@ -1,4 +1,4 @@
-//! What the tests share: machine code to run, an independent reader of /proc/self/smaps, and children.
+//! Shared code of the tests: machine code to run, an independent reader of /proc/self/smaps, and children.
 
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 

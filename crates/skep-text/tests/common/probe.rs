@@ -1,5 +1,5 @@
-//! What this system can show to a test, found out by trying, each with memory that has nothing to do with the crate. The
-//! tests inside the crate share it (`src/tests`).
+//! Detects what tests can observe on this system, by trying it with memory that is unrelated to the crate. The tests
+//! inside the crate share it (`src/tests`).
 
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 

@@ -1,5 +1,5 @@
-//! The files for tools, by readers of our own: what is in them, and whose they may be. Each test runs in a child, which
-//! has a perf map of its own.
+//! The files for tools, read by readers of our own: their contents, and their permitted owners. Each test runs in a
+//! child, which has a perf map of its own.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -68,7 +68,7 @@ fn the_perf_map_has_a_whole_line_for_each_text_of_every_arena_and_thread() {
 }
 
 #[test]
-fn the_perf_map_keeps_the_line_of_a_text_that_is_gone_until_another_has_its_place() {
+fn the_perf_map_keeps_a_dropped_texts_line_until_reuse() {
     in_child(|_| {
         let arena = Arena::new(Config::new().perf_map(true)).unwrap();
         let line = |text: &skep_text::Text, name: &str| Line {
@@ -240,7 +240,7 @@ fn a_directory_that_cannot_have_a_jitdump_is_an_error_that_says_what_to_change()
 }
 
 #[test]
-fn what_an_earlier_process_of_the_same_number_left_is_replaced_and_what_this_one_wrote_is_kept() {
+fn files_of_an_earlier_process_of_the_same_number_are_replaced() {
     in_child(|directory| {
         let long_ago = SystemTime::now() - Duration::from_secs(7 * 24 * 3600);
         let old = |path: &Path, time: SystemTime| {

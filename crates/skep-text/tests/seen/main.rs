@@ -1,4 +1,4 @@
-//! What profilers and debuggers see of the code: with the real perf and the real GDB, and with readers of our own.
+//! What profilers and debuggers show of the code: with the real perf and GDB, and with readers of our own.
 
 #[path = "../common/mod.rs"]
 mod common;

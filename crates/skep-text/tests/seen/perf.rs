@@ -52,7 +52,7 @@ fn perf_that_attaches_later_shows_names_from_the_jitdump() {
 }
 
 #[test]
-fn perf_tells_two_texts_apart_that_had_the_same_place_one_after_the_other_by_the_jitdump() {
+fn by_the_jitdump_perf_tells_texts_at_one_address_apart() {
     if is_child() {
         let arena = Arena::new(Config::new().jitdump(directory())).unwrap();
         let mut last: Option<usize> = None;

@@ -1,4 +1,4 @@
-//! Readers of the two file formats, written from their specifications and not from our writers.
+//! Readers of the two file formats, written from the specifications and independent of our writers.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! A part of a kernel's BTF: what the programs of corpus files name, and what that is made of.
 //!
-//! A kernel has a hundred thousand types, of which a test needs a few hundred. Kept is what the wanted names are made of,
-//! over one pointer: a function with its arguments, the structures that they point to with their members. What those
-//! point to in turn is only declared.
+//! A kernel has a hundred thousand types, of which a test needs a few hundred. Kept is what the wanted names are made
+//! of, over one pointer: a function with its arguments, the structures that they point to with their members. What
+//! those point to in turn is only declared.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -244,8 +244,8 @@ fn write(records: &[Record], hops: &[Option<u32>], strings: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// `struct far { int n; }; struct near { struct far *far; }; int f(struct near *); int g(void); int v, w;`, the variables
-    /// in a section.
+    /// `struct far { int n; }; struct near { struct far *far; }; int f(struct near *); int g(void); int v, w;`, the
+    /// variables in a section.
     fn whole() -> Vec<u8> {
         let strings = b"\0int\0far\0near\0n\0f\0g\0v\0w\0.data\0";
         let kind = |kind: u32, count: u32| kind << 24 | count;

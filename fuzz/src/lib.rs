@@ -36,8 +36,9 @@ pub fn btf_ask(data: &[u8]) {
     ask::check(data);
 }
 
-/// Any bytes load or are refused, also for a target with their own types, and every reference of a program that loads leads somewhere. Start from
-/// real objects (`cargo fuzz run elf_load CORPUS examples bench/programs`): noise does not get past the header.
+/// Any bytes load or are refused, also for a target with their own types, and every reference of a program that loads
+/// leads somewhere. Start from real objects (`cargo fuzz run elf_load CORPUS examples bench/programs`): noise does not
+/// get past the header.
 pub fn elf_load(data: &[u8]) {
     load::check(data);
 }
@@ -66,7 +67,8 @@ pub fn verify_hostile(data: &[u8]) {
     hostile::check(data);
 }
 
-/// A map of any kind does what a plain model does, asked by the host and by programs. `data` is the map and the operations.
+/// A map of any kind does what a plain model does, asked by the host and by programs. `data` is the map and the
+/// operations.
 pub fn map_model(data: &[u8]) {
     model::check(data);
 }

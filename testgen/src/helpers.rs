@@ -287,8 +287,8 @@ unsafe extern "C" fn set_callback(
     let value = timer - TIMER_AT as u64;
     let mut key = ((value - base) / stride) as u32;
     let key = (&raw mut key).expose_provenance() as u64;
-    // SAFETY: the prototype asks for a function of the program and a timer, which only values of that table have; keys have
-    // four bytes.
+    // SAFETY: the prototype asks for a function of the program and a timer, which only values of that table have; keys
+    // have four bytes.
     unsafe {
         call_back(function, [table, key, value, 0, 0], env);
         (*env).program = 0;

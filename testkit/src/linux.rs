@@ -309,8 +309,8 @@ pub fn possible_cpus() -> u32 {
     last.expect("a number ends the list of possible CPUs") + 1
 }
 
-/// Waits until no other test program of this checkout asks the kernel: several run at once, and what is asked is work for
-/// the whole machine. The turn ends when the file is dropped.
+/// Waits until no other test program of this checkout asks the kernel: several run at once, and what is asked is work
+/// for the whole machine. The turn ends when the file is dropped.
 ///
 /// # Panics
 ///

@@ -48,9 +48,9 @@ const NEEDS: [Need; 2] = [
     Need { file: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
 ];
 
-/// Where the guest finds its loader. Where Debian has installed a C library of the target for itself, every loader takes
-/// that one before the sysroot's, and threads of the guest hang unless the loader has the same version: it is taken from
-/// there too.
+/// Where the guest finds its loader. Where Debian has installed a C library of the target for itself, every loader
+/// takes that one before the sysroot's, and threads of the guest hang unless the loader has the same version: it is
+/// taken from there too.
 fn sysroot() -> &'static str {
     let installed = ["/lib/ld-linux-aarch64.so.1", "/lib/aarch64-linux-gnu/libc.so.6"];
     if installed.iter().all(|file| Path::new(file).exists()) { "/" } else { SYSROOT }

@@ -5,8 +5,8 @@
 //! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and architectures are named in
 //! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Imports between the
 //! folders of a crate run one way ([`folders`]), the book's table of which crate uses which is what the manifests say
-//! ([`arrows`]), what is published has a README and licences ([`package`]), and the fuzzers compile. Clippy looks at the
-//! sources twice: as compiled for this machine, and for aarch64.
+//! ([`arrows`]), what is published has a README and licences ([`package`]), and the fuzzers compile. Clippy looks at
+//! the sources twice: as compiled for this machine, and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,6 +31,9 @@ pub(crate) const MAY_USE_UNSAFE: [&str; 10] = [
 
 /// The fuzzers are a workspace of their own.
 const FUZZERS: &str = "fuzz/Cargo.toml";
+
+/// rustfmt wraps code at 110 columns, and leaves comments as they are.
+const LONG_COMMENT: usize = 120;
 
 /// Longer files probably have two subjects. Not an error, but said.
 const LONG_FILE: usize = 800;
@@ -96,6 +99,7 @@ fn formatting() -> Outcome {
 fn house_rules() -> Outcome {
     let broken = [
         first_lines(),
+        long_comments(),
         unsafe_crates(),
         unpaired_modules(),
         architectures(),
@@ -150,6 +154,51 @@ fn first_lines() -> Vec<String> {
         }
     }
     broken
+}
+
+/// Lines of comment that are too long. Rows of tables and blocks of code cannot be wrapped.
+fn long_comments() -> Vec<String> {
+    let root = workspace::root();
+    let folders = [
+        "agreement",
+        "bench",
+        "crates",
+        "examples",
+        "fuzz/fuzz_targets",
+        "fuzz/src",
+        "packets",
+        "testgen",
+        "testkit",
+        "xtask",
+    ];
+    let mut broken = Vec::new();
+    for path in folders.iter().flat_map(|folder| workspace::files_below(&root.join(folder), ".rs")) {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        for number in too_long(&text) {
+            broken.push(format!(
+                "{}:{number}: a comment of more than {LONG_COMMENT} columns",
+                workspace::relative(&path)
+            ));
+        }
+    }
+    broken
+}
+
+/// The numbers of the lines.
+fn too_long(text: &str) -> Vec<usize> {
+    let (mut found, mut in_block) = (Vec::new(), false);
+    for (number, line) in (1..).zip(text.lines()) {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            in_block = false;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!']).trim_start();
+        in_block ^= comment.starts_with("```");
+        if !in_block && !comment.starts_with('|') && line.chars().count() > LONG_COMMENT {
+            found.push(number);
+        }
+    }
+    found
 }
 
 /// Crates that may not use `unsafe` and do not forbid it.
@@ -218,6 +267,15 @@ mod tests {
         assert_eq!(judge(&tests), [""; 0]);
         let complaint = "b/arch/aarch64/mod has no counterpart b/arch/x86_64/mod";
         assert_eq!(judge(&["b/arch/aarch64/mod.rs", "b/arch/x86_64/alu.rs"]).first().unwrap(), complaint);
+    }
+
+    #[test]
+    fn comments_are_wrapped_but_for_tables() {
+        let long = "x".repeat(118);
+        let text =
+            format!("//! {long}\n    /// {long}\n//! | {long} |\nlet a = \"{long}\";\n// {}\n", &long[1..]);
+        assert_eq!(too_long(&text), [1, 2]);
+        assert_eq!(too_long(&format!("/// ```text\n/// {long}\n/// ```\n/// {long}\n")), [4]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Everything that a developer of skep does, as `cargo xtask COMMAND`.
 //!
-//! The crate depends on nothing but `packets/` and compiles in a second or two, because it is compiled first on every machine.
+//! The crate depends on nothing but `packets/` and compiles in a second or two, because it is compiled first on every
+//! machine.
 //!
 //! | command | |
 //! |---|---|

@@ -72,7 +72,8 @@ impl Process {
         Ok((outcome, lines))
     }
 
-    /// Runs it with this process's standard error, and returns whether it succeeded and the lines of its standard output.
+    /// Runs it with this process's standard error, and returns whether it succeeded and the lines of its standard
+    /// output.
     pub(crate) fn run_listed(mut self) -> Result<(Outcome, Vec<String>), String> {
         let line = self.announce();
         let run = self.0.stdin(Stdio::null()).stderr(Stdio::inherit()).output();

@@ -6,13 +6,13 @@
 //! | `address` | accesses outside of allocations and after they were freed | tests of crates that manage memory |
 //! | `thread` | data races | tests of crates whose threads meet |
 //!
-//! All of them need a nightly compiler; `miri` its component, and `miri` and `thread` the sources of the standard library,
-//! which they compile with the same instrumentation.
+//! All of them need a nightly compiler; `miri` its component, and `miri` and `thread` the sources of the standard
+//! library, which they compile with the same instrumentation.
 //!
 //! Miri stops at system calls that it does not know. skep-rcu and skep-mem make such calls (`madvise`, `membarrier`) in
-//! nearly every test; loom runs models of their lock-free parts. ThreadSanitizer knows neither fences nor membarrier(2): a
-//! report about memory that waits for readers must be judged by hand. Other tests that cannot run under a tool are listed
-//! here with the reason ([`Tool::without`]).
+//! nearly every test; loom runs models of their lock-free parts. ThreadSanitizer knows neither fences nor
+//! membarrier(2): a report about memory that waits for readers must be judged by hand. Other tests that cannot run
+//! under a tool are listed here with the reason ([`Tool::without`]).
 
 use std::env::consts::ARCH;
 
@@ -37,7 +37,8 @@ const TOOLS: [Tool; 3] = [
         components: &["miri", "rust-src"],
         packages: &["skep-isa", "skep-btf"],
         command: &["miri", "test", "--lib"],
-        // Integer addresses are turned into pointers on purpose (exposed provenance); the clock and the environment are read.
+        // Integer addresses are turned into pointers on purpose (exposed provenance); the clock and the environment are
+        // read.
         variables: &[("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-disable-isolation")],
         without: &[],
     },

@@ -1,13 +1,14 @@
 //! `cargo xtask test`: every test there is, then one summary that nobody can overlook.
 //!
-//! Cargo builds the test programs of a step, and [`binaries`] runs them, several at a time. Cargo runs the documentation
-//! tests itself.
+//! Cargo builds the test programs of a step, and [`binaries`] runs them, several at a time. Cargo runs the
+//! documentation tests itself.
 //!
 //! Tests that cannot do something on a machine print a line that begins with `SKIPPED:` straight to standard error and
 //! pass, or fail where `SKEP_REQUIRE_ALL` is 1. Those lines are collected here and repeated at the end.
 //!
-//! Everything runs for this machine's architecture. What touches the machine then runs for aarch64 in an emulator. What no
-//! emulator of user programs can show is repeated too, from lines that begin with `HIDDEN BY EMULATION:`; it is no failure.
+//! Everything runs for this machine's architecture. What touches the machine then runs for aarch64 in an emulator. What
+//! no emulator of user programs can show is repeated too, from lines that begin with `HIDDEN BY EMULATION:`; it is no
+//! failure.
 
 mod binaries;
 mod count;
@@ -58,9 +59,9 @@ enum Run {
     On { processor: &'static str, package: &'static str, words: &'static [&'static str] },
 }
 
-/// What touches the machine: threads, code, memory, the ABI of C, and the generator of programs for the engines. The other
-/// crates have no `unsafe` and name no architecture: clippy compiles them for aarch64, and the tests of `skep` load
-/// and run objects through them there.
+/// What touches the machine: threads, code, memory, the ABI of C, and the generator of programs for the engines. The
+/// other crates have no `unsafe` and name no architecture: clippy compiles them for aarch64, and the tests of `skep`
+/// load and run objects through them there.
 const MACHINE: &[&str] = &[
     "skep-rcu",
     "skep-text",
@@ -77,9 +78,9 @@ const MACHINE: &[&str] = &[
 
 /// All targets includes examples and benchmarks, which are thereby kept compiling, but not documentation.
 ///
-/// The models are lock-free code built with loom in place of the standard library, which explores the orders in which threads
-/// can meet. That is the same on every processor. They have a target directory of their own: other flags would rebuild the rest.
-/// More optimisation takes longer to compile than it saves: loom spends its time switching threads.
+/// The models are lock-free code built with loom in place of the standard library, which explores the orders in which
+/// threads can meet. That is the same on every processor. They have a target directory of their own: other flags would
+/// rebuild the rest. More optimisation takes longer to compile than it saves: loom spends its time switching threads.
 const STEPS: [Step; 6] = [
     Step {
         name: "unit and integration tests",

@@ -1,9 +1,9 @@
 //! The compiler: which pages of code it visits, one after the other.
 //!
 //! A program's reuse of pages is described by *stack distances*: how many other pages were visited since the last visit
-//! of the same one. They decide alone what an LRU memory of any size misses. Those here were measured: `cc1 -O2` of gcc 12.2
-//! on a C file of a thousand lines after preprocessing, under `valgrind --tool=lackey --trace-mem=yes`, 400 million
-//! instructions, counting changes of the 4 KiB page. Visits are drawn from that distribution, from a stack of
+//! of the same one. They decide alone what an LRU memory of any size misses. Those here were measured: `cc1 -O2` of gcc
+//! 12.2 on a C file of a thousand lines after preprocessing, under `valgrind --tool=lackey --trace-mem=yes`, 400
+//! million instructions, counting changes of the 4 KiB page. Visits are drawn from that distribution, from a stack of
 //! pages that begins with all pages that the trace visited.
 //!
 //! A TLB of 64 entries misses 1.40 times in 1000 instructions of that trace. The counters of an AMD EPYC said 1.81 of

@@ -72,8 +72,8 @@ pub(crate) struct Data {
     pub(crate) maps: Vec<MapReport>,
 }
 
-/// A map and the first of its elements; of arrays, those that are not zero; of queues, filters, ring buffers, and what holds
-/// programs and maps, none.
+/// A map and the first of its elements; of arrays, those that are not zero; of queues, filters, ring buffers, and what
+/// holds programs and maps, none.
 #[derive(Serialize)]
 pub(crate) struct MapReport {
     name: String,
@@ -83,7 +83,8 @@ pub(crate) struct MapReport {
     max_entries: u32,
     /// Whether it holds global variables, whose names then stand in the place of keys.
     variables: bool,
-    /// Elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host; of bloom filters, not known.
+    /// Elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host; of bloom filters,
+    /// not known.
     entries: usize,
     elements: Vec<Element>,
 }

@@ -36,8 +36,8 @@ pub(crate) struct Args {
     /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250).
     #[arg(long, value_name = "FILE")]
     kconfig: Option<PathBuf>,
-    /// The release of the kernel that the programs are for; without, the configuration's, the running system's where its
-    /// types are taken, or 6.12.0.
+    /// The release of the kernel that the programs are for; without, the configuration's, the running system's where
+    /// its types are taken, or 6.12.0.
     #[arg(long, value_name = "RELEASE", value_parser = target::release)]
     kernel: Option<String>,
     /// Refuses memory accesses that are not aligned to their size.

@@ -8,8 +8,8 @@
 //!   };
 //! ```
 //!
-//! The section that a program stands in says no more than that it is such a program. All such words of an object are read
-//! once, when it is parsed, since it may have as many structures as programs.
+//! The section that a program stands in says no more than that it is such a program. All such words of an object are
+//! read once, when it is parsed, since it may have as many structures as programs.
 
 use std::collections::HashMap;
 

@@ -338,8 +338,8 @@ unsafe fn execute<W: Watch>(
             Insn::Call { target: CallTarget::Helper(id) } if code.is_tail_call(id) => {
                 let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
                 watch.call(slot, id, args)?;
-                // SAFETY: this function's contract; the arguments are a context and a map of programs, which the verifier
-                // proved.
+                // SAFETY: this function's contract; the arguments are a context and a map of programs, which the
+                // verifier proved.
                 match unsafe { tail_call(code, &args, env) } {
                     None => watch.returned(id, args, 0),
                     Some(result) => {
@@ -440,7 +440,8 @@ unsafe fn execute<W: Watch>(
                 let Some(function) = code.linkage.function(number) else {
                     unreachable!("Code::with found it")
                 };
-                // SAFETY: the linkage's functions are what they say, and the verifier proved the arguments that they look at.
+                // SAFETY: the linkage's functions are what they say, and the verifier proved the arguments that they
+                // look at.
                 regs[0] = unsafe { function(args[0], args[1], args[2], args[3], args[4], env) };
                 watch.kfunc_returned(number, args, regs[0]);
             }

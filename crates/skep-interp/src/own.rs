@@ -109,7 +109,8 @@ impl Checking<'_, '_> {
         }
     }
 
-    /// Whether an iterator may be made there: in a live function's stack, where none is. What was written there is gone.
+    /// Whether an iterator may be made there: in a live function's stack, where none is. What was written there is
+    /// gone.
     fn is_free(&mut self, of: OwnIterator, at: u64) -> bool {
         let bytes = u64::from(of.bytes);
         if !at.is_multiple_of(8) || self.iterators.iter().any(|live| live.overlaps(at, at + bytes)) {

@@ -10,9 +10,10 @@
 //!   r5 = r7; r5 >>= 51; r7 <<= 13; r7 |= r5                r7 rotated by 13, if r5 is not live
 //! ```
 //!
-//! Control enters such a sequence at its start only, and all of it happens or nothing. Most fusions are possible because
-//! a register that is dead afterwards may hold anything. An address that its users compute by themselves ([`Alias`])
-//! keeps its parts live for longer than the program says: [`Lowering::live_out`] includes them until its last use.
+//! Control enters such a sequence at its start only, and all of it happens or nothing. Most fusions are possible
+//! because a register that is dead afterwards may hold anything. An address that its users compute by themselves
+//! ([`Alias`]) keeps its parts live for longer than the program says: [`Lowering::live_out`] includes them until its
+//! last use.
 
 use skep_isa::{AluOp, Insn, Operand, Reg, RegSet, Size, Width};
 

@@ -73,15 +73,15 @@ pub const SUPPORTED: bool = arch::SUPPORTED;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Options {
-    /// The entry of each program begins with a landing pad (aarch64: `BTI c`, x86-64: `ENDBR64`). A processor that checks
-    /// for them lets no indirect branch go anywhere else; elsewhere these instructions do nothing.
+    /// The entry of each program begins with a landing pad (aarch64: `BTI c`, x86-64: `ENDBR64`). A processor that
+    /// checks for them lets no indirect branch go anywhere else; elsewhere these instructions do nothing.
     pub landing_pads: bool,
     /// Functions that save their return address sign it, and check it before they return (aarch64: `PACIASP`,
     /// `AUTIASP`, which do nothing on processors without pointer authentication). x86-64 has no
     /// counterpart.
     pub signed_returns: bool,
-    /// Code is never changed once it is installed: tail calls with a known index look up their target in the map's table,
-    /// instead of being branches that the host replaces ([`Site`]).
+    /// Code is never changed once it is installed: tail calls with a known index look up their target in the map's
+    /// table, instead of being branches that the host replaces ([`Site`]).
     pub fixed_code: bool,
 }
 
@@ -150,8 +150,8 @@ impl Compiled {
         self.instructions
     }
 
-    /// The part of the compilation time that installation took: reserving a place in the arena, writing the code for it,
-    /// copying it there and making it runnable.
+    /// The part of the compilation time that installation took: reserving a place in the arena, writing the code for
+    /// it, copying it there and making it runnable.
     pub fn install_time(&self) -> Duration {
         self.install
     }
@@ -223,8 +223,8 @@ pub struct Emitted {
     pub instructions: u32,
 }
 
-/// The code of a program for the newest processors of any of the machines, as it would be at the beginning of a range of
-/// addresses that holds all code, such as [`Arena::range`]. It is not run.
+/// The code of a program for the newest processors of any of the machines, as it would be at the beginning of a range
+/// of addresses that holds all code, such as [`Arena::range`]. It is not run.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Liveness of registers.
 //!
 //! The usual backward analysis, with one refinement: an instruction that only computes a dead value does not make its
-//! operands live. Such instructions get no code ([`Live::is_dead`]). Compilers leave few of them, but an inlined look-up
-//! leaves those that prepared its arguments.
+//! operands live. Such instructions get no code ([`Live::is_dead`]). Compilers leave few of them, but an inlined
+//! look-up leaves those that prepared its arguments.
 //!
 //! Live sets only grow between iterations, so the analysis reaches a fixpoint. The number of iterations is bounded; for
 //! a program that would need more, all registers count as live, which is always safe.

@@ -1,7 +1,7 @@
 //! The facts that emission needs: jump targets, loops, and what each function saves.
 //!
-//! The verifier has proved the whole program. This pass checks its structure once more, cheaply, because a mistake there
-//! would become a wild jump. Emission can rely on everything that this pass accepts.
+//! The verifier has proved the whole program. This pass checks its structure once more, cheaply, because a mistake
+//! there would become a wild jump. Emission can rely on everything that this pass accepts.
 
 use skep_abi::{Entry, InlineArray, Linkage, Printed};
 use skep_isa::{CallTarget, Imm64, Insn, Reg, RegSet};
@@ -72,8 +72,8 @@ pub(crate) struct FunctionPlan {
     pub(crate) calls: bool,
     /// The registers that are written.
     pub(crate) written: RegSet,
-    /// Offset from `r10` of the `may_goto` budget. The slot is extra, above `-stack_bytes`, and not part of the program's
-    /// stack.
+    /// Offset from `r10` of the `may_goto` budget. The slot is extra, above `-stack_bytes`, and not part of the
+    /// program's stack.
     pub(crate) budget: Option<i32>,
 }
 
@@ -130,8 +130,8 @@ mod flag {
 }
 
 impl Slot {
-    /// The flags of a slot from its facts. Each fact is used here or in the named place, or the program is refused: a new
-    /// fact does not compile until it is handled.
+    /// The flags of a slot from its facts. Each fact is used here or in the named place, or the program is refused: a
+    /// new fact does not compile until it is handled.
     fn new(slot: usize, fact: &Fact, insn: &Insn) -> Result<Self, Error> {
         let Fact {
             reached,

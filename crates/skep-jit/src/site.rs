@@ -15,9 +15,9 @@
 //!                                    jmp the target     site:  jmp the target
 //! ```
 //!
-//! A stub is a separate text that never changes. So a thread that reaches the site either continues after it or completes
-//! the whole tail call: in no state is the frame gone without a jump to a target. To change the element, make another
-//! stub, poke, and drop the old one after a grace period.
+//! A stub is a separate text that never changes. So a thread that reaches the site either continues after it or
+//! completes the whole tail call: in no state is the frame gone without a jump to a target. To change the element, make
+//! another stub, poke, and drop the old one after a grace period.
 
 use skep_text::{Arena, BRANCH_BYTES, Text};
 
@@ -68,8 +68,8 @@ impl Site {
     }
 
     /// The stub through which this site enters another program, with the same arguments, at its
-    /// [tail entry](TailEntry::address). Only the site's branch may lead to it, and it must be kept until a grace period
-    /// has passed since the branch was replaced. `None` if the branch leads to the entry itself.
+    /// [tail entry](TailEntry::address). Only the site's branch may lead to it, and it must be kept until a grace
+    /// period has passed since the branch was replaced. `None` if the branch leads to the entry itself.
     ///
     /// # Errors
     ///
@@ -102,8 +102,8 @@ impl Compiled {
         &self.tail_calls.sites
     }
 
-    /// Makes the entry for tail calls. A program that makes no tail calls, and needs arguments that only hosts pass, gets an
-    /// adapter: a small text that sets them and jumps to the program.
+    /// Makes the entry for tail calls. A program that makes no tail calls, and needs arguments that only hosts pass,
+    /// gets an adapter: a small text that sets them and jumps to the program.
     ///
     /// # Errors
     ///

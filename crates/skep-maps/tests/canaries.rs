@@ -1,8 +1,10 @@
-//! An element that a host found inside a read section stays that element until the section ends, whatever others do meanwhile.
+//! An element that a host found inside a read section stays that element until the section ends, whatever others do
+//! meanwhile.
 //!
 //! Values carry their key, a sequence number that no two have in common, and words computed of both. Readers look an
 //! element up and read it again and again, while writers delete keys and add others all the time. With *immediate*
-//! reuse they see elements turn into others: that shows that the test can see it. With every other policy they never do.
+//! reuse they see elements turn into others: that shows that the test can see it. With every other policy they never
+//! do.
 //!
 //! About two seconds for each policy; `SKEP_CANARY_SECONDS` says how many.
 

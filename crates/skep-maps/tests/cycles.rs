@@ -55,7 +55,8 @@ impl Holdings {
         let mut now = Self::now();
         for _ in 0..1000 {
             let threads = now.threads <= self.threads;
-            // What an emulator holds, and how many mappings, is its own affair: it translates, and keeps what it translated.
+            // What an emulator holds, and how many mappings, is its own affair: it translates, and keeps what it
+            // translated.
             let memory = skep_testkit::is_emulated()
                 || (now.mappings <= self.mappings + few && now.resident <= self.resident + SLACK);
             if threads && memory {

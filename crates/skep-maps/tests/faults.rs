@@ -1,7 +1,7 @@
 //! What happens when there is no memory: an error, never a panic, nothing lost; and afterwards everything works.
 //!
-//! The allocator of this test refuses one allocation, the first, the second and so on until there are no more to refuse.
-//! What the system itself refuses is tried under a limit on addresses, in a process of its own.
+//! The allocator of this test refuses one allocation, the first, the second and so on until there are no more to
+//! refuse. What the system itself refuses is tried under a limit on addresses, in a process of its own.
 
 mod common;
 
@@ -146,7 +146,8 @@ fn elements(def: &MapDef) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (0..ENTRIES).map(|number| (key(def.kind, number), value(number))).unzip()
 }
 
-/// Creates and fills with the n-th allocation refused, for more and more n; says how many attempts were refused something.
+/// Creates and fills with the n-th allocation refused, for more and more n; says how many attempts were refused
+/// something.
 fn refuse_each(memory: &Reclamation, def: &MapDef) -> u64 {
     let (keys, values) = elements(def);
     for _ in 0..2 {

@@ -1,4 +1,5 @@
-//! Programs in handlers of signals that interrupt a change of the same map on the same thread: nobody waits for himself, nothing is lost.
+//! Programs in handlers of signals that interrupt a change of the same map on the same thread: nobody waits for
+//! himself, nothing is lost.
 
 mod common;
 
@@ -238,7 +239,8 @@ fn install() {
     });
 }
 
-/// Runs the work on so many threads, all of which are interrupted all the time. How often they were refused outside of handlers.
+/// Runs the work on so many threads, all of which are interrupted all the time. How often they were refused outside of
+/// handlers.
 fn disturb(work: &Work, threads: usize, enough: impl Fn() -> bool) -> u64 {
     install();
     let (over, ready) = (AtomicBool::new(false), Barrier::new(threads + 1));
@@ -267,7 +269,8 @@ fn disturb(work: &Work, threads: usize, enough: impl Fn() -> bool) -> u64 {
                 if enough() || over.load(Ordering::Acquire) {
                     break 'disturbed;
                 }
-                // Not before the thread has gone on since the last: where handlers take long it would come to nothing else.
+                // Not before the thread has gone on since the last: where handlers take long it would come to nothing
+                // else.
                 let steps = Some(steps.load(Ordering::Relaxed));
                 if steps != *last {
                     *last = steps;
@@ -321,7 +324,8 @@ fn two_threads_that_are_both_interrupted_come_to_an_end() {
     }
 }
 
-/// A page from which a change reads the value in the middle of it: the first read is a fault, whose handler runs programs.
+/// A page from which a change reads the value in the middle of it: the first read is a fault, whose handler runs
+/// programs.
 struct Trap<'a> {
     page: *mut u8,
     map: &'a Map,
@@ -331,10 +335,11 @@ struct Trap<'a> {
 const PAGE: usize = 4096;
 
 impl<'a> Trap<'a> {
-    /// How long a program at least waits for who holds a lock, before it gives up: what it interrupted it must not wait for.
+    /// How long a program at least waits for who holds a lock, before it gives up: what it interrupted it must not wait
+    /// for.
     const SHORTEST_WAIT: Duration = Duration::from_millis(500);
-    /// How often the handler updates and deletes the key that is being changed: so often that a slow machine is not taken
-    /// for one who waits.
+    /// How often the handler updates and deletes the key that is being changed: so often that a slow machine is not
+    /// taken for one who waits.
     const TRIES: u32 = 20;
 
     fn new(map: &'a Map, value: &[u8]) -> Self {
@@ -432,7 +437,8 @@ const COPY_LOCKED: [MapKind; 3] = [MapKind::PercpuHash, MapKind::LruPercpuHash, 
 
 #[test]
 fn a_program_in_the_middle_of_a_change_by_a_program_finds_what_was_there_and_is_refused() {
-    // A program's update in an ordinary table reads it there where an object lies ready, as one does that was just freed.
+    // A program's update in an ordinary table reads it there where an object lies ready, as one does that was just
+    // freed.
     let at_once = (MapKind::Hash, Policy::Immediate);
     for (kind, policy) in COPY_LOCKED.map(|kind| (kind, Policy::default())).into_iter().chain([at_once]) {
         let work = Work::new(kind, policy);

@@ -25,7 +25,8 @@ fn on_offer() -> u64 {
     const LARGE: usize = 2 << 20;
     let all = libc::PROT_READ | libc::PROT_WRITE;
     let before = held();
-    // SAFETY: new memory, of which `LEN` bytes from the first multiple of `LARGE` on are there, and which is given back.
+    // SAFETY: new memory, of which `LEN` bytes from the first multiple of `LARGE` on are there, and which is given
+    // back.
     unsafe {
         let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let memory = libc::mmap(ptr::null_mut(), LEN + LARGE, all, private, -1, 0);

@@ -238,8 +238,8 @@ impl Cache {
         unsafe { self.free_unpublished(self.inner.domain.limit(), object) };
     }
 
-    /// The era that the calling thread has announced in its section; announces the current one if there is none. Comes before
-    /// the thread looks anything up.
+    /// The era that the calling thread has announced in its section; announces the current one if there is none. Comes
+    /// before the thread looks anything up.
     ///
     /// # Safety
     ///
@@ -274,18 +274,18 @@ impl Cache {
         Era(unsafe { self.eras.announced(cpu) }.unwrap_or(0))
     }
 
-    /// Whether the calling thread may use an object that it found until its section ends. If not, the object was born after
-    /// the announced era and may already be another one: the thread [announces](Self::announce) again and repeats the
-    /// look-up.
+    /// Whether the calling thread may use an object that it found until its section ends. If not, the object was born
+    /// after the announced era and may already be another one: the thread [announces](Self::announce) again and repeats
+    /// the look-up.
     ///
-    /// A reader checks every object that it found without a lock and will use beyond the look-up. In return a reader that
-    /// stays in its section delays the reuse only of objects that were born before it last announced an era, and of none
-    /// before its first announcement.
+    /// A reader checks every object that it found without a lock and will use beyond the look-up. In return a reader
+    /// that stays in its section delays the reuse only of objects that were born before it last announced an era, and
+    /// of none before its first announcement.
     ///
     /// # Safety
     ///
-    /// The thread announced `era` in this section before it looked the object up; `object` is one of this cache's, in use or
-    /// not.
+    /// The thread announced `era` in this section before it looked the object up; `object` is one of this cache's, in
+    /// use or not.
     #[inline(always)]
     pub unsafe fn holds(&self, object: NonNull<u8>, era: Era) -> bool {
         if !self.waits {

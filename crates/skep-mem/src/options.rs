@@ -29,8 +29,8 @@ impl CacheOptions {
         self.align_at(align, 0)
     }
 
-    /// Aligns the byte at `offset`, a multiple of 8, of every object to `align` bytes. The 8 bytes before an object are the
-    /// cache's: an offset of `align - 8` wastes none.
+    /// Aligns the byte at `offset`, a multiple of 8, of every object to `align` bytes. The 8 bytes before an object are
+    /// the cache's: an offset of `align - 8` wastes none.
     #[must_use]
     pub fn align_at(mut self, align: usize, offset: usize) -> Self {
         (self.align, self.offset) = (align, offset);

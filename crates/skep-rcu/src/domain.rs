@@ -88,8 +88,8 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSlot`] if other threads have claimed all slots; [`Error::Unavailable`] if a thread without a slot enters
-    /// from a destructor of thread-local data; [`Error::NoMemory`].
+    /// [`Error::NoSlot`] if other threads have claimed all slots; [`Error::Unavailable`] if a thread without a slot
+    /// enters from a destructor of thread-local data; [`Error::NoMemory`].
     #[inline]
     pub fn enter(&self) -> Result<Section<'_>, Error> {
         Ok(Section::enter(&self.readers, claim::claim(&self.readers)?))
@@ -143,8 +143,8 @@ impl Domain {
         self.readers.slots().count()
     }
 
-    /// Takes a cookie: a moment after everything that this thread has unlinked or has seen others unlink. Costs one atomic
-    /// increment. Any number of cookies may be waiting.
+    /// Takes a cookie: a moment after everything that this thread has unlinked or has seen others unlink. Costs one
+    /// atomic increment. Any number of cookies may be waiting.
     pub fn cookie(&self) -> Cookie {
         Cookie(self.readers.cookie())
     }
@@ -174,8 +174,8 @@ impl Domain {
         self.passed(cookie, grace)
     }
 
-    /// Waits for a grace period: when this returns, everything that was unlinked before is unreachable. The keeper scans, so
-    /// many waiting threads cost no more than one.
+    /// Waits for a grace period: when this returns, everything that was unlinked before is unreachable. The keeper
+    /// scans, so many waiting threads cost no more than one.
     ///
     /// # Errors
     ///
@@ -216,8 +216,8 @@ impl Domain {
     /// Runs `callback` after a grace period, once, on the keeper. Callbacks of the same `grace` run in the order in
     /// which they were queued. Never waits.
     ///
-    /// A callback that panics is counted and otherwise ignored. In a domain without a keeper this call and later ones run
-    /// the callbacks that are due. In a forked child it does nothing and leaks what the callback owns: dropping it
+    /// A callback that panics is counted and otherwise ignored. In a domain without a keeper this call and later ones
+    /// run the callbacks that are due. In a forked child it does nothing and leaks what the callback owns: dropping it
     /// might free an object that this thread still reads.
     pub fn call(&self, grace: Grace, callback: impl FnOnce() + Send + 'static) {
         self.queue(Queue::After(grace.index()), callback);
@@ -390,8 +390,8 @@ impl Builder {
         self
     }
 
-    /// Whether to start a background thread for callbacks when the first one is needed. Default: yes. Without it the threads
-    /// that call `call`, `defer`, `try_pass`, `synchronize` or `barrier` run the callbacks that are due.
+    /// Whether to start a background thread for callbacks when the first one is needed. Default: yes. Without it the
+    /// threads that call `call`, `defer`, `try_pass`, `synchronize` or `barrier` run the callbacks that are due.
     pub fn keeper(mut self, wanted: bool) -> Self {
         self.keeper = wanted;
         self

@@ -8,8 +8,8 @@
 //! look-up. *Interval-based reclamation* (Wen et al., PPoPP 2018) uses that:
 //!
 //! 1. the allocator stores the [`current_era`] in each object that it hands out: its *birth era*;
-//! 2. a reader [announces](announce_era) an era before it looks anything up, and treats an object that was born later as
-//!    not found: it announces again and repeats the look-up;
+//! 2. a reader [announces](announce_era) an era before it looks anything up, and treats an object that was born later
+//!    as not found: it announces again and repeats the look-up;
 //! 3. an object that was unlinked before a [`Cookie`] is held by no reader once, after a [`heavy_fence`], each of the
 //!    [`active_eras`] begins at or after the cookie, or ends before the object's birth era.
 
@@ -64,8 +64,8 @@ pub fn scan(domain: &Domain) -> bool {
     domain.keeper.scan_without_lock()
 }
 
-/// Whether a [`scan`] may be worth its cost: `false` if some reader is seen to block the cookie. Costs one load for each
-/// claimed slot and no system call. Proves nothing.
+/// Whether a [`scan`] may be worth its cost: `false` if some reader is seen to block the cookie. Costs one load for
+/// each claimed slot and no system call. Proves nothing.
 pub fn may_pass(domain: &Domain, cookie: Cookie, grace: Grace) -> bool {
     grace.flavours().iter().all(|flavour| domain.readers.may_pass(cookie.number(), *flavour))
 }
@@ -79,14 +79,14 @@ pub fn light_fence(domain: &Domain) {
     domain.readers.barrier().light();
 }
 
-/// The heavy half of [`light_fence`]: a system call. Returns `false` if the system refuses it; the fence has not happened
-/// then.
+/// The heavy half of [`light_fence`]: a system call. Returns `false` if the system refuses it; the fence has not
+/// happened then.
 pub fn heavy_fence(domain: &Domain) -> bool {
     domain.readers.fence().is_ok()
 }
 
-/// The newest cookie that a heavy fence has followed, on whatever thread. For this and older cookies the caller needs no
-/// fence of its own, if it reads the [`active_eras`] after this call.
+/// The newest cookie that a heavy fence has followed, on whatever thread. For this and older cookies the caller needs
+/// no fence of its own, if it reads the [`active_eras`] after this call.
 pub fn fenced(domain: &Domain) -> Cookie {
     Cookie::from_number(domain.readers.fenced())
 }
@@ -97,8 +97,8 @@ pub fn current_era(domain: &Domain) -> u64 {
     domain.readers.era() & !FENCED
 }
 
-/// The era that the slot's owner has [announced](announce_era) in its current normal section, if any: it may hold objects
-/// that were born up to then. For the thread that owns the slot, inside a normal section.
+/// The era that the slot's owner has [announced](announce_era) in its current normal section, if any: it may hold
+/// objects that were born up to then. For the thread that owns the slot, inside a normal section.
 ///
 /// # Panics
 ///
@@ -123,8 +123,8 @@ pub fn announce_era(domain: &Domain, slot: u32) {
 /// Calls `each` for every reader that has announced an era in its current normal section, with the moment at which the
 /// section began and the announced era. A reader that has announced nothing holds nothing.
 ///
-/// The [module](self) says which objects such a reader can hold. Without a [`heavy_fence`] between the object's cookie and
-/// this call the answer is only a hint.
+/// The [module](self) says which objects such a reader can hold. Without a [`heavy_fence`] between the object's cookie
+/// and this call the answer is only a hint.
 pub fn active_eras(domain: &Domain, mut each: impl FnMut(Cookie, u64)) {
     domain.readers.active_eras(|entered, announced| each(Cookie::from_number(entered), announced & !FENCED));
 }

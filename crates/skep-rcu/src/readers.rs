@@ -209,9 +209,10 @@ impl Readers {
     pub(crate) fn active_eras(&self, mut each: impl FnMut(u64, u64)) {
         for number in self.slots.taken() {
             let record = self.record(number);
-            // Acquire, both: as in `oldest`. The section's word first: if the announced era is of a later section, the result
-            // covers too much, not too little. An era before the section is of an earlier one and is ignored: a reader
-            // announces before it looks anything up, and the fence orders that before the unlinking of what it can find.
+            // Acquire, both: as in `oldest`. The section's word first: if the announced era is of a later section, the
+            // result covers too much, not too little. An era before the section is of an earlier one and is ignored: a
+            // reader announces before it looks anything up, and the fence orders that before the unlinking of what it
+            // can find.
             let entered = record.words[NORMAL].load(Ordering::Acquire);
             let announced = record.announced.load(Ordering::Acquire);
             if entered != 0 && announced >= entered {

@@ -24,8 +24,8 @@ impl TaskHandle {
         Self { keeper, entry }
     }
 
-    /// Makes the keeper poll the task soon. Takes no lock and allocates nothing. Costs one atomic exchange if the task was
-    /// woken already, else a system call.
+    /// Makes the keeper poll the task soon. Takes no lock and allocates nothing. Costs one atomic exchange if the task
+    /// was woken already, else a system call.
     pub fn wake(&self) {
         if self.entry.wake() {
             self.keeper.request_poll();

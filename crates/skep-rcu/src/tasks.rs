@@ -18,8 +18,8 @@ use crate::sync::lock;
 
 /// Work that a domain's keeper polls; see [`Domain::attach`](crate::Domain::attach).
 pub trait BackgroundTask: Send + Sync {
-    /// Does what is due, and returns the time until the next poll at the latest; `None` if the task only needs a poll after
-    /// a [wake](crate::TaskHandle::wake).
+    /// Does what is due, and returns the time until the next poll at the latest; `None` if the task only needs a poll
+    /// after a [wake](crate::TaskHandle::wake).
     ///
     /// Runs on the keeper or, in a domain without a keeper, on a thread that calls the domain. Polls of one task never
     /// overlap. A poll must not wait for readers. A panic is counted and otherwise ignored.
@@ -57,8 +57,8 @@ impl Entry {
 
     /// Marks the task as woken. Returns whether it was not.
     pub(crate) fn wake(&self) -> bool {
-        // AcqRel, and always an exchange: pairs with the swap in `poll`, for what the task will find. A load that skips the
-        // exchange would let that swap miss what this thread stored before.
+        // AcqRel, and always an exchange: pairs with the swap in `poll`, for what the task will find. A load that skips
+        // the exchange would let that swap miss what this thread stored before.
         !self.woken.swap(true, Ordering::AcqRel)
     }
 }

@@ -79,8 +79,8 @@ fn raise(signal: c_int) {
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
-/// Sends a signal to this thread with the code of kill(2), which would choose any thread of the process: under an emulator
-/// also one of the emulator's own, which dies of it.
+/// Sends a signal to this thread with the code of kill(2), which would choose any thread of the process: under an
+/// emulator also one of the emulator's own, which dies of it.
 fn send_as_kill_does(signal: c_int) {
     // SAFETY: zeros are a valid siginfo_t; the kernel lets a process make one up for itself.
     unsafe {

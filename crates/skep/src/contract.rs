@@ -1,7 +1,7 @@
 //! Compares the maps that a program runs with against the definitions that it was verified with.
 //!
-//! A proof relies on a map's definition ([`Verified::assumptions`]), so the definition must be true of every map that the
-//! program can reach, for as long as it runs. Maps reach programs in a few ways, and each is checked here:
+//! A proof relies on a map's definition ([`Verified::assumptions`]), so the definition must be true of every map that
+//! the program can reach, for as long as it runs. Maps reach programs in a few ways, and each is checked here:
 //!
 //! ```text
 //!   way                                           check
@@ -11,10 +11,10 @@
 //!   Program::load                                 check(): every assumption of the program, against the real maps
 //! ```
 //!
-//! The third check suffices because of an invariant: *the template of the real outer map is the contract*. Every program
-//! that uses the outer map is verified with that template, and every map is compared with it before it is inserted, in
-//! either order. The verifier does not assume what may differ between maps that fit one template: the capacity, except
-//! that of plain arrays without `BPF_F_INNER_MAP`.
+//! The third check suffices because of an invariant: *the template of the real outer map is the contract*. Every
+//! program that uses the outer map is verified with that template, and every map is compared with it before it is
+//! inserted, in either order. The verifier does not assume what may differ between maps that fit one template: the
+//! capacity, except that of plain arrays without `BPF_F_INNER_MAP`.
 //!
 //! The definition of a map never changes, and creation makes its [frozen](MapDef::frozen) contents true. So a
 //! comparison of definitions holds for ever. Programs in arrays of programs are compared where the arrays are wired

@@ -105,7 +105,8 @@ pub enum Error {
     /// A map could not be created or used.
     #[error(transparent)]
     Map(#[from] skep_maps::MapError),
-    /// A map given to the linker, or put into a map of maps, differs from the definition that programs are verified with.
+    /// A map given to the linker, or put into a map of maps, differs from the definition that programs are verified
+    /// with.
     #[error("map {name}: {field} differs: expected {wanted}, but the given map is {given}; {remedy}")]
     MapMismatch {
         /// The map.

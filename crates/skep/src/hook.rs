@@ -68,7 +68,8 @@ pub struct Link {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Never null: from [`Box::into_raw`]. Stored with Release under `changing`; the partners are the Acquire loads of runs.
+    /// Never null: from [`Box::into_raw`]. Stored with Release under `changing`; the partners are the Acquire loads of
+    /// runs.
     list: AtomicPtr<List>,
     changing: Mutex<Changing>,
 }
@@ -105,8 +106,8 @@ impl Hook {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongAttachment`] if its arguments differ from those of the first program; [`Error::ForeignProgram`] if it
-    /// is from another runtime.
+    /// [`Error::WrongAttachment`] if its arguments differ from those of the first program; [`Error::ForeignProgram`] if
+    /// it is from another runtime.
     pub fn attach(&self, program: &Program) -> Result<Link, Error> {
         let id = self.change(Some(program), |list, id| {
             list.0.push(Attached { id, program: program.clone() });
@@ -160,8 +161,8 @@ impl Hook {
         let section = domain.enter()?;
         let mut sleepable = None;
         if self.inner.list().0.first().is_some_and(|first| first.program.verified().is_sleepable()) {
-            // All of them are sleepable then. They must not delay grace periods of the normal flavour, so the list is loaded
-            // again in a sleepable section.
+            // All of them are sleepable then. They must not delay grace periods of the normal flavour, so the list is
+            // loaded again in a sleepable section.
             sleepable = Some(domain.enter_sleepable()?);
             drop(section);
         }
@@ -205,8 +206,8 @@ impl Hook {
 }
 
 impl Link {
-    /// Replaces the attached program, and returns the old one. Runs in progress finish in the old program; later ones run
-    /// the new one. [`Runtime::synchronize`] returns when no thread runs the old one.
+    /// Replaces the attached program, and returns the old one. Runs in progress finish in the old program; later ones
+    /// run the new one. [`Runtime::synchronize`] returns when no thread runs the old one.
     ///
     /// # Errors
     ///
@@ -238,7 +239,8 @@ impl Drop for Link {
 impl Inner {
     /// The current list. The caller is in a read-side critical section or holds the lock while it uses it.
     fn list(&self) -> &List {
-        // SAFETY: never null; a list is dropped a grace period after it was replaced, and is replaced only under the lock.
+        // SAFETY: never null; a list is dropped a grace period after it was replaced, and is replaced only under the
+        // lock.
         unsafe { &*self.list.load(Ordering::Acquire) }
     }
 

@@ -98,11 +98,11 @@ impl<'a> Linker<'a> {
         self
     }
 
-    /// Uses an existing map instead of the object's map with this name, so that several objects share it. It must have the
-    /// same kind, sizes, flags, special fields and inner map, and an array at least as many elements; programs are
-    /// verified for its real number of elements. A per-CPU map must have a value for each of this runtime's virtual CPUs.
-    /// Runtimes number their CPUs independently, so programs of two runtimes may update one value at the same time. This
-    /// load cannot change the map's capacity or set variables in it.
+    /// Uses an existing map instead of the object's map with this name, so that several objects share it. It must have
+    /// the same kind, sizes, flags, special fields and inner map, and an array at least as many elements; programs are
+    /// verified for its real number of elements. A per-CPU map must have a value for each of this runtime's virtual
+    /// CPUs. Runtimes number their CPUs independently, so programs of two runtimes may update one value at the same
+    /// time. This load cannot change the map's capacity or set variables in it.
     #[must_use]
     pub fn map(mut self, name: &str, map: Arc<Map>) -> Self {
         self.given.insert(name.to_owned(), map);
@@ -129,10 +129,11 @@ impl<'a> Linker<'a> {
     /// # Errors
     ///
     /// [`Error::Unknown`] for a name that the object lacks; [`Error::Object`] if a program cannot be linked;
-    /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::TypeNotProvided`], [`Error::FieldNotProvided`];
-    /// [`Error::HelperMissing`], [`Error::NotProvided`]; [`Error::Map`],
-    /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::WrongProgram`], [`Error::OtherRuntime`], [`Error::EntryMissing`] and
-    /// [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`]; [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
+    /// [`Error::ForeignType`]; [`Error::Refused`] by the verifier; [`Error::TypeNotProvided`],
+    /// [`Error::FieldNotProvided`]; [`Error::HelperMissing`], [`Error::NotProvided`]; [`Error::Map`],
+    /// [`Error::MapMismatch`] and [`Error::GivenMap`]; [`Error::WrongProgram`], [`Error::OtherRuntime`],
+    /// [`Error::EntryMissing`] and [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`];
+    /// [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(self) -> Result<Module, Error> {
         let variables = self.variables();
         self.check_names(&variables)?;
@@ -205,8 +206,8 @@ impl<'a> Linker<'a> {
         by_map
     }
 
-    /// Fills maps of maps, where the key of an element is its index, and those arrays of programs that a loaded program can
-    /// reach.
+    /// Fills maps of maps, where the key of an element is its index, and those arrays of programs that a loaded program
+    /// can reach.
     fn fill(&self, module: &Module) -> Result<(), Error> {
         let at = |map: &Arc<Map>| Arc::as_ptr(map).addr();
         let arrays: HashMap<_, _> = module.arrays.iter().map(|array| (at(array.map()), array)).collect();
@@ -292,8 +293,8 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    /// The definitions of the maps that this load's programs use: of given maps their own, of others those from which they
-    /// are created.
+    /// The definitions of the maps that this load's programs use: of given maps their own, of others those from which
+    /// they are created.
     fn definitions(&self, variables: &[Variable]) -> Result<Arc<[MapDef]>, Error> {
         let object = self.object.maps_for_host();
         if self.variables.is_empty() && self.given.is_empty() && self.max_entries.is_empty() {

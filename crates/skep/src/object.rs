@@ -31,9 +31,9 @@ pub struct ProgramOptions {
     pub program_type: Option<&'static ProgramType>,
     /// For programs over a buffer, the buffer's length in bytes.
     pub buffer_len: u32,
-    /// Lets the program sleep if its type may, as `.s` in its section's name does (`raw.s`). A sleepable program runs in a
-    /// sleepable read-side critical section, so it may block or run long, and reads maps between `bpf_rcu_read_lock` and
-    /// `bpf_rcu_read_unlock`.
+    /// Lets the program sleep if its type may, as `.s` in its section's name does (`raw.s`). A sleepable program runs
+    /// in a sleepable read-side critical section, so it may block or run long, and reads maps between
+    /// `bpf_rcu_read_lock` and `bpf_rcu_read_unlock`.
     pub sleepable: bool,
 }
 
@@ -129,8 +129,8 @@ impl Object {
     /// host's functions and structures are looked up there.
     ///
     /// A program that gets an object of the host may follow the pointers in it: loads that fault give 0. This needs the
-    /// fault handler of code memory ([`Config::fault_handler`](crate::text::Config::fault_handler)); if that is off, such
-    /// programs are refused at load.
+    /// fault handler of code memory ([`Config::fault_handler`](crate::text::Config::fault_handler)); if that is off,
+    /// such programs are refused at load.
     pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
         self.host_types = Some(types);
     }
@@ -290,8 +290,8 @@ impl Object {
     ) -> Result<Unverified, Error> {
         let source = self.linked_with(program, options, own)?;
         let program_type = source.program_type;
-        // A program type gives the offsets of native structures: one that the caller made up could let a verified program
-        // access any memory.
+        // A program type gives the offsets of native structures: one that the caller made up could let a verified
+        // program access any memory.
         if !skep_abi::TYPES.iter().any(|known| std::ptr::eq(*known, program_type)) {
             return Err(Error::ForeignType { program: source.name, program_type: program_type.name });
         }

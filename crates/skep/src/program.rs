@@ -88,8 +88,8 @@ enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Buffer {
     len: u32,
-    /// Whether it must begin at a multiple of [`ALIGNMENT`]: the verifier assumed that for atomic accesses. Other addresses
-    /// fault on aarch64, and may fault on x86-64 across cache lines.
+    /// Whether it must begin at a multiple of [`ALIGNMENT`]: the verifier assumed that for atomic accesses. Other
+    /// addresses fault on aarch64, and may fault on x86-64 across cache lines.
     aligned: bool,
 }
 
@@ -215,8 +215,8 @@ impl Program {
 
     /// Runs a program of type `raw` on a buffer, which it may change. Returns its result.
     ///
-    /// The buffer may begin at any address. If a program has atomic operations and the address is not a multiple of 8, it
-    /// works on an aligned copy, which takes time.
+    /// The buffer may begin at any address. If a program has atomic operations and the address is not a multiple of 8,
+    /// it works on an aligned copy, which takes time.
     ///
     /// # Errors
     ///
@@ -245,8 +245,8 @@ impl Program {
                 self.run_on_copy(engine, buffer)
             }
             Kind::Buffer(Buffer { len, .. }) => {
-                // SAFETY: the buffer has the length that the program was verified for, begins where the program's atomic
-                // operations are aligned, and is borrowed for the whole run.
+                // SAFETY: the buffer has the length that the program was verified for, begins where the program's
+                // atomic operations are aligned, and is borrowed for the whole run.
                 unsafe { self.inner.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0) }
             }
             Kind::Xdp | Kind::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
@@ -285,8 +285,8 @@ impl Program {
         &self.inner.compiled
     }
 
-    /// Its machine code for any architecture's newest processors, for inspection. Addresses of helpers and maps are those of
-    /// this process.
+    /// Its machine code for any architecture's newest processors, for inspection. Addresses of helpers and maps are
+    /// those of this process.
     ///
     /// # Errors
     ///
@@ -392,8 +392,8 @@ impl Inner {
 
     /// # Safety
     ///
-    /// `r1` and `r2` are arguments for which the program was verified, valid and unshared for the whole run; `context` is
-    /// the address of the native context, or 0 without one.
+    /// `r1` and `r2` are arguments for which the program was verified, valid and unshared for the whole run; `context`
+    /// is the address of the native context, or 0 without one.
     #[inline]
     unsafe fn call(&self, engine: Engine, r1: u64, r2: u64, context: u64) -> Result<u64, Error> {
         let interpreter = match engine {

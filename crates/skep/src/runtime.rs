@@ -109,9 +109,9 @@ impl Runtime {
         self.shared.domain.limit()
     }
 
-    /// Releases this thread's virtual CPU, which it otherwise keeps from its first run until it ends. For threads that will
-    /// be idle for long; the next run claims one again. Returns `false` and does nothing if the thread has none or is
-    /// running a program.
+    /// Releases this thread's virtual CPU, which it otherwise keeps from its first run until it ends. For threads that
+    /// will be idle for long; the next run claims one again. Returns `false` and does nothing if the thread has none or
+    /// is running a program.
     pub fn release_cpu(&self) -> bool {
         self.shared.domain.release()
     }
@@ -132,8 +132,8 @@ impl Runtime {
         Ok(self.shared.domain.synchronize(Grace::Both)?)
     }
 
-    /// The memory for elements of maps that this runtime's programs use ([`Map::create_in`](crate::Map::create_in)): its RCU
-    /// domain and its policy.
+    /// The memory for elements of maps that this runtime's programs use ([`Map::create_in`](crate::Map::create_in)):
+    /// its RCU domain and its policy.
     pub fn memory(&self) -> Reclamation {
         Reclamation { domain: self.shared.domain.clone(), policy: self.shared.policy }
     }
@@ -174,8 +174,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// When the memory of an element that was deleted from a hash table or a trie is reused. Default: after a grace period,
-    /// so that an element which a program has found never becomes another one while the program runs.
+    /// When the memory of an element that was deleted from a hash table or a trie is reused. Default: after a grace
+    /// period, so that an element which a program has found never becomes another one while the program runs.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
@@ -189,8 +189,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Settings of code memory: backing, huge pages, visibility for profilers and debuggers. The runtime itself sets RCU
-    /// domain, place (near the helpers) and landing pads ([`RuntimeBuilder::compile`]). Overrides an earlier
+    /// Settings of code memory: backing, huge pages, visibility for profilers and debuggers. The runtime itself sets
+    /// RCU domain, place (near the helpers) and landing pads ([`RuntimeBuilder::compile`]). Overrides an earlier
     /// [`RuntimeBuilder::code_memory`].
     #[must_use]
     pub fn code(mut self, config: skep_text::Config) -> Self {
@@ -198,8 +198,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Hardening of compiled code, which costs a little time. Default: none. With landing pads, code memory is mapped so
-    /// that processors check for them if they can.
+    /// Hardening of compiled code, which costs a little time. Default: none. With landing pads, code memory is mapped
+    /// so that processors check for them if they can.
     ///
     /// ```
     /// let mut options = skep::jit::Options::default();
@@ -214,16 +214,17 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Receives the messages of `bpf_printk`: the name of the program that the host runs (also after a tail call), and the
-    /// message without its line end. Default: standard error, control characters escaped. Called on the thread that runs
-    /// the program; a panic in it aborts the process.
+    /// Receives the messages of `bpf_printk`: the name of the program that the host runs (also after a tail call), and
+    /// the message without its line end. Default: standard error, control characters escaped. Called on the thread that
+    /// runs the program; a panic in it aborts the process.
     #[must_use]
     pub fn log(mut self, log: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         self.log = Box::new(log);
         self
     }
 
-    /// Adds a host's helper by its address and a prototype that the host vouches for. Programs of every type can call it. [`RuntimeBuilder::function`] does the same for a Rust function, safely.
+    /// Adds a host's helper by its address and a prototype that the host vouches for. Programs of every type can call
+    /// it. [`RuntimeBuilder::function`] does the same for a Rust function, safely.
     ///
     /// # Safety
     ///
@@ -292,8 +293,8 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// If the system refuses executable memory, `cpus` is 0 or too large, or a host's helper has the number of an existing
-    /// one.
+    /// If the system refuses executable memory, `cpus` is 0 or too large, or a host's helper has the number of an
+    /// existing one.
     pub fn build(self) -> Result<Runtime, Error> {
         if let Some(taken) = self.taken {
             return Err(taken);
@@ -379,8 +380,8 @@ impl Shared {
     }
 }
 
-/// The default log. Write errors are ignored, and control characters escaped: a program must not end its host by printing
-/// to a closed standard error, nor send commands to a terminal.
+/// The default log. Write errors are ignored, and control characters escaped: a program must not end its host by
+/// printing to a closed standard error, nor send commands to a terminal.
 fn to_standard_error(program: &str, message: &str) {
     let line = format!("{}\n", escaped(&format!("{program}: {message}")));
     let _ = std::io::stderr().lock().write_all(line.as_bytes());

@@ -1,8 +1,9 @@
 //! An element that a program has found stays that element until the program ends, whatever others do meanwhile.
 //!
-//! Values carry their key, a sequence number that no two have in common, and words computed of both. Readers look an element up and
-//! read it again and again, while writers delete keys and add others all the time. With *immediate* reuse they see
-//! elements turn into others: that shows that the test can see it. With every other policy they never do.
+//! Values carry their key, a sequence number that no two have in common, and words computed of both. Readers look an
+//! element up and read it again and again, while writers delete keys and add others all the time. With *immediate*
+//! reuse they see elements turn into others: that shows that the test can see it. With every other policy they never
+//! do.
 //!
 //! About two seconds for each policy; `SKEP_CANARY_SECONDS` says how many.
 
@@ -25,8 +26,8 @@ const ABSENT: u64 = 0;
 const SOUND: u64 = 1;
 const RECYCLED: u64 = 2;
 
-/// A reader of the key in its buffer: finds the element and reads all its words, again and again. One that sleeps does so
-/// in a bracket.
+/// A reader of the key in its buffer: finds the element and reads all its words, again and again. One that sleeps does
+/// so in a bracket.
 const READER: &str = "
     r6 = *(u64 *)(r1 + 0)
     {enter}
@@ -106,7 +107,8 @@ impl Cage {
     fn new(kind: MapKind, flags: MapFlags, policy: Policy) -> Self {
         let runtime = Runtime::builder().cpus(16).policy(policy).build().unwrap();
         let key_size = if kind == MapKind::LpmTrie { 12 } else { 8 };
-        // Room for all keys, so that an insertion that is refused is one for lack of memory; a map that makes room has to.
+        // Room for all keys, so that an insertion that is refused is one for lack of memory; a map that makes room has
+        // to.
         let entries = if kind == MapKind::LruHash { KEYS / 4 } else { KEYS };
         let def = MapDef { flags, ..MapDef::new("cage", kind, key_size, 48, entries as u32) };
         let load = |text: &str, rounds: u32, brackets: bool, map: Option<&Arc<Map>>| {

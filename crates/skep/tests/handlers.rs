@@ -1,4 +1,5 @@
-//! Programs in handlers of signals that change the map which their own thread is changing: they are refused, and nobody hangs.
+//! Programs in handlers of signals that change the map which their own thread is changing: they are refused, and nobody
+//! hangs.
 
 use skep::{Engine, Map, Object, Program, Runtime, UpdateFlags};
 use skep_testkit::while_interrupted;

@@ -1,6 +1,6 @@
-//! Random programs with functions that helpers call, timers, loops over iterators, `may_goto`, legacy packet loads, and maps that are found in maps:
-//! accepted, as the verifier says in every state, and the same by every engine. `SKEP_SEED` starts elsewhere,
-//! `SKEP_CASES` is the number of programs.
+//! Random programs with functions that helpers call, timers, loops over iterators, `may_goto`, legacy packet loads, and
+//! maps that are found in maps: accepted, as the verifier says in every state, and the same by every engine.
+//! `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
     assert!(programs < 1000 || seen.iter().all(|count| count * 40 > programs), "{seen:?}");
 }
 
-/// Whether it has callbacks, `may_goto`, legacy packet loads, maps that are found in maps, iterators, callbacks of timers.
+/// Whether it has callbacks, `may_goto`, legacy packet loads, maps that are found in maps, iterators, callbacks of
+/// timers.
 fn kinds(program: &TestProgram) -> [bool; 6] {
     let outer = maps().iter().position(|def| def.inner.is_some()).expect("there is one") as u32;
     let has = |wanted: &dyn Fn(&Insn) -> bool| program.insns.iter().any(wanted);

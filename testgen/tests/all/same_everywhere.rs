@@ -1,9 +1,9 @@
 //! Programs made of one list of seeds leave the same behind on every architecture, by the interpreter and by compiled
 //! code.
 //!
-//! What they should leave is recorded in `outcomes.txt`: a line for each two hundred seeds, and in it a digest of results,
-//! memory, packets and maps. Who changes the generator on purpose runs this test with `SKEP_BLESS=1`, which writes the
-//! file anew.
+//! What they should leave is recorded in `outcomes.txt`: a line for each two hundred seeds, and in it a digest of
+//! results, memory, packets and maps. Who changes the generator on purpose runs this test with `SKEP_BLESS=1`, which
+//! writes the file anew.
 
 use std::fmt::Write;
 use std::path::Path;

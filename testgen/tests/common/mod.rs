@@ -14,7 +14,8 @@ use skep_testgen::{Host, Source, State, TestProgram, helpers};
 use skep_text::{Arena, Config as ArenaConfig};
 use skep_verifier::{Config, Refusal, Verified, verify};
 
-/// How many programs a test runs: `SKEP_CASES`, or the usual number where it is not set, which is smaller in an emulator.
+/// How many programs a test runs: `SKEP_CASES`, or the usual number where it is not set, which is smaller in an
+/// emulator.
 pub(crate) fn cases(usual: u64) -> u64 {
     let usual = if skep_testkit::is_emulated() { usual.div_ceil(4) } else { usual };
     std::env::var("SKEP_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)

@@ -1,8 +1,8 @@
 //! Runs the test programs that cargo has built, several at a time.
 //!
-//! Cargo runs test programs one after the other, and at the end of each a core has nothing to do. Here as many run at once as
-//! there are cores, the longest first. A few measure what other processes disturb: they run afterwards, one at a time.
-//! A program runs as cargo would run it: in its package's directory, with the same emulator before it.
+//! Cargo runs test programs one after the other, and at the end of each a core has nothing to do. Here as many run at
+//! once as there are cores, the longest first. A few measure what other processes disturb: they run afterwards, one at
+//! a time. A program runs as cargo would run it: in its package's directory, with the same emulator before it.
 //!
 //! What a program prints is shown only if it fails.
 
@@ -35,7 +35,8 @@ const LONGEST: &[(&str, &str)] = &[
 
 /// Test programs that need the machine for themselves.
 ///
-/// `litmus` shows that two cores reorder accesses; the benchmarks' tests measure; large pages must be there to be taken.
+/// `litmus` shows that two cores reorder accesses; the benchmarks' tests measure; large pages must be there to be
+/// taken.
 const ALONE: &[(&str, &str)] = &[
     ("skep-rcu", "litmus"),
     ("skep-bench", "skep-bench"),
@@ -78,7 +79,8 @@ pub(super) struct Surroundings {
 impl Binary {
     /// What a line of `cargo test --no-run --message-format=json` says of a test program; `None` for other lines.
     ///
-    /// A line is one object. The parts that matter here are strings and booleans without nested objects of the same name.
+    /// A line is one object. The parts that matter here are strings and booleans without nested objects of the same
+    /// name.
     pub(super) fn of(line: &str) -> Option<Self> {
         let artifact = line.contains(r#""reason":"compiler-artifact""#);
         let profile = line.split_once(r#""profile":{"#)?.1.split_once('}')?.0;

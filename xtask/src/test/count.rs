@@ -21,8 +21,8 @@ impl Count {
         total
     }
 
-    /// The tests of one program. Tests that run themselves again print results of their own before: the last line counts. A
-    /// program without a harness is one test, and so is one that died before its harness could say anything.
+    /// The tests of one program. Tests that run themselves again print results of their own before: the last line
+    /// counts. A program without a harness is one test, and so is one that died before its harness could say anything.
     pub(super) fn of_program(output: &str, success: bool) -> Self {
         match output.lines().rev().find(|line| is_result(line)).map(Self::of_line) {
             Some(count) if success || count.failed > 0 => count,

@@ -1,5 +1,5 @@
-//! The types of a whole system, and what everybody knows of them: the committed part of a Linux kernel's, and the running
-//! system's as well where it shows them.
+//! The types of a whole system, and what everybody knows of them: the committed part of a Linux kernel's, and the
+//! running system's as well where it shows them.
 
 use std::path::Path;
 use std::time::Instant;

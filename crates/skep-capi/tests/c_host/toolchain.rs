@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 /// What every C file of ours is held to.
 const STRICT: [&str; 6] = ["-std=c99", "-D_GNU_SOURCE", "-pedantic", "-Wall", "-Wextra", "-Werror"];
 
-/// A C compiler for this architecture, or `None` where there is none and the test may be skipped. The variables are those
-/// that build scripts know.
+/// A C compiler for this architecture, or `None` where there is none and the test may be skipped. The variables are
+/// those that build scripts know.
 pub(crate) fn compiler() -> Option<Command> {
     let cross = format!("CC_{}_unknown_linux_gnu", std::env::consts::ARCH);
     let name = std::env::var_os(cross).or_else(|| std::env::var_os("CC")).unwrap_or_else(|| "cc".into());

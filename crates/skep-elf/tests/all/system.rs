@@ -1,5 +1,5 @@
-//! Programs for a whole system: what CO-RE and kernel symbols become with the committed part of a Linux kernel's types, and
-//! with the running system's as well where it shows them.
+//! Programs for a whole system: what CO-RE and kernel symbols become with the committed part of a Linux kernel's types,
+//! and with the running system's as well where it shows them.
 
 use skep_abi::{ExternKind, MISSING_FUNCTION, ProgramSource, RAW, UNRELOCATED};
 use skep_btf::{Btf, Kind};

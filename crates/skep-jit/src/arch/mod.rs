@@ -17,8 +17,8 @@
 //! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that [`tests`] need.
 //! The files in `encode` and `encode_tests` are divided by kind of instruction.
 //!
-//! Backends only make bytes. So each is compiled and tested on every machine, and can make code for inspection on another
-//! machine. [`SUPPORTED`] says whether code can run here.
+//! Backends only make bytes. So each is compiled and tested on every machine, and can make code for inspection on
+//! another machine. [`SUPPORTED`] says whether code can run here.
 
 pub(crate) mod aarch64;
 #[cfg(test)]

@@ -48,8 +48,8 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     /// The shortest length of a jump in bytes.
     fn jump_start(jump: Self::Jump) -> u32;
 
-    /// The length of a jump over `distance` bytes from its start, if it had `len` when the distance was taken; never less
-    /// than `len`. `forward` means that the target is after the jump.
+    /// The length of a jump over `distance` bytes from its start, if it had `len` when the distance was taken; never
+    /// less than `len`. `forward` means that the target is after the jump.
     fn jump_len(jump: Self::Jump, distance: i64, forward: bool, len: u32) -> u32;
 
     /// The greatest length of a jump.
@@ -62,11 +62,12 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     /// `None` where it is too far for every form.
     fn write_jump(jump: Self::Jump, distance: i64, out: &mut [u8]) -> Option<()>;
 
-    /// Writes the distance to `target` into four bytes of an instruction that will be at address `place`; `None` if it is
-    /// too far.
+    /// Writes the distance to `target` into four bytes of an instruction that will be at address `place`; `None` if it
+    /// is too far.
     fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()>;
 
-    /// Padding before a loop or function of `size` bytes at offset `start`, which aligns it to fetch blocks or cache lines.
+    /// Padding before a loop or function of `size` bytes at offset `start`, which aligns it to fetch blocks or cache
+    /// lines.
     fn alignment_padding(start: u32, size: u32) -> u32;
 
     /// Length in bytes of a branch that can be replaced while it runs.
@@ -75,8 +76,8 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     /// Padding before such a branch that would otherwise be at offset `start` of a text.
     fn site_padding(start: u32) -> u32;
 
-    /// The adapter through which tail calls enter a program that makes none: it sets the third argument to the environment,
-    /// if the program takes that, and the second one to a length.
+    /// The adapter through which tail calls enter a program that makes none: it sets the third argument to the
+    /// environment, if the program takes that, and the second one to a length.
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8>;
 
     /// Fills the bytes with as few no-operation instructions as possible.
@@ -91,8 +92,8 @@ pub(crate) trait Emitter<'a, A: Arch>: Arithmetic + Memory + Branches + Calls + 
     /// The code so far.
     fn code(&mut self) -> &mut Assembly<A>;
 
-    /// From now on functions count tail calls in the lowest bits of the environment's address ([`LEFT`]): the register then
-    /// holds address and count.
+    /// From now on functions count tail calls in the lowest bits of the environment's address ([`LEFT`]): the register
+    /// then holds address and count.
     fn count_tail_calls(&mut self);
 
     /// The code.
@@ -252,35 +253,37 @@ pub(crate) trait Calls {
     /// `dst` = an address of this process, in the shortest form.
     fn mov_address(&mut self, dst: Reg, address: u64);
 
-    /// A tail call through a branch that is replaced while the code runs ([`Fragment::Site`](crate::layout::Fragment::Site)). Without a
-    /// frame it leads to the target. Otherwise it leads to the returned code, which ends with two branches of [`Arch::SITE`]
-    /// bytes that are still to be written: to the target, and back to after the site. `behind` is bound after all
-    /// emitted code.
+    /// A tail call through a branch that is replaced while the code runs
+    /// ([`Fragment::Site`](crate::layout::Fragment::Site)). Without a frame it leads to the target. Otherwise it leads
+    /// to the returned code, which ends with two branches of [`Arch::SITE`] bytes that are still to be written: to the
+    /// target, and back to after the site. `behind` is bound after all emitted code.
     fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>>;
 
-    /// A tail call whose target is looked up when it runs. `extended` means that the bits above the 32 of the index are zero.
+    /// A tail call whose target is looked up when it runs. `extended` means that the bits above the 32 of the index are
+    /// zero.
     fn tail_call(&mut self, target: Target, extended: bool);
 
     /// `r0` = the address of the element with this index, which is in range.
     fn lookup_known(&mut self, array: &InlineArray, index: u32);
 
-    /// `r0` = the address of the element whose 4-byte index `r2` points to, 0 if there is none. With `missing`, control then
-    /// goes to that label; `true` means that `r0` is read there.
+    /// `r0` = the address of the element whose 4-byte index `r2` points to, 0 if there is none. With `missing`, control
+    /// then goes to that label; `true` means that `r0` is read there.
     fn lookup(&mut self, array: &InlineArray, missing: Option<(Label, bool)>);
 }
 
 /// Entry and exit of functions.
 pub(crate) trait Frames {
-    /// The prologue of a function. `first` for the entry of the program; `environment` if that takes the environment from its
-    /// third argument.
+    /// The prologue of a function. `first` for the entry of the program; `environment` if that takes the environment
+    /// from its third argument.
     fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool);
 
-    /// The entry at which hosts call a program that counts tail calls; its first function is at `target`. Functions preserve
-    /// the register that holds the count, through tail calls too, so this entry saves and restores the host's value.
+    /// The entry at which hosts call a program that counts tail calls; its first function is at `target`. Functions
+    /// preserve the register that holds the count, through tail calls too, so this entry saves and restores the host's
+    /// value.
     fn enter_run(&mut self, target: Label);
 
-    /// The entry at which helpers call the function at `target`: a separate function with five arguments and the environment
-    /// as the sixth.
+    /// The entry at which helpers call the function at `target`: a separate function with five arguments and the
+    /// environment as the sixth.
     fn enter_callback(&mut self, target: Label);
 
     /// The epilogue of a function. It may bind `label`, the same one for all exits of a function.

@@ -15,8 +15,8 @@ use crate::version::back_off;
 impl Hash {
     /// # Safety
     ///
-    /// `key` is readable for the key size, `out` writable for the host's value size; `caller` is the calling thread, which
-    /// holds no value's lock.
+    /// `key` is readable for the key size, `out` writable for the host's value size; `caller` is the calling thread,
+    /// which holds no value's lock.
     pub(crate) unsafe fn read_locked(
         &self,
         key: *const u8,
@@ -28,7 +28,8 @@ impl Hash {
             for turns in 0.. {
                 let lock = bucket.version.lock(caller)?;
                 let Some(element) = self.find_locked(bucket, key).1 else { return Ok(false) };
-                // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `out` by contract.
+                // SAFETY: an element of this table, which stays linked while the bucket's lock is held; `out` by
+                // contract.
                 if unsafe { self.values.try_read_locked(self.values_at(element), out) } {
                     return Ok(true);
                 }

@@ -8,8 +8,8 @@ use crate::common::{create, def, inside, map};
 use skep_abi::{MapDef, MapKind, SpecialField, SpecialKind};
 use skep_maps::{Map, Options, UpdateFlags, lock};
 
-/// A program holds the lock of a value and is interrupted by a signal, whose handler runs a program that takes no locks but
-/// updates the same map. Meanwhile another thread updates the value with `BPF_F_LOCK`.
+/// A program holds the lock of a value and is interrupted by a signal, whose handler runs a program that takes no locks
+/// but updates the same map. Meanwhile another thread updates the value with `BPF_F_LOCK`.
 #[test]
 fn a_handler_that_takes_no_locks_is_not_held_up_by_one_who_waits_for_a_lock() {
     let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];

@@ -34,8 +34,8 @@ pub fn thread_id() -> libc::pid_t {
     unsafe { libc::gettid() }
 }
 
-/// Whether a thread of this process sleeps in the kernel, and goes on sleeping for so many looks, of a millisecond or more
-/// each. One that was woken does not, also while it waits for a processor.
+/// Whether a thread of this process sleeps in the kernel, and goes on sleeping for so many looks, of a millisecond or
+/// more each. One that was woken does not, also while it waits for a processor.
 pub fn stays_asleep(thread: libc::pid_t, looks: u32) -> bool {
     (0..looks).all(|_| {
         std::thread::sleep(Duration::from_millis(1));
@@ -47,8 +47,8 @@ pub fn stays_asleep(thread: libc::pid_t, looks: u32) -> bool {
 /// For a CPU: the thread's own.
 pub const OWN: u32 = u32::MAX;
 
-/// Runs something as a program does, inside a section. As which CPU: for kinds with a value for each the one that is given, which
-/// no other thread may use or have as its own then, else the thread's own.
+/// Runs something as a program does, inside a section. As which CPU: for kinds with a value for each the one that is
+/// given, which no other thread may use or have as its own then, else the thread's own.
 pub fn inside<R>(map: &Map, cpu: u32, work: impl FnOnce(u32) -> R) -> R {
     let section = enter(map);
     work(if map.kind().is_per_cpu() && cpu != OWN { cpu } else { section.number() })

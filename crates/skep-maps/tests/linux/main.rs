@@ -1,8 +1,9 @@
 //! Maps do what the running Linux's maps do: the same operations, one after another, have the same results.
 //!
-//! Asking Linux is work for the whole machine: the number of maps is bounded, one test after another asks, and it happens
-//! in one child process that is not waited for longer than a minute. Where bpf(2) is refused, as it is to ordinary users
-//! and in most containers, the tests say so; what Linux answered once, under `tests/data/linux`, is compared in any case.
+//! Asking Linux is work for the whole machine: the number of maps is bounded, one test after another asks, and it
+//! happens in one child process that is not waited for longer than a minute. Where bpf(2) is refused, as it is to
+//! ordinary users and in most containers, the tests say so; what Linux answered once, under `tests/data/linux`, is
+//! compared in any case.
 //!
 //! `SKEP_SEED` chooses other operations, and other rows of the table of definitions. `SKEP_RECORD=1` writes the answers
 //! down anew (a run for every 6 rows of the table, with seeds from 0).
@@ -31,8 +32,8 @@ use subject::Program;
 /// Operations on each map.
 const OPS: usize = 4000;
 
-/// Maps of random sizes that are compared besides those of the table. With the rows of definitions that are asked, the ring
-/// buffers, and a map for each process to try bpf(2), there are no more than forty maps in a run.
+/// Maps of random sizes that are compared besides those of the table. With the rows of definitions that are asked, the
+/// ring buffers, and a map for each process to try bpf(2), there are no more than forty maps in a run.
 const RANDOM: usize = 2;
 
 /// Who asks Linux.

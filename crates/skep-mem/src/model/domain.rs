@@ -1,5 +1,5 @@
-//! Readers, grace periods, callbacks and background tasks for models: what `skep-rcu` promises, in as few steps as that takes.
-//! Models in `skep-rcu` show that it keeps these promises.
+//! Readers, grace periods, callbacks and background tasks for models: what `skep-rcu` promises, in as few steps as that
+//! takes. Models in `skep-rcu` show that it keeps these promises.
 //!
 //! The keeper is any thread that takes [turns](Domain::turn), one at a time.
 

@@ -167,8 +167,8 @@ pub(crate) fn spin(text: &Text) {
     function(1 << 21);
 }
 
-/// Whether the tool is there and can see this program. Where it is not, the test is skipped, which is a failure where all
-/// is required.
+/// Whether the tool is there and can see this program. Where it is not, the test is skipped, which is a failure where
+/// all is required.
 pub(crate) fn is_installed(tool: &str, package: &str, what: &str) -> bool {
     if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         skip(what, &format!("{tool} not found (Debian: {package})"));

@@ -28,7 +28,8 @@ fn a_function_that_makes_a_tail_call_returns_what_the_other_program_returns() {
     );
 }
 
-/// Makes a dynptr over the packet at r10 - 16 and asks for 8 bytes of it, with a buffer at r10 - 24; `rest` follows where r7 is the slice.
+/// Makes a dynptr over the packet at r10 - 16 and asks for 8 bytes of it, with a buffer at r10 - 24; `rest` follows
+/// where r7 is the slice.
 fn with_copy(rest: &str) -> String {
     format!(
         "r6 = r1\nr2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_xdp\nr1 = r10\nr1 += -16\nr2 = 0\nr3 = r10\nr3 += -24\nr4 = 8\n\

@@ -5,9 +5,9 @@
 //!                  r1: a number  r2, r3: memory and its size   r0: 0..=255
 //! ```
 //!
-//! The verifier proves for each call what the signature needs, so a host writes no `unsafe`. Arguments are copied in before
-//! the function runs, and mutable ones are copied back after it. A Rust reference would not allow two cases: a program may
-//! pass the same memory twice, and other threads may change maps meanwhile.
+//! The verifier proves for each call what the signature needs, so a host writes no `unsafe`. Arguments are copied in
+//! before the function runs, and mutable ones are copied back after it. A Rust reference would not allow two cases: a
+//! program may pass the same memory twice, and other threads may change maps meanwhile.
 
 mod argument;
 mod memory;

@@ -5,8 +5,8 @@ use super::map::map;
 use super::sections::section;
 use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
 
-/// `bpf_tail_call`: engines do it themselves, since a function that is called cannot leave the one that calls it. That it
-/// stands here says that they do.
+/// `bpf_tail_call`: engines do it themselves, since a function that is called cannot leave the one that calls it. That
+/// it stands here says that they do.
 pub(super) unsafe extern "C" fn tail_call(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     0
 }
@@ -39,7 +39,8 @@ pub(super) unsafe extern "C" fn bpf_loop(
 /// `bpf_for_each_map_elem`: calls `function(map, key, value, context)` for each element until it returns
 /// something else than 0; how many elements that were.
 ///
-/// A key that is in the map from the first call to the last is seen exactly once, whatever the function does to the map.
+/// A key that is in the map from the first call to the last is seen exactly once, whatever the function does to the
+/// map.
 pub(super) unsafe extern "C" fn for_each_map_elem(
     handle: u64,
     function: u64,

@@ -91,12 +91,13 @@ pub(super) unsafe extern "C" fn ringbuf_reserve(
     result
 }
 
-/// Gives the record that a view shows back, if it shows one, by submitting or discarding it; the view shows nothing then.
+/// Gives the record that a view shows back, if it shows one, by submitting or discarding it; the view shows nothing
+/// then.
 ///
 /// # Safety
 ///
-/// `dynptr` is the address of a view that the verifier proved to show a record, or nothing, and to be given back once. `how` is
-/// one of the two functions of [`Map`] that records are given back by.
+/// `dynptr` is the address of a view that the verifier proved to show a record, or nothing, and to be given back once.
+/// `how` is one of the two functions of [`Map`] that records are given back by.
 unsafe fn give_back(dynptr: u64, flags: u64, how: unsafe fn(*mut u8, u64)) -> u64 {
     // SAFETY: by contract.
     unsafe {

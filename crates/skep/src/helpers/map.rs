@@ -17,7 +17,8 @@ pub(super) unsafe fn map<'a>(handle: u64) -> &'a Map {
     unsafe { &*(handle as *const Map) }
 }
 
-/// Does something for a run that may be in no section: apart, so that who is inside anyway needs to save nothing for it.
+/// Does something for a run that may be in no section: apart, so that who is inside anyway needs to save nothing for
+/// it.
 ///
 /// # Safety
 ///

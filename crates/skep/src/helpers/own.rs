@@ -22,8 +22,8 @@ pub(crate) fn provided() -> Vec<(u32, HelperFn)> {
     (OWN_KFUNC..).zip(OWN.map(|(_, call)| call)).collect()
 }
 
-/// `bpf_throw`: engines do it themselves, since a function that is called cannot leave the one that calls it. This entry
-/// tells them that the runtime provides it.
+/// `bpf_throw`: engines do it themselves, since a function that is called cannot leave the one that calls it. This
+/// entry tells them that the runtime provides it.
 unsafe extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     0
 }

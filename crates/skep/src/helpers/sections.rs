@@ -2,8 +2,8 @@
 //!
 //! A normal program is in a normal read section for its whole run, and the functions here only nest another one in it.
 //! A sleepable program is in a sleepable section, which nobody who reuses or frees an element waits for: what it finds
-//! between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock` stays what it is until the latter; what it finds elsewhere stays
-//! memory of the map, but may be another element at any moment.
+//! between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock` stays what it is until the latter; what it finds elsewhere
+//! stays memory of the map, but may be another element at any moment.
 //!
 //! A region without preemption is a read section as well, as in Linux; nothing else needs to be done for it, since a
 //! virtual CPU belongs to its thread.

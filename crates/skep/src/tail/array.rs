@@ -18,8 +18,8 @@ use std::sync::Arc;
 ///
 /// An array keeps its programs alive. Reference cycles of programs and arrays that no handle of the host leads to are
 /// still dropped: an array is emptied when neither the host nor a program that the host can reach refers to it. This is
-/// checked when programs, modules and handles of arrays are dropped. A plain `Arc` of the map ([`map`](Self::map)) keeps
-/// the array too; dropping it starts no check, so the next one of these finds the cycle.
+/// checked when programs, modules and handles of arrays are dropped. A plain `Arc` of the map ([`map`](Self::map))
+/// keeps the array too; dropping it starts no check, so the next one of these finds the cycle.
 #[derive(Clone)]
 pub struct ProgramArray {
     map: Arc<Map>,
@@ -36,11 +36,11 @@ impl ProgramArray {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchEntry`] beyond the end; [`Error::WrongProgram`] if the program's arguments differ from those of the
-    /// programs in the array, of those that make tail calls through it, or of the last ones to do so while runs may still
-    /// reach the array ([`Runtime::synchronize`](crate::Runtime::synchronize) waits for these);
-    /// [`Error::OtherRuntime`]; [`Error::Map`] if the map is frozen; [`Error::Text`] if code cannot be changed, or there is
-    /// no room for it. On an error the element is unchanged.
+    /// [`Error::NoSuchEntry`] beyond the end; [`Error::WrongProgram`] if the program's arguments differ from those of
+    /// the programs in the array, of those that make tail calls through it, or of the last ones to do so while runs may
+    /// still reach the array ([`Runtime::synchronize`](crate::Runtime::synchronize) waits for these);
+    /// [`Error::OtherRuntime`]; [`Error::Map`] if the map is frozen; [`Error::Text`] if code cannot be changed, or
+    /// there is no room for it. On an error the element is unchanged.
     pub fn set(&self, index: u32, program: &Program) -> Result<Option<Program>, Error> {
         if !program.is_of(&self.shared.0) {
             return Err(Error::OtherRuntime { map: self.map.name().to_owned() });
@@ -83,8 +83,8 @@ impl fmt::Debug for ProgramArray {
 
 /// An array of inner maps of one shape. Cheap to clone; clones are the same array.
 ///
-/// Elements may be changed while programs run, as those of a [`ProgramArray`]. A replaced map lives until every run that may
-/// have found it has ended.
+/// Elements may be changed while programs run, as those of a [`ProgramArray`]. A replaced map lives until every run
+/// that may have found it has ended.
 #[derive(Clone)]
 pub struct MapArray {
     map: Arc<Map>,
@@ -97,16 +97,16 @@ impl MapArray {
         Self { map, shared: CollectOnDrop(shared) }
     }
 
-    /// Sets an element. Returns the old map. The new one must have the kind, sizes, flags and special fields of the template
-    /// ([`MapDef::inner`](crate::abi::MapDef)), with which programs were verified. A plain array must also have its number
-    /// of elements, unless both have the flag `BPF_F_INNER_MAP`.
+    /// Sets an element. Returns the old map. The new one must have the kind, sizes, flags and special fields of the
+    /// template ([`MapDef::inner`](crate::abi::MapDef)), with which programs were verified. A plain array must also
+    /// have its number of elements, unless both have the flag `BPF_F_INNER_MAP`.
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchEntry`] beyond the end; [`Error::MapMismatch`] if the map does not fit the template;
-    /// [`Error::NoInnerShape`] if there is no template; [`Error::WrongPrograms`] for an array of programs whose arguments
-    /// differ from those of programs that are reached through this one; [`Error::OtherRuntime`] for arrays of another
-    /// runtime; [`Error::Map`] if the map is frozen. On an error the element is unchanged.
+    /// [`Error::NoInnerShape`] if there is no template; [`Error::WrongPrograms`] for an array of programs whose
+    /// arguments differ from those of programs that are reached through this one; [`Error::OtherRuntime`] for arrays of
+    /// another runtime; [`Error::Map`] if the map is frozen. On an error the element is unchanged.
     pub fn set(&self, index: u32, map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
         match &self.map.def().inner {
             Some(wanted) => contract::fits(wanted, map, self.shared.0.domain.limit())?,

@@ -1,8 +1,8 @@
 //! The cycle collector: arrays whose programs refer to the arrays.
 //!
 //! An array holds its programs, a program the arrays that it names, and an array of maps the arrays in it. Reference
-//! counting alone would keep a cycle for ever. So after the host has dropped a program, an array or a module, the keeper
-//! walks over all that the host can reach:
+//! counting alone would keep a cycle for ever. So after the host has dropped a program, an array or a module, the
+//! keeper walks over all that the host can reach:
 //!
 //! ```text
 //!   the host's handles --> arrays --slots--> programs --maps--> arrays --> ...

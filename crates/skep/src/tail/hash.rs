@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// A hash table of inner maps of one shape. Cheap to clone; clones are the same table.
 ///
-/// Elements may be changed while programs run, as those of a [`MapArray`](crate::MapArray). A replaced or removed map lives
-/// until every run that may have found it has ended.
+/// Elements may be changed while programs run, as those of a [`MapArray`](crate::MapArray). A replaced or removed map
+/// lives until every run that may have found it has ended.
 #[derive(Clone)]
 pub struct MapHash {
     map: Arc<Map>,
@@ -30,8 +30,8 @@ impl MapHash {
     ///
     /// [`Error::MapMismatch`] if the map does not fit the template; [`Error::NoInnerShape`] if there is no template;
     /// [`Error::WrongPrograms`] for an array of programs whose arguments differ from those of programs that are reached
-    /// through this table; [`Error::OtherRuntime`] for arrays of another runtime; [`Error::Map`] if the key has the wrong
-    /// length, the table is full or frozen, or there is no memory. On an error the table is unchanged.
+    /// through this table; [`Error::OtherRuntime`] for arrays of another runtime; [`Error::Map`] if the key has the
+    /// wrong length, the table is full or frozen, or there is no memory. On an error the table is unchanged.
     pub fn set(&self, key: &[u8], map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
         match &self.map.def().inner {
             Some(wanted) => contract::fits(wanted, map, self.shared.0.domain.limit())?,

@@ -18,8 +18,8 @@
 //!   unlocked    synchronise caches; the old stubs and the old program go to `Retired`
 //! ```
 //!
-//! Neither changes nor runs wait. Each call finds the old program or the new one. The whole tail call is in the stub, so
-//! there is no state in between (`skep_jit::Site`).
+//! Neither changes nor runs wait. Each call finds the old program or the new one. The whole tail call is in the stub,
+//! so there is no state in between (`skep_jit::Site`).
 //!
 //! # When the old program is dropped
 //!
@@ -27,18 +27,18 @@
 //!   Retired --keeper--> every CPU drops prefetched instructions --> a grace period of both flavours --> dropped
 //! ```
 //!
-//! The architecture lets a CPU run a replaced branch for a while. So the CPUs are synchronised first, once for all retired
-//! objects, and only then the grace period begins in which the last run leaves.
+//! The architecture lets a CPU run a replaced branch for a while. So the CPUs are synchronised first, once for all
+//! retired objects, and only then the grace period begins in which the last run leaves.
 //!
 //! [`shape`] has the entry contract of an array, and how long it holds.
 //!
 //! # Locks
 //!
-//! The lock of `State` protects bookkeeping and pokes. Under it no code memory is allocated or freed, no program or map is
-//! dropped, and nothing is waited for. Objects to be dropped are moved out and dropped after it. If no writable mapping
-//! exists, a poke takes the arena's lock for one word and makes a system call. A map is kept unfrozen under the lock
-//! without waiting: a change that meets a freeze gives up. The bucket lock of a hash table of maps is a leaf and is taken
-//! under it for the time of one change.
+//! The lock of `State` protects bookkeeping and pokes. Under it no code memory is allocated or freed, no program or map
+//! is dropped, and nothing is waited for. Objects to be dropped are moved out and dropped after it. If no writable
+//! mapping exists, a poke takes the arena's lock for one word and makes a system call. A map is kept unfrozen under the
+//! lock without waiting: a change that meets a freeze gives up. The bucket lock of a hash table of maps is a leaf and
+//! is taken under it for the time of one change.
 
 mod array;
 mod collect;
@@ -93,8 +93,8 @@ type SiteKey = (usize, usize);
 /// An array of programs, or a map of maps.
 struct Array {
     map: Weak<Map>,
-    /// The entry contract of all programs that are reachable through this array and of all that tail-call through it; the
-    /// first one sets it. If a map of maps has one, all arrays in it have the same.
+    /// The entry contract of all programs that are reachable through this array and of all that tail-call through it;
+    /// the first one sets it. If a map of maps has one, all arrays in it have the same.
     agreed: Option<Agreed>,
     /// The elements that were ever used.
     slots: BTreeMap<u32, Slot>,
@@ -621,8 +621,8 @@ fn poke_all<'a>(
     (entry, targets): (usize, &[BranchTarget]),
 ) -> Result<(), Error> {
     for (done, (site, target)) in plan.sites.iter().zip(targets).enumerate() {
-        // SAFETY: the site is a patchable branch of that text, and may lead to the program's tail entry, or the stub was made
-        // for it. Both live until it was replaced, the CPUs were synchronised and the readers have left.
+        // SAFETY: the site is a patchable branch of that text, and may lead to the program's tail entry, or the stub
+        // was made for it. Both live until it was replaced, the CPUs were synchronised and the readers have left.
         let poked = unsafe { pokes.branch(site.compiled.text(), site.offset(), target.branch(entry)) };
         let Err(error) = poked else { continue };
         let old = slot.program.as_ref().map_or(Ok(0), |program| program.tail_entry());
@@ -632,8 +632,8 @@ fn poke_all<'a>(
             // SAFETY: as above; what it led to is still there.
             let back = back.map(|back| unsafe { pokes.branch(site.compiled.text(), site.offset(), back) });
             if !matches!(back, Ok(Ok(()))) {
-                // Memory that was writable a moment ago is not writable now, and code leads to a text that is about to be
-                // dropped. It is not safe to continue.
+                // Memory that was writable a moment ago is not writable now, and code leads to a text that is about to
+                // be dropped. It is not safe to continue.
                 std::process::abort();
             }
         }

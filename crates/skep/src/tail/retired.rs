@@ -90,7 +90,8 @@ impl Shared {
             return;
         }
         if removed.poked && self.arena.sync_cores().is_err() {
-            // The system has revoked its permission: a CPU may reach these at any time later, so they are kept for ever.
+            // The system has revoked its permission: a CPU may reach these at any time later, so they are kept for
+            // ever.
             std::mem::forget(removed);
             return;
         }

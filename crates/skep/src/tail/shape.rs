@@ -10,9 +10,9 @@
 //!       └──────────────┘
 //! ```
 //!
-//! Earlier runs may have found the array and may still use it: the grace period waits for them. Later runs cannot find it
-//! without a new agreement, which [`State::agree`] notes. Two changes would break this: a way to an array that bypasses
-//! `agree`, and forgetting before the earlier runs have ended.
+//! Earlier runs may have found the array and may still use it: the grace period waits for them. Later runs cannot find
+//! it without a new agreement, which [`State::agree`] notes. Two changes would break this: a way to an array that
+//! bypasses `agree`, and forgetting before the earlier runs have ended.
 
 use super::{Array, State, key};
 use crate::program::Inner;
@@ -36,8 +36,8 @@ pub(crate) struct Shape {
 #[derive(Clone, Copy)]
 pub(super) struct Agreed {
     shape: Shape,
-    /// If nothing has referred to the array since the last agreement: the number of the wait after which the contract is
-    /// forgotten.
+    /// If nothing has referred to the array since the last agreement: the number of the wait after which the contract
+    /// is forgotten.
     leaving: Option<u64>,
 }
 
@@ -158,8 +158,8 @@ impl State {
 }
 
 impl Shared {
-    /// Forgets shapes after a grace period, when no run can reach the arrays. Not under the lock: without a keeper this runs
-    /// due callbacks.
+    /// Forgets shapes after a grace period, when no run can reach the arrays. Not under the lock: without a keeper this
+    /// runs due callbacks.
     pub(super) fn forget_later(self: &Arc<Self>, leaving: Vec<Leaving>) {
         if leaving.is_empty() {
             return;

@@ -1,8 +1,8 @@
 //! Views of records whose length is known at run time only: in both engines what Linux does.
 //!
-//! One program, for all, does what an array says: it reserves a record, fills it, writes to a part, asks for the address of a
-//! part, reads a part, and gives the record back. What Linux answered once is in `tests/data/dynptrs.linux`; where bpf(2) is
-//! allowed it is asked again, and `SKEP_RECORD=1` writes its answers down.
+//! One program, for all, does what an array says: it reserves a record, fills it, writes to a part, asks for the
+//! address of a part, reads a part, and gives the record back. What Linux answered once is in
+//! `tests/data/dynptrs.linux`; where bpf(2) is allowed it is asked again, and `SKEP_RECORD=1` writes its answers down.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Iterators over numbers, in both engines: programs in C against a model of what the iterator gives, and instructions at
-//! the edges. The checking mode runs the same object (`src/program/checking.rs`).
+//! Iterators over numbers, in both engines: programs in C against a model of what the iterator gives, and instructions
+//! at the edges. The checking mode runs the same object (`src/program/checking.rs`).
 
 use skep::abi::{MAX_LOOPS, RAW, own_kfunc_number};
 use skep::isa::{assemble, encode_bytes};

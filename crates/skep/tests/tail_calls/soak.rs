@@ -4,9 +4,9 @@
 //!   main --0--> element 0 --1--> element 1 --2--> element 2 --> ...       each adds its digit to the result in the buffer
 //! ```
 //!
-//! A result says which way a run went. What is legal: in each element, a program that was in it at some time, or nothing, and
-//! then the run ends there with what it has. A frame that was undone without a jump, a stub or a program that was reclaimed
-//! under a run, or a branch half replaced, would crash, or leave a digit that no program writes.
+//! A result says which way a run went. What is legal: in each element, a program that was in it at some time, or
+//! nothing, and then the run ends there with what it has. A frame that was undone without a jump, a stub or a program
+//! that was reclaimed under a run, or a branch half replaced, would crash, or leave a digit that no program writes.
 
 use crate::kit::{BYTES, Kit, to};
 use skep::{Engine, Program};
@@ -18,8 +18,8 @@ const ELEMENTS: u32 = 6;
 /// Programs for each.
 const CHOICES: u32 = 3;
 
-/// Writes `1 + choice` into the byte of its element and goes on to the next; from a subprogram with a stack and live registers
-/// where the choice is odd. What comes back must be what the next one returned, or the mark of its own end.
+/// Writes `1 + choice` into the byte of its element and goes on to the next; from a subprogram with a stack and live
+/// registers where the choice is odd. What comes back must be what the next one returned, or the mark of its own end.
 fn link(element: u32, choice: u32) -> String {
     let mark = 1 + choice;
     let own = 1000 + 10 * element + choice;
@@ -56,8 +56,8 @@ fn link(element: u32, choice: u32) -> String {
     )
 }
 
-/// Whether some legal order explains a run: a prefix of the elements has marks, the result is that of the last of them, and
-/// nothing behind it was touched.
+/// Whether some legal order explains a run: a prefix of the elements has marks, the result is that of the last of them,
+/// and nothing behind it was touched.
 fn is_explained(result: u64, buffer: &[u8; BYTES]) -> bool {
     let marks = &buffer[..ELEMENTS as usize];
     let run = marks.iter().take_while(|mark| **mark != 0).count();

@@ -164,8 +164,8 @@ fn a_target_is_given_the_buffer_and_its_length() {
     }
 }
 
-/// A chain of functions, the last of which makes a tail call from a stack of its own and with all registers in use. Each
-/// caller keeps numbers in its registers and its stack over the call, and adds up what is left of them.
+/// A chain of functions, the last of which makes a tail call from a stack of its own and with all registers in use.
+/// Each caller keeps numbers in its registers and its stack over the call, and adds up what is left of them.
 fn from_depth(depth: usize, callers: u32, last: u32, index: u32) -> String {
     let mut text = String::new();
     for level in 0..=depth {

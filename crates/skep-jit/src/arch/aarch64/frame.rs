@@ -14,8 +14,8 @@
 //! sixth argument. The budget of `may_goto` is in 8 extra bytes at the lower end of the BPF stack. If the program may
 //! read bytes that it never wrote, the rest of the BPF stack is zeroed.
 //!
-//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `x23`, sets it to
-//! the environment and the count, and restores it. Functions of the program leave it alone.
+//! A program that makes tail calls has an entry for hosts in front of its own (`enter_run`), which saves `x23`, sets it
+//! to the environment and the count, and restores it. Functions of the program leave it alone.
 
 use skep_abi::MAX_LOOPS;
 use skep_isa::{Size, Width};

@@ -5,9 +5,9 @@
 //! (`x29`, `x30`), `x18` is never touched, and nothing below `sp` is used. No flag is live between two BPF
 //! instructions.
 //!
-//! Functions return their result in `x0`, but `r0` is another register ([`regs`]). After a call the result stays in `x0`
-//! until something else needs `x0` or control may jump, and is then moved if it is live. A value that will be returned
-//! is computed in `x0`:
+//! Functions return their result in `x0`, but `r0` is another register ([`regs`]). After a call the result stays in
+//! `x0` until something else needs `x0` or control may jump, and is then moved if it is live. A value that will be
+//! returned is computed in `x0`:
 //!
 //! ```text
 //!                          mov x5, x23                                       mov x5, x23
@@ -71,8 +71,8 @@ impl Arch for Aarch64 {
         false
     }
 
-    /// There is an offset or an index, not both, and an index is scaled by the size or not at all. The greatest offset from
-    /// the frame is not known here: aligned ones fit, others take one more instruction.
+    /// There is an offset or an index, not both, and an index is scaled by the size or not at all. The greatest offset
+    /// from the frame is not known here: aligned ones fit, others take one more instruction.
     fn is_addressable(address: Address, size: Size) -> bool {
         match address {
             Address { index: Some(Index { shift, .. }), disp: 0, base } => {
@@ -295,7 +295,8 @@ impl Emitter<'_> {
             return self.put(encode::sum_imm(op, width, dst, dst, low));
         }
         if src == Gpr::SP {
-            // Programs may compute addresses far beyond the stack. An addition takes `sp` only with an extended register.
+            // Programs may compute addresses far beyond the stack. An addition takes `sp` only with an extended
+            // register.
             debug_assert!(size >> 32 == 0);
             self.constant(regs::SCRATCH, size);
             return self.put(encode::sum_ext(op, width, dst, src, regs::SCRATCH, Extend::Uxtw, 0));

@@ -113,8 +113,8 @@ impl Arithmetic for Emitter<'_> {
 }
 
 impl Emitter<'_> {
-    /// `dst = a * imm` if `imm` is one more or less than a power of two; returns whether it is. A shift and an addition take
-    /// two cycles, a multiplication takes three.
+    /// `dst = a * imm` if `imm` is one more or less than a power of two; returns whether it is. A shift and an addition
+    /// take two cycles, a multiplication takes three.
     fn mul_by_neighbour(&mut self, width: Width, dst: Gpr, a: Gpr, imm: i32) -> bool {
         let (op, power) = match (imm.cast_unsigned().wrapping_add(1), imm.cast_unsigned().wrapping_sub(1)) {
             _ if imm < 0 => return false,

@@ -115,8 +115,8 @@ pub(super) fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<
 
 /// Bytes of padding before a loop or function of `size` bytes that would start at offset `start`.
 ///
-/// Code within one line needs none. Other code is fastest (by up to 1.4 times, measured on Zen 4) if it begins at a line,
-/// or at half a line if it takes no more lines then. Padding of more than a third of a line does not pay.
+/// Code within one line needs none. Other code is fastest (by up to 1.4 times, measured on Zen 4) if it begins at a
+/// line, or at half a line if it takes no more lines then. Padding of more than a third of a line does not pay.
 pub(super) fn alignment_padding(start: u32, size: u32) -> u32 {
     let lines = |start: u32| (start % LINE + size).div_ceil(LINE);
     let before = lines(start);

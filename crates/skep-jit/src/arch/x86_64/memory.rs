@@ -1,8 +1,8 @@
 //! Loads and stores.
 //!
 //! Nothing is checked here: the verifier has proved every access except probe loads, which are declared to the fault
-//! handler. Ordinary loads are acquiring and ordinary stores releasing on x86-64 (SDM volume 3, 10.2.2: loads are not reordered with older loads, stores are
-//! not reordered with older loads or stores).
+//! handler. Ordinary loads are acquiring and ordinary stores releasing on x86-64 (SDM volume 3, 10.2.2: loads are not
+//! reordered with older loads, stores are not reordered with older loads or stores).
 
 use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 

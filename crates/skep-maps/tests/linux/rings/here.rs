@@ -23,7 +23,8 @@ const LONG: Duration = Duration::from_secs(60);
 pub(crate) struct Ring {
     map: Arc<Map>,
     consumer: RingBuffer,
-    /// What Linux's headers would say of the records that are there: in skep's memory they have no place that the host sees.
+    /// What Linux's headers would say of the records that are there: in skep's memory they have no place that the host
+    /// sees.
     headers: VecDeque<u32>,
     /// The position of the first of them.
     first: u64,
@@ -123,7 +124,8 @@ impl Ring {
 /// Sends a thread a signal that ends its sleep and does nothing else.
 fn interrupt(thread: libc::pid_t) {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: a handler of the right signature; zero is right for the other fields. A thread that has ended gets no signal.
+    // SAFETY: a handler of the right signature; zero is right for the other fields. A thread that has ended gets no
+    // signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;

@@ -1,4 +1,5 @@
-//! Linux's ring buffers: a program of the kernel that does what it is told, and a consumer as the documentation describes it.
+//! Linux's ring buffers: a program of the kernel that does what it is told, and a consumer as the documentation
+//! describes it.
 //!
 //! ```text
 //!   at the descriptor   0: the consumer's position | a page on: the producers' position | two pages on: records, and once more
@@ -16,7 +17,8 @@ use super::{BUSY, DISCARDED, Subject, total};
 
 /// How long it is waited for a consumer to be woken.
 const TOLD_MILLIS: i32 = 100;
-/// How often a program that holds a record waits for the host, for as long as a loop may take (250 ms in newer kernels).
+/// How often a program that holds a record waits for the host, for as long as a loop may take (250 ms in newer
+/// kernels).
 const TURNS: usize = 20;
 
 /// Where the array that program and host share has what: words, and the bytes of records.
@@ -234,8 +236,8 @@ fn page() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// A program that does one thing with a ring buffer, as the shared array says. Lengths of reservations are constants to the
-/// verifier, so there is a branch for each.
+/// A program that does one thing with a ring buffer, as the shared array says. Lengths of reservations are constants to
+/// the verifier, so there is a branch for each.
 fn program(size: usize, ring: i32, control: i32) -> String {
     use at::*;
     let ring = format!("r1 = map_fd[{ring}] ll");

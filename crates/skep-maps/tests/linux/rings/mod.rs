@@ -1,7 +1,8 @@
 //! Ring buffers do what the running Linux's do: programs write records, and a consumer takes them.
 //!
-//! Linux's consumer reads the memory that it shares with the kernel, where the length and state of a record are bits of its
-//! header. skep's is a method. So lengths, states, bytes, positions and wake-ups are compared, and where they lie is not.
+//! Linux's consumer reads the memory that it shares with the kernel, where the length and state of a record are bits of
+//! its header. skep's is a method. So lengths, states, bytes, positions and wake-ups are compared, and where they lie
+//! is not.
 
 mod here;
 mod linux;

@@ -25,7 +25,8 @@ pub(crate) enum Op {
     Take,
     /// The first words of the headers of all records that are there, by the bits of `<linux/bpf.h>`.
     Headers,
-    /// While the consumer has taken everything and sleeps, programs submit a record with each of these flags, until it is woken.
+    /// While the consumer has taken everything and sleeps, programs submit a record with each of these flags, until it
+    /// is woken.
     Asleep(Vec<u64>),
     /// The host treats it as a map with keys: `lookup`, `update`, `delete`, `next`.
     Host(&'static str),

@@ -29,7 +29,7 @@ mod guarded;
 mod world;
 
 use case::Case;
-use skep_testkit::{is_emulated, this_test};
+use skep_testkit::{is_emulated, test_name, this_test};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -82,7 +82,9 @@ fn no_sequence_of_safe_calls_does_harm() {
     };
     std::thread::scope(|scope| {
         for _ in 0..number("SKEP_WORKERS").unwrap_or_else(processors).max(1) {
-            scope.spawn(|| search.work());
+            // Processes are started by the name of the test, which a thread has to bear for that.
+            let worker = std::thread::Builder::new().name(test_name());
+            worker.spawn_scoped(scope, || search.work()).expect("a thread");
         }
     });
     let Found { cases, counts, failures, .. } = search.found.into_inner().expect("no worker panics");

@@ -183,7 +183,7 @@ impl World {
     fn inner(&self, outer: &Map, number: u32) -> Option<Arc<Map>> {
         let wanted = outer.def().inner.as_deref().map(|template| template.kind);
         let mut maps = self.all_maps();
-        if number % 8 != 0 && maps.iter().any(|map| Some(map.kind()) == wanted) {
+        if !number.is_multiple_of(8) && maps.iter().any(|map| Some(map.kind()) == wanted) {
             maps.retain(|map| Some(map.kind()) == wanted);
         }
         pick(&maps, number / 8).cloned()

@@ -7,9 +7,9 @@
 //!  +--------+-------------------------------+-------------------------------+
 //! ```
 //!
-//! Types refer to types by number and to strings by offset, in any order. Parsing stores only where each type
-//! starts, four bytes for at least twelve in the file; names are indexed at the first look-up. Everything else is read
-//! on demand and checked then: a missing number is an error, and no walk along types is longer than [`MAX_CHAIN`]. So a
+//! Types refer to types by number and to strings by offset, in any order. Parsing stores only where each type starts,
+//! four bytes for at least twelve in the file; names are indexed at the first look-up. Everything else is read on
+//! demand and checked then: a missing number is an error, and no walk along types is longer than [`MAX_CHAIN`]. So a
 //! system's hundred thousand types cost a few milliseconds, and bytes need not be trusted: nothing here panics, and
 //! memory is bounded by a multiple of the file's size.
 //!

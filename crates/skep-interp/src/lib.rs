@@ -164,9 +164,9 @@ impl Interpreter {
         result
     }
 
-    /// Runs the program and watches it. If its verification kept its states ([`Verified::recorded`]), the machine
-    /// is compared with them before every instruction. Programs that it goes over to by tail calls are not watched.
-    /// Slow: for tests, and for hunting down a verifier's mistake.
+    /// Runs the program and watches it. If its verification kept its states ([`Verified::recorded`]), the machine is
+    /// compared with them before every instruction. Programs that it goes over to by tail calls are not watched. Slow:
+    /// for tests, and for hunting down a verifier's mistake.
     ///
     /// # Errors
     ///

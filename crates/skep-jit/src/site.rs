@@ -67,9 +67,9 @@ impl Site {
         self.offset as usize
     }
 
-    /// The stub through which this site enters another program, with the same arguments, at its
-    /// [tail entry](TailEntry::address). Only the site's branch may lead to it, and it must be kept until a grace
-    /// period has passed since the branch was replaced. `None` if the branch leads to the entry itself.
+    /// The stub through which this site enters another program, with the same arguments, at its [tail
+    /// entry](TailEntry::address). Only the site's branch may lead to it, and it must be kept until a grace period has
+    /// passed since the branch was replaced. `None` if the branch leads to the entry itself.
     ///
     /// # Errors
     ///

@@ -60,17 +60,15 @@
 //! # Guarantees
 //!
 //! - No page is ever writable and executable at once, and no page that was writable becomes executable or the
-//!   reverse.
-//! With the default backing it is impossible to make the executable view writable, to map the memory writable a
-//! second time, or to inherit the writable view by `fork`. [`Backing`] says what the other backings guarantee.
+//!   reverse. With the default backing it is impossible to make the executable view writable, to map the memory
+//!   writable a second time, or to inherit the writable view by `fork`. [`Backing`] says what the other backings
+//!   guarantee.
 //! - Every byte of a pack that can be executed and is not finalized code is a trap.
 //! - The memory of a text is not reused while a reader may run it.
-//! - All code of an arena is in one range, within reach of every direct branch in it. The range is near the host's
-//!   code
-//! if [`Config::near`] requested it and there was room.
-//! - [`Config::limit`] bounds the memory for code, [`Config::waiting`] the memory that waits for readers. One
-//!   empty pack
-//! is kept in reserve; others are returned to the system.
+//! - All code of an arena is in one range, within reach of every direct branch in it. The range is near the host's code
+//!   if [`Config::near`] requested it and there was room.
+//! - [`Config::limit`] bounds the memory for code, [`Config::waiting`] the memory that waits for readers. One empty
+//!   pack is kept in reserve; others are returned to the system.
 //! - Huge pages are made in the background. [`Occupancy`] reports what the kernel did, not what was requested.
 //! - Every failure is an [`Error`] that says why it happened and what to change.
 //!

@@ -215,10 +215,9 @@ impl fmt::Debug for Draft {
 /// Calling [`address`](Self::address) as a function is `unsafe`. The caller guarantees that
 ///
 /// - the bytes are code for this machine that follows the calling convention of the function type, and
-/// - until the last call has returned, on every thread, the handle lives; or the calling thread is in a read
-///   section of
-/// [`Arena::domain`](crate::Arena::domain), and entered it before it read the address from where the handle's owner
-/// publishes it. The owner unpublishes the address before it drops the handle.
+/// - until the last call has returned, on every thread, the handle lives; or the calling thread is in a read section of
+///   [`Arena::domain`](crate::Arena::domain), and entered it before it read the address from where the handle's owner
+///   publishes it. The owner unpublishes the address before it drops the handle.
 pub struct Text {
     place: Place,
 }

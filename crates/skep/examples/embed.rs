@@ -1,6 +1,6 @@
-//! A host that embeds skep: loads the firewall of `examples/`, feeds it packets from two threads, changes its
-//! rules while it runs, reads what it counted, gives a program a function of its own, and replaces programs while they
-//! run. The book's guide shows this file piece by piece.
+//! A host that embeds skep: loads the firewall of `examples/`, feeds it packets from two threads, changes its rules
+//! while it runs, reads what it counted, gives a program a function of its own, and replaces programs while they run.
+//! The book's guide shows this file piece by piece.
 //!
 //!     cargo run -p skep --example embed
 

@@ -49,9 +49,9 @@
 //!
 //! # Virtual CPUs
 //!
-//! A kernel gives a program the number of the processor it runs on and keeps it there. User space cannot. Instead,
-//! each thread that runs programs owns a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that
-//! indexes per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update.
+//! A kernel gives a program the number of the processor it runs on and keeps it there. User space cannot. Instead, each
+//! thread that runs programs owns a *virtual CPU*: a number that `bpf_get_smp_processor_id` returns and that indexes
+//! per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update.
 //! [`RuntimeBuilder::cpus`] says how many there are.
 
 mod contract;

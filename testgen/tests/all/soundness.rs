@@ -1,7 +1,7 @@
-//! What the verifier accepts does no harm, and it says nothing of a program that is not so: programs that attack it
-//! are run in the interpreter's checking mode, which watches every access and compares every register and stack
-//! slot with the states of the walk before every instruction. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number
-//! of programs.
+//! What the verifier accepts does no harm, and it says nothing of a program that is not so: programs that attack it are
+//! run in the interpreter's checking mode, which watches every access and compares every register and stack slot with
+//! the states of the walk before every instruction. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of
+//! programs.
 
 use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, mutated, wild};

@@ -43,7 +43,7 @@ fn programs_that_do_not_fit_are_refused() {
     let link = hook.attach(&kit.load("one", &returns(1))).unwrap();
     let foreign = Kit::new(1).load("foreign", &returns(1));
     let error = link.replace(&foreign).unwrap_err().to_string();
-    assert!(error.contains("foreign") && error.contains("another runtime"), "{error}");
+    assert!(error.contains("foreign") && error.contains("different runtimes"), "{error}");
     let def = skep::abi::MapDef::new("programs", skep::abi::MapKind::ProgArray, 4, 4, 1);
     let shorter = kit.runtime.linker(&crate::kit::object("short", &returns(1), &def)).buffer_len(8).load();
     let error = hook.attach(&shorter.unwrap().programs()[0]).unwrap_err().to_string();

@@ -86,7 +86,7 @@ fn what_a_key_leads_to_is_looked_up_in() {
         table.set(&key(number), &old).unwrap();
     }
     let error = table.set(&key(9), &old).unwrap_err().to_string();
-    assert!(error.contains("holds its 4 elements"), "{error}");
+    assert!(error.contains("the map is full (4 elements)"), "{error}");
     assert_eq!((run(program, 9), run(program, 8)), (7, 97), "as it was");
     let error = table.set(&[0; 4], &old).unwrap_err().to_string();
     assert!(error.contains("4 bytes was given"), "{error}");

@@ -411,7 +411,7 @@ fn only_programs_that_are_given_the_same_fit() {
     assert!(error.contains("shorter") && error.contains("64 bytes") && error.contains("8 bytes"), "{error}");
 
     let error = kit.array.set(2, &kit.load("late", &returns(1))).unwrap_err().to_string();
-    assert!(error.contains("2 elements") && error.contains("2 is none"), "{error}");
+    assert!(error.contains("2 elements") && error.contains("index 2 is out of range"), "{error}");
 
     // Once nobody refers to it and nobody is in it, it is free for others.
     drop(main);

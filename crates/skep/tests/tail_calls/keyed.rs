@@ -89,7 +89,7 @@ fn what_a_key_leads_to_is_looked_up_in() {
     assert!(error.contains("the map is full (4 elements)"), "{error}");
     assert_eq!((run(program, 9), run(program, 8)), (7, 97), "as it was");
     let error = table.set(&[0; 4], &old).unwrap_err().to_string();
-    assert!(error.contains("4 bytes was given"), "{error}");
+    assert!(error.contains("the key has 4 bytes instead of 8"), "{error}");
     let other = map_like(&kit, &MapDef::new("numbers", MapKind::Array, 4, 4, 1));
     let error = table.set(&key(8), &other).unwrap_err().to_string();
     assert!(error.contains("8-byte values") && error.contains("4-byte values"), "{error}");

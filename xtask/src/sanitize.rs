@@ -47,8 +47,8 @@ const TOOLS: [Tool; 3] = [
         components: &[],
         packages: &["skep-rcu", "skep-text", "skep-mem", "skep-maps"],
         command: &["test", "--lib", "--tests"],
-        // Some tests leak on purpose: a pool that gives nothing back shows a late reader its dead object. One test reserves
-        // a terabyte, which the tool's allocator refuses.
+        // Some tests leak on purpose: a pool that gives nothing back shows a late reader its dead object. One test
+        // reserves a terabyte, which the tool's allocator refuses.
         variables: &[
             ("RUSTFLAGS", "-Zsanitizer=address"),
             ("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1"),

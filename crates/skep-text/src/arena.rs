@@ -6,10 +6,10 @@
 //! Protocol, two locks (and three more that are never taken while one of these is held: two in `reclaim.rs`, and
 //! `poking`, in `poke.rs`):
 //!
-//! - `state` guards all bookkeeping. It is a leaf: no other lock is taken and no memory is mapped under it (except to grow
-//!   a table), so no thread waits long for it.
-//! - `growth` is held around the system calls that map or unmap memory, and taken before `state`. A thread that finds no
-//!   room takes it and searches again. So threads that run out of room together map one pack, and a limit is not
+//! - `state` guards all bookkeeping. It is a leaf: no other lock is taken and no memory is mapped under it (except to
+//!   grow a table), so no thread waits long for it.
+//! - `growth` is held around the system calls that map or unmap memory, and taken before `state`. A thread that finds
+//!   no room takes it and searches again. So threads that run out of room together map one pack, and a limit is not
 //!   reported while a pack is being returned.
 //!
 //! A slot of the range is `Free`, or `Busy` while the holder of `growth` maps or unmaps it, or belongs to a pack:

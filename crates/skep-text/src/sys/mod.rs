@@ -109,7 +109,8 @@ pub(crate) unsafe fn advise(call: SystemCall, range: &Range<usize>, advice: Advi
 /// Moves the memory of `range` into huge pages. Its contents stay as they are and can be used all the while.
 pub(crate) fn collapse(call: SystemCall, range: &Range<usize>) -> Result<(), Error> {
     attempt(call, || {
-        // SAFETY: collapsing changes no byte and no protection (madvise(2)); addresses that are not mapped are an error.
+        // SAFETY: collapsing changes no byte and no protection (madvise(2)); addresses that are not mapped are an
+        // error.
         again(|| from_libc(unsafe { libc::madvise(pointer(range), range.len(), MADV_COLLAPSE) }))
     })
 }

@@ -3,13 +3,14 @@
 //! Besides rustfmt, clippy and rustdoc (all warnings denied, among them missing documentation and `unsafe` blocks
 //! without a `SAFETY` comment) some rules of the house are checked here: every source file says in its first line what
 //! it is for, `unsafe` is forbidden in every crate but those that cannot do without, and architectures are named in
-//! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Imports between the
-//! folders of a crate run one way ([`folders`]), the book's table of which crate uses which is what the manifests say
-//! ([`arrows`]), what is published has a README and licences ([`package`]), and the fuzzers compile. Clippy looks at
-//! the sources twice: as compiled for this machine, and for aarch64.
+//! folders called `arch` alone, in tests as well, which hold modules of the same names for each. Module `a::b` is in
+//! `a/b.rs`. Imports between the folders of a crate run one way ([`folders`]), the book's table of which crate uses
+//! which is what the manifests say ([`arrows`]), what is published has a README and licences ([`package`]), and the
+//! fuzzers compile. Clippy looks at the sources twice: as compiled for this machine, and for aarch64.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 use crate::aarch64::{self, Ready};
 use crate::process::{self, Outcome, Process};
@@ -31,6 +32,10 @@ pub(crate) const MAY_USE_UNSAFE: [&str; 10] = [
 
 /// The fuzzers are a workspace of their own.
 const FUZZERS: &str = "fuzz/Cargo.toml";
+
+/// Where the workspace's crates are.
+const CRATES: [&str; 8] =
+    ["agreement", "bench", "crates", "models", "packets", "testgen", "testkit", "xtask"];
 
 /// rustfmt wraps code at 110 columns, and leaves comments as they are.
 const LONG_COMMENT: usize = 120;
@@ -99,6 +104,7 @@ fn formatting() -> Outcome {
 fn house_rules() -> Outcome {
     let broken = [
         first_lines(),
+        modules_by_another_name(),
         long_comments(),
         unsafe_crates(),
         unpaired_modules(),
@@ -111,23 +117,27 @@ fn house_rules() -> Outcome {
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
 }
 
+/// The files of all crates, and below the `further` directories, whose names end in `suffix`.
+fn sources(further: &[&str], suffix: &str) -> Vec<PathBuf> {
+    let root = workspace::root();
+    let directories = CRATES.iter().chain(further);
+    directories.flat_map(|directory| workspace::files_below(&root.join(directory), suffix)).collect()
+}
+
 /// Lines that depend on the architecture outside of folders for that. Documentation may, and examples, which are read
 /// alone.
 fn architectures() -> Vec<String> {
     let mut broken = Vec::new();
-    for folder in ["agreement", "crates", "bench", "models", "packets", "testgen", "testkit"] {
-        for path in workspace::files_below(&workspace::root().join(folder), ".rs") {
-            let name = workspace::relative(&path);
-            if name.contains("/arch/") || name.contains("/examples/") {
-                continue;
-            }
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            for (number, line) in (1..).zip(text.lines()) {
-                if line.contains("target_arch") && !line.trim_start().starts_with("//") {
-                    broken.push(format!(
-                        "{name}:{number} names an architecture outside of a folder called arch"
-                    ));
-                }
+    for path in sources(&[], ".rs") {
+        let name = workspace::relative(&path);
+        let may = ["/arch/", "/arch.rs", "/examples/", "xtask/"].iter().any(|place| name.contains(place));
+        if may {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.contains("target_arch") && !line.trim_start().starts_with("//") {
+                broken.push(format!("{name}:{number} names an architecture outside of a folder called arch"));
             }
         }
     }
@@ -136,13 +146,8 @@ fn architectures() -> Vec<String> {
 
 /// Files whose first line is not module documentation.
 fn first_lines() -> Vec<String> {
-    let root = workspace::root();
     let mut broken = Vec::new();
-    let crates = workspace::files_below(&root.join("crates"), ".rs");
-    let tools = workspace::files_below(&root.join("xtask"), ".rs");
-    let benchmarks = workspace::files_below(&root.join("bench"), ".rs");
-    let agreement = workspace::files_below(&root.join("agreement"), ".rs");
-    for path in crates.into_iter().chain(tools).chain(benchmarks).chain(agreement) {
+    for path in sources(&[], ".rs") {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let name = workspace::relative(&path);
         if name.contains("/src/") && !text.starts_with("//!") {
@@ -156,23 +161,17 @@ fn first_lines() -> Vec<String> {
     broken
 }
 
+/// Sources called `mod.rs`: module `a::b` is in `a/b.rs`, and its own modules are in the folder `a/b`.
+fn modules_by_another_name() -> Vec<String> {
+    let files = sources(&[], "/mod.rs").into_iter().map(|path| workspace::relative(&path));
+    let files = files.filter(|name| name.contains("/src/"));
+    files.map(|name| format!("{name} should be {}.rs", name.trim_end_matches("/mod.rs"))).collect()
+}
+
 /// Lines of comment that are too long. Rows of tables and blocks of code cannot be wrapped.
 fn long_comments() -> Vec<String> {
-    let root = workspace::root();
-    let folders = [
-        "agreement",
-        "bench",
-        "crates",
-        "examples",
-        "fuzz/fuzz_targets",
-        "fuzz/src",
-        "packets",
-        "testgen",
-        "testkit",
-        "xtask",
-    ];
     let mut broken = Vec::new();
-    for path in folders.iter().flat_map(|folder| workspace::files_below(&root.join(folder), ".rs")) {
+    for path in sources(&["examples", "fuzz/fuzz_targets", "fuzz/src"], ".rs") {
         let text = fs::read_to_string(&path).unwrap_or_default();
         for number in too_long(&text) {
             broken.push(format!(
@@ -259,14 +258,14 @@ mod tests {
     #[test]
     fn modules_of_one_architecture_need_their_like_in_the_other() {
         let judge = |names: &[&str]| unpaired(names.iter().map(|name| (*name).to_owned()));
-        let files = ["a/src/arch/mod.rs", "a/src/arch/x86_64.rs", "a/src/arch/aarch64.rs", "a/src/x86_64.rs"];
+        let files = ["a/src/arch.rs", "a/src/arch/x86_64.rs", "a/src/arch/aarch64.rs", "a/src/x86_64.rs"];
         assert_eq!(judge(&files), [""; 0]);
         let folders = ["a/arch/x86_64/alu.rs", "a/arch/aarch64/alu.rs", "a/arch/aarch64/alu/bitmask.rs"];
         assert_eq!(judge(&folders), [""; 0]);
         let tests = ["a/arch/x86_64/alu_tests.rs", "a/arch/aarch64/tests/alu.rs"];
         assert_eq!(judge(&tests), [""; 0]);
-        let complaint = "b/arch/aarch64/mod has no counterpart b/arch/x86_64/mod";
-        assert_eq!(judge(&["b/arch/aarch64/mod.rs", "b/arch/x86_64/alu.rs"]).first().unwrap(), complaint);
+        let complaint = "b/arch/aarch64/call has no counterpart b/arch/x86_64/call";
+        assert_eq!(judge(&["b/arch/aarch64/call.rs", "b/arch/x86_64/alu.rs"]).first().unwrap(), complaint);
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn perf_shows_the_newer_name_of_a_place_that_was_reused_by_the_perf_map() {
     assert!(!report.contains("_old"), "{report}");
 }
 
-/// perf looks for names of a file's code in the file, and a memfd has none. See `src/seen/mod.rs`.
+/// perf looks for names of a file's code in the file, and a memfd has none. See `src/seen.rs`.
 #[test]
 fn an_arena_with_a_perf_map_has_its_code_in_memory_that_perf_takes_for_anonymous() {
     let arena = Arena::new(Config::new().perf_map(true)).unwrap();

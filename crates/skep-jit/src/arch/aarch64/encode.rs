@@ -123,5 +123,4 @@ const fn whole(width: Width) -> Size {
 }
 
 #[cfg(test)]
-#[path = "encode_tests/mod.rs"]
 pub(super) mod tests;

@@ -215,5 +215,4 @@ const fn as_i8(value: i32) -> Option<u8> {
 }
 
 #[cfg(test)]
-#[path = "encode_tests/mod.rs"]
 mod tests;

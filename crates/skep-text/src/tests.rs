@@ -2,13 +2,13 @@
 //! outside: which system calls it makes, and which cache maintenance.
 
 /// The machine code of the other tests.
-#[path = "../../tests/common/arch/mod.rs"]
+#[path = "../tests/common/arch/mod.rs"]
 pub(crate) mod arch;
 mod caches;
 mod calls;
 mod faults;
 mod keeperless;
-#[path = "../../tests/common/probe.rs"]
+#[path = "../tests/common/probe.rs"]
 pub(crate) mod probe;
 mod reach;
 mod stale;

@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_seed_stands_for_programs_that_can_be_asked() {
-        let types = include_bytes!("../../../crates/skep-verifier/corpus/linux.btf");
+        let types = include_bytes!("../../crates/skep-verifier/corpus/linux.btf");
         let types = Btf::parse(&types[..]).unwrap();
         let text = lifetimes(&types, 7, 400).unwrap();
         assert_eq!(lifetimes(&types, 7, 400).unwrap(), text);

@@ -13,9 +13,9 @@
 //! | `call` | calls of functions and helpers, and helpers that need no call: [`port::Calls`] |
 //! | `frame` | entry and exit of functions: [`port::Frames`] |
 //!
-//! Each folder also has tests of its backend: `encode_tests` reads encodings back, `shape_tests`
+//! Each folder also has tests of its backend: `encode::tests` reads encodings back, `shape_tests`
 //! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that [`tests`] need.
-//! The files in `encode` and `encode_tests` are divided by kind of instruction.
+//! The files in `encode` and its tests are divided by kind of instruction.
 //!
 //! Backends only make bytes. So each is compiled and tested on every machine, and can make code for inspection on
 //! another machine. [`SUPPORTED`] says whether code can run here.
@@ -52,15 +52,14 @@ pub(crate) fn detect() -> x86_64::Features {
 
 /// Functions in assembly for [`tests`].
 #[cfg(all(test, target_arch = "x86_64"))]
-#[path = "x86_64/testing.rs"]
+#[path = "arch/x86_64/testing.rs"]
 pub(crate) mod testing;
 
 /// Functions in assembly for [`tests`].
 #[cfg(all(test, target_arch = "aarch64"))]
-#[path = "aarch64/testing.rs"]
+#[path = "arch/aarch64/testing.rs"]
 pub(crate) mod testing;
 
 /// Tests that run the code they compile.
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[path = "../tests/mod.rs"]
 mod tests;

@@ -28,6 +28,6 @@ pub use linux::{
     possible_cpus, turn_to_ask,
 };
 pub use refusal::Refusal;
-pub use skip::{Hidden, hidden, is_emulated, say, skip};
+pub use skip::{Hidden, fewer_if_emulated, hidden, is_emulated, say, skip};
 pub use tool::answer;
 pub use wrong::must_panic;

@@ -90,6 +90,12 @@ pub fn is_emulated() -> bool {
     is_set("SKEP_EMULATED")
 }
 
+/// How many samples to try: `usual`, or an eighth of that where this is said to be an emulator. An emulator translates
+/// each piece of new code before it runs it once or twice.
+pub fn fewer_if_emulated(usual: u64) -> u64 {
+    if is_emulated() { usual.div_ceil(8) } else { usual }
+}
+
 fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value == "1")
 }

@@ -17,8 +17,8 @@ use skep_verifier::{Config, Refusal, Verified, verify};
 /// How many programs a test runs: `SKEP_CASES`, or the usual number where it is not set, which is smaller in an
 /// emulator.
 pub(crate) fn cases(usual: u64) -> u64 {
-    let usual = if skep_testkit::is_emulated() { usual.div_ceil(4) } else { usual };
-    std::env::var("SKEP_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    let set = std::env::var("SKEP_CASES").ok().and_then(|text| text.parse().ok());
+    set.unwrap_or(skep_testkit::fewer_if_emulated(usual))
 }
 
 /// The first seed: `SKEP_SEED`, 1 where it is not set.

@@ -252,19 +252,18 @@ impl Program {
         self.compile_for(arch::detect(), &NEAR).expect_err("is refused")
     }
 
-    /// Runs it in each way that it can be compiled on this machine; all results must be the same.
+    /// Compiles it in each way for this machine and runs it; all results must be the same.
     fn run(&self, r1: u64, r2: u64) -> u64 {
         self.run_in(r1, r2, &mut RunEnv::default())
     }
 
     fn run_in(&self, r1: u64, r2: u64, env: &mut RunEnv) -> u64 {
-        let mut results = self.variants().map(|compiled| {
-            // SAFETY: the test's own program, which is given what it expects.
-            unsafe { compiled.entry().call(r1, r2, env) }
-        });
-        let first = results.next().expect("a variant");
-        assert!(results.all(|result| result == first), "variants disagree");
-        first
+        self.ready().run_in(r1, r2, env)
+    }
+
+    /// Compiled once for many runs.
+    fn ready(&self) -> Ready {
+        Ready(self.variants().collect())
     }
 
     /// Every way to compile it for this machine.
@@ -315,6 +314,26 @@ impl Program {
             }
         }
         facts
+    }
+}
+
+/// A [`Program`] in each way that it can be compiled on this machine.
+struct Ready(Vec<Compiled>);
+
+impl Ready {
+    /// Runs every variant; all results must be the same.
+    fn run(&self, r1: u64, r2: u64) -> u64 {
+        self.run_in(r1, r2, &mut RunEnv::default())
+    }
+
+    fn run_in(&self, r1: u64, r2: u64, env: &mut RunEnv) -> u64 {
+        let mut results = self.0.iter().map(|compiled| {
+            // SAFETY: the test's own program, which is given what it expects.
+            unsafe { compiled.entry().call(r1, r2, env) }
+        });
+        let first = results.next().expect("a variant");
+        assert!(results.all(|result| result == first), "variants disagree");
+        first
     }
 }
 

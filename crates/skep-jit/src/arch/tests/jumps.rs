@@ -274,8 +274,10 @@ fn a_test_for_zero_sees_the_register_and_not_the_last_result() {
         for (test, wide) in [("if r3 == 0", true), ("if r3 != 0", true), ("if w3 == 0", false)] {
             let program = Program::new(&format!(
                 "*(u64 *)(r10 - 8) = r1\nr3 = r1\n{text}\n{test} goto yes\nr0 = 0\nexit\nyes: r0 = 1\nexit"
-            ));
-            let value = Program::new(&format!("*(u64 *)(r10 - 8) = r1\nr3 = r1\n{text}\nr0 = r3\nexit"));
+            ))
+            .ready();
+            let value = format!("*(u64 *)(r10 - 8) = r1\nr3 = r1\n{text}\nr0 = r3\nexit");
+            let value = Program::new(&value).ready();
             for a in EDGES {
                 for b in EDGES {
                     let number = value.run(a, b);

@@ -45,7 +45,7 @@ fn look_ups_in_arrays_find_the_elements_that_are_there() {
             for base in [0x1000, 0x7fff_1234_5678, 0xffff_8000] {
                 for max_entries in [1, 7, 128, 1000, 1 << 31, u32::MAX] {
                     let array = InlineArray { base, stride, cpu_stride, max_entries };
-                    let program = lookup(LOOKUP, array, UNKNOWN_KEY);
+                    let program = lookup(LOOKUP, array, UNKNOWN_KEY).ready();
                     let mut env = RunEnv { cpu: 3, ..RunEnv::default() };
                     for index in [0, 1, 6, 7, 8, 127, 128, 1 << 31, u32::MAX - 1, u32::MAX] {
                         let expected = if index < max_entries {

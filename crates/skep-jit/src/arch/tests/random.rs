@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use skep_abi::{InlineArray, Linkage, MapLink, RunEnv};
 use skep_isa::{AtomicOp, ByteOrder, Insn, Operand, Reg, Size, Width};
+use skep_testkit::fewer_if_emulated;
 use skep_verifier::CallFact;
 
 use super::Program;
@@ -353,7 +354,7 @@ fn interpret(insns: &[Insn], memory: &mut [u8]) -> Option<u64> {
 #[test]
 fn random_programs_do_what_their_instructions_do_one_by_one() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    for round in 0..12_000 {
+    for round in 0..fewer_if_emulated(12_000) {
         let text = text(&mut random);
         let program = Program::new(&text);
         let original: Vec<u8> =
@@ -379,7 +380,7 @@ fn random_programs_do_what_their_instructions_do_one_by_one() {
 fn random_programs_with_loads_that_fault_do_what_their_instructions_do_one_by_one() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let (mut loads, mut faulting, mut ran) = (0, 0, 0);
-    for round in 0..1_500 {
+    for round in 0..fewer_if_emulated(1_500) {
         let text = text(&mut random).replacen("r9 = r1\n", "r9 = r1\nr8 = 0\n", 1);
         let mut program = Program::new(&text).probing();
         for insn in &mut program.insns {

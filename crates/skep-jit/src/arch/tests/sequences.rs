@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use skep_abi::{InlineArray, Linkage, MapLink, RunEnv};
 use skep_isa::{AluOp, AtomicOp, ByteOrder, CallTarget, Imm64, Insn, Operand, Reg, Size, Width, assemble};
+use skep_testkit::fewer_if_emulated;
 use skep_verifier::CallFact;
 
 use super::Program;
@@ -366,9 +367,8 @@ fn mixed(mut x: u64) -> u64 {
 
 #[test]
 fn short_sequences_do_what_their_instructions_do_one_by_one() {
-    let emulated = skep_testkit::is_emulated();
-    let cases =
-        setting("SKEP_CASES").unwrap_or(if emulated || cfg!(debug_assertions) { 6_000 } else { 30_000 });
+    let usual = if cfg!(debug_assertions) { 6_000 } else { 30_000 };
+    let cases = setting("SKEP_CASES").unwrap_or(fewer_if_emulated(usual));
     let first = setting("SKEP_SEED").unwrap_or(1);
     let pool = PARTS.pool.len() as u64;
     let mut memory = vec![0; BYTES];

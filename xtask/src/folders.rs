@@ -8,7 +8,7 @@ use crate::workspace;
 use std::fs;
 
 /// Crates with such folders, the lowest first.
-const FLOWS: [(&str, &[&str]); 4] = [
+const FLOWS: [(&str, &[&str]); 5] = [
     ("crates/skep-verifier/src", &["domain", "program", "step", "explore", "explain"]),
     (
         "crates/skep-rcu/src",
@@ -86,6 +86,24 @@ const FLOWS: [(&str, &[&str]); 4] = [
             "create",
             "map",
             "ring_buffer",
+        ],
+    ),
+    (
+        "crates/skep-elf/src",
+        &[
+            "steps",
+            "error",
+            "elf",
+            "types",
+            "functions",
+            "records",
+            "maps",
+            "externs",
+            "parsed",
+            "co_re",
+            "link",
+            "program",
+            "object",
         ],
     ),
 ];

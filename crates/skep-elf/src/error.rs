@@ -118,12 +118,14 @@ pub enum Error {
         reason: &'static str,
     },
     /// A map has an unknown attribute.
-    #[error("map {map}: unknown attribute {attribute}; known are {}", crate::maps::ATTRIBUTES.join(", "))]
+    #[error("map {map}: unknown attribute {attribute}; known are {}", known.join(", "))]
     MapAttributeUnknown {
         /// The map.
         map: String,
         /// The attribute.
         attribute: String,
+        /// The attributes that maps have.
+        known: &'static [&'static str],
     },
     /// An attribute of a map has a form it must not have.
     #[error("map {map}: attribute {attribute} is malformed; write {expected}")]

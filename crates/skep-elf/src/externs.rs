@@ -12,17 +12,22 @@
 //!
 //! A weak symbol may be missing: then a configuration value and an address are 0, and a call must not be reached.
 
-use std::collections::HashMap;
+mod config;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use skep_abi::{MapDef, MapFlags, MapKind};
 use skep_btf::{Btf, Kind};
 
-use crate::config::{self, Config};
 use crate::elf::{Elf, Place};
 use crate::error::Error;
+use crate::maps::ObjectMap;
 use crate::types::data_sections;
+use config::Config;
 
 /// The section of configuration values, and the map that holds them.
-pub(crate) const KCONFIG: &str = ".kconfig";
+const KCONFIG: &str = ".kconfig";
 const KSYMS: &str = ".ksyms";
 
 /// Everything that is declared to be elsewhere.
@@ -106,5 +111,29 @@ impl Externs {
     /// What the symbol of that number is declared to be.
     pub(crate) fn declared(&self, symbol: u32) -> Option<Declared> {
         self.all.get(&symbol).copied()
+    }
+    /// The map of the configuration values, all still unknown; `None` if there are no such values.
+    pub(crate) fn config_map(&self) -> Option<ObjectMap> {
+        if self.config.is_empty() {
+            return None;
+        }
+        let zeroes: Arc<[u8]> = vec![0; self.config_size as usize].into();
+        let def = MapDef {
+            flags: MapFlags::RDONLY_PROG,
+            frozen: Some(zeroes.clone()),
+            ..MapDef::new(KCONFIG, MapKind::Array, 4, self.config_size, 1)
+        };
+        let variables = self.config.iter().map(|config| config.variable()).collect();
+        Some(ObjectMap { initial: Some(zeroes), variables, ..ObjectMap::new(def) })
+    }
+
+    /// Fills the value of that map from a configuration. Returns for each configuration value whether it is known.
+    pub(crate) fn fill(
+        &self,
+        text: &str,
+        release: Option<&str>,
+        into: &mut [u8],
+    ) -> Result<Vec<bool>, Error> {
+        config::fill(&self.config, text, release, into)
     }
 }

@@ -4,6 +4,12 @@
 //! overlap. So a place in a section belongs to one function at most, and copying each function a program
 //! reaches once copies no more than the file has.
 
+mod exceptions;
+mod struct_ops;
+
+pub(crate) use exceptions::callbacks as exception_callbacks;
+pub(crate) use struct_ops::Members;
+
 use crate::elf::{Content, Elf, Place, SymbolKind};
 use crate::error::Error;
 use skep_isa::Slot;

@@ -36,11 +36,8 @@
 #![forbid(unsafe_code)]
 
 mod co_re;
-mod config;
-mod data;
 mod elf;
 mod error;
-mod exceptions;
 mod externs;
 mod functions;
 /// Compiles the README's example.
@@ -50,17 +47,17 @@ struct Readme;
 
 #[cfg(test)]
 mod growth_tests;
-mod lines;
 mod link;
 mod maps;
 mod object;
-mod options;
+mod parsed;
+mod program;
 mod records;
 mod steps;
-mod struct_ops;
-mod symbols;
 mod types;
 
 pub use error::{Error, RelocationType};
-pub use object::{EntryTarget, MapEntry, Object, ObjectMap, Program, Variable};
-pub use options::{Addresses, Functions, LinkOptions};
+pub use link::{Addresses, Functions, LinkOptions};
+pub use maps::{EntryTarget, MapEntry, ObjectMap, Variable};
+pub use object::Object;
+pub use program::Program;

@@ -3,8 +3,12 @@
 //! The file groups them by section, in any order. A file may have as many programs as records, and each program must
 //! find its own records without passing all others. So all records are sorted once.
 
-use skep_btf::{Block, Ext};
+use std::collections::HashMap;
 
+use skep_btf::{Block, Btf, Ext};
+
+use crate::elf::{Content, Elf};
+use crate::error::Error;
 use crate::functions::CodeRange;
 use crate::steps::steps;
 
@@ -32,7 +36,20 @@ struct Record {
 }
 
 impl Records {
-    pub(crate) fn new(ext: &Ext) -> Self {
+    /// Parses `.BTF.ext`, if the object has one.
+    pub(crate) fn parse(elf: &Elf, btf: &Btf) -> Result<Option<Self>, Error> {
+        let Some(section) = elf.section(".BTF.ext") else { return Ok(None) };
+        let mut code = HashMap::new();
+        for (index, section) in elf.sections.iter().enumerate() {
+            if section.content == Content::Code {
+                code.entry(&*section.name).or_insert(index);
+            }
+        }
+        let ext = Ext::parse(elf.data(section), btf, |name| code.get(name).copied())?;
+        Ok(Some(Self::new(&ext)))
+    }
+
+    fn new(ext: &Ext) -> Self {
         let part = |blocks: &[Block]| {
             let all = blocks.iter().flat_map(|block| {
                 let section = block.section;

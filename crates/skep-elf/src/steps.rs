@@ -1,6 +1,6 @@
-//! Counts steps in tests, so that they can say how work grows with what a file makes large.
+//! Counts steps, in tests only: they check how work grows with the size of a file's parts.
 
-/// So many steps were made of work that might grow faster than the file.
+/// Counts this many steps of work that might grow faster than the file.
 #[inline(always)]
 pub(crate) fn steps(_count: usize) {
     #[cfg(test)]

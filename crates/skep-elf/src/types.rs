@@ -1,14 +1,12 @@
-//! The types of an object: its `.BTF` with the relocations applied that it has before it is linked, and its
-//! `.BTF.ext`.
+//! The types of an object: its `.BTF`, with the relocations applied that it has before it is linked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use skep_btf::{Btf, Ext, Kind, Type};
+use skep_btf::{Btf, Kind, Type};
 
-use crate::elf::{Content, Elf, Place};
+use crate::elf::{Elf, Place};
 use crate::error::Error;
-use crate::records::Records;
 
 /// Reads the types, if the object has any.
 pub(crate) fn types(elf: &Elf) -> Result<Option<Arc<Btf>>, Error> {
@@ -18,19 +16,6 @@ pub(crate) fn types(elf: &Elf) -> Result<Option<Arc<Btf>>, Error> {
         relocate(elf, section, bytes);
     }
     Ok(Some(Arc::new(Btf::parse(bytes)?)))
-}
-
-/// Parses `.BTF.ext`, where the object has one.
-pub(crate) fn ext(elf: &Elf, btf: &Btf) -> Result<Option<Records>, Error> {
-    let Some(section) = elf.section(".BTF.ext") else { return Ok(None) };
-    let mut code = HashMap::new();
-    for (index, section) in elf.sections.iter().enumerate() {
-        if section.content == Content::Code {
-            code.entry(&*section.name).or_insert(index);
-        }
-    }
-    let ext = Ext::parse(elf.data(section), btf, |name| code.get(name).copied())?;
-    Ok(Some(Records::new(&ext)))
 }
 
 /// The types of sections with variables by the sections' names.

@@ -11,7 +11,7 @@ use skep_isa::{Insn, Slot};
 use crate::co_re::{self, CoRe, Record};
 use crate::error::Error;
 use crate::functions::CodeRange;
-use crate::object::Parsed;
+use crate::parsed::Parsed;
 use crate::records::Part;
 
 /// The longest source line or file name that is kept, in bytes.

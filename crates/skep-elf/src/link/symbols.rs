@@ -8,8 +8,9 @@ use skep_btf::{Kind, essential_name};
 use crate::co_re;
 use crate::error::Error;
 use crate::externs::{Declared, DeclaredKind};
-use crate::object::Parsed;
-use crate::options::LinkOptions;
+use crate::parsed::Parsed;
+
+use super::LinkOptions;
 
 /// What stands for an address that is not known: nothing is there in any process or kernel.
 const NOWHERE: u64 = 0xffff_0000_0000_0000;

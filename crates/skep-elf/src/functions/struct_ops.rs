@@ -17,9 +17,10 @@ use skep_btf::{Btf, Kind, Type, Variable, essential_name};
 
 use crate::elf::{Elf, Place, Relocation};
 use crate::error::Error;
-use crate::functions::CodeRange;
 use crate::steps::steps;
 use crate::types::data_sections;
+
+use super::CodeRange;
 
 const SECTIONS: [&str; 4] = [".struct_ops", ".struct_ops.link", "?.struct_ops", "?.struct_ops.link"];
 

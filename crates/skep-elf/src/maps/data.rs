@@ -13,9 +13,9 @@ use skep_btf::{Btf, Kind, Type};
 
 use crate::elf::{Content, Elf, Place, Section, SymbolKind};
 use crate::error::Error;
-use crate::maps::set_fields;
-use crate::object::{ObjectMap, Variable};
 use crate::types::data_sections;
+
+use super::{ObjectMap, Variable, set_fields};
 
 /// Whether a section is global data that programs may use.
 pub(crate) fn is_data(section: &Section) -> bool {
@@ -27,8 +27,8 @@ pub(crate) fn is_data(section: &Section) -> bool {
         && (family(".data") || family(".rodata") || family(".bss"))
 }
 
-/// The map that section number `index` becomes. Its variables are added by [`variables`].
-pub(crate) fn map(elf: &Elf, index: usize) -> Result<ObjectMap, Error> {
+/// The map that section number `index` becomes. Its variables are added by [`set_variables`].
+pub(crate) fn of_section(elf: &Elf, index: usize) -> Result<ObjectMap, Error> {
     let section = &elf.sections[index];
     let value_size = u32::try_from(section.size).map_err(|_| Error::Damaged {
         place: format!("section {}", section.name),
@@ -42,7 +42,7 @@ pub(crate) fn map(elf: &Elf, index: usize) -> Result<ObjectMap, Error> {
 }
 
 /// Adds its variables to each data section's map; `map_of` says which map a section became.
-pub(crate) fn variables(
+pub(crate) fn set_variables(
     elf: &Elf,
     btf: Option<&Btf>,
     map_of: impl Fn(usize) -> Option<usize>,

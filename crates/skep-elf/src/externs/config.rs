@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use skep_btf::{Btf, Kind};
 
 use crate::error::Error;
-use crate::object::Variable;
+use crate::maps::Variable;
 
 /// The longest text that a variable may take, its end included.
 const MAX_TEXT: u32 = 1024;

@@ -14,7 +14,8 @@ use skep_btf::{Btf, Kind};
 
 use crate::elf::Elf;
 use crate::error::Error;
-use crate::functions::Functions;
+
+use super::Functions;
 
 /// What the tag's text begins with.
 const TAG: &str = "exception_callback:";

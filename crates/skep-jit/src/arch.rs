@@ -1,17 +1,17 @@
 //! The port boundary: outside of this folder nothing depends on an architecture, nothing but the public
 //! [`crate::Target`] (and a test that needs some backend) names one, and nothing asks which one this is compiled for.
 //!
-//! A backend is a folder with the same file names in the same order, and implements the traits of [`port`]:
+//! A backend is a folder with the same file names in the same order, and implements the traits of [`crate::port`]:
 //!
 //! | file | what |
 //! |---|---|
 //! | `regs` | which machine register stands for which BPF register |
 //! | `encode` | instructions to bytes, nothing else |
-//! | `alu`, `divide` | arithmetic: [`port::Arithmetic`] |
-//! | `memory`, `atomic` | loads, stores, read-modify-writes: [`port::Memory`] |
-//! | `branch` | comparisons, jumps and their lengths, padding: [`port::Branches`], [`port::Arch`] |
-//! | `call` | calls of functions and helpers, and helpers that need no call: [`port::Calls`] |
-//! | `frame` | entry and exit of functions: [`port::Frames`] |
+//! | `alu`, `divide` | arithmetic: [`crate::port::Arithmetic`] |
+//! | `memory`, `atomic` | loads, stores, read-modify-writes: [`crate::port::Memory`] |
+//! | `branch` | comparisons, jumps and their lengths, padding: [`crate::port::Branches`], [`crate::layout::Encoding`] |
+//! | `call` | calls of functions and helpers, and helpers that need no call: [`crate::port::Calls`] |
+//! | `frame` | entry and exit of functions: [`crate::port::Frames`] |
 //!
 //! Each folder also has tests of its backend: `encode::tests` reads encodings back, `shape_tests`
 //! looks at code, `hardening_tests` at what [`crate::Options`] add, and `testing` has the assembly that [`tests`] need.
@@ -23,7 +23,7 @@
 pub(crate) mod aarch64;
 #[cfg(test)]
 mod llvm;
-pub(crate) mod port;
+mod magic;
 pub(crate) mod x86_64;
 
 /// The backend of this machine; on a machine without one, any of them.

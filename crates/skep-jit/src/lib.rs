@@ -25,16 +25,12 @@
 //! Constants of a program appear in its code unchanged. So an attacker's program can place chosen bytes in executable
 //! memory, and another bug might jump into the middle of them. Constant blinding is not implemented.
 
-mod address;
 mod arch;
+mod compiled;
 mod error;
-mod exception;
-mod fuse;
-mod known;
 mod layout;
 mod live;
 mod lower;
-mod magic;
 /// Compiles the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -42,66 +38,31 @@ struct Readme;
 
 #[cfg(test)]
 mod model;
-mod operands;
-mod packet;
+mod options;
+mod parts;
 mod plan;
+mod port;
 mod reduce;
 mod site;
 
-use skep_abi::{Linkage, Printed, RunEnv};
-use skep_text::{Arena, SystemCall, Text};
+use skep_abi::{Linkage, Printed};
+use skep_text::{Arena, SystemCall};
 use skep_verifier::Verified;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+pub use compiled::{Compiled, Entry, TailEntry};
 pub use error::Error;
-pub use site::{Site, TailEntry};
+pub use options::Options;
+pub use site::Site;
 
-use address::Home;
 use arch::aarch64::Aarch64;
-use arch::port::Arch;
 use arch::x86_64::X86_64;
-use plan::Parts;
-use site::TailCalls;
+use parts::Parts;
+use port::{Arch, Home};
 
 /// Whether programs can be compiled on this architecture. Elsewhere they can be interpreted.
 pub const SUPPORTED: bool = arch::SUPPORTED;
-
-/// Hardening of the code, which costs some time.
-///
-/// Each option is a defence against an attacker who has found another bug in the process and tries to misuse this code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Options {
-    /// The entry of each program begins with a landing pad (aarch64: `BTI c`, x86-64: `ENDBR64`). A processor that
-    /// checks for them lets no indirect branch go anywhere else; elsewhere these instructions do nothing.
-    pub landing_pads: bool,
-    /// Functions that save their return address sign it, and check it before they return (aarch64: `PACIASP`,
-    /// `AUTIASP`, which do nothing on processors without pointer authentication). x86-64 has no
-    /// counterpart.
-    pub signed_returns: bool,
-    /// Code is never changed once it is installed: tail calls with a known index look up their target in the map's
-    /// table, instead of being branches that the host replaces ([`Site`]).
-    pub fixed_code: bool,
-}
-
-/// A program as machine code. Dropping it gives its memory back: it must not be running then.
-#[derive(Debug)]
-pub struct Compiled {
-    text: Text,
-    offsets: Box<[u32]>,
-    tail_calls: TailCalls,
-    instructions: u32,
-    install: Duration,
-    /// The code holds addresses of these.
-    _printed: Arc<[(u32, Printed)]>,
-}
-
-/// The entry of a compiled program: arguments in `r1` and `r2`, and the environment of the run.
-///
-/// Valid as long as the [`Compiled`] it was taken from.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry(unsafe extern "C" fn(u64, u64, *mut RunEnv) -> u64);
 
 /// Compiles a program for the running processor and places it in the arena.
 ///
@@ -120,68 +81,6 @@ pub fn compile(
     let parts = Parts::of(program, linkage, !options.fixed_code);
     let name = || format!("skep_prog_{}_{}", skep_isa::Tag(program.tag()), program.name());
     compile_parts(parts, Arc::clone(program.printed()), arch::detect(), options, arena, name)
-}
-
-impl Compiled {
-    /// Its entry.
-    #[inline]
-    pub fn entry(&self) -> Entry {
-        // SAFETY: the text begins with the code of the program's first function, which `lower` made a function
-        // of this signature, and is finalized.
-        Entry(unsafe {
-            std::mem::transmute::<usize, unsafe extern "C" fn(u64, u64, *mut RunEnv) -> u64>(
-                self.text.address(),
-            )
-        })
-    }
-
-    /// Where the code lies.
-    pub fn text(&self) -> &Text {
-        &self.text
-    }
-
-    /// Length of the code in bytes.
-    pub fn code_bytes(&self) -> usize {
-        self.offsets[self.offsets.len() - 1] as usize
-    }
-
-    /// How many machine instructions the code has, padding not counted.
-    pub fn instructions(&self) -> u32 {
-        self.instructions
-    }
-
-    /// The part of the compilation time that installation took: reserving a place in the arena, writing the code for
-    /// it, copying it there and making it runnable.
-    pub fn install_time(&self) -> Duration {
-        self.install
-    }
-
-    /// Where the code of each slot begins, in bytes from the start of the text; the last entry is the length of the
-    /// code. A slot without code has the offset of the next one.
-    pub fn offsets(&self) -> &[u32] {
-        &self.offsets
-    }
-}
-
-impl Entry {
-    /// Runs the program and returns its `r0`.
-    ///
-    /// # Safety
-    ///
-    /// The [`Compiled`] and all maps of its linkage must live until this returns. `r1` and `r2` must be what the
-    /// program was verified to be given ([`skep_abi::Entry`]), and no one else may access what they point to
-    /// meanwhile. `env` must be the environment of this run, with a CPU number below that of the
-    /// per-CPU maps, and all that the helpers require of it.
-    #[inline]
-    pub unsafe fn call(self, r1: u64, r2: u64, env: *mut RunEnv) -> u64 {
-        // SAFETY: the caller's promises are all that verified code requires.
-        unsafe { (self.0)(r1, r2, env) }
-    }
-
-    /// Its address.
-    pub fn address(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// A machine that programs can be compiled for.

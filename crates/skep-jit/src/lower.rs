@@ -4,20 +4,31 @@
 //! Instructions are fused only if control cannot enter between them ([`Plan::continues`]), and the fused code has the
 //! same effect on every live register as the instructions one by one.
 
-use skep_abi::InlineArray;
-use skep_isa::{AluOp, ByteOrder, CallTarget, Cond, Insn, Operand, PacketBase, Reg, RegSet, Size, Width};
+mod call;
+mod exception;
+mod fuse;
+mod jump;
+mod known;
+mod labels;
+mod operands;
+mod packet;
 
-use crate::Error;
-use crate::Options;
-use crate::address::{Address, Alias, Home};
-use crate::arch::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames, Memory};
-use crate::known::Known;
+use skep_isa::{AluOp, ByteOrder, CallTarget, Insn, Operand, Reg, Size, Width};
+
+use crate::error::Error;
 use crate::layout::{Assembly, Fragment, Label, Layout};
 use crate::live::Live;
-use crate::packet;
-use crate::plan::{HelperCall, Loaded, Parts, Plan, TailCall};
+use crate::options::Options;
+use crate::parts::{HelperCall, Loaded, Parts};
+use crate::plan::Plan;
+use crate::port::operand::Address;
+use crate::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames, Home, Memory};
 use crate::reduce::{Reduced, reduce};
 use crate::site::{Site, TailCalls};
+
+use fuse::Alias;
+use known::Known;
+use labels::Labels;
 
 /// Compiles a program except for its address. Labels below the number of instructions are their slots, the next one is
 /// the end.
@@ -80,60 +91,17 @@ pub(crate) fn lower<A: Arch>(
     Ok((layout, tail_calls))
 }
 
-/// What labels mean.
-#[derive(Clone, Copy)]
-struct Labels {
-    slots: usize,
-    functions: usize,
-    callbacks: usize,
-}
-
-impl Labels {
-    fn slot(self, slot: usize) -> Label {
-        slot as Label
-    }
-
-    /// After the last function.
-    fn end(self) -> Label {
-        self.slots as Label
-    }
-
-    /// The target of calls of a function. Jumps to its first slot skip the prologue.
-    fn entry(self, function: usize) -> Label {
-        (self.slots + 1 + function) as Label
-    }
-
-    /// The exit of a function.
-    fn exit(self, function: usize) -> Label {
-        (self.slots + 1 + self.functions + function) as Label
-    }
-
-    /// The target of jumps that are never taken.
-    fn trap(self) -> Label {
-        (self.slots + 1 + 2 * self.functions) as Label
-    }
-
-    /// Where helpers enter a function whose address is taken, by its number among those.
-    fn callback(self, number: usize) -> Label {
-        self.trap() + 1 + number as Label
-    }
-
-    fn count(self) -> usize {
-        self.callback(self.callbacks) as usize
-    }
-}
-
-/// A program during lowering. [`crate::fuse`] finds instructions that become one.
-pub(crate) struct Lowering<'a, A: Arch> {
-    pub(crate) parts: Parts<'a>,
-    pub(crate) plan: &'a Plan,
-    pub(crate) live: &'a Live,
+/// A program during lowering. `fuse` and `operands` find instructions that become one.
+struct Lowering<'a, A: Arch> {
+    parts: Parts<'a>,
+    plan: &'a Plan,
+    live: &'a Live,
     labels: Labels,
-    pub(crate) emit: A::Emitter<'a>,
+    emit: A::Emitter<'a>,
     /// Known bits before the current instruction.
-    pub(crate) known: Known,
+    known: Known,
     /// The address that its users compute by themselves.
-    pub(crate) alias: Option<Alias>,
+    alias: Option<Alias>,
     /// Index of the current function.
     function: usize,
     trap_used: bool,
@@ -142,17 +110,17 @@ pub(crate) struct Lowering<'a, A: Arch> {
 }
 
 /// How many slots were compiled together, and whether control can reach the next one.
-pub(crate) struct Done {
+struct Done {
     slots: usize,
     falls_through: bool,
 }
 
 impl Done {
-    pub(crate) const fn through(slots: usize) -> Self {
+    const fn through(slots: usize) -> Self {
         Self { slots, falls_through: true }
     }
 
-    pub(crate) const fn end(slots: usize) -> Self {
+    const fn end(slots: usize) -> Self {
         Self { slots, falls_through: false }
     }
 }
@@ -169,7 +137,7 @@ impl<A: Arch> Lowering<'_, A> {
         }
         self.emit.code().bind(self.labels.entry(index));
         if self.plan.reached(slot) {
-            self.emit.enter(&function, index == 0, self.plan.environment && !self.plan.tail_calls);
+            self.emit.enter(&function.frame, index == 0, self.plan.environment && !self.plan.tail_calls);
             if let Some(length) = self.length_for_tail_calls(index) {
                 self.emit.mov_imm(Reg::R2, length.into());
             }
@@ -303,7 +271,7 @@ impl<A: Arch> Lowering<'_, A> {
             }
             Insn::MayGoto { offset } => {
                 let target = self.target(slot, offset.into());
-                if let Some(budget) = self.plan.functions[self.function].budget {
+                if let Some(budget) = self.plan.functions[self.function].frame.budget {
                     self.emit.may_goto(budget, target);
                 }
             }
@@ -323,27 +291,18 @@ impl<A: Arch> Lowering<'_, A> {
         Ok(Done::through(slots))
     }
 
-    /// A call of a function of the program.
-    pub(crate) fn call_function(&mut self, callee: usize) {
-        let entry = match self.plan.reached(self.plan.functions[callee].start as usize) {
-            true => self.labels.entry(callee),
-            false => self.trap(),
-        };
-        self.emit.call_local(entry);
-    }
-
     /// Whether the current function is the program itself.
-    pub(crate) fn in_program(&self) -> bool {
+    fn in_program(&self) -> bool {
         self.function == 0
     }
 
     /// The label of the current function's exit.
-    pub(crate) fn exit_label(&self) -> Label {
+    fn exit_label(&self) -> Label {
         self.labels.exit(self.function)
     }
 
     /// Tells the emitter the live-out registers of the slots that are emitted next.
-    pub(crate) fn announce(&mut self, first: usize, last: usize) {
+    fn announce(&mut self, first: usize, last: usize) {
         let mut live_out = self.live_out(last);
         if first < last {
             // A register that one of them still reads must stay in its place until then.
@@ -370,148 +329,23 @@ impl<A: Arch> Lowering<'_, A> {
     }
 
     /// The instruction in this slot, if it can only be reached from the previous one.
-    pub(crate) fn follower(&self, slot: usize) -> Option<Insn> {
+    fn follower(&self, slot: usize) -> Option<Insn> {
         self.continues(slot).then(|| self.parts.insns[slot])
     }
 
     /// Whether the slot can only be reached from the previous one.
-    pub(crate) fn continues(&self, slot: usize) -> bool {
+    fn continues(&self, slot: usize) -> bool {
         let end = self.plan.functions[self.function].end as usize;
         slot < end && self.plan.continues(slot)
     }
 
-    /// The label of the jump target in this slot.
-    fn target(&mut self, slot: usize, offset: i32) -> Label {
-        let target = self.target_slot(slot, offset);
-        self.label(target)
-    }
-
-    /// The slot of the jump target in this slot.
-    pub(crate) fn target_slot(&self, slot: usize, offset: i32) -> usize {
-        // The plan has checked that targets are inside the function.
-        let target = |slot: usize, offset: i32| (slot as i64 + 1 + i64::from(offset)) as usize;
-        let mut slot = target(slot, offset);
-        // A jump to a jump takes the latter's target. The number of steps is bounded, since jumps may form a cycle.
-        for _ in 0..4 {
-            match self.parts.insns.get(slot) {
-                Some(&Insn::Jump { offset, .. }) if self.plan.reached(slot) => slot = target(slot, offset),
-                _ => break,
-            }
-        }
-        slot
-    }
-
-    pub(crate) fn label(&mut self, slot: usize) -> Label {
-        let end = self.plan.functions[self.function].end as usize;
-        if slot < end && self.plan.reached(slot) { self.labels.slot(slot) } else { self.trap() }
-    }
-
-    fn trap(&mut self) -> Label {
-        self.trap_used = true;
-        self.labels.trap()
-    }
-
-    /// Whether `if a goto +1; goto b`, which is `if not a goto b`, begins in that slot.
-    pub(crate) fn is_over_a_jump(&self, slot: usize, offset: i32) -> bool {
-        offset == 1 && matches!(self.follower(slot + 1), Some(Insn::Jump { .. }))
-    }
-
-    fn jump_if(&mut self, slot: usize, width: Width, what: (Reg, Cond, Operand), offset: i32) -> Done {
-        let (dst, cond, src) = what;
-        let width = self.known.narrow_cond(cond, width, dst, src);
-        let target = self.target(slot, offset);
-        if self.is_over_a_jump(slot, offset)
-            && let Some(Insn::Jump { offset: over, .. }) = self.follower(slot + 1)
-        {
-            let far = self.target(slot + 1, over);
-            self.emit.jump_if(width, what, true, far);
-            return Done::through(2);
-        }
-        if offset != 0 {
-            self.emit.jump_if(width, what, false, target);
-        }
-        Done::through(1)
-    }
-
     /// A load. One that may fault is never fused ([`Lowering::fused`]).
-    pub(crate) fn load(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, place: (Reg, i16)) {
+    fn load(&mut self, slot: usize, size: Size, signed: bool, dst: Reg, place: (Reg, i16)) {
         let address = self.address(slot, place.0, place.1);
         match self.plan.slots()[slot].is_probe() {
             true => self.emit.probe(slot, size, signed, dst, address),
             false => self.emit.load(size, signed, dst, address),
         }
-    }
-
-    /// An inlined look-up, fused with the test for null that usually follows.
-    fn lookup(&mut self, slot: usize, array: &InlineArray, key: Option<u32>) -> Done {
-        let test = match self.follower(slot + 1) {
-            Some(Insn::JumpIf { width: Width::W64, cond, dst: Reg::R0, src: Operand::Imm(0), offset }) => {
-                let target = self.target_slot(slot + 1, offset.into());
-                match cond {
-                    Cond::Eq => Some((target, slot + 2)),
-                    Cond::Ne => Some((slot + 2, target)),
-                    _ => None,
-                }
-            }
-            _ => None,
-        };
-        match (test, key) {
-            (Some((null, _)), None) => {
-                let wanted = self.live.before(null).contains(Reg::R0);
-                let missing = (self.label(null), wanted);
-                self.emit.lookup(array, Some(missing));
-            }
-            (None, None) => self.emit.lookup(array, None),
-            (_, Some(key)) => self.emit.lookup_known(array, key),
-        }
-        match test {
-            None => Done::through(1),
-            Some((_, found)) if found == slot + 2 => Done::through(2),
-            Some((_, found)) => {
-                let found = self.label(found);
-                self.emit.jump(found);
-                // If nothing was found, control continues after it.
-                Done { slots: 2, falls_through: key.is_none() }
-            }
-        }
-    }
-
-    /// A tail call. If it is not made, control continues after it.
-    fn tail_call(&mut self, slot: usize, call: TailCall) {
-        match call {
-            TailCall::Never => {}
-            TailCall::To(target) => {
-                let extended = self.known.is_extended(Size::B4, Reg::R3);
-                self.emit.tail_call(target, extended);
-            }
-            TailCall::Site { map, index } => {
-                let code = self.emit.tail_call_site(self.labels.slot(slot + 1));
-                self.sites.push(Site { map, index, offset: 0, code: code.map(Into::into) });
-            }
-        }
-    }
-
-    /// A legacy packet load: a call. If the packet has no such bytes, the function exits.
-    fn load_packet(&mut self, slot: usize, size: Size, base: PacketBase, imm: i32) {
-        // No hints for a sequence of operations.
-        self.emit.next(Reg::ALL.into_iter().collect(), false);
-        match base {
-            PacketBase::Absolute => self.emit.mov_imm(Reg::R2, i64::from(imm) as u64),
-            PacketBase::Indirect(reg) => {
-                self.emit.mov_reg(Width::W64, Reg::R2, reg);
-                self.emit.mov_imm(Reg::R3, i64::from(imm) as u64);
-                let live_out = RegSet::EMPTY.with(Reg::R2).with(Reg::R6);
-                self.emit.alu(AluOp::Add, Width::W32, Reg::R2, Operand::Reg(Reg::R3), live_out);
-            }
-        }
-        self.emit.mov_reg(Width::W64, Reg::R1, Reg::R6);
-        self.emit.mov_imm(Reg::R3, size.bytes().into());
-        self.emit.call_helper(packet::load as *const () as usize as u64);
-        let behind = self.labels.slot(slot + 1);
-        let missing = Operand::Imm(packet::MISSING as i32);
-        self.emit.jump_if(Width::W64, (Reg::R0, Cond::Ne, missing), false, behind);
-        self.emit.mov_imm(Reg::R0, 0);
-        self.emit.exit(self.labels.exit(self.function));
     }
 
     fn mov(&mut self, width: Width, dst: Reg, src: Reg) {
@@ -539,7 +373,7 @@ impl<A: Arch> Lowering<'_, A> {
     }
 
     /// Clears the bits above the lowest bytes, unless they are known to be zero.
-    pub(crate) fn extend(&mut self, from: Size, dst: Reg) {
+    fn extend(&mut self, from: Size, dst: Reg) {
         if !self.known.is_extended(from, dst) {
             self.emit.zero_extend(from, dst, dst);
         }

@@ -3,31 +3,12 @@
 //! The verifier has proved the whole program. This pass checks its structure once more, cheaply, because a mistake
 //! there would become a wild jump. Emission can rely on everything that this pass accepts.
 
-use skep_abi::{Entry, InlineArray, Linkage, Printed};
-use skep_isa::{CallTarget, Imm64, Insn, Reg, RegSet};
-use skep_verifier::{Fact, FunctionFacts, Verified};
+use skep_isa::{CallTarget, Insn, Reg, RegSet};
+use skep_verifier::{Fact, FunctionFacts};
 
-use crate::Error;
-use crate::arch::port::Target;
-
-/// The parts of a verified program that become code. Tests make them up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts<'a> {
-    pub(crate) insns: &'a [Insn],
-    pub(crate) facts: &'a [Fact],
-    pub(crate) functions: &'a [FunctionFacts],
-    /// What is proved of the values that calls print, by slot. It must not move or be freed before the code.
-    pub(crate) printed: &'a [(u32, Printed)],
-    /// The function that exceptions end in, if there is one.
-    pub(crate) exception_callback: Option<usize>,
-    pub(crate) linkage: &'a Linkage,
-    /// Whether the context is a [`skep_abi::SkbContext`].
-    pub(crate) socket_buffer: bool,
-    /// The length of the buffer that programs of this type take, which is their second argument.
-    pub(crate) buffer_len: Option<u32>,
-    /// Whether branches may be replaced while the code runs.
-    pub(crate) patched: bool,
-}
+use crate::error::Error;
+use crate::parts::{HelperCall, Loaded, Parts, TailCall};
+use crate::port::{FrameSpec, Target};
 
 /// What is known of a program before emission.
 #[derive(Debug)]
@@ -62,54 +43,7 @@ pub(crate) struct Slot {
 pub(crate) struct FunctionPlan {
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// Bytes of BPF stack.
-    pub(crate) stack_bytes: u32,
-    /// How many of them, from `r10` down, are zeroed on entry.
-    pub(crate) zeroed: u32,
-    /// Whether `r10` is named.
-    pub(crate) uses_stack: bool,
-    /// Whether there are calls that leave the function's code.
-    pub(crate) calls: bool,
-    /// The registers that are written.
-    pub(crate) written: RegSet,
-    /// Offset from `r10` of the `may_goto` budget. The slot is extra, above `-stack_bytes`, and not part of the
-    /// program's stack.
-    pub(crate) budget: Option<i32>,
-}
-
-/// What a 64-bit immediate load loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loaded {
-    /// A number.
-    Number(u64),
-    /// An address of this process.
-    Address(u64),
-    /// The address at which helpers call the function with this index.
-    Callback(usize),
-}
-
-/// How a call of a helper is compiled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum HelperCall {
-    /// A call of the function at this address.
-    Call(u64),
-    /// The number of the CPU, read from the environment.
-    CpuNumber,
-    /// A look-up in an array; a known index is in range.
-    Lookup(InlineArray, Option<u32>),
-    /// A tail call.
-    TailCall(TailCall),
-}
-
-/// How a tail call is compiled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum TailCall {
-    /// A branch that the host replaces when it changes this element of this map.
-    Site { map: u32, index: u32 },
-    /// A jump through the map's table.
-    To(Target),
-    /// No code: there is no such element.
-    Never,
+    pub(crate) frame: FrameSpec,
 }
 
 mod flag {
@@ -271,21 +205,17 @@ impl Plan {
     }
 
     fn function(&mut self, parts: Parts<'_>, facts: &FunctionFacts) -> Result<FunctionPlan, Error> {
-        let mut plan = FunctionPlan {
-            start: facts.start,
-            end: facts.end,
-            stack_bytes: facts.stack_bytes,
-            zeroed: if facts.zeroed { facts.stack_bytes } else { 0 },
-            ..FunctionPlan::default()
-        };
+        let mut plan = FunctionPlan { start: facts.start, end: facts.end, frame: FrameSpec::default() };
+        plan.frame.stack_bytes = facts.stack_bytes;
+        plan.frame.zeroed = if facts.zeroed { facts.stack_bytes } else { 0 };
         for slot in facts.start as usize..facts.end as usize {
             if !self.reached(slot) {
                 continue;
             }
             let insn = &parts.insns[slot];
             let (reads, writes) = (insn.reads(), insn.writes());
-            plan.written = plan.written.union(writes);
-            plan.uses_stack |= reads.union(writes).contains(Reg::R10);
+            plan.frame.written = plan.frame.written.union(writes);
+            plan.frame.uses_stack |= reads.union(writes).contains(Reg::R10);
             let entry = &mut self.slots[slot];
             (entry.reads, entry.writes) = (reads, writes);
             if let Insn::Alu { .. } = insn {
@@ -345,7 +275,7 @@ impl Plan {
             }
             Insn::Call { target: CallTarget::Local(_) } => {
                 let callee = parts.callee(slot)?;
-                plan.calls = true;
+                plan.frame.calls = true;
                 if parts.functions[callee].may_throw {
                     self.environment = true;
                     if slot + 1 < plan.end as usize {
@@ -356,7 +286,7 @@ impl Plan {
             }
             Insn::Call { target: CallTarget::Helper(id) } => match parts.helper_call(slot, id)? {
                 HelperCall::Call(_) => {
-                    plan.calls = true;
+                    plan.frame.calls = true;
                     self.environment = true;
                 }
                 HelperCall::CpuNumber => {
@@ -387,13 +317,13 @@ impl Plan {
             Insn::Call { target: CallTarget::Kfunc { id, .. } } if parts.facts[slot].throws => {
                 parts.function(slot, id)?;
                 // The callback is called, or the caller checks `thrown`.
-                plan.calls |= parts.exception_callback.is_some();
+                plan.frame.calls |= parts.exception_callback.is_some();
                 self.environment |= plan.start > 0;
                 self.slots[slot].reads = Reg::R1.into();
             }
             Insn::Call { target: CallTarget::Kfunc { id, .. } } => {
                 parts.function(slot, id)?;
-                plan.calls = true;
+                plan.frame.calls = true;
                 self.environment = true;
                 // Of others all of `Insn::reads` counts.
                 if let Some(own) = skep_abi::own_kfunc(id.cast_unsigned()) {
@@ -413,14 +343,14 @@ impl Plan {
                 if slot + 1 >= plan.end as usize {
                     return Err(Error::Malformed { slot, what: "control runs out of the function" });
                 }
-                plan.calls = true;
+                plan.frame.calls = true;
                 // The emitted code jumps over the end of the function.
                 self.slots[slot + 1].flags |= flag::TARGET;
             }
-            Insn::MayGoto { .. } if plan.budget.is_none() => {
-                plan.stack_bytes += 8;
-                plan.uses_stack = true;
-                plan.budget = Some(-(plan.stack_bytes as i32));
+            Insn::MayGoto { .. } if plan.frame.budget.is_none() => {
+                plan.frame.stack_bytes += 8;
+                plan.frame.uses_stack = true;
+                plan.frame.budget = Some(-(plan.frame.stack_bytes as i32));
             }
             _ => {}
         }
@@ -450,121 +380,10 @@ impl Plan {
     }
 }
 
-impl<'a> Parts<'a> {
-    /// The parts of a verified program.
-    pub(crate) fn of(program: &'a Verified, linkage: &'a Linkage, patched: bool) -> Self {
-        Self {
-            insns: program.insns(),
-            facts: program.facts(),
-            functions: program.functions(),
-            printed: program.printed(),
-            exception_callback: program.exception_callback(),
-            linkage,
-            socket_buffer: program.program_type().is_socket_buffer(),
-            buffer_len: match program.entry() {
-                Entry::Buffer { len } => Some(len),
-                Entry::Context => None,
-            },
-            patched,
-        }
-    }
-
-    /// The value of a 64-bit immediate load.
-    pub(crate) fn imm64(&self, slot: usize, value: Imm64) -> Result<Loaded, Error> {
-        let link = |map: u32| {
-            let maps = self.linkage.maps.len();
-            self.linkage.maps.get(map as usize).ok_or(Error::MissingMap { slot, map, maps })
-        };
-        match value {
-            Imm64::Value(value) => Ok(Loaded::Number(value)),
-            Imm64::Map(map) => Ok(Loaded::Address(link(map)?.handle)),
-            Imm64::MapValue { map, offset } => match link(map)?.value_base {
-                Some(base) => Ok(Loaded::Address(base.wrapping_add(offset.into()))),
-                None => Err(Error::NoDirectValue { slot, map }),
-            },
-            Imm64::MapFd(_) | Imm64::MapFdValue { .. } => {
-                Err(Error::Unsupported { slot, what: "a map named by file descriptor" })
-            }
-            Imm64::Variable { .. } => {
-                Err(Error::Unsupported { slot, what: "the address of a kernel variable" })
-            }
-            Imm64::Function(_) => Ok(Loaded::Callback(self.callee(slot)?)),
-        }
-    }
-
-    /// Index of the called function.
-    pub(crate) fn callee(&self, slot: usize) -> Result<usize, Error> {
-        self.insns[slot]
-            .function_target(slot)
-            .and_then(|at| self.functions.binary_search_by_key(&at, |function| function.start as usize).ok())
-            .ok_or(Error::Malformed {
-                slot,
-                what: "a call or the address of something that is not a function",
-            })
-    }
-
-    /// How this call of this helper is compiled.
-    pub(crate) fn helper_call(&self, slot: usize, id: u32) -> Result<HelperCall, Error> {
-        const MAP_LOOKUP_ELEM: u32 = 1;
-        const GET_SMP_PROCESSOR_ID: u32 = 8;
-        const TAIL_CALL: u32 = 12;
-        if self.linkage.inline_linux_helpers {
-            match id {
-                MAP_LOOKUP_ELEM => {
-                    if let Some(lookup) = self.lookup(slot) {
-                        return Ok(lookup);
-                    }
-                }
-                GET_SMP_PROCESSOR_ID => return Ok(HelperCall::CpuNumber),
-                TAIL_CALL => return self.tail_call(slot).map(HelperCall::TailCall),
-                _ => {}
-            }
-        }
-        let helper = self.linkage.helper(id).ok_or(Error::MissingHelper { slot, id })?;
-        Ok(HelperCall::Call(helper as usize as u64))
-    }
-
-    /// The address of what is proved of the values that the call prints.
-    pub(crate) fn printed(&self, slot: usize) -> Option<u64> {
-        let at = self.printed.binary_search_by_key(&(slot as u32), |(slot, _)| *slot).ok()?;
-        Some((&raw const self.printed[at].1).expose_provenance() as u64)
-    }
-
-    /// The address of the runtime's own function of that number, which takes nothing.
-    pub(crate) fn function(&self, slot: usize, number: i32) -> Result<u64, Error> {
-        let function = self.linkage.function(number.cast_unsigned());
-        let function = function.ok_or(Error::Unsupported { slot, what: "a call of a kernel function" })?;
-        Ok(function as usize as u64)
-    }
-
-    /// The tail call in this slot.
-    fn tail_call(&self, slot: usize) -> Result<TailCall, Error> {
-        let fact = self.facts[slot].call.unwrap_or_default();
-        let Some(map) = fact.map else { return Ok(TailCall::To(Target::Found)) };
-        let maps = self.linkage.maps.len();
-        let link = self.linkage.maps.get(map as usize).ok_or(Error::MissingMap { slot, map, maps })?;
-        let Some(table) = link.programs else {
-            return Err(Error::Malformed { slot, what: "a tail call through a map that holds no programs" });
-        };
-        Ok(match fact.key {
-            None => TailCall::To(Target::Table(table)),
-            Some(index) if index >= table.len => TailCall::Never,
-            Some(index) if self.patched => TailCall::Site { map, index },
-            Some(index) => TailCall::To(Target::At(table.entries + u64::from(index) * 8)),
-        })
-    }
-
-    /// The look-up in this slot, if it can be inlined.
-    fn lookup(&self, slot: usize) -> Option<HelperCall> {
-        let fact = self.facts[slot].call?;
-        let array = self.linkage.maps.get(fact.map? as usize)?.inline?;
-        Some(HelperCall::Lookup(array, fact.key.filter(|&key| key < array.max_entries)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skep_abi::Linkage;
     use skep_isa::assemble;
 
     #[test]

@@ -19,12 +19,6 @@
 //! completes the whole tail call: in no state is the frame gone without a jump to a target. To change the element, make
 //! another stub, poke, and drop the old one after a grace period.
 
-use skep_text::{Arena, BRANCH_BYTES, Text};
-
-use crate::Compiled;
-use crate::arch::Native;
-use crate::arch::port::Arch;
-
 /// A program's tail calls and its entry for them.
 #[derive(Clone, Debug)]
 pub(crate) struct TailCalls {
@@ -62,60 +56,9 @@ impl Site {
         self.index
     }
 
-    /// Where the branch is, in bytes from the start of [`Compiled::text`]. It does nothing at first.
+    /// Where the branch is, in bytes from the start of [`Compiled::text`](crate::Compiled::text). It does nothing at
+    /// first.
     pub fn offset(&self) -> usize {
         self.offset as usize
-    }
-
-    /// The stub through which this site enters another program, with the same arguments, at its [tail
-    /// entry](TailEntry::address). Only the site's branch may lead to it, and it must be kept until a grace period has
-    /// passed since the branch was replaced. `None` if the branch leads to the entry itself.
-    ///
-    /// # Errors
-    ///
-    /// As [`Arena::stub`]: if there is no room, or the entry is out of reach.
-    pub fn stub(&self, of: &Compiled, arena: &Arena, entry: usize) -> Result<Option<Text>, skep_text::Error> {
-        let Some(code) = &self.code else { return Ok(None) };
-        let behind = of.text().address() + self.offset() + BRANCH_BYTES;
-        arena.stub(code, &[entry, behind]).map(Some)
-    }
-}
-
-/// Where tail calls enter a program. Valid as long as it and the [`Compiled`] that it was made from are kept.
-#[derive(Debug)]
-pub struct TailEntry {
-    address: usize,
-    /// The adapter that passes the program its arguments, if there is one.
-    _adapter: Option<Text>,
-}
-
-impl TailEntry {
-    /// Its address. Only sites, stubs and table entries of programs with the same arguments may lead to it.
-    pub fn address(&self) -> usize {
-        self.address
-    }
-}
-
-impl Compiled {
-    /// Its tail calls through branches that are replaced while it runs.
-    pub fn sites(&self) -> &[Site] {
-        &self.tail_calls.sites
-    }
-
-    /// Makes the entry for tail calls. A program that makes no tail calls, and needs arguments that only hosts pass,
-    /// gets an adapter: a small text that sets them and jumps to the program.
-    ///
-    /// # Errors
-    ///
-    /// As [`Arena::stub`].
-    pub fn tail_entry(&self, arena: &Arena) -> Result<TailEntry, skep_text::Error> {
-        let TailCalls { entry, environment, length, .. } = self.tail_calls;
-        let address = self.text().address() + entry as usize;
-        let code = Native::adapter(environment, length);
-        if code.is_empty() {
-            return Ok(TailEntry { address, _adapter: None });
-        }
-        let adapter = arena.stub(&code, &[address])?;
-        Ok(TailEntry { address: adapter.address(), _adapter: Some(adapter) })
     }
 }

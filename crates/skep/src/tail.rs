@@ -181,7 +181,7 @@ impl SiteRef {
 
     /// What it takes to lead it to a program.
     fn connect(&self, shared: &Shared, entry: usize) -> Result<BranchTarget, skep_text::Error> {
-        let stub = self.compiled.sites()[self.number].stub(&self.compiled, &shared.arena, entry)?;
+        let stub = self.compiled.stub(&self.compiled.sites()[self.number], &shared.arena, entry)?;
         Ok(stub.map_or(BranchTarget::There, BranchTarget::Through))
     }
 }

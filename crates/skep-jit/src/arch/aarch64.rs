@@ -34,11 +34,12 @@ mod shape_tests;
 use skep_abi::RunEnv;
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
-use crate::Options;
-use crate::address::{Address, Home, Index};
-use crate::arch::port::{self, Arch};
-use crate::layout::Assembly;
-use crate::operands::Modifier;
+use crate::layout::{Assembly, Encoding};
+use crate::options::Options;
+use crate::port::Home;
+use crate::port::operand::Modifier;
+use crate::port::operand::{Address, Index};
+use crate::port::{self, Arch};
 use encode::{Bitmask, Constant, Extend, Imm12, Logic, Mem, Sum, Word};
 use frame::Frame;
 use regs::{ENV, Gpr, RESULT, SCRATCH3};
@@ -56,14 +57,56 @@ pub(crate) struct Features {
     pub(crate) lse: bool,
 }
 
+impl Encoding for Aarch64 {
+    type Jump = Jump;
+
+    const STEP: usize = 4;
+    const SITE: u32 = 4;
+
+    /// A jump to the next instruction needs no code.
+    fn jump_start(_: Jump) -> u32 {
+        0
+    }
+
+    fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
+        branch::jump_len(jump, distance, forward, len)
+    }
+
+    fn jump_longest(jump: Jump) -> u32 {
+        branch::jump_longest(jump)
+    }
+
+    fn jump_count(len: u32) -> u32 {
+        len / 4
+    }
+
+    fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()> {
+        branch::write_jump(jump, distance, out)
+    }
+
+    fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
+        branch::write_distance(place, target, out)
+    }
+
+    fn alignment_padding(start: u32, size: u32) -> u32 {
+        branch::alignment_padding(start, size)
+    }
+
+    fn site_padding(_: u32) -> u32 {
+        0
+    }
+
+    fn write_padding(out: &mut [u8]) {
+        branch::write_padding(out);
+    }
+}
+
 impl Arch for Aarch64 {
     type Emitter<'a> = Emitter<'a>;
     type Features = Features;
-    type Jump = Jump;
 
     const NAME: &'static str = "aarch64";
     const NEWEST: Features = Features { lse: true };
-    const STEP: usize = 4;
     const THREE_OPERANDS: bool = true;
     const EXTENDS_INDEX: bool = true;
 
@@ -97,41 +140,6 @@ impl Arch for Aarch64 {
         }
     }
 
-    /// A jump to the next instruction needs no code.
-    fn jump_start(_: Jump) -> u32 {
-        0
-    }
-
-    fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
-        branch::jump_len(jump, distance, forward, len)
-    }
-
-    fn jump_longest(jump: Jump) -> u32 {
-        branch::jump_longest(jump)
-    }
-
-    fn jump_count(len: u32) -> u32 {
-        len / 4
-    }
-
-    fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()> {
-        branch::write_jump(jump, distance, out)
-    }
-
-    fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
-        branch::write_distance(place, target, out)
-    }
-
-    fn alignment_padding(start: u32, size: u32) -> u32 {
-        branch::alignment_padding(start, size)
-    }
-
-    const SITE: u32 = 4;
-
-    fn site_padding(_: u32) -> u32 {
-        0
-    }
-
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {
         let mut code: Vec<Word> = Vec::new();
         if environment {
@@ -141,10 +149,6 @@ impl Arch for Aarch64 {
             code.extend_from_slice(encode::constant(regs::gpr(Reg::R2), length.into()).as_slice());
         }
         code.into_iter().flat_map(|word| word.0.to_le_bytes()).collect()
-    }
-
-    fn write_padding(out: &mut [u8]) {
-        branch::write_padding(out);
     }
 }
 

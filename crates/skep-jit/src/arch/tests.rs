@@ -22,11 +22,11 @@ use skep_isa::{CallTarget, Insn, assemble};
 use skep_text::{Arena, Config};
 use skep_verifier::{CallFact, Fact, FunctionFacts};
 
-use crate::address::Home;
-use crate::arch::port::Arch;
 use crate::arch::{Native, testing};
 use crate::lower::lower;
-use crate::plan::Parts;
+use crate::parts::Parts;
+use crate::port::Arch;
+use crate::port::Home;
 use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 
 /// What the processor at hand may offer.

@@ -22,11 +22,12 @@ mod shape_tests;
 use skep_abi::RunEnv;
 use skep_isa::{AluOp, Reg, RegSet, Size, Width};
 
-use crate::Options;
-use crate::address::{Address, Home};
-use crate::arch::port::{self, Arch};
-use crate::layout::Assembly;
-use crate::operands::Modifier;
+use crate::layout::{Assembly, Encoding};
+use crate::options::Options;
+use crate::port::Home;
+use crate::port::operand::Address;
+use crate::port::operand::Modifier;
+use crate::port::{self, Arch};
 use encode::{Bytes, Cc, Group1};
 use frame::Frame;
 use regs::{ENV, Gpr};
@@ -42,32 +43,11 @@ pub(crate) struct Features {
     pub(crate) bmi2: bool,
 }
 
-impl Arch for X86_64 {
-    type Emitter<'a> = Emitter<'a>;
-    type Features = Features;
+impl Encoding for X86_64 {
     type Jump = Option<Cc>;
 
-    const NAME: &'static str = "x86_64";
-    const NEWEST: Features = Features { bmi2: true };
     const STEP: usize = 1;
-    const THREE_OPERANDS: bool = false;
-    const EXTENDS_INDEX: bool = false;
-
-    fn takes_memory(op: AluOp) -> bool {
-        matches!(op, AluOp::Add | AluOp::Sub | AluOp::Or | AluOp::And | AluOp::Xor | AluOp::Mul)
-    }
-
-    fn is_addressable(_: Address, _: Size) -> bool {
-        true
-    }
-
-    fn is_long(address: Address) -> bool {
-        i8::try_from(address.disp).is_err()
-    }
-
-    fn takes_modifier(_: AluOp, _: Width, _: Modifier) -> bool {
-        false
-    }
+    const SITE: u32 = 5;
 
     /// A jump to the next byte needs no code.
     fn jump_start(_: Option<Cc>) -> u32 {
@@ -98,10 +78,38 @@ impl Arch for X86_64 {
         branch::alignment_padding(start, size)
     }
 
-    const SITE: u32 = 5;
-
     fn site_padding(start: u32) -> u32 {
         branch::site_padding(start)
+    }
+
+    fn write_padding(out: &mut [u8]) {
+        branch::write_padding(out);
+    }
+}
+
+impl Arch for X86_64 {
+    type Emitter<'a> = Emitter<'a>;
+    type Features = Features;
+
+    const NAME: &'static str = "x86_64";
+    const NEWEST: Features = Features { bmi2: true };
+    const THREE_OPERANDS: bool = false;
+    const EXTENDS_INDEX: bool = false;
+
+    fn takes_memory(op: AluOp) -> bool {
+        matches!(op, AluOp::Add | AluOp::Sub | AluOp::Or | AluOp::And | AluOp::Xor | AluOp::Mul)
+    }
+
+    fn is_addressable(_: Address, _: Size) -> bool {
+        true
+    }
+
+    fn is_long(address: Address) -> bool {
+        i8::try_from(address.disp).is_err()
+    }
+
+    fn takes_modifier(_: AluOp, _: Width, _: Modifier) -> bool {
+        false
     }
 
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8> {
@@ -115,10 +123,6 @@ impl Arch for X86_64 {
             put(encode::mov_ri(gpr(Reg::R2), length.into()));
         }
         code
-    }
-
-    fn write_padding(out: &mut [u8]) {
-        branch::write_padding(out);
     }
 }
 

@@ -7,9 +7,9 @@ use skep_isa::{AluOp, Operand, Reg, RegSet, Size, Width};
 use super::Emitter;
 use super::encode::{self, Bitmask, Extend, Logic, ShiftKind, Shifted, Sum, Word};
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
-use crate::address::{Address, Index, Part};
-use crate::arch::port::Arithmetic;
-use crate::operands::{Modifier, Shift};
+use crate::port::Arithmetic;
+use crate::port::operand::{Address, Index, Part};
+use crate::port::operand::{Modifier, Shift};
 
 impl Arithmetic for Emitter<'_> {
     fn mov_imm(&mut self, dst: Reg, value: u64) {

@@ -27,7 +27,7 @@ const NEW: Gpr = Gpr::X14;
 const FAILED: Gpr = Gpr::X13;
 
 impl Emitter<'_> {
-    /// `*(width *)base op= src`. See [`crate::arch::port::Memory::atomic`].
+    /// `*(width *)base op= src`. See [`crate::port::Memory::atomic`].
     pub(super) fn read_modify_write(
         &mut self,
         op: AtomicOp,

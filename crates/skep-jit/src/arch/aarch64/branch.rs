@@ -6,8 +6,8 @@ use super::Emitter;
 use super::alu::operand;
 use super::encode::{self, Bitmask, Cc, Imm12, Mem, Shifted, Sum, Word};
 use super::regs::{Gpr, SCRATCH};
-use crate::arch::port::Branches;
 use crate::layout::{Fragment, Label};
+use crate::port::Branches;
 
 /// Bytes that processors fetch together: the optimisation guides of Arm's Neoverse cores ask for branch targets
 /// that are multiples of this.
@@ -159,7 +159,7 @@ fn condition(cond: Cond) -> Cc {
     }
 }
 
-/// See [`crate::arch::port::Arch::jump_len`].
+/// See [`crate::layout::Encoding::jump_len`].
 pub(super) fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u32 {
     // Distances count from the jump's start. Lengthening a jump moves its target if that is after it.
     let short = if forward { distance - i64::from(len) + 4 } else { distance };
@@ -172,12 +172,12 @@ pub(super) fn jump_len(jump: Jump, distance: i64, forward: bool, len: u32) -> u3
     }
 }
 
-/// See [`crate::arch::port::Arch::jump_longest`].
+/// See [`crate::layout::Encoding::jump_longest`].
 pub(super) fn jump_longest(jump: Jump) -> u32 {
     if jump == Jump::Always { 4 } else { 8 }
 }
 
-/// See [`crate::arch::port::Arch::write_jump`]. The long form is the opposite jump over an unconditional one.
+/// See [`crate::layout::Encoding::write_jump`]. The long form is the opposite jump over an unconditional one.
 pub(super) fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()> {
     let (over, last) = match (out.len(), jump.inverted()) {
         (0, _) => return Some(()),
@@ -193,7 +193,7 @@ pub(super) fn write_jump(jump: Jump, distance: i64, out: &mut [u8]) -> Option<()
     Some(())
 }
 
-/// See [`crate::arch::port::Arch::write_distance`]. The instruction is a `BL`, `ADR` or `ADRP` without its
+/// See [`crate::layout::Encoding::write_distance`]. The instruction is a `BL`, `ADR` or `ADRP` without its
 /// distance, or an `ADD` without the address within the page.
 pub(super) fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
     let word = u32::from_le_bytes(<[u8; 4]>::try_from(&*out).ok()?);

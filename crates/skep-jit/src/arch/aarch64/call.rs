@@ -7,9 +7,9 @@ use super::branch::Jump;
 use super::encode::{self, Cc, Imm12, Mem, ShiftKind, Shifted, Sum, Word};
 use super::regs::{self, ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
 use super::{Aarch64, Emitter};
-use crate::address::Part;
-use crate::arch::port::{Arch, Calls, NONE_LEFT, Target};
-use crate::layout::{self, Assembly, Fragment, Label};
+use crate::layout::{self, Assembly, Encoding, Fragment, Label};
+use crate::port::operand::Part;
+use crate::port::{Calls, NONE_LEFT, Target};
 
 /// How far `BL` reaches to each side, and how far `ADR` and `ADRP` do (Arm ARM, C6.2).
 const BL_REACH: u64 = (1 << 27) - 4;

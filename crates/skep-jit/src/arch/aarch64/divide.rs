@@ -10,7 +10,7 @@ use super::Emitter;
 use super::alu::operand;
 use super::encode::{self, ShiftKind, Shifted, Sum};
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
-use crate::magic::Magic;
+use crate::arch::magic::Magic;
 
 impl Emitter<'_> {
     /// `dst = a % b`

@@ -23,9 +23,8 @@ use skep_isa::{Size, Width};
 use super::Emitter;
 use super::encode::{self, Cc, Imm12, Mem, Pair, Shifted, Sum};
 use super::regs::{self, ENV, FP, Gpr, LR, PRESERVED, RESULT, SCRATCH, SCRATCH2, SIXTH};
-use crate::arch::port::{Branches, Calls, Frames, LEFT};
 use crate::layout::Label;
-use crate::plan::FunctionPlan;
+use crate::port::{Branches, Calls, FrameSpec, Frames, LEFT};
 
 /// The most bytes by which a load of a pair, or of one register, can raise `sp`.
 const MOST_PAIR: u32 = 504;
@@ -48,20 +47,20 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    fn new(plan: &FunctionPlan, environment: bool, sign: bool) -> Self {
-        let record = if plan.calls { [Some(FP), Some(LR)] } else { [None; 2] };
-        let preserved = PRESERVED.map(|reg| plan.written.contains(reg).then_some(regs::gpr(reg)));
+    fn new(spec: &FrameSpec, environment: bool, sign: bool) -> Self {
+        let record = if spec.calls { [Some(FP), Some(LR)] } else { [None; 2] };
+        let preserved = PRESERVED.map(|reg| spec.written.contains(reg).then_some(regs::gpr(reg)));
         let all = record.into_iter().chain([environment.then_some(ENV)]).chain(preserved);
         let mut all = all.flatten();
         let saved = std::array::from_fn(|_| all.next().map(|first| (first, all.next())));
         let bytes: u32 =
             saved.iter().flatten().map(|(_, second)| if second.is_some() { 16 } else { 8 }).sum();
-        let stack = if plan.uses_stack { plan.stack_bytes } else { 0 };
+        let stack = if spec.uses_stack { spec.stack_bytes } else { 0 };
         Self {
             saved,
-            calls: plan.calls,
+            calls: spec.calls,
             top: (bytes + stack).next_multiple_of(16),
-            signed: sign && plan.calls,
+            signed: sign && spec.calls,
             exit: None,
         }
     }
@@ -87,9 +86,9 @@ impl Frame {
 }
 
 impl Frames for Emitter<'_> {
-    fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool) {
+    fn enter(&mut self, spec: &FrameSpec, first: bool, environment: bool) {
         let environment = first && environment;
-        let frame = Frame::new(plan, environment, self.options.signed_returns);
+        let frame = Frame::new(spec, environment, self.options.signed_returns);
         self.frame = frame;
         self.result = false;
         if frame.signed {
@@ -117,10 +116,10 @@ impl Frames for Emitter<'_> {
         if environment {
             self.copy(ENV, Gpr::X2);
         }
-        if plan.uses_stack {
-            self.zero_stack(plan.zeroed);
+        if spec.uses_stack {
+            self.zero_stack(spec.zeroed);
         }
-        if let Some(budget) = plan.budget {
+        if let Some(budget) = spec.budget {
             self.constant(SCRATCH, MAX_LOOPS.into());
             let place = Mem::At(Gpr::SP, frame.top as i32 + budget);
             self.put(encode::store(Size::B8, SCRATCH, place));

@@ -3,8 +3,8 @@
 use super::Aarch64;
 use super::encode::{self, Word};
 use crate::Options;
-use crate::address::Home;
 use crate::arch::tests::{HARDENED, Program};
+use crate::port::Home;
 
 /// A function that calls a leaf function.
 const CALLS: &str = "r6 = r1\ncall f\nr0 += r6\nexit\nf: r0 = r1\nexit";

@@ -9,8 +9,9 @@ use super::alu::sum;
 use super::encode::{self, Imm12, Mem, Pair, Shifted, Sum};
 use super::regs::{Gpr, SCRATCH, SCRATCH2};
 use super::{Aarch64, Emitter};
-use crate::address::{Address, Part};
-use crate::arch::port::{Arch, Memory};
+use crate::layout::Encoding;
+use crate::port::Memory;
+use crate::port::operand::{Address, Part};
 
 impl Memory for Emitter<'_> {
     fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {

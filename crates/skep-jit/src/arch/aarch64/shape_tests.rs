@@ -6,8 +6,8 @@ use super::Aarch64;
 use super::encode::tests::foreign;
 use super::encode::{self, Word};
 use crate::Options;
-use crate::address::Home;
 use crate::arch::tests::{MIXED, Program};
+use crate::port::Home;
 
 const ADDRESS: u64 = 0x7000_0000_0040;
 

@@ -4,9 +4,9 @@ use skep_isa::{Cond, Insn, Operand, Reg, Width};
 
 use super::{Program, run};
 use crate::Compiled;
-use crate::address::Home;
 use crate::arch::{Native, testing};
 use crate::model::{self, EDGES};
+use crate::port::Home;
 
 /// `if dst cond src` as 1 or 0.
 fn test_of(width: Width, cond: Cond, dst: Reg, src: Operand) -> Program {

@@ -6,9 +6,9 @@ use super::encode::{self, Group1, Mem, Scale, Shift, Unary};
 use super::memory::place;
 use super::regs::{Gpr, SCRATCH};
 use super::{Emitter, gpr};
-use crate::address::Address;
-use crate::arch::port::Arithmetic;
-use crate::operands::Modifier;
+use crate::port::Arithmetic;
+use crate::port::operand::Address;
+use crate::port::operand::Modifier;
 
 impl Arithmetic for Emitter<'_> {
     fn mov_imm(&mut self, dst: Reg, value: u64) {

@@ -5,8 +5,8 @@ use skep_isa::{Cond, Operand, Reg, Size, Width};
 use super::encode::{self, Cc, Group1, Mem};
 use super::regs::{Gpr, SCRATCH};
 use super::{Emitter, gpr};
-use crate::arch::port::Branches;
 use crate::layout::{Fragment, Label};
+use crate::port::Branches;
 
 /// Bytes that the processor fetches and caches together.
 const LINE: u32 = 64;
@@ -72,7 +72,7 @@ fn condition(cond: Cond) -> Cc {
     }
 }
 
-/// See [`crate::arch::port::Arch::jump_len`].
+/// See [`crate::layout::Encoding::jump_len`].
 pub(super) fn jump_len(condition: Option<Cc>, distance: i64, forward: bool, len: u32) -> u32 {
     // Distances count from the jump's end. Lengthening a jump moves its end, and its target if that is behind
     // it: so only the distance to a target before it depends on its length.
@@ -86,12 +86,12 @@ pub(super) fn jump_len(condition: Option<Cc>, distance: i64, forward: bool, len:
     }
 }
 
-/// See [`crate::arch::port::Arch::jump_longest`].
+/// See [`crate::layout::Encoding::jump_longest`].
 pub(super) fn jump_longest(condition: Option<Cc>) -> u32 {
     if condition.is_none() { 5 } else { 6 }
 }
 
-/// See [`crate::arch::port::Arch::write_jump`].
+/// See [`crate::layout::Encoding::write_jump`].
 pub(super) fn write_jump(condition: Option<Cc>, distance: i64, out: &mut [u8]) -> Option<()> {
     let distance = distance - out.len() as i64;
     let bytes = match (condition, out.len()) {
@@ -105,7 +105,7 @@ pub(super) fn write_jump(condition: Option<Cc>, distance: i64, out: &mut [u8]) -
     Some(())
 }
 
-/// See [`crate::arch::port::Arch::write_distance`]. The distance counts from the end of the four bytes.
+/// See [`crate::layout::Encoding::write_distance`]. The distance counts from the end of the four bytes.
 pub(super) fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()> {
     let distance = target.wrapping_sub(place.wrapping_add(4)).cast_signed();
     let from_end = i32::try_from(distance).ok()?;

@@ -6,8 +6,8 @@ use skep_isa::{Reg, Size, Width};
 use super::encode::{self, Cc, Group1, Mem, Scale, Shift};
 use super::regs::{ENV, Gpr, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, Hole, X86_64, gpr};
-use crate::arch::port::{Arch, Calls, NONE_LEFT, Target};
-use crate::layout::{self, Assembly, Fragment, Label};
+use crate::layout::{self, Assembly, Encoding, Fragment, Label};
+use crate::port::{Calls, NONE_LEFT, Target};
 
 impl Calls for Emitter<'_> {
     fn call_local(&mut self, target: Label) {

@@ -14,7 +14,7 @@ use skep_isa::{Operand, Reg, RegSet, Width};
 use super::encode::{self, Cc, Group1, Mem, Shift, Unary};
 use super::regs::{Gpr, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, gpr};
-use crate::magic::Magic;
+use crate::arch::magic::Magic;
 
 /// Keeps `rax` over a division.
 const SAVED_RAX: Gpr = SCRATCH2;

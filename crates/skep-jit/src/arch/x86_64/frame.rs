@@ -26,9 +26,8 @@ use skep_isa::{Size, Width};
 use super::encode::{self, Cc, Group1, Mem, Scale};
 use super::regs::{ENV, Gpr, PRESERVED, SCRATCH, SCRATCH2, SIXTH};
 use super::{Emitter, gpr};
-use crate::arch::port::{Branches, Calls, Frames, LEFT};
 use crate::layout::Label;
-use crate::plan::FunctionPlan;
+use crate::port::{Branches, Calls, FrameSpec, Frames, LEFT};
 
 /// Bytes below `rsp` that signal handlers do not write (the red zone, System V ABI, 3.2.2).
 const RED_ZONE: u32 = 128;
@@ -49,15 +48,15 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    fn new(plan: &FunctionPlan, environment: bool) -> Self {
+    fn new(spec: &FrameSpec, environment: bool) -> Self {
         let mut saved = [None; 5];
         saved[0] = environment.then_some(ENV);
         for (slot, reg) in saved[1..].iter_mut().zip(PRESERVED) {
-            *slot = plan.written.contains(reg).then_some(gpr(reg));
+            *slot = spec.written.contains(reg).then_some(gpr(reg));
         }
-        let stack = if plan.uses_stack { plan.stack_bytes } else { 0 };
-        let pushed = 8 * (saved.iter().flatten().count() as u32 + u32::from(plan.uses_stack));
-        let reserve = if plan.calls {
+        let stack = if spec.uses_stack { spec.stack_bytes } else { 0 };
+        let pushed = 8 * (saved.iter().flatten().count() as u32 + u32::from(spec.uses_stack));
+        let reserve = if spec.calls {
             // The caller's call left `rsp` eight bytes off.
             stack + (8 + pushed + stack) % 16
         } else if stack > RED_ZONE {
@@ -65,7 +64,7 @@ impl Frame {
         } else {
             0
         };
-        Self { saved, pointer: plan.uses_stack, calls: plan.calls, reserve, exit: None }
+        Self { saved, pointer: spec.uses_stack, calls: spec.calls, reserve, exit: None }
     }
 
     /// Whether an exit has nothing to undo.
@@ -83,12 +82,12 @@ impl Frame {
 }
 
 impl Frames for Emitter<'_> {
-    fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool) {
+    fn enter(&mut self, spec: &FrameSpec, first: bool, environment: bool) {
         let environment = first && environment;
         if first && self.options.landing_pads {
             self.put(encode::endbr64());
         }
-        let frame = Frame::new(plan, environment);
+        let frame = Frame::new(spec, environment);
         self.frame = frame;
         if frame.calls {
             self.enter_pointer();
@@ -103,9 +102,9 @@ impl Frames for Emitter<'_> {
             self.copy(ENV, Gpr::RDX);
         }
         if frame.pointer {
-            self.zero_stack(plan.zeroed);
+            self.zero_stack(spec.zeroed);
         }
-        if let Some(budget) = plan.budget {
+        if let Some(budget) = spec.budget {
             self.put(encode::store_i(Size::B8, Mem::at(Gpr::RBP, budget), MAX_LOOPS as i32));
         }
     }

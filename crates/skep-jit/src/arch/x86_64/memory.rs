@@ -8,8 +8,8 @@ use skep_isa::{AtomicOp, Operand, Reg, RegSet, Size, Width};
 
 use super::encode::{self, Mem, Scale};
 use super::{Emitter, gpr};
-use crate::address::{Address, Index};
-use crate::arch::port::Memory;
+use crate::port::Memory;
+use crate::port::operand::{Address, Index};
 
 impl Memory for Emitter<'_> {
     fn load(&mut self, size: Size, signed: bool, dst: Reg, address: Address) {

@@ -2,8 +2,8 @@
 
 use super::X86_64;
 use crate::Options;
-use crate::address::Home;
 use crate::arch::tests::{MIXED, Program};
+use crate::port::Home;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, IntelFormatter, Mnemonic};
 
 const ADDRESS: u64 = 0x7000_0000_0040;

@@ -3,7 +3,7 @@
 use skep_isa::{Size, Width};
 
 use super::{Gpr, Word, is_signed, is_wide};
-use crate::address::Part;
+use crate::port::operand::Part;
 
 /// A place in memory. As a base, register 31 is the stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ pub(in crate::arch::aarch64) mod foreign;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::address::Part;
 use crate::arch::llvm;
+use crate::port::operand::Part;
 use cases::cases;
 
 #[test]

@@ -18,12 +18,12 @@
 
 use skep_isa::{Cond, Operand, Reg, Width};
 
-use crate::arch::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames};
-use crate::lower::{Done, Lowering};
+use super::{Done, Lowering};
+use crate::port::{Arch, Arithmetic, Branches, Calls, Emitter, Frames};
 
 impl<A: Arch> Lowering<'_, A> {
     /// The program ends here, with the cookie in `r1`.
-    pub(crate) fn throw(&mut self) {
+    pub(super) fn throw(&mut self) {
         // No hints for a sequence of operations.
         self.emit.next(Reg::ALL.into_iter().collect(), false);
         if self.in_program() {
@@ -36,7 +36,7 @@ impl<A: Arch> Lowering<'_, A> {
     }
 
     /// A call of a function that may throw.
-    pub(crate) fn call_that_may_throw(&mut self, slot: usize, callee: usize) -> Done {
+    pub(super) fn call_that_may_throw(&mut self, slot: usize, callee: usize) -> Done {
         self.emit.next(Reg::ALL.into_iter().collect(), false);
         self.call_function(callee);
         let behind = self.label(slot + 1);

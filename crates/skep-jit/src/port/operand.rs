@@ -1,6 +1,6 @@
-//! Addresses that memory instructions compute by themselves.
+//! Operands that BPF lacks and machines have: addresses with an index, and operands that are shifted or extended.
 
-use skep_isa::Reg;
+use skep_isa::{Reg, Size};
 
 /// `base + (part of index << shift) + disp`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct Index {
 }
 
 /// The part of an index that is used. Parts are for machines that support them
-/// ([`crate::arch::port::Arch::EXTENDS_INDEX`]).
+/// ([`crate::port::Arch::EXTENDS_INDEX`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,
@@ -52,36 +52,27 @@ impl Address {
     }
 }
 
-/// A register whose value is never computed: each instruction that reads it, up to the last one, computes the address
-/// by itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Alias {
-    pub(crate) reg: Reg,
-    pub(crate) address: Address,
-    /// The last slot that reads it.
-    pub(crate) last: usize,
+/// What an instruction does to a register operand before it uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Modifier {
+    /// It is shifted, by less than the operation's width.
+    Shift(Shift, u8),
+    /// It is rotated to the right, by less than the operation's width.
+    Rotate(u8),
+    /// Its lowest bytes are extended.
+    Extend {
+        /// The number of bytes.
+        from: Size,
+        /// With their sign, or zeroes.
+        signed: bool,
+    },
 }
 
-/// What is known of the code's address before it has a place.
-#[derive(Clone, Debug)]
-pub(crate) struct Home(Option<std::ops::Range<u64>>);
-
-impl Home {
-    /// Somewhere in this range of addresses.
-    pub(crate) fn within(range: std::ops::Range<u64>) -> Self {
-        Self(Some(range))
-    }
-
-    /// Anywhere.
-    #[cfg(test)]
-    pub(crate) fn anywhere() -> Self {
-        Self(None)
-    }
-
-    /// The most bytes that there can be between the code and an address.
-    pub(crate) fn farthest(&self, address: u64) -> u64 {
-        self.0
-            .as_ref()
-            .map_or(u64::MAX, |range| address.abs_diff(range.start).max(address.abs_diff(range.end)))
-    }
+/// A kind of shift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shift {
+    Left,
+    Right,
+    /// To the right, with the sign.
+    Arithmetic,
 }

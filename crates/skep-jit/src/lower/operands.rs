@@ -14,35 +14,10 @@
 
 use skep_isa::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
-use crate::address::Address;
-use crate::arch::port::{Arch, Arithmetic, Branches, Memory};
-use crate::lower::{Done, Lowering};
+use super::{Done, Lowering};
+use crate::port::operand::{Address, Modifier, Shift};
+use crate::port::{Arch, Arithmetic, Branches, Memory};
 use crate::reduce::{Reduced, reduce};
-
-/// What an instruction does to a register operand before it uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Modifier {
-    /// It is shifted, by less than the operation's width.
-    Shift(Shift, u8),
-    /// It is rotated to the right, by less than the operation's width.
-    Rotate(u8),
-    /// Its lowest bytes are extended.
-    Extend {
-        /// The number of bytes.
-        from: Size,
-        /// With their sign, or zeroes.
-        signed: bool,
-    },
-}
-
-/// A kind of shift.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shift {
-    Left,
-    Right,
-    /// To the right, with the sign.
-    Arithmetic,
-}
 
 /// `reg` is `of`, modified, in so many slots.
 struct Modified {
@@ -56,7 +31,7 @@ struct Modified {
 
 impl<A: Arch> Lowering<'_, A> {
     /// The instructions from this slot on as one, where they are.
-    pub(crate) fn combined(&mut self, slot: usize) -> Option<Done> {
+    pub(super) fn combined(&mut self, slot: usize) -> Option<Done> {
         match self.parts.insns[slot] {
             Insn::Alu { op: AluOp::And, width, dst, src } => {
                 self.test(slot, width, dst, dst, src, 1).or_else(|| self.modified_operand(slot))
@@ -220,7 +195,7 @@ impl<A: Arch> Lowering<'_, A> {
     }
 
     /// The same for a register that is rotated, `of` into `reg` by `right` in the slots until `behind`.
-    pub(crate) fn rotated_operand(
+    pub(super) fn rotated_operand(
         &mut self,
         slot: usize,
         behind: usize,

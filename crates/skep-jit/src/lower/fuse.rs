@@ -17,15 +17,25 @@
 
 use skep_isa::{AluOp, Insn, Operand, Reg, RegSet, Size, Width};
 
-use crate::address::{Address, Alias, Index, Part};
-use crate::arch::port::{Arch, Arithmetic};
-use crate::lower::{Done, Lowering};
+use super::{Done, Lowering};
+use crate::port::operand::{Address, Index, Part};
+use crate::port::{Arch, Arithmetic};
 use crate::reduce::{Reduced, reduce};
 
 /// How many instructions are searched for uses of an address.
 const REACH: usize = 6;
 /// How many of them may compute the address anew.
 const MAX_USES: usize = 3;
+
+/// A register whose value is never computed: each instruction that reads it, up to the last one, computes the address
+/// by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alias {
+    pub(super) reg: Reg,
+    pub(super) address: Address,
+    /// The last slot that reads it.
+    pub(super) last: usize,
+}
 
 /// `dst = address`, over this number of slots.
 struct Sum {
@@ -38,7 +48,7 @@ struct Sum {
 
 impl<A: Arch> Lowering<'_, A> {
     /// The instructions from this slot on as one, where they are.
-    pub(crate) fn fused(&mut self, slot: usize) -> Option<Done> {
+    pub(super) fn fused(&mut self, slot: usize) -> Option<Done> {
         match self.parts.insns[slot] {
             // A pair of loads or an operation on memory does not leave 0 where it faults.
             Insn::Load { .. } if self.plan.slots()[slot].is_probe() => None,
@@ -59,14 +69,14 @@ impl<A: Arch> Lowering<'_, A> {
     }
 
     /// The address that `base + offset` stands for in this slot.
-    pub(crate) fn address(&self, slot: usize, base: Reg, offset: i16) -> Address {
+    pub(super) fn address(&self, slot: usize, base: Reg, offset: i16) -> Address {
         self.aliased(slot, base)
             .and_then(|address| address.plus(offset.into()))
             .unwrap_or(Address::at(base, offset.into()))
     }
 
     /// The registers that are live after a slot that does not jump.
-    pub(crate) fn live_out(&self, slot: usize) -> RegSet {
+    pub(super) fn live_out(&self, slot: usize) -> RegSet {
         let live_out = self.live.after(slot);
         match self.alias {
             Some(Alias { address, last, .. }) if slot < last => {
@@ -81,7 +91,7 @@ impl<A: Arch> Lowering<'_, A> {
         self.alias.filter(|alias| alias.reg == reg && slot <= alias.last).map(|alias| alias.address)
     }
 
-    pub(crate) fn is_live(&self, slot: usize, reg: Reg) -> bool {
+    pub(super) fn is_live(&self, slot: usize, reg: Reg) -> bool {
         self.live_out(slot).contains(reg)
     }
 
@@ -218,7 +228,7 @@ impl<A: Arch> Lowering<'_, A> {
     }
 
     /// `dst = src` with all 64 bits, and two different registers.
-    pub(crate) fn copy_of(&self, insn: Insn) -> Option<(Reg, Reg)> {
+    pub(super) fn copy_of(&self, insn: Insn) -> Option<(Reg, Reg)> {
         match insn {
             Insn::Alu { op: AluOp::Mov, width, dst, src: Operand::Reg(src) } if dst != src => {
                 (width == Width::W64 || self.known.is_extended(Size::B4, src)).then_some((dst, src))

@@ -7,27 +7,24 @@ use std::fmt::Debug;
 use skep_abi::{InlineArray, MAX_TAIL_CALLS, ProgramTable, RunEnv};
 use skep_isa::{AluOp, AtomicOp, Cond, Operand, Reg, RegSet, Size, Width};
 
-use crate::Options;
-use crate::address::{Address, Home};
-use crate::layout::{Assembly, Label};
-use crate::operands::Modifier;
-use crate::plan::FunctionPlan;
+use crate::layout::{Assembly, Encoding, Label};
+use crate::options::Options;
+
+pub(crate) mod operand;
+
+use operand::{Address, Modifier};
 
 /// A target architecture: its constants, capability queries and encodings. Emission is in [`Emitter`].
-pub(crate) trait Arch: Copy + Debug + 'static {
+pub(crate) trait Arch: Encoding {
     /// Turns operations on BPF registers into machine code.
     type Emitter<'a>: Emitter<'a, Self>;
     /// Instructions beyond the architecture's first version that the code may use.
     type Features: Copy + Debug + PartialEq;
-    /// The condition of a jump, as the machine encodes it.
-    type Jump: Copy + Debug + PartialEq;
 
     /// Its name, as `std::env::consts::ARCH` has it.
     const NAME: &'static str;
     /// The features of its newest processors.
     const NEWEST: Self::Features;
-    /// The alignment of instructions in bytes; their lengths are multiples of it.
-    const STEP: usize;
     /// Whether arithmetic has a separate destination operand.
     const THREE_OPERANDS: bool;
     /// Whether the lower half of a register can be an index.
@@ -45,43 +42,33 @@ pub(crate) trait Arch: Copy + Debug + 'static {
     /// Whether the operation can shift or extend its second operand in this way.
     fn takes_modifier(op: AluOp, width: Width, modifier: Modifier) -> bool;
 
-    /// The shortest length of a jump in bytes.
-    fn jump_start(jump: Self::Jump) -> u32;
-
-    /// The length of a jump over `distance` bytes from its start, if it had `len` when the distance was taken; never
-    /// less than `len`. `forward` means that the target is after the jump.
-    fn jump_len(jump: Self::Jump, distance: i64, forward: bool, len: u32) -> u32;
-
-    /// The greatest length of a jump.
-    fn jump_longest(jump: Self::Jump) -> u32;
-
-    /// How many instructions a jump of that length is.
-    fn jump_count(len: u32) -> u32;
-
-    /// Writes a jump over `distance` bytes from its start into the bytes of the length that was chosen for it;
-    /// `None` where it is too far for every form.
-    fn write_jump(jump: Self::Jump, distance: i64, out: &mut [u8]) -> Option<()>;
-
-    /// Writes the distance to `target` into four bytes of an instruction that will be at address `place`; `None` if it
-    /// is too far.
-    fn write_distance(place: u64, target: u64, out: &mut [u8]) -> Option<()>;
-
-    /// Padding before a loop or function of `size` bytes at offset `start`, which aligns it to fetch blocks or cache
-    /// lines.
-    fn alignment_padding(start: u32, size: u32) -> u32;
-
-    /// Length in bytes of a branch that can be replaced while it runs.
-    const SITE: u32;
-
-    /// Padding before such a branch that would otherwise be at offset `start` of a text.
-    fn site_padding(start: u32) -> u32;
-
     /// The adapter through which tail calls enter a program that makes none: it sets the third argument to the
     /// environment, if the program takes that, and the second one to a length.
     fn adapter(environment: bool, length: Option<u32>) -> Vec<u8>;
+}
 
-    /// Fills the bytes with as few no-operation instructions as possible.
-    fn write_padding(out: &mut [u8]);
+/// What is known of the code's address before it has a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Home(Option<std::ops::Range<u64>>);
+
+impl Home {
+    /// Somewhere in this range of addresses.
+    pub(crate) fn within(range: std::ops::Range<u64>) -> Self {
+        Self(Some(range))
+    }
+
+    /// Anywhere.
+    #[cfg(test)]
+    pub(crate) fn anywhere() -> Self {
+        Self(None)
+    }
+
+    /// The most bytes that there can be between the code and an address.
+    pub(crate) fn farthest(&self, address: u64) -> u64 {
+        self.0
+            .as_ref()
+            .map_or(u64::MAX, |range| address.abs_diff(range.start).max(address.abs_diff(range.end)))
+    }
 }
 
 /// All operations of a backend.
@@ -255,8 +242,8 @@ pub(crate) trait Calls {
 
     /// A tail call through a branch that is replaced while the code runs
     /// ([`Fragment::Site`](crate::layout::Fragment::Site)). Without a frame it leads to the target. Otherwise it leads
-    /// to the returned code, which ends with two branches of [`Arch::SITE`] bytes that are still to be written: to the
-    /// target, and back to after the site. `behind` is bound after all emitted code.
+    /// to the returned code, which ends with two branches of [`Encoding::SITE`] bytes that are still to be written: to
+    /// the target, and back to after the site. `behind` is bound after all emitted code.
     fn tail_call_site(&mut self, behind: Label) -> Option<Vec<u8>>;
 
     /// A tail call whose target is looked up when it runs. `extended` means that the bits above the 32 of the index are
@@ -271,11 +258,29 @@ pub(crate) trait Calls {
     fn lookup(&mut self, array: &InlineArray, missing: Option<(Label, bool)>);
 }
 
+/// What the frame of a function must hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FrameSpec {
+    /// Bytes of BPF stack.
+    pub(crate) stack_bytes: u32,
+    /// How many of them, from `r10` down, are zeroed on entry.
+    pub(crate) zeroed: u32,
+    /// Whether `r10` is named.
+    pub(crate) uses_stack: bool,
+    /// Whether there are calls that leave the function's code.
+    pub(crate) calls: bool,
+    /// The registers that are written.
+    pub(crate) written: RegSet,
+    /// Offset from `r10` of the `may_goto` budget. The slot is extra, above `-stack_bytes`, and not part of the
+    /// program's stack.
+    pub(crate) budget: Option<i32>,
+}
+
 /// Entry and exit of functions.
 pub(crate) trait Frames {
     /// The prologue of a function. `first` for the entry of the program; `environment` if that takes the environment
     /// from its third argument.
-    fn enter(&mut self, plan: &FunctionPlan, first: bool, environment: bool);
+    fn enter(&mut self, frame: &FrameSpec, first: bool, environment: bool);
 
     /// The entry at which hosts call a program that counts tail calls; its first function is at `target`. Functions
     /// preserve the register that holds the count, through tail calls too, so this entry saves and restores the host's

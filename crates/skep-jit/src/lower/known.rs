@@ -8,19 +8,19 @@ use skep_isa::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
 /// For each register, the number of its low bits that may be set; all above are zero.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known([u8; 11]);
+pub(super) struct Known([u8; 11]);
 
 impl Known {
     /// Nothing.
-    pub(crate) const NOTHING: Self = Self([64; 11]);
+    pub(super) const NOTHING: Self = Self([64; 11]);
 
     /// The number of low bits that may be set.
-    pub(crate) fn bits(&self, reg: Reg) -> u8 {
+    pub(super) fn bits(&self, reg: Reg) -> u8 {
         self.0[reg.index()]
     }
 
     /// Takes note of what the instruction does.
-    pub(crate) fn step(&mut self, insn: &Insn) {
+    pub(super) fn step(&mut self, insn: &Insn) {
         match *insn {
             Insn::Alu { width, op, dst, src } => {
                 let bits = self.alu(width, op, dst, src);
@@ -38,7 +38,7 @@ impl Known {
     }
 
     /// The width in which the operation can be done with the same result.
-    pub(crate) fn narrow(&self, op: AluOp, width: Width, dst: Reg, src: Operand) -> Width {
+    pub(super) fn narrow(&self, op: AluOp, width: Width, dst: Reg, src: Operand) -> Width {
         let (a, b) = (self.bits(dst), self.operand(src));
         let narrow = match op {
             AluOp::Mov => b <= 32,
@@ -53,14 +53,14 @@ impl Known {
     }
 
     /// The width in which the operands can be compared with the same result.
-    pub(crate) fn narrow_cond(&self, cond: Cond, width: Width, dst: Reg, src: Operand) -> Width {
+    pub(super) fn narrow_cond(&self, cond: Cond, width: Width, dst: Reg, src: Operand) -> Width {
         let bits = self.bits(dst).max(self.operand(src));
         let signed = matches!(cond, Cond::Sgt | Cond::Sge | Cond::Slt | Cond::Sle);
         if bits < 32 || bits == 32 && !signed { Width::W32 } else { width }
     }
 
     /// Whether zero-extending the lowest bytes changes nothing.
-    pub(crate) fn is_extended(&self, from: Size, reg: Reg) -> bool {
+    pub(super) fn is_extended(&self, from: Size, reg: Reg) -> bool {
         u32::from(self.bits(reg)) <= from.bits()
     }
 

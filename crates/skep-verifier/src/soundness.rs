@@ -1,6 +1,6 @@
-//! What the walk says of a program against what the program does: random programs are walked, then run on
-//! numbers, and before every instruction some walked state must stand for every register and stack cell. That
-//! includes what pruning, liveness and ties between values leave out.
+//! Compares the walk of a program with its execution: random programs are walked, then run on numbers. Before each
+//! instruction, some walked state must contain the value of every register and stack cell. That checks pruning,
+//! liveness and linked values as well.
 
 use crate::domain::comparison;
 use crate::domain::scalar::concrete;
@@ -54,7 +54,7 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
         let src = if random.below(2) == 0 { Operand::Imm(0) } else { Operand::Reg(random.pick(&NUMBERS)) };
         insns.push(Insn::Store { size: Size::B8, base: Reg::R10, offset: -8 * slot, src });
     }
-    // A copy at a distance, one of the two checked where paths part, and forgotten where they meet.
+    // A copy plus a constant: one of the two is checked where paths part and forgotten where they meet.
     let (one, other) = (random.pick(&NUMBERS), random.pick(&NUMBERS));
     insns.push(alu(AluOp::Mov, one, Operand::Reg(other)));
     let checked = random.pick(&[one, other]);
@@ -75,7 +75,7 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
             instruction(random, left)
         });
         if call == Some(insns.len() - 1) {
-            // What the call lost is loaded again.
+            // Loads the clobbered registers again.
             for reg in &NUMBERS[1..6] {
                 insns.push(Insn::Load { size: Size::B2, signed: false, dst: *reg, base: Reg::R9, offset: 2 });
             }
@@ -91,7 +91,7 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
         src: Operand::Imm(loops),
         offset: back as i16,
     });
-    // Something must matter in the end: an index in bounds only if it is what the walk says.
+    // A value must matter in the end: an index that is in bounds only if it has the walked range.
     let index = random.pick(&NUMBERS);
     insns.push(Insn::JumpIf {
         width: random.pick(&[Width::W32, Width::W64]),
@@ -117,7 +117,7 @@ fn generate(random: &mut Random) -> (Vec<Insn>, Vec<u32>) {
         let body = 3 + random.below(8);
         for at in 0..body {
             insns.push(match instruction(random, body - at - 1) {
-                // The buffer's address is not passed on.
+                // The buffer's address is not passed.
                 Insn::Load { dst, base: Reg::R9, .. } => alu(AluOp::Mov, dst, Operand::Reg(Reg::R4)),
                 insn => insn,
             });
@@ -140,7 +140,7 @@ fn instruction(random: &mut Random, left: u64) -> Insn {
     let place = -(random.below(32 / u64::from(size.bytes())) as i16 + 1) * size.bytes() as i16;
     match random.below(12) {
         0 | 1 => Insn::Alu { width, op: random.pick(&AluOp::ALL), dst, src: operand },
-        // Copies and fixed distances tie values to each other.
+        // Copies and constant distances link values.
         2 => Insn::Alu { width, op: AluOp::Mov, dst, src: Operand::Reg(src) },
         3 => alu(random.pick(&[AluOp::Add, AluOp::Sub]), dst, Operand::Imm(random.imm())),
         4 => match random.below(3) {
@@ -170,7 +170,7 @@ fn instruction(random: &mut Random, left: u64) -> Insn {
     }
 }
 
-/// The machine as it really is.
+/// The concrete machine.
 struct Real {
     frames: Vec<RealFrame>,
     buffer: [u8; LEN as usize],
@@ -182,7 +182,7 @@ struct RealFrame {
     back: usize,
 }
 
-/// Addresses of a made-up machine.
+/// Addresses of the simulated machine.
 const BUFFER: u64 = 0x7000_0000_0000;
 const STACKS: u64 = 0x7fff_0000_0000;
 
@@ -272,7 +272,7 @@ impl Real {
         Some(next_slot(insns, slot))
     }
 
-    /// Whether some walked state stands for this machine.
+    /// Whether some walked state contains this machine's state.
     fn check(&self, recorded: &Recorded, slot: usize) -> Result<(), Mismatch> {
         let frames: Vec<MachineFrame<'_>> = self
             .frames
@@ -327,7 +327,7 @@ fn every_step_of_every_run_is_in_a_walked_state() {
             Config { helpers: &helpers, max_walked: 3_000, max_recorded: 3_000, ..Config::default() };
         let insns = program.source.insns.clone();
         let insns = &insns[..];
-        // Some have too many paths.
+        // Some programs have too many paths.
         let Ok(verified) = verify(program, &config) else { continue };
         let recorded = verified.recorded().expect("states were asked for");
         assert!(recorded.is_complete());

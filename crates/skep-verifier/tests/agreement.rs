@@ -1,7 +1,7 @@
-//! skep's verdicts beside Linux's: every program in `corpus/*.corpus`.
+//! Compares skep's verdicts with Linux's, for every program in `corpus/*.corpus`.
 //!
-//! The files hold what Linux says, so no kernel is needed here; `cargo xtask verdicts` asks one anew. skep must agree
-//! with Linux wherever a file does not say otherwise, with the reason.
+//! The files record Linux's verdicts, so this test needs no kernel; `cargo xtask verdicts` asks a kernel again. skep
+//! must agree with Linux unless the file records a difference and its reason.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -21,10 +21,10 @@ use skep_verifier::{Config, Unverified, verify};
 const STRICT_ALIGNMENT: u32 = 1;
 const SLEEPABLE: u32 = 16;
 
-/// Bytes that `raw` programs are given.
+/// Length in bytes of the buffer that `raw` programs receive.
 const BUFFER: u32 = 16;
 
-/// The files of the corpus, or that file alone which `SKEP_CORPUS` names.
+/// The files of the corpus, or only the file that `SKEP_CORPUS` names.
 fn files() -> Vec<PathBuf> {
     if let Some(file) = std::env::var_os("SKEP_CORPUS") {
         return vec![file.into()];
@@ -39,7 +39,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Linux's types, as far as the programs name them: made by `cargo xtask verdicts --types BTF --out corpus/linux.btf`.
+/// The types of Linux that the programs name, made by `cargo xtask verdicts --types BTF --out corpus/linux.btf`.
 fn linux_types() -> &'static Btf {
     static TYPES: LazyLock<Btf> = LazyLock::new(|| {
         let bytes: &[u8] = include_bytes!("../corpus/linux.btf");
@@ -48,7 +48,7 @@ fn linux_types() -> &'static Btf {
     &TYPES
 }
 
-/// What skep says, and its log on a refusal.
+/// skep's verdict, and its log if it refuses.
 fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
     let program = Program::of(entry).map_err(|error| error.to_string())?;
     let Some(section) = Section::parse(&entry.section) else {
@@ -90,7 +90,7 @@ fn verdict(entry: &Entry) -> Result<(Verdict, String), String> {
     })
 }
 
-/// The instructions with the numbers that Linux's functions and variables have among its types.
+/// The instructions, with the BTF ids of Linux's functions and variables.
 fn linked(program: &Program) -> Result<Vec<Insn>, String> {
     let number = |index: i32, kind| {
         let name = usize::try_from(index).ok().and_then(|index| program.symbols.get(index));
@@ -157,7 +157,7 @@ fn prototype(btf: &Btf, function: u32) -> Option<Prototype> {
     Some(Prototype { function, result: ty.target(), params })
 }
 
-/// What is wrong with skep's verdict, if anything.
+/// The error in skep's verdict, if there is one.
 fn difference(entry: &Entry) -> Option<String> {
     let Some(expected) = entry.expected() else {
         return Some("there is no verdict of Linux yet: cargo xtask verdicts".to_owned());
@@ -185,7 +185,7 @@ fn difference(entry: &Entry) -> Option<String> {
 }
 
 #[test]
-fn skep_agrees_with_linux_wherever_nothing_else_is_said() {
+fn skep_agrees_with_linux_except_where_the_corpus_differs() {
     let mut failures = String::new();
     for path in files() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -87,8 +87,8 @@ impl Section {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "the RCU read section",
-            Self::NoPreempt => "the section without preemption",
-            Self::NoInterrupts => "the section without interrupts",
+            Self::NoPreempt => "the section with preemption disabled",
+            Self::NoInterrupts => "the section with interrupts disabled",
         }
     }
 
@@ -115,7 +115,7 @@ impl Guard {
     pub(crate) fn left(self) -> String {
         match self {
             Self::Section(section) => format!("{} is left", section.name()),
-            Self::Lock => "the lock is given back".to_owned(),
+            Self::Lock => "the lock is released".to_owned(),
         }
     }
 }

@@ -272,15 +272,15 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             Kind::Uninit => return f.write_str("an uninitialised register"),
-            Kind::Clobbered { slot } => return write!(f, "a register lost at the call in {slot}"),
+            Kind::Clobbered { slot } => return write!(f, "a register clobbered by the call in {slot}"),
             Kind::Stale { slot, of: Stale::Object } => {
-                return write!(f, "the address of an object that ended by the call in {slot}");
+                return write!(f, "the address of an object that the call in {slot} released or ended");
             }
             Kind::Stale { slot, of: Stale::Packet } => {
                 return write!(f, "an address in the packet before the call in {slot}");
             }
             Kind::Stale { slot, of: Stale::Bits } => {
-                return write!(f, "what the instruction in {slot} made of an address");
+                return write!(f, "a number that the instruction in {slot} computed from an address");
             }
             Kind::Scalar => return fmt::Display::fmt(&self.num, f),
             Kind::Stack { frame } => {

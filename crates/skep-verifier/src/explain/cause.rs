@@ -302,11 +302,15 @@ impl Slice<'_, '_> {
                         texts.push(format!("{reg} = {}", self.names.value(&value, frame)));
                     } else {
                         why = Why::Loses;
-                        texts.push(format!("{reg} is lost"));
+                        let clobbered = matches!(value.kind, Kind::Clobbered { .. });
+                        texts.push(format!(
+                            "{reg} is {}",
+                            if clobbered { "clobbered" } else { "invalidated" }
+                        ));
                     }
                 }
                 Change::Stack { frame, start } if self.wanted.has_stack(frame, start, start + 8) => {
-                    texts.push(format!("{} is written or lost", place(frame, step.frame, start)));
+                    texts.push(format!("{} is written or invalidated", place(frame, step.frame, start)));
                     self.wanted.stacks[usize::from(frame)].remove(start, start + 8);
                 }
                 _ => {}
@@ -346,7 +350,7 @@ impl Slice<'_, '_> {
         let lost: Vec<String> = RegSet::ARGUMENTS
             .iter()
             .filter(|reg| self.wanted.take(to, *reg))
-            .map(|reg| format!("{reg} is lost"))
+            .map(|reg| format!("{reg} is clobbered"))
             .collect();
         if !lost.is_empty() {
             self.found.push(self.step(step, Why::Loses, lost.join(", ")));

@@ -64,14 +64,16 @@ impl Walker<'_> {
         }
         if self.explored.bytes_of_paths() > self.transfer.env.config.max_state_bytes {
             let text = format!(
-                "paths that are still to be walked take more than {} bytes of memory",
+                "the states of pending paths take more than {} bytes of memory",
                 self.transfer.env.config.max_state_bytes
             );
             return Violation::new(Code::Limit, text).suggest(BOUND_LOOP);
         }
         // Deep frames full of values make every step expensive: the work is limited as well.
-        let text =
-            format!("comparing and copying states is too much work after {} instructions", self.usage.walked);
+        let text = format!(
+            "comparing and copying states took too much work after {} instructions",
+            self.usage.walked
+        );
         Violation::new(Code::Limit, text).suggest(BOUND_LOOP)
     }
 

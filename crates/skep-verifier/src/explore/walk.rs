@@ -118,7 +118,7 @@ impl<'a> Walker<'a> {
                         return Ok(());
                     }
                     Visit::Repeats => {
-                        let text = "the loop returns here with nothing changed that it depends on, so it may never end";
+                        let text = "the loop returns here without a change to anything it depends on, so it may never end";
                         return Err(Violation::new(Code::Loop, text).suggest(BOUND_LOOP));
                     }
                     Visit::New(node) => self.node = node,

@@ -90,7 +90,7 @@ impl Prototype {
         let name = function.name().map_err(damaged)?;
         let Some(known) = kfunc_named(name) else {
             let text = format!(
-                "no table says which programs may call the kfunc {name}, and what its result is worth"
+                "no table lists the programs that may call the kfunc {name}, and what its result is worth"
             );
             return Err(Violation::new(Code::Helper, text));
         };

@@ -45,8 +45,7 @@ impl Transfer<'_> {
                 match field.kind {
                     FieldKind::Scalar => Value::scalar(Scalar::of_size(size)),
                     _ if signed => {
-                        let text =
-                            format!("the pointer {} cannot be loaded with its sign extended", field.name);
+                        let text = format!("the pointer {} cannot be loaded with sign extension", field.name);
                         return Err(Violation::new(Code::Context, text));
                     }
                     FieldKind::PacketData => Value::pointer(Kind::Packet, 0),
@@ -320,8 +319,7 @@ impl Transfer<'_> {
         let native_size = if size == field.size { field.native_size } else { size };
         let native = i64::from(native_offset) + i64::from(inside) - i64::from(pointer.offset);
         let Ok(offset) = i16::try_from(native) else {
-            let text =
-                format!("the field {} is too far from the register that it is accessed by", field.name);
+            let text = format!("the field {} is too far from the base register of the access", field.name);
             return Err(Violation::new(Code::Unsupported, text));
         };
         self.record.place(self.slot, Place::Field { size: native_size, offset })

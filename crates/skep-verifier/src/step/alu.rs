@@ -313,12 +313,12 @@ fn moved_offset(op: AluOp, offset: i32, added: u64) -> Option<i32> {
 
 #[cold]
 fn read_only() -> Box<Violation> {
-    Violation::new(Code::ReadOnly, "r10 is the frame pointer, which may only be read")
+    Violation::new(Code::ReadOnly, "r10 is the frame pointer, which is read-only")
 }
 
 #[cold]
 fn too_far(reg: Reg, pointer: &Value, number: &dyn std::fmt::Display) -> Box<Violation> {
-    let text = format!("{number} is too much to add to or subtract from {reg}, which is {pointer}");
+    let text = format!("{number} is too large to add to or subtract from {reg}, which is {pointer}");
     Violation::new(Code::PointerArithmetic, text)
         .suggest("bound the number with a comparison or a mask first")
 }

@@ -309,8 +309,8 @@ impl<'a> Transfer<'a> {
     /// The size of the memory that the call returns.
     fn allocation_size(&self, proto: &HelperProto, reg: Reg, value: &Value) -> Checked<u32> {
         let Some(size) = value.as_constant() else {
-            return Err(expected(proto, reg, "a size that is the same in every run", value)
-                .suggest("ask for a constant size, or use a dynptr"));
+            return Err(expected(proto, reg, "a constant size", value)
+                .suggest("pass a constant size, or use a dynptr"));
         };
         match u32::try_from(size) {
             Ok(size) if i64::from(size) < MAX_OFFSET => Ok(size),

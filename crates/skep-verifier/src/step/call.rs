@@ -86,7 +86,7 @@ impl<'a> Transfer<'a> {
     /// What the call returns.
     fn result(&mut self, state: &mut State, proto: &HelperProto, arguments: &Arguments) -> Checked<Value> {
         let contradiction = |what: &str| {
-            let text = format!("{} returns {what} but takes nothing that says which", proto.name);
+            let text = format!("{} returns {what} but no argument says which", proto.name);
             Violation::new(Code::Unsupported, text)
         };
         let mut acquires = proto.acquires;
@@ -154,15 +154,16 @@ impl<'a> Transfer<'a> {
         let Some(proto) = (self.env.config.helpers)(id) else {
             let text = match linux_helper(id) {
                 None if id == UNRELOCATED => {
-                    let text = "this stands for a CO-RE relocation that the host's types do not resolve";
+                    let text =
+                        "this instruction replaces a CO-RE relocation that the host's types do not resolve";
                     let remedy =
-                        "ask whether the field, type or value exists (bpf_core_*_exists) before it is used";
+                        "check that the field, type or value exists (bpf_core_*_exists) before using it";
                     return Err(Violation::new(Code::Types, text).suggest(remedy));
                 }
                 None if id == MISSING_FUNCTION => {
-                    let text = "this calls a __weak function that the host does not have";
+                    let text = "this instruction calls a __weak function that the host does not have";
                     return Err(
-                        Violation::new(Code::Types, text).suggest("compare its address with null first")
+                        Violation::new(Code::Types, text).suggest("compare its address with NULL first")
                     );
                 }
                 Some(proto) => format!("the helper {} ({id}) is not provided by this host", proto.name),

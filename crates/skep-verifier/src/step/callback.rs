@@ -45,7 +45,7 @@ impl Transfer<'_> {
     pub(crate) fn function_address(&self, offset: i32) -> Checked<Value> {
         match target(self.slot, offset).and_then(|to| self.env.cfg.function_at(to)) {
             Some(function) => Ok(Value::pointer(Kind::Function { function: function as u32 }, 0)),
-            None => Err(Violation::new(Code::Structure, "the address is not that of a function's start")),
+            None => Err(Violation::new(Code::Structure, "the address is not the start of a function")),
         }
     }
 
@@ -85,7 +85,7 @@ impl Transfer<'_> {
         let at = |wanted: fn(&ArgKind) -> bool| proto.args.iter().position(wanted).map(|at| ARGS[at]);
         let function = at(|arg| matches!(arg, ArgKind::Callback(_))).map(|reg| state.reg(reg).kind);
         let Some(Kind::Function { function }) = function else {
-            return Err(Violation::new(Code::Unsupported, format!("{} calls nothing back", proto.name)));
+            return Err(Violation::new(Code::Unsupported, format!("{} takes no callback", proto.name)));
         };
         let context = at(|arg| matches!(arg, ArgKind::CallbackContext)).map(|reg| *state.reg(reg));
         let context = context.unwrap_or(Value::UNINIT);

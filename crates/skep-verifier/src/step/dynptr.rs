@@ -62,7 +62,7 @@ impl Transfer<'_> {
             DynptrArg::Writable => {
                 let dynptr = self.dynptr_at(state, who, reg, value)?;
                 if dynptr.read_only {
-                    let text = format!("{who} expects a dynptr that may be written in {reg}");
+                    let text = format!("{who} expects a writable dynptr in {reg}");
                     return Err(Violation::new(Code::ReadOnly, text));
                 }
                 Ok(dynptr)
@@ -171,9 +171,8 @@ impl Transfer<'_> {
             let Value { id, reference, .. } = first.value;
             return Ok(Dynptr { id, reference, kind, read_only });
         }
-        let text =
-            format!("{who} expects an initialised dynptr in {reg}, found {value}, where there is none");
-        Err(Violation::new(Code::Argument, text).suggest("make it first, and check what becomes of it"))
+        let text = format!("{who} expects an initialised dynptr in {reg}, found {value}, which holds none");
+        Err(Violation::new(Code::Argument, text).suggest("create it first, and check the result"))
     }
 
     /// The place in the program's stack of an object of that many bytes that only calls touch.
@@ -231,10 +230,10 @@ impl Transfer<'_> {
                     .count();
                 if others < 2 {
                     let text = format!(
-                        "the dynptr at r10{where_:+} holds a record that must be given back: it may not be overwritten"
+                        "the dynptr at r10{where_:+} holds a record that must be released: it may not be overwritten"
                     );
                     return Err(Violation::new(Code::Resource, text)
-                        .suggest("submit or discard the dynptr before its place is used again"));
+                        .suggest("submit or discard the dynptr before reusing its stack slot"));
                 }
             }
             self.forks.charge(state);

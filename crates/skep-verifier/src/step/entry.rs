@@ -38,11 +38,11 @@ impl Transfer<'_> {
                 *state.reg_mut(Reg::R2) = Value::constant(len.into());
             }
             (Entry::Context, Context::Buffer) => {
-                let text = "programs of this type are given a buffer, whose length must be said";
+                let text = "programs of this type receive a buffer: give its length";
                 return Err(Violation::new(Code::Context, text));
             }
             (Entry::Buffer { .. }, _) => {
-                let text = "programs of this type are given a context, not a buffer";
+                let text = "programs of this type receive a context, not a buffer";
                 return Err(Violation::new(Code::Context, text));
             }
         }

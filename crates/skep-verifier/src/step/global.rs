@@ -30,7 +30,9 @@ impl Transfer<'_> {
         let name = self.env.function_name(function).to_owned();
         // Nothing bounds how long it takes.
         if state.resources.depth(Section::NoPreempt) > 0 {
-            let text = format!("{name} is verified by itself, and is called in a section without preemption");
+            let text = format!(
+                "{name} is verified on its own, and may not be called in a section with preemption disabled"
+            );
             return Err(Violation::new(Code::Resource, text)
                 .suggest("make the function static, or leave the section first"));
         }

@@ -142,9 +142,11 @@ impl Transfer<'_> {
             }
         }
         if let Some(Found { needs: Needs::LeftSection, .. }) = found {
-            let text = format!("{call} is given an iterator in {reg} whose read section was left");
+            let text = format!(
+                "{call} is given an iterator in {reg}, but the read section that created it has ended"
+            );
             return Err(Violation::new(Code::Resource, text)
-                .suggest("make, use and destroy the iterator in one read section")
+                .suggest("create, use and destroy the iterator in one read section")
                 .outside_of(Guard::Section(Section::Read)));
         }
         found.ok_or_else(|| {

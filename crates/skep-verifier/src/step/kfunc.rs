@@ -106,7 +106,7 @@ impl Transfer<'_> {
         let prototype = match own_kfunc(id) {
             Some(own) => Prototype::own(own).ok_or_else(|| {
                 let text =
-                    format!("no table says which programs may call the runtime's function {}", own.name);
+                    format!("no table lists the programs that may call the runtime's function {}", own.name);
                 Violation::new(Code::Helper, text)
             })?,
             None => {

@@ -21,7 +21,7 @@ impl<'a> Transfer<'a> {
         outer.inner().ok_or_else(|| {
             Violation::new(
                 Code::Structure,
-                format!("it is not known what the maps in {} look like", outer.name()),
+                format!("the layout of the maps in {} is unknown: the map has no template", outer.name()),
             )
         })
     }
@@ -33,13 +33,14 @@ impl<'a> Transfer<'a> {
             return Ok(());
         }
         let text = format!(
-            "the map {} is a {}, which programs of type {} that may sleep do not use",
+            "the map {} is a {}, which sleepable programs of type {} may not use",
             def.name(),
             def.kind(),
             self.env.program_type().name
         );
-        Err(Violation::new(Code::Helper, text)
-            .suggest("use an array, a hash, a queue, a ring buffer or a storage, or leave `.s` out of the section's name"))
+        Err(Violation::new(Code::Helper, text).suggest(
+            "use an array, hash, queue, ring buffer or storage map, or remove `.s` from the section name",
+        ))
     }
 
     /// The map of that index, which an instruction names: every path to a map begins here.
@@ -51,11 +52,11 @@ impl<'a> Transfer<'a> {
         let text = match map.defect() {
             None => return self.check_special_map(map).map(|()| map),
             Some(Defect::Field(field)) => {
-                format!("{}, {} bytes that lie where no such field may", at("a", field), field.size)
+                format!("{}, {} bytes, where no such field may be", at("a", field), field.size)
             }
-            Some(Defect::Repeated(field)) => format!("{}, where they may have one", at("a second", field)),
+            Some(Defect::Repeated(field)) => format!("{}, but may hold only one", at("a second", field)),
             Some(_) => {
-                format!("the maps in {} hold maps themselves; a map in a map holds no maps", map.name())
+                format!("the maps in {} hold maps themselves, but maps of maps may not be nested", map.name())
             }
         };
         Err(Violation::new(Code::Structure, text))
@@ -90,7 +91,7 @@ impl<'a> Transfer<'a> {
         let reads = proto.flags.has(HelperFlags::READS_ELEMENTS);
         if is_of_sockets(def.kind()) && !self.env.program_type().socket_maps.allow(proto.flags) {
             let text = format!(
-                "programs of type {} may not change the map {}, which holds sockets, by {}",
+                "programs of type {} may not change the socket map {} with {}",
                 self.env.program_type().name,
                 def.name(),
                 proto.name

@@ -162,19 +162,19 @@ impl<'a> Transfer<'a> {
             Err(Violation::new(Code::Argument, text).suggest("put the string into a `const` variable"))
         };
         let Kind::MapValue { map, maybe_null: false } = value.kind else {
-            return refused("no value of a read-only map");
+            return refused("it is not a value of a read-only map");
         };
         let def = self.map(map)?;
         if def.contents().is_none() {
             return refused(&format!("the contents of the map {} may change", def.name()));
         }
         let Some((bytes, at)) = self.constants(value) else {
-            return refused("not at the same place in every run");
+            return refused("its offset is not constant");
         };
         let rest = bytes.get(at..).unwrap_or_default();
         match rest.iter().position(|byte| *byte == 0) {
             Some(end) => Ok(&rest[..end]),
-            None => refused("no zero byte ends it"),
+            None => refused("no zero byte terminates it"),
         }
     }
 }

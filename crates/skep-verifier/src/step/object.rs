@@ -60,7 +60,7 @@ impl<'a> Transfer<'a> {
         let btf = self.btf(what)?;
         btf.find(name, skep_btf::Kind::Struct).ok_or_else(|| {
             let text = format!("{what} needs struct {name}, which the given types do not have");
-            Violation::new(Code::Types, text).suggest("give the BTF of the system that the program is for")
+            Violation::new(Code::Types, text).suggest("give the BTF of the target system")
         })
     }
 

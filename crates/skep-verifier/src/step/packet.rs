@@ -30,7 +30,7 @@ impl Transfer<'_> {
         if let PacketBase::Indirect(index) = base {
             let index = self.read(state, index)?;
             if !index.is_scalar() {
-                let text = format!("a legacy packet load expects a number to count from, found {index}");
+                let text = format!("a legacy packet load expects a number as its index, found {index}");
                 return Err(Violation::new(Code::Argument, text));
             }
         }

@@ -54,7 +54,7 @@ impl Transfer<'_> {
             return Err(expected(proto, size, "a multiple of 8 bytes of values", &bytes));
         }
         parse_format(format, (known / u64::from(VALUE_BYTES)) as usize).map(|_| ()).map_err(|error| {
-            let text = format!("{} is given a wrong format: {error}", proto.name);
+            let text = format!("{} is given an invalid format: {error}", proto.name);
             let remedy = "conversions are %d %i %u %x %X with l or ll, %c, %s, %p, %px, %pK, %ps, %pS, %pB, %pks, \
                           %pus, %pi4, %pI4, %pi6, %pI6";
             Violation::new(Code::Argument, text).suggest(remedy)

@@ -259,7 +259,7 @@ impl Transfer<'_> {
                 Ok(Region::Memory)
             }
             Context::Buffer | Context::Arguments { .. } => {
-                Err(Violation::new(Code::Context, format!("{reg} is no structure: {pointer}")))
+                Err(Violation::new(Code::Context, format!("{reg} does not point to a structure: {pointer}")))
             }
         }
     }

@@ -65,13 +65,12 @@ impl Transfer<'_> {
             && usize::from(reference.frame) < called_back
         {
             let text = format!(
-                "{who} gives back {} acquired by the call in {}, outside of the callback that it is called in",
+                "{who} may not release {} acquired by the call in {}, outside of this callback",
                 reference.what.name(),
                 reference.slot
             );
-            return Err(
-                Violation::new(Code::Resource, text).suggest("give it back behind the call that calls back")
-            );
+            return Err(Violation::new(Code::Resource, text)
+                .suggest("release it after the call that runs the callback"));
         }
         state.resources.was_null(id);
         self.end_values(state, |value| value.reference == id);
@@ -91,9 +90,8 @@ impl Transfer<'_> {
             .into_iter()
             .find(|section| resources.depth(*section) < u32::from(before[*section as usize]));
         if let Some(section) = left {
-            let text =
-                format!("the callback has left {} that it was called in where it returns", section.name());
-            return Err(Violation::new(Code::Resource, text).suggest("leave the section behind the call"));
+            let text = format!("the callback returns after leaving {} that it was called in", section.name());
+            return Err(Violation::new(Code::Resource, text).suggest("leave the section after the call"));
         }
         if resources.is_empty() {
             return Ok(());
@@ -105,7 +103,7 @@ impl Transfer<'_> {
     fn still_held(&self, state: &State, (frame, before): (u8, Depths), place: &str) -> Checked<()> {
         let resources = &state.resources;
         if let Some(lock) = resources.lock {
-            let text = format!("the lock that was taken by the call in {} is still held {place}", lock.slot);
+            let text = format!("the lock taken by the call in {} is still held {place}", lock.slot);
             return Err(
                 Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock on every path to here")
             );
@@ -141,7 +139,7 @@ impl Transfer<'_> {
         let depth = &mut resources.sections[section as usize];
         if *depth >= section.depth() {
             let text = format!(
-                "{} is entered, but the path is in {} of them since the call in {}",
+                "{} is entered, but this path is already in {} of them, since the call in {}",
                 section.name(),
                 *depth,
                 resources.entered
@@ -191,13 +189,13 @@ impl Transfer<'_> {
         if !self.env.is_sleepable() {
             let text = format!("{who} may sleep, but the program may not");
             return Err(Violation::new(Code::Helper, text)
-                .suggest("make the program sleepable, with `.s` in its section's name"));
+                .suggest("make the program sleepable: add `.s` to its section name"));
         }
         // The host holds something while it calls back.
         let timer = matches!(self.root, RootKind::Timer { .. });
         let held = |frame: &Frame| matches!(frame.callback, Some(Callback::ForEach | Callback::FindArea));
         if timer || state.frames().iter().any(held) {
-            let text = format!("{who} may sleep, but is called in a callback in which nothing may");
+            let text = format!("{who} may sleep, but is called in a callback that may not sleep");
             return Err(Violation::new(Code::Resource, text));
         }
         if let Some(section) = Section::ALL.into_iter().find(|section| state.resources.depth(*section) > 0) {
@@ -217,10 +215,8 @@ impl Transfer<'_> {
         match state.resources.lock {
             None => Ok(()),
             Some(lock) => {
-                let text = format!(
-                    "{what} is called while the lock that was taken by the call in {} is held",
-                    lock.slot
-                );
+                let text =
+                    format!("{what} is called while the lock taken by the call in {} is held", lock.slot);
                 Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"))
             }
         }

@@ -124,7 +124,7 @@ impl Transfer<'_> {
         let text = match fields.next() {
             None => {
                 format!(
-                    "{who} expects a {name} in {reg}, but the values of the map {} hold none by their type",
+                    "{who} expects a {name} in {reg}, but the values of the map {} have none in their type",
                     def.name()
                 )
             }
@@ -147,10 +147,8 @@ impl Transfer<'_> {
     pub(crate) fn take_lock(&self, state: &mut State, who: &str, reg: Reg, value: &Value) -> Checked<()> {
         let (map, _) = self.lock_argument(who, reg, value)?;
         if let Some(lock) = state.resources.lock {
-            let text = format!(
-                "a lock is taken while the one that was taken by the call in {} is held: only one may be held",
-                lock.slot
-            );
+            let text =
+                format!("a second lock is taken while the lock taken by the call in {} is held", lock.slot);
             return Err(Violation::new(Code::Resource, text).suggest("call bpf_spin_unlock first"));
         }
         state.resources.lock = Some(Lock { map, id: value.id, slot: self.slot as u32 });

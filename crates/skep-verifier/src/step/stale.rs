@@ -100,23 +100,23 @@ impl Transfer<'_> {
         let (text, suggestion) = match value.kind {
             Kind::Stale { slot, of: Stale::Packet } => (
                 format!("{reg} held a packet pointer, but the call in {slot} may have moved the packet"),
-                "read data and data_end from the context again after the call, and check anew",
+                "read data and data_end from the context again after the call, and check the bounds again",
             ),
             Kind::Stale { slot, of: Stale::Object } => (
-                format!("{reg} held an object that the call in {slot} gave back or ended"),
+                format!("{reg} held an object that the call in {slot} released or ended"),
                 "use it before that call",
             ),
             Kind::Stale { slot, of: Stale::Bits } => {
                 code = Code::PointerLeak;
                 (
                     format!(
-                        "{reg} holds what the instruction in {slot} made of an address, which would leak"
+                        "{reg} holds a number that the instruction in {slot} computed from an address, which would leak"
                     ),
-                    "use the address itself, moved by a bounded number at most",
+                    "use the address itself, plus at most a bounded number",
                 )
             }
             Kind::Clobbered { slot } => (
-                format!("{reg} is read, but its value was lost at the call in {slot}"),
+                format!("{reg} is read, but the call in {slot} clobbered it"),
                 "calls preserve r6 to r9 only",
             ),
             _ => return Violation::new(Code::Uninitialised, format!("{reg} is read but was never written")),

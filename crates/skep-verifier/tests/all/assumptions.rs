@@ -1,11 +1,11 @@
-//! What a proof takes for granted of maps is in its list, and nothing else is.
+//! A proof lists exactly the facts about maps that it relies on.
 
 use crate::common::{accepted, check, maps, program};
 use skep_abi::{MapDef, MapFlags, MapKind, RAW};
 use skep_verifier::{Assumed, Code, Config, Unverified, Verified, verify};
 use std::path::Path;
 
-/// The list in short: the map's index, `i` for inner maps, and the facts.
+/// The list in short form: the map's index, `i` for inner maps, and the facts.
 fn list(verified: &Verified) -> String {
     let mut text = String::new();
     for assumption in verified.assumptions() {
@@ -34,12 +34,12 @@ fn with(text: &str, maps: Vec<MapDef>) -> Result<Verified, String> {
     verify(program, &Config::default()).map_err(|refusal| refusal.reason)
 }
 
-/// Looks up key 0 of a map, as a number that is known.
+/// Looks up key 0 of a map; the key is a known number.
 fn lookup(map: &str) -> String {
     format!("*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\n{map}\ncall 1\nif r0 == 0 goto out\n")
 }
 
-/// Calls a function for each element, which goes 8 bytes further in 32 each time.
+/// Calls a function for each element; each call moves 8 bytes further into 32 bytes.
 fn each(map: &str) -> String {
     format!(
         "{map}
@@ -78,7 +78,7 @@ fn outer(inner: MapDef) -> MapDef {
 fn what_is_read_is_assumed_and_nothing_else() {
     let out = "out: r0 = 0\nexit";
     assert_eq!(list(&accepted("raw", "r0 = 0\nexit")), "");
-    // Naming a map that nothing is done with.
+    // Names a map and does nothing with it.
     let own = with("r1 = map[1] ll\nr0 = 0\nexit", vec![array(1, MapFlags(0)), array(4, MapFlags(0))]);
     assert_eq!(list(&own.unwrap()), "1 fields 0; ");
     let text = format!("{}r0 = *(u64 *)(r0 + 0)\n{out}", lookup("r1 = map[0] ll"));
@@ -133,7 +133,7 @@ fn the_capacity_of_inner_maps_is_assumed_of_plain_arrays_alone() {
 }
 
 #[test]
-fn definitions_that_describe_no_map_are_refused() {
+fn invalid_map_definitions_are_refused() {
     let nested = outer(outer(array(4, MapFlags(0))));
     let refusal = with("r1 = map[0] ll\nr0 = 0\nexit", vec![nested]).expect_err("refused");
     assert!(refusal.contains("hold maps themselves"), "{refusal}");
@@ -144,10 +144,9 @@ fn definitions_that_describe_no_map_are_refused() {
     assert!(maps().iter().all(|def| def.defect().is_none()), "those of the tests are all right");
 }
 
-/// Rules read definitions through views, which take down what was read: nothing else in the crate has a definition in
-/// its hands.
+/// Rules read definitions through views that record what was read. No other code of the crate can reach a definition.
 #[test]
-fn definitions_are_private_to_the_module_that_takes_down_what_is_read() {
+fn definitions_are_private_to_the_module_that_records_reads() {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     let mut named = Vec::new();
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,4 @@
-//! Programs that were written to get past the verifier, or to make it take too long: each did once.
+//! Programs written to get past the verifier or to make it take too long. Each of them once did.
 
 use crate::common::host::{accepted as host_accepted, refused as host_refused};
 use crate::common::{accepted, check, refused};
@@ -6,7 +6,7 @@ use skep_verifier::Code;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// A program whose function makes a tail call, goes on with `rest` if that fails, and is called by `caller`.
+/// A program in which `caller` calls a function that makes a tail call and goes on with `rest` if that fails.
 fn with_tail_call(caller: &str, rest: &str) -> String {
     format!("r6 = r1\n{caller}\nexit\nf:\nr7 = r2\nr2 = map[4] ll\nr3 = 0\ncall 12\n{rest}\nexit")
 }
@@ -16,20 +16,20 @@ fn a_function_that_makes_a_tail_call_returns_what_the_other_program_returns() {
     let index = "r2 = 0\ncall f\nr1 = map_value[1]+0x0 ll\nr1 += r0\nr0 = *(u8 *)(r1 + 0)";
     refused("xdp", &with_tail_call(index, "r0 = 0"), Code::PointerArithmetic, "bound the number");
     accepted("xdp", &with_tail_call(&index.replace("r1 += r0", "r0 &= 63\nr1 += r0"), "r0 = 0"));
-    // Nor is anything done that would have been done behind it.
+    // Nothing after the tail call is executed either.
     let filled = "r2 = r10\nr2 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nr1 = map_value[1]+0x0 ll\nr1 += r0\nr0 = *(u8 *)(r1 + 0)";
     let rest = "*(u64 *)(r7 + 0) = 5\nr0 = 0";
     refused("xdp", &with_tail_call(filled, rest), Code::PointerArithmetic, "bound the number");
     accepted("xdp", &with_tail_call(&format!("*(u64 *)(r10 - 8) = 1\n{filled}"), rest));
-    // The program itself is left for good.
+    // The main function's tail call never returns.
     accepted(
         "xdp",
         "r2 = map[4] ll\nr3 = 0\ncall 12\nr1 = map_value[1]+0x0 ll\nr0 = 63\nr1 += r0\nr0 = *(u8 *)(r1 + 0)\nexit",
     );
 }
 
-/// Makes a dynptr over the packet at r10 - 16 and asks for 8 bytes of it, with a buffer at r10 - 24; `rest` follows
-/// where r7 is the slice.
+/// Creates a dynptr over the packet at r10 - 16 and takes a slice of 8 bytes, with a buffer at r10 - 24. `rest`
+/// follows, with the slice in r7.
 fn with_copy(rest: &str) -> String {
     format!(
         "r6 = r1\nr2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_xdp\nr1 = r10\nr1 += -16\nr2 = 0\nr3 = r10\nr3 += -24\nr4 = 8\n\
@@ -41,7 +41,7 @@ fn with_copy(rest: &str) -> String {
 fn a_slice_that_may_be_a_copy_in_the_stack_ends_when_the_stack_is_written() {
     host_accepted("xdp", &with_copy("*(u64 *)(r7 + 0) = 1\nr1 = *(u64 *)(r10 - 24)"));
     host_accepted("xdp", &with_copy("*(u64 *)(r10 - 32) = 1\n*(u64 *)(r7 + 0) = 1"));
-    // Else a pointer could be made of a number, and a number of a pointer.
+    // Otherwise a number could become a pointer, and a pointer a number.
     let made =
         "*(u64 *)(r10 - 24) = r6\n*(u64 *)(r7 + 0) = 1\nr1 = *(u64 *)(r10 - 24)\nr1 = *(u32 *)(r1 + 0)";
     host_refused("xdp", &with_copy(made), Code::Uninitialised, "r7");
@@ -51,7 +51,7 @@ fn a_slice_that_may_be_a_copy_in_the_stack_ends_when_the_stack_is_written() {
         Code::Uninitialised,
         "r7",
     );
-    // And a known number would be another.
+    // And a known number would change.
     let known = "*(u64 *)(r10 - 24) = 0\n*(u64 *)(r7 + 0) = 99";
     host_refused("xdp", &with_copy(known), Code::Uninitialised, "r7");
     host_refused(
@@ -60,7 +60,7 @@ fn a_slice_that_may_be_a_copy_in_the_stack_ends_when_the_stack_is_written() {
         Code::Uninitialised,
         "r7",
     );
-    // What a call fills is written as well.
+    // A call that fills the buffer writes it, too.
     let filled = "r1 = r6\nr2 = 0\nr3 = r10\nr3 += -24\nr4 = 8\ncall 189\nr1 = *(u64 *)(r7 + 0)";
     host_refused("xdp", &with_copy(filled), Code::Uninitialised, "r7");
     let again = "r1 = r10\nr1 += -16\nr2 = 0\nr3 = r10\nr3 += -24\nr4 = 8\ncall @bpf_dynptr_slice_rdwr\n";
@@ -73,14 +73,14 @@ fn a_buffer_for_a_copy_may_still_hold_what_it_held() {
     let made = "r6 = r1\nr2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_xdp\n";
     let slice = "r1 = r10\nr1 += -16\nr2 = 0\nr3 = r10\nr3 += -24\nr4 = 8\ncall @bpf_dynptr_slice\n";
     let read = "r0 = *(u64 *)(r10 - 24)\nr0 &= 1\nexit";
-    // An address, where the packet itself was returned.
+    // An address, if the slice is in the packet itself.
     host_refused(
         "xdp",
         &format!("{made}*(u64 *)(r10 - 24) = r6\n{slice}{read}"),
         Code::Uninitialised,
         "what is left of it would leak",
     );
-    // Nothing at all: the frame is zeroed for that.
+    // Nothing was written: then the frame is zeroed.
     let accepted = host_accepted("xdp", &format!("{made}{slice}{read}"));
     assert!(accepted.functions()[0].zeroed);
     let written = host_accepted("xdp", &format!("{made}*(u64 *)(r10 - 24) = 1\n{slice}{read}"));
@@ -104,8 +104,8 @@ fn a_slice_is_copied_only_to_what_outlives_it() {
 }
 
 #[test]
-fn what_the_host_holds_in_a_callback_keeps_it_from_sleeping() {
-    // copy_from_user(fp - 8, 8, 0) in the callback of for_each_map_elem, and in that of a loop, which may.
+fn callbacks_of_a_helper_that_holds_a_lock_may_not_sleep() {
+    // copy_from_user(fp - 8, 8, 0) in the callback of for_each_map_elem, and in that of bpf_loop, which may sleep.
     let body = "f:\nr1 = r10\nr1 += -8\nr2 = 8\nr3 = 0\ncall 148\nr0 = 0\nexit";
     let each = format!("r1 = map[0] ll\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 164\nr0 = 0\nexit\n{body}");
     host_refused("fentry.s/__x64_sys_read", &each, Code::Resource, "may sleep");
@@ -115,7 +115,7 @@ fn what_the_host_holds_in_a_callback_keeps_it_from_sleeping() {
     );
 }
 
-/// Ends one way or the other within a time that has room for a slow machine; says how many instructions were walked.
+/// Verifies with either verdict within a generous time; returns the number of instructions walked.
 #[track_caller]
 fn quick(text: &str) -> u64 {
     let start = Instant::now();
@@ -127,8 +127,8 @@ fn quick(text: &str) -> u64 {
 }
 
 #[test]
-fn remembering_states_that_hold_something_costs_the_same_for_each() {
-    // A record is held all through 40 branches on different bits, so that no two states are alike.
+fn each_remembered_state_with_references_costs_the_same() {
+    // The program holds a record over 40 branches on different bits, so that no two states are equal.
     let mut text = "r6 = *(u32 *)(r1 + 12)\nr1 = map[6] ll\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto end\nr8 = r0\nr7 = 0\n".to_owned();
     for bit in 0..40 {
         let _ = write!(
@@ -143,8 +143,8 @@ fn remembering_states_that_hold_something_costs_the_same_for_each() {
 }
 
 #[test]
-fn comparing_states_full_of_tied_numbers_is_paid_for() {
-    // Eight frames, each with 500 bytes that are tied to a number of their own.
+fn comparing_states_full_of_linked_numbers_counts_as_work() {
+    // Eight frames, each with 500 bytes linked to a number of its own.
     let mut text = String::new();
     for depth in 0..8 {
         if depth > 0 {
@@ -167,16 +167,16 @@ fn comparing_states_full_of_tied_numbers_is_paid_for() {
 }
 
 #[test]
-fn the_end_of_a_loop_of_callbacks_says_nothing_of_its_beginning() {
-    // Two ways lead to a loop of one iteration: with the index 1, and with a less known index. The iteration leaves
-    // any number behind, so behind it the first way's state could stand for the second's before it.
+fn the_end_of_a_callback_loop_does_not_prune_its_beginning() {
+    // Two paths lead to a loop of one iteration: with index 1, and with an unknown index. The iteration leaves any
+    // number, so the first path's state after it could subsume the second path's state before it.
     let text = "r6 = r1\nr1 = *(u32 *)(r6 + 12)\nif r1 == 0 goto other\n*(u64 *)(r10 - 8) = 1\ngoto meet\n\
                 other:\ncall 7\nr0 &= 255\n*(u64 *)(r10 - 8) = r0\n\
                 meet:\nr1 = 1\nr2 = func[body] ll\nr3 = r10\nr3 += -8\nr4 = 0\ncall 181\nr0 = 0\nexit\n\
                 body:\nr6 = r2\nr7 = *(u64 *)(r6 + 0)\nr1 = map_value[1]+0x0 ll\nr1 += r7\nr0 = *(u8 *)(r1 + 0)\ncall 7\n\
                 *(u64 *)(r6 + 0) = r0\nr0 = 0\nexit";
     refused("xdp", text, Code::OutOfBounds, "64-byte value");
-    // Every index that an iteration finds is in bounds.
+    // Every index that an iteration receives is in bounds.
     accepted("xdp", &text.replace("r0 &= 255", "r0 &= 63"));
     // The same for the entries of an array.
     let each = text.replace("r1 = 1\nr2 = func", "r1 = map[1] ll\nr2 = func").replace("call 181", "call 164");

@@ -1,9 +1,9 @@
-//! Functions that helpers call: walked as often as they may be called, each call an iteration.
+//! Functions that helpers call. Each call is one iteration, and is walked like one.
 
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
 
-/// `loop` with `r1` iterations over the function `body`, which is given `r10 - 8` and sets `r0`.
+/// `loop` with `r1` iterations over the function `body`, which receives `r10 - 8` and sets `r0`.
 fn looped(iterations: &str, before: &str, body: &str, after: &str) -> String {
     format!(
         "*(u64 *)(r10 - 8) = 0\n{before}\nr1 = {iterations}\nr2 = func[body] ll\nr3 = r10\nr3 += -8\nr4 = 0\ncall 181\n\
@@ -15,12 +15,12 @@ fn looped(iterations: &str, before: &str, body: &str, after: &str) -> String {
 fn a_callback_that_changes_nothing_is_walked_once() {
     let walked = accepted("xdp", &looped("1000000", "", "r0 = 0", "")).stats().walked;
     assert!(walked < 20, "{walked}");
-    // Also where it is not known how often it is called.
+    // Also if the number of calls is unknown.
     accepted("tc", &looped("*(u32 *)(r1 + 8)", "", "r0 = 0", ""));
 }
 
 #[test]
-fn a_callback_is_given_an_index_below_the_number_of_rounds() {
+fn a_callback_receives_an_index_below_the_iteration_count() {
     let body = |limit: u32| {
         format!("r2 = map_value[1]+0x0 ll\nif r1 >= {limit} goto +2\nr2 += r1\nr0 = *(u8 *)(r2 + 0)\nr0 = 0")
     };
@@ -49,7 +49,7 @@ fn callbacks_are_functions_of_the_program() {
         Code::Argument,
         "",
     );
-    // What it is given is in the stack, or nothing.
+    // Its context is an address in the stack, or 0.
     refused(
         "xdp",
         "r3 = r1\nr1 = 5\nr2 = func[f] ll\nr4 = 0\ncall 181\nr0 = 0\nexit\nf:\nr0 = 0\nexit",
@@ -66,22 +66,22 @@ fn callbacks_are_functions_of_the_program() {
 }
 
 #[test]
-fn what_a_callback_does_to_its_caller_s_stack_is_seen_after_any_number_of_rounds() {
+fn a_callback_s_stores_to_its_caller_s_stack_are_seen() {
     let after = "r1 = *(u64 *)(r10 - 8)\nr2 = map_value[1]+0x0 ll\nr2 += r1\nr0 = *(u8 *)(r2 + 0)";
     accepted("xdp", &looped("9", "", "*(u64 *)(r2 + 0) = 63\nr0 = 0", after));
     refused("xdp", &looped("9", "", "*(u64 *)(r2 + 0) = 64\nr0 = 0", after), Code::OutOfBounds, "64");
-    // Twelve iterations of five are too far, ten are not.
+    // Twelve steps of five leave the bounds, ten do not.
     let add = "r1 = *(u64 *)(r2 + 0)\nr1 += 5\n*(u64 *)(r2 + 0) = r1\nr0 = 0";
     accepted("xdp", &looped("12", "", add, after));
     refused("xdp", &looped("13", "", add, after), Code::OutOfBounds, "");
-    // The second iteration sees what the first one left.
+    // The second iteration sees the stores of the first.
     let once = "r1 = *(u64 *)(r2 + 0)\n*(u64 *)(r2 + 0) = 64\nr2 = map_value[1]+0x0 ll\nr2 += r1\nr0 = *(u8 *)(r2 + 0)\nr0 = 0";
     accepted("xdp", &looped("1", "", once, ""));
     refused("xdp", &looped("2", "", once, ""), Code::OutOfBounds, "64");
 }
 
 #[test]
-fn sums_over_many_rounds_may_be_any_number() {
+fn sums_over_many_iterations_may_be_any_number() {
     let add = "r3 = *(u64 *)(r2 + 0)\nr3 += r1\n*(u64 *)(r2 + 0) = r3\nr0 = 0";
     let walked = accepted(
         "xdp",
@@ -98,7 +98,7 @@ fn sums_over_many_rounds_may_be_any_number() {
 }
 
 #[test]
-fn what_the_caller_keeps_in_registers_it_finds_again() {
+fn a_callback_preserves_its_caller_s_registers() {
     let after = "r0 = *(u8 *)(r6 + 63)";
     accepted("xdp", &looped("9", "r6 = map_value[1]+0x0 ll", "r0 = 0", after));
     refused("xdp", &looped("9", "", "r6 = map_value[1]+0x0 ll\nr0 = 0", after), Code::Uninitialised, "r6");
@@ -126,7 +126,7 @@ fn packet_pointers_do_not_survive_a_callback_that_moves_the_packet() {
 }
 
 #[test]
-fn elements_of_a_map_are_given_with_key_and_value() {
+fn a_callback_receives_each_element_s_key_and_value() {
     let text = |map: u32, body: &str| {
         format!(
             "r1 = map[{map}] ll\nr2 = func[body] ll\nr3 = 0\nr4 = 0\ncall 164\nr0 = 0\nexit\nbody:\n{body}\nexit"
@@ -135,10 +135,10 @@ fn elements_of_a_map_are_given_with_key_and_value() {
     accepted("xdp", &text(0, "r0 = *(u8 *)(r3 + 15)\nr0 = 0"));
     refused("xdp", &text(0, "r0 = *(u8 *)(r3 + 16)\nr0 = 0"), Code::OutOfBounds, "16..17");
     accepted("xdp", &text(0, "*(u64 *)(r3 + 0) = 1\nr0 = 0"));
-    // The context is the fourth.
+    // The context is the fourth argument.
     refused("xdp", &text(0, "r0 = *(u8 *)(r4 + 0)\nr0 = 0"), Code::MaybeNull, "null");
     refused("xdp", &text(0, "r0 = r5\nr0 = 0"), Code::Uninitialised, "r5");
-    // The map can be asked from inside.
+    // The callback may look up elements of the map.
     accepted("xdp", &text(0, "*(u32 *)(r10 - 4) = 1\nr2 = r10\nr2 += -4\ncall 1\nr0 = 0"));
 }
 
@@ -148,9 +148,9 @@ fn callbacks_may_loop_and_call_back_themselves() {
                 outer:\nr1 = 100\nr2 = func[inner] ll\nr3 = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\n\
                 inner:\nr3 = 0\nagain:\nr3 += 1\nif r3 < 5 goto again\nr0 = 0\nexit";
     accepted("xdp", text);
-    // For ever is for ever in a callback too.
+    // An endless loop is refused in a callback, too.
     refused("xdp", &looped("9", "", "again:\ngoto again\nr0 = 0", ""), Code::Loop, "never end");
-    // The loop around the call makes no progress by what is inside of it.
+    // Progress inside the call is no progress of the loop around it.
     let text = "again:\nr1 = 100\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 181\ngoto again\nf:\nr0 = 0\nexit";
     refused("xdp", text, Code::Loop, "never end");
     let text = "r6 = 0\nagain:\nr1 = 100\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 181\nr6 += 1\nif r6 < 10 goto again\nr0 = 0\nexit\nf:\nr0 = 0\nexit";
@@ -165,8 +165,9 @@ fn a_callback_that_calls_itself_runs_out_of_frames() {
 }
 
 #[test]
-fn keys_end_with_the_callback_that_is_given_them() {
-    // The key's address is kept in the caller's stack, and used behind the call or in the next iteration.
+fn a_key_is_invalid_after_its_callback() {
+    // The callback stores the key's address in the caller's stack, which is read after the call or in the next
+    // iteration.
     let each = |map: u32, behind: &str, body: &str| {
         format!(
             "*(u64 *)(r10 - 8) = 0\nr1 = map[{map}] ll\nr2 = func[body] ll\nr3 = r10\nr3 += -8\nr4 = 0\ncall 164\n\

@@ -1,4 +1,4 @@
-//! What decides where control goes: `may_goto`, legacy packet loads, tail calls, chains of calls, results.
+//! Control flow: `may_goto`, legacy packet loads, tail calls, chains of calls, results.
 
 use crate::common::{accepted, kind, program, refused};
 use skep_abi::{ProgramType, Results};
@@ -14,11 +14,11 @@ fn may_goto(before: &str, body: &str, after: &str) -> String {
 fn a_loop_with_may_goto_ends() {
     let walked = accepted("xdp", &may_goto("", "r0 = 0", "r0 = 0")).stats().walked;
     assert!(walked < 20, "{walked}");
-    // What it counts may be anything.
+    // The counter in its body may have any value.
     let walked = accepted("xdp", &may_goto("r6 = 0", "r6 += 1", "if r6 > 5 goto +0\nr0 = r6")).stats().walked;
     assert!(walked < 30, "{walked}");
     accepted("xdp", &may_goto("", "r7 = 0\ninner:\nmay_goto again\nr7 += 1\ngoto inner", "r0 = 0"));
-    // Another loop in it does not end by that.
+    // That does not bound another loop inside of it.
     refused("xdp", &may_goto("", "inner:\ngoto inner", "r0 = 0"), Code::Loop, "never end");
     refused("xdp", "again:\nmay_goto out\nout:\ngoto again\nr0 = 0\nexit", Code::Loop, "never end");
 }
@@ -37,7 +37,7 @@ fn an_index_in_a_loop_with_may_goto_needs_its_own_bound() {
 fn may_goto_in_a_function_counts_for_that_call() {
     let text = "call f\ncall f\nr0 = 0\nexit\nf:\nmay_goto out\ngoto f\nout:\nr0 = 0\nexit";
     accepted("xdp", text);
-    // Each call begins anew, so the loop around it makes no progress.
+    // Each call starts with a new budget, so the loop around it makes no progress.
     let text = "again:\ncall f\ngoto again\nf:\nmay_goto out\ngoto f\nout:\nr0 = 0\nexit";
     refused("xdp", text, Code::Loop, "never end");
 }
@@ -93,7 +93,7 @@ fn tail_calls_take_the_context_an_array_of_programs_and_an_index() {
     refused("xdp", "r2 = map[4] ll\nr3 = r10\ncall 12\nr0 = 0\nexit", Code::Argument, "number");
     refused("xdp", "r1 = 0\nr2 = map[4] ll\nr3 = 0\ncall 12\nr0 = 0\nexit", Code::Argument, "context");
     accepted("xdp", "r6 = 7\nr2 = map[4] ll\nr3 = 0\ncall 12\nr0 = r6\nexit");
-    // What follows is walked.
+    // The code after the tail call is walked.
     refused("xdp", "r2 = map[4] ll\nr3 = 0\ncall 12\nr0 = *(u8 *)(r10 + 0)\nexit", Code::OutOfBounds, "r10");
     let held = "r6 = r1\nr1 = map[6] ll\nr2 = 8\nr3 = 0\ncall 131\nif r0 == 0 goto out\nr7 = r0\nr1 = r6\n\
                 r2 = map[4] ll\nr3 = 0\ncall 12\nr1 = r7\nr2 = 0\ncall 132\nout:\nr0 = 0\nexit";
@@ -128,11 +128,11 @@ fn a_chain_of_calls_has_512_bytes_of_stack() {
     accepted("xdp", &chain(480, 32));
     refused("xdp", &chain(480, 33), Code::Stack, "528 in f0 (480) -> f4 (48)");
     refused("xdp", &chain(497, 8), Code::Stack, "528");
-    // Functions that are called after each other share theirs.
+    // Functions that are called one after the other share stack.
     let text = "*(u8 *)(r10 - 200) = 0\ncall f\ncall g\nr0 = 0\nexit\nf:\n*(u8 *)(r10 - 300) = 0\nr0 = 0\nexit\n\
                 g:\n*(u8 *)(r10 - 300) = 0\nr0 = 0\nexit";
     accepted("xdp", text);
-    // A callback lies on top of what calls it.
+    // A callback's frame adds to that of its caller.
     let text = "*(u8 *)(r10 - 200) = 0\nr1 = 9\nr2 = func[f] ll\nr3 = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\n\
                 f:\n*(u8 *)(r10 - 400) = 0\nr0 = 0\nexit";
     refused("xdp", text, Code::Stack, "608");
@@ -148,7 +148,7 @@ fn callers_of_functions_that_make_tail_calls_use_half_of_the_stack() {
     };
     accepted("xdp", &text(240));
     refused("xdp", &text(241), Code::Stack, "found 256 in");
-    // The program itself has no callers.
+    // The main function has no callers.
     accepted("xdp", "*(u8 *)(r10 - 512) = 0\nr2 = map[4] ll\nr3 = 0\ncall 12\nr0 = 0\nexit");
 }
 
@@ -185,7 +185,7 @@ fn results_are_in_the_range_of_the_type() {
     assert!(outcome("call 7\nexit").is_err());
     assert!(outcome("call 7\nr0 &= 1\nexit").is_ok());
     assert!(outcome("call 7\nif r0 > 1 goto +1\nexit\nr0 = 0\nexit").is_ok());
-    // Both ways count, also where they meet again.
+    // Both branches count, also where they meet again.
     assert!(outcome("r2 = *(u32 *)(r1 + 12)\nr0 = 1\nif r2 == 7 goto +1\nr0 = 3\nexit").is_err());
     assert!(outcome("r2 = *(u32 *)(r1 + 12)\nr0 = 3\nif r2 == 7 goto +1\nr0 = 1\nexit").is_err());
     assert!(verify(program(kind("xdp"), "r0 = -7\nexit"), &Config::default()).is_ok());
@@ -200,13 +200,13 @@ fn timer(callback: &str) -> String {
 }
 
 #[test]
-fn the_callback_of_a_timer_is_walked_by_itself() {
+fn the_callback_of_a_timer_is_walked_on_its_own() {
     accepted("tc", &timer("r0 = 0"));
     refused("tc", &timer("r0 = 1"), Code::Return, "expected 0");
     accepted("tc", &timer("r0 = *(u64 *)(r3 + 8)\nr0 = 0"));
     refused("tc", &timer("r0 = *(u64 *)(r3 + 48)\nr0 = 0"), Code::OutOfBounds, "48");
     refused("tc", &timer("r0 = r4"), Code::Uninitialised, "r4");
-    // It may set itself again.
+    // It may start its timer again.
     accepted("tc", &timer("r1 = r3\nr1 += 16\nr2 = func[cb] ll\ncall 170\nr0 = 0"));
     refused("tc", &timer("again:\ngoto again"), Code::Loop, "never end");
     // It has a stack of its own.
@@ -215,8 +215,8 @@ fn the_callback_of_a_timer_is_walked_by_itself() {
 }
 
 #[test]
-fn a_circle_that_makes_no_progress_is_found_inside_of_a_loop_that_does() {
-    // Two places that lead to each other, and both back to the head.
+fn an_endless_loop_inside_a_bounded_loop_is_refused() {
+    // Two blocks that branch to each other, and both back to the head.
     let text = |to: &str| {
         format!(
             "head:\nmay_goto out\na:\ncall 7\nif r0 > 5 goto b\ngoto head\nb:\ncall 7\nif r0 > 5 goto {to}\n\
@@ -238,15 +238,15 @@ fn a_circle_that_makes_no_progress_is_found_inside_of_a_loop_that_does() {
 }
 
 #[test]
-fn a_speculation_that_was_wrong_leaves_nothing_behind() {
-    // In a speculation r6 may be 6; in truth it never is.
+fn a_failed_speculation_leaves_no_trace() {
+    // In the widened state r6 may be 6; in no execution is it.
     let text = "r6 = 0\nagain:\nmay_goto out\nif r6 > 5 goto bad\nif r6 == 5 goto out\nr6 += 1\ngoto again\n\
                 bad:\nr0 = r9\nr0 = *(u8 *)(r10 - 1)\nout:\nr0 = 0\nexit";
     let verified = accepted("xdp", text);
     let bad = verified.insns().iter().position(|insn| matches!(insn, Insn::Load { .. })).expect("the load");
     assert!(!verified.facts()[bad].reached);
     assert!(!verified.facts()[bad].jump_target);
-    // If it can be, that is the reason of the refusal.
+    // If it can be, the program is refused for that reason.
     let text = text
         .replace("if r6 == 5 goto out", "if r6 == 500000 goto out")
         .replace("r6 > 5 goto", "r6 > 400000 goto");

@@ -3,24 +3,24 @@
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
 
-/// Makes a dynptr at r10-16 over the value of map 1. Eight slots.
+/// Creates a dynptr at r10-16 over the value of map 1. Eight slots.
 const FROM_MEM: &str = "r1 = map_value[1] ll\nr2 = 64\nr3 = 0\nr4 = r10\nr4 += -16\ncall 197\n";
-/// Reserves a record of 64 bytes and makes a dynptr over it at r10-16; the call is in slot 6.
+/// Reserves a record of 64 bytes and creates a dynptr over it at r10-16; the call is in slot 6.
 const RESERVE: &str = "r1 = map[6] ll\nr2 = 64\nr3 = 0\nr4 = r10\nr4 += -16\ncall 198\n";
 const DISCARD: &str = "r1 = r10\nr1 += -16\nr2 = 0\ncall 200\n";
-/// 8 bytes of what the dynptr shows, or null, in r0.
+/// A slice of 8 bytes of the dynptr, or null, in r0.
 const DATA: &str = "r1 = r10\nr1 += -16\nr2 = 0\nr3 = 8\ncall 203\n";
 /// Reads 8 bytes to r10-32.
 const READ: &str = "r1 = r10\nr1 += -32\nr2 = 8\nr3 = r10\nr3 += -16\nr4 = 0\nr5 = 0\ncall 201\n";
 const END: &str = "r0 = 0\nexit\n";
 
 #[test]
-fn a_dynptr_is_made_before_it_is_used() {
+fn a_dynptr_is_created_before_it_is_used() {
     accepted("xdp", &format!("{FROM_MEM}{READ}r0 = *(u64 *)(r10 - 32)\nexit"));
     refused("xdp", &format!("{READ}{END}"), Code::Argument, "an initialised dynptr in r3");
     let half = FROM_MEM.replace("r4 += -16", "r4 += -24");
     refused("xdp", &format!("{half}{READ}{END}"), Code::Argument, "an initialised dynptr");
-    // Numbers in the stack are no dynptr.
+    // Numbers in the stack are not a dynptr.
     let text = format!("*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\n{READ}{END}");
     refused("xdp", &text, Code::Argument, "an initialised dynptr");
     let text = READ.replace("r3 = r10\nr3 += -16", "r3 = map_value[1] ll");
@@ -42,7 +42,7 @@ fn a_dynptr_has_its_place_in_the_stack() {
 }
 
 #[test]
-fn a_dynptr_is_made_over_memory_that_stays() {
+fn a_dynptr_is_created_over_memory_that_outlives_it() {
     let stack = FROM_MEM.replace("r1 = map_value[1] ll", "*(u64 *)(r10 - 64) = 0\nr1 = r10\nr1 += -64\n");
     refused("xdp", &format!("{stack}{END}"), Code::Argument, "a map's value in r1");
     let large = FROM_MEM.replace("r2 = 64", "r2 = 65");
@@ -58,14 +58,14 @@ fn no_load_or_store_touches_a_dynptr() {
         let refusal = crate::common::check("xdp", &text).expect_err("refused");
         assert!(matches!(refusal.code, Code::OutOfBounds | Code::PointerLeak), "{refusal}");
     }
-    // A store ends it; that is allowed where nothing is held.
+    // A store invalidates it; that is allowed if it holds no reference.
     for store in ["*(u64 *)(r10 - 16) = 0", "*(u8 *)(r10 - 1) = 0"] {
         accepted("xdp", &format!("{FROM_MEM}{store}\n{END}"));
         refused("xdp", &format!("{FROM_MEM}{store}\n{READ}{END}"), Code::Argument, "an initialised dynptr");
         let text = format!("{RESERVE}{store}\n{DISCARD}{END}");
         refused("xdp", &text, Code::Resource, "the dynptr at r10-16 holds a record");
     }
-    // So does a store that may go there.
+    // So does a store at an unknown offset that may hit it.
     let text = format!(
         "r6 = *(u32 *)(r1 + 12)\nr6 &= 15\n{RESERVE}r1 = r10\nr1 += -32\nr1 += r6\n*(u8 *)(r1 + 2) = 0\n{DISCARD}{END}"
     );
@@ -78,7 +78,7 @@ fn no_load_or_store_touches_a_dynptr() {
 }
 
 #[test]
-fn a_record_is_given_back_even_where_its_reservation_failed() {
+fn a_record_is_released_even_if_its_reservation_failed() {
     accepted("xdp", &format!("{RESERVE}{DISCARD}{END}"));
     accepted("xdp", &format!("{RESERVE}{}{END}", DISCARD.replace("200", "199")));
     refused(
@@ -91,7 +91,7 @@ fn a_record_is_given_back_even_where_its_reservation_failed() {
     refused("xdp", &text, Code::Resource, "also where the reservation");
     refused("xdp", &format!("{RESERVE}{DISCARD}{DISCARD}{END}"), Code::Argument, "an initialised dynptr");
     refused("xdp", &format!("{FROM_MEM}{DISCARD}{END}"), Code::Resource, "over a ring buffer's record");
-    // Made twice at one place: the first record would be lost.
+    // Two dynptrs in the same stack slots: the first record would leak.
     refused("xdp", &format!("{RESERVE}{RESERVE}{DISCARD}{END}"), Code::Resource, "holds a record");
     accepted("xdp", &format!("{FROM_MEM}{FROM_MEM}{READ}{END}"));
 }
@@ -112,19 +112,19 @@ fn slices_end_with_their_dynptr() {
     accepted("xdp", &text(""));
     let after = format!("{DISCARD}*(u64 *)(r6 + 0) = 1\n{END}");
     refused("xdp", &text(&after), Code::Uninitialised, "r6 held an object");
-    // A slice is no record.
+    // A slice is not a record.
     let submit = format!("r1 = r6\nr2 = 0\ncall 132\n{END}");
     refused("xdp", &text(&submit), Code::Resource, "made from the dynptr");
     let unknown = DATA.replace("r3 = 8", "r3 = *(u32 *)(r10 - 24)");
     let text = format!("*(u32 *)(r10 - 24) = r1\n{FROM_MEM}{unknown}{END}");
     let text = text.replace("*(u32 *)(r10 - 24) = r1", "r1 = *(u32 *)(r1 + 12)\n*(u32 *)(r10 - 24) = r1");
-    refused("xdp", &text, Code::Argument, "the same in every run");
+    refused("xdp", &text, Code::Argument, "a constant size");
 }
 
 #[test]
-fn a_dynptr_of_a_caller_is_used_and_given_back_by_its_callee() {
+fn a_callee_uses_and_releases_its_caller_s_dynptr() {
     let text = format!("{RESERVE}r1 = r10\nr1 += -16\ncall give\n{END}give: r2 = 0\ncall 200\nr0 = 0\nexit");
     accepted("xdp", &text);
-    // One that dies with its frame can never be given back.
+    // A dynptr in a callee's frame could never be released after it returns.
     refused("xdp", &format!("call take\n{END}take: {RESERVE}r0 = 0\nexit"), Code::Resource, "dynptr");
 }

@@ -1,4 +1,4 @@
-//! What the proof leaves for compilers.
+//! Facts of a proof that compilers use.
 
 use crate::common::{accepted, kind, maps, program};
 use skep_verifier::{CallFact, Config, verify};
@@ -31,7 +31,7 @@ fn a_key_that_is_an_index_on_every_path_is_known_to_be_one() {
     assert!(!lookup("r6 &= 31").in_bounds);
     assert!(!lookup("r6 = 16").in_bounds);
     assert!(!lookup("").in_bounds);
-    // One path of two.
+    // On one path of two.
     assert!(!lookup("if r6 > 5 goto +1\nr6 = 3").in_bounds);
 }
 
@@ -54,7 +54,7 @@ fn a_call_of_the_same_slot_with_another_map_has_no_bounds() {
     assert_eq!(fact, CallFact { map: None, key: Some(0), in_bounds: false });
 }
 
-/// The slots of 32-bit operations that need no extension.
+/// The slots of 32-bit operations whose result needs no zero-extension.
 fn narrow(text: &str) -> Vec<usize> {
     let verified = accepted("raw", text);
     let slots = verified.without_extension().into_iter().enumerate();
@@ -62,7 +62,7 @@ fn narrow(text: &str) -> Vec<usize> {
 }
 
 #[test]
-fn upper_halves_that_nobody_reads_need_no_extension() {
+fn unread_upper_halves_need_no_extension() {
     let start = "r6 = *(u64 *)(r1 + 0)\n";
     let of = |text: &str| narrow(&format!("{start}{text}"));
     assert_eq!(of("w6 += 1\nr0 = r6\nexit"), [] as [usize; 0], "the result is read whole");
@@ -73,7 +73,7 @@ fn upper_halves_that_nobody_reads_need_no_extension() {
     assert_eq!(of("w6 += 1\nr6 += 4\nw0 = w6\nexit"), [1], "an addition carries upwards alone");
     assert_eq!(of("w6 += 1\nif w6 > 4 goto +0\nr0 = 0\nexit"), [1]);
     assert_eq!(of("w6 += 1\nif r6 > 4 goto +0\nr0 = 0\nexit"), [] as [usize; 0]);
-    // Around a loop: read by the next iteration.
+    // In a loop, the next iteration reads it.
     assert_eq!(
         of("r7 = 0\nw6 += 1\nr7 += 1\nif r7 < 3 goto -3\nr0 = 0\nexit"),
         [2],

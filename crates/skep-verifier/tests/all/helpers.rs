@@ -10,7 +10,7 @@ const PACKET: &str = "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\n";
 const LOOKUP: &str = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\n";
 
 #[test]
-fn helpers_get_what_their_prototypes_ask_for() {
+fn helpers_receive_what_their_prototypes_declare() {
     refused("xdp", "call 4\nr0 = 0\nexit", Code::Helper, "may not call probe_read (4)");
     refused("xdp", "call 212\nr0 = 0\nexit", Code::Helper, "no helper 212");
     refused("xdp", "call 26\nr0 = 0\nexit", Code::Helper, "may not call skb_load_bytes");
@@ -27,7 +27,7 @@ fn helpers_get_what_their_prototypes_ask_for() {
     refused("xdp", "r1 += 4\nr2 = 0\ncall 44\nr0 = 0\nexit", Code::Argument, "the context, unchanged");
     refused("xdp", "r2 = r10\ncall 44\nr0 = 0\nexit", Code::Argument, "a number in r2");
     accepted("xdp", "r2 = 0\ncall 44\nr0 = 0\nexit");
-    // A key in a packet or in a map's value.
+    // The key may be in a packet or in a map's value.
     accepted(
         "xdp",
         &format!("{PACKET}r4 = r2\nr4 += 4\nif r4 > r3 goto +3\nr1 = map[0] ll\ncall 1\nr0 = 0\nexit"),
@@ -50,7 +50,7 @@ fn helpers_get_what_their_prototypes_ask_for() {
 #[test]
 fn gpl_helpers_need_a_licence() {
     let text = "*(u64 *)(r10 - 8) = 0\nr1 = r10\nr1 += -8\nr2 = 8\ncall 6\nr0 = 0\nexit";
-    accepted("xdp", text); // r3 to r5 may be unset: the format names nothing
+    accepted("xdp", text); // r3 to r5 may be unset: the format has no conversions
     let mut unverified = program(kind("xdp"), text);
     unverified.source.gpl_compatible = false;
     let refusal = verify(unverified, &Config::default()).unwrap_err();
@@ -59,7 +59,7 @@ fn gpl_helpers_need_a_licence() {
 }
 
 #[test]
-fn sizes_are_judged_by_their_greatest_value() {
+fn sizes_are_checked_by_their_maximum() {
     // skb_load_bytes(ctx, offset, to, size)
     let text = |size: &str| {
         format!("r4 = *(u32 *)(r1 + 0)\n{size}\nr2 = 0\nr3 = r10\nr3 += -16\ncall 26\nr0 = 0\nexit")
@@ -76,7 +76,7 @@ fn sizes_are_judged_by_their_greatest_value() {
 }
 
 #[test]
-fn what_a_helper_writes_is_initialised_as_far_as_it_is_sure() {
+fn only_bytes_that_a_helper_surely_writes_are_initialised() {
     let text = |size: &str, load: &str| {
         format!("r4 = *(u32 *)(r1 + 0)\n{size}\nr2 = 0\nr3 = r10\nr3 += -16\ncall 26\nr0 = {load}\nexit")
     };
@@ -86,11 +86,11 @@ fn what_a_helper_writes_is_initialised_as_far_as_it_is_sure() {
     assert!(zeroed("r4 = 8", "*(u64 *)(r10 - 8)"));
     assert!(zeroed("r4 &= 7\nr4 += 9", "*(u64 *)(r10 - 8)"));
     accepted("tc", &text("r4 &= 7\nr4 += 8", "*(u64 *)(r10 - 16)"));
-    // What was known of the bytes before is no longer known.
+    // Former values of the bytes are forgotten.
     let text = "*(u64 *)(r10 - 8) = 0\nr2 = 0\nr3 = r10\nr3 += -8\nr4 = 1\ncall 26\nr2 = *(u64 *)(r10 - 8)\n\
                 r1 = map_value[1]+0x0 ll\nr1 += r2\nr0 = *(u8 *)(r1 + 0)\nexit";
-    refused("tc", text, Code::PointerArithmetic, "too much");
-    // A pointer in their way is gone.
+    refused("tc", text, Code::PointerArithmetic, "too large");
+    // A pointer that they overwrite is invalidated.
     let text = "*(u64 *)(r10 - 8) = r1\nr2 = 0\nr3 = r10\nr3 += -8\nr4 = 1\ncall 26\nr2 = *(u64 *)(r10 - 8)\nr0 = 0\nexit";
     refused("tc", text, Code::Uninitialised, "r10-8");
 }
@@ -104,7 +104,7 @@ fn null_is_memory_only_where_the_prototype_says_so() {
     refused("xdp", &diff("r1 = 0", "r2 = 4"), Code::Argument, "null in r1");
     accepted("xdp", &diff("r1 = r10\nr1 += -8\n*(u64 *)(r10 - 8) = 0", "r2 = 0"));
     refused("xdp", &diff("r1 = 5", "r2 = 0"), Code::Argument, "memory in r1");
-    // Size zero of memory whose place is not even readable.
+    // Size zero, of memory that is not readable.
     accepted("xdp", &diff("r1 = r10", "r2 = 0"));
 }
 
@@ -140,7 +140,7 @@ fn constant_maps_and_keys_are_facts_where_every_path_agrees() {
     let map = accepted("xdp", &two("r1 = map[1] ll").replace("goto +2\n", "goto +3\n"));
     let fact = map.facts().iter().find_map(|fact| fact.call).unwrap();
     assert_eq!((fact.map, fact.key), (None, Some(3)));
-    // The key of a hash is no index.
+    // The key of a hash is not an index.
     let hash = accepted("xdp", &format!("{LOOKUP}r0 = 0\nexit"));
     assert_eq!(hash.facts()[5].call.map(|fact| (fact.map, fact.key)), Some((Some(0), None)));
 }
@@ -153,7 +153,7 @@ fn atomics_work_on_aligned_memory_that_stays_put() {
     );
     let unwritten = accepted("xdp", "r0 = 1\nlock *(u64 *)(r10 - 8) += r0\nexit");
     assert!(unwritten.functions()[0].zeroed);
-    // A spilled pointer is no operand, and must not be fetched as a number.
+    // A spilled pointer is not a valid operand, and must not be fetched as a number.
     let spilled = "*(u64 *)(r10 - 8) = r1\nr0 = 0\nr0 = atomic_fetch_add((u64 *)(r10 - 8), r0)\nexit";
     refused("xdp", spilled, Code::PointerLeak, "hold a pointer");
     refused(
@@ -178,21 +178,21 @@ fn atomics_work_on_aligned_memory_that_stays_put() {
 fn fetched_values_are_unknown_and_of_their_size() {
     // The number in r2 is no longer 0 after the fetch.
     let text = "r2 = 0\nr2 = atomic_fetch_add((u64 *)(r1 + 0), r2)\nr1 += r2\nr0 = *(u8 *)(r1 + 0)\nexit";
-    refused("raw", text, Code::PointerArithmetic, "too much");
+    refused("raw", text, Code::PointerArithmetic, "too large");
     let text = "r2 = -1\nw2 = atomic_fetch_or((u32 *)(r1 + 0), w2)\nr2 >>= 32\nr1 += r2\nr0 = *(u8 *)(r1 + 15)\nexit";
     accepted("raw", text); // zero-extended: the upper half is 0
     let text = "r0 = 0\nr2 = 1\nr0 = cmpxchg_64(r1 + 0x0, r0, r2)\nr1 += r0\nr0 = *(u8 *)(r1 + 0)\nexit";
-    refused("raw", text, Code::PointerArithmetic, "too much");
-    // What is in memory is unknown too, and the operand of a plain addition stays what it was.
+    refused("raw", text, Code::PointerArithmetic, "too large");
+    // The value in memory is unknown as well; a plain addition does not change its operand.
     let text = "*(u64 *)(r10 - 8) = 0\nr2 = 3\nlock *(u64 *)(r10 - 8) += r2\nr3 = *(u64 *)(r10 - 8)\nr1 += r2\nr1 += r3\nr0 = *(u8 *)(r1 + 0)\nexit";
     refused("raw", text, Code::PointerArithmetic, "r1");
 }
 
 #[test]
-fn what_the_hosts_types_do_not_have_is_told_apart_from_helpers() {
+fn missing_host_types_are_not_reported_as_missing_helpers() {
     refused("xdp", "call 195896080\nr0 = 0\nexit", Code::Types, "CO-RE");
     refused("xdp", "call 2002000000\nr0 = 0\nexit", Code::Types, "weak");
     refused("xdp", "call 195896081\nr0 = 0\nexit", Code::Helper, "no helper 195896081");
-    // Behind a question that was answered, neither is reached.
+    // After a check with a constant answer, neither is reached.
     accepted("xdp", "r0 = 0\nif r0 == 0 goto +1\ncall 195896080\nexit");
 }

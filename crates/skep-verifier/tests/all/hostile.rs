@@ -1,4 +1,4 @@
-//! Whatever is verified, the verifier comes to an end, within its limits, and does not panic.
+//! For any input, the verifier ends within its limits and does not panic.
 
 use crate::oracle::{Outcome, check};
 

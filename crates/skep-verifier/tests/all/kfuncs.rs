@@ -4,7 +4,7 @@ use crate::common::host::{accepted, check, check_with, refused};
 use skep_abi::{OWN_KFUNC, OWN_KFUNCS, own_kfunc_number};
 use skep_verifier::Code;
 
-/// A reference to a task that is not null, in r6; `rest` follows, and the end.
+/// Acquires a task into r6 (not null); then `rest`, and the exit.
 fn held(rest: &str) -> String {
     format!("r1 = 1\ncall @bpf_task_from_pid\nif r0 == 0 goto end\nr6 = r0\n{rest}\nend:\nr0 = 0\nexit")
 }
@@ -20,7 +20,7 @@ fn what_is_acquired_is_released_once() {
     refused("tc", "r1 = 1\ncall @bpf_task_from_pid\nr0 = 0\nexit", Code::Resource, "still held");
     let unchecked = "r1 = 1\ncall @bpf_task_from_pid\nr1 = r0\ncall @bpf_task_release\nr0 = 0\nexit";
     refused("tc", unchecked, Code::MaybeNull, "trusted_ptr_or_null_task_struct");
-    // The argument of a tracepoint is not held.
+    // The argument of a tracepoint is not a reference.
     let text = "r1 = *(u64 *)(r1 + 8)\ncall @bpf_task_release\nr0 = 0\nexit";
     refused("tp_btf/sched_switch", text, Code::Resource, "holds no reference");
     refused(
@@ -32,7 +32,7 @@ fn what_is_acquired_is_released_once() {
 }
 
 #[test]
-fn who_may_call_is_decided_by_the_program_type() {
+fn the_program_type_decides_which_kfuncs_it_may_call() {
     accepted("tc", "call @bpf_rcu_read_lock\ncall @bpf_rcu_read_unlock\nr0 = 0\nexit");
     refused("socket", "r1 = 1\ncall @bpf_task_from_pid\nr0 = 0\nexit", Code::Helper, "bpf_task_from_pid");
     refused("tc", "call @bpf_cpumask_create\nr0 = 0\nexit", Code::Helper, "bpf_cpumask_create");
@@ -62,14 +62,14 @@ fn the_runtime_s_own_functions_need_no_types() {
 }
 
 #[test]
-fn sections_are_left_and_not_left_twice() {
+fn sections_are_left_exactly_once() {
     refused("tc", "call @bpf_rcu_read_lock\nr0 = 0\nexit", Code::Resource, "read section");
     refused("tc", "call @bpf_rcu_read_unlock\nr0 = 0\nexit", Code::Resource, "not in one");
-    refused("tc", "call @bpf_preempt_disable\nr0 = 0\nexit", Code::Resource, "without preemption");
+    refused("tc", "call @bpf_preempt_disable\nr0 = 0\nexit", Code::Resource, "preemption disabled");
     let twice = "call @bpf_preempt_disable\ncall @bpf_preempt_disable\ncall @bpf_preempt_enable\n";
     accepted("tc", &format!("{twice}call @bpf_preempt_enable\nr0 = 0\nexit"));
-    refused("tc", &format!("{twice}r0 = 0\nexit"), Code::Resource, "without preemption");
-    // Neither returns anything.
+    refused("tc", &format!("{twice}r0 = 0\nexit"), Code::Resource, "preemption disabled");
+    // Neither has a result.
     refused(
         "tc",
         "r0 = 1\ncall @bpf_rcu_read_lock\ncall @bpf_rcu_read_unlock\nexit",
@@ -107,7 +107,7 @@ fn memory_arguments_have_the_size_that_the_next_one_says() {
 }
 
 #[test]
-fn a_type_that_is_still_being_made_is_not_taken_for_the_finished_one() {
+fn an_uninitialised_type_is_not_the_initialised_one() {
     let alloc = "*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\nr2 = r10\nr2 += -16\nr3 = 12\nr4 = r2\nr5 = 12\n\
                  call @bpf_xdp_ct_alloc\nif r0 == 0 goto end\nr1 = r0\n";
     accepted(
@@ -125,7 +125,7 @@ fn a_type_that_is_still_being_made_is_not_taken_for_the_finished_one() {
 }
 
 #[test]
-fn objects_that_begin_with_the_wanted_type_will_do() {
+fn objects_that_begin_with_the_wanted_type_are_accepted() {
     let mask = |rest: &str| {
         format!(
             "call @bpf_cpumask_create\nif r0 == 0 goto end\nr6 = r0\n{rest}\nr1 = r6\ncall @bpf_cpumask_release\nend:\nr0 = 0\nexit"
@@ -143,7 +143,7 @@ fn objects_that_begin_with_the_wanted_type_will_do() {
     );
 }
 
-/// A loop over numbers, with `body` for each, which may use r0, the address of the number.
+/// A loop over numbers. `body` runs for each, with the number's address in r0.
 fn count(body: &str) -> String {
     format!(
         "r1 = r10\nr1 += -8\nr2 = 0\nr3 = 10\ncall @bpf_iter_num_new\nnext:\nr1 = r10\nr1 += -8\n\
@@ -153,7 +153,7 @@ fn count(body: &str) -> String {
 }
 
 #[test]
-fn iterators_are_made_asked_and_ended() {
+fn iterators_are_created_advanced_and_destroyed() {
     accepted("tc", &count("r1 = *(u32 *)(r0 + 0)"));
     refused("tc", &count("r1 = *(u64 *)(r0 + 0)"), Code::OutOfBounds, "4-byte");
     refused("tc", &count("*(u32 *)(r0 + 0) = 1"), Code::ReadOnly, "only be read");
@@ -204,7 +204,7 @@ fn iterators_of_the_runtime_are_verified_as_those_of_the_kernel() {
 }
 
 #[test]
-fn an_element_ends_with_its_iterator() {
+fn destroying_an_iterator_invalidates_its_element() {
     let text = count("r6 = r0").replace("r1 = r10\nr1 += -8\nr2 = 0", "r6 = 0\nr1 = r10\nr1 += -8\nr2 = 0");
     accepted("tc", &text);
     let after = text.replace("r0 = 0\nexit", "if r6 == 0 goto +1\nr1 = *(u32 *)(r6 + 0)\nr0 = 0\nexit");
@@ -212,7 +212,7 @@ fn an_element_ends_with_its_iterator() {
 }
 
 #[test]
-fn tasks_are_gone_through_in_a_read_section() {
+fn task_iterators_need_a_read_section() {
     let tasks = "r1 = r10\nr1 += -24\nr2 = 0\nr3 = 0\ncall @bpf_iter_task_new\nnext:\nr1 = r10\nr1 += -24\n\
                  call @bpf_iter_task_next\nif r0 == 0 goto done\nr1 = *(u32 *)(r0 + 0)\ngoto next\ndone:\nr1 = r10\n\
                  r1 += -24\ncall @bpf_iter_task_destroy\n";
@@ -227,7 +227,7 @@ fn packet(rest: &str) -> String {
     format!("r6 = r1\nr2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_xdp\n{rest}\nr0 = 0\nexit")
 }
 
-/// A slice of so many bytes in r0.
+/// A slice of `size` bytes in r0.
 fn slice(function: &str, size: &str) -> String {
     format!("r1 = r10\nr1 += -16\nr2 = 0\nr3 = 0\nr4 = {size}\ncall @{function}\n")
 }
@@ -247,7 +247,7 @@ fn dynptrs_show_packets() {
     let write = slice("bpf_dynptr_slice_rdwr", "8");
     accepted("xdp", &packet(&format!("{write}if r0 == 0 goto +1\n*(u64 *)(r0 + 0) = 1")));
     let unknown = format!("call 7\nr0 &= 7\n{}", read.replace("r4 = 8", "r4 = r0"));
-    refused("xdp", &packet(&unknown), Code::Argument, "the same in every run");
+    refused("xdp", &packet(&unknown), Code::Argument, "a constant size");
     refused("xdp", &format!("{read}r0 = 0\nexit"), Code::Argument, "initialised dynptr");
     accepted("xdp", &packet("r1 = r10\nr1 += -16\ncall @bpf_dynptr_size"));
 }
@@ -274,9 +274,9 @@ fn socket_buffers_are_written_only_by_types_that_write_packets() {
     let from = "r2 = 0\nr3 = r10\nr3 += -16\ncall @bpf_dynptr_from_skb\n";
     let write = slice("bpf_dynptr_slice_rdwr", "8");
     accepted("tc", &format!("{from}{write}r0 = 0\nexit"));
-    refused("socket", &format!("{from}{write}r0 = 0\nexit"), Code::ReadOnly, "may be written");
+    refused("socket", &format!("{from}{write}r0 = 0\nexit"), Code::ReadOnly, "a writable dynptr");
     accepted("socket", &format!("{from}{}r0 = 0\nexit", slice("bpf_dynptr_slice", "8")));
-    // Where the host is traced, its own structure stands for the context.
+    // Programs that trace the host have its own structure for the context.
     accepted("tp_btf/netif_rx", &format!("r1 = *(u64 *)(r1 + 0)\n{from}r0 = 0\nexit"));
     refused(
         "fentry/net_rx",
@@ -288,7 +288,7 @@ fn socket_buffers_are_written_only_by_types_that_write_packets() {
 }
 
 #[test]
-fn casts_make_objects_of_what_the_host_knows_better() {
+fn casts_give_typed_objects_of_the_host() {
     accepted("xdp", "call @bpf_cast_to_kern_ctx\nr0 = *(u32 *)(r0 + 8)\nr0 = 0\nexit");
     accepted("tc", "call @bpf_cast_to_kern_ctx\nr0 = *(u32 *)(r0 + 0)\nr0 = 0\nexit");
     refused("xdp", "r1 = 1\ncall @bpf_cast_to_kern_ctx\nr0 = 0\nexit", Code::Argument, "the context");
@@ -309,7 +309,7 @@ fn casts_make_objects_of_what_the_host_knows_better() {
 }
 
 #[test]
-fn throwing_ends_the_program_with_nothing_held() {
+fn a_program_that_throws_may_hold_no_references() {
     accepted("tc", "r1 = 0\ncall @bpf_throw\nr1 = *(u64 *)(r9 + 0)\nr0 = 0\nexit");
     refused("tc", &held("r1 = 0\ncall @bpf_throw"), Code::Resource, "bpf_throw");
 }
@@ -342,7 +342,7 @@ fn functions_that_may_throw_are_known_with_their_callers() {
 }
 
 #[test]
-fn what_is_not_supported_is_said_by_name() {
+fn unsupported_kfuncs_are_refused_by_name() {
     refused(
         "tc",
         "r1 = 1\nr2 = 0\ncall @bpf_obj_new_impl\nr0 = 0\nexit",
@@ -352,7 +352,7 @@ fn what_is_not_supported_is_said_by_name() {
 }
 
 #[test]
-fn security_hooks_get_at_files() {
+fn security_hooks_access_files() {
     let path = "r6 = *(u64 *)(r1 + 0)\nr1 = r6\nr1 += 16\nr2 = r10\nr2 += -16\nr3 = 16\ncall @bpf_path_d_path\nr0 = 0\nexit";
     accepted("lsm/file_open", path);
     refused("lsm/file_open", &path.replace("+= 16", "+= 8"), Code::Argument, "struct path");

@@ -1,9 +1,9 @@
-//! Maps of all kinds as arguments, what look-ups in them find, and constants.
+//! Maps of all kinds as arguments, the results of look-ups in them, and constants.
 
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
 
-/// Looks up key 0 in a map; r0 is what was found or null.
+/// Looks up key 0 in a map; r0 is the element or null.
 fn lookup(map: u32) -> String {
     format!("*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[{map}] ll\ncall 1\n")
 }
@@ -11,7 +11,7 @@ fn lookup(map: u32) -> String {
 const END: &str = "r0 = 0\nexit\n";
 
 #[test]
-fn a_map_of_maps_holds_maps_like_its_inner_one() {
+fn a_map_of_maps_holds_maps_like_its_template() {
     let text = |use_: &str| {
         format!(
             "{}if r0 == 0 goto out\nr1 = r0\nr2 = r10\nr2 += -4\ncall 1\nif r0 == 0 goto out\n{use_}\nout: {END}",
@@ -22,11 +22,11 @@ fn a_map_of_maps_holds_maps_like_its_inner_one() {
     refused("xdp", &text("*(u64 *)(r0 + 1) = 1"), Code::OutOfBounds, "8-byte value of the map tables.inner");
     let unchecked = text("").replacen("if r0 == 0 goto out\n", "", 1);
     refused("xdp", &unchecked, Code::MaybeNull, "may be null");
-    // The map found is no memory.
+    // The found map is not memory.
     let text = format!("{}if r0 == 0 goto out\nr1 = *(u64 *)(r0 + 0)\nout: {END}", lookup(19));
     refused("xdp", &text, Code::OutOfBounds, "pointer to memory");
     refused("xdp", &text.replace("r1 = *(u64 *)(r0 + 0)", "r0 += 8"), Code::PointerArithmetic, "map_ptr");
-    // Programs do not change which maps are inside.
+    // Programs may not replace inner maps.
     let text =
         "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr3 = r2\nr4 = 0\nr1 = map[19] ll\ncall 2\nr0 = 0\nexit";
     refused("xdp", text, Code::Argument, "does not work on the map tables, which is a hash_of_maps");
@@ -55,7 +55,7 @@ fn queues_and_filters_have_values_without_keys() {
         accepted("xdp", &format!("{}r0 = *(u64 *)(r10 - 8)\nexit", with(11, call, "")));
     }
     accepted("xdp", &format!("{}{END}", with(12, 89, written)));
-    // A queue gives what it has; a filter is asked for what is there.
+    // A queue writes a value to memory; a filter reads the value to look for.
     refused("xdp", &format!("{}{END}", with(12, 89, left)), Code::Uninitialised, "stack bytes");
     refused("xdp", &format!("{}{END}", with(12, 88, written)), Code::Argument, "bloom_filter");
     refused("xdp", &format!("{}{END}", with(0, 88, written)), Code::Argument, "which is a hash");
@@ -63,12 +63,12 @@ fn queues_and_filters_have_values_without_keys() {
 }
 
 #[test]
-fn maps_of_the_hosts_objects_give_those() {
+fn look_ups_in_maps_of_host_objects_return_them() {
     // An XDP socket needs no release, a socket does.
     accepted("xdp", &format!("{}{END}", lookup(13)));
     refused("xdp", &format!("{}{END}", lookup(14)), Code::Resource, "the object acquired");
     accepted("xdp", &format!("{}if r0 == 0 goto out\nr1 = r0\ncall 86\nout: {END}", lookup(14)));
-    // A device's entry is the host's own.
+    // The entry of a device cannot be looked up as memory.
     accepted("xdp", &format!("{}if r0 == 0 goto out\nr0 = *(u32 *)(r0 + 0)\nout: {END}", lookup(15)));
     let text = format!("{}if r0 == 0 goto out\n*(u32 *)(r0 + 0) = 1\nout: {END}", lookup(15));
     refused("xdp", &text, Code::ReadOnly, "devices");
@@ -82,7 +82,7 @@ fn maps_of_the_hosts_objects_give_those() {
 }
 
 #[test]
-fn storage_gives_the_value_of_an_object() {
+fn storage_maps_return_the_value_of_an_object() {
     let text = |socket: &str, value: &str| {
         format!(
             "{}if r0 == 0 goto out\nr6 = r0\nr1 = map[17] ll\nr2 = {socket}\nr3 = {value}\nr4 = 1\ncall 107\n\
@@ -105,7 +105,7 @@ fn storage_gives_the_value_of_an_object() {
 }
 
 #[test]
-fn values_of_another_cpu_are_found_in_maps_that_have_them() {
+fn values_of_another_cpu_need_a_per_cpu_map() {
     let text = lookup(5).replace("call 1\n", "r3 = 1\ncall 195\n");
     let use_ = "if r0 == 0 goto out\n*(u64 *)(r0 + 0) = 1\nout: ";
     accepted("xdp", &format!("{text}{use_}{END}"));
@@ -122,12 +122,12 @@ fn constants_are_known_numbers() {
     accepted("raw", &text("s8", 15));
     refused("raw", &text("u8", 0), Code::OutOfBounds, "bytes 115..116");
     refused("raw", &text("u16", 5), Code::OutOfBounds, "bytes 513..514");
-    // At an unknown place, or in a map that is not constant, nothing is known.
+    // At an unknown offset, or in a map that is not constant, the value is unknown.
     let unknown = "r4 = *(u8 *)(r1 + 0)\nr4 &= 1\nr2 = map_value[16]+5 ll\nr2 += r4\nr3 = *(u8 *)(r2 + 0)\nr1 += r3\n\
                    r0 = *(u8 *)(r1 + 0)\nexit";
     refused("raw", unknown, Code::OutOfBounds, "0..=255");
     refused("raw", &text("u8", 5).replace("map_value[16]", "map_value[2]"), Code::OutOfBounds, "0..=255");
-    // What a constant rules out is not walked.
+    // A branch that a constant excludes is not walked.
     accepted(
         "xdp",
         "r2 = map_value[16]+5 ll\nr3 = *(u8 *)(r2 + 0)\nif r3 == 1 goto out\ncall 4\nout: r0 = 0\nexit",
@@ -140,16 +140,16 @@ fn constant_strings_are_found_in_constant_memory() {
         format!("*(u64 *)(r10 - 8) = 0\nr1 = r10\nr1 += -8\nr2 = 8\nr3 = {string}\ncall 182\nr0 = 0\nexit")
     };
     accepted("tc", &text("map_value[16] ll"));
-    refused("tc", &text("map_value[16]+6 ll"), Code::Argument, "no zero byte ends it");
+    refused("tc", &text("map_value[16]+6 ll"), Code::Argument, "no zero byte terminates it");
     refused("tc", &text("map_value[2] ll"), Code::Argument, "may change");
     refused("tc", &text("map_value[1] ll"), Code::Argument, "the contents of the map bss may change");
-    refused("tc", &text("r10"), Code::Argument, "no value of a read-only map");
+    refused("tc", &text("r10"), Code::Argument, "it is not a value of a read-only map");
     let unknown = text("map_value[16] ll").replace("call 182", "r4 = *(u64 *)(r10 - 8)\ncall 7\ncall 182");
     refused("tc", &unknown, Code::Uninitialised, "");
 }
 
 #[test]
-fn memory_and_its_size_go_together() {
+fn memory_arguments_match_their_sizes() {
     // snprintf(buffer, size, format, data, size): both may be null with size 0.
     let text = |buffer: &str, size: u32, data: &str, bytes: u32| {
         format!(
@@ -163,7 +163,7 @@ fn memory_and_its_size_go_together() {
     refused("tc", &text("r10\nr1 += -32", 33, "r10\nr4 += -8", 8), Code::OutOfBounds, "stack");
     accepted("tc", &text("r10\nr1 += -32", 32, "r10\nr4 += -16", 16));
     refused("tc", &text("1", 1, "0", 0), Code::Argument, "memory in r1");
-    // Where only some of it is filled for sure, only that is initialised afterwards.
+    // If only a part is surely filled, only that part is initialised afterwards.
     let text = |read: &str| {
         format!(
             "r6 = *(u32 *)(r1 + 0)\nr6 &= 7\nr1 = r10\nr1 += -16\nr2 = r6\nr3 = map_value[16] ll\nr4 = 0\nr5 = 0\ncall 165\n{read}\n{END}"

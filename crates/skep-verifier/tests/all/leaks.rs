@@ -1,4 +1,4 @@
-//! Addresses: where they may leave a program as numbers, and where not.
+//! Addresses: where they may leave a program as numbers, and where they may not.
 
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
@@ -7,7 +7,7 @@ use skep_verifier::Code;
 const LOOKUP: &str =
     "r6 = r1\n*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\nif r0 == 0 goto out\n";
 
-/// What only programs that trace the host may do: their names, and their refusals elsewhere.
+/// Leaks that only programs that trace the host may do, each with its refusal for other types.
 const LEAKS: &[(&str, Code)] = &[
     ("*(u64 *)(r0 + 0) = r6", Code::PointerLeak),
     ("*(u64 *)(r0 + 0) = r10", Code::PointerLeak),
@@ -19,12 +19,12 @@ const LEAKS: &[(&str, Code)] = &[
     ("if w6 == 0 goto out", Code::PointerLeak),
     ("if r6 & 7 goto out", Code::PointerLeak),
     ("if r6 > r10 goto out", Code::PointerLeak),
-    // A copy of a context in the value that is stored.
+    // A copy of a context pointer in the stored value.
     (
         "*(u64 *)(r10 - 24) = r6\n*(u64 *)(r10 - 16) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -24\nr4 = 0\ncall 2",
         Code::PointerLeak,
     ),
-    // Half of a context is left in the value.
+    // Half of a context pointer remains in the value.
     (
         "*(u64 *)(r10 - 24) = r6\n*(u32 *)(r10 - 24) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -24\nr4 = 0\ncall 2",
         Code::Uninitialised,
@@ -37,7 +37,7 @@ const LEAKS: &[(&str, Code)] = &[
 ];
 
 #[test]
-fn addresses_leave_only_programs_that_look_at_the_hosts_addresses_anyway() {
+fn addresses_leave_only_programs_that_may_read_host_addresses() {
     for (leak, code) in LEAKS {
         let text = format!("{LOOKUP}{leak}\nout: r0 = 0\nexit");
         accepted("tracing", &text);
@@ -46,7 +46,7 @@ fn addresses_leave_only_programs_that_look_at_the_hosts_addresses_anyway() {
 }
 
 #[test]
-fn a_number_that_was_an_address_is_no_address() {
+fn a_number_made_from_an_address_is_not_a_pointer() {
     let text = format!(
         "{LOOKUP}*(u64 *)(r0 + 0) = r6\nr1 = *(u64 *)(r0 + 0)\nr2 = *(u64 *)(r1 + 0)\nout: r0 = 0\nexit"
     );

@@ -1,11 +1,11 @@
-//! Programs made to take for ever: the limits hold, and what is bounded by itself needs none of them.
+//! Programs written to take very long to verify: the limits hold, and work with a bound of its own needs none.
 
 use crate::common::{accepted, check};
 use skep_verifier::Code;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Ends within the limits, one way or the other, and in reasonable time.
+/// Verifies within the limits and in reasonable time, with either verdict.
 #[track_caller]
 fn bounded(text: &str) -> Option<Code> {
     let start = Instant::now();
@@ -19,8 +19,8 @@ fn bounded(text: &str) -> Option<Code> {
     code
 }
 
-/// `depth` calls of `loop` inside of each other, each for `iterations`; the innermost does `body` with r6 and r2 (the
-/// context) at hand.
+/// `depth` nested calls of `loop`, each with `iterations`; the innermost runs `body`, which has r6 and the context in
+/// r2.
 fn nested(depth: usize, iterations: u32, body: &str) -> String {
     let call = |to: usize| {
         format!(
@@ -36,7 +36,7 @@ fn nested(depth: usize, iterations: u32, body: &str) -> String {
 }
 
 #[test]
-fn calls_back_nest_as_deep_as_frames() {
+fn callbacks_nest_as_deep_as_frames() {
     for depth in 1..=7 {
         let walked = accepted("xdp", &nested(depth, 1_000_000, "r0 = 0")).stats().walked;
         assert!(walked < 60 * depth as u64, "{depth} deep: {walked}");
@@ -45,7 +45,7 @@ fn calls_back_nest_as_deep_as_frames() {
 }
 
 #[test]
-fn sums_in_nested_callbacks_are_found_out_in_few_rounds() {
+fn sums_in_nested_callbacks_are_widened_in_few_iterations() {
     let body = "r1 = *(u64 *)(r2 + 0)\nr1 += 1\n*(u64 *)(r2 + 0) = r1";
     for depth in 1..=7 {
         let walked = accepted("xdp", &nested(depth, 1_000_000, body)).stats().walked;
@@ -54,7 +54,7 @@ fn sums_in_nested_callbacks_are_found_out_in_few_rounds() {
 }
 
 #[test]
-fn an_index_that_grows_in_nested_callbacks_ends_at_a_limit_or_at_its_fault() {
+fn an_index_growing_in_nested_callbacks_is_refused() {
     let body = "r1 = *(u64 *)(r2 + 0)\nr3 = map_value[1]+0x0 ll\nr3 += r1\nr0 = *(u8 *)(r3 + 0)\nr1 += 1\n*(u64 *)(r2 + 0) = r1";
     for depth in [1, 4] {
         let code = bounded(&nested(depth, 1_000_000, body));
@@ -62,14 +62,14 @@ fn an_index_that_grows_in_nested_callbacks_ends_at_a_limit_or_at_its_fault() {
             matches!(code, Some(Code::OutOfBounds | Code::Limit | Code::PointerArithmetic)),
             "{depth}: {code:?}"
         );
-        // Few iterations are walked one by one.
+        // Loops of few iterations are walked one by one.
         accepted("xdp", &nested(depth, 3, body));
     }
 }
 
 #[test]
-fn branches_that_all_differ_are_stopped() {
-    // Each branch sets another bit of what becomes an index.
+fn distinct_states_of_many_branches_reach_a_limit() {
+    // Each branch sets another bit of a number that becomes an index.
     let mut text = "r6 = *(u32 *)(r1 + 12)\nr7 = 0\n".to_owned();
     for bit in 0..40 {
         let _ = write!(
@@ -88,20 +88,20 @@ fn branches_that_all_differ_are_stopped() {
 }
 
 #[test]
-fn ten_thousand_meeting_points_in_a_loop_are_gone_through_once() {
+fn ten_thousand_joins_in_a_loop_are_walked_once() {
     let mut text = "r6 = *(u32 *)(r1 + 12)\nagain:\nmay_goto out\n".to_owned();
     for at in 0..10_000 {
         let _ = write!(text, "call 7\nif r0 > {at} goto +0\n");
     }
     text += "goto again\nout:\nr0 = 0\nexit";
-    // The way back is too far for a short jump.
+    // The back edge is too far for a short jump.
     let text =
         text.replace("goto again", "gotol again").replace("may_goto out", "may_goto +1\ngoto +1\ngotol out");
     assert_eq!(bounded(&text), None);
 }
 
 #[test]
-fn loops_with_may_goto_in_each_other_are_bounded() {
+fn nested_loops_with_may_goto_are_bounded() {
     let mut text = "r6 = 0\n".to_owned();
     for at in 0..12 {
         let _ = write!(text, "l{at}:\nmay_goto o{at}\nr6 += {at}\n");
@@ -114,7 +114,7 @@ fn loops_with_may_goto_in_each_other_are_bounded() {
 }
 
 #[test]
-fn guesses_that_fail_in_every_round_are_paid_for() {
+fn failed_speculations_in_every_iteration_count_as_work() {
     // A counter that must be known at the end of each of many inner loops.
     let text = "r6 = 0\nagain:\nmay_goto out\nr7 = 0\ninner:\nr7 += 1\nif r7 != 50 goto inner\nr8 = map_value[1]+0x0 ll\n\
                 r8 += r7\nr1 = *(u8 *)(r8 + 0)\nr6 += r1\ngoto again\nout:\nr0 = 0\nexit";

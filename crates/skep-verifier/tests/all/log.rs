@@ -1,4 +1,4 @@
-//! The log of a walk, which what reads logs of Linux's verifier must be able to read.
+//! The log of a walk. Readers of the Linux verifier's log must be able to read it.
 
 use crate::common::{kind, maps, program};
 use skep_abi::LineInfo;
@@ -22,7 +22,7 @@ fn log(kind_name: &str, text: &str) -> Vec<String> {
     lines
 }
 
-/// Without the lines that tell a time.
+/// The log without the lines that contain a time.
 fn timeless(lines: &[String]) -> Vec<&str> {
     lines.iter().map(String::as_str).filter(|line| !line.starts_with("verification time")).collect()
 }
@@ -109,7 +109,7 @@ fn a_refusal_ends_the_log_with_its_reason() {
     );
 }
 
-/// A reader of one line by the grammar of the log: takes what it knows, in order.
+/// Parses one line by the grammar of the log: consumes known tokens in order.
 struct Reader<'a>(&'a str);
 
 impl<'a> Reader<'a> {
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the next space is that is in no parentheses.
+/// The position of the next space outside of parentheses.
 fn item_end(text: &str) -> Option<usize> {
     let mut depth = 0i32;
     for (at, c) in text.char_indices() {
@@ -271,7 +271,7 @@ fn every_line_is_one_of_the_logs_kinds() {
 }
 
 #[test]
-fn a_program_that_is_no_program_has_a_log_with_its_reason() {
+fn an_invalid_program_has_a_log_with_the_reason() {
     let lines = log("xdp", "goto +7\nexit");
     let lines = timeless(&lines);
     assert_eq!(lines.len(), 3, "{lines:?}");

@@ -1,4 +1,4 @@
-//! What may be read and written: stack, context, map values, buffers.
+//! Loads and stores: stack, context, map values, buffers.
 
 use crate::common::{accepted, refused};
 use skep_isa::{Insn, Size};
@@ -33,12 +33,12 @@ fn a_stack_is_zeroed_where_bytes_that_were_never_written_are_read() {
         Code::PointerArithmetic,
         "",
     );
-    // The frame that is read is the one that is zeroed.
+    // Only the frame that is read is zeroed.
     let callee = "r1 = r10\nr1 += -8\ncall f\nexit\nf: r0 = *(u64 *)(r1 + 0)\nexit";
     assert_eq!(zeroed("xdp", callee), [true, false]);
     let own = "call f\nexit\nf: r0 = *(u64 *)(r10 - 8)\nexit";
     assert_eq!(zeroed("xdp", own), [false, true]);
-    // One byte of padding in a key.
+    // A key with one byte of padding.
     let key = |last: &str| {
         format!(
             "*(u16 *)(r10 - 4) = 1\n*(u8 *)(r10 - 2) = 1\n{last}\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\nr0 = 0\nexit"
@@ -65,12 +65,12 @@ fn a_partial_overwrite_or_a_wider_fill_forgets_a_spilled_range() {
     // The byte above the range is written after the spill.
     let text = "r2 = *(u8 *)(r1 + 0)\nr2 &= 7\n*(u64 *)(r10 - 8) = r2\nr4 = *(u8 *)(r1 + 1)\n\
                 *(u8 *)(r10 - 7) = r4\nr3 = *(u64 *)(r10 - 8)\nr1 += r3\nr0 = *(u8 *)(r1 + 0)\nexit";
-    refused("raw", text, Code::PointerArithmetic, "too much");
-    // Half of a register was spilled; the other half of what is filled is something else.
+    refused("raw", text, Code::PointerArithmetic, "too large");
+    // Half of a register was spilled; the fill reads another half beside it.
     let text = "r2 = *(u64 *)(r1 + 0)\n*(u64 *)(r10 - 8) = r2\nr2 &= 7\n*(u32 *)(r10 - 8) = r2\n\
                 r3 = *(u64 *)(r10 - 8)\nr1 += r3\nr0 = *(u8 *)(r1 + 0)\nexit";
-    refused("raw", text, Code::PointerArithmetic, "too much");
-    // The lower half of a number with bits above is not the number.
+    refused("raw", text, Code::PointerArithmetic, "too large");
+    // The lower half of a number with upper bits is not the number.
     let text = "r2 = *(u64 *)(r1 + 0)\nif r2 > 7 goto out\nr2 |= 8\nr3 = 0x100000000 ll\nr2 |= r3\n\
                 *(u64 *)(r10 - 8) = r2\nr4 = *(u32 *)(r10 - 4)\nr1 += r4\nr0 = *(u8 *)(r1 + 15)\nexit\n\
                 out: r0 = 0\nexit";
@@ -83,9 +83,9 @@ fn a_check_after_a_spill_holds_for_the_spilled_copy() {
                 r1 += r3\nr0 = *(u64 *)(r1 + 0)\nexit\nout: r0 = 0\nexit";
     accepted("raw", text);
     refused("raw", &text.replace("r2 > 8", "r2 > 9"), Code::OutOfBounds, "16-byte buffer");
-    // But not where the copy was changed since.
+    // But not if the copy was changed since.
     let changed = text.replace("if r2", "*(u8 *)(r10 - 8) = 9\nif r2");
-    refused("raw", &changed, Code::PointerArithmetic, "too much");
+    refused("raw", &changed, Code::PointerArithmetic, "too large");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn spilled_pointers_are_whole_or_nothing() {
         Code::Uninitialised,
         "",
     );
-    // The place may be used again for something smaller.
+    // The slot may be reused for something smaller.
     accepted("xdp", "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = 0\nr0 = *(u32 *)(r10 - 8)\nexit");
     let again = "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = 0\nr0 = *(u64 *)(r10 - 8)\nexit";
     refused("xdp", again, Code::Uninitialised, "stack bytes at r10-8");
@@ -119,7 +119,7 @@ fn spilled_pointers_are_whole_or_nothing() {
 }
 
 #[test]
-fn stack_accesses_at_unknown_places_stay_inside_and_touch_all() {
+fn stack_accesses_at_unknown_offsets_may_touch_every_byte_in_range() {
     let prologue = "r3 = *(u8 *)(r1 + 0)\nr3 &= 7\n*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\n\
                     r2 = r10\nr2 += -16\nr2 += r3\n";
     accepted("raw", &format!("{prologue}r0 = *(u64 *)(r2 + 0)\nexit"));
@@ -129,16 +129,16 @@ fn stack_accesses_at_unknown_places_stay_inside_and_touch_all() {
     let left =
         format!("*(u64 *)(r10 - 24) = r1\n*(u8 *)(r10 - 24) = 0\n{prologue}r0 = *(u64 *)(r2 - 8)\nexit");
     refused("raw", &left, Code::Uninitialised, "r10-24");
-    // After a store at an unknown place, no constant there is known any more.
+    // A store at an unknown offset makes constants in its range unknown.
     let text = format!(
         "{prologue}*(u8 *)(r2 + 0) = 9\nr4 = *(u64 *)(r10 - 16)\nr1 += r4\nr0 = *(u8 *)(r1 + 0)\nexit"
     );
-    refused("raw", &text, Code::PointerArithmetic, "too much");
-    // And a pointer there may be broken.
+    refused("raw", &text, Code::PointerArithmetic, "too large");
+    // And it may break a pointer there.
     let text = "r3 = *(u8 *)(r1 + 0)\nr3 &= 7\n*(u64 *)(r10 - 8) = r1\nr2 = r10\nr2 += -8\nr2 += r3\n\
                 *(u8 *)(r2 + 0) = 1\nr4 = *(u64 *)(r10 - 8)\nr0 = *(u8 *)(r4 + 0)\nexit";
     refused("raw", text, Code::Uninitialised, "r10-8");
-    // A pointer may not be stored at an unknown place.
+    // A pointer may not be stored at an unknown offset.
     refused(
         "raw",
         &format!("{prologue}*(u64 *)(r2 + 0) = r1\nr0 = 0\nexit"),
@@ -158,7 +158,7 @@ fn context_accesses_hit_fields_and_are_rewritten() {
     assert!(
         matches!(verified.insns()[1], Insn::Load { size: Size::B1, offset, .. } if offset == expected + 2 - 4)
     );
-    // A pointer field has 8 bytes in truth.
+    // The native pointer field has 8 bytes.
     let verified = accepted("xdp", "r2 = *(u32 *)(r1 + 4)\nr0 = 0\nexit");
     let expected = std::mem::offset_of!(skep_abi::XdpContext, data_end) as i16;
     assert!(matches!(verified.insns()[0], Insn::Load { size: Size::B8, offset, .. } if offset == expected));
@@ -173,7 +173,7 @@ fn context_accesses_outside_of_fields_are_refused() {
     refused("xdp", "r0 = *(u32 *)(r1 - 4)\nexit", Code::Context, "bytes -4..0");
     refused("xdp", "r0 = *(u64 *)(r1 + 12)\nexit", Code::Context, "bytes 12..20");
     refused("xdp", "r2 = *(u16 *)(r1 + 0)\nr0 = 0\nexit", Code::Context, "accessed whole");
-    refused("xdp", "r2 = *(s32 *)(r1 + 0)\nr0 = 0\nexit", Code::Context, "sign extended");
+    refused("xdp", "r2 = *(s32 *)(r1 + 0)\nr0 = 0\nexit", Code::Context, "sign extension");
     refused("xdp", "r0 = *(u16 *)(r1 + 13)\nexit", Code::Misaligned, "aligned");
     refused("xdp", "*(u32 *)(r1 + 12) = 1\nr0 = 0\nexit", Code::ReadOnly, "ingress_ifindex");
     refused("tc", "*(u32 *)(r1 + 8) = r1\nr0 = 0\nexit", Code::PointerLeak, "");
@@ -184,12 +184,12 @@ fn context_accesses_outside_of_fields_are_refused() {
         Code::PointerArithmetic,
         "constant offset",
     );
-    // Socket filters see less of the same structure.
+    // Socket filters may access fewer fields of the same structure.
     refused("socket", "r2 = *(u32 *)(r1 + 76)\nr0 = 0\nexit", Code::Context, "socket_filter");
 }
 
 #[test]
-fn an_access_that_is_the_context_on_one_path_and_memory_on_another_is_refused() {
+fn one_access_may_not_read_both_context_and_memory() {
     let text = "r2 = *(u32 *)(r1 + 0)\n*(u64 *)(r10 - 8) = 0\nr3 = r1\nif r2 == 0 goto +2\nr3 = r10\nr3 += -8\n\
                 r0 = *(u32 *)(r3 + 0)\nexit";
     refused("tc", text, Code::Context, "cannot be rewritten");
@@ -265,11 +265,11 @@ fn map_values_have_their_size() {
     accepted("xdp", &variable("r1 &= 15"));
     refused("xdp", &variable("r1 &= 16"), Code::OutOfBounds, "bound the variable part");
     accepted("xdp", &variable("if r1 > 15 goto out"));
-    refused("xdp", &variable("if r1 s> 15 goto out"), Code::PointerArithmetic, "too much");
+    refused("xdp", &variable("if r1 s> 15 goto out"), Code::PointerArithmetic, "too large");
     accepted("xdp", &variable("if r1 s> 15 goto out\nif r1 s< 0 goto out"));
     refused("xdp", &variable("if r1 s> 15 goto out\nif r1 s< -1 goto out"), Code::OutOfBounds, "-1..=15");
     accepted("xdp", &variable("if w1 > 15 goto out\nw1 = w1"));
-    refused("xdp", &variable("if w1 > 15 goto out"), Code::PointerArithmetic, "too much");
+    refused("xdp", &variable("if w1 > 15 goto out"), Code::PointerArithmetic, "too large");
 }
 
 #[test]
@@ -304,12 +304,12 @@ fn flags_say_whether_programs_may_read_or_write() {
     };
     accepted("xdp", &update(1));
     refused("xdp", &update(2), Code::ReadOnly, "by its flags");
-    // What a look-up finds may still be written.
+    // A looked-up value may still be written.
     let found = LOOKUP.replace("map[0]", "map[3]");
     accepted("xdp", &format!("{found}if r0 == 0 goto +1\n*(u64 *)(r0 + 0) = 1\nr0 = 0\nexit"));
     let read = format!("{found}if r0 == 0 goto +1\nr0 = *(u64 *)(r0 + 0)\nr0 = 0\nexit");
     refused("xdp", &read, Code::ReadOnly, "sink");
-    // What a look-up in a read-only map finds is read-only as well.
+    // A value looked up in a read-only map is read-only as well.
     let found = LOOKUP.replace("map[0]", "map[2]");
     refused(
         "xdp",

@@ -1,23 +1,23 @@
-//! What programs are attached to, and loads through the host's objects.
+//! Attachments, and loads through the host's objects.
 
 use crate::common::host::{accepted, check, check_with, refused};
 use skep_verifier::Code;
 
 #[test]
-fn arguments_are_what_the_prototype_says() {
+fn arguments_have_the_types_of_the_prototype() {
     // struct file *, char __user *, u64, long *, and for fexit the result.
     accepted("fentry/vfs_read", "r2 = *(u64 *)(r1 + 0)\nr3 = *(u32 *)(r2 + 0)\nr0 = 0\nexit");
     accepted("fentry/vfs_read", "r2 = *(u64 *)(r1 + 16)\nr3 = *(u32 *)(r1 + 16)\nr0 = 0\nexit");
     accepted("fexit/vfs_read", "r2 = *(u64 *)(r1 + 32)\nr0 = 0\nexit");
-    let none = "has 4 values for a program, numbered from 0: there is none of number 4";
+    let none = "has 4 values for a program, numbered from 0, but no value 4";
     refused("fentry/vfs_read", "r2 = *(u64 *)(r1 + 32)\nr0 = 0\nexit", Code::Context, none);
-    refused("fexit/vfs_read", "r2 = *(u64 *)(r1 + 40)\nr0 = 0\nexit", Code::Context, "none of number 5");
+    refused("fexit/vfs_read", "r2 = *(u64 *)(r1 + 40)\nr0 = 0\nexit", Code::Context, "but no value 5");
     refused("fentry/vfs_read", "r2 = *(u64 *)(r1 - 8)\nr0 = 0\nexit", Code::Context, "multiple of 8");
     refused("fentry/vfs_read", "r2 = *(u64 *)(r1 + 4)\nr0 = 0\nexit", Code::Context, "multiple of 8");
     refused("fentry/vfs_read", "r2 = *(u32 *)(r1 + 20)\nr0 = 0\nexit", Code::Context, "multiple of 8");
     refused("fentry/vfs_read", "r2 = *(u32 *)(r1 + 0)\nr0 = 0\nexit", Code::Context, "with 8 bytes, found 4");
     refused("fentry/vfs_read", "r2 = *(s32 *)(r1 + 0)\nr0 = 0\nexit", Code::Context, "with 8 bytes");
-    // What lies in user space, and pointers to numbers, are numbers.
+    // Pointers to user space and pointers to numbers are numbers.
     for at in [8, 24] {
         let text = format!("r2 = *(u64 *)(r1 + {at})\nr3 = *(u8 *)(r2 + 0)\nr0 = 0\nexit");
         refused("fentry/vfs_read", &text, Code::OutOfBounds, "expected a pointer to memory in r2");
@@ -33,7 +33,7 @@ fn arguments_cannot_be_written_or_computed_with() {
 }
 
 #[test]
-fn structures_passed_by_value_take_as_many_words_as_they_need() {
+fn structures_passed_by_value_occupy_several_arguments() {
     // struct pair, int, struct cred **
     accepted("fentry/many", "r2 = *(u64 *)(r1 + 8)\nr3 = *(u64 *)(r1 + 16)\nr0 = 0\nexit");
     refused("fentry/many", "r2 = *(u64 *)(r1 + 32)\nr0 = 0\nexit", Code::Context, "has 4 values");
@@ -66,7 +66,7 @@ fn tracepoints_hooks_and_iterators_are_found_by_their_names() {
     refused("fentry/no_such", "r0 = 0\nexit", Code::Types, "the function no_such");
     refused("lsm/no_such", "r0 = 0\nexit", Code::Types, "bpf_lsm_no_such");
     refused("lsm/vm_enough_memory", "r0 = 0\nexit", Code::Context, "may not be attached");
-    refused("fentry", "r0 = 0\nexit", Code::Types, "its name is not said");
+    refused("fentry", "r0 = 0\nexit", Code::Types, "does not name it");
 }
 
 #[test]
@@ -86,28 +86,33 @@ fn the_packet_filters_context_is_a_structure_of_the_host() {
 }
 
 #[test]
-fn members_of_structures_of_functions_are_named_with_their_structure() {
+fn struct_ops_members_are_named_with_their_structure() {
     accepted(
         "struct_ops/tcp_congestion_ops.cong_avoid",
         "r2 = *(u64 *)(r1 + 0)\nr2 = *(u32 *)(r2 + 8)\nr0 = 0\nexit",
     );
-    // The function that stands in for the member says that the argument may be null.
+    // The stub function of the member declares that the argument may be null.
     let text = "r2 = *(u64 *)(r1 + 0)\nr0 = *(u32 *)(r2 + 8)\nexit";
     refused("struct_ops/tcp_congestion_ops.ssthresh", text, Code::MaybeNull, "trusted_ptr_or_null_tcp_sock");
-    // What TCP calls a socket is one of its own.
+    // The sockets of TCP's functions are TCP sockets.
     accepted(
         "struct_ops/tcp_congestion_ops.cong_avoid",
         "r2 = *(u64 *)(r1 + 0)\nr2 = *(u32 *)(r2 + 24)\nr0 = 0\nexit",
     );
-    refused("struct_ops/tcp_congestion_ops.flags", "r0 = 0\nexit", Code::Types, "no pointer to a function");
+    refused(
+        "struct_ops/tcp_congestion_ops.flags",
+        "r0 = 0\nexit",
+        Code::Types,
+        "not a pointer to a function",
+    );
     refused("struct_ops/tcp_congestion_ops.none", "r0 = 0\nexit", Code::Types, "has no member none");
     refused("struct_ops/none.none", "r0 = 0\nexit", Code::Types, "no struct none");
-    refused("struct_ops/file.f_mode", "r0 = 0\nexit", Code::Types, "whose functions programs can be");
+    refused("struct_ops/file.f_mode", "r0 = 0\nexit", Code::Types, "programs cannot implement");
     refused("struct_ops/none", "r0 = 0\nexit", Code::Types, "a structure and its member");
 }
 
 #[test]
-fn results_are_what_the_attachment_allows() {
+fn results_are_in_the_range_of_the_attachment() {
     refused("fentry/vfs_read", "r0 = 1\nexit", Code::Return, "expected 0");
     refused("lsm/file_open", "r0 = 1\nexit", Code::Return, "-4095 to 0");
     refused("lsm/file_open", "r0 = -4096\nexit", Code::Return, "-4095 to 0");
@@ -136,7 +141,7 @@ fn without_the_hosts_types_the_refusal_says_how_to_give_them() {
     }
 }
 
-/// Loads from the task that is switched to, in r6.
+/// Loads the task that is switched to into r6.
 fn task(rest: &str) -> String {
     format!("r6 = *(u64 *)(r1 + 16)\n{rest}\nr0 = 0\nexit")
 }
@@ -162,10 +167,10 @@ fn numbers_are_read_as_a_whole_or_in_part() {
     // Text, also several characters at once.
     loads("r2 = *(u8 *)(r6 + 23)\nr2 = *(u64 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 9)");
     fails("r2 = *(u64 *)(r6 + 17)", Code::OutOfBounds, "comm");
-    // Bit fields as a part of what holds them.
+    // Bit fields, as part of the integer that holds them.
     loads("r2 = *(u8 *)(r6 + 24)\nr2 = *(u32 *)(r6 + 24)");
     fails("r2 = *(u32 *)(r6 + 28)", Code::OutOfBounds, "has no member there");
-    // Unions, by any member that fits.
+    // Unions, through any member that fits.
     loads("r2 = *(u64 *)(r6 + 128)\nr2 = *(u32 *)(r6 + 132)\nr2 = *(u8 *)(r6 + 129)");
 }
 
@@ -189,7 +194,7 @@ fn pointers_are_read_as_a_whole_and_followed() {
     loads("r2 = *(u64 *)(r6 + 48)\nr2 = *(u64 *)(r2 + 0)");
     fails("r2 = *(u32 *)(r6 + 32)", Code::OutOfBounds, "is a pointer");
     fails("r2 = *(u8 *)(r6 + 33)", Code::OutOfBounds, "is a pointer");
-    // Pointers to what is no structure, or lies in user space, are numbers.
+    // Pointers to user space or to anything but a structure are numbers.
     for at in [80, 88, 136, 144] {
         fails(
             &format!("r2 = *(u64 *)(r6 + {at})\nr2 = *(u8 *)(r2 + 0)"),
@@ -207,8 +212,8 @@ fn objects_are_never_written() {
 }
 
 #[test]
-fn what_is_found_in_a_trusted_object_is_trusted_only_where_that_is_known() {
-    // task_pt_regs takes what was found by following pointers, as Linux does; bpf_task_acquire does not.
+fn only_listed_members_of_trusted_objects_are_trusted() {
+    // task_pt_regs takes pointers read by following pointers, as in Linux; bpf_task_acquire does not.
     let acquire = |from: &str| {
         format!(
             "{from}\nr1 = r2\ncall @bpf_task_acquire\nif r0 == 0 goto +2\nr1 = r0\ncall @bpf_task_release"
@@ -216,15 +221,15 @@ fn what_is_found_in_a_trusted_object_is_trusted_only_where_that_is_known() {
     };
     loads(&acquire("r2 = r6"));
     loads(&acquire("r2 = *(u64 *)(r6 + 40)")); // real_parent: protected by RCU
-    fails(&acquire("r2 = *(u64 *)(r6 + 32)"), Code::Argument, "sure to be alive"); // parent
-    fails(&acquire("r2 = *(u64 *)(r6 + 40)\nr2 = *(u64 *)(r2 + 32)"), Code::Argument, "sure to be alive");
+    fails(&acquire("r2 = *(u64 *)(r6 + 32)"), Code::Argument, "known to be alive"); // parent
+    fails(&acquire("r2 = *(u64 *)(r6 + 40)\nr2 = *(u64 *)(r2 + 32)"), Code::Argument, "known to be alive");
     // A member tagged __rcu may be null.
     fails("r2 = *(u64 *)(r6 + 56)\nr3 = *(u32 *)(r2 + 0)", Code::MaybeNull, "rcu_ptr_or_null_cred");
     loads("r2 = *(u64 *)(r6 + 56)\nif r2 == 0 goto +1\nr3 = *(u32 *)(r2 + 0)");
 }
 
 #[test]
-fn a_sleepable_program_is_in_a_read_section_only_where_it_says_so() {
+fn a_sleepable_program_is_in_a_read_section_only_after_entering_one() {
     let text = |lock: &str, unlock: &str| {
         format!(
             "call 158\nr6 = r0\n{lock}\nr1 = *(u64 *)(r6 + 40)\ncall @bpf_task_acquire\nif r0 == 0 goto +2\nr1 = r0\n\
@@ -234,18 +239,18 @@ fn a_sleepable_program_is_in_a_read_section_only_where_it_says_so() {
     let (lock, unlock) = ("call @bpf_rcu_read_lock", "call @bpf_rcu_read_unlock");
     accepted("fentry/vfs_read", &text("", ""));
     accepted("fentry.s/__x64_sys_read", &text(lock, unlock));
-    refused("fentry.s/__x64_sys_read", &text("", ""), Code::Argument, "sure to be alive");
+    refused("fentry.s/__x64_sys_read", &text("", ""), Code::Argument, "known to be alive");
     refused("fentry.s/__x64_sys_read", &text(lock, ""), Code::Resource, "read section");
-    refused("fentry.s/__x64_sys_read", &text("", unlock), Code::Argument, "sure to be alive");
+    refused("fentry.s/__x64_sys_read", &text("", unlock), Code::Argument, "known to be alive");
 }
 
 #[test]
-fn what_a_read_section_kept_alive_is_not_relied_on_after_it() {
+fn pointers_of_a_read_section_are_untrusted_after_it() {
     let text = "call 158\nr6 = r0\ncall @bpf_rcu_read_lock\nr7 = *(u64 *)(r6 + 40)\ncall @bpf_rcu_read_unlock\n\
                 r2 = *(u32 *)(r7 + 0)\nr1 = r7\ncall @bpf_task_acquire\nr0 = 0\nexit";
     refused("fentry.s/__x64_sys_read", text, Code::Argument, "ptr_task_struct");
     let helper = text.replace("call @bpf_task_acquire", "call 175");
-    refused("fentry.s/__x64_sys_read", &helper, Code::Argument, "cannot be relied on");
+    refused("fentry.s/__x64_sys_read", &helper, Code::Argument, "which is untrusted");
 }
 
 #[test]
@@ -299,13 +304,13 @@ fn variables_of_the_host_can_be_read() {
         "only be read",
     );
     accepted("xdp", "r1 = var[@init_task] ll\nr0 = *(u32 *)(r1 + 0)\nr0 = 0\nexit");
-    // The address of a function is only good for seeing that it is there.
+    // The address of a function only serves to check that the function exists.
     accepted("xdp", "r1 = var[@vfs_read] ll\nr0 = 0\nif r1 != 0 goto +1\nr0 = 1\nexit");
     refused("xdp", "r1 = var[1] ll\nr0 = 0\nexit", Code::Types, "no variable or function of number 1");
 }
 
 #[test]
-fn variables_that_each_cpu_has_are_asked_for() {
+fn per_cpu_variables_need_the_address_of_one_copy() {
     let text = |rest: &str| format!("r1 = var[@runqueues] ll\n{rest}\nr0 = 0\nexit");
     refused("tp_btf/sched_switch", &text("r2 = *(u32 *)(r1 + 0)"), Code::Argument, "percpu_ptr_rq");
     accepted("tp_btf/sched_switch", &text("call 154\nr2 = *(u32 *)(r0 + 0)"));

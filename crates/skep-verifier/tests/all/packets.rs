@@ -1,4 +1,4 @@
-//! Packets: ranges found by comparisons, and how they are lost.
+//! Packets: comparisons that find ranges, and calls that invalidate them.
 
 use crate::common::{accepted, program, refused};
 use skep_verifier::{Code, Config, verify};
@@ -8,7 +8,7 @@ const PACKET: &str = "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\n";
 
 #[test]
 fn a_packet_range_is_exact_in_every_orientation_of_its_check() {
-    // (check that leaves at `out`, bytes known where it does not)
+    // (check that jumps to `out`, bytes known if it does not jump)
     let checks = [
         ("if r4 > r3 goto out", 8),
         ("if r3 < r4 goto out", 8),
@@ -31,7 +31,7 @@ fn a_packet_range_is_exact_in_every_orientation_of_its_check() {
 }
 
 #[test]
-fn the_wrong_side_of_a_packet_check_says_nothing() {
+fn the_other_branch_of_a_packet_check_proves_nothing() {
     for check in ["r4 > r3", "r4 >= r3", "r3 < r4", "r3 <= r4"] {
         let text =
             format!("{PACKET}r4 = r2\nr4 += 8\nif {check} goto +2\nr0 = 0\nexit\nr0 = *(u8 *)(r2 + 0)\nexit");
@@ -82,7 +82,7 @@ fn a_found_range_reaches_every_copy() {
              out: r0 = 0\nexit\ncheck: r1 += 14\nr0 = 0\nif r1 > r2 goto +1\nr0 = 1\nexit"
         ),
     );
-    // A copy that was moved by an unknown number is another pointer.
+    // A copy plus an unknown number is another pointer.
     refused(
         "xdp",
         &format!(
@@ -105,8 +105,8 @@ fn variable_packet_offsets_are_bounded_by_the_longest_packet() {
     accepted("xdp", &text("0x7fff"));
     refused("xdp", &text("0xffff"), Code::OutOfBounds, ""); // 65535 + 4
     refused("xdp", &text("0x1ffff"), Code::OutOfBounds, "at most 65535");
-    refused("xdp", &text("-1").replace("r5 &= -1\n", ""), Code::PointerArithmetic, "too much");
-    // What is left of a range after a known one was shortened by a bounded number.
+    refused("xdp", &text("-1").replace("r5 &= -1\n", ""), Code::PointerArithmetic, "too large");
+    // The rest of a known range after adding a bounded number.
     let after = "r2 += 16\nif r2 > r3 goto out\nr2 -= 16\nr5 &= 7\nr2 += r5\n";
     let text_after = |last: i32| {
         format!("r5 = *(u32 *)(r1 + 12)\n{PACKET}{after}r0 = *(u8 *)(r2 + {last})\nexit\nout: r0 = 0\nexit")
@@ -123,7 +123,7 @@ fn variable_packet_offsets_are_bounded_by_the_longest_packet() {
     // A negative variable part would point before the packet.
     let negative = text("0xff").replace("r2 += r5", "r5 -= 16\nr2 += r5");
     refused("xdp", &negative, Code::OutOfBounds, "not negative");
-    // A pointer that was never compared may lie beyond the end, and bytes before it as well.
+    // A pointer that was never compared may be beyond the end, and so may the bytes before it.
     let back =
         format!("r5 = *(u32 *)(r1 + 12)\nr5 &= 255\nr5 += 16\n{PACKET}r2 += r5\nr0 = *(u8 *)(r2 - 8)\nexit");
     refused("xdp", &back, Code::OutOfBounds, "data_end first");
@@ -158,7 +158,7 @@ fn helpers_that_move_the_packet_end_every_pointer_into_it() {
     refused("xdp", &moved(spilled), Code::Uninitialised, "may have moved the packet");
     accepted("xdp", &moved("r7 = *(u64 *)(r10 - 8)\nr0 = 0"));
     accepted("xdp", &moved("r2 = *(u32 *)(r6 + 0)\nr0 = 0"));
-    // In the frames of callers too.
+    // In the frames of callers, too.
     refused(
         "xdp",
         &format!(
@@ -168,7 +168,7 @@ fn helpers_that_move_the_packet_end_every_pointer_into_it() {
         Code::Uninitialised,
         "may have moved the packet",
     );
-    // And what such a helper reads may not lie in the packet that it moves.
+    // Such a helper may not read from the packet that it moves.
     let text = "r6 = r1\nr2 = *(u32 *)(r1 + 76)\nr3 = *(u32 *)(r1 + 80)\nr4 = r2\nr4 += 8\nif r4 > r3 goto out\n\
                 r3 = r2\nr1 = r6\nr2 = 0\nr4 = 8\nr5 = 0\ncall 9\nout: r0 = 0\nexit";
     refused("tc", text, Code::Argument, "may move the packet");
@@ -188,8 +188,8 @@ fn metadata_ends_where_the_packet_starts() {
 }
 
 #[test]
-fn a_check_that_was_decided_before_is_not_walked_both_ways() {
-    // What stands behind the way that cannot be taken would be refused.
+fn a_repeated_packet_check_is_walked_one_way_only() {
+    // The code on the impossible branch would be refused.
     let again = |first: &str, second: &str| {
         format!(
             "{PACKET}r4 = r2\nr4 += 8\n{first}\nr4 = r2\nr4 += 8\n{second}\nr0 = 0\nexit\n\
@@ -204,7 +204,7 @@ fn a_check_that_was_decided_before_is_not_walked_both_ways() {
         refused("xdp", &again("if r4 > r3 goto out", second), Code::OutOfBounds, "data_end");
         accepted("xdp", &again("if r4 >= r3 goto out", second));
     }
-    // One byte further nothing is known.
+    // One byte further, nothing is known.
     let further = again("if r4 > r3 goto out", "r4 += 1\nif r4 > r3 goto wrong");
     refused("xdp", &further, Code::OutOfBounds, "data_end");
 }

@@ -1,4 +1,4 @@
-//! The path of a refusal: the steps that matter for it, and no others.
+//! The path of a refusal has the steps that matter for it, and no others.
 
 use crate::common::{check, host, kind, maps, program};
 use skep_verifier::{Config, Refusal, Why, verify};
@@ -9,7 +9,7 @@ fn refusal(kind_name: &str, text: &str) -> Box<Refusal> {
     verify(unverified, &Config::default()).expect_err(text)
 }
 
-/// Slot, reason to be there, and what it made, of each step.
+/// Slot, reason and effect of each step.
 fn path(kind_name: &str, text: &str) -> Vec<String> {
     let refusal = refusal(kind_name, text);
     refusal
@@ -20,13 +20,13 @@ fn path(kind_name: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn only_what_made_the_value_is_on_the_path() {
+fn only_steps_that_made_the_value_are_on_the_path() {
     let text = "r6 = *(u32 *)(r1 + 0)     // data
                 r7 = *(u32 *)(r1 + 4)     // data_end, of no account
                 r8 = 5
                 if r8 != 5 goto +0
                 r9 = *(u32 *)(r1 + 12)
-                if r9 == 1 goto +0        // of no account either
+                if r9 == 1 goto +0        // irrelevant, too
                 r2 = r6
                 r2 += 12
                 r0 = *(u8 *)(r2 + 0)
@@ -59,14 +59,14 @@ fn a_comparison_that_narrows_the_value_is_on_the_path() {
 }
 
 #[test]
-fn a_call_that_lost_the_value_is_on_the_path() {
-    assert_eq!(path("xdp", "r2 = 4\ncall 5\nr0 = r2\nexit"), ["1 loses r2 is lost"]);
+fn a_call_that_clobbered_the_value_is_on_the_path() {
+    assert_eq!(path("xdp", "r2 = 4\ncall 5\nr0 = r2\nexit"), ["1 loses r2 is clobbered"]);
     let moved = "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr2 = 4\ncall 44\nr0 = *(u8 *)(r7 + 0)\nexit";
-    assert_eq!(path("xdp", moved), ["3 loses r7 is lost"]);
+    assert_eq!(path("xdp", moved), ["3 loses r7 is invalidated"]);
 }
 
 #[test]
-fn a_jump_over_the_instruction_that_would_have_written_is_on_the_path() {
+fn a_jump_over_a_missing_write_is_on_the_path() {
     let text = "r2 = *(u32 *)(r1 + 12)
                 if r2 == 7 goto +1
                 r0 = 1
@@ -115,7 +115,7 @@ fn a_value_is_followed_through_the_stack_and_calls() {
 }
 
 #[test]
-fn where_nothing_made_the_value_the_branch_that_led_there_is_on_the_path() {
+fn without_a_writer_the_last_branch_is_on_the_path() {
     let text = "r2 = *(u32 *)(r1 + 0)
                 if r2 == 1 goto +2
                 r0 = 0
@@ -128,8 +128,8 @@ fn where_nothing_made_the_value_the_branch_that_led_there_is_on_the_path() {
 }
 
 #[test]
-fn the_path_is_that_of_the_refusal_and_not_of_those_walked_before() {
-    // The way that is walked first is fine; the value of the other is wrong.
+fn the_path_excludes_paths_walked_before() {
+    // The branch walked first is safe; the value on the other is wrong.
     let text = "r2 = *(u32 *)(r1 + 12)
                 r3 = map_value[1]+0 ll
                 if r2 == 3 goto +2
@@ -162,7 +162,7 @@ fn a_loop_shows_each_of_its_branches_once() {
 }
 
 #[test]
-fn every_refusal_of_a_short_program_has_a_path_within_its_bounds() {
+fn every_refusal_of_a_short_program_has_a_bounded_path() {
     let mut refused = 0;
     for a in ["r0 = r1", "r0 = *(u32 *)(r1 + 0)", "r0 = 7", "r0 = r10", "call 5"] {
         for b in ["r2 = r0", "r0 += r1", "*(u64 *)(r10 - 8) = r0", "if r0 == 0 goto +1", "r0 <<= 3"] {
@@ -178,7 +178,7 @@ fn every_refusal_of_a_short_program_has_a_path_within_its_bounds() {
 }
 
 #[test]
-fn what_led_into_a_callback_is_on_the_path() {
+fn steps_that_lead_into_a_callback_are_on_the_path() {
     let text = "r1 = 10
                 r2 = func[each] ll
                 r3 = r10
@@ -225,14 +225,14 @@ fn calls_have_names_in_refusals_and_their_paths() {
     let text = "r1 = map[6] ll\nr2 = 16\nr3 = 0\ncall 131\nif r0 == 0 goto out\nr6 = r0\nr1 = r0\nr2 = 0\ncall 132\n\
                 r1 = r6\nr2 = 0\ncall 133\nout: r0 = 0\nexit";
     let refusal = refusal("xdp", text);
-    assert!(refusal.reason.contains("the call of bpf_ringbuf_submit in 9 gave back"), "{refusal}");
+    assert!(refusal.reason.contains("the call of bpf_ringbuf_submit in 9 released"), "{refusal}");
     assert_eq!(refusal.insn, "call bpf_ringbuf_discard");
-    // The end of the object's life is on the path.
+    // The call that ends the object's life is on the path.
     let end = refusal.path.iter().find(|step| step.slot == 9).expect("the release");
     assert_eq!((end.text.as_str(), end.why), ("call bpf_ringbuf_submit", Why::Loses));
 }
 
-/// Slot, call and reason of the steps that took something away from the program, a sleepable one.
+/// Slot, call and reason of the steps that invalidated something, in a sleepable program.
 fn losses(section: &str, text: &str) -> Vec<(u32, String, String)> {
     let refusal = host::check(section, text).expect_err(text);
     let loses = refusal.path.iter().filter(|step| step.why == Why::Loses);
@@ -248,12 +248,12 @@ fn the_end_of_a_section_that_kept_a_pointer_alive_is_on_the_path() {
     let found = losses("fentry.s/__x64_sys_read", ended);
     assert_eq!(found.iter().map(|(slot, text, _)| (*slot, text.clone())).collect::<Vec<_>>(), [unlock(4)]);
     assert!(found[0].2.contains("r7 = untrusted_ptr"), "{found:?}");
-    // What is found behind the section is as little alive.
+    // A pointer read after the section is not valid either.
     let late = "call 158\nr6 = r0\ncall @bpf_rcu_read_lock\ncall @bpf_rcu_read_unlock\nr7 = *(u64 *)(r6 + 40)\nr1 = r7\n\
                 call @bpf_task_acquire\nr0 = 0\nexit";
     let (slot, text) = unlock(3);
     assert_eq!(losses("fentry.s/__x64_sys_read", late), [(slot, text, left.to_owned())]);
-    // Without any section there is nothing to show.
+    // Without a section, no step is shown.
     let never = "call 158\nr6 = r0\nr7 = *(u64 *)(r6 + 40)\nr1 = r7\ncall @bpf_task_acquire\nr0 = 0\nexit";
     assert_eq!(losses("fentry.s/__x64_sys_read", never), []);
     let iterator = "call @bpf_rcu_read_lock\nr1 = r10\nr1 += -24\nr2 = 0\nr3 = 0\ncall @bpf_iter_task_new\n\
@@ -263,13 +263,13 @@ fn the_end_of_a_section_that_kept_a_pointer_alive_is_on_the_path() {
 }
 
 #[test]
-fn what_is_left_twice_has_the_first_time_on_its_path() {
+fn a_section_left_twice_shows_the_first_time() {
     let twice = |enter: &str, leave: &str| {
         format!("call @{enter}\ncall @{leave}\nr6 = 1\ncall @{leave}\nr0 = 0\nexit")
     };
     for (enter, leave, what) in [
         ("bpf_rcu_read_lock", "bpf_rcu_read_unlock", "the RCU read section is left"),
-        ("bpf_preempt_disable", "bpf_preempt_enable", "the section without preemption is left"),
+        ("bpf_preempt_disable", "bpf_preempt_enable", "the section with preemption disabled is left"),
     ] {
         let found = losses("tc", &twice(enter, leave));
         assert_eq!(found, [(1, format!("call {leave}"), what.to_owned())]);
@@ -277,11 +277,11 @@ fn what_is_left_twice_has_the_first_time_on_its_path() {
 }
 
 #[test]
-fn a_lock_given_back_twice_has_the_first_time_on_its_path() {
+fn a_lock_released_twice_shows_the_first_time() {
     let text = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[8] ll\ncall 1\nif r0 == 0 goto out\nr6 = r0\n\
                 r1 = r6\ncall 93\nr1 = r6\ncall 94\nr1 = r6\ncall 94\nout: r0 = 0\nexit";
     let refusal = refusal("xdp", text);
     let found: Vec<_> = refusal.path.iter().filter(|step| step.why == Why::Loses).collect();
     let [step] = found[..] else { panic!("{:?}", refusal.path) };
-    assert_eq!((step.slot, &*step.state), (11, "the lock is given back"));
+    assert_eq!((step.slot, &*step.state), (11, "the lock is released"));
 }

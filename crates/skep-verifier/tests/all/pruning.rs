@@ -1,7 +1,7 @@
-//! Where paths meet, the second may stop only if nothing that it still does can differ from the first.
+//! Where paths meet, the second may stop only if the rest of it cannot differ from the first.
 //!
-//! In every program here the path that is walked first, the one that does not jump, is safe; the one that is
-//! walked second is not, or is only where the test says so.
+//! In each program the path without the jump is walked first, and is safe; the second path is unsafe unless the test
+//! says otherwise.
 
 use crate::common::{accepted, check, refused};
 use skep_verifier::Code;
@@ -17,7 +17,7 @@ fn a_number_that_becomes_an_index_matters() {
     let text = |first: &str| format!("{first}\n{FORK}r4 = 3\n{INDEX}");
     accepted("raw", &text("r4 = 15"));
     refused("raw", &text("r4 = 16"), Code::OutOfBounds, "bytes 16..17");
-    // By way of arithmetic, of another register, and of a comparison that it decides.
+    // Through arithmetic, through another register, and through a comparison that it decides.
     let text = |first: &str| format!("{first}\n{FORK}r5 = 3\ngoto +0\nr4 = r5\nr4 += 1\nr4 *= 2\n{INDEX}");
     accepted("raw", &text("r5 = 6"));
     refused("raw", &text("r5 = 7"), Code::OutOfBounds, "bytes 16..17");
@@ -36,7 +36,7 @@ fn a_number_that_nothing_depends_on_does_not_matter() {
 
 #[test]
 fn stack_bytes_that_are_read_matter() {
-    // A store to a part of four bytes does not make the rest dead.
+    // A store of four bytes does not make the rest dead.
     let text = |other: i32, store: &str| {
         format!(
             "*(u16 *)(r10 - 8) = {other}\n{FORK}*(u16 *)(r10 - 8) = 3\n{store}\nr4 = *(u16 *)(r10 - 8)\n{INDEX}"
@@ -65,14 +65,14 @@ fn stack_bytes_that_only_one_path_wrote_are_any_number() {
     );
     let text = "r3 = *(u32 *)(r1 + 12)\nif r3 == 7 goto +1\n*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\nr0 = 0\nexit";
     assert!(accepted("xdp", text).functions()[0].zeroed);
-    // Where nobody reads them it does not matter.
+    // If they are not read, they do not matter.
     let text = format!("{FORK}*(u64 *)(r10 - 8) = 3\n*(u64 *)(r10 - 8) = 4\nr0 = *(u64 *)(r10 - 8)\nexit");
     assert!(!accepted("raw", &text).functions()[0].zeroed);
 }
 
 #[test]
-fn a_stack_without_pointers_covers_none_with_pointers_or_what_is_left_of_them() {
-    // Each path meets the others where the bytes are live: whole pointers, halves, and what a call has lost.
+fn a_stack_without_pointers_does_not_subsume_one_with_pointers() {
+    // Each path meets the others where the bytes are live: whole pointers, halves, and clobbered pointers.
     for leaves in [
         "*(u64 *)(r10 - 8) = r1",
         "*(u64 *)(r10 - 8) = r1\n*(u32 *)(r10 - 8) = 0",
@@ -106,7 +106,7 @@ fn a_pointer_on_the_stack_is_not_a_number() {
 }
 
 #[test]
-fn what_a_callee_reads_of_its_callers_stack_matters() {
+fn caller_stack_bytes_that_a_callee_reads_matter() {
     let text = |other: i32| {
         format!(
             "*(u64 *)(r10 - 8) = {other}\n{FORK}*(u64 *)(r10 - 8) = 3\nr2 = r10\ncall f\nexit\n\
@@ -136,7 +136,7 @@ fn what_a_callee_reads_of_its_callers_stack_matters() {
 }
 
 #[test]
-fn what_a_callee_writes_or_returns_matters_to_its_caller() {
+fn a_callee_s_stores_and_result_matter_to_its_caller() {
     let text = |other: i32| {
         format!(
             "r6 = r1\n*(u64 *)(r10 - 8) = 0\nr2 = r10\nr2 += -8\ncall f\nr1 = r6\nr4 = *(u64 *)(r10 - 8)\n{INDEX}\n\
@@ -150,7 +150,7 @@ fn what_a_callee_writes_or_returns_matters_to_its_caller() {
     };
     accepted("raw", &text(15));
     refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
-    // What the caller keeps in its own registers is not the callee's business, but the caller's.
+    // The caller's own registers do not matter in the callee, but they do in the caller.
     let text = |other: i32| {
         format!(
             "r6 = r1\nr7 = {other}\n{FORK}r7 = 3\ncall f\nr1 = r6\nr4 = r7\n{INDEX}\nf: r0 = 0\nif r3 == 5 goto +0\nexit"
@@ -161,7 +161,7 @@ fn what_a_callee_writes_or_returns_matters_to_its_caller() {
 }
 
 #[test]
-fn a_packet_range_that_only_one_path_found_is_not_there() {
+fn a_packet_range_found_on_one_path_only_is_unknown() {
     let text = |check: &str| {
         format!(
             "r5 = *(u32 *)(r1 + 12)\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 8\n\
@@ -173,7 +173,7 @@ fn a_packet_range_that_only_one_path_found_is_not_there() {
 }
 
 #[test]
-fn two_packet_pointers_that_are_one_on_only_one_path_are_two() {
+fn packet_pointers_equal_on_one_path_only_are_distinct() {
     // r6 and r7 are moved by the same number on the first path, by two numbers on the second.
     let text = |other: &str| {
         format!(
@@ -188,7 +188,7 @@ fn two_packet_pointers_that_are_one_on_only_one_path_are_two() {
 }
 
 #[test]
-fn two_maybe_null_pointers_that_are_one_on_only_one_path_are_two() {
+fn maybe_null_pointers_equal_on_one_path_only_are_distinct() {
     let lookup = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\n";
     // On the first path r6 and r7 are the same pointer; on the second r7 comes from another look-up.
     let text = format!(
@@ -196,7 +196,7 @@ fn two_maybe_null_pointers_that_are_one_on_only_one_path_are_two() {
          if r6 == 0 goto +1\nr0 = *(u64 *)(r7 + 0)\nr0 = 0\nexit"
     );
     refused("xdp", &text, Code::MaybeNull, "r7");
-    // On the second, r6 is known not to be null, of which r7 knows nothing.
+    // On the second, r6 is known not to be null, but r7 may be.
     let text = format!(
         "r8 = *(u32 *)(r1 + 12)\n{lookup}r7 = r0\n{lookup}r6 = r0\nif r6 == 0 goto out\nif r8 == 7 goto +3\n{lookup}\
          r6 = r0\nr7 = r0\nif r6 == 0 goto +1\nr0 = *(u64 *)(r7 + 0)\nout: r0 = 0\nexit"
@@ -208,15 +208,15 @@ fn two_maybe_null_pointers_that_are_one_on_only_one_path_are_two() {
 }
 
 #[test]
-fn two_numbers_that_are_one_on_only_one_path_are_two() {
-    // The check of r4 speaks for r5 on the first path only.
+fn numbers_equal_on_one_path_only_are_distinct() {
+    // The check of r4 narrows r5 on the first path only.
     let text = |other: &str| {
         format!(
             "r4 = *(u32 *)(r1 + 0)\nr5 = *(u32 *)(r1 + 4)\n{FORK}r5 = {other}\ngoto +0\nif r4 > 15 goto +3\nr1 += r5\n\
              r0 = *(u8 *)(r1 + 0)\nexit\nr0 = 0\nexit"
         )
     };
-    refused("raw", &text("r4"), Code::PointerArithmetic, "too much");
+    refused("raw", &text("r4"), Code::PointerArithmetic, "too large");
     // Nor does a fixed distance between them: the same on the first path, one more on the second.
     let text = |distance: i32| {
         format!(
@@ -230,12 +230,12 @@ fn two_numbers_that_are_one_on_only_one_path_are_two() {
 }
 
 #[test]
-fn a_loop_is_left_with_the_state_of_its_last_round() {
+fn a_loop_ends_with_the_state_of_its_last_iteration() {
     // The states of the iterations meet again and again, but the counter matters.
     let text = |iterations: i32| format!("r4 = 0\nnext: r4 += 1\nif r4 < {iterations} goto next\n{INDEX}");
     accepted("raw", &text(15));
     refused("raw", &text(16), Code::OutOfBounds, "bytes 16..17");
-    // A value that an iteration leaves behind in the stack for the next one.
+    // A value that an iteration leaves in the stack for the next one.
     let text = |iterations: i32| {
         format!(
             "*(u64 *)(r10 - 8) = 0\nr5 = 0\nnext: r4 = *(u64 *)(r10 - 8)\nr4 += 1\n*(u64 *)(r10 - 8) = r4\nr5 += 1\n\
@@ -247,7 +247,7 @@ fn a_loop_is_left_with_the_state_of_its_last_round() {
 }
 
 #[test]
-fn what_is_forgotten_where_paths_meet_has_no_say_afterwards() {
+fn facts_forgotten_at_a_join_narrow_nothing_afterwards() {
     // On the first path r7 is 224 less than a copy that is below 224, and so, as an unsigned number, never below
     // r8. The copy is not read again: the state in which it is forgotten must not claim what it knew.
     let text = |copy: &str, last: &str| {

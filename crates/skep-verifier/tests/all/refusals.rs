@@ -1,4 +1,4 @@
-//! What a refusal says, and what an accepted program comes with.
+//! The contents of a refusal, and of an accepted program.
 
 use crate::common::{accepted, check, from_insns, kind, maps, program, refused};
 use skep_abi::{Entry, LineInfo};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const LOOKUP: &str = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[0] ll\ncall 1\n";
 
 #[test]
-fn what_is_not_understood_is_refused_by_name() {
+fn unsupported_instructions_are_refused_by_name() {
     let unsupported = [
         ("xdp", "callx r1\nexit", "through registers"),
         ("xdp", "r1 = map_fd[3] ll\nr0 = 0\nexit", "was not linked"),

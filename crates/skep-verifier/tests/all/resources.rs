@@ -1,4 +1,4 @@
-//! What must be given back: records of ring buffers, sockets, dynptrs, locks.
+//! What a program must release: records of ring buffers, sockets, dynptrs, locks.
 
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
@@ -6,17 +6,17 @@ use skep_verifier::Code;
 /// Reserves 16 bytes in the ring buffer; r0 is the record or null. Slot of the call: 4.
 const RESERVE: &str = "r1 = map[6] ll\nr2 = 16\nr3 = 0\ncall 131\n";
 const SUBMIT: &str = "r2 = 0\ncall 132\n";
-/// Looks up a socket; r0 is it or null. Slot of the call: 9.
+/// Looks up a socket; r0 is the socket or null. Slot of the call: 9.
 const SOCKET: &str = "*(u64 *)(r10 - 16) = 0\n*(u32 *)(r10 - 8) = 0\nr2 = r10\nr2 += -16\nr3 = 12\nr4 = 0\nr5 = 0\n\
                       call 84\n";
 const END: &str = "r0 = 0\nexit\n";
 
 #[test]
-fn a_record_is_given_back_once_on_every_path() {
+fn a_record_is_released_once_on_every_path() {
     let good = format!("{RESERVE}if r0 == 0 goto out\nr1 = r0\n{SUBMIT}out: {END}");
     accepted("xdp", &good);
     accepted("xdp", &good.replace("call 132", "call 133"));
-    // Forgotten altogether, forgotten on one path, given back twice.
+    // Never released, not released on one path, released twice.
     let leak = refused(
         "xdp",
         &format!("{RESERVE}{END}"),
@@ -30,31 +30,36 @@ fn a_record_is_given_back_once_on_every_path() {
     refused("xdp", &text, Code::Resource, "where the program ends");
     let text = format!("{RESERVE}if r0 == 0 goto out\nr6 = r0\nr1 = r6\n{SUBMIT}r1 = r6\n{SUBMIT}out: {END}");
     refused("xdp", &text, Code::Uninitialised, "r1 held an object that the call of bpf_ringbuf_submit in");
-    // What may be null is not given back.
+    // A pointer that may be null cannot be released.
     refused("xdp", &format!("{RESERVE}r1 = r0\n{SUBMIT}{END}"), Code::MaybeNull, "record");
 }
 
 #[test]
-fn after_its_release_a_record_is_gone_everywhere() {
+fn after_its_release_every_copy_of_a_record_is_invalid() {
     let text =
         format!("{RESERVE}if r0 == 0 goto out\nr6 = r0\nr1 = r0\n{SUBMIT}*(u64 *)(r6 + 0) = 1\nout: {END}");
-    refused("xdp", &text, Code::Uninitialised, "gave back");
+    refused("xdp", &text, Code::Uninitialised, "released or ended");
     // A copy in the stack.
     let text = format!(
         "{RESERVE}if r0 == 0 goto out\n*(u64 *)(r10 - 8) = r0\nr1 = r0\n{SUBMIT}r1 = *(u64 *)(r10 - 8)\n{{use}}out: {END}"
     );
     accepted("xdp", &text.replace("{use}", ""));
-    refused("xdp", &text.replace("{use}", "r1 = *(u64 *)(r1 + 0)\n"), Code::Uninitialised, "gave back");
-    // A copy in a caller's frame: the callee gives it back.
+    refused(
+        "xdp",
+        &text.replace("{use}", "r1 = *(u64 *)(r1 + 0)\n"),
+        Code::Uninitialised,
+        "released or ended",
+    );
+    // A copy in a caller's frame: the callee releases it.
     let text = format!(
         "{RESERVE}if r0 == 0 goto out\nr6 = r0\nr1 = r0\ncall give\n{{use}}out: {END}give: {SUBMIT}r0 = 0\nexit\n"
     );
     accepted("xdp", &text.replace("{use}", ""));
-    refused("xdp", &text.replace("{use}", "*(u8 *)(r6 + 0) = 1\n"), Code::Uninitialised, "gave back");
+    refused("xdp", &text.replace("{use}", "*(u8 *)(r6 + 0) = 1\n"), Code::Uninitialised, "released or ended");
 }
 
 #[test]
-fn nothing_is_held_where_a_tail_call_may_leave() {
+fn a_tail_call_may_not_hold_references() {
     let text = |before: &str| {
         format!(
             "r6 = r1\n{RESERVE}if r0 == 0 goto out\nr7 = r0\n{before}r1 = r6\nr2 = map[4] ll\nr3 = 0\ncall 12\nr0 = 0\nexit\n\
@@ -73,7 +78,7 @@ fn a_callee_may_acquire_for_its_caller() {
 }
 
 #[test]
-fn the_whole_record_is_given_back_and_nothing_else() {
+fn only_the_start_of_a_record_can_be_released() {
     let text = |change: &str| format!("{RESERVE}if r0 == 0 goto out\nr1 = r0\n{change}{SUBMIT}out: {END}");
     refused("xdp", &text("r1 += 8\n"), Code::Resource, "does not point to its start");
     let back = "r1 += 8\nr1 += -8\n";
@@ -83,18 +88,18 @@ fn the_whole_record_is_given_back_and_nothing_else() {
 }
 
 #[test]
-fn a_record_is_as_large_as_was_asked_for() {
+fn a_record_has_the_requested_size() {
     let text = |access: &str| format!("{RESERVE}if r0 == 0 goto out\n{access}r1 = r0\n{SUBMIT}out: {END}");
     accepted("xdp", &text("*(u64 *)(r0 + 8) = 1\nr2 = *(u8 *)(r0 + 15)\n"));
     refused("xdp", &text("*(u64 *)(r0 + 9) = 1\n"), Code::OutOfBounds, "16-byte memory");
     refused("xdp", &text("r2 = *(u8 *)(r0 - 1)\n"), Code::OutOfBounds, "bytes -1..0");
     let text = "r6 = *(u32 *)(r1 + 12)\nr1 = map[6] ll\nr2 = r6\nr3 = 0\ncall 131\nr0 = 0\nexit";
-    refused("xdp", text, Code::Argument, "the same in every run");
+    refused("xdp", text, Code::Argument, "a constant size");
     refused("xdp", &format!("r1 = map[0] ll\nr2 = 8\nr3 = 0\ncall 131\n{END}"), Code::Argument, "a hash");
 }
 
 #[test]
-fn copies_of_what_may_be_null_are_decided_together() {
+fn one_null_check_covers_all_copies() {
     let text = format!("{RESERVE}r6 = r0\nif r6 == 0 goto out\nr1 = r0\n{SUBMIT}out: {END}");
     accepted("xdp", &text);
     let text = format!(
@@ -104,7 +109,7 @@ fn copies_of_what_may_be_null_are_decided_together() {
 }
 
 #[test]
-fn records_of_a_loop_are_given_back_in_each_round() {
+fn records_of_a_loop_are_released_in_each_iteration() {
     let text = |middle: &str| {
         format!(
             "r6 = 0\nmore: {RESERVE}if r0 == 0 goto next\n{middle}next: r6 += 1\nif r6 < 50 goto more\n{END}"
@@ -115,7 +120,7 @@ fn records_of_a_loop_are_given_back_in_each_round() {
 }
 
 #[test]
-fn more_references_than_anybody_needs_are_refused() {
+fn too_many_references_are_refused() {
     let text = "r6 = 0\nmore: r1 = map[6] ll\nr2 = 8\nr3 = 0\nr4 = r10\nr4 += -16\ncall 131\nif r0 == 0 goto next\n\
                 next: r6 += 1\nif r6 < 500000 goto more\nr0 = 0\nexit";
     let refusal = refused("xdp", text, Code::Limit, "");
@@ -123,7 +128,7 @@ fn more_references_than_anybody_needs_are_refused() {
 }
 
 #[test]
-fn sockets_are_released_and_their_other_views_end_with_them() {
+fn releasing_a_socket_invalidates_its_other_views() {
     let text =
         |middle: &str| format!("{SOCKET}if r0 == 0 goto out\nr6 = r0\n{middle}r1 = r6\ncall 86\nout: {END}");
     accepted("tc", &text(""));
@@ -134,14 +139,14 @@ fn sockets_are_released_and_their_other_views_end_with_them() {
         "the object acquired by the call of bpf_sk_lookup_tcp in 7",
     );
     refused("tc", &format!("{SOCKET}r1 = r0\ncall 86\n{END}"), Code::MaybeNull, "compare it with NULL first");
-    // Another view needs no release of its own, but ends with the socket.
+    // Another view needs no release of its own; releasing the socket invalidates it.
     let view = "r1 = r0\ncall 96\nr7 = r0\n";
     accepted("tc", &text(view));
     let text = |after: &str| {
         format!("{SOCKET}if r0 == 0 goto out\nr6 = r0\n{view}r1 = r6\ncall 86\n{after}out: {END}")
     };
-    refused("tc", &text("if r7 == 0 goto out\nr1 = r7\ncall 96\n"), Code::Uninitialised, "gave back");
-    // A listener is another socket, which the lookup does not hold.
+    refused("tc", &text("if r7 == 0 goto out\nr1 = r7\ncall 96\n"), Code::Uninitialised, "released or ended");
+    // A listener is another socket, which the look-up does not acquire.
     let listener = text("if r7 == 0 goto out\nr1 = r7\ncall 96\n").replace("call 96\nr7", "call 98\nr7");
     accepted("tc", &listener);
 }
@@ -160,7 +165,7 @@ fn arguments_that_may_be_null_take_null() {
     let text = |socket: &str| format!("r2 = {socket}\nr3 = 0\ncall 124\nr0 = 1\nexit\n");
     accepted("sk_lookup", &text("0"));
     refused("sk_lookup", &text("1"), Code::Argument, "or null in r2");
-    // What may be null as well.
+    // Also a pointer that may be null.
     let found = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[14] ll\ncall 1\n";
     let text = format!(
         "r6 = r1\n{found}r7 = r0\nr1 = r6\nr2 = r0\nr3 = 0\ncall 124\nif r7 == 0 goto out\nr1 = r7\ncall 86\n\
@@ -172,12 +177,12 @@ fn arguments_that_may_be_null_take_null() {
 }
 
 #[test]
-fn sockets_are_not_calculated_with() {
+fn arithmetic_on_sockets_is_refused() {
     let text = format!("{SOCKET}if r0 == 0 goto out\nr1 = r0\nr1 += 8\nr1 += -8\ncall 86\nout: {END}");
     refused("tc", &text, Code::PointerArithmetic, "sock");
 }
 
-/// Looks up the value of key 0 in the map with locks; r6 is it, never null.
+/// Looks up the value of key 0 in the map with locks; r6 points to it and is not null.
 const LOCKED: &str =
     "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[8] ll\ncall 1\nif r0 == 0 goto out\nr6 = r0\n";
 
@@ -190,10 +195,10 @@ fn a_lock_is_released_on_every_path() {
     let some = "r2 = *(u32 *)(r6 + 8)\nif r2 == 1 goto out\n";
     refused("xdp", &text(&format!("{some}{unlock}")), Code::Resource, "still held");
     refused("xdp", &text(&format!("{unlock}{unlock}")), Code::Resource, "holds no lock");
-    refused("xdp", &text(&format!("r1 = r6\ncall 93\n{unlock}")), Code::Resource, "only one");
+    refused("xdp", &text(&format!("r1 = r6\ncall 93\n{unlock}")), Code::Resource, "a second lock");
     refused("xdp", &text(&format!("call 5\n{unlock}")), Code::Resource, "ktime_get_ns is called while");
     accepted("xdp", &text(&format!("*(u64 *)(r6 + 8) = 1\n{unlock}")));
-    // A function of the program may run while it is held, and may be who releases it.
+    // A subprogram may run while the lock is held, and may release it.
     accepted("xdp", &format!("{}f: r0 = 0\nexit", text(&format!("call f\n{unlock}"))));
     accepted("xdp", &format!("{}f: call 94\nr0 = 0\nexit", text("r1 = r6\ncall f\n")));
 }
@@ -206,10 +211,10 @@ fn the_lock_that_was_taken_is_the_one_that_is_released() {
     refused("xdp", &text.replace("{which}", "r7"), Code::Resource, "another value");
     // A copy is the same value.
     accepted("xdp", &text.replace("{which}", "r8").replace("r1 = r6\ncall 93", "r8 = r6\nr1 = r6\ncall 93"));
-    // A pointer to something else in the value is no lock.
+    // A pointer to another part of the value is not a lock.
     let text = format!("{LOCKED}r1 = r6\nr1 += 4\ncall 93\nr1 = r6\ncall 94\nout: {END}");
     refused("xdp", &text, Code::Argument, "the bpf_spin_lock at 0");
-    refused("xdp", &format!("r1 = map_value[1] ll\ncall 93\n{END}"), Code::Argument, "hold none");
+    refused("xdp", &format!("r1 = map_value[1] ll\ncall 93\n{END}"), Code::Argument, "have none");
     refused("xdp", &format!("r1 = r10\nr1 += -4\ncall 93\n{END}"), Code::Argument, "in a map's value");
 }
 
@@ -221,14 +226,14 @@ fn programs_that_interrupt_others_take_no_locks() {
 }
 
 #[test]
-fn special_fields_are_for_calls_alone() {
+fn only_calls_may_access_special_fields() {
     for access in
         ["r1 = *(u32 *)(r6 + 0)", "*(u8 *)(r6 + 3) = 0", "r1 = *(u64 *)(r6 + 16)", "*(u64 *)(r6 + 24) = 0"]
     {
         refused("xdp", &format!("{LOCKED}{access}\nout: {END}"), Code::OutOfBounds, "only calls may touch");
     }
     accepted("xdp", &format!("{LOCKED}r1 = *(u32 *)(r6 + 4)\n*(u64 *)(r6 + 8) = 0\nout: {END}"));
-    // An offset that may be inside.
+    // An unknown offset that may hit a special field.
     let text = format!("{LOCKED}r1 = *(u32 *)(r6 + 4)\nr1 &= 7\nr6 += r1\nr2 = *(u8 *)(r6 + 4)\nout: {END}");
     accepted("xdp", &text);
     refused("xdp", &text.replace("r6 + 4)\nout", "r6 + 3)\nout"), Code::OutOfBounds, "bpf_spin_lock");
@@ -241,7 +246,7 @@ fn special_fields_are_for_calls_alone() {
 }
 
 #[test]
-fn timers_are_used_with_the_map_they_lie_in() {
+fn timers_are_used_with_the_map_that_contains_them() {
     let text =
         |map: &str| format!("{LOCKED}r1 = r6\nr1 += 16\nr2 = map[{map}] ll\nr3 = 0\ncall 169\nout: {END}");
     accepted("xdp", &text("8"));
@@ -251,7 +256,7 @@ fn timers_are_used_with_the_map_they_lie_in() {
 }
 
 #[test]
-fn timers_of_inner_maps_are_used_with_the_map_they_were_found_in() {
+fn timers_of_inner_maps_are_used_with_their_inner_map() {
     let outer = "*(u32 *)(r10 - 4) = 0\nr2 = r10\nr2 += -4\nr1 = map[10] ll\ncall 1\nif r0 == 0 goto out\n";
     let inner = |map: &str| format!("r2 = r10\nr2 += -4\nr1 = {map}\ncall 1\nif r0 == 0 goto out\n");
     let text = |given: &str| {
@@ -266,7 +271,7 @@ fn timers_of_inner_maps_are_used_with_the_map_they_were_found_in() {
 }
 
 #[test]
-fn only_programs_that_may_sleep_call_what_sleeps() {
+fn only_sleepable_programs_call_functions_that_sleep() {
     let text = format!("r1 = r10\nr1 += -8\nr2 = 8\nr3 = 0\ncall 148\n{END}");
     accepted("tracing.s", &text);
     refused("tracing", &text, Code::Helper, "may sleep, but the program may not");

@@ -1,4 +1,4 @@
-//! How control may go: jumps, functions, calls, loops, limits.
+//! The structure of programs: jumps, functions, calls, loops, limits.
 
 use crate::common::{accepted, from_insns, kind, program, refused};
 use skep_abi::Function;
@@ -56,14 +56,14 @@ fn calls_lead_to_functions_and_never_back() {
 }
 
 #[test]
-fn unreachable_code_is_left_out_and_not_judged() {
+fn unreachable_code_is_removed_and_not_checked() {
     let verified = accepted("xdp", "r0 = 2\nexit\nr1 = *(u64 *)(r9 + 0)\nexit");
     let reached: Vec<bool> = verified.facts().iter().map(|fact| fact.reached).collect();
     assert_eq!(reached, [true, true, false, false]);
 }
 
 #[test]
-fn callees_may_use_their_callers_stack_but_not_leave_their_own_there() {
+fn callees_may_not_leave_their_stack_s_address_to_callers() {
     accepted(
         "xdp",
         "r1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nexit\nf: *(u64 *)(r1 + 0) = 5\nr0 = 0\nexit",
@@ -75,12 +75,12 @@ fn callees_may_use_their_callers_stack_but_not_leave_their_own_there() {
         "outlives",
     );
     refused("xdp", "call f\nr0 = 0\nexit\nf: r0 = r10\nexit", Code::Return, "its own stack");
-    // A caller's own address may come back.
+    // An address of the caller's stack may be returned.
     accepted(
         "xdp",
         "*(u64 *)(r10 - 8) = 1\nr1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r0 + 0)\nexit\nf: r0 = r1\nexit",
     );
-    // What a callee wrote in its own frame is not there in the next one.
+    // A callee's stores to its frame are not visible in the next callee's.
     let verified = accepted(
         "xdp",
         "call f\ncall g\nexit\nf: *(u64 *)(r10 - 8) = 1\nr0 = 0\nexit\ng: r0 = *(u64 *)(r10 - 8)\nexit",
@@ -130,7 +130,7 @@ fn loops_that_may_never_end_are_found() {
     refused("xdp", "r0 = 0\nnext: goto next\nexit", Code::Loop, "may never end");
     refused("xdp", "goto -1", Code::Loop, "may never end");
     refused("xdp", "next: call 7\nif r0 != 0 goto next\nexit", Code::Loop, "constant bound");
-    // Two backward jumps that take turns.
+    // Two backward jumps that alternate.
     refused(
         "xdp",
         "r0 = 0\nr1 = 0\na: r0 += 1\nr0 = 0\nif r1 == 0 goto a\nb: if r1 == 0 goto a\ngoto b",
@@ -138,20 +138,20 @@ fn loops_that_may_never_end_are_found() {
         "",
     );
     refused("xdp", "r0 = 0\na: r0 ^= 1\nif r0 != 0 goto b\ngoto a\nb: goto a", Code::Loop, "may never end");
-    // Something changes, but nothing that matters.
+    // Only a value that does not matter changes.
     refused(
         "tc",
         "r3 = 0\nnext: r3 += 1\nr2 = *(u32 *)(r1 + 0)\nif r2 != 7 goto next\nr0 = r3\nexit",
         Code::Loop,
         "",
     );
-    // Something that matters changes for ever.
+    // A value that matters changes for ever.
     refused("xdp", "r0 = 0\nnext: r0 += 1\nif r0 != -1 goto next\nexit", Code::Limit, "1000000 instructions");
 }
 
 #[test]
-fn a_repeated_state_is_no_loop_where_something_that_matters_changed() {
-    // What was unknown in the first iteration is known in the second, which ends the loop.
+fn a_state_is_not_repeated_if_a_relevant_value_changed() {
+    // A value that is unknown in the first iteration is known in the second, which ends the loop.
     let text = |load: &str, store: &str| {
         format!(
             "r6 = *(u64 *)(r1 + 0)\n*(u64 *)(r10 - 8) = r6\nnext: {load}\nif r6 == 5 goto +2\n{store}\ngoto next\nr0 = 0\nexit"
@@ -165,7 +165,7 @@ fn a_repeated_state_is_no_loop_where_something_that_matters_changed() {
          *(u8 *)(r10 - 8) = 0\ngoto next\nr0 = 0\nexit",
     );
     refused("raw", &text("r0 = 0", "r0 = 5"), Code::Loop, "");
-    // An inner loop that is entered again and again with the same counter of its own.
+    // An inner loop that is entered repeatedly with the same counter value.
     accepted(
         "xdp",
         "r6 = 0\nouter: r7 = 0\ninner: r7 += 1\nif r7 < 4 goto inner\nr6 += 1\nif r6 < 4 goto outer\nr0 = 0\nexit",
@@ -181,18 +181,18 @@ fn limits_hold_whatever_the_program_does() {
     let text = "r0 = 0\nnext: r0 += 1\nif r0 < 1000 goto next\nexit";
     assert!(limited(text, 2002, 1 << 20).is_ok());
     assert_eq!(limited(text, 2001, 1 << 20).unwrap_err().code, Code::Limit);
-    // Little memory for remembered states slows the walk but changes nothing.
+    // Little memory for remembered states slows the walk, but the verdict is the same.
     assert!(limited(text, 2002, 100_000).is_ok());
-    // But not less than what says which iterations are unfinished.
+    // But it must hold the unfinished iterations.
     assert_eq!(limited(text, 2002, 10_000).unwrap_err().code, Code::Limit);
-    // Paths put aside cannot be forgotten: each iteration leaves one.
+    // Pending paths cannot be dropped: each iteration adds one.
     let forks = "r6 = r1\nr0 = 0\nnext: r0 += 1\nr2 = *(u32 *)(r6 + 0)\nif r2 == 5 goto out\nif r0 < 100 goto next\nout: exit";
     assert!(limited(forks, 100_000, 1 << 20).is_ok());
     assert_eq!(limited(forks, 100_000, 20_000).unwrap_err().code, Code::Limit);
 }
 
 #[test]
-fn joining_paths_are_walked_once_unless_they_differ_in_what_matters() {
+fn joining_paths_are_walked_once_unless_a_relevant_value_differs() {
     // Twenty diamonds that leave nothing behind: a million paths, walked as one.
     let diamonds = |keep: &str| {
         let mut text = "r6 = r1\nr7 = 0\n".to_owned();
@@ -203,7 +203,7 @@ fn joining_paths_are_walked_once_unless_they_differ_in_what_matters() {
     };
     let verified = accepted("tc", &format!("{}r0 = r7\nexit", diamonds("r7 += 1")));
     assert!(verified.stats().walked < 100, "{}", verified.stats().walked);
-    // Where the number is used as an index in the end, every value of it must be looked at.
+    // If the number is used as an index in the end, each of its values must be walked.
     let text =
         format!("{}r1 = map_value[1]+0x0 ll\nr1 += r7\nr0 = *(u8 *)(r1 + 0)\nexit", diamonds("r7 += 1"));
     let verified = accepted("tc", &text);
@@ -212,8 +212,8 @@ fn joining_paths_are_walked_once_unless_they_differ_in_what_matters() {
 }
 
 #[test]
-fn tangles_of_backward_jumps_are_walked_like_others() {
-    // Blocks in reverse order: what one pass over the program learns goes one block further only.
+fn irreducible_backward_jumps_are_walked_like_others() {
+    // Blocks in reverse order: each pass over the program propagates facts by one block only.
     let blocks = 20_000;
     let mut text =
         format!("r0 = 0\nr6 = 1\n*(u64 *)(r10 - 8) = 0\ngotol b{blocks}\nb0: r0 = r6\nr0 += r7\nexit\n");
@@ -241,7 +241,7 @@ fn programs_made_to_explode_are_stopped_by_a_limit() {
     text += "r6 = 0\nnext: r6 += 1\ncall 7\nif r0 == 5 goto +1\nr6 += 1\nr7 = r10\nr7 += -512\nr8 = *(u64 *)(r7 + 0)\n\
              if r6 < 1000000 goto next\nr0 = r8\nexit\n";
     refused("xdp", &text, Code::Limit, "");
-    // Every bit of a number tested and kept: two to the thirtieth states that all matter.
+    // Each bit of a number is tested and kept: 2^30 states that all matter.
     let mut text = "r6 = 0\n".to_owned();
     for bit in 0..30 {
         text += &format!("call 7\nr0 &= 1\nif r0 == 0 goto +1\nr6 |= {:#x}\n", 1u32 << bit);

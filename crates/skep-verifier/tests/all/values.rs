@@ -1,4 +1,4 @@
-//! What registers may hold: initialisation, arithmetic, addresses that stay inside.
+//! The values of registers: initialisation, arithmetic, addresses.
 
 use crate::common::{accepted, refused};
 use skep_verifier::Code;
@@ -25,18 +25,18 @@ fn the_frame_pointer_is_read_only() {
 }
 
 #[test]
-fn calls_lose_their_argument_registers() {
+fn calls_clobber_their_argument_registers() {
     refused(
         "xdp",
         "r2 = 1\ncall 7\nr0 = r2\nexit",
         Code::Uninitialised,
-        "lost at the call of bpf_get_prandom_u32 in 1",
+        "the call of bpf_get_prandom_u32 in 1 clobbered it",
     );
     refused(
         "xdp",
         "r1 = 1\ncall f\nr0 = r1\nexit\nf: r0 = 0\nexit",
         Code::Uninitialised,
-        "lost at the call in 1",
+        "the call in 1 clobbered it",
     );
     accepted("xdp", "r6 = 1\ncall 7\nr0 = r6\nexit");
     // A callee has its own r6 to r9.
@@ -48,7 +48,7 @@ fn calls_lose_their_argument_registers() {
 fn division_by_zero_and_masked_shift_counts_are_defined() {
     accepted("xdp", "r0 = 1\nr1 = 0\nr0 /= r1\nr0 %= r1\nr0 s/= r1\nr0 s%= r1\nw0 /= w1\nw0 s%= w1\nexit");
     accepted("tc", "r2 = *(u32 *)(r1 + 0)\nr0 = 1\nr0 <<= r2\nr0 s>>= r2\nw0 >>= w2\nexit");
-    // A constant count that is masked is a mistake in a program for Linux, which refuses it too.
+    // A constant count that would be masked is a mistake; Linux refuses it, too.
     refused("xdp", "r0 = 1\nr0 <<= 64\nexit", Code::Structure, "shift count 64");
     refused("xdp", "r0 = 1\nw0 s>>= 32\nexit", Code::Structure, "shift count 32");
     refused("xdp", "r0 = 1\nr0 >>= -1\nexit", Code::Structure, "shift count -1");
@@ -69,7 +69,7 @@ fn pointers_take_part_in_little_arithmetic() {
     refused("xdp", "r1 = be64 r1\nr0 = r1\nexit", Code::PointerArithmetic, "ctx");
     refused("xdp", "r2 = map[0] ll\nr2 += 8\nr0 = 0\nexit", Code::PointerArithmetic, "map_ptr");
     refused("xdp", "r2 = *(u32 *)(r1 + 4)\nr2 += 8\nr0 = 0\nexit", Code::PointerArithmetic, "pkt_end");
-    // Nobody reads what comes of it.
+    // Its result is not read.
     for dead in
         ["r1 = -r1", "r1 = be64 r1", "r2 = (s8)r1", "w2 = w1", "r2 = r10\nr2 -= r1", "r1 += 0x20000000"]
     {
@@ -80,17 +80,17 @@ fn pointers_take_part_in_little_arithmetic() {
 }
 
 #[test]
-fn offsets_stay_far_from_where_sums_wrap() {
-    refused("raw", "r1 += 0x20000000\nr0 = *(u8 *)(r1 + 0)\nexit", Code::PointerArithmetic, "too much");
-    refused("raw", "r1 += -0x20000000\nr0 = *(u8 *)(r1 + 0)\nexit", Code::PointerArithmetic, "too much");
+fn offsets_are_bounded_so_that_sums_cannot_wrap() {
+    refused("raw", "r1 += 0x20000000\nr0 = *(u8 *)(r1 + 0)\nexit", Code::PointerArithmetic, "too large");
+    refused("raw", "r1 += -0x20000000\nr0 = *(u8 *)(r1 + 0)\nexit", Code::PointerArithmetic, "too large");
     refused(
         "raw",
         "r1 += 0x10000000\nr1 += 0x10000000\nr0 = *(u8 *)(r1 + 0)\nexit",
         Code::PointerArithmetic,
-        "too much",
+        "too large",
     );
     let smallest = "r2 = 0x8000000000000000 ll\nr1 -= r2\nr0 = *(u8 *)(r1 + 0)\nexit";
-    refused("raw", smallest, Code::PointerArithmetic, "too much");
+    refused("raw", smallest, Code::PointerArithmetic, "too large");
     refused(
         "raw",
         "r2 = *(u64 *)(r1 + 0)\nr1 += r2\nr0 = *(u8 *)(r1 + 0)\nexit",
@@ -103,14 +103,14 @@ fn offsets_stay_far_from_where_sums_wrap() {
         Code::PointerArithmetic,
         "bound the number",
     );
-    // Of use to nobody, but nothing to return either.
+    // Useless, but it cannot leak by being returned.
     let text = "r2 = *(u64 *)(r1 + 0)\nr1 += r2\nr0 = r1\nexit";
-    refused("raw", text, Code::PointerLeak, "what the instruction in 1 made of an address");
+    refused("raw", text, Code::PointerLeak, "a number that the instruction in 1 computed from an address");
     accepted("raw", &text.replace("r0 = r1", "r0 = 0"));
 }
 
 #[test]
-fn pointers_leave_a_program_nowhere() {
+fn pointers_cannot_leave_a_program() {
     for kind in ["xdp", "tc", "raw"] {
         refused(kind, "r0 = r1\nexit", Code::PointerLeak, "result in r0");
         refused(
@@ -159,13 +159,13 @@ fn distances_inside_of_a_packet_are_numbers() {
         "xdp",
         &format!("r6 = r1\n{PACKET}w7 = w3\nr2 = 4\ncall 44\nr3 = *(u32 *)(r6 + 4)\nw3 -= w7\nw0 = w3\nexit"),
         Code::PointerLeak,
-        "made of an address",
+        "computed from an address",
     );
-    // Of which nothing is known.
+    // A difference of unknown pointers is an unknown number.
     refused(
         "xdp",
         &format!("{PACKET}r4 = r3\nr4 -= r2\nr2 += r4\nr0 = *(u8 *)(r2 + 0)\nexit"),
         Code::PointerArithmetic,
-        "too much",
+        "too large",
     );
 }

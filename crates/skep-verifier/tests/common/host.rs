@@ -11,8 +11,8 @@ pub(crate) fn types() -> Btf {
     Btf::parse(bytes).expect("the committed types are sound")
 }
 
-/// Puts the numbers of what the host has in the place of names: `call @bpf_task_acquire`, `var[@jiffies]`,
-/// `r2 = @task_struct` for the number of a structure.
+/// Replaces names by the BTF ids of the host's types, functions and variables: `call @bpf_task_acquire`,
+/// `var[@jiffies]`, `r2 = @task_struct` for the id of a structure.
 pub(crate) fn with_numbers(btf: &Btf, text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -34,7 +34,7 @@ pub(crate) fn with_numbers(btf: &Btf, text: &str) -> String {
     out
 }
 
-/// What the verifier says of a program of that section.
+/// The verifier's verdict on a program of that section.
 pub(crate) fn check(section: &str, text: &str) -> Result<Verified, Box<Refusal>> {
     check_with(section, text, Some(&types()))
 }
@@ -57,7 +57,7 @@ pub(crate) fn accepted(section: &str, text: &str) -> Verified {
     }
 }
 
-/// Refused with that code, and that phrase in the one-line text.
+/// Asserts a refusal with that code and that phrase in its one-line text.
 #[track_caller]
 pub(crate) fn refused(section: &str, text: &str, code: Code, phrase: &str) {
     match check(section, text) {

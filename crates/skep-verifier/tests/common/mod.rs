@@ -1,4 +1,4 @@
-//! Programs in the assembler's syntax, and what the verifier says of them.
+//! Programs in the assembler's syntax, and the verifier's verdicts on them.
 #![allow(dead_code)] // each test file uses its part
 
 pub(crate) mod host;
@@ -13,11 +13,9 @@ use skep_verifier::{Code, Config, Refusal, Unverified, Verified, verify};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The maps that test programs may name by index.
-///
-/// 0: hash of 4-byte keys and 16-byte values; 1: array of 64-byte values, one of them; 2: read-only array;
-/// 3: write-only array; 4: program array; 5: per-CPU array of 8-byte values; 6: ring buffer; 7: hash with
-/// 8-byte keys and 4-byte values. More in [`world::maps`].
+/// The maps that test programs may name by index. 0: hash of 4-byte keys and 16-byte values; 1: array of one 64-byte
+/// value; 2: read-only array; 3: write-only array; 4: program array; 5: per-CPU array of 8-byte values; 6: ring
+/// buffer; 7: hash with 8-byte keys and 4-byte values. More in [`world::maps`].
 pub(crate) fn maps() -> Arc<[MapDef]> {
     let map = |name: &str, kind, key_size, value_size, max_entries, flags| MapDef {
         flags,
@@ -50,7 +48,7 @@ pub(crate) fn kind(name: &str) -> &'static ProgramType {
     }
 }
 
-/// A program of that type; local calls make functions of what they lead to. Raw programs get 16 bytes.
+/// A program of that type; each target of a local call becomes a function. Raw programs receive 16 bytes.
 pub(crate) fn program(kind: &'static ProgramType, text: &str) -> Unverified {
     let insns = skep_isa::assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     from_insns(kind, insns)
@@ -89,7 +87,7 @@ pub(crate) fn accepted(kind_name: &str, text: &str) -> Verified {
     }
 }
 
-/// Refused with that code, and that phrase in the one-line text.
+/// Asserts a refusal with that code and that phrase in its one-line text.
 #[track_caller]
 pub(crate) fn refused(kind_name: &str, text: &str, code: Code, phrase: &str) -> Refusal {
     match check(kind_name, text) {

@@ -1,9 +1,9 @@
-//! What the tests' host has besides the tables of `skep-abi`: types that trace, and maps of every kind of value.
+//! The tests' host beyond the tables of `skep-abi`: tracing program types, and maps with every kind of value.
 
 use skep_abi::{Context, HelperSet, MapDef, MapFlags, MapKind, ProgramType, SpecialField, SpecialKind};
 use std::sync::Arc;
 
-/// A type whose programs look at the host's addresses anyway.
+/// A type whose programs may read the host's addresses.
 pub(crate) static TRACING: ProgramType = ProgramType {
     name: "tracing",
     number: Some(26),
@@ -13,16 +13,16 @@ pub(crate) static TRACING: ProgramType = ProgramType {
     ..ProgramType::PLAIN
 };
 
-/// A type of program that interrupts others.
+/// A type whose programs interrupt others.
 pub(crate) static PROBE: ProgramType = ProgramType { number: Some(2), name: "probe", ..TRACING };
 
 /// Maps from index 8 on:
 ///
-/// 8: array whose 48-byte values have a lock at 0, a timer at 16 and a pointer to an object of type 7 at 32;
-/// 9: the same as 8; 10: array of maps like 8; 11: queue of 8-byte values; 12: bloom filter of 4-byte values;
-/// 13: xskmap; 14: sockmap; 15: devmap; 16: constants, "skep" and the numbers 1 to 12 behind its zero byte;
-/// 17: sk_storage of 8-byte values; 18: stack traces; 19: hash of maps like 0 with 8-byte values; 20: array whose
-/// 16-byte values are a pointer to an object of type 7 and one that nobody owns.
+/// 8: array whose 48-byte values have a lock at 0, a timer at 16 and a pointer to an object of type 7 at 32; 9: the
+/// same as 8; 10: array of maps like 8; 11: queue of 8-byte values; 12: bloom filter of 4-byte values; 13: xskmap;
+/// 14: sockmap; 15: devmap; 16: constants, "skep" and the numbers 1 to 12 behind its zero byte; 17: sk_storage of
+/// 8-byte values; 18: stack traces; 19: hash of maps like 0 with 8-byte values; 20: array whose 16-byte values are an
+/// owning pointer to an object of type 7 and one without ownership.
 pub(crate) fn maps() -> Vec<MapDef> {
     let map = |name: &str, kind, sizes: (u32, u32), max_entries, flags| MapDef {
         flags,

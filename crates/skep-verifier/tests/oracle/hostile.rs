@@ -1,9 +1,9 @@
-//! What must hold for any program whatever, of any type, with any maps. A property test and the fuzzer
-//! `verify_hostile` both call it.
+//! Properties that must hold for every program, type and set of maps. A property test and the fuzzer `verify_hostile`
+//! both check them.
 //!
-//! A few bytes choose the type and the maps, the rest are instructions: eight bytes each, decoded where that
-//! is possible, and otherwise read in a way that always makes one. They may be repeated many times over, which
-//! is what a program takes that is made to explode.
+//! A few bytes choose the type and the maps, the rest are instructions: eight bytes each, decoded if possible, and
+//! otherwise mapped to some valid instruction. They may be repeated many times, to build programs whose verification
+//! explodes.
 
 use skep_abi::{Entry, Function, LINUX, MapDef, MapFlags, MapKind, ProgramSource, TYPES};
 use skep_isa::{
@@ -12,15 +12,15 @@ use skep_isa::{
 };
 use skep_verifier::{Config, Unverified, verify};
 
-/// Instructions that may be walked.
+/// The limit of walked instructions.
 const MAX_WALKED: u64 = 20_000;
-/// Bytes that states may take, and what one more step may add to that.
+/// The limit of bytes for states, and the bytes that one more step may add.
 const MAX_STATE_BYTES: usize = 2 << 20;
 const SLACK: u64 = 1 << 20;
 /// The most instructions of a program.
 const MAX_INSNS: usize = 1 << 14;
 
-/// What became of a program.
+/// The verdict on a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It was accepted.
@@ -29,11 +29,10 @@ pub(crate) enum Outcome {
     Refused,
 }
 
-/// Verifies the program that the bytes are.
+/// Verifies the program that the bytes encode.
 ///
 /// # Panics
-///
-/// Where the verifier does, or takes more than it may.
+/// If the verifier panics, or exceeds a limit.
 pub(crate) fn check(data: &[u8]) -> Outcome {
     let mut bytes = Bytes(data);
     let program = program(&mut bytes);
@@ -66,7 +65,7 @@ pub(crate) fn check(data: &[u8]) -> Outcome {
     }
 }
 
-/// Bytes that are used up one by one; behind their end all is 0.
+/// Bytes that are consumed one by one; after their end come zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -111,7 +110,7 @@ fn program(bytes: &mut Bytes<'_>) -> Unverified {
     let maps: Vec<MapDef> = (0..count).map(|_| map(bytes, true)).collect();
     let flags = bytes.byte();
     let rounds = if flags & 3 == 0 { 1 << bytes.below(12) } else { 1 };
-    // Most programs would otherwise end with the first register that they read.
+    // Otherwise most programs would be refused at the first register that they read.
     let mut insns = if bytes.below(4) > 0 { prelude() } else { Vec::new() };
     let mut once = instructions(bytes);
     once.truncate(MAX_INSNS / rounds);
@@ -141,7 +140,7 @@ fn map(bytes: &mut Bytes<'_>, outer: bool) -> MapDef {
     MapDef { flags, inner, ..MapDef::new("map", kind, bytes.size(), bytes.size(), bytes.size()) }
 }
 
-/// Functions where calls lead, most of the time.
+/// Functions, usually at the targets of calls.
 fn functions(insns: &[Insn], flags: u8) -> Vec<Function> {
     let mut starts: Vec<usize> = match flags & 64 {
         0 => insns.iter().enumerate().filter_map(|(slot, insn)| insn.function_target(slot)).collect(),
@@ -189,7 +188,7 @@ fn instructions(bytes: &mut Bytes<'_>) -> Vec<Insn> {
     insns
 }
 
-/// An instruction, whatever the bytes are.
+/// An instruction, for any bytes.
 fn instruction(bytes: &mut Bytes<'_>) -> Insn {
     let kind = bytes.below(32);
     let (dst, other) = match bytes.below(8) {

@@ -97,7 +97,7 @@ impl Transfer<'_> {
         let constant =
             matches!(prototype.params.get(at), Some(Param { what: What::Number { constant: true }, .. }));
         if !value.is_scalar() || (constant && value.as_constant().is_none()) {
-            let what = if constant { "a number that is the same in every run" } else { "a number" };
+            let what = if constant { "a constant number" } else { "a number" };
             return Err(self.wrong(prototype, reg, what, &value));
         }
         Ok(value)
@@ -119,7 +119,7 @@ impl Transfer<'_> {
                 .suggest("bound the size with a comparison or a mask first"));
         }
         if constant && value.as_constant().is_none() {
-            return Err(self.wrong(prototype, reg, "a size that is the same in every run", &value));
+            return Err(self.wrong(prototype, reg, "a constant size", &value));
         }
         Ok((value.num.umin as u32, value.num.umax as u32))
     }
@@ -206,7 +206,7 @@ impl Transfer<'_> {
     fn not_trusted(&self, prototype: &Prototype, reg: Reg, value: &Value) -> Box<Violation> {
         let read_section = prototype.known.flags.has(KfuncFlags::RCU);
         let text = format!(
-            "{} expects an object in {reg} that is sure to be alive{}, found {}",
+            "{} expects an object in {reg} that is known to be alive{}, found {}",
             prototype.name(),
             if read_section { " in the read section" } else { "" },
             self.show(value)

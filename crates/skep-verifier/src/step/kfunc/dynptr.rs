@@ -51,7 +51,7 @@ impl Transfer<'_> {
         let given = self.read(state, Reg::R1)?;
         let dynptr = self.dynptr_at(state, who, Reg::R1, &given)?;
         if writable && dynptr.read_only {
-            let text = format!("{who} expects a dynptr that may be written in r1");
+            let text = format!("{who} expects a writable dynptr in r1");
             return Err(Violation::new(Code::ReadOnly, text).suggest("use bpf_dynptr_slice"));
         }
         self.check_number(state, prototype, 1)?;

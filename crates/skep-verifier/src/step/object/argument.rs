@@ -18,7 +18,7 @@ impl Transfer<'_> {
         let bytes = i64::from(size.bytes());
         if at < 0 || at % bytes != 0 || (bytes < 8 && at % 8 != 0) {
             let text = format!(
-                "expected an argument, at a multiple of 8 of the context, found bytes {at}..{} in {reg}",
+                "expected an argument, at a multiple of 8 in the context, found bytes {at}..{} in {reg}",
                 at + bytes
             );
             return Err(Violation::new(Code::Context, text));
@@ -27,7 +27,7 @@ impl Transfer<'_> {
         let index = usize::try_from(at / 8).unwrap_or(usize::MAX);
         let Some(argument) = attached.args.get(index).copied() else {
             let text = format!(
-                "{} has {} for a program, numbered from 0: there is none of number {}",
+                "{} has {} for a program, numbered from 0, but no value {}",
                 attached.what,
                 match attached.args.len() {
                     1 => "1 value".to_owned(),

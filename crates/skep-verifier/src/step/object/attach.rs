@@ -104,9 +104,10 @@ impl Transfer<'_> {
         }
         let target = self.env.program.source.target.as_deref();
         let Some(target) = target.filter(|target| !target.is_empty()) else {
-            let text = format!("the program is attached to {}, but its name is not said", description(of));
+            let text =
+                format!("the program is attached to {}, but the section does not name it", description(of));
             return Err(Violation::new(Code::Types, text)
-                .suggest("name it in the section's name, for example SEC(\"fentry/vfs_read\")"));
+                .suggest("name it in the section, for example SEC(\"fentry/vfs_read\")"));
         };
         if of == AttachTo::SecurityHook && CLOSED_HOOKS.contains(&target) {
             let text = format!("programs may not be attached to the security hook {target}");
@@ -117,9 +118,9 @@ impl Transfer<'_> {
             return Err(Violation::new(Code::Context, text));
         }
         if self.env.is_sleepable() && !skep_abi::may_sleep_at(of, target) {
-            let text = format!("the program may sleep, but {} is no place where it may", named(of, target));
+            let text = format!("a sleepable program may not be attached to {}", named(of, target));
             return Err(Violation::new(Code::Context, text).suggest(
-                "leave `.s` out of the section's name, or attach it to a system call or another hook",
+                "remove `.s` from the section name, or attach the program to a system call or another hook",
             ));
         }
         if matches!(of, AttachTo::StructOps | AttachTo::SecurityHook) {
@@ -128,7 +129,7 @@ impl Transfer<'_> {
         let btf = self.btf(&format!("the program is attached to {target}, which"))?;
         let (what, prototype) = find(btf, of, target)?;
         if prototype.params().any(|param| param.ty == 0) {
-            let text = format!("programs may not be attached to {what}: it takes any number of arguments");
+            let text = format!("programs may not be attached to {what}: it is variadic");
             return Err(Violation::new(Code::Context, text));
         }
         let mut args = Vec::new();
@@ -210,12 +211,10 @@ fn find<'a>(btf: &'a Btf, of: AttachTo, target: &str) -> Checked<(String, Type<'
     };
     let Some(id) = btf.find(&name, kind) else {
         let what = if kind == Kind::Func { "function" } else { "type" };
-        let text = format!(
-            "{} is looked for as the {what} {name}, which the given types do not have",
-            named(of, target)
-        );
+        let text =
+            format!("{} needs the {what} {name}, which the given types do not have", named(of, target));
         return Err(Violation::new(Code::Types, text)
-            .suggest("check the name, and give the BTF of the system that the program is for with --btf"));
+            .suggest("check the name, and give the BTF of the target system with --btf"));
     };
     let prototype = btf.prototype(id).map_err(damaged)?;
     Ok((named(of, target), prototype))
@@ -237,7 +236,7 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
     if btf.find(&format!("bpf_struct_ops_{of}"), Kind::Struct).is_none() {
         return Err(Violation::new(
             Code::Types,
-            format!("struct {of} is none whose functions programs can be"),
+            format!("programs cannot implement the functions of struct {of}"),
         ));
     }
     let found = btf.members(id).map_err(damaged)?.find(|found| found.name().is_ok_and(|name| name == member));
@@ -253,7 +252,7 @@ fn find_member<'a>(btf: &'a Btf, target: &str) -> Checked<(String, Type<'a>)> {
     match prototype {
         Ok(prototype) => Ok((format!("{of}.{member}"), prototype)),
         Err(skep_btf::Error::WrongKind { .. }) => {
-            Err(missing(format!("{of}.{member} is no pointer to a function")))
+            Err(missing(format!("{of}.{member} is not a pointer to a function")))
         }
         Err(error) => Err(damaged(error)),
     }

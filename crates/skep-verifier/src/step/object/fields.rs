@@ -143,11 +143,11 @@ impl Transfer<'_> {
         // Calls do not probe.
         if !matches!(trust, Trust::Trusted | Trust::ReadSection) {
             let text = format!(
-                "expected memory that is sure to be there in {reg}, found {}, which was found by following pointers",
+                "expected valid memory in {reg}, found {}, which was read by following pointers",
                 self.show(pointer)
             );
             return Err(Violation::new(Code::Argument, text).suggest(
-                "copy what is there to the stack first, with bpf_probe_read_kernel or a field at a time",
+                "copy the data to the stack first, with bpf_probe_read_kernel or one field at a time",
             ));
         }
         self.field(ty, at, size, reg, pointer)?;
@@ -164,14 +164,15 @@ impl Transfer<'_> {
                 "{reg} is {}, a per-CPU variable: expected the address of one CPU's copy",
                 self.show(pointer)
             );
-            return Err(Violation::new(Code::Argument, text)
-                .suggest("ask bpf_per_cpu_ptr or bpf_this_cpu_ptr for the address of one, and check it"));
+            return Err(Violation::new(Code::Argument, text).suggest(
+                "get the address of one copy from bpf_per_cpu_ptr or bpf_this_cpu_ptr, and check it for NULL",
+            ));
         }
         if !pointer.is_fixed() {
             let text =
                 format!("expected a constant offset into an object, found {} in {reg}", self.show(pointer));
             return Err(Violation::new(Code::PointerArithmetic, text)
-                .suggest("copy what is there to the stack first, with bpf_probe_read_kernel"));
+                .suggest("copy the data to the stack first, with bpf_probe_read_kernel"));
         }
         if at < 0 {
             let text = format!(
@@ -197,11 +198,12 @@ impl Transfer<'_> {
             Some(Ok(found)) => self.classify(ty, &found)?,
             Some(Err(error @ skep_btf::Error::Walk { .. })) => {
                 let text = format!("{error}, found an access through {} in {reg}", self.show(pointer));
-                return Err(Violation::new(Code::OutOfBounds, text)
-                    .suggest("read one member of the structure, as large as it is"));
+                return Err(
+                    Violation::new(Code::OutOfBounds, text).suggest("read one whole member of the structure")
+                );
             }
             Some(Err(skep_btf::Error::WrongKind { .. })) | None => {
-                let text = format!("{} in {reg} is no structure that could be read", self.show(pointer));
+                let text = format!("{} in {reg} is not a structure that can be read", self.show(pointer));
                 return Err(Violation::new(Code::OutOfBounds, text));
             }
             Some(Err(error)) => return Err(damaged(error)),
@@ -215,7 +217,7 @@ impl Transfer<'_> {
             What::Pointer(pointer) => pointer,
             What::Struct { id } => {
                 let text = format!(
-                    "expected a number or a pointer at {} of {}, found {}, which is not read as a whole",
+                    "expected a number or a pointer at {} of {}, found {}, which cannot be read in one access",
                     found.place(),
                     self.type_name(root),
                     self.type_name(*id)

@@ -42,11 +42,11 @@ impl Transfer<'_> {
                 Err(expected(Code::MaybeNull, &self.show(value)).suggest(CHECK_NULL))
             }
             Kind::Object { trust: Trust::ReadSection, .. } if outlives => {
-                let found = format!("{}, which only the read section keeps alive", self.show(value));
-                Err(expected(Code::Argument, &found).suggest("look the socket up, or acquire it first"))
+                let found = format!("{}, which is valid only in the read section", self.show(value));
+                Err(expected(Code::Argument, &found).suggest("look the socket up or acquire it first"))
             }
             Kind::Object { trust: Trust::Untrusted | Trust::PerCpu, .. } => {
-                let found = format!("{}, which cannot be relied on", self.show(value));
+                let found = format!("{}, which is untrusted", self.show(value));
                 Err(expected(Code::Argument, &found))
             }
             Kind::Object { .. } => {

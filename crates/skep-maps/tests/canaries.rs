@@ -1,12 +1,8 @@
-//! An element that a host found inside a read section stays that element until the section ends, whatever others do
-//! meanwhile.
-//!
-//! Values carry their key, a sequence number that no two have in common, and words computed of both. Readers look an
-//! element up and read it again and again, while writers delete keys and add others all the time. With *immediate*
-//! reuse they see elements turn into others: that shows that the test can see it. With every other policy they never
-//! do.
-//!
-//! About two seconds for each policy; `SKEP_CANARY_SECONDS` says how many.
+//! An element that a host finds inside a read section stays that element until the section ends, whatever other
+//! threads do. Values carry their key, a unique sequence number, and words computed from both. Readers look up an
+//! element and read it repeatedly, while writers delete and add keys. With *immediate* reuse readers see elements
+//! turn into others, which shows that the test can detect it. With every other policy they never do. Takes two
+//! seconds for each policy, or `SKEP_CANARY_SECONDS`.
 
 mod common;
 
@@ -21,7 +17,7 @@ use skep_rcu::Domain;
 
 const KEYS: u64 = 64;
 const WORDS: usize = 6;
-/// How long immediate reuse may take to show itself, on the slowest machine.
+/// Time limit for seeing immediate reuse, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const KINDS: &[(MapKind, u32, MapFlags)] = &[
@@ -38,9 +34,9 @@ fn sealed(key: u64, sequence: u64) -> [u64; WORDS] {
     [key, sequence, check, !key, !sequence, !check]
 }
 
-/// Whether the value at an address is the whole one of that key, the same one so many times.
+/// Whether the value at an address is whole, belongs to that key, and stays the same over `rounds` reads.
 fn is_still(at: *mut u8, key: u64, rounds: u64) -> bool {
-    // SAFETY: a value of so many words, aligned, which are only ever accessed atomically.
+    // SAFETY: a value of that many aligned words, which are only ever accessed atomically.
     let words = unsafe { &*at.cast::<[AtomicU64; WORDS]>() };
     let sequence = words[1].load(Ordering::Relaxed);
     (0..rounds).all(|_| words.each_ref().map(|word| word.load(Ordering::Relaxed)) == sealed(key, sequence))
@@ -51,14 +47,14 @@ struct Cage {
     map: Map,
 }
 
-/// What was seen.
+/// The observations.
 #[derive(Debug, Default)]
 struct Seen {
     absent: AtomicU64,
     sound: AtomicU64,
     recycled: AtomicU64,
     added: AtomicU64,
-    /// Insertions for which there was no memory: what waits for readers is not reused.
+    /// Insertions that found no memory, because objects that wait for readers are not reused.
     refused: AtomicU64,
 }
 
@@ -71,10 +67,10 @@ impl Seen {
 
 impl Cage {
     fn new(kind: MapKind, key_size: u32, flags: MapFlags, policy: Policy) -> Self {
-        // A slot for each thread, and some for those of which the system has not said that they ended.
+        // A slot for each thread, and some for threads whose end the system has not reported yet.
         let domain = Domain::new(16).unwrap();
         let memory = Reclamation { domain: domain.clone(), policy };
-        // A map that makes room has to, all the time.
+        // The map must evict all the time, if it can.
         let entries = if kind == MapKind::LruHash { KEYS / 4 } else { KEYS };
         let def = MapDef { flags, ..def(kind, key_size, (WORDS * 8) as u32, entries as u32) };
         let map = Map::create_in(&memory, &def, &Options { cpus: 16, limit: 1 << 30 }).unwrap();
@@ -88,7 +84,7 @@ impl Cage {
         }
     }
 
-    /// Looks a key up inside a section and reads the element so many times.
+    /// Looks a key up inside a section and reads the element `rounds` times.
     fn read(&self, key: u64, rounds: u64, seen: &Seen) {
         let bytes = self.key(key);
         let section = self.domain.enter().unwrap();
@@ -101,12 +97,12 @@ impl Cage {
         seen.count(|| is_still(at, key, rounds));
     }
 
-    /// Visits all elements inside a section and reads each so many times, and the one before it once more.
+    /// Visits all elements inside a section and reads each `rounds` times, and the one before it once more.
     fn read_all(&self, rounds: u64, seen: &Seen) {
         let section = self.domain.enter().unwrap();
         let mut before = None;
         let mut visit = |key: *const u8, at: *mut u8| {
-            // SAFETY: an element's key, of 8 bytes, good for this visit.
+            // SAFETY: an element's key, of 8 bytes, valid for this visit.
             let key = u64::from_ne_bytes(unsafe { key.cast::<[u8; 8]>().read() });
             seen.count(|| is_still(at, key, rounds));
             if let Some((at, key)) = before.replace((at, key)) {
@@ -118,7 +114,7 @@ impl Cage {
         unsafe { self.map.for_each_ptr(section.number(), &mut visit) };
     }
 
-    /// Deletes one key and adds another, by the host's side or the programs'.
+    /// Deletes one key and adds another, through the host's interface or the programs'.
     fn write(&self, delete: u64, add: u64, sequence: u64, seen: &Seen) {
         let (delete, add, value) =
             (self.key(delete), self.key(add), sealed(add, sequence).map(u64::to_ne_bytes).concat());
@@ -136,7 +132,7 @@ impl Cage {
         };
         match errno {
             0 => seen.added.fetch_add(1, Ordering::Relaxed),
-            // Another writer was there before.
+            // Another writer was faster.
             17 => 0,
             7 | 12 | 28 => seen.refused.fetch_add(1, Ordering::Relaxed),
             other => panic!("an insertion failed: {other}"),
@@ -144,7 +140,7 @@ impl Cage {
     }
 }
 
-/// Two readers and two writers until the time is over, or what is waited for was seen.
+/// Runs two readers and two writers until the time is over, or until the awaited observation.
 fn watch(cage: &Cage, time: Duration, until_recycled: bool) -> Seen {
     let (seen, over, sequence) = (Seen::default(), AtomicBool::new(false), AtomicU64::new(1));
     let until_over = |first: u64, work: &dyn Fn(u64)| {
@@ -162,7 +158,7 @@ fn watch(cage: &Cage, time: Duration, until_recycled: bool) -> Seen {
             threads.push(scope.spawn(move || {
                 let rounds = |random: u64| [1, 20, 500, 20_000][(random >> 6) as usize % 4];
                 until_over(number, &|random| match random >> 8 & 15 {
-                    // Of tries nobody can visit all.
+                    // Tries have no visit of all elements.
                     0 if cage.map.kind() != MapKind::LpmTrie => cage.read_all(rounds(random).min(500), seen),
                     _ => cage.read(random % KEYS, rounds(random), seen),
                 });
@@ -191,14 +187,14 @@ fn watch(cage: &Cage, time: Duration, until_recycled: bool) -> Seen {
     seen
 }
 
-/// For one policy, all kinds together.
+/// All kinds, with one policy.
 fn time() -> Duration {
     let seconds = std::env::var("SKEP_CANARY_SECONDS").map_or(2, |seconds| seconds.parse().unwrap());
     Duration::from_secs(seconds)
 }
 
 #[test]
-fn with_immediate_reuse_elements_are_seen_to_turn_into_others() {
+fn with_immediate_reuse_readers_see_elements_change() {
     for &(kind, key_size, flags) in KINDS {
         let cage = Cage::new(kind, key_size, flags, Policy::Immediate);
         let seen = watch(&cage, PATIENCE, true);
@@ -210,7 +206,7 @@ fn with_immediate_reuse_elements_are_seen_to_turn_into_others() {
 }
 
 #[test]
-fn with_every_other_policy_an_element_stays_what_it_is() {
+fn with_other_policies_elements_stay_until_the_section_ends() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.waits_for_readers()) {
         for &(kind, key_size, flags) in KINDS {
             let cage = Cage::new(kind, key_size, flags, policy);

@@ -1,4 +1,4 @@
-//! A cursor of one map given to another leads to some other place, and to no memory that is not the map's.
+//! A cursor of one map used with another gives some position, but never reaches memory outside of the map.
 
 mod common;
 
@@ -8,12 +8,12 @@ use common::{map, prefix};
 use skep_abi::MapKind;
 use skep_maps::{BatchCursor, UpdateFlags};
 
-/// Puts what has 5 bytes before a page that nobody may read.
+/// Puts objects of 5 bytes directly before an inaccessible page.
 struct Guarded;
 
 const PAGE: usize = 4096;
 
-// SAFETY: memory of the system, of the size and alignment that is asked for.
+// SAFETY: memory of the system, of the requested size and alignment.
 unsafe impl GlobalAlloc for Guarded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() != 5 || layout.align() != 1 {
@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Guarded {
 static GUARDED: Guarded = Guarded;
 
 #[test]
-fn a_cursor_of_another_trie_is_some_other_place_and_no_other_memory() {
+fn a_cursor_of_another_trie_reaches_no_foreign_memory() {
     let short = map(MapKind::LpmTrie, 5, 8, 4);
     let long = map(MapKind::LpmTrie, 260, 8, 4);
     short.update(&prefix(8, &[1]), &[0; 8], UpdateFlags::Any).unwrap();

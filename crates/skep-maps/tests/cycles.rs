@@ -1,6 +1,5 @@
-//! Maps are created and dropped again and again, and nothing grows: neither memory nor mappings nor threads.
-//!
-//! A million times in release mode, else fewer; `SKEP_CYCLES` says how many.
+//! Maps are created and dropped repeatedly, and nothing grows: neither memory nor mappings nor threads. A million
+//! times in release mode, fewer otherwise; `SKEP_CYCLES` sets the number.
 
 mod common;
 
@@ -14,12 +13,12 @@ use skep_maps::{Map, Options, Policy, Reclamation, UpdateFlags};
 use skep_rcu::Domain;
 use skep_testkit::say;
 
-/// What is measured is the process's.
+/// Serialises the tests, which measure the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Bytes by which resident memory may differ: what the allocator keeps and pages that were not touched before.
 const SLACK: usize = 4 << 20;
-/// What a process has.
+/// The resources of the process.
 #[derive(Clone, Copy, Debug)]
 struct Holdings {
     resident: usize,
@@ -38,7 +37,7 @@ impl Holdings {
         Self { resident: pages * page, mappings, threads }
     }
 
-    /// Once nothing goes away any more.
+    /// The resources once they stop shrinking.
     fn settled() -> Self {
         let (mut now, mut same) = (Self::now(), 0);
         while same < 8 {
@@ -50,13 +49,13 @@ impl Holdings {
         now
     }
 
-    /// Waits for what is still on its way out, then compares. `few`: mappings that the allocator may have more of.
+    /// Waits for resources that are still being freed, then compares. `few`: how many more mappings the allocator may
+    /// have.
     fn assert_no_growth(self, few: usize, what: &str) {
         let mut now = Self::now();
         for _ in 0..1000 {
             let threads = now.threads <= self.threads;
-            // What an emulator holds, and how many mappings, is its own affair: it translates, and keeps what it
-            // translated.
+            // An emulator's memory and mappings are not compared: it translates code and keeps the translations.
             let memory = skep_testkit::is_emulated()
                 || (now.mappings <= self.mappings + few && now.resident <= self.resident + SLACK);
             if threads && memory {
@@ -75,7 +74,7 @@ fn cycles() -> u64 {
     std::env::var("SKEP_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// Creates a map, uses it a little, and drops it, so many times.
+/// Creates a map, uses it a little, and drops it, `times` times.
 fn cycle(def: &MapDef, memory: Option<&Reclamation>, times: u64) {
     for round in 0..times {
         let map = match memory {
@@ -83,7 +82,7 @@ fn cycle(def: &MapDef, memory: Option<&Reclamation>, times: u64) {
             None => create(def),
         };
         let map = map.unwrap();
-        // Nothing, one element, several, of which some are deleted.
+        // No element, one element, or several with some of them deleted.
         for number in 0..round % 4 {
             assert_eq!(program_update(&map, &key(&map, number), &[round as u8; 16], 0, 1), 0);
         }
@@ -101,7 +100,7 @@ fn key(map: &Map, number: u64) -> Vec<u8> {
     }
 }
 
-/// Definitions, and how large a part of the cycles each has.
+/// Definitions, with the share of the cycles that each gets.
 fn definitions() -> Vec<(MapDef, u64)> {
     let kinds = [
         (MapKind::Hash, 4, MapFlags(0), 8),
@@ -114,7 +113,7 @@ fn definitions() -> Vec<(MapDef, u64)> {
 }
 
 #[test]
-fn maps_created_and_dropped_again_and_again_leave_nothing_behind() {
+fn maps_created_and_dropped_repeatedly_leak_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for policy in Policy::ALL {
         let memory = Reclamation { domain: Domain::new(CPUS).unwrap(), policy };
@@ -129,20 +128,20 @@ fn maps_created_and_dropped_again_and_again_leave_nothing_behind() {
 }
 
 #[test]
-fn maps_with_readers_of_their_own_leave_nothing_behind() {
+fn maps_with_their_own_domain_leak_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (def, part) in definitions() {
         cycle(&def, None, 1000);
         let before = Holdings::settled();
         let times = cycles() * part / 14 / 10;
         cycle(&def, None, times);
-        // Each map's keeper is a thread, for which the allocator may have a heap.
+        // Each map's keeper is a thread, and the allocator may give it a heap.
         before.assert_no_growth(100, &format!("{times} maps with readers of their own, {}", def.kind));
     }
 }
 
 #[test]
-fn maps_dropped_while_a_reader_is_inside_go_when_it_has_left() {
+fn maps_dropped_inside_a_section_are_freed_after_it() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for policy in Policy::ALL {
         let memory = Reclamation { domain: Domain::new(CPUS).unwrap(), policy };
@@ -157,7 +156,7 @@ fn maps_dropped_while_a_reader_is_inside_go_when_it_has_left() {
                 }
             });
             for (def, part) in definitions() {
-                // Also by a thread that is inside itself: dropping a map waits for nobody.
+                // Also by a thread that is in a section itself: dropping a map does not wait.
                 let _inside = memory.domain.enter().unwrap();
                 cycle(&def, Some(&memory), cycles() * part / 14 / 200);
             }

@@ -1,4 +1,5 @@
-//! Every element for a program's function: each key that stays once, whatever happens meanwhile, without memory.
+//! A program's visit of every element: each key that stays is visited once, whatever changes meanwhile, without
+//! allocation.
 
 mod common;
 
@@ -19,7 +20,7 @@ thread_local! {
     static ALLOCATED: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: all of it is the system's.
+// SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.set(ALLOCATED.get() + 1);
@@ -36,11 +37,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Visits all elements of a map with 4-byte values: keys and values as they are found.
+/// Visits all elements of a map with 4-byte values: keys and values in the order of the visit.
 fn each(map: &Map, cpu: u32, mut visit: impl FnMut(&[u8], u32) -> bool) {
     let size = map.def().key_size as usize;
     let mut found = |key: *const u8, value: *mut u8| {
-        // SAFETY: the key is readable for its size, and the value for 4 bytes; others may write it.
+        // SAFETY: the key is readable for its size, and the value for 4 bytes; other threads may write it.
         unsafe { visit(std::slice::from_raw_parts(key, size), value.cast::<u32>().read_volatile()) }
     };
     // SAFETY: the CPU is the thread's.
@@ -86,7 +87,7 @@ proptest! {
         stays in 1_u32..12,
         changes in proptest::collection::vec((0_u32..24, 0_u8..3), 0..200),
     ) {
-        // Keys below `stays` are replaced at most; the others come and go.
+        // Keys below `stays` are only replaced; the others are inserted and deleted.
         let map = map(MapKind::Hash, 4, 4, room);
         for number in 0..stays + 6 {
             program_update(&map, &key(number, 4), &1u32.to_ne_bytes(), 0, 0);
@@ -186,7 +187,7 @@ fn an_element_that_stays_is_visited_once_while_others_change_the_map() {
 }
 
 #[test]
-fn each_cpu_s_value_is_found_by_any() {
+fn any_cpu_finds_each_cpu_s_value() {
     for kind in [MapKind::PercpuHash, MapKind::PercpuArray] {
         let map = map(kind, 4, 4, 4);
         let key = 2u32.to_ne_bytes();

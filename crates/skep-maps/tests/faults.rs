@@ -1,7 +1,7 @@
-//! What happens when there is no memory: an error, never a panic, nothing lost; and afterwards everything works.
+//! Without memory, operations return an error, never panic, and lose nothing; afterwards everything works.
 //!
-//! The allocator of this test refuses one allocation, the first, the second and so on until there are no more to
-//! refuse. What the system itself refuses is tried under a limit on addresses, in a process of its own.
+//! The allocator of this test refuses one allocation: the first, the second and so on, as long as there is one to
+//! refuse. A process of its own tests refusals by the system, under a limit of its address space.
 
 mod common;
 
@@ -20,18 +20,18 @@ use skep_testkit::{Hidden, Refusal, hidden};
 struct Refusing;
 
 static REFUSAL: Refusal = Refusal::new();
-/// Allocations of at most so many bytes are not refused.
+/// Allocations of at most this many bytes are not refused.
 static SMALL: AtomicUsize = AtomicUsize::new(0);
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 /// The tests have one allocator.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What has a count of references is made by the standard library, which knows no errors: while a map is created,
+/// The standard library's reference-counted objects cannot report allocation errors. While a map is created,
 /// allocations of this size are not refused.
 const COUNTED: usize = 2048;
 
-/// Bytes that the harness of tests may have taken meanwhile, for a thread of the next test.
+/// Bytes that the test harness may allocate meanwhile, for the thread of the next test.
 const NOISE: isize = 8192;
 
 /// Whether this is the allocation to refuse. Relaxed: a number.
@@ -39,7 +39,7 @@ fn is_refused(layout: Layout) -> bool {
     layout.size() > SMALL.load(Ordering::Relaxed) && REFUSAL.is_due()
 }
 
-// SAFETY: what is not refused is passed on to the system's allocator; null is how an allocator refuses.
+// SAFETY: calls are passed on to the system's allocator, or refused by returning null.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_refused(layout) {
@@ -71,7 +71,7 @@ static ALLOCATOR: Refusing = Refusing;
 
 const ENTRIES: u32 = 600;
 
-/// Definitions of every kind; their name takes no memory.
+/// Definitions of every kind; their names need no allocation.
 fn definitions() -> Vec<MapDef> {
     let kinds = [
         (MapKind::Array, 4, MapFlags(0)),
@@ -86,7 +86,7 @@ fn definitions() -> Vec<MapDef> {
     let definition = |(kind, key_size, flags)| MapDef {
         name: String::new(),
         flags,
-        // So large that several pieces of memory are taken.
+        // So large that several pieces of memory are allocated.
         ..def(kind, key_size, 1000, ENTRIES)
     };
     kinds.map(definition).into()
@@ -111,7 +111,7 @@ fn value(number: u32) -> Vec<u8> {
     number.to_ne_bytes().repeat(250)
 }
 
-/// Fills a map as programs do, and says how many updates failed, all for lack of memory. What did not fail is there.
+/// Fills a map as programs do, and returns how many updates failed, all for lack of memory. The others are found.
 fn fill(map: &Map, keys: &[Vec<u8>], values: &[Vec<u8>]) -> usize {
     let mut refused = 0;
     for (key, value) in keys.iter().zip(values) {
@@ -124,7 +124,7 @@ fn fill(map: &Map, keys: &[Vec<u8>], values: &[Vec<u8>]) -> usize {
     refused
 }
 
-/// Everything works: all elements can be there at once, are found, and can go.
+/// Asserts that everything works: all elements fit at once, are found, and can be deleted.
 fn works(map: &Map, keys: &[Vec<u8>], values: &[Vec<u8>]) {
     let copies = map.host_value_size() / values[0].len();
     for (key, value) in keys.iter().zip(values) {
@@ -146,8 +146,7 @@ fn elements(def: &MapDef) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (0..ENTRIES).map(|number| (key(def.kind, number), value(number))).unzip()
 }
 
-/// Creates and fills with the n-th allocation refused, for more and more n; says how many attempts were refused
-/// something.
+/// Creates and fills with the n-th allocation refused, for growing n; returns how many attempts had a refusal.
 fn refuse_each(memory: &Reclamation, def: &MapDef) -> u64 {
     let (keys, values) = elements(def);
     for _ in 0..2 {
@@ -181,7 +180,7 @@ fn refuse_each(memory: &Reclamation, def: &MapDef) -> u64 {
     }
 }
 
-/// Live bytes, once those that the keeper frees are free.
+/// Live bytes, after the keeper has freed what it can.
 fn settled(memory: &Reclamation) -> isize {
     memory.domain.barrier().unwrap();
     let (begin, mut least) = (Instant::now(), isize::MAX);
@@ -196,13 +195,14 @@ fn settled(memory: &Reclamation) -> isize {
 }
 
 #[test]
-fn every_allocation_may_fail_and_then_all_works_again() {
+fn any_allocation_may_fail_and_the_map_works_afterwards() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for policy in Policy::ALL {
         let memory = memory(policy);
         for def in definitions() {
             let attempts = refuse_each(&memory, &def);
-            // A trie has no memory of its own, and elements come from a region of addresses, but for one policy.
+            // A trie allocates nothing at creation, and elements come from a reserved range of addresses, except with
+            // one policy.
             let none = def.kind == MapKind::LpmTrie && policy != Policy::None;
             assert!(attempts > 0 || none, "{policy}, {}: nothing was refused", def.kind);
         }
@@ -210,7 +210,7 @@ fn every_allocation_may_fail_and_then_all_works_again() {
 }
 
 #[test]
-fn maps_without_keys_and_of_references_are_refused_where_there_is_no_memory() {
+fn without_memory_maps_without_keys_are_refused() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let memory = memory(Policy::default());
     let inner = Some(Box::new(def(MapKind::Array, 4, 8, 1)));
@@ -230,7 +230,7 @@ fn maps_without_keys_and_of_references_are_refused_where_there_is_no_memory() {
         };
         drop(create(&memory, &def, 1 << 30).unwrap());
         let before = settled(&memory);
-        // Each several times, so that something small that is lost adds up.
+        // Each several times, so that small leaks add up.
         for n in (1..).flat_map(|n| [n; 16]) {
             SMALL.store(COUNTED, Ordering::Relaxed);
             REFUSAL.arm(n);
@@ -253,12 +253,12 @@ fn maps_without_keys_and_of_references_are_refused_where_there_is_no_memory() {
 }
 
 #[test]
-fn under_every_limit_a_map_is_refused_or_keeps_to_it() {
+fn a_map_is_refused_or_respects_its_limit() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let memory = memory(Policy::default());
     for def in definitions() {
         let (keys, values) = elements(&def);
-        // A limit that is high enough.
+        // A sufficient limit.
         let is_enough =
             |limit: &u64| create(&memory, &def, *limit).is_ok_and(|map| fill(&map, &keys, &values) == 0);
         let most = std::iter::successors(Some(1 << 16), |limit| Some(limit * 5 / 4)).find(is_enough).unwrap();
@@ -272,7 +272,7 @@ fn under_every_limit_a_map_is_refused_or_keeps_to_it() {
                     assert!(map.memory() <= limit, "{}: {} of {limit}", def.kind, map.memory());
                     assert_eq!(map.len() as usize + refused, ENTRIES as usize);
                     *(if refused == 0 { &mut filled } else { &mut partly }) += 1;
-                    // An update of a trie takes a new node, also of a key that exists.
+                    // An update of a trie allocates a new node, even for an existing key.
                     if refused == 0 && def.kind != MapKind::LpmTrie {
                         works(&map, &keys, &values);
                     }
@@ -287,17 +287,17 @@ fn under_every_limit_a_map_is_refused_or_keeps_to_it() {
 
 /// Set in the process whose addresses are limited.
 const CHILD: &str = "SKEP_FAULTS_CHILD";
-/// How it says that the system takes no notice of the limit.
+/// Its message if the system ignores the limit.
 const NOT_LIMITED: i32 = 77;
 
 #[test]
-fn where_the_system_refuses_memory_maps_say_so_and_work_again_when_it_does_not() {
+fn maps_report_the_system_s_refusal_of_memory_and_recover() {
     if std::env::var_os(CHILD).is_some() {
         definitions().iter().for_each(refuse_addresses);
         return;
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // One heap, without reserves of addresses for threads, which would not count.
+    // One heap: reserved addresses for threads' heaps would escape the limit.
     let mut child = skep_testkit::this_test();
     let status = child.env(CHILD, "1").env("MALLOC_ARENA_MAX", "1").status().unwrap();
     if status.code() == Some(NOT_LIMITED) {
@@ -306,19 +306,18 @@ fn where_the_system_refuses_memory_maps_say_so_and_work_again_when_it_does_not()
     assert!(status.success(), "{status}");
 }
 
-/// Creates and fills with the address space limited to what there is already and a little more, and more.
+/// Creates and fills with the address space limited to its present size plus a growing amount.
 fn refuse_addresses(def: &MapDef) {
     let memory = memory(Policy::default());
     let (keys, values) = elements(def);
     works(&create(&memory, def, 1 << 30).unwrap(), &keys, &values);
-    // The keeper has begun: a thread that begins without memory ends the process.
+    // Wait until the keeper runs: a thread that starts without memory ends the process.
     memory.domain.barrier().unwrap();
-    // What is freed goes back to the system, and is not there for the next map.
-    // SAFETY: sets a number.
+    // Freed memory goes back to the system at once, not to the next map. SAFETY: sets a number.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 10) };
     let used = address_space();
     limit_addresses(Some(used));
-    // SAFETY: new memory, which nobody uses.
+    // SAFETY: new memory, which nothing uses.
     let more = unsafe {
         libc::mmap(ptr::null_mut(), 64 << 20, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     };
@@ -351,7 +350,7 @@ fn address_space() -> usize {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize
 }
 
-/// Bytes that all mappings may have together from now on.
+/// Limits the bytes of all mappings together.
 fn limit_addresses(bytes: Option<usize>) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a place for the limit, and a limit that is not above what is allowed.

@@ -1,5 +1,5 @@
-//! Programs in handlers of signals that interrupt a change of the same map on the same thread: nobody waits for
-//! himself, nothing is lost.
+//! Signal handlers run programs that change the map whose change they interrupt on the same thread: no thread waits
+//! for itself, and nothing is lost.
 
 mod common;
 
@@ -17,30 +17,30 @@ use skep_rcu::Domain;
 
 const BUSY: i64 = -16;
 const KEYS: u64 = 12;
-/// Is never deleted.
+/// A key that is never deleted.
 const STABLE: u64 = 0;
 const KINDS: [MapKind; 5] =
     [MapKind::Hash, MapKind::PercpuHash, MapKind::LruHash, MapKind::LruPercpuHash, MapKind::LpmTrie];
 
 thread_local! {
-    /// What the handlers on this thread work on.
+    /// The map that the handlers on this thread change.
     static WORK: Cell<*const Work> = const { Cell::new(ptr::null()) };
-    /// The page that is not readable yet, and what is done before it is.
+    /// The page that is not readable yet, and the work to do before it becomes readable.
     static TRAP: Cell<*const Trap> = const { Cell::new(ptr::null()) };
 }
 
-/// A map that a thread and the handlers which interrupt it change.
+/// A map that a thread and the handlers that interrupt it change.
 struct Work {
     map: Map,
     policy: Policy,
-    /// Of all handlers, and how many of their changes were refused.
+    /// Changes of all handlers, and how many of them were refused.
     handled: AtomicU64,
     busy: AtomicU64,
 }
 
 impl Work {
     fn new(kind: MapKind, policy: Policy) -> Self {
-        // Of LRU tables a part goes all the time; in others there is always room.
+        // LRU tables evict all the time; other kinds always have room.
         let entries = if is_lru(kind) { 6 } else { 4 * KEYS as u32 };
         let domain = Domain::new(4).unwrap();
         let mut def = def(kind, 8, 16, entries);
@@ -53,7 +53,7 @@ impl Work {
         Self { map, policy, handled: AtomicU64::new(0), busy: AtomicU64::new(0) }
     }
 
-    /// One operation of a program; what it returned.
+    /// Runs one operation of a program; returns its result.
     fn step(&self, cpu: u32, random: u64) -> i64 {
         let kind = self.map.kind();
         let id = random % KEYS;
@@ -76,7 +76,7 @@ impl Work {
             3..=5 => &[-2],
             _ => &[],
         };
-        // As fast as this goes, all elements may wait for readers for a moment.
+        // At this rate all elements may wait for readers for a moment.
         let waits = status == -12 && what < 4 && self.policy != Policy::Immediate;
         assert!(
             matches!(status, 0 | BUSY) || waits || permitted.contains(&status),
@@ -86,7 +86,7 @@ impl Work {
         status
     }
 
-    /// Look-ups find what is there, and what they find is what was looked for.
+    /// Asserts that look-ups find existing keys, each with its own value.
     fn look(&self, cpu: u32, id: u64) {
         let kind = self.map.kind();
         for id in [id, STABLE] {
@@ -96,9 +96,9 @@ impl Work {
                 if at.is_null() { None } else { Some((*at).load(Ordering::Relaxed)) }
             };
             assert!(found.is_some() || id != STABLE || is_lru(kind), "{kind}: a key that stays is not found");
-            // With immediate reuse it may be another's already.
+            // With immediate reuse the value may belong to another key already.
             if let Some(found) = found.filter(|_| self.policy != Policy::Immediate) {
-                // Another CPU's insertion leaves zeroes for this one.
+                // Another CPU's insertion leaves zeroes in this CPU's value.
                 let new = found == 0 && self.map.host_value_size() != 16;
                 assert!(
                     found == id || new || kind == MapKind::LpmTrie && covers(found, id),
@@ -119,7 +119,7 @@ impl Work {
         }
     }
 
-    /// What a handler does.
+    /// The work of a handler.
     fn interrupt(&self) {
         let section = self.map.reuse().domain.enter().unwrap();
         let mut random = self.handled.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -130,7 +130,7 @@ impl Work {
         }
     }
 
-    /// What a thread does that is interrupted, counting its steps. Says how often it was refused itself.
+    /// The work of the interrupted thread, which counts its steps. Returns how often it was refused itself.
     fn run(&self, seed: u64, steps: &AtomicU64, over: impl Fn() -> bool) -> u64 {
         WORK.set(self);
         let (mut random, mut refused) = (seed, 0);
@@ -146,7 +146,7 @@ impl Work {
         refused
     }
 
-    /// All that is in the map is there once and can be taken out, and then there is nothing.
+    /// Asserts that each element is in the map once and can be deleted, and that the map is empty then.
     fn check(&self) {
         let (kind, policy) = (self.map.kind(), self.policy);
         let mut keys: Vec<_> = self.map.entries().map(|(key, _)| key).collect();
@@ -158,7 +158,7 @@ impl Work {
             self.map.delete(key).unwrap();
         }
         assert_eq!((self.map.len(), self.map.stats().in_use), (0, 0), "{kind} {policy}");
-        // And it is as good as new.
+        // And the map can be filled again.
         for id in 0..KEYS {
             self.map.update(&key(kind, id), &host_value(&self.map, id), UpdateFlags::Any).unwrap();
         }
@@ -178,7 +178,7 @@ fn next(mut random: u64) -> u64 {
     random ^ random << 17
 }
 
-/// The prefix that a key is in a trie: one of four lengths in one of three networks.
+/// The prefix for a key in a trie: one of four lengths in one of three networks.
 fn network(id: u64) -> (u32, u32) {
     (8 * (id as u32 % 4 + 1), (10 + id as u32 / 4) << 24)
 }
@@ -209,7 +209,7 @@ fn host_value(map: &Map, id: u64) -> Vec<u8> {
 
 extern "C" fn interrupt(_: libc::c_int) {
     let work = WORK.get();
-    // SAFETY: set while the work lives.
+    // SAFETY: the pointer is set only while the work lives.
     if let Some(work) = unsafe { work.as_ref() } {
         work.interrupt();
     }
@@ -219,16 +219,16 @@ extern "C" fn interrupt(_: libc::c_int) {
 #[derive(Default)]
 struct Target {
     name: AtomicU64,
-    /// What it did, outside of handlers.
+    /// Steps outside of handlers.
     steps: AtomicU64,
 }
 
-/// Two signals, so that handlers interrupt each other.
+/// Two signals, so that handlers can interrupt each other.
 const SIGNALS: [libc::c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
 fn install() {
     static ONCE: Once = Once::new();
-    // SAFETY: a handler that calls nothing but the map; all fields that are not set may be zero.
+    // SAFETY: a handler that calls only the map; zero is valid for the other fields.
     ONCE.call_once(|| unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = interrupt as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -239,8 +239,8 @@ fn install() {
     });
 }
 
-/// Runs the work on so many threads, all of which are interrupted all the time. How often they were refused outside of
-/// handlers.
+/// Runs the work on `threads` threads, all of them interrupted all the time. Returns how often they were refused
+/// outside of handlers.
 fn disturb(work: &Work, threads: usize, enough: impl Fn() -> bool) -> u64 {
     install();
     let (over, ready) = (AtomicBool::new(false), Barrier::new(threads + 1));
@@ -252,13 +252,13 @@ fn disturb(work: &Work, threads: usize, enough: impl Fn() -> bool) -> u64 {
             workers.push(scope.spawn(move || {
                 // SAFETY: asks for this thread's own name.
                 name.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
-                // A handler could not claim a slot for a thread that is about to.
+                // A handler cannot claim a slot while its thread is claiming one.
                 drop(work.map.reuse().domain.enter().unwrap());
                 ready.wait();
                 let run = || work.run(index as u64 + 7, steps, || over.load(Ordering::Acquire));
                 let result = panic::catch_unwind(panic::AssertUnwindSafe(run));
                 over.store(true, Ordering::Release);
-                ready.wait(); // until no more signals come
+                ready.wait(); // until the signals stop
                 result.unwrap_or_else(|panicked| panic::resume_unwind(panicked))
             }));
         }
@@ -269,8 +269,8 @@ fn disturb(work: &Work, threads: usize, enough: impl Fn() -> bool) -> u64 {
                 if enough() || over.load(Ordering::Acquire) {
                     break 'disturbed;
                 }
-                // Not before the thread has gone on since the last: where handlers take long it would come to nothing
-                // else.
+                // Only after the thread has made progress since the last signal: slow handlers would leave it no
+                // time.
                 let steps = Some(steps.load(Ordering::Relaxed));
                 if steps != *last {
                     *last = steps;
@@ -290,17 +290,17 @@ fn disturb(work: &Work, threads: usize, enough: impl Fn() -> bool) -> u64 {
 }
 
 #[test]
-fn a_change_that_interrupts_a_change_is_made_or_refused_and_nothing_is_lost() {
+fn a_change_that_interrupts_another_succeeds_or_is_refused() {
     for kind in KINDS {
         for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::None) {
             let work = Work::new(kind, policy);
             let begin = Instant::now();
-            // Many changes of handlers are refused; where machines are slow, at least one.
+            // Many changes of handlers are refused; on a slow machine at least one.
             let refused = disturb(&work, 1, || {
                 let (busy, time) = (work.busy.load(Ordering::Relaxed), begin.elapsed());
                 time > Duration::from_millis(150) && busy >= 20 || time > Duration::from_secs(3) && busy > 0
             });
-            // The one who is interrupted holds nothing when it begins.
+            // The interrupted change held nothing when it began.
             assert_eq!(refused, 0, "{kind} {policy}");
             assert!(
                 work.busy.load(Ordering::Relaxed) > 0,
@@ -312,7 +312,7 @@ fn a_change_that_interrupts_a_change_is_made_or_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn two_threads_that_are_both_interrupted_come_to_an_end() {
+fn two_interrupted_threads_finish() {
     for kind in [MapKind::Hash, MapKind::LruPercpuHash, MapKind::LpmTrie] {
         let work = Work::new(kind, Policy::default());
         let begin = Instant::now();
@@ -324,8 +324,8 @@ fn two_threads_that_are_both_interrupted_come_to_an_end() {
     }
 }
 
-/// A page from which a change reads the value in the middle of it: the first read is a fault, whose handler runs
-/// programs.
+/// A page from which a change reads the value: the first read faults, and the fault's handler runs programs in the
+/// middle of the change.
 struct Trap<'a> {
     page: *mut u8,
     map: &'a Map,
@@ -335,11 +335,11 @@ struct Trap<'a> {
 const PAGE: usize = 4096;
 
 impl<'a> Trap<'a> {
-    /// How long a program at least waits for who holds a lock, before it gives up: what it interrupted it must not wait
-    /// for.
+    /// The minimum time that a program waits for a lock's holder before it gives up. It must not wait for the change
+    /// that it interrupted.
     const SHORTEST_WAIT: Duration = Duration::from_millis(500);
-    /// How often the handler updates and deletes the key that is being changed: so often that a slow machine is not
-    /// taken for one who waits.
+    /// How often the handler updates and deletes the key that is being changed: often enough to tell a slow machine
+    /// from a wait.
     const TRIES: u32 = 20;
 
     fn new(map: &'a Map, value: &[u8]) -> Self {
@@ -355,7 +355,7 @@ impl<'a> Trap<'a> {
         Self { page, map, statuses: Default::default() }
     }
 
-    /// Runs a change of the map with the value's address, which is interrupted when it first looks there.
+    /// Runs a change of the map with the value's address; it is interrupted at its first read of the value.
     fn spring<R>(&self, change: impl FnOnce(*const u8) -> R) -> R {
         static ONCE: Once = Once::new();
         // SAFETY: a handler that passes on what is not its own; zero is right for the other fields.
@@ -371,13 +371,13 @@ impl<'a> Trap<'a> {
         let begin = Instant::now();
         let result = change(self.page);
         assert!(TRAP.get().is_null(), "the change was not interrupted");
-        // Half of what its two changes for each try would wait.
+        // Half of the time that two waiting changes for each try would take.
         let at_most = Self::SHORTEST_WAIT * Self::TRIES;
         assert!(begin.elapsed() < at_most, "a program waited for what it interrupted");
         result
     }
 
-    /// What the handler does: how often changes were made, and refused; look-ups that found, and that did not.
+    /// The handler's counts: changes made and refused; look-ups that found the key and that did not.
     fn handle(&self) {
         let section = self.map.reuse().domain.enter().unwrap();
         let cpu = section.number();
@@ -419,7 +419,7 @@ impl Drop for Trap<'_> {
 }
 
 extern "C" fn fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the trap lives as long as it is set; the kernel gives an address of a fault.
+    // SAFETY: the trap lives as long as it is set; the kernel passes the fault's address.
     unsafe {
         let trap = TRAP.replace(ptr::null());
         match trap.as_ref() {
@@ -432,13 +432,12 @@ extern "C" fn fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     }
 }
 
-/// Kinds whose changes read the value under the lock, whoever makes them.
+/// Kinds whose changes read the value under the lock, both the host's and programs'.
 const COPY_LOCKED: [MapKind; 3] = [MapKind::PercpuHash, MapKind::LruPercpuHash, MapKind::LpmTrie];
 
 #[test]
-fn a_program_in_the_middle_of_a_change_by_a_program_finds_what_was_there_and_is_refused() {
-    // A program's update in an ordinary table reads it there where an object lies ready, as one does that was just
-    // freed.
+fn a_program_inside_a_program_s_change_reads_and_cannot_change() {
+    // A program's update of an ordinary table reads it there if a free object is at hand, such as one just freed.
     let at_once = (MapKind::Hash, Policy::Immediate);
     for (kind, policy) in COPY_LOCKED.map(|kind| (kind, Policy::default())).into_iter().chain([at_once]) {
         let work = Work::new(kind, policy);
@@ -458,7 +457,8 @@ fn a_program_in_the_middle_of_a_change_by_a_program_finds_what_was_there_and_is_
             assert_eq!(done, [0, 0]);
         }
         let status = trap.spring(|value| {
-            // SAFETY: the key has the map's size, the value is readable in the end, and the CPU is the thread's.
+            // SAFETY: the key has the map's size, the fault handler makes the value readable, and the CPU is the
+            // thread's.
             unsafe { work.map.update_ptr(key.cast(), value, 0, section.number()) }
         });
         assert_eq!(status, 0, "{kind}: the one that was interrupted");
@@ -470,7 +470,7 @@ fn a_program_in_the_middle_of_a_change_by_a_program_finds_what_was_there_and_is_
 }
 
 #[test]
-fn a_program_in_the_middle_of_a_change_by_the_host_is_refused_as_well() {
+fn a_program_inside_a_host_s_change_is_refused() {
     for with_slot in [false, true] {
         for kind in COPY_LOCKED {
             let work = Work::new(kind, Policy::default());
@@ -483,7 +483,7 @@ fn a_program_in_the_middle_of_a_change_by_the_host_is_refused_as_well() {
                     let value = host_value(&work.map, STABLE);
                     let trap = Trap::new(&work.map, &value);
                     let result = trap.spring(|at| {
-                        // SAFETY: readable for as long, if not at once.
+                        // SAFETY: readable for that length once the fault handler ran.
                         let value = unsafe { std::slice::from_raw_parts(at, value.len()) };
                         work.map.update(&key(kind, STABLE), value, UpdateFlags::Any)
                     });
@@ -496,13 +496,13 @@ fn a_program_in_the_middle_of_a_change_by_the_host_is_refused_as_well() {
     }
 }
 
-/// What a handler must have seen that came in the middle of a change of the one key that is in the map.
+/// What a handler must have seen that ran in the middle of a change of the map's only key.
 fn judge(trap: &Trap<'_>) {
     let kind = trap.map.kind();
     let [made, refused, found, missing] = trap.statuses.each_ref().map(|count| count.load(Ordering::Relaxed));
     assert!(found >= 1, "{kind}: what is being changed is still there");
     if kind == MapKind::LpmTrie {
-        // One lock for all; all of its network are found by the prefix that is there.
+        // A trie has one lock; every address of the network finds the existing prefix.
         assert_eq!((made, refused), (0, 2 * KEYS as u32));
     } else {
         assert!(refused >= 2 && made > 0, "{kind}: {made} changes made, {refused} refused");
@@ -510,7 +510,7 @@ fn judge(trap: &Trap<'_>) {
     }
 }
 
-/// What a key of a trie is here is what the other tests call so.
+/// Keys of tries here have the same layout as in the other tests.
 #[test]
 fn keys_of_tries_are_prefixes() {
     let (len, address) = network(5);

@@ -1,4 +1,4 @@
-//! Which maps lie in large pages. A process of its own: the system counts by process.
+//! Which maps use large pages. This needs a process of its own, because the system counts by process.
 
 mod common;
 
@@ -9,7 +9,7 @@ use skep_abi::{MapDef, MapFlags, MapKind};
 use skep_maps::UpdateFlags;
 use skep_testkit::{Hidden, hidden, is_emulated, say};
 
-/// KiB of large pages, and in all, that the process has.
+/// KiB of large pages, and of all pages, of the process.
 fn held() -> (u64, u64) {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let of = |name: &str| {
@@ -19,14 +19,13 @@ fn held() -> (u64, u64) {
     (of("AnonHugePages:"), of("Rss:"))
 }
 
-/// KiB of large pages that the system gives somebody who asks for 8 MiB of them.
+/// KiB of large pages that the system provides for an 8 MiB request.
 fn on_offer() -> u64 {
     const LEN: usize = 8 << 20;
     const LARGE: usize = 2 << 20;
     let all = libc::PROT_READ | libc::PROT_WRITE;
     let before = held();
-    // SAFETY: new memory, of which `LEN` bytes from the first multiple of `LARGE` on are there, and which is given
-    // back.
+    // SAFETY: new memory, with `LEN` bytes from its first multiple of `LARGE` on; it is unmapped at the end.
     unsafe {
         let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let memory = libc::mmap(ptr::null_mut(), LEN + LARGE, all, private, -1, 0);
@@ -40,7 +39,7 @@ fn on_offer() -> u64 {
     }
 }
 
-/// What a table of half a million elements takes with `few` in it.
+/// The memory of a table for half a million elements that contains `few`.
 fn taken(flags: MapFlags, few: u32) -> (u64, u64) {
     let def = MapDef { flags, ..def(MapKind::Hash, 4, 8, 1 << 19) };
     let before = held();
@@ -53,13 +52,13 @@ fn taken(flags: MapFlags, few: u32) -> (u64, u64) {
 }
 
 #[test]
-fn a_table_that_promises_room_lies_in_large_pages_and_one_that_does_not_takes_what_it_needs() {
+fn only_preallocated_tables_use_large_pages() {
     let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if is_emulated() || !(enabled.contains("[madvise]") || enabled.contains("[always]")) {
         return hidden(Hidden::HugePages, "tables in large pages");
     }
     if enabled.contains("[madvise]") {
-        // Its 300 buckets lie in as many small pages of the array, of 8 MiB.
+        // Its 300 buckets are in 300 small pages of the 8 MiB array.
         let (large, all) = taken(MapFlags::NO_PREALLOC, 300);
         assert_eq!(large, 0, "KiB of large pages, of a table that takes memory as elements come");
         assert!(all < 4096, "{all} KiB for 300 elements");
@@ -69,7 +68,7 @@ fn a_table_that_promises_room_lies_in_large_pages_and_one_that_does_not_takes_wh
         if large >= 4096 {
             break;
         }
-        // There may be none for anybody, as long as others have fragmented the memory.
+        // The system may have none while its memory is fragmented.
         let on_offer = on_offer();
         if on_offer < 8192 {
             return say(&format!("tables in large pages: the system has only {on_offer} KiB of them now"));

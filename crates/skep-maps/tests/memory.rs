@@ -1,4 +1,4 @@
-//! Where values are, and what maps take.
+//! Addresses of values, and memory use of maps.
 
 mod common;
 
@@ -52,13 +52,13 @@ fn key(map: &Map, number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn an_array_reports_every_byte_it_takes_and_gives_all_of_them_back() {
+fn an_array_reports_and_frees_every_byte() {
     let memory = memory();
     for kind in [MapKind::Array, MapKind::PercpuArray] {
         let def = def(kind, 4, 100, 5_000);
         let before = LIVE.get();
         let map = Map::create_in(&memory, &def, &Options { cpus: 0, limit: 1 << 30 }).unwrap();
-        // The copy of the definition is not the map's memory: its name here has one byte.
+        // The copy of the definition (here a name of one byte) does not count as the map's memory.
         assert_eq!(LIVE.get() - before - 1, map.memory() as usize, "{kind}");
         drop(map);
         assert_eq!(LIVE.get(), before);
@@ -66,7 +66,7 @@ fn an_array_reports_every_byte_it_takes_and_gives_all_of_them_back() {
 }
 
 #[test]
-fn a_table_reports_the_pages_that_it_takes_and_gives_back_those_that_it_does_not_need() {
+fn a_table_reports_its_pages_and_frees_unused_ones() {
     let memory = memory();
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
         let def = def(kind, 8, 100, 5_000);
@@ -168,7 +168,7 @@ fn values_are_aligned_for_atomic_instructions() {
 }
 
 #[test]
-fn keys_and_values_of_programs_may_lie_at_any_address() {
+fn keys_and_values_of_programs_may_be_unaligned() {
     for kind in PROVIDED {
         for key_size in if kind.is_array() { 4..=4 } else { 5..=21 } {
             let map = create(&def(kind, key_size, 21, 9)).unwrap();
@@ -183,7 +183,7 @@ fn keys_and_values_of_programs_may_lie_at_any_address() {
                 let value: Vec<u8> = (0..21).map(|i| i * 3 + offset as u8).collect();
                 buffer[40 + offset..][..21].copy_from_slice(&value);
                 let (key_at, value_at) = (&buffer[offset..], &buffer[40 + offset..]);
-                // SAFETY: both slices go on for longer than the map's key and value.
+                // SAFETY: both slices are longer than the map's key and value.
                 let done = unsafe { map.update_ptr(key_at.as_ptr(), value_at.as_ptr(), 0, 1) };
                 assert_eq!(done, 0);
                 assert_eq!(program_lookup(&map, &key, 1).as_ref(), Some(&value), "{kind} at {offset}");
@@ -195,13 +195,13 @@ fn keys_and_values_of_programs_may_lie_at_any_address() {
 }
 
 #[test]
-fn a_value_may_be_copied_from_the_map_it_goes_to() {
+fn a_value_may_be_copied_within_one_map() {
     for kind in PROVIDED {
         let map = create(&def(kind, if kind.is_array() { 4 } else { 8 }, 24, 9)).unwrap();
         let (from, to) = (key(&map, 1), key(&map, 2));
         let value: Vec<u8> = (1..25).collect();
         assert_eq!(program_update(&map, &from, &value, 0, 2), 0);
-        // SAFETY: keys have the map's size; the value is where the map says it is.
+        // SAFETY: keys have the map's size; the value is at the address that the map returned.
         unsafe {
             let at = map.lookup_ptr(from.as_ptr(), 2);
             assert_eq!(map.update_ptr(to.as_ptr(), at, 0, 2), 0);
@@ -213,7 +213,7 @@ fn a_value_may_be_copied_from_the_map_it_goes_to() {
 }
 
 #[test]
-fn a_new_per_cpu_element_has_nothing_of_the_old_owner_of_its_memory() {
+fn a_new_per_cpu_element_is_zero_on_other_cpus() {
     let map = create(&MapDef { flags: MapFlags::NO_PREALLOC, ..def(MapKind::PercpuHash, 4, 12, 1) }).unwrap();
     map.update(&[1; 4], &[0xee; 16 * CPUS as usize], UpdateFlags::Any).unwrap();
     map.delete(&[1; 4]).unwrap();
@@ -225,7 +225,7 @@ fn a_new_per_cpu_element_has_nothing_of_the_old_owner_of_its_memory() {
 
 #[test]
 fn huge_maps_cost_nothing_until_they_are_used() {
-    // 64 GiB of values. Where the system forbids such promises (strict overcommit), the refusal is proper.
+    // 64 GiB of values. Under strict overcommit the refusal is correct.
     let def = def(MapKind::Array, 4, 1 << 20, 1 << 16);
     match Map::create(&def, &Options { cpus: 1, limit: 1 << 40 }) {
         Ok(map) => {
@@ -239,8 +239,8 @@ fn huge_maps_cost_nothing_until_they_are_used() {
 }
 
 #[test]
-fn arrays_beyond_the_strides_of_compiled_code_are_left_to_the_helper() {
-    // 5 GiB for each CPU: more than an InlineArray's 32 bits can say. Only the last value is touched.
+fn arrays_too_large_for_inlined_look_ups_use_the_helper() {
+    // 5 GiB for each CPU: too much for an InlineArray's 32 bits. Only the last value is touched.
     let def = def(MapKind::PercpuArray, 4, 1 << 20, 5 << 10);
     match Map::create(&def, &Options { cpus: 2, limit: 1 << 40 }) {
         Ok(map) => {

@@ -1,4 +1,4 @@
-//! Ring buffers: against a plain model, refusals, many threads, signals, and sleep.
+//! Ring buffers: comparison with a plain model, refusals, many threads, signals, and sleep.
 
 mod common;
 
@@ -23,14 +23,14 @@ fn ring(bytes: u32) -> (Arc<Map>, RingBuffer) {
     (map, consumer)
 }
 
-/// Reserves a record and fills it; its address. `None` where there is no room.
+/// Reserves a record and fills it; returns its address, or `None` if there is no room.
 fn reserve(map: &Map, bytes: &[u8]) -> Option<usize> {
     let record = map.ring_reserve_ptr(bytes.len() as u64, 0);
     if record.is_null() {
         return None;
     }
     assert!(record.addr().is_multiple_of(8));
-    // SAFETY: a record of that length, which nobody else has.
+    // SAFETY: a record of that length, which only this test has.
     unsafe {
         let place = std::slice::from_raw_parts_mut(record, bytes.len());
         assert!(place.iter().all(|byte| *byte == 0), "a record is all zeroes when it is reserved");
@@ -40,7 +40,7 @@ fn reserve(map: &Map, bytes: &[u8]) -> Option<usize> {
 }
 
 fn submit(record: usize, flags: u64) {
-    // SAFETY: the tests give back each record that they reserved once.
+    // SAFETY: the tests submit or discard each reserved record once.
     unsafe { Map::ring_submit_ptr(std::ptr::with_exposed_provenance_mut(record), flags) };
 }
 
@@ -155,7 +155,7 @@ proptest! {
 }
 
 #[test]
-fn records_of_all_lengths_are_in_one_piece_wherever_they_begin() {
+fn records_are_contiguous_at_every_position() {
     let (map, mut consumer) = ring(4096);
     for round in 0..3000_usize {
         let len = round * 37 % 4081;
@@ -170,7 +170,7 @@ fn records_of_all_lengths_are_in_one_piece_wherever_they_begin() {
 #[test]
 fn records_that_are_too_long_are_refused() {
     let (map, mut consumer) = ring(4096);
-    // 4096, less the byte that is always left, less 8 for the header, in whole words.
+    // 4096 bytes minus the byte that stays free minus 8 for the header, in whole words.
     assert_eq!([4080, 4081, 4096, 1 << 20].map(|len| output(&map, &vec![1; len], 0)), [0, -11, -11, -11]);
     assert_eq!(consumer.for_each(|record| assert_eq!(record, [1; 4080])), 1);
     for len in [4081, u32::MAX.into(), 1 << 32, (1 << 32) + 8, u64::MAX] {
@@ -219,7 +219,7 @@ fn refusals_say_what_is_wrong() {
     refused(map.next_key(None), 95, keys);
     refused(map.push(&[], UpdateFlags::Any), 95, "map `m`: maps of kind ringbuf have no `push`");
     assert_eq!((map.len(), map.entries().count(), map.host_value_size()), (0, 0, 0));
-    // The ring, as much again, and its control.
+    // The data, its second mapping, and the control page.
     assert_eq!(map.memory(), 2 * 4096 + 5 * 64 + 48);
 
     refused(RingBuffer::new(&map), 16, "map `m` already has a consumer: drop it first");
@@ -235,7 +235,7 @@ fn refusals_say_what_is_wrong() {
 }
 
 #[test]
-fn a_record_that_is_not_submitted_holds_back_those_behind_it() {
+fn an_unsubmitted_record_holds_back_later_ones() {
     let (map, mut consumer) = ring(4096);
     let first = reserve(&map, b"first").unwrap();
     let second = reserve(&map, b"second").unwrap();
@@ -249,7 +249,7 @@ fn a_record_that_is_not_submitted_holds_back_those_behind_it() {
     assert_eq!(seen, [&b"second"[..], b"third"]);
 }
 
-/// The consumer sleeps while another thread does that; how long.
+/// The consumer sleeps while another thread runs the closure; returns the time.
 fn asleep(consumer: &mut RingBuffer, timeout: Duration, f: impl FnOnce() + Send) -> (bool, Duration) {
     thread::scope(|scope| {
         let sleeper = thread_id();
@@ -271,18 +271,18 @@ fn the_consumer_sleeps_until_a_record_comes_and_flags_are_honoured() {
         assert!(found && slept < LONG, "{flags}");
         assert_eq!(consumer.for_each(|_| ()), 1);
     }
-    // Nobody is woken: the record is found when the time is over.
+    // No wake-up: the consumer finds the record after its timeout.
     let short = Duration::from_secs(1);
     let (found, slept) = asleep(&mut consumer, short, || assert_eq!(output(&map, b"x", NO_WAKEUP), 0));
     assert!(found && slept >= short, "{slept:?}");
     assert_eq!(consumer.for_each(|_| ()), 1);
-    // As in Linux, the next record is not the one that is waited for, and wakes only by force.
+    // As in Linux, the consumer does not wait for the next record, which wakes it only by force.
     let (found, slept) = asleep(&mut consumer, LONG, || {
         assert_eq!([NO_WAKEUP, 0, FORCE_WAKEUP].map(|flags| output(&map, b"x", flags)), [0; 3]);
     });
     assert!(found && slept < LONG);
     assert_eq!(consumer.for_each(|_| ()), 3);
-    // A record that is only held back does not end the sleep, what held it back does.
+    // A held-back record does not end the sleep; submitting the one before it does.
     let first = reserve(&map, b"first").unwrap();
     let (found, slept) = asleep(&mut consumer, LONG, || {
         assert_eq!(output(&map, b"second", FORCE_WAKEUP), 0);
@@ -293,7 +293,7 @@ fn the_consumer_sleeps_until_a_record_comes_and_flags_are_honoured() {
     assert!(!consumer.poll(Some(Duration::ZERO)));
 }
 
-/// A record that says whose it is and shows when it is a mixture.
+/// A record that names its producer and shows if it is torn.
 fn sealed(producer: u64, number: u64) -> Vec<u8> {
     let words = (3 + (producer * 7 + number) % 40) as usize;
     let mut bytes = [producer, number, producer ^ !number].map(u64::to_ne_bytes).concat();
@@ -313,7 +313,7 @@ fn every_record_of_many_producers_comes_once_whole_and_in_order() {
                 for number in 0..EACH {
                     let bytes = sealed(producer, number);
                     if number % 3 == 0 {
-                        // Nobody sees this one.
+                        // The consumer never sees this record.
                         if let Some(record) = reserve(map, &bytes) {
                             discard(record);
                         }
@@ -348,7 +348,7 @@ fn every_record_of_many_producers_comes_once_whole_and_in_order() {
     assert!(consumer.next_record().is_none());
 }
 
-/// What the signal handler writes to, and how often it did and could not.
+/// The ring that the signal handler writes to, with the counts of its records and failures.
 static INTERRUPTED: AtomicPtr<Map> = AtomicPtr::new(std::ptr::null_mut());
 static FROM_HANDLER: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -371,14 +371,14 @@ fn a_reservation_in_a_signal_handler_may_interrupt_another() {
     const RECORDS: u64 = 200_000;
     let (map, mut consumer) = ring(1 << 16);
     INTERRUPTED.store(Arc::as_ptr(&map).cast_mut(), Ordering::Release);
-    // SAFETY: a handler with the right signature, which does only what is allowed in one.
+    // SAFETY: a handler with the right signature, which is async-signal-safe.
     unsafe {
         let handler = produce as extern "C" fn(libc::c_int);
         assert_ne!(libc::signal(libc::SIGUSR1, handler as libc::sighandler_t), libc::SIG_ERR);
     }
     let (steps, [over, stop]) = (AtomicU64::new(0), [const { AtomicBool::new(false) }; 2]);
     let [mut own, mut others] = [0; 2];
-    // As many as the ring has room for: while there is a producer there may always be one more.
+    // As many as the ring has room for: while the producer runs, another record may always follow.
     let mut take = |consumer: &mut RingBuffer| {
         for record in (0..1 << 11).map_while(|_| consumer.next_record().map(|record| record.to_vec())) {
             let word = |at: usize| u64::from_ne_bytes(record[at * 8..at * 8 + 8].try_into().unwrap());
@@ -396,7 +396,7 @@ fn a_reservation_in_a_signal_handler_may_interrupt_another() {
             // SAFETY: always succeeds.
             ready.send(unsafe { libc::pthread_self() }).unwrap();
             let mut number = 0_u64;
-            // The thread stays until nobody sends it signals.
+            // The thread stays until the signals stop.
             while !stop.load(Ordering::Acquire) {
                 let words = [0, number, !number].map(u64::to_ne_bytes).concat();
                 match output(map, &words, 0) {

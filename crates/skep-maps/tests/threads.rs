@@ -1,6 +1,5 @@
-//! What holds while many threads use a map at once.
-//!
-//! Every test runs writers for a number of rounds and readers for as long as there are writers.
+//! Properties that hold while many threads use a map at once. Every test runs writers for a number of rounds, and
+//! readers until the writers end.
 
 mod common;
 
@@ -14,19 +13,19 @@ use common::{CPUS, OWN, map, prefix, program_delete, program_lookup, program_upd
 use skep_abi::MapKind;
 use skep_maps::{Map, MapError, UpdateFlags};
 
-/// A value of 48 bytes that says whose it is, and shows when it is a mixture of several.
+/// A value of 48 bytes that names its key and shows if it is torn.
 fn sealed(key: u64, round: u64) -> Vec<u8> {
     [key, round, key ^ round, !key, !round, key.wrapping_add(round)].map(u64::to_ne_bytes).concat()
 }
 
-/// The round of a value that must be whole and of that key.
+/// The round of a value; asserts that it is whole and belongs to that key.
 fn unseal(key: u64, value: &[u8]) -> u64 {
     let round = u64::from_ne_bytes(value[8..16].try_into().unwrap());
     assert_eq!(value, sealed(key, round), "not a whole value of key {key}");
     round
 }
 
-/// A key of that size for a number below 65536: it differs in its first bytes and in its last.
+/// A key of that size for a number below 65536; both its first and its last bytes differ.
 fn key(number: u64, size: usize) -> Vec<u8> {
     let mut key = vec![0x77; size];
     let bytes = (number as u16).to_ne_bytes();
@@ -35,7 +34,7 @@ fn key(number: u64, size: usize) -> Vec<u8> {
     key
 }
 
-/// Runs writers to their end, and readers again and again until then.
+/// Runs writers to their end, and readers repeatedly until then.
 fn race(writers: &[&(dyn Fn() + Sync)], readers: &[&(dyn Fn() + Sync)]) {
     let done = AtomicBool::new(false);
     let start = Barrier::new(writers.len() + readers.len());
@@ -70,7 +69,7 @@ fn race(writers: &[&(dyn Fn() + Sync)], readers: &[&(dyn Fn() + Sync)]) {
 #[test]
 fn a_key_that_stays_is_always_found_and_always_whole() {
     for key_size in [4, 8, 16, 37, 100] {
-        // Few buckets and elements: lists of several elements, each reused at once.
+        // Few buckets and elements: long lists, and immediate reuse of elements.
         let map = map(MapKind::Hash, key_size as u32, 48, 8);
         let key = |number| key(number, key_size);
         let update =
@@ -97,7 +96,7 @@ fn a_key_that_stays_is_always_found_and_always_whole() {
         let read = || {
             for number in 0..4 {
                 let value = map.lookup(&key(number)).unwrap().expect("a key that stays was missed");
-                // Nor does time run backwards for one reader.
+                // Nor does one reader see an older round after a newer one.
                 let round = unseal(number, &value);
                 assert!(lasts[number as usize].fetch_max(round, Ordering::Relaxed) <= round);
                 assert!(program_lookup(&map, &key(number), 1).is_some(), "a program missed a key that stays");
@@ -153,7 +152,7 @@ fn no_element_is_lost_or_counted_twice() {
             .entries()
             .map(|(key, value)| {
                 let number = u64::from_ne_bytes(key.try_into().unwrap());
-                // Of several values only that of the worker's CPU is not zero.
+                // Of a per-CPU element's values only that of the worker's CPU is not zero.
                 let values = value.as_chunks::<8>().0;
                 (number, values.iter().copied().map(u64::from_ne_bytes).sum())
             })
@@ -163,7 +162,7 @@ fn no_element_is_lost_or_counted_twice() {
 }
 
 #[test]
-fn a_table_never_holds_more_than_it_may_and_is_not_full_before() {
+fn a_table_is_full_exactly_at_its_capacity() {
     const ROOM: u32 = 20;
     for kind in [MapKind::Hash, MapKind::PercpuHash] {
         let map = map(kind, 4, 8, ROOM);
@@ -187,10 +186,10 @@ fn a_table_never_holds_more_than_it_may_and_is_not_full_before() {
                     scope.spawn(insert(worker));
                 }
             });
-            // Thirty wanted to come in: exactly as many did as there is room for.
+            // Of thirty insertions exactly as many succeeded as there is room for.
             assert_eq!((inserted.into_inner(), map.len()), (ROOM, ROOM));
 
-            // Each takes some out: whoever sees that one is gone finds room for another.
+            // Each thread deletes some: a thread that sees a deletion finds room for another element.
             let keys: Vec<_> = map.entries().map(|(key, _)| key).collect();
             assert_eq!(keys.len(), ROOM as usize);
             thread::scope(|scope| {
@@ -213,7 +212,7 @@ fn a_table_never_holds_more_than_it_may_and_is_not_full_before() {
 }
 
 #[test]
-fn insertions_and_deletions_of_one_key_succeed_in_turns() {
+fn insertions_and_deletions_of_one_key_alternate() {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
         let map = map(kind, 8, 8, 4);
         let key = prefix(32, &[10, 1, 2, 3]);
@@ -280,7 +279,7 @@ fn a_thread_that_sees_a_key_gone_finds_room_for_another() {
     }
 }
 
-/// Says so when the thread that owns it panics, to those who would wait for it for ever.
+/// Tells waiting threads when its owner panics, so that they do not wait for ever.
 struct Alarm<'a>(&'a AtomicBool);
 
 impl Drop for Alarm<'_> {
@@ -307,7 +306,7 @@ fn wait_until(alarm: &AtomicBool, condition: impl Fn() -> bool) {
 #[test]
 fn a_trie_always_answers_with_a_prefix_of_the_address() {
     let map = map(MapKind::LpmTrie, 8, 48, 64);
-    // What an element is, in one number.
+    // An element as one number.
     let number = |len: u32, address: u32| u64::from(len) << 32 | u64::from(address);
     let set = |len: u32, address: u32, round| {
         let key = prefix(len, &address.to_be_bytes());
@@ -324,7 +323,7 @@ fn a_trie_always_answers_with_a_prefix_of_the_address() {
             set(len, address, round);
         }
     };
-    // Prefixes of all kinds around those that stay: above, between, below and beside.
+    // Prefixes all around those that stay: shorter, between, longer, and siblings.
     let guests = [
         (0, 0),
         (7, 0x0a00_0000),
@@ -382,7 +381,7 @@ fn a_walk_returns_elements_that_stay_exactly_once() {
         }
         let change = || {
             for round in 0..30_000_u64 {
-                // What stays is updated; what does not stay comes and goes around it.
+                // Elements that stay are updated; the others are inserted and deleted around them.
                 let number = round * 7 % 200;
                 map.update(&key(number), &sealed(number, round), UpdateFlags::Exist).unwrap();
                 let guest = 200 + round * 11 % 200;
@@ -412,7 +411,7 @@ fn programs_on_different_cpus_count_without_losing_anything() {
         let map = map(kind, 4, 8, 2);
         let key = 1_u32.to_ne_bytes();
         map.update(&key, &[0; 8 * CPUS as usize], UpdateFlags::Any).unwrap();
-        map.reuse().domain.release(); // of the four, for the four below
+        map.reuse().domain.release(); // the slots of the four threads above, for the four below
         let start = &Barrier::new(CPUS as usize);
         thread::scope(|scope| {
             for _ in 0..CPUS {
@@ -423,11 +422,11 @@ fn programs_on_different_cpus_count_without_losing_anything() {
                     start.wait();
                     for _ in 0..50_000 {
                         // SAFETY: a key of 4 bytes, a CPU that the map was made for, values of 8 aligned bytes;
-                        // atomic since the others look at them through the host's side.
+                        // atomic because the other threads read them through the host's interface.
                         let count = own.read(|| unsafe {
                             AtomicU64::from_ptr(map.lookup_ptr(key.as_ptr(), cpu).cast())
                         });
-                        // A program's plain increment: nobody else counts in this CPU's value.
+                        // A program's plain increment: only this thread writes this CPU's value.
                         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     }
                 });
@@ -438,7 +437,7 @@ fn programs_on_different_cpus_count_without_losing_anything() {
     }
 }
 
-/// Two threads write while the map is frozen; what is read after that stays the same.
+/// Two threads write while the map is frozen; values read after the freeze stay the same.
 fn freeze_while(
     map: &Map,
     write: impl Fn(u64) -> Result<(), MapError> + Sync,
@@ -483,7 +482,7 @@ fn after_freezing_no_change_of_programs_or_maps_by_the_host_is_under_way() {
     for kind in [MapKind::ProgArray, MapKind::ArrayOfMaps, MapKind::HashOfMaps] {
         for _ in 0..50 {
             let map = map(kind, 4, 4, 2);
-            // SAFETY: nobody follows these.
+            // SAFETY: these references are never followed.
             let write = |round| unsafe { map.set_reference(&[0; 4], round) };
             let table = map.references().unwrap();
             let read = || match kind {
@@ -495,7 +494,7 @@ fn after_freezing_no_change_of_programs_or_maps_by_the_host_is_under_way() {
                 _ => table.entry(0),
             };
             freeze_while(&map, write, read);
-            // SAFETY: nobody keeps books of this map.
+            // SAFETY: no assumptions on this map are registered.
             let cleared = unsafe { map.clear_reference(&[0; 4]) };
             assert!(cleared.is_ok_and(|()| read() == 0), "the host is not asked");
         }
@@ -508,11 +507,11 @@ fn a_freeze_waits_while_the_map_is_held_unfrozen() {
     let unfrozen = map.hold_unfrozen().unwrap();
     thread::scope(|scope| {
         let frozen = scope.spawn(|| map.freeze());
-        // A change that meets the freeze gives way, and does not wait.
+        // A change that meets the freeze is refused without waiting.
         while map.hold_unfrozen().is_ok() {
             thread::yield_now();
         }
-        // SAFETY: nobody follows it.
+        // SAFETY: the reference is never followed.
         let met = unsafe { map.set_reference(&[0; 4], 1) };
         assert_eq!(met.map_err(|error| error.errno()), Err(1));
         thread::sleep(Duration::from_millis(20));

@@ -86,7 +86,7 @@ fn rest(cache: &Cache) {
 }
 
 #[test]
-fn every_allocation_may_fail_and_then_all_works_again() {
+fn any_allocation_may_fail_and_caches_work_afterwards() {
     let domain = Domain::new(4).unwrap();
     // A thread's first entry needs memory as well.
     REFUSAL.arm(1);

@@ -1,4 +1,4 @@
-//! What only shows inside: walkers of hash tables that are disturbed at chosen moments.
+//! Tests of internals: walkers of hash tables that are disturbed at chosen moments.
 
 use super::*;
 use skep_mem::Policy;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is freed is handed out again at once: only so can a walker be disturbed by what it stands on.
+/// Immediate reuse, so that a change can reuse the element on which a walker stands.
 fn memory() -> Reclamation {
     Reclamation { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
 }
@@ -54,7 +54,7 @@ fn crowds(table: &Hash) -> (Vec<u64>, Vec<u64>) {
     (in_bucket(0), in_bucket(1))
 }
 
-/// Looks a key up and does something when the walk has passed so many elements; then the value's first word.
+/// Looks a key up and runs `disturbance` when the walk has passed `hops` elements; returns the value's first word.
 fn look_up_disturbed(table: &Hash, key: u64, hops: u32, disturbance: impl Fn()) -> Option<u64> {
     let mut passed = 0;
     let bucket = table.bucket_of(&[key]);
@@ -73,7 +73,7 @@ fn look_up_disturbed(table: &Hash, key: u64, hops: u32, disturbance: impl Fn()) 
 }
 
 #[test]
-fn a_walker_whose_element_moves_to_another_bucket_still_finds_the_elements_behind_it() {
+fn a_walker_finds_later_elements_after_its_element_changes_bucket() {
     let table = table(16);
     let (here, there) = crowds(&table);
     for &key in &here[..4] {
@@ -87,7 +87,7 @@ fn a_walker_whose_element_moves_to_another_bucket_still_finds_the_elements_behin
 }
 
 #[test]
-fn a_walker_whose_element_moves_further_back_still_finds_what_it_skipped() {
+fn a_walker_finds_elements_skipped_by_a_reused_element() {
     let table = table(16);
     let (here, _) = crowds(&table);
     for &key in &here[..6] {
@@ -101,7 +101,7 @@ fn a_walker_whose_element_moves_further_back_still_finds_what_it_skipped() {
 }
 
 #[test]
-fn a_walker_finds_a_key_that_is_updated_under_it_and_another_that_takes_its_old_memory() {
+fn a_walker_finds_an_updated_key_and_its_memory_s_new_key() {
     let table = table(16);
     let (here, _) = crowds(&table);
     for &key in &here[..6] {
@@ -117,7 +117,7 @@ fn a_walker_finds_a_key_that_is_updated_under_it_and_another_that_takes_its_old_
 }
 
 #[test]
-fn a_walker_that_strays_into_the_list_of_free_elements_comes_back() {
+fn a_walker_recovers_from_the_list_of_free_elements() {
     let table = table(1000);
     let (here, _) = crowds(&table);
     for key in 0..1000 {
@@ -133,7 +133,7 @@ fn a_walker_that_strays_into_the_list_of_free_elements_comes_back() {
 }
 
 #[test]
-fn updates_without_a_spare_element_write_in_place_and_readers_still_see_whole_values() {
+fn in_place_updates_show_readers_whole_values() {
     let table = table(2);
     set(&table, 1, 0).unwrap();
     // SAFETY: a thread without a slot.
@@ -156,7 +156,7 @@ fn updates_without_a_spare_element_write_in_place_and_readers_still_see_whole_va
     assert_eq!(read(&table, 1), Some([20_000; 3]));
     assert_eq!(table.find(&[1], Caller::Host).unwrap().0, before.0);
     drop(spares);
-    // The keeper, which was told that there is no memory, may have what was given back for a moment.
+    // The keeper, under pressure, may hold the freed objects for a moment.
     let begin = Instant::now();
     while table.find(&[1], Caller::Host).unwrap().0 == before.0 {
         assert!(begin.elapsed() < Duration::from_secs(20), "updates go on writing in place");
@@ -165,8 +165,8 @@ fn updates_without_a_spare_element_write_in_place_and_readers_still_see_whole_va
     assert_eq!(read(&table, 1), Some([5; 3]));
 }
 
-/// Waits until so many threads have started, and gives them the time to come to where they wait. Should they
-/// not get there in time, a test tests less, but does not fail.
+/// Waits until `threads` threads have started, and gives them time to reach their wait. If they do not reach it in
+/// time, the test checks less, but does not fail.
 fn let_run(started: &AtomicU32, threads: u32) {
     while started.load(Ordering::Relaxed) < threads {
         thread::yield_now();
@@ -180,8 +180,7 @@ fn an_insertion_without_an_element_finds_no_memory_while_there_is_room_and_the_m
     for per_cpu in [false, true] {
         let table = Hash::new(&Plan { per_cpu, ..plan(2) }, usize::MAX, &memory()).unwrap();
         set(&table, 1, 1).unwrap();
-        // As if updates in flight, and what waits for readers, had them all.
-        // SAFETY: a thread without a slot.
+        // As if updates in flight and objects that wait for readers used them all. SAFETY: a thread without a slot.
         let spares: Vec<_> =
             std::iter::from_fn(|| unsafe { Spare::take(&table.elements, Caller::Host) }.ok()).collect();
         assert!(matches!(set(&table, 2, 2), Err(OpError::NoMemory(Error::Exhausted { .. }))));
@@ -196,7 +195,7 @@ fn an_insertion_without_an_element_finds_no_memory_while_there_is_room_and_the_m
 }
 
 #[test]
-fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
+fn one_of_two_waiting_inserters_inserts_the_key() {
     for per_cpu in [false, true] {
         let table = Hash::new(&Plan { per_cpu, ..plan(4) }, usize::MAX, &memory()).unwrap();
         let started = AtomicU32::new(0);
@@ -221,9 +220,9 @@ fn of_two_that_find_a_key_missing_and_wait_for_the_lock_one_inserts_it() {
     }
 }
 
-/// A handler of a signal that came when its own thread held a bucket.
+/// A signal handler that interrupts its own thread while that holds a bucket's lock.
 #[test]
-fn a_handler_in_a_change_of_its_bucket_can_look_up_and_changes_nothing() {
+fn a_handler_inside_a_bucket_s_change_reads_but_cannot_change() {
     for (per_cpu, lru) in [(false, false), (true, false), (false, true), (true, true)] {
         let table = Hash::new(&Plan { per_cpu, lru, ..plan(8) }, usize::MAX, &memory()).unwrap();
         (0..8).for_each(|key| set(&table, key, key).unwrap());
@@ -259,7 +258,7 @@ fn a_handler_in_a_change_of_its_bucket_can_look_up_and_changes_nothing() {
             let (mut all, mut cursor) = (Batch::new(), Cursor::default());
             table.batch(&mut cursor, &mut all, caller);
             assert_eq!((met, all.len(), table.len(), table.elements.stats().in_use), (8, 8, 8, used));
-            // Where elements make room for others, those of other buckets do.
+            // Tables that evict take elements of other buckets.
             let there = table.update((&raw const there).cast(), source, UpdateFlags::Any, caller);
             assert_eq!((there, table.len()), if lru { (Ok(()), 8) } else { (Err(OpError::Full), 8) });
         }
@@ -271,7 +270,7 @@ fn a_handler_in_a_change_of_its_bucket_can_look_up_and_changes_nothing() {
 }
 
 #[test]
-fn a_table_in_which_all_is_in_a_bucket_that_is_being_changed_makes_no_room() {
+fn a_table_evicts_nothing_from_a_locked_bucket() {
     let table = Hash::new(&Plan { lru: true, ..plan(4) }, usize::MAX, &memory()).unwrap();
     let (here, there) = crowds(&table);
     here[..4].iter().for_each(|key| set(&table, *key, 0).unwrap());
@@ -307,7 +306,7 @@ fn nothing_is_evicted_for_a_key_whose_bucket_is_locked() {
 }
 
 #[test]
-fn a_walk_of_all_elements_ends_though_each_visit_makes_another_one_that_follows() {
+fn a_walk_ends_though_each_visit_inserts_another_element() {
     let table = table(1); // one bucket
     set(&table, 1, 0).unwrap();
     let mut visits = 0;
@@ -341,7 +340,7 @@ fn used_elements_stay_and_unused_ones_are_evicted() {
 }
 
 #[test]
-fn a_table_in_which_all_is_in_use_makes_room_all_the_same() {
+fn a_table_of_used_elements_still_evicts() {
     for per_cpu in [false, true] {
         let table = Hash::new(&Plan { lru: true, per_cpu, ..plan(8) }, usize::MAX, &memory()).unwrap();
         for key in 0..1000 {

@@ -1,10 +1,10 @@
-//! What only shows inside: walkers of tries that are disturbed at chosen moments.
+//! Tests of internals: walkers of tries that are disturbed at chosen moments.
 
 use super::*;
 use skep_mem::Policy;
 use skep_rcu::Domain;
 
-/// What is freed is handed out again at once: only so can a walker be disturbed by what it stands on.
+/// Immediate reuse, so that a change can reuse the node on which a walker stands.
 fn memory() -> Reclamation {
     Reclamation { domain: Domain::new(1).unwrap(), policy: Policy::Immediate }
 }
@@ -40,7 +40,7 @@ fn delete(trie: &Trie, len: u32, address: u32) {
     unsafe { trie.delete(key(len, address).as_ptr(), Caller::Host) }.unwrap();
 }
 
-/// Looks an address up and does something when the walk has passed so many nodes; then the length found.
+/// Looks an address up and runs `disturbance` when the walk has passed `hops` nodes; returns the length found.
 fn look_up_disturbed(trie: &Trie, address: u32, hops: u32, disturbance: impl Fn()) -> Option<u32> {
     // SAFETY: the key has the trie's size.
     let key = unsafe { trie.load(key(32, address).as_ptr()) };
@@ -58,9 +58,9 @@ fn look_up_disturbed(trie: &Trie, address: u32, hops: u32, disturbance: impl Fn(
     found.map(Node::len)
 }
 
-/// A handler of a signal that came when its own thread held the lock.
+/// A signal handler that interrupts its own thread while that holds the lock.
 #[test]
-fn a_handler_in_a_change_can_look_up_and_changes_nothing() {
+fn a_handler_inside_a_change_reads_but_cannot_change() {
     let trie = trie();
     set(&trie, 8, 0x0a00_0000);
     set(&trie, 16, 0x0a01_0000);
@@ -86,7 +86,7 @@ fn a_handler_in_a_change_can_look_up_and_changes_nothing() {
 }
 
 #[test]
-fn a_walker_whose_node_is_replaced_and_reused_still_finds_the_nodes_below() {
+fn a_walker_finds_nodes_below_a_replaced_and_reused_node() {
     let trie = trie();
     for len in [8, 16, 24, 32] {
         set(&trie, len, 0x0a01_0101);
@@ -99,7 +99,7 @@ fn a_walker_whose_node_is_replaced_and_reused_still_finds_the_nodes_below() {
 }
 
 #[test]
-fn a_walker_whose_node_is_deleted_and_reused_still_finds_the_nodes_below() {
+fn a_walker_finds_nodes_below_a_deleted_and_reused_node() {
     let trie = trie();
     for len in [8, 16, 24, 32] {
         set(&trie, len, 0x0a01_0101);
@@ -112,7 +112,7 @@ fn a_walker_whose_node_is_deleted_and_reused_still_finds_the_nodes_below() {
 }
 
 #[test]
-fn a_walker_on_a_fork_that_goes_still_finds_the_side_that_stays() {
+fn a_walker_on_a_removed_fork_finds_the_remaining_side() {
     let trie = trie();
     set(&trie, 32, 0x0a01_0101);
     set(&trie, 32, 0x0a01_0102);
@@ -126,7 +126,7 @@ fn a_walker_on_a_fork_that_goes_still_finds_the_side_that_stays() {
 }
 
 #[test]
-fn forks_are_made_where_prefixes_part_and_go_when_they_are_not_needed() {
+fn forks_exist_exactly_where_prefixes_diverge() {
     let trie = trie();
     let nodes = |expected: usize| assert_eq!(trie.elements.stats().in_use, expected);
     set(&trie, 16, 0x0a01_0000);

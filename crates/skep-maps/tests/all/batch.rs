@@ -1,4 +1,4 @@
-//! Many elements at once: what Linux says of its batches.
+//! Batches behave as Linux documents.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +25,7 @@ fn value(map: &Map, number: u32) -> Vec<u8> {
     (0..words).flat_map(|cpu| (u64::from(number) << 8 | cpu as u64).to_ne_bytes()).collect()
 }
 
-/// Goes through a map in batches; a batch that is too small is made larger, as the error says.
+/// Reads a map in batches; enlarges a batch that is too small, as the error says.
 fn through(map: &Map, sizes: impl IntoIterator<Item = usize>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (mut cursor, mut found) = (BatchCursor::default(), Vec::new());
     let mut sizes = sizes.into_iter();
@@ -33,7 +33,7 @@ fn through(map: &Map, sizes: impl IntoIterator<Item = usize>) -> Vec<(Vec<u8>, V
         let mut count = sizes.next().unwrap_or(7);
         let batch = loop {
             match map.lookup_batch(&mut cursor, count) {
-                // Others may make it larger still.
+                // Other threads may need it larger still.
                 Err(MapError::BucketLarger { needed, .. }) => {
                     assert!(needed > count);
                     count = needed;
@@ -64,12 +64,12 @@ proptest! {
             for map in [&batched, &single] {
                 map.update(&key(kind, 3), &value(map, 1), UpdateFlags::Any).unwrap();
             }
-            // The first that fails ends it.
+            // The first failure ends the batch.
             let entries = numbers.iter().map(|&number| (key(kind, number), value(&batched, number)));
             let expected = entries.clone().map(|(key, value)| single.update(&key, &value, flags));
             let expected: Vec<_> = expected.take(numbers.len()).collect();
             let ended = expected.iter().position(Result::is_err);
-            // What the single ones did behind the error is not to be done.
+            // The batch must not do what the single operations did after the error.
             let single = made(kind, room);
             single.update(&key(kind, 3), &value(&single, 1), UpdateFlags::Any).unwrap();
             for (key, value) in entries.clone().take(ended.unwrap_or(numbers.len())) {
@@ -133,7 +133,7 @@ fn a_batch_that_is_too_small_for_a_bucket_says_how_large_it_must_be() {
     };
     assert_eq!(error.errno(), 28);
     let MapError::BucketLarger { needed, count: 1, .. } = error else { panic!("{error}") };
-    // Nothing is lost: it goes on where it was.
+    // Nothing is lost: the next batch continues at the same place.
     let batch = table.lookup_batch(&mut cursor, needed).unwrap();
     assert_eq!(batch.len(), needed);
     found += needed;
@@ -144,7 +144,7 @@ fn a_batch_that_is_too_small_for_a_bucket_says_how_large_it_must_be() {
 }
 
 #[test]
-fn errors_name_what_was_done() {
+fn errors_say_how_many_elements_were_processed() {
     let table = made(MapKind::Hash, 2);
     let entries = (0..5u32).map(|number| (number.to_ne_bytes(), [0; 8]));
     let error = table.update_batch(entries, UpdateFlags::Any).unwrap_err();
@@ -161,7 +161,7 @@ fn errors_name_what_was_done() {
 }
 
 #[test]
-fn what_stays_is_in_one_batch_once_while_others_change_the_map() {
+fn elements_that_stay_are_returned_once_during_changes() {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
         let map = made(kind, 400);
         for number in 0..100 {
@@ -195,7 +195,7 @@ fn what_stays_is_in_one_batch_once_while_others_change_the_map() {
     }
 }
 
-/// Says stop when it is dropped, also where a test fails: who goes round until then would go round for ever.
+/// Stops the writers when it is dropped, also when a test fails: otherwise they would run for ever.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -205,7 +205,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn what_is_taken_is_taken_by_one() {
+fn each_element_is_taken_by_one_thread() {
     const KEYS: u32 = 64;
     for kind in [MapKind::Hash, MapKind::PercpuHash] {
         let map = made(kind, KEYS);

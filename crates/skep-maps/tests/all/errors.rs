@@ -1,4 +1,4 @@
-//! What is refused, with what words and what error number.
+//! Refusals, with their texts and error numbers.
 
 use crate::common::{CPUS, create, def, map, prefix, program_delete, program_lookup, program_update};
 use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
@@ -17,7 +17,7 @@ fn with_flags(kind: MapKind, flags: u32) -> MapDef {
 }
 
 #[test]
-fn kinds_that_are_not_provided_are_named_with_those_that_are() {
+fn an_unsupported_kind_is_refused_with_the_list_of_kinds() {
     let provided = [
         MapKind::Hash,
         MapKind::Array,
@@ -61,7 +61,7 @@ fn kinds_that_are_not_provided_are_named_with_those_that_are() {
 }
 
 #[test]
-fn sizes_that_a_kind_does_not_have_are_refused() {
+fn invalid_sizes_of_a_kind_are_refused() {
     for key_size in [0, 2, 8] {
         refused(
             create(&def(MapKind::Array, key_size, 8, 10)),
@@ -104,8 +104,8 @@ fn sizes_that_a_kind_does_not_have_are_refused() {
 }
 
 #[test]
-fn flags_that_a_kind_does_not_have_are_refused() {
-    // BPF_F_NO_PREALLOC (1) on an array; BPF_F_MMAPABLE (0x400) on a hash table; one that nobody knows.
+fn invalid_flags_of_a_kind_are_refused() {
+    // BPF_F_NO_PREALLOC (1) on an array; BPF_F_MMAPABLE (0x400) on a hash table; an unknown flag.
     refused(
         create(&with_flags(MapKind::Array, 1)),
         22,
@@ -161,13 +161,13 @@ fn maps_beyond_the_limit_are_refused_with_the_bytes_they_would_take() {
         7,
         "map `m`: 12480 elements need 399408 bytes, more than the limit of 100000: lower max_entries or raise the limit",
     );
-    // A hash table promises room for all its elements; one that allocates as it goes does not.
+    // A preallocated hash table counts all its elements; one that allocates on demand does not.
     let table = MapDef { max_entries: 4_000, ..def(MapKind::Hash, 4, 8, 1) };
     let MapError::TooLarge { bytes, max_entries: 4_000, limit: 100_000, .. } = create(&table).unwrap_err()
     else {
         panic!()
     };
-    // 4096 buckets of 16 bytes, 4000 elements of 32, and some pages that each CPU may hold back from the others.
+    // 4096 buckets of 16 bytes, 4000 elements of 32, and some pages that each CPU may keep for itself.
     assert!((65_536 + 128_000..290_000).contains(&bytes), "{bytes}");
     assert!(create(&MapDef { flags: MapFlags::NO_PREALLOC, ..table }).is_ok());
 
@@ -178,13 +178,13 @@ fn maps_beyond_the_limit_are_refused_with_the_bytes_they_would_take() {
         assert!(matches!(error, MapError::TooLarge { .. }), "{kind}: {error}");
         assert_eq!(error.errno(), 7);
     }
-    // A trie takes memory as elements come, but not even the first piece fits here.
+    // A trie allocates memory as elements are inserted, but here even the first piece is too large.
     let error = Map::create(&def(MapKind::LpmTrie, 8, 8, 1_000_000), &Options { cpus: 1, limit: 1_000 });
     assert!(matches!(error.unwrap_err(), MapError::TooLarge { limit: 1_000, .. }));
 }
 
 #[test]
-fn elements_that_come_meet_the_limit_with_enomem() {
+fn insertions_beyond_the_limit_return_enomem() {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LpmTrie] {
         let def = MapDef { flags: MapFlags::NO_PREALLOC, ..def(kind, 8, 1000, 10_000) };
         let map = Map::create(&def, &Options { cpus: CPUS, limit: 2_000_000 }).unwrap();
@@ -205,13 +205,13 @@ fn elements_that_come_meet_the_limit_with_enomem() {
         assert_eq!(program_update(&map, &key(number), &value[..1000], 0, 0), -12);
         assert!(map.memory() <= 2_000_000);
         assert_eq!(map.len(), number);
-        // What is there can still be read, deleted, and so make room.
+        // Existing elements can still be read, and deleted to make room.
         assert_eq!(map.lookup(&key(number - 1)).unwrap().as_ref(), Some(&value));
         map.delete(&key(0)).unwrap();
         map.delete(&key(1)).unwrap();
         let begin = std::time::Instant::now();
         while let Err(error) = map.update(&key(number), &value, UpdateFlags::Any) {
-            // What was deleted waits for readers, and the keeper for a processor.
+            // Deleted elements wait for readers, and the keeper may wait for a CPU.
             assert!(error.errno() == 12 && begin.elapsed().as_secs() < 30, "{error}");
         }
     }
@@ -292,7 +292,7 @@ fn hash_tables_refuse_what_linux_refuses() {
         assert_eq!(program_update(&map, &[0, 1], &[0; 8], 1, 0), -17);
         assert_eq!(program_delete(&map, &[9, 9]), -2);
     }
-    // Long keys are cut short in messages.
+    // Messages truncate long keys.
     let map = map(MapKind::Hash, 100, 1, 1);
     let error = map.delete(&[0x5a; 100]).unwrap_err().to_string();
     assert_eq!(error, format!("map `m`: there is no key {}5a ... (100 bytes)", "5a ".repeat(39)));
@@ -303,7 +303,7 @@ fn tries_refuse_what_linux_refuses() {
     let map = map(MapKind::LpmTrie, 8, 8, 2);
     let [a, b, c] = [(8, 10), (9, 10), (32, 11)].map(|(len, first)| prefix(len, &[first, 0, 0, 0]));
     map.update(&a, &[1; 8], UpdateFlags::NoExist).unwrap();
-    // A prefix that contains it, or that it contains, is another.
+    // A longer or a shorter prefix is another key.
     refused(
         map.update(&b, &[1; 8], UpdateFlags::Exist),
         2,
@@ -363,7 +363,7 @@ fn a_frozen_map_is_read_only_for_the_host_alone() {
 }
 
 #[test]
-fn what_refers_to_programs_and_maps_takes_and_gives_no_bytes() {
+fn maps_of_references_neither_accept_nor_return_bytes() {
     let kinds =
         [(MapKind::ProgArray, "programs"), (MapKind::ArrayOfMaps, "maps"), (MapKind::HashOfMaps, "maps")];
     for (kind, what) in kinds {
@@ -385,7 +385,7 @@ fn what_refers_to_programs_and_maps_takes_and_gives_no_bytes() {
 }
 
 #[test]
-fn keys_lead_to_what_was_put_there() {
+fn look_ups_return_the_reference_that_was_stored() {
     for (kind, key_size) in [(MapKind::ArrayOfMaps, 4), (MapKind::HashOfMaps, 4), (MapKind::HashOfMaps, 13)] {
         let map = create(&def(kind, key_size, 4, 3)).unwrap();
         let key = |number: u8| {
@@ -393,7 +393,7 @@ fn keys_lead_to_what_was_put_there() {
             key[0] = number;
             key
         };
-        // SAFETY: nobody follows these.
+        // SAFETY: these references are never followed.
         let put = |number: u8, address: u64| unsafe { map.set_reference(&key(number), address) };
         let found = |number: u8| {
             let section = map.reuse().domain.enter().unwrap();
@@ -420,7 +420,7 @@ fn keys_lead_to_what_was_put_there() {
         assert!(matches!(short, Err(MapError::KeyLength { .. })), "{short:?}");
     }
     let hash = map(MapKind::Hash, 4, 8, 1);
-    // SAFETY: nothing is put.
+    // SAFETY: no reference is stored.
     let result = unsafe { hash.set_reference(&[0; 4], 1) };
     refused(result, 22, "map `m`: maps of kind hash hold neither programs nor maps");
 }
@@ -434,7 +434,7 @@ fn field(kind: SpecialKind, offset: u32, size: u32) -> SpecialField {
 }
 
 #[test]
-fn special_fields_lie_where_they_fit() {
+fn special_fields_need_their_alignment_and_room() {
     let lock = |offset| field(SpecialKind::SpinLock, offset, 4);
     let kept = |offset, size| field(SpecialKind::KptrUntrusted { to: 1 }, offset, size);
     for kind in [MapKind::Array, MapKind::Hash] {
@@ -463,7 +463,7 @@ fn special_fields_lie_where_they_fit() {
     }
 }
 
-/// Every kind that is provided, and its own size of a key.
+/// Every supported kind, with its key size.
 const KINDS: [(MapKind, u32); 14] = [
     (MapKind::Hash, 8),
     (MapKind::Array, 4),
@@ -481,7 +481,7 @@ const KINDS: [(MapKind, u32); 14] = [
     (MapKind::Ringbuf, 0),
 ];
 
-/// A map of that kind, which could be created but for the field.
+/// A map of that kind, valid except for the field.
 fn of_kind(kind: MapKind, key_size: u32, value_size: u32, fields: Vec<SpecialField>) -> MapDef {
     let entries = if kind == MapKind::Ringbuf { 65536 } else { 4 };
     let value_size = match kind {
@@ -494,7 +494,7 @@ fn of_kind(kind: MapKind, key_size: u32, value_size: u32, fields: Vec<SpecialFie
 }
 
 #[test]
-fn fields_are_in_values_of_the_kinds_that_go_around_them_and_refused_by_name_elsewhere() {
+fn kinds_without_special_fields_refuse_them_by_name() {
     let cases = [
         (field(SpecialKind::SpinLock, 0, 4), "struct bpf_spin_lock", "hash and array"),
         (field(SpecialKind::Timer, 0, 16), "struct bpf_timer", "hash, array and lru_hash"),
@@ -530,7 +530,7 @@ fn fields_are_in_values_of_the_kinds_that_go_around_them_and_refused_by_name_els
 }
 
 #[test]
-fn what_inner_maps_look_like_is_checked_with_the_outer_one() {
+fn an_invalid_template_is_refused_with_the_outer_map() {
     let kept = field(SpecialKind::KptrUntrusted { to: 1 }, 0, 8);
     let inner = MapDef { name: "m.inner".into(), ..of_kind(MapKind::LpmTrie, 8, 24, vec![kept]) };
     let outer = MapDef { inner: Some(Box::new(inner)), ..of_kind(MapKind::ArrayOfMaps, 4, 4, vec![]) };
@@ -541,7 +541,7 @@ fn what_inner_maps_look_like_is_checked_with_the_outer_one() {
     );
 }
 
-/// Whatever is written, the kept pointer is null, and nobody sees anything in its place.
+/// After any write the kept pointer is null, and no read shows other bytes in its place.
 #[test]
 fn no_way_to_write_a_value_writes_a_kept_pointer() {
     let holders = [
@@ -587,7 +587,7 @@ fn no_way_to_write_a_value_writes_a_kept_pointer() {
 }
 
 #[test]
-fn a_value_has_one_lock_and_a_map_in_a_map_holds_no_maps() {
+fn a_value_has_one_lock_and_maps_of_maps_cannot_nest() {
     let field = |kind, offset| SpecialField { kind, offset, size: 4 };
     let fields = vec![field(SpecialKind::SpinLock, 0), field(SpecialKind::SpinLock, 4)];
     let text = "map `m`: the value has a second struct bpf_spin_lock at offset 4: remove one of them";
@@ -600,7 +600,7 @@ fn a_value_has_one_lock_and_a_map_in_a_map_holds_no_maps() {
 }
 
 #[test]
-fn a_map_that_is_created_frozen_holds_its_contents() {
+fn a_map_created_frozen_has_its_contents() {
     let frozen = |kind, bytes: &[u8]| MapDef { frozen: Some(bytes.into()), ..def(kind, 4, 8, 2) };
     let map = create(&frozen(MapKind::Array, &[7; 8])).unwrap();
     assert_eq!((map.lookup(&[0; 4]), map.is_frozen()), (Ok(Some(vec![7; 8])), true));
@@ -621,7 +621,7 @@ fn a_map_that_is_created_frozen_holds_its_contents() {
 }
 
 #[test]
-fn without_a_lock_nothing_is_locked() {
+fn lock_flags_need_a_lock_in_the_value() {
     for kind in [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::PercpuHash] {
         let map = map(kind, 4, 8, 4);
         let (key, value) = ([0; 4], vec![0; map.host_value_size()]);
@@ -634,7 +634,7 @@ fn without_a_lock_nothing_is_locked() {
 }
 
 #[test]
-fn a_thread_that_holds_a_lock_takes_no_other() {
+fn a_thread_takes_one_lock_at_a_time() {
     let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];
     let map = create(&with_fields(MapKind::Array, fields)).unwrap();
     let (key, value) = ([0; 4], [9; 8]);
@@ -646,7 +646,7 @@ fn a_thread_that_holds_a_lock_takes_no_other() {
     refused(map.update(&key, &value, UpdateFlags::Any.locked()), 16, text);
     refused(map.lookup_locked(&key), 16, text);
     assert_eq!(program_update(&map, &key, &value, 4, 0), -16);
-    // Without it all is as ever, but for the lock, which stays taken.
+    // Without the flag everything works as before, and the lock stays taken.
     map.update(&key, &value, UpdateFlags::Any).unwrap();
     assert_eq!(map.lookup(&key).unwrap().unwrap(), [0, 0, 0, 0, 9, 9, 9, 9]);
     assert_eq!(program_lookup(&map, &key, 0).unwrap()[..4], 1u32.to_ne_bytes());

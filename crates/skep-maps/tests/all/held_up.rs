@@ -1,4 +1,4 @@
-//! Who may hold up whom: hosts, programs, and handlers that interrupt them.
+//! Hosts, programs, and handlers that interrupt them do not block each other where they must not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -11,7 +11,7 @@ use skep_maps::{Map, Options, UpdateFlags, lock};
 /// A program holds the lock of a value and is interrupted by a signal, whose handler runs a program that takes no locks
 /// but updates the same map. Meanwhile another thread updates the value with `BPF_F_LOCK`.
 #[test]
-fn a_handler_that_takes_no_locks_is_not_held_up_by_one_who_waits_for_a_lock() {
+fn a_handler_without_locks_is_not_blocked_by_a_lock_waiter() {
     let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];
     let map: &'static Map =
         Box::leak(Box::new(create(&MapDef { fields, ..def(MapKind::Hash, 4, 8, 1) }).unwrap()));
@@ -30,7 +30,7 @@ fn a_handler_that_takes_no_locks_is_not_held_up_by_one_who_waits_for_a_lock() {
                 });
                 while !waiting.load(Ordering::Relaxed) {}
                 std::thread::sleep(Duration::from_millis(100));
-                // The handler. Did it wait for somebody who waits for the lock, it would give up in the end.
+                // The handler. If it waited for the thread that waits for the lock, it would give up in the end.
                 assert_eq!(map.update_ptr([1_u8; 4].as_ptr(), [2_u8; 8].as_ptr(), 0, cpu), 0);
                 lock::release(at);
             }
@@ -40,7 +40,7 @@ fn a_handler_that_takes_no_locks_is_not_held_up_by_one_who_waits_for_a_lock() {
     assert!(over.recv_timeout(Duration::from_secs(60)).is_ok(), "both wait for each other");
 }
 
-/// A host thread that only looks at a map does not take a virtual CPU away from those who run programs.
+/// A host thread that only reads a map does not take a virtual CPU away from threads that run programs.
 #[test]
 fn hosts_that_read_maps_do_not_use_up_virtual_cpus() {
     let map = Map::create(&def(MapKind::Hash, 4, 8, 4), &Options { cpus: 1, limit: 1 << 20 }).unwrap();
@@ -58,9 +58,9 @@ fn hosts_that_read_maps_do_not_use_up_virtual_cpus() {
     });
 }
 
-/// A run that holds all that it finds may find no memory for more, but then nothing goes for it.
+/// A program that holds everything it finds may find no memory for more; then no element is evicted for it.
 #[test]
-fn an_insertion_that_fails_takes_nothing_out() {
+fn a_failed_insertion_evicts_nothing() {
     let map = map(MapKind::LruHash, 4, 4096, 4);
     inside(&map, 0, |cpu| {
         let mut failed = 0_u32;

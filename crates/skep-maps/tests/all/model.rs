@@ -1,4 +1,4 @@
-//! Every kind against a plain model, from the host's side and from the programs', on random operations.
+//! Compares every kind with a plain model on random operations, through the host's interface and the programs'.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ fn a_trie_of_all_short_prefixes_agrees_with_counting_bits() {
         }
     };
     for step in [3, 100, 509] {
-        // Neither these nor three more have a factor in common with 511 = 7 * 73: all prefixes are reached.
+        // The strides, also plus three, have no common factor with 511 = 7 * 73, so they reach all prefixes.
         for i in 0..511 {
             let (len, bits) = all[i * step % 511];
             map.update(&prefix(len, &[bits]), &[len as u8, bits, 0, 0], UpdateFlags::NoExist).unwrap();

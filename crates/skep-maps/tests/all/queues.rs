@@ -1,4 +1,4 @@
-//! Queues, stacks and bloom filters: against plain models, refusals, and many threads.
+//! Queues, stacks and bloom filters: comparison with plain models, refusals, and many threads.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ fn queue(kind: MapKind, value_size: u32, max_entries: u32) -> Map {
     map(kind, 0, value_size, max_entries)
 }
 
-/// Push as a program does it, from a place that is not aligned.
+/// Pushes as a program does, from an unaligned address.
 fn program_push(map: &Map, value: &[u8], flags: u64) -> i64 {
     assert_eq!(value.len(), map.def().value_size as usize);
     let shifted = [&[0], value].concat();
@@ -22,11 +22,11 @@ fn program_push(map: &Map, value: &[u8], flags: u64) -> i64 {
     unsafe { map.push_ptr(shifted[1..].as_ptr(), flags) }
 }
 
-/// Pop or peek as a program does it; what it returns, and what is in the memory then.
+/// Pops or peeks as a program does; returns the result and the bytes written.
 fn program_next(map: &Map, take: bool) -> (i64, Vec<u8>) {
     let mut value = vec![0xee; map.def().value_size as usize + 1];
     let out = value[1..].as_mut_ptr();
-    // SAFETY: behind its first byte `value` has the map's value size.
+    // SAFETY: after its first byte `value` has the map's value size.
     let status = unsafe { if take { map.pop_ptr(out) } else { map.peek_ptr(out) } };
     (status, value.split_off(1))
 }
@@ -126,7 +126,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_filter_has_nothing() {
+fn an_empty_filter_contains_nothing() {
     let map = queue(MapKind::BloomFilter, 8, 100);
     for number in 0..100_u64 {
         let mut bytes = number.to_ne_bytes();
@@ -222,15 +222,15 @@ fn refusals_say_what_is_wrong() {
 }
 
 #[test]
-fn memory_is_what_the_elements_take() {
+fn memory_is_that_of_the_elements() {
     assert_eq!(queue(MapKind::Queue, 12, 100).memory(), 1600);
-    // 1000 * 5 / ln 2 bits, to the next power of two, and what it takes to begin on a cache line.
+    // 1000 * 5 / ln 2 bits, to the next power of two, plus the padding to a cache line.
     assert_eq!(queue(MapKind::BloomFilter, 12, 1000).memory(), 1024 + 48);
     let seven = MapDef { extra: 7, ..def(MapKind::BloomFilter, 0, 12, 1000) };
     assert_eq!(create(&seven).unwrap().memory(), 2048 + 48);
 }
 
-/// Says so when the thread that owns it panics, to those who would wait for it for ever.
+/// Tells waiting threads when its owner panics, so that they do not wait for ever.
 struct Alarm<'a>(&'a AtomicBool);
 
 impl Drop for Alarm<'_> {
@@ -241,14 +241,14 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// What a push gives where there is no room, and a pop where there is nothing.
+/// The result of a push to a full map, and of a pop from an empty one.
 const FULL: i64 = -7;
 const EMPTY: i64 = -2;
-/// What both give where the holder of the lock was away from its processor for long: try again.
+/// The result of both if the lock's holder was preempted for long: try again.
 const BUSY: i64 = -16;
 
 #[test]
-fn every_element_is_popped_once_and_whole_by_whichever_thread() {
+fn every_element_is_popped_once_and_whole() {
     const EACH: u64 = 20_000;
     for kind in [MapKind::Queue, MapKind::Stack] {
         let map = queue(kind, 24, 64);

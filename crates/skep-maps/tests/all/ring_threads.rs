@@ -7,7 +7,7 @@ use skep_abi::{MapDef, MapKind};
 use skep_maps::{Map, Options, RingBuffer};
 
 #[test]
-fn nothing_is_lost_or_torn_and_nobody_sleeps_for_ever() {
+fn no_record_is_lost_or_torn_and_no_wake_up_missed() {
     const EACH: u64 = 200_000;
     let def = MapDef::new("events", MapKind::Ringbuf, 0, 0, 4096);
     let map = Arc::new(Map::create(&def, &Options { cpus: 4, limit: 1 << 20 }).unwrap());

@@ -1,4 +1,4 @@
-//! Maps to test with.
+//! Maps for tests.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub fn thread_id() -> libc::pid_t {
     unsafe { libc::gettid() }
 }
 
-/// Whether a thread of this process sleeps in the kernel, and goes on sleeping for so many looks, of a millisecond or
-/// more each. One that was woken does not, also while it waits for a processor.
+/// Whether a thread of this process sleeps in the kernel and stays asleep for `looks` checks, at least a millisecond
+/// apart. A woken thread does not count as asleep, even while it waits for a CPU.
 pub fn stays_asleep(thread: libc::pid_t, looks: u32) -> bool {
     (0..looks).all(|_| {
         std::thread::sleep(Duration::from_millis(1));
@@ -47,8 +47,8 @@ pub fn stays_asleep(thread: libc::pid_t, looks: u32) -> bool {
 /// For a CPU: the thread's own.
 pub const OWN: u32 = u32::MAX;
 
-/// Runs something as a program does, inside a section. As which CPU: for kinds with a value for each the one that is
-/// given, which no other thread may use or have as its own then, else the thread's own.
+/// Runs the closure as a program does, inside a section. Its CPU is the given one for per-CPU kinds (no other thread
+/// may use or own that CPU meanwhile), and the thread's own for other kinds.
 pub fn inside<R>(map: &Map, cpu: u32, work: impl FnOnce(u32) -> R) -> R {
     let section = enter(map);
     work(if map.kind().is_per_cpu() && cpu != OWN { cpu } else { section.number() })
@@ -64,7 +64,7 @@ fn enter(map: &Map) -> Section<'_> {
     }
 }
 
-/// Look-up as a program does it, and a copy of what is there.
+/// Looks up as a program does; returns a copy of the value.
 pub fn program_lookup(map: &Map, key: &[u8], cpu: u32) -> Option<Vec<u8>> {
     assert_eq!(key.len(), map.def().key_size as usize);
     let mut value = vec![0; map.def().value_size as usize];
@@ -83,14 +83,14 @@ pub fn program_lookup(map: &Map, key: &[u8], cpu: u32) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// Update as a program does it.
+/// Updates as a program does.
 pub fn program_update(map: &Map, key: &[u8], value: &[u8], flags: u64, cpu: u32) -> i64 {
     assert_eq!((key.len(), value.len()), (map.def().key_size as usize, map.def().value_size as usize));
     // SAFETY: both have the map's sizes, and the CPU is the thread's.
     inside(map, cpu, |cpu| unsafe { map.update_ptr(key.as_ptr(), value.as_ptr(), flags, cpu) })
 }
 
-/// Deletion as a program does it, as the thread's own CPU.
+/// Deletes as a program does, on the thread's own CPU.
 pub fn program_delete(map: &Map, key: &[u8]) -> i64 {
     assert_eq!(key.len(), map.def().key_size as usize);
     let section = enter(map);

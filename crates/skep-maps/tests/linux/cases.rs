@@ -21,7 +21,7 @@ pub(crate) struct Case {
 
 const NO_PREALLOC: u32 = 1;
 
-/// One line for each map: to compare another one, or another kind, add a line.
+/// One line for each map: add a line to compare another map or kind.
 pub(crate) const CASES: &[Case] = &[
     case(MapKind::Hash, 4, 8, 16, 0),
     case(MapKind::Hash, 8, 24, 11, NO_PREALLOC),
@@ -50,11 +50,11 @@ const fn case(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32, f
 }
 
 impl Case {
-    /// Of random kinds and sizes.
+    /// Maps of random kinds and sizes.
     pub(crate) fn random(seed: u64, count: usize) -> Vec<Self> {
         let mut random = Random(!seed);
         let one = || {
-            // Maps that make room and maps of maps come last.
+            // Maps that evict and maps of maps come last.
             let like = CASES[random.below(CASES.len() as u64 - 4) as usize];
             let key_size = match like.kind {
                 MapKind::LpmTrie => 5 + random.below(40) as u32,
@@ -80,7 +80,7 @@ impl Case {
 
     pub(crate) fn def(&self) -> MapDef {
         let def = MapDef::new("m", self.kind, self.key_size, self.value_size, self.max_entries);
-        // What is in maps of maps: an array with one element.
+        // The inner maps: arrays with one element.
         let inner = (self.kind == MapKind::HashOfMaps)
             .then(|| Box::new(MapDef::new("inner", MapKind::Array, 4, 8, 1)));
         MapDef { flags: MapFlags(self.flags), inner, ..def }
@@ -90,7 +90,7 @@ impl Case {
         Map::create(&self.def(), &Options { cpus, limit: 1 << 30 })
     }
 
-    /// Whether the kind says in which order its elements are met.
+    /// Whether the kind has a defined order of elements.
     pub(crate) fn has_order(&self) -> bool {
         !matches!(
             self.kind,
@@ -109,18 +109,18 @@ impl Case {
         let keys: Vec<_> = if self.key_size == 0 {
             Vec::new()
         } else {
-            // Maps that make room: so few that they never have to, which each does in its own way.
+            // Maps that evict get so few keys that they never have to: the choice of the victim is not specified.
             let makes_room = matches!(case.kind, MapKind::LruHash | MapKind::LruPercpuHash);
             let count = if makes_room { 40 } else { 2 * u64::from(case.max_entries) + 2 };
             (0..count).map(|at| case.key(at, &mut random)).collect()
         };
-        // Of a bloom filter: what was pushed, which is the only thing that it is sure of.
+        // From a bloom filter only pushed values: for others its answer may be wrong.
         let mut pushed: Vec<Vec<u8>> = Vec::new();
         std::iter::repeat_with(move || {
             match case.kind {
                 MapKind::Queue | MapKind::Stack => {
                     return match random.below(20) {
-                        // What they do not have.
+                        // Operations that these kinds lack.
                         0 => [Op::Delete(Vec::new()), Op::Next(None)][random.below(2) as usize].clone(),
                         1..10 => Op::Push(case.value(cpus, &mut random), random.flags()),
                         10..16 => Op::Pop,
@@ -145,11 +145,11 @@ impl Case {
                 let count = 1 + random.below(5);
                 (0..count).map(|_| key(random)).collect::<Vec<_>>()
             };
-            // Where a map of maps is changed flags cannot be said, and there are no batches.
+            // Changes of maps of maps take no flags, and have no batches.
             let of_maps = case.kind == MapKind::HashOfMaps;
             let size = match case.has_order() {
                 true => 1 + random.below(u64::from(case.max_entries)) as usize,
-                // A bucket may have all elements.
+                // One bucket may contain all elements.
                 false => case.max_entries as usize,
             };
             match random.below(100) {
@@ -165,7 +165,7 @@ impl Case {
                 92..94 if !of_maps => {
                     let keys = several(&mut random);
                     let values = keys.iter().map(|_| case.value(cpus, &mut random)).collect();
-                    // Linux has no conditions in batches; skep has those of its updates.
+                    // Linux's batches have no conditions; skep's have those of its updates.
                     let flags = Some(random.flags()).filter(|flags| !matches!(flags, 1 | 2));
                     Op::UpdateBatch(keys, values, flags.unwrap_or(0))
                 }
@@ -176,12 +176,12 @@ impl Case {
         })
     }
 
-    /// One of the keys, of which some are refused.
+    /// One of the keys; some of them are invalid.
     fn key(&self, number: u64, random: &mut Random) -> Vec<u8> {
         let mut key: Vec<u8> = (0..self.key_size).map(|at| at as u8).collect();
         match self.kind {
             MapKind::LpmTrie => {
-                // Few different bits, so that prefixes contain each other; one length in twenty is too long.
+                // Few distinct bits, so that prefixes contain each other; one length in twenty is too long.
                 let bits = (self.key_size - 4) * 8;
                 let len = match random.below(20) {
                     0 => bits + 1 + random.below(3) as u32,
@@ -206,7 +206,7 @@ impl Case {
         key
     }
 
-    /// As the system call has it: padding is zero.
+    /// The value as the system call returns it, with zero padding.
     fn value(&self, cpus: u32, random: &mut Random) -> Vec<u8> {
         let size = self.value_size as usize;
         let (copies, stride) =
@@ -262,7 +262,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// Of an update: mostly good ones.
+    /// Flags of an update, mostly valid ones.
     fn flags(&mut self) -> u64 {
         match self.below(16) {
             0..7 => 0,

@@ -1,4 +1,5 @@
-//! A table of definitions, with Linux's answers and skep's where they differ: `tests/data/linux/creation.txt`.
+//! A table of definitions with Linux's answers, and skep's answers where they differ:
+//! `tests/data/linux/creation.txt`.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use skep_testkit::LinuxMap;
 use crate::cases::Case;
 use crate::{data, recording, seed};
 
-/// Of the table, so many rows are asked in one run; all of them in many.
+/// Rows of the table that one run asks Linux about; many runs cover all.
 const ASKED: usize = 6;
 
 /// A row of the table.
@@ -19,7 +20,7 @@ struct Row {
     own: Option<(String, String)>,
 }
 
-/// The table's answers are skep's.
+/// Checks that skep's answers are those of the table.
 pub(crate) fn check_here() {
     let mut wrong = Vec::new();
     for row in &rows() {
@@ -40,7 +41,7 @@ pub(crate) fn check_here() {
     assert!(wrong.is_empty(), "skep differs from the table:\n{}", wrong.join("\n"));
 }
 
-/// The table's answers are those of the running Linux; asks for some of them. With `SKEP_RECORD=1` writes them down.
+/// Checks some rows of the table against the running Linux. With `SKEP_RECORD=1` it records Linux's answers.
 pub(crate) fn check_linux() {
     let mut rows = rows();
     let count = rows.len();

@@ -1,11 +1,11 @@
-//! Where skep answers otherwise than Linux, on purpose.
+//! Intended differences between skep's answers and Linux's.
 
 use skep_abi::MapKind;
 
 use crate::cases::Case;
 use crate::ops::Op;
 
-/// A difference: when it is met (the case, the operation, Linux's answer and skep's), and why it is.
+/// A difference: its condition (the case, the operation, Linux's answer and skep's), and its reason.
 struct Difference {
     is_met: fn(&Case, &Op, &str, &str) -> bool,
     why: &'static str,
@@ -13,7 +13,7 @@ struct Difference {
 
 const DIFFERENCES: &[Difference] = &[PREFIX_TOO_LONG, NOT_FOR_KIND];
 
-/// The number 524 is no error number of the interface: it says that a kind does not have an operation.
+/// The number 524 is not an errno of the user-space interface: it means that a kind lacks an operation.
 const NOT_FOR_KIND: Difference = Difference {
     is_met: |_, op, linux, here| {
         matches!(op, Op::Take(_) | Op::TakeBatch(_) | Op::DeleteBatch(_))
@@ -35,7 +35,7 @@ const PREFIX_TOO_LONG: Difference = Difference {
     why: "a host that looks up a prefix longer than the key is told of its mistake, not that there is no such key",
 };
 
-/// The reason of a difference that is known.
+/// The reason of a known difference.
 pub(crate) fn difference(case: &Case, op: &Op, linux: &str, here: &str) -> Option<&'static str> {
     DIFFERENCES.iter().find(|difference| (difference.is_met)(case, op, linux, here)).map(|known| known.why)
 }

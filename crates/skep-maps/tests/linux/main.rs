@@ -1,12 +1,9 @@
-//! Maps do what the running Linux's maps do: the same operations, one after another, have the same results.
-//!
-//! Asking Linux is work for the whole machine: the number of maps is bounded, one test after another asks, and it
-//! happens in one child process that is not waited for longer than a minute. Where bpf(2) is refused, as it is to
-//! ordinary users and in most containers, the tests say so; what Linux answered once, under `tests/data/linux`, is
-//! compared in any case.
-//!
-//! `SKEP_SEED` chooses other operations, and other rows of the table of definitions. `SKEP_RECORD=1` writes the answers
-//! down anew (a run for every 6 rows of the table, with seeds from 0).
+//! Maps behave as the running Linux's maps: the same sequence of operations has the same results. Asking Linux
+//! burdens the whole machine: the number of maps is bounded, the tests ask one after the other, and they do so in one
+//! child process with a time limit of a minute. If bpf(2) is refused, as it is to ordinary users and in most
+//! containers, the tests say so. Recorded answers of Linux, under `tests/data/linux`, are always compared.
+//! `SKEP_SEED` selects other operations, and other rows of the table of definitions. `SKEP_RECORD=1` records the
+//! answers again (one run for every 6 rows of the table, with seeds from 0).
 
 mod cases;
 #[path = "../common/mod.rs"]
@@ -32,11 +29,11 @@ use subject::Program;
 /// Operations on each map.
 const OPS: usize = 4000;
 
-/// Maps of random sizes that are compared besides those of the table. With the rows of definitions that are asked, the
-/// ring buffers, and a map for each process to try bpf(2), there are no more than forty maps in a run.
+/// Number of maps of random sizes that are compared in addition to the table. With the rows of definitions, the ring
+/// buffers, and one map per process to try bpf(2), a run creates at most forty maps.
 const RANDOM: usize = 2;
 
-/// Who asks Linux.
+/// Serialises the tests that ask Linux.
 static ASKING: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -54,7 +51,7 @@ fn maps_answer_as_linux_does() {
 }
 
 #[test]
-fn definitions_are_accepted_and_refused_as_by_linux() {
+fn definitions_are_judged_as_by_linux() {
     let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let what = "comparison of maps' definitions with Linux";
     ask_linux(what, creation::check_linux);
@@ -68,26 +65,27 @@ fn ring_buffers_answer_as_linux_does() {
 }
 
 #[test]
-fn ring_buffers_answer_as_linux_once_did() {
+fn ring_buffers_answer_as_the_recorded_linux() {
     rings::check_here();
 }
 
 #[test]
-fn maps_answer_as_linux_once_did() {
+fn maps_answer_as_the_recorded_linux() {
     transcript::check_here();
 }
 
 #[test]
-fn definitions_are_accepted_and_refused_as_linux_once_did() {
+fn definitions_are_judged_as_by_the_recorded_linux() {
     creation::check_here();
 }
 
-/// Plays random operations on Linux's map and on skep's, there from the host's side and the programs' in turns.
+/// Plays random operations on Linux's map and on skep's; on skep's alternately through the host's interface and the
+/// programs'.
 fn compare(case: &Case, seed: u64) {
     let linux = subject::linux(case);
     let map = case.create(possible_cpus()).unwrap();
     let host = subject::host(&map);
-    // Linux waits for its programs when a map of maps is changed.
+    // Linux waits for running programs when a map of maps is changed.
     let count = if case.kind == MapKind::HashOfMaps { OPS / 20 } else { OPS };
     for (at, op) in case.ops(seed, possible_cpus()).take(count).enumerate() {
         let theirs = linux.answer(case, &op);

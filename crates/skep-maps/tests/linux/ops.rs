@@ -11,39 +11,39 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What is asked of a map.
+/// An operation on a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Lookup(Vec<u8>),
     Update(Vec<u8>, Vec<u8>, u64),
     Delete(Vec<u8>),
-    /// Only of kinds that promise an order.
+    /// Only for kinds with a defined order.
     Next(Option<Vec<u8>>),
-    /// From key to key, from the first to the last, looking each up.
+    /// Walks from the first key to the last, looking each one up.
     Walk,
-    /// Look-up and deletion in one.
+    /// Look-up and deletion in one operation.
     Take(Vec<u8>),
-    /// All elements, by batches of that size; or all are taken.
+    /// Reads all elements in batches of that size, or takes them.
     LookupBatch(usize),
     TakeBatch(usize),
     UpdateBatch(Vec<Vec<u8>>, Vec<Vec<u8>>, u64),
     DeleteBatch(Vec<Vec<u8>>),
-    /// Of kinds without keys.
+    /// For kinds without keys.
     Push(Vec<u8>, u64),
     Pop,
     Peek,
-    /// Of bloom filters.
+    /// For bloom filters.
     Contains(Vec<u8>),
 }
 
-/// What a map answers.
+/// The answer of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Done,
     Error(i32),
     Bytes(Vec<u8>),
     Elements(Vec<(Vec<u8>, Vec<u8>)>),
-    /// How many elements of a batch were dealt with, and the error that ended it.
+    /// The number of elements that a batch processed, and the error that ended it.
     Batch(usize, i32),
 }
 

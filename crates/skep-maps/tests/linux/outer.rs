@@ -1,4 +1,4 @@
-//! Maps of maps: a value is one byte that says which of two inner maps, and three of zero.
+//! Maps of maps. A value in the tests is one byte that selects one of two inner maps, and three zero bytes.
 
 use skep_maps::Map;
 use skep_testkit::{LinuxDef, LinuxMap};
@@ -6,13 +6,13 @@ use skep_testkit::{LinuxDef, LinuxMap};
 use crate::cases::Case;
 use crate::subject::{ENOENT, Subject, number};
 
-/// Linux's, with the two inner maps.
+/// Linux's map, with the two inner maps.
 pub(crate) struct LinuxOuter {
     map: LinuxMap,
     inner: [LinuxMap; 2],
 }
 
-/// skep's. What is in it is never followed here, so that the address of an inner map may be any number.
+/// skep's map. Its references are never followed here, so an inner map's address may be any number.
 pub(crate) struct Outer<'a>(pub(crate) &'a Map);
 
 impl LinuxOuter {
@@ -55,13 +55,13 @@ impl Subject for Outer<'_> {
     }
 
     fn update(&self, key: &[u8], value: &[u8], _flags: u64) -> Result<(), i32> {
-        // SAFETY: nobody follows what is in this map.
+        // SAFETY: this map's references are never followed.
         number(unsafe { self.0.set_reference(key, 1 + u64::from(value[0])) })
     }
 
     fn delete(&self, key: &[u8]) -> Result<(), i32> {
         let was_there = self.lookup(key);
-        // SAFETY: nothing is set.
+        // SAFETY: no reference is stored.
         number(unsafe { self.0.set_reference(key, 0) })?;
         was_there.map(drop)
     }

@@ -1,8 +1,8 @@
-//! Ring buffers do what the running Linux's do: programs write records, and a consumer takes them.
+//! Ring buffers behave as the running Linux's: programs write records, and a consumer takes them.
 //!
-//! Linux's consumer reads the memory that it shares with the kernel, where the length and state of a record are bits of
-//! its header. skep's is a method. So lengths, states, bytes, positions and wake-ups are compared, and where they lie
-//! is not.
+//! Linux's consumer reads the memory that it shares with the kernel, where the length and state of a record are bits
+//! of its header. skep's consumer is a method. So the tests compare lengths, states, bytes, positions and wake-ups,
+//! but not the layout.
 
 mod here;
 mod linux;
@@ -18,7 +18,7 @@ use ops::{Answer, Op, edges, random};
 
 /// The rings' sizes: Linux has two maps and a program for each.
 const SIZES: [usize; 2] = [4096, 16384];
-/// Random operations on each, behind those that meet the edges: of a transcript, and of a live comparison.
+/// Number of random operations on each, after those at the edges: of a transcript, and of a live comparison.
 const RECORDED: usize = 150;
 const LIVE: usize = 2000;
 
@@ -27,17 +27,17 @@ const BUSY: u32 = 1 << 31;
 /// `BPF_RINGBUF_DISCARD_BIT`
 const DISCARDED: u32 = 1 << 30;
 
-/// Somebody who has a ring buffer. Operations are numbered, so that each writes other bytes.
+/// An implementation of a ring buffer. Operations are numbered, so that each writes different bytes.
 trait Subject {
     fn answer(&mut self, op: &Op, number: usize) -> Answer;
 }
 
-/// Bytes that a record takes with its header.
+/// Size in bytes of a record with its header.
 fn total(len: usize) -> usize {
     (len + 8).next_multiple_of(8)
 }
 
-/// Why skep answers otherwise than Linux, where it does on purpose.
+/// The reason of an intended difference from Linux.
 fn difference(op: &Op, linux: &str, here: &Answer) -> Option<&'static str> {
     match (op, here) {
         (Op::Take, Answer::Taken(Some(bytes)))
@@ -53,7 +53,7 @@ fn difference(op: &Op, linux: &str, here: &Answer) -> Option<&'static str> {
     }
 }
 
-/// skep answers what the transcripts say.
+/// Checks skep's answers against the transcripts.
 pub(crate) fn check_here() {
     for size in SIZES {
         let path = data(&file(size));
@@ -83,7 +83,7 @@ fn replay(size: usize, text: &str) -> Result<usize, String> {
     Ok(compared)
 }
 
-/// Asks Linux, and skep the same.
+/// Asks Linux and skep the same.
 pub(crate) fn check_linux() {
     for size in SIZES {
         let mut linux = match LinuxRing::new(size) {

@@ -1,4 +1,4 @@
-//! Those who are asked: Linux's map and skep's.
+//! The subjects of the comparison: Linux's map and skep's.
 
 use skep_abi::MapKind;
 use skep_maps::{BatchCursor, Map, MapError, UpdateFlags};
@@ -14,10 +14,10 @@ const EINVAL: i32 = 22;
 /// Keys and values.
 pub(crate) type Elements = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// How many elements of a batch were dealt with, and the error that ended it.
+/// The number of elements that a batch processed, and the error that ended it.
 pub(crate) type Ended = (usize, i32);
 
-/// Somebody who has a map.
+/// An implementation of a map.
 pub(crate) trait Subject {
     fn lookup(&self, key: &[u8]) -> Result<Vec<u8>, i32>;
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), i32>;
@@ -28,7 +28,7 @@ pub(crate) trait Subject {
         Err(EINVAL)
     }
 
-    /// All elements, by batches of that size; `take`: which are removed.
+    /// Reads all elements in batches of that size; with `take` it removes them.
     fn all_by_batches(&self, _count: usize, _take: bool) -> Result<Elements, i32> {
         Err(EINVAL)
     }
@@ -57,7 +57,7 @@ pub(crate) trait Subject {
         Err(EINVAL)
     }
 
-    /// What the map answers. Elements of kinds without an order are sorted.
+    /// The map's answer. Elements of kinds without an order are sorted.
     fn answer(&self, case: &Case, op: &Op) -> Answer {
         match op {
             Op::Lookup(key) => Answer::bytes(self.lookup(key)),
@@ -178,7 +178,7 @@ impl Subject for LinuxMap {
     }
 }
 
-/// The host's side of other maps.
+/// The host's interface of other maps.
 struct Host<'a>(&'a Map);
 
 impl Subject for Host<'_> {
@@ -187,7 +187,7 @@ impl Subject for Host<'_> {
     }
 
     fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), i32> {
-        // The host cannot say other flags than those that there are.
+        // The host's interface can express valid flags only.
         let flags = UpdateFlags::from_number(flags).ok_or(EINVAL)?;
         number(self.0.update(key, value, flags))
     }
@@ -252,16 +252,16 @@ pub(crate) fn linux(case: &Case) -> Box<dyn Subject> {
     created.unwrap_or_else(|error| panic!("{case}: Linux: {error}"))
 }
 
-/// The host's side of a map of skep's.
+/// The host's interface of skep's map.
 pub(crate) fn host(map: &Map) -> Box<dyn Subject + '_> {
     if map.kind() == MapKind::HashOfMaps { Box::new(Outer(map)) } else { Box::new(Host(map)) }
 }
 
-/// The programs' side, of the same map; it has no walks.
+/// The programs' interface of the same map; it has no walks.
 pub(crate) struct Program<'a>(pub(crate) &'a Map);
 
 impl Program<'_> {
-    /// The answer, where a program can ask for it.
+    /// The answer, if a program has the operation.
     pub(crate) fn answer(&self, op: &Op) -> Option<Answer> {
         if self.0.kind().is_per_cpu() || self.0.kind() == MapKind::HashOfMaps {
             return None;

@@ -1,4 +1,4 @@
-//! What Linux answered once, as text: `tests/data/linux/*.map`, a line for the map and one for each operation.
+//! Recorded answers of Linux as text: `tests/data/linux/*.map`, a line for the map and one for each operation.
 
 use skep_testkit::possible_cpus;
 
@@ -9,7 +9,7 @@ use crate::{data, seed, subject};
 /// Operations in a transcript.
 const OPS: usize = 150;
 
-/// skep answers what the transcripts say.
+/// Checks skep's answers against the transcripts.
 pub(crate) fn check_here() {
     let mut compared = 0;
     for case in CASES {
@@ -44,7 +44,7 @@ fn replay(case: &Case, text: &str) -> Result<usize, String> {
     Ok(compared)
 }
 
-/// Asks Linux and writes the answers down.
+/// Asks Linux and records the answers.
 pub(crate) fn record() {
     let cpus = possible_cpus();
     for case in CASES {

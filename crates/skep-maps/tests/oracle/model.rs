@@ -1,4 +1,4 @@
-//! A map does what a plain model does: the oracle of the tests in `model.rs` and of a fuzz target.
+//! A plain model of maps: the oracle of the tests in `model.rs` and of a fuzz target.
 
 #[path = "../common/mod.rs"]
 pub(crate) mod common;
@@ -10,7 +10,7 @@ use skep_abi::{MapDef, MapKind, SpecialField, SpecialKind};
 use skep_maps::{BatchCursor, Map, MapError, Options, Policy, Reclamation, UpdateFlags};
 use skep_rcu::Domain;
 
-/// One operation on one of few keys.
+/// An operation on one of a few keys.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Lookup {
@@ -27,18 +27,18 @@ pub(crate) enum Op {
         key: usize,
         program: bool,
     },
-    /// Look-up and deletion in one, of hash tables.
+    /// Look-up and deletion in one operation, for hash tables.
     Take {
         key: usize,
     },
     Walk,
-    /// All elements in batches of that size.
+    /// Reads all elements in batches of that size.
     Batches {
         count: usize,
     },
 }
 
-/// A fuzzer's bytes as a map and operations on it. Any bytes will do.
+/// A map and operations on it from a fuzzer's bytes. Any bytes are valid.
 pub(crate) fn check(data: &[u8]) {
     let Some((header, ops)) = data.split_first_chunk::<8>() else { return };
     let [kind, key_size, value_size, max_entries, ..] = header.map(usize::from);
@@ -66,7 +66,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// A map with elements of that policy, in a domain that all such maps of a thread share.
+/// A map with that reuse policy, in a domain that all such maps of a thread share.
 pub(crate) fn map_of(policy: Policy, kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> Map {
     thread_local! {
         static DOMAIN: Domain = Domain::new(CPUS).unwrap();
@@ -105,7 +105,7 @@ impl Op {
     }
 }
 
-/// Prefixes of few different bits, which contain each other; one of them is too long.
+/// Prefixes with few distinct bits, which contain each other; one of them is too long.
 fn prefixes(data_size: usize, seed: &[u8]) -> Vec<Vec<u8>> {
     let bits = data_size as u32 * 8;
     let one = |number: u32| {
@@ -126,12 +126,12 @@ pub(crate) fn with_lock(def: &MapDef, words: u32) -> Map {
     create(&MapDef { fields, ..def.clone() }).unwrap()
 }
 
-/// What a map should be.
+/// The expected contents of a map.
 struct Model {
     kind: MapKind,
     value_size: usize,
     max_entries: usize,
-    /// Where values have a lock.
+    /// The offset of the lock in values.
     lock: Option<usize>,
     elements: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -154,7 +154,7 @@ impl Model {
         matches!(self.kind, MapKind::LruHash | MapKind::LruPercpuHash)
     }
 
-    /// Forgets a key that has made room.
+    /// Removes a key that was evicted.
     fn forget_if_gone(&mut self, map: &Map, key: &[u8]) {
         if self.makes_room() && self.elements.contains_key(key) && map.lookup(key) == Ok(None) {
             assert!(self.elements.len() > map.len() as usize, "an element is gone that did not make room");
@@ -162,7 +162,7 @@ impl Model {
         }
     }
 
-    /// The key that an element is found under: of a trie, without the bits beyond its length.
+    /// The key of an element; in a trie without the bits beyond its length.
     fn canonical(&self, key: &[u8]) -> Vec<u8> {
         if self.kind != MapKind::LpmTrie {
             return key.to_vec();
@@ -210,7 +210,7 @@ impl Model {
             if cpus == 1 || program.is_none_or(|program| program as usize == cpu) {
                 let mut bytes = value_bytes(value, if program.is_some() { 0 } else { cpu }, self.value_size);
                 if let Some(lock) = self.lock {
-                    bytes[lock..lock + 4].fill(0); // nobody holds it, and nobody may write it
+                    bytes[lock..lock + 4].fill(0); // it is free, and writes skip it
                 }
                 of_cpu[..self.value_size].copy_from_slice(&bytes);
             }
@@ -282,7 +282,7 @@ pub(crate) fn play(map: &Map, keys: &[Vec<u8>], ops: &[Op]) {
                     (Some(cpu), _) => {
                         -program_update(map, key, &value_bytes(value, 0, size), flags, cpu) as i32
                     }
-                    (None, None) => continue, // the host cannot even say it
+                    (None, None) => continue, // the host's interface cannot express it
                     (None, Some(flags)) => {
                         let bytes = if model.kind.is_per_cpu() {
                             let padded = |cpu| {
@@ -323,7 +323,7 @@ pub(crate) fn play(map: &Map, keys: &[Vec<u8>], ops: &[Op]) {
     walk(map, &model);
 }
 
-/// Batches give what is in the model, once each. A bucket that is larger than a batch is asked for again.
+/// Checks that batches return each element of the model once. A batch smaller than a bucket is enlarged and repeated.
 fn batches(map: &Map, model: &Model, mut count: usize) {
     let (mut found, mut given, mut cursor) = (BTreeMap::new(), 0, BatchCursor::default());
     while !cursor.is_at_end() {
@@ -343,7 +343,7 @@ fn batches(map: &Map, model: &Model, mut count: usize) {
     assert_eq!((given, &found), (model.elements.len(), &model.elements));
 }
 
-/// Both ways of going through a map give what is in the model, once each, in the same order.
+/// Checks that both kinds of iteration return each element of the model once, in the same order.
 fn walk(map: &Map, model: &Model) {
     let entries: Vec<_> = map.entries().collect();
     let mut keys = Vec::new();
@@ -358,7 +358,7 @@ fn walk(map: &Map, model: &Model) {
     assert_eq!(&found, &model.elements);
 
     if model.kind == MapKind::LpmTrie {
-        // What begins with a prefix comes before it, else the smaller address first.
+        // Longer prefixes come before those that contain them, otherwise smaller addresses come first.
         let order = |key: &Vec<u8>| {
             let (len, data) = split(key);
             let bit = |i: u32| u8::from(data[i as usize / 8] & 0x80 >> (i % 8) != 0);

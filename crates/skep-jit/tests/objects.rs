@@ -37,7 +37,7 @@ fn objects(folder: &str) -> Vec<PathBuf> {
     objects
 }
 
-/// Its programs, verified for a buffer of that many bytes where they take one.
+/// Its programs, verified; programs that take a buffer get one of that many bytes.
 fn verified(path: &Path, buffer: u32) -> Vec<Verified> {
     let bytes = fs::read(path).expect("an object");
     let object = Object::parse(&bytes).expect("parses");
@@ -55,7 +55,7 @@ fn verified(path: &Path, buffer: u32) -> Vec<Verified> {
     object.programs().iter().map(verify_one).collect()
 }
 
-/// Maps and helpers at places where they might be, for programs that are only compiled.
+/// Plausible addresses of maps and helpers, for programs that are only compiled.
 fn linkage(program: &Verified) -> Linkage {
     let maps = program.maps().iter().enumerate().map(|(index, map)| {
         let base = 0x7f12_3400_0000 + 0x10_0000 * index as u64;
@@ -74,7 +74,7 @@ fn linkage(program: &Verified) -> Linkage {
     Linkage { maps: maps.collect(), helpers, inline_linux_helpers: true, ..Linkage::default() }
 }
 
-/// Its code for the newest processors of a machine, within reach of nothing.
+/// Its code for the newest processor of an architecture, with nothing in reach.
 fn emitted(program: &Verified, target: Target) -> Emitted {
     let home = 0x7f12_0000_0000..0x7f12_0800_0000;
     emit(program, &linkage(program), Options::default(), target, home).expect("compiles")
@@ -90,7 +90,8 @@ fn slots(program: &Verified) -> usize {
     program.insns().iter().filter(|insn| **insn != Insn::LoadImm64Tail).count()
 }
 
-/// Where each instruction begins as a foreign disassembler reads the code, and whether it is padding; the end last.
+/// The offset of each instruction as a foreign disassembler reads the code, and whether it is padding; the end comes
+/// last.
 fn starts(program: &Verified, target: Target, code: &[u8]) -> Vec<(u32, bool)> {
     let mut starts = Vec::new();
     match target {
@@ -114,7 +115,7 @@ fn starts(program: &Verified, target: Target, code: &[u8]) -> Vec<(u32, bool)> {
     starts
 }
 
-/// How many tail calls it has. All of them are direct here: instructions that do nothing before their slots are filled.
+/// The number of tail calls. All of them are direct here: no-operations until their slots are filled.
 fn tail_calls(program: &Verified) -> usize {
     let is_tail_call = |insn: &Insn| matches!(insn, Insn::Call { target: CallTarget::Helper(12) });
     program
@@ -125,7 +126,8 @@ fn tail_calls(program: &Verified) -> usize {
         .count()
 }
 
-/// Expects code that decodes, whose instructions are counted, and whose slots begin with one; how much is padding.
+/// Asserts that the code decodes, has the counted instructions, and begins each slot with an instruction; returns the
+/// number of padding instructions.
 fn check(program: &Verified, target: Target, code: &Emitted) -> usize {
     let starts = starts(program, target, &code.bytes);
     let counted = starts.iter().filter(|(_, is_padding)| !is_padding).count();
@@ -148,13 +150,13 @@ fn every_example_and_benchmark_compiles_to_code_that_decodes() {
 }
 
 #[test]
-fn what_is_compiled_to_run_decodes_too() {
+fn code_compiled_to_run_decodes_too() {
     let arena = Arena::new(Config::new().near(none as *const () as usize)).expect("an arena");
     for program in everything() {
         match (compile(&program, &linkage(&program), Options::default(), &arena), Target::host()) {
             (Err(Error::Architecture(name)), None) if !SUPPORTED => assert_eq!(name, std::env::consts::ARCH),
             (Ok(compiled), Some(host)) => {
-                // SAFETY: the text lives as long as the program, and nobody writes it.
+                // SAFETY: the text lives as long as the program, and is never written.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(compiled.text().as_ptr(), compiled.code_bytes()) };
                 let (offsets, instructions) = (compiled.offsets().into(), compiled.instructions());
@@ -194,6 +196,6 @@ fn code_takes_at_most_five_instructions_for_four_on_aarch64() {
     let programs = objects("bench/programs").into_iter().flat_map(|path| verified(&path, 4096));
     let (bytes, native, insns) = sizes(Target::Aarch64, programs);
     assert!(4 * native <= 5 * insns, "{native} instructions for {insns}");
-    // Padding is in loops' heads only.
+    // Only loop heads are padded.
     assert!(bytes <= 4 * native + native, "{bytes} bytes for {native} instructions");
 }

@@ -1,5 +1,4 @@
-//! Programs in assembler, compiled and run on this machine. Nothing is verified here: the programs below know
-//! what they do.
+//! Assembler programs, compiled and run on this machine. They are not verified, but are safe by construction.
 
 mod alu;
 mod atomics;
@@ -29,10 +28,10 @@ use crate::port::Arch;
 use crate::port::Home;
 use crate::{Compiled, Emitted, Error, Options, arch, compile_parts};
 
-/// What the processor at hand may offer.
+/// The CPU features that this machine's processor may have.
 type Features = <Native as Arch>::Features;
 
-/// Everything that code can do beyond computing.
+/// All services of the host that code can use.
 pub(super) const HARDENED: Options = Options { landing_pads: true, signed_returns: true, fixed_code: false };
 
 /// An arena from which the helpers of these tests can be called directly.
@@ -41,14 +40,14 @@ pub(super) static NEAR: LazyLock<Arena> = LazyLock::new(|| {
     Arena::new(Config::new().near(here)).expect("an arena")
 });
 
-/// One from which they cannot.
+/// An arena from which they are out of reach.
 static FAR: LazyLock<Arena> = LazyLock::new(|| {
-    // Half of the address space away from a program that is not at its very top.
+    // Half of the address space away.
     let here = crate::compile as *const () as usize;
     Arena::new(Config::new().near(here ^ 0x2000_0000_0000)).expect("an arena")
 });
 
-/// A program of every kind of instruction, to look at.
+/// A program with every kind of instruction, to inspect its code.
 pub(super) const MIXED: &str = "
         r6 = r1
         r7 = 0x123456789abcdef ll
@@ -89,7 +88,7 @@ pub(super) const MIXED: &str = "
         r0 ^= -1
         exit";
 
-/// A program with what the verifier would say of it.
+/// A program with the verifier's facts about it.
 #[derive(Clone)]
 pub(super) struct Program {
     insns: Vec<Insn>,
@@ -103,7 +102,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The program of that text. Functions begin where calls lead.
+    /// Assembles a program. Functions begin at the targets of calls.
     pub(super) fn new(text: &str) -> Self {
         let insns = assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         Self::of(insns)
@@ -147,7 +146,7 @@ impl Program {
         self
     }
 
-    /// All its functions read stack that they may not have written.
+    /// Marks all functions as reading stack that they may not have written.
     pub(super) fn zeroed(mut self) -> Self {
         self.functions.iter_mut().for_each(|function| function.zeroed = true);
         self
@@ -163,7 +162,7 @@ impl Program {
         self
     }
 
-    /// With tail calls to the element of that index of the program's only map, or to that in `r3`.
+    /// Directs tail calls to the element with that index of the program's only map, or to the index in `r3`.
     pub(super) fn with_tail_calls(self, key: Option<u32>) -> Self {
         let programs = Some(ProgramTable { entries: 0x6000_0000_0000, len: 8 });
         let maps = vec![MapLink { handle: 0x1234, value_base: None, inline: None, programs }];
@@ -175,7 +174,7 @@ impl Program {
         calls.into_iter().fold(linked, |program, slot| program.call_fact(slot, fact))
     }
 
-    /// Compiled so that its code is never changed.
+    /// Compiles it so that its code is never poked.
     pub(super) fn fixed(mut self) -> Self {
         self.fixed = true;
         self
@@ -186,7 +185,7 @@ impl Program {
         self
     }
 
-    /// Any of its loads may fault.
+    /// Marks all loads as probes.
     pub(super) fn probing(mut self) -> Self {
         for (fact, insn) in self.facts.iter_mut().zip(&self.insns) {
             fact.probe = matches!(insn, Insn::Load { .. });
@@ -194,7 +193,7 @@ impl Program {
         self
     }
 
-    /// Calls of functions by name end the program.
+    /// Makes calls of functions by name end the program.
     pub(super) fn throwing(mut self, exception_callback: Option<usize>) -> Self {
         self.exception_callback = exception_callback;
         for (slot, insn) in self.insns.iter().enumerate() {
@@ -203,7 +202,7 @@ impl Program {
                 self.linkage.functions = vec![(id.cast_unsigned(), testing::CLOBBER)];
             }
         }
-        // Functions call such as come behind them.
+        // Functions call later ones.
         for at in (0..self.functions.len()).rev() {
             let slots = self.functions[at].start as usize..self.functions[at].end as usize;
             let callee = |slot: usize| {
@@ -252,7 +251,7 @@ impl Program {
         self.compile_for(arch::detect(), &NEAR).expect_err("is refused")
     }
 
-    /// Compiles it in each way for this machine and runs it; all results must be the same.
+    /// Runs every variant that this machine can compile; asserts that all results are equal.
     fn run(&self, r1: u64, r2: u64) -> u64 {
         self.run_in(r1, r2, &mut RunEnv::default())
     }
@@ -266,7 +265,7 @@ impl Program {
         Ready(self.variants().collect())
     }
 
-    /// Every way to compile it for this machine.
+    /// All variants of its compilation for this machine.
     fn variants(&self) -> impl Iterator<Item = Compiled> {
         let mut features = vec![testing::OLDEST];
         features.extend(Some(arch::detect()).filter(|detected| *detected != features[0]));
@@ -279,13 +278,13 @@ impl Program {
         ways.map(|(features, options, arena)| self.compile_with(features, options, arena).expect("compiles"))
     }
 
-    /// Its code for the newest processor of a machine, and where that of each slot begins.
+    /// Its code for the newest processor of an architecture, and the offset of each slot's code.
     pub(super) fn code<A: Arch>(&self, home: &Home, address: u64) -> (Vec<u8>, Vec<u32>) {
         let emitted = self.emit::<A>(Options::default(), home, address).expect("compiles");
         (emitted.bytes, emitted.offsets.into_vec())
     }
 
-    /// All that can be looked at of its code for the newest processor of a machine.
+    /// Its compiled form for the newest processor of an architecture, for inspection.
     pub(super) fn emit<A: Arch>(
         &self,
         options: Options,
@@ -299,7 +298,7 @@ impl Program {
         Ok(Emitted { bytes, offsets, instructions: layout.instructions() })
     }
 
-    /// What can be reached, both ways of every conditional jump.
+    /// The reachable slots, with both branches of every conditional jump.
     fn reached(&self) -> Vec<Fact> {
         let mut facts = vec![Fact::default(); self.insns.len()];
         let mut open: Vec<usize> = self.functions.iter().map(|function| function.start as usize).collect();
@@ -317,18 +316,18 @@ impl Program {
     }
 }
 
-/// A [`Program`] in each way that it can be compiled on this machine.
+/// A [`Program`], compiled in every variant for this machine.
 struct Ready(Vec<Compiled>);
 
 impl Ready {
-    /// Runs every variant; all results must be the same.
+    /// Runs every variant; asserts that all results are equal.
     fn run(&self, r1: u64, r2: u64) -> u64 {
         self.run_in(r1, r2, &mut RunEnv::default())
     }
 
     fn run_in(&self, r1: u64, r2: u64, env: &mut RunEnv) -> u64 {
         let mut results = self.0.iter().map(|compiled| {
-            // SAFETY: the test's own program, which is given what it expects.
+            // SAFETY: the test's own program, which receives the arguments that it expects.
             unsafe { compiled.entry().call(r1, r2, env) }
         });
         let first = results.next().expect("a variant");
@@ -337,7 +336,7 @@ impl Ready {
     }
 }
 
-/// Runs a program of which only the text matters.
+/// Runs a program given as text.
 fn run(text: &str) -> u64 {
     Program::new(text).run(0, 0)
 }

@@ -1,4 +1,4 @@
-//! Arithmetic against its definition.
+//! Compares arithmetic with its definition.
 
 use skep_isa::{AluOp, ByteOrder, Insn, Operand, Reg, Size, Width};
 
@@ -11,10 +11,10 @@ fn mov_imm(dst: Reg, imm: i32) -> Insn {
     Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(imm) }
 }
 
-/// A program that gives `dst` and `src` their numbers, marks all other registers, does something and returns
-/// `dst` after it has checked that the others kept theirs.
+/// A program that loads `dst` and `src`, marks all other registers, runs the instructions, and returns `dst` after
+/// checking that the other registers are unchanged.
 fn around(dst: Reg, src: Reg, middle: &[Insn]) -> Program {
-    // r1 points to the numbers; a register that is needed until the end cannot be either operand.
+    // r1 points to the numbers; a register that is live until the end cannot be an operand.
     let others: Vec<Reg> =
         Reg::ALL.into_iter().filter(|&reg| reg != dst && reg != src && reg != Reg::R10).collect();
     let load = |dst, offset| Insn::Load { size: Size::B8, signed: false, dst, base: Reg::R10, offset };
@@ -33,7 +33,7 @@ fn around(dst: Reg, src: Reg, middle: &[Insn]) -> Program {
         insns.push(store(Reg::R10, -24));
     }
     insns.extend(others.iter().enumerate().map(|(i, &reg)| store(reg, -32 - 8 * i as i16)));
-    // All sums: a changed register changes the result with all but certainty.
+    // Adds all up: a changed register almost certainly changes the result.
     insns.push(load(Reg::R0, -8));
     insns.push(mov_imm(Reg::R3, 0));
     for (i, &reg) in others.iter().enumerate() {
@@ -77,7 +77,7 @@ fn writable() -> impl Iterator<Item = Reg> {
 }
 
 #[test]
-fn every_operation_on_every_pair_of_registers_touches_only_its_result() {
+fn every_operation_on_every_register_pair_changes_only_its_result() {
     let (a, b) = (0xfedc_ba98_7654_3210, 0x1_0000_0007);
     for op in AluOp::ALL {
         for width in WIDTHS {
@@ -94,8 +94,8 @@ fn every_operation_on_every_pair_of_registers_touches_only_its_result() {
 }
 
 #[test]
-fn every_operation_has_its_result_at_all_edges() {
-    // Registers that the machine treats alike were all seen above; these are one of each kind.
+fn every_operation_is_right_at_all_edge_values() {
+    // The test above covers all registers; these are one of each kind.
     for (dst, src) in [(Reg::R0, Reg::R3), (Reg::R3, Reg::R0), (Reg::R1, Reg::R2), (Reg::R7, Reg::R4)] {
         for op in AluOp::ALL {
             for width in WIDTHS {
@@ -117,7 +117,7 @@ fn every_operation_has_its_result_at_all_edges() {
 }
 
 #[test]
-fn every_operation_with_a_constant_has_its_result_at_all_edges() {
+fn every_operation_with_a_constant_is_right_at_all_edge_values() {
     let constants =
         EDGES.map(|n| n as i32).into_iter().chain([-1, -2, -3, -7, -127, -128, -129, 127, 128, 129]).chain([
             5,
@@ -176,7 +176,7 @@ fn negation_wraps() {
 }
 
 #[test]
-fn sign_extending_moves_extend_to_their_width_alone() {
+fn sign_extending_moves_extend_to_their_width_only() {
     for (width, from) in [
         (Width::W32, Size::B1),
         (Width::W32, Size::B2),
@@ -200,7 +200,7 @@ fn sign_extending_moves_extend_to_their_width_alone() {
 }
 
 #[test]
-fn byte_orders_swap_what_they_name_and_clear_the_rest() {
+fn byte_swaps_swap_their_size_and_clear_the_rest() {
     for dst in writable() {
         for size in [Size::B2, Size::B4, Size::B8] {
             for order in [ByteOrder::ToLittle, ByteOrder::ToBig, ByteOrder::Swap] {
@@ -218,14 +218,14 @@ fn byte_orders_swap_what_they_name_and_clear_the_rest() {
 }
 
 #[test]
-fn swapping_two_bytes_that_are_known_to_be_alone_is_one_instruction_less() {
+fn swapping_two_zero_extended_bytes_saves_an_instruction() {
     let known = "r0 = *(u16 *)(r1 + 0)\nr0 = be16 r0\nexit";
     let number = 0xaabb_ccdd_1122_3344u64;
     assert_eq!(Program::new(known).run(&raw const number as u64, 0), 0x4433);
 }
 
 #[test]
-fn sequences_that_are_compiled_together_do_what_they_do_one_by_one() {
+fn fused_sequences_equal_their_single_instructions() {
     type Meaning = fn(u64, u64) -> u64;
     let pairs: [(&str, Meaning); 33] = [
         ("r3 = r1\nr3 <<= 2\nr0 = r3\nr0 += r3", |a, _| a.wrapping_mul(8)),

@@ -1,4 +1,4 @@
-//! Atomic operations: results, and what other threads see of them.
+//! Atomic operations: their results, and atomicity between threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use skep_isa::{AtomicOp, Insn, Operand, Reg, Size, Width};
 
 use super::Program;
 
-/// What the operation leaves in memory.
+/// The value in memory after the operation.
 fn combined(op: AtomicOp, old: u64, src: u64, r0: u64) -> u64 {
     match op {
         AtomicOp::Add { .. } => old.wrapping_add(src),
@@ -23,8 +23,8 @@ fn truncated(size: Size, value: u64) -> u64 {
     if size == Size::B4 { value & 0xffff_ffff } else { value }
 }
 
-/// Puts the address in `base`, `r2` in `src` and `r0`'s number in `r0` where they are others, does it, and stores
-/// `r0` and `src` behind the number.
+/// Puts the address in `base`, `r2` in `src` and `r0`'s number in `r0` if the registers differ, runs the operation,
+/// and stores `r0` and `src` after the number.
 fn program(op: AtomicOp, size: Size, base: Reg, src: Reg) -> Program {
     let mov =
         |dst, src| Insn::Alu { width: Width::W64, op: skep_isa::AluOp::Mov, dst, src: Operand::Reg(src) };
@@ -40,7 +40,7 @@ fn program(op: AtomicOp, size: Size, base: Reg, src: Reg) -> Program {
         insns.pop();
     }
     if src == Reg::R1 && base != Reg::R1 {
-        // The address was lost; take it from the stack.
+        // The operation overwrote the address; reload it from the stack.
         insns.pop();
         insns.push(load(base, -8));
     }
@@ -57,7 +57,7 @@ fn program(op: AtomicOp, size: Size, base: Reg, src: Reg) -> Program {
 }
 
 #[test]
-fn every_operation_on_every_pair_of_registers_leaves_and_returns_the_right_numbers() {
+fn every_operation_on_every_register_pair_is_right() {
     let numbers = [0, 1, 0x1_0000_0001, 0xffff_ffff, 0x8000_0000, u64::MAX, 0x1234_5678_9abc_def0];
     for op in AtomicOp::ALL {
         for size in [Size::B4, Size::B8] {
@@ -78,7 +78,7 @@ fn every_operation_on_every_pair_of_registers_leaves_and_returns_the_right_numbe
     }
 }
 
-/// `[mid, number, r0 before, r0 after, src after]`, of which the program is given the address of the third.
+/// `[mid, number, r0 before, r0 after, src after]`; the program receives the address of the third.
 fn check(
     compiled: &crate::Compiled,
     op: AtomicOp,
@@ -89,7 +89,7 @@ fn check(
     r0: u64,
 ) {
     let mut memory = [old, 0, r0, 0, 0];
-    // The number lies before the address, its `r0` behind: [number, address -> unused, r0, r0', src']
+    // The number is before the address, its `r0` after it: [number, address -> unused, r0, r0', src']
     let address = &raw mut memory[1] as u64;
     // SAFETY: the program accesses this memory.
     unsafe { compiled.entry().call(address, operand, std::ptr::null_mut()) };
@@ -145,9 +145,10 @@ fn a_compare_exchange_of_32_bits_clears_the_upper_half_of_r0_either_way() {
 }
 
 #[test]
-fn nothing_is_lost_between_threads() {
+fn no_atomic_operation_is_lost_between_threads() {
     const ROUNDS: u64 = 20_000;
-    // Each thread flips its own bit by a fetching loop and counts by fetching additions: all counts are seen once.
+    // Each thread flips its own bit by a compare-exchange loop and counts by fetching additions: each count is seen
+    // once.
     let text = "
         next:
             r3 = 1

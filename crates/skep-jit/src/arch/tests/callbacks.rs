@@ -1,11 +1,11 @@
-//! Functions that helpers call, and the rounds that `may_goto` allows.
+//! Functions that helpers call, and the budget of `may_goto`.
 
 use skep_abi::{HelperFn, MAX_LOOPS, RunEnv};
 
 use super::{Program, run};
 use crate::arch::testing::CLOBBER;
 
-/// A loop as Linux's `bpf_loop` makes it: rounds, function, context.
+/// A loop like Linux's `bpf_loop`: iterations, function, context.
 unsafe extern "C" fn repeat(
     rounds: u64,
     function: u64,
@@ -25,9 +25,9 @@ unsafe extern "C" fn repeat(
     rounds
 }
 
-/// The environment's CPU number, after everything that calls may destroy was destroyed.
+/// The environment's CPU number, returned after clobbering every register that calls may clobber.
 unsafe extern "C" fn cpu(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
-    // SAFETY: a helper of these tests, which looks at nothing; and the environment of the run.
+    // SAFETY: a helper of these tests, which reads no memory; and the environment of the run.
     unsafe {
         CLOBBER(0, 0, 0, 0, 0, env);
         (*env).cpu.into()
@@ -73,7 +73,7 @@ fn helpers_call_functions_of_the_program_with_five_arguments() {
 }
 
 #[test]
-fn callbacks_call_back_and_what_callers_keep_stays() {
+fn nested_callbacks_preserve_callers_registers() {
     let text = "
         r6 = 1\nr7 = 20\nr8 = 300\nr9 = 4000
         *(u64 *)(r10 - 8) = 0
@@ -94,7 +94,7 @@ fn callbacks_call_back_and_what_callers_keep_stays() {
         exit
  inner: r0 = 0
         exit";
-    // `r2` is lost in a call: the context goes on the stack before.
+    // A call clobbers `r2`, so the context is saved on the stack first.
     let text = text.replace(
         "r3 = r2\n        r9 = r1\n        r6 = 77\n        call 5\n        r3 = *(u64 *)(r10 - 16)\n        exit",
         "*(u64 *)(r10 - 16) = r2
@@ -130,7 +130,7 @@ fn a_callback_that_stops_the_loop_does() {
 }
 
 #[test]
-fn may_goto_leaves_after_its_rounds() {
+fn may_goto_leaves_the_loop_after_its_budget() {
     let text = "
         r0 = 0
   next: may_goto out
@@ -141,7 +141,7 @@ fn may_goto_leaves_after_its_rounds() {
 }
 
 #[test]
-fn each_call_of_a_function_has_rounds_of_its_own_and_they_lie_behind_its_stack() {
+fn each_call_has_its_own_may_goto_budget_below_its_stack() {
     for bytes in [0, 8, 16, 120, 128, 504, 512] {
         let fill = if bytes > 0 { format!("*(u64 *)(r10 - {bytes}) = -1") } else { String::new() };
         let text = format!(

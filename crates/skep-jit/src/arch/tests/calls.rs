@@ -9,7 +9,7 @@ use crate::arch::testing::{self, ALIGNED, CLOBBER};
 
 /// Its first five arguments as the digits of a number, and the environment's CPU number.
 unsafe extern "C" fn digits(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEnv) -> u64 {
-    // SAFETY: compiled code passes the environment that it was given.
+    // SAFETY: compiled code passes the environment that it received.
     let cpu = u64::from(unsafe { (*env).cpu });
     ((((a * 10 + b) * 10 + c) * 10 + d) * 10 + e) * 10 + cpu
 }
@@ -21,7 +21,7 @@ unsafe extern "C" fn count(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mut Run
 }
 
 #[test]
-fn helpers_get_five_arguments_and_the_environment() {
+fn helpers_receive_five_arguments_and_the_environment() {
     let program =
         Program::new("r1 = 1\nr2 = 2\nr3 = 3\nr4 = 4\nr5 = 5\ncall 9\nexit").helpers(&[(9, digits)]);
     let mut env = RunEnv { cpu: 6, ..RunEnv::default() };
@@ -48,13 +48,13 @@ fn functions_called_from_functions_reach_the_environment() {
     let cell = AtomicU64::new(40);
     let mut env = RunEnv { host: &raw const cell as u64, ..RunEnv::default() };
     let program = Program::new(text).helpers(&[(9, count)]);
-    // SAFETY: the program is given the environment that its helper demands.
+    // SAFETY: the program receives the environment that its helper requires.
     let result = unsafe { program.compile().entry().call(0, 0, &mut env) };
     assert_eq!((result, cell.into_inner()), (41, 41));
 }
 
 #[test]
-fn what_must_survive_a_helper_survives_one_that_destroys_all_else() {
+fn live_values_survive_a_helper_that_clobbers_all_it_may() {
     let text = "r6 = 6\nr7 = 7\nr8 = 8\nr9 = 9
                 *(u64 *)(r10 - 8) = 10
                 *(u64 *)(r10 - 512) = 11
@@ -73,7 +73,7 @@ fn what_must_survive_a_helper_survives_one_that_destroys_all_else() {
 }
 
 #[test]
-fn the_environment_survives_a_helper_that_destroys_all_else() {
+fn the_environment_survives_a_helper_that_clobbers_all_it_may() {
     let text = "call 5\ncall 5\nr1 = 1\nr2 = 1\nr3 = 1\nr4 = 1\nr5 = 1\ncall 9\nexit";
     let program = Program::new(text).helpers(&[(5, CLOBBER), (9, digits)]);
     assert_eq!(program.run_in(0, 0, &mut RunEnv { cpu: 3, ..RunEnv::default() }), 111_113);
@@ -112,7 +112,7 @@ fn frames() -> impl Iterator<Item = (String, bool)> {
         }
         text += "exit\nbad: r0 = 1\nexit\nend: r0 = 2\nexit\n";
         if local {
-            // Leaves every preserved register changed inside, and its own frame full.
+            // Changes every preserved register, and fills its own frame.
             text += "inner: r6 = 0\nr7 = 0\nr8 = 0\nr9 = 0\n*(u64 *)(r10 - 8) = 99\n";
             if kind & 32 != 0 {
                 text += "*(u64 *)(r10 - 512) = 99\n";
@@ -128,7 +128,7 @@ fn frames() -> impl Iterator<Item = (String, bool)> {
 }
 
 #[test]
-fn every_kind_of_frame_keeps_the_stack_aligned_and_its_callers_registers() {
+fn every_frame_keeps_the_stack_aligned_and_callers_registers() {
     for (text, local) in frames() {
         let input = if local { 76 } else { 77 };
         for bytes in [512, 520 - 8] {
@@ -147,7 +147,7 @@ fn every_kind_of_frame_keeps_the_stack_aligned_and_its_callers_registers() {
 }
 
 #[test]
-fn eight_nested_calls_keep_400_live_bytes_each_and_share_pointers_into_them() {
+fn eight_nested_calls_keep_and_share_400_live_bytes_each() {
     const DEPTH: usize = 8;
     let mut text = String::new();
     for level in 0..DEPTH {
@@ -168,7 +168,7 @@ fn eight_nested_calls_keep_400_live_bytes_each_and_share_pointers_into_them() {
         } else {
             text += "r5 = 0\n";
         }
-        // All is as it was, but for the last number, to which the callee has added its level.
+        // Everything is unchanged except the last number, to which the callee added its level.
         for slot in 0..50 {
             let mut expected = level * 1000 + slot;
             if slot == 49 && level + 1 < DEPTH {
@@ -188,12 +188,12 @@ fn eight_nested_calls_keep_400_live_bytes_each_and_share_pointers_into_them() {
 }
 
 #[test]
-fn a_zeroed_frame_holds_nothing_of_the_calls_before() {
+fn a_zeroed_frame_has_no_bytes_of_earlier_calls() {
     for bytes in (8..=512).step_by(8) {
         let places = || (8..=bytes).step_by(8);
         let fill: String = places().map(|at| format!("*(u64 *)(r10 - {at}) = -1\n")).collect();
         let sum: String = places().map(|at| format!("r9 = *(u64 *)(r10 - {at})\nr0 |= r9\n")).collect();
-        // With calls and without, with registers to save and without, with rounds behind the stack.
+        // With and without calls, with and without saved registers, with a `may_goto` budget below the stack.
         for (before, after) in [
             ("", ""),
             ("r6 = 0\nr8 = 0\n", ""),

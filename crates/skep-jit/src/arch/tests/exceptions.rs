@@ -5,7 +5,7 @@ use skep_abi::{HelperFn, RunEnv};
 use super::Program;
 use crate::arch::testing::{self, ALIGNED, CLOBBER};
 
-/// The program throws its second argument where the first is 1, from its third function.
+/// A program whose third function throws the second argument if the first is 1.
 const DEEP: &str = "
         r6 = 100
         r7 = r2
@@ -42,7 +42,7 @@ fn deep(callback: bool) -> Program {
 }
 
 #[test]
-fn a_cookie_comes_through_functions_that_keep_registers() {
+fn a_cookie_passes_frames_that_save_registers() {
     for cookie in [0, 7, u64::MAX] {
         assert_eq!(deep(false).run(1, cookie), cookie);
         assert_eq!(deep(false).run(0, cookie), 111);
@@ -50,7 +50,7 @@ fn a_cookie_comes_through_functions_that_keep_registers() {
 }
 
 #[test]
-fn the_callback_makes_the_result_in_a_frame_that_helpers_can_use() {
+fn the_exception_callback_can_call_helpers_and_sets_the_result() {
     for cookie in [0, 7, 1 << 40] {
         assert_eq!(deep(true).run(1, cookie), cookie + 5);
         assert_eq!(deep(true).run(0, cookie), 111);
@@ -58,17 +58,17 @@ fn the_callback_makes_the_result_in_a_frame_that_helpers_can_use() {
 }
 
 #[test]
-fn a_host_finds_all_registers_that_it_keeps() {
+fn a_throw_restores_the_host_s_registers() {
     for callback in [false, true] {
         let compiled = deep(callback).compile();
-        // SAFETY: the test's own program, which is given what it expects.
+        // SAFETY: the test's own program, which receives the arguments that it expects.
         let (result, lost) = unsafe { testing::call(compiled.entry(), 1, 7, &mut RunEnv::default()) };
         assert_eq!((result, lost), (if callback { 12 } else { 7 }, 0));
     }
 }
 
 #[test]
-fn an_exception_is_over_where_the_program_ends() {
+fn an_exception_ends_with_its_program() {
     for callback in [false, true] {
         let mut env = RunEnv::default();
         deep(callback).run_in(1, 7, &mut env);
@@ -77,7 +77,7 @@ fn an_exception_is_over_where_the_program_ends() {
 }
 
 #[test]
-fn a_throw_in_the_program_itself_needs_no_environment() {
+fn a_throw_in_the_main_function_needs_no_environment() {
     let program =
         Program::new("r6 = r2\nif r1 == 0 goto +2\nr1 = r6\ncall kfunc[77]\nr0 = 3\nexit").throwing(None);
     assert_eq!((program.run(1, 9), program.run(0, 9)), (9, 3));

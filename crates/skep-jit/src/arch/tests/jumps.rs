@@ -1,4 +1,4 @@
-//! Jumps: every condition, every distance, and the shapes that compilers make of them.
+//! Jumps: every condition, every distance, and the patterns that compilers emit.
 
 use skep_isa::{Cond, Insn, Operand, Reg, Width};
 
@@ -29,7 +29,7 @@ fn test_of(width: Width, cond: Cond, dst: Reg, src: Operand) -> Program {
 }
 
 #[test]
-fn every_condition_holds_exactly_where_its_definition_says() {
+fn every_condition_holds_as_defined() {
     for (dst, src) in [(Reg::R1, Reg::R2), (Reg::R0, Reg::R7), (Reg::R8, Reg::R3), (Reg::R6, Reg::R6)] {
         for cond in Cond::ALL {
             for width in [Width::W32, Width::W64] {
@@ -49,7 +49,7 @@ fn every_condition_holds_exactly_where_its_definition_says() {
 }
 
 #[test]
-fn every_condition_with_a_constant_holds_exactly_where_its_definition_says() {
+fn every_condition_with_a_constant_holds_as_defined() {
     for imm in
         EDGES.map(|n| n as i32).into_iter().chain([-1, -128, -129, 127, 128, 255, 256, i32::MIN, i32::MAX])
     {
@@ -69,7 +69,7 @@ fn every_condition_with_a_constant_holds_exactly_where_its_definition_says() {
     }
 }
 
-/// A loop of `rounds` rounds whose body is that many four-byte instructions long, with a jump over them.
+/// A loop of `rounds` iterations whose body has that many four-byte instructions, with a jump over them.
 fn with_body(insns: usize) -> String {
     let body = "w3 += 1000\n".repeat(insns);
     format!(
@@ -95,7 +95,7 @@ fn jumps_of_every_length_arrive() {
 }
 
 #[test]
-fn branches_that_lengthen_each_other_end_up_long_enough() {
+fn branches_that_lengthen_each_other_become_long_enough() {
     // Each jump crosses the next ones; all are at the edge of the short form, so that one that becomes long
     // pushes the others over it.
     for padding in 0..12 {
@@ -119,8 +119,8 @@ fn branches_that_lengthen_each_other_end_up_long_enough() {
 }
 
 #[test]
-fn conditional_jumps_beyond_what_one_instruction_reaches_arrive() {
-    // Over 32 KiB of short code and a mebibyte of long: in both directions, by flags, by zero and by one bit.
+fn conditional_jumps_beyond_one_instruction_s_range_arrive() {
+    // Over 32 KiB of code and over 1 MiB, in both directions: branches on flags, on zero and on one bit.
     for (insn, count) in [("r3 += 1000", 9_000), ("r3 %= 7", 32_000)] {
         let body = format!("{insn}\n").repeat(count);
         for (test, taken, other) in
@@ -143,7 +143,7 @@ fn conditional_jumps_beyond_what_one_instruction_reaches_arrive() {
 }
 
 #[test]
-fn jumps_to_the_next_instruction_are_nothing() {
+fn jumps_to_the_next_instruction_need_no_code() {
     assert_eq!(run("r0 = 1\ngoto +0\ngoto +0\nif r0 == 1 goto +0\nif r0 == 2 goto +0\nexit"), 1);
     let store = "*(u64 *)(r10 - 8) = r1";
     let plain = Program::new(&format!("{store}\nr0 = 1\nexit")).compile().code_bytes();
@@ -163,7 +163,7 @@ fn a_jump_over_a_jump_is_one_jump() {
 }
 
 #[test]
-fn a_jump_over_a_jump_that_others_lead_to_stays() {
+fn a_jump_over_a_branch_target_stays() {
     let text = "r0 = 1
                 if r1 == 7 goto to_jump
                 if r1 > r2 goto +1
@@ -177,7 +177,7 @@ fn a_jump_over_a_jump_that_others_lead_to_stays() {
 }
 
 #[test]
-fn nothing_is_taken_together_across_a_jump_target() {
+fn instructions_are_not_fused_across_a_branch_target() {
     let text = "r0 = 100
                 r3 = r1
                 if r2 == 1 goto add
@@ -191,7 +191,7 @@ fn nothing_is_taken_together_across_a_jump_target() {
 }
 
 #[test]
-fn what_is_known_of_registers_ends_where_a_jump_leads_to() {
+fn facts_about_registers_end_at_a_branch_target() {
     let text = "r0 = r1
                 if r2 == 1 goto cut
                 w0 = w0
@@ -204,7 +204,7 @@ fn what_is_known_of_registers_ends_where_a_jump_leads_to() {
 
 #[test]
 fn loops_may_begin_at_a_functions_first_instruction() {
-    // The frame is built once, not in each round.
+    // The frame is built once, not in each iteration.
     let text = "top: r1 += -1
                 *(u64 *)(r10 - 8) = r1
                 r6 = r1
@@ -230,7 +230,7 @@ fn long_jumps_are_jumps() {
 }
 
 #[test]
-fn unreached_instructions_make_no_code_and_paths_into_them_trap() {
+fn unreached_instructions_have_no_code_and_trap_if_entered() {
     let mut program = Program::new("r0 = 1\nif r1 == 0 goto +2\nr0 = 0x123456789abcdef ll\nexit");
     let whole = program.compile().code_bytes();
     program.facts[2..4].iter_mut().for_each(|fact| fact.reached = false);
@@ -243,7 +243,7 @@ fn unreached_instructions_make_no_code_and_paths_into_them_trap() {
 }
 
 #[test]
-fn a_jump_over_more_than_a_jump_stays() {
+fn a_jump_over_other_instructions_stays() {
     let text = "r0 = 1
                 if r1 > r2 goto far
                 goto out
@@ -255,8 +255,8 @@ fn a_jump_over_more_than_a_jump_stays() {
 }
 
 #[test]
-fn a_test_for_zero_sees_the_register_and_not_the_last_result() {
-    // The result before the test is another register's, another width's, or was overwritten since.
+fn a_zero_test_reads_the_register_not_an_older_result() {
+    // The result before the test has another register or width, or was overwritten since.
     for (text, meaning) in [
         ("r3 += r2\nr3 = r1", (|a, _| a == 0) as fn(u64, u64) -> bool),
         ("r3 += r2\nr3 = *(u64 *)(r10 - 8)", |a, _| a == 0),
@@ -292,7 +292,7 @@ fn a_test_for_zero_sees_the_register_and_not_the_last_result() {
 }
 
 #[test]
-fn a_test_for_zero_that_others_lead_to_is_made() {
+fn a_zero_test_that_is_a_branch_target_stays() {
     let text = "if r2 == 1 goto test
                 r1 -= 5
           test: if r1 == 0 goto yes
@@ -306,8 +306,8 @@ fn a_test_for_zero_that_others_lead_to_is_made() {
 }
 
 #[test]
-fn programs_made_to_need_many_rounds_of_analysis_keep_what_they_need() {
-    // Blocks are executed from the last to the first; what the first of all computes is used in the last.
+fn liveness_that_takes_many_iterations_is_right() {
+    // Blocks run in reverse order; the first one executed computes a value that the last one uses.
     let blocks = 40;
     let mut text = format!("r6 = r1\nr7 = 3\ngoto block{blocks}\nblock0: r0 = r6\nr0 += r7\nexit\n");
     for block in 1..=blocks {
@@ -318,7 +318,7 @@ fn programs_made_to_need_many_rounds_of_analysis_keep_what_they_need() {
 }
 
 #[test]
-fn tests_of_the_lower_half_say_nothing_of_the_upper_one() {
+fn tests_of_the_lower_half_prove_nothing_about_the_upper() {
     let number = 1u64 << 40;
     for (first, second, expected) in [
         ("if w1 s< 0 goto out", "if r1 == 0 goto out", 1),

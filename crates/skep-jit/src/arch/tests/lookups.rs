@@ -67,7 +67,7 @@ fn look_ups_in_arrays_find_the_elements_that_are_there() {
 fn look_ups_with_a_known_key_are_an_address() {
     let array = InlineArray { base: 0x10_0000, stride: 24, cpu_stride: 0, max_entries: 10 };
     let program = lookup(LOOKUP, array, CallFact { map: Some(0), key: Some(9), in_bounds: false });
-    // The key in memory is not looked at: the verifier knows it.
+    // The key in memory is not read: the verifier knows it.
     assert_eq!(program.run(77, 0), 0x10_0000 + 9 * 24);
     let per_cpu = InlineArray { cpu_stride: 240, ..array };
     let program = lookup(LOOKUP, per_cpu, CallFact { map: Some(0), key: Some(9), in_bounds: false });
@@ -82,7 +82,7 @@ fn a_known_key_that_is_out_of_range_is_not_trusted() {
 }
 
 #[test]
-fn the_test_for_null_after_a_look_up_sees_what_was_found() {
+fn the_null_check_after_a_look_up_sees_its_result() {
     let array = InlineArray { base: 0x10_0000, stride: 8, cpu_stride: 0, max_entries: 10 };
     for (test, null, found) in [
         ("if r0 == 0 goto out\nr0 = 1\nout: exit", 0, 1),
@@ -100,7 +100,7 @@ fn the_test_for_null_after_a_look_up_sees_what_was_found() {
 }
 
 #[test]
-fn a_test_for_null_that_others_lead_to_stays() {
+fn a_null_check_that_is_a_branch_target_stays() {
     let text = "if r2 == 1 goto test
         *(u32 *)(r10 - 4) = r1
         r2 = r10
@@ -116,7 +116,7 @@ fn a_test_for_null_that_others_lead_to_stays() {
 }
 
 #[test]
-fn helpers_are_called_where_nothing_says_that_they_are_linuxs() {
+fn helpers_are_inlined_only_if_marked_as_linux_s() {
     let array = InlineArray { base: 0x10_0000, stride: 8, cpu_stride: 0, max_entries: 10 };
     let mut program = lookup(LOOKUP, array, UNKNOWN_KEY);
     program.linkage.inline_linux_helpers = false;

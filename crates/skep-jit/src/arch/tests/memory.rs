@@ -21,7 +21,7 @@ fn movable() -> impl Iterator<Item = Reg> {
     Reg::ALL.into_iter().filter(|&reg| reg != Reg::R10)
 }
 
-/// The number of that size at an offset from the middle.
+/// The number of that size at an offset from the buffer's middle.
 fn number(bytes: &[u8], size: Size, offset: i16) -> u64 {
     let start = MIDDLE.wrapping_add_signed(offset.into());
     let mut number = [0; 8];
@@ -30,7 +30,7 @@ fn number(bytes: &[u8], size: Size, offset: i16) -> u64 {
 }
 
 #[test]
-fn loads_of_every_size_extend_as_they_say() {
+fn loads_of_every_size_extend_as_encoded() {
     let bytes = buffer();
     let address = bytes[MIDDLE..].as_ptr() as u64;
     for base in movable() {
@@ -111,7 +111,7 @@ fn stores_of_constants_are_truncated_or_sign_extended() {
 }
 
 #[test]
-fn the_stack_can_be_used_to_its_last_byte_in_leaves_and_in_callers() {
+fn leaves_and_callers_can_use_their_whole_stack() {
     let mut text = String::new();
     for offset in (-512..0).step_by(8) {
         text += &format!("*(u64 *)(r10 {offset:+}) = {}\n", offset * 3);
@@ -155,7 +155,7 @@ fn expect_stored(original: &[u8], bytes: &[u8], size: Size, offset: i16, value: 
 }
 
 #[test]
-fn scaled_addresses_are_those_of_their_instructions_one_by_one() {
+fn fused_scaled_addresses_equal_those_of_single_instructions() {
     let numbers: [u64; 8] = [11, 22, 33, 44, 55, 66, 77, 88];
     let address = numbers.as_ptr() as u64;
     // r1 is an eighth of the address or an index, r2 the address.
@@ -164,7 +164,7 @@ fn scaled_addresses_are_those_of_their_instructions_one_by_one() {
         ("r3 = r1\nr3 <<= 3\nr1 = *(u64 *)(r2 + 8)\nr1 += r3\nr0 = r1", 2, 22 + 16),
         ("r3 = r1\nr3 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r3\nr0 = r3\nr0 += r4", 2, 22 + 32),
         ("r1 <<= 3\nr4 = *(u64 *)(r2 + 8)\nr4 += r1\nr0 = r4", 2, 22 + 16),
-        // What is loaded goes where the result is returned, but not before the other part was read.
+        // The load's destination is the result register, but only after the other part was read.
         ("r3 = r1\nr3 <<= 3\nr0 = *(u64 *)(r2 + 8)\nr0 += r3", 2, 22 + 16),
         ("r1 <<= 3\nr0 = *(u64 *)(r2 + 8)\nr0 += r1", 2, 22 + 16),
         ("r3 = r1\nr3 <<= 3\nr4 = r2\nr4 += r3\nr0 = *(u64 *)(r4 + 8)", 2, 44),
@@ -210,7 +210,7 @@ fn halves_of_registers_are_extended_before_they_are_added() {
 }
 
 #[test]
-fn pointers_may_go_far_beyond_the_stack_and_come_back() {
+fn pointers_may_move_far_beyond_the_stack_and_back() {
     for distance in [0xfff, 0x1000, 0xff_ffff, 0x100_0001, 0x1234_5678, 0x1fff_ffff] {
         for distance in [distance, -distance] {
             let there = format!("r1 = r10\nr1 += {distance}\nr0 = r1\nr0 -= r10\nexit");

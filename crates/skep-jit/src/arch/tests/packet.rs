@@ -4,7 +4,7 @@ use skep_abi::SkbContext;
 
 use super::Program;
 
-/// What a program returns over the bytes 0 to 59.
+/// A program's result for a packet of the bytes 0 to 59.
 fn on_packet(text: &str) -> u64 {
     let bytes: Vec<u8> = (0..60).collect();
     let data = bytes.as_ptr().expose_provenance() as u64;
@@ -27,7 +27,7 @@ fn packet_bytes_are_loaded_in_network_order() {
 }
 
 #[test]
-fn a_load_behind_the_packet_ends_the_function_with_0() {
+fn a_load_beyond_the_packet_ends_the_function_with_0() {
     for (load, expected) in [
         ("*(u32 *)skb[56]", 9),
         ("*(u32 *)skb[57]", 0),
@@ -46,7 +46,7 @@ fn a_load_behind_the_packet_ends_the_function_with_0() {
 }
 
 #[test]
-fn what_is_loaded_goes_on_to_whatever_uses_it() {
+fn loaded_packet_bytes_reach_every_use() {
     let text = "r6 = r1
         r8 = 0
         r9 = 0

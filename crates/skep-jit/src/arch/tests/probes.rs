@@ -1,4 +1,4 @@
-//! Loads that may fault: they give 0 then, in whatever shape they are compiled.
+//! Loads that may fault: they yield 0 then, in every form of code.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +12,20 @@ use crate::{Error, arch};
 
 const PAGE: usize = 4096;
 
-/// A page of bytes between two that cannot be read: one without rights, and one that is not mapped.
+/// A page of bytes between two unreadable ones: one without access rights, and one that is not mapped.
 pub(super) struct Pages(*mut u8);
 
-// SAFETY: nothing is written after it is made.
+// SAFETY: nothing writes to it after its creation.
 unsafe impl Sync for Pages {}
 
 impl Pages {
     pub(super) fn new() -> Self {
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: new memory, of three pages of the largest size that systems have.
+        // SAFETY: new memory, of three pages of the largest page size.
         let start = unsafe { libc::mmap(ptr::null_mut(), 3 * Self::STEP, rights, kind, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         let start = start.cast::<u8>();
-        // SAFETY: the three steps of memory just made.
+        // SAFETY: the three parts of the memory just mapped.
         unsafe {
             for at in 0..Self::STEP {
                 start.add(Self::STEP + at).write(Self::byte(at));
@@ -42,12 +42,12 @@ impl Pages {
         (at * 7 + (at >> 8) * 13 + 0x80) as u8
     }
 
-    /// The first byte that can be read.
+    /// The first readable byte.
     fn first(&self) -> u64 {
         self.0 as u64 + Self::STEP as u64
     }
 
-    /// The first one behind them.
+    /// The first byte after the readable ones.
     fn behind(&self) -> u64 {
         self.0 as u64 + 2 * Self::STEP as u64
     }
@@ -67,14 +67,14 @@ impl Pages {
             0u64.wrapping_sub(bytes),
         ];
         if bytes > 1 {
-            bad.push(self.behind() - 1); // of which one byte could be read
+            bad.push(self.behind() - 1); // one byte of it is readable
             bad.push(self.first() - 1);
-            bad.push(u64::MAX); // goes round to 0
+            bad.push(u64::MAX); // wraps around to 0
         }
         bad
     }
 
-    /// What a load gives.
+    /// The expected result of a load.
     fn value(&self, address: u64, size: Size, signed: bool) -> u64 {
         let mut number = [0; 8];
         for (at, byte) in number.iter_mut().enumerate().take(size.bytes() as usize) {
@@ -88,7 +88,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: what is left of the memory made in `new`.
+        // SAFETY: the remaining memory that `new` mapped.
         unsafe { libc::munmap(self.0.cast(), 2 * Self::STEP) };
     }
 }
@@ -109,7 +109,7 @@ fn sizes() -> impl Iterator<Item = (Size, bool)> {
 }
 
 #[test]
-fn probes_of_every_size_into_every_register_give_0_where_they_fault_and_else_the_value() {
+fn probes_of_every_size_and_register_yield_the_value_or_0() {
     let pages = Pages::new();
     for base in movable() {
         for dst in movable() {
@@ -120,14 +120,14 @@ fn probes_of_every_size_into_every_register_give_0_where_they_fault_and_else_the
                     let program = Program::of(insns).probing().compile();
                     let run = |address: u64| {
                         let r1 = address.wrapping_sub(i64::from(offset) as u64);
-                        // SAFETY: the program's only access may be to anything.
+                        // SAFETY: the program's only access is a probe, which may go to any address.
                         unsafe { program.entry().call(r1, 0, ptr::null_mut()) }
                     };
                     for at in [pages.first(), pages.first() + 1003, pages.behind() - u64::from(size.bytes())]
                     {
                         assert_eq!(run(at), pages.value(at, size, signed), "{load} of {at:#x}");
                     }
-                    // Signals are slow: one of the places each, and all of them for some registers.
+                    // Signals are slow: most registers try one of the addresses, some try all.
                     let bad = pages.bad(size);
                     let one = (base.index() * 11 + dst.index()) % bad.len();
                     let all = base == Reg::R1 && matches!(dst, Reg::R0 | Reg::R1 | Reg::R9) && offset == 0;
@@ -182,16 +182,16 @@ fn a_probe_that_faults_changes_its_register_and_no_other() {
 }
 
 #[test]
-fn what_is_taken_together_elsewhere_is_taken_apart_at_probes() {
+fn instructions_are_not_fused_across_probes() {
     let pages = Pages::new();
     let (end, first) = (pages.behind(), pages.first());
     let last = pages.value(end - 8, Size::B8, false);
     let cases: [(&str, u64, u64, u64); 9] = [
-        // A second operand in memory, whose register nobody else reads.
+        // A memory operand whose register is not read otherwise.
         ("r0 = 5\nr3 = *(u64 *)(r1 + 0)\nr0 += r3\nexit", end, 0, 5),
         ("r0 = 5\nr3 = *(u64 *)(r1 - 8)\nr0 += r3\nexit", end, 0, last.wrapping_add(5)),
         ("r0 = 5\nr3 = *(u32 *)(r1 + 0)\nw0 *= w3\nexit", end, 0, 0),
-        // Two neighbours, of which one cannot be read.
+        // Two neighbours, one of them unreadable.
         ("r0 = *(u64 *)(r1 - 8)\nr3 = *(u64 *)(r1 + 0)\nr0 += r3\nexit", end, 0, last),
         ("r3 = *(u64 *)(r1 + 0)\nr0 = *(u64 *)(r1 - 8)\nr0 -= r3\nexit", end, 0, last),
         ("r3 = *(u32 *)(r1 - 4)\nr0 = *(u32 *)(r1 + 0)\nr0 += r3\nexit", first, 0, {
@@ -215,14 +215,14 @@ fn a_probe_may_follow_or_precede_branches_of_every_length() {
         text.extend(std::iter::repeat_n("r0 += 1\nr0 ^= r2\n", padding));
         text += "r1 += 65536\nr3 += -1\nif r3 != 0 goto next\nout: r4 = *(s8 *)(r1 + 0)\nr0 = r3\nexit";
         let program = Program::new(&text).probing();
-        // The first round finds the page, the second what is behind it.
+        // The first iteration hits the page, the second the bytes after it.
         assert_eq!(program.run(pages.first(), 0), 2, "{padding}");
         assert_eq!(program.run(pages.behind(), 0), 3, "{padding}");
     }
 }
 
 #[test]
-fn threads_that_fault_at_once_get_each_their_own_zero() {
+fn each_faulting_thread_gets_its_own_zero() {
     let text = "r0 = *(u64 *)(r1 + 0)\nr3 = *(u32 *)(r2 + 0)\nr0 += r3\nexit";
     let (pages, program, stop) =
         (Pages::new(), Program::new(text).probing().compile(), AtomicBool::new(false));
@@ -230,11 +230,11 @@ fn threads_that_fault_at_once_get_each_their_own_zero() {
     let value = pages.value(good, Size::B8, false);
     let part = pages.value(good, Size::B4, false);
     std::thread::scope(|scope| {
-        // Other texts with probes come and go meanwhile.
+        // Other texts with probes are loaded and dropped meanwhile.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let other = Program::new(text).probing().compile();
-                // SAFETY: the program's accesses may be to anything.
+                // SAFETY: the program's accesses are probes, which may go to any address.
                 assert_eq!(unsafe { other.entry().call(0, 0, ptr::null_mut()) }, 0);
             }
         });
@@ -259,7 +259,7 @@ fn threads_that_fault_at_once_get_each_their_own_zero() {
 }
 
 #[test]
-fn where_the_host_forbids_the_handler_programs_with_probes_are_refused_by_their_instruction() {
+fn without_the_fault_handler_programs_with_probes_are_refused() {
     let arena = Arena::new(Config::new().fault_handler(false)).expect("an arena");
     let text = "r0 = 0\nr3 = r1\nr0 = *(u64 *)(r3 + 8)\nexit";
     let error = Program::new(text).probing().compile_for(arch::detect(), &arena).expect_err("it has a probe");
@@ -277,7 +277,7 @@ fn where_the_host_forbids_the_handler_programs_with_probes_are_refused_by_their_
 }
 
 #[test]
-fn facts_that_ask_for_what_no_code_does_are_refused() {
+fn facts_that_no_code_can_implement_are_refused() {
     let refused = |text: &str, slot: usize, fact: Fact| {
         let mut program = Program::new(text);
         program.facts[slot] = fact;

@@ -1,8 +1,7 @@
-//! Random programs, made of the idioms that are compiled together and of what may come between them, against
-//! an interpreter that takes one instruction at a time.
-//!
-//! Which registers are needed at the end is random too, so that what depends on nobody needing a value happens
-//! often. Programs share one buffer, to which `r9` points; `r8` counts rounds of loops.
+//! Compares random programs with an interpreter that runs one instruction at a time. The programs consist of the
+//! idioms that the compiler fuses, with other instructions between them. The live-out registers are random too, so
+//! that optimisations of dead values happen often. Programs share one buffer, to which `r9` points; `r8` counts
+//! iterations of loops.
 
 use std::fmt::Write;
 
@@ -16,7 +15,7 @@ use crate::model;
 
 const BYTES: usize = 1024;
 
-/// Bytes of the buffer from which an index, a scale and an offset never lead out.
+/// Size of the buffer in bytes: no index, scale and offset lead out of it.
 const MIDDLE: i32 = 512;
 
 struct Random(u64);
@@ -195,7 +194,7 @@ fn address(random: &mut Random, text: &mut String) {
     let (x, scaled, y, t, v) = (regs[0], regs[1], regs[2], regs[3], regs[4]);
     let shift = 1 + random.below(3);
     writeln!(text, "r{x} &= 7\nr{y} = r9\nr{y} += {MIDDLE}").expect("text");
-    // Case 9 loads the base, which is put into the buffer first.
+    // Case 9 loads the base, which is stored in the buffer first.
     let kind = random.below(10);
     let sum = match kind {
         0 => format!("r{scaled} = r{x}\nr{scaled} <<= {shift}\nr{t} = r{y}\nr{t} += r{scaled}"),
@@ -225,13 +224,13 @@ fn address(random: &mut Random, text: &mut String) {
             0 => format!("*({size} *)(r{t} {offset}) = r{v}"),
             1 => format!("*({size} *)(r{t} {offset}) = 77"),
             2 => format!("r{v} += r{}", random.reg()),
-            // What divides destroys registers of its own.
+            // Divisions clobber registers of their own.
             3 if random.chance(3) => format!("r{v} /= r{}", random.reg()),
             _ => format!("r{v} = *({size} *)(r{t} {offset})"),
         };
         writeln!(text, "{line}").expect("text");
         if v == t && !line.starts_with('*') {
-            // The address is gone.
+            // The address is overwritten.
             return;
         }
     }
@@ -240,7 +239,7 @@ fn address(random: &mut Random, text: &mut String) {
     }
 }
 
-/// Rotations, and what only looks like one.
+/// Rotations, and sequences that only look like rotations.
 fn rotate(random: &mut Random, text: &mut String) {
     let w = random.one_of(&['r', 'w']);
     let bits = if w == 'w' { 32 } else { 64 };
@@ -264,8 +263,7 @@ fn rotate(random: &mut Random, text: &mut String) {
     writeln!(text, "{w}{x} |= {w}{y}").expect("text");
 }
 
-/// One instruction after the other.
-/// `None` where an access leads out of the buffer; a load from `r8` gives 0.
+/// Runs one instruction after the other. Returns `None` if an access leaves the buffer; a load from `r8` yields 0.
 fn interpret(insns: &[Insn], memory: &mut [u8]) -> Option<u64> {
     let base = memory.as_ptr() as u64;
     let mut regs = [0u64; 11];
@@ -307,7 +305,7 @@ fn interpret(insns: &[Insn], memory: &mut [u8]) -> Option<u64> {
                 regs[dst.index()] = if order == ByteOrder::ToLittle { low } else { swapped };
             }
             Insn::Load { size, signed, dst, base, offset } => {
-                // The counter of rounds is no address: such a load faults.
+                // The loop counter is not an address: such a load faults.
                 let number = match base {
                     Reg::R8 => 0,
                     _ => read(memory.get(range(base, offset, size, &regs))?),
@@ -352,14 +350,14 @@ fn interpret(insns: &[Insn], memory: &mut [u8]) -> Option<u64> {
 }
 
 #[test]
-fn random_programs_do_what_their_instructions_do_one_by_one() {
+fn random_programs_equal_their_single_instructions() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for round in 0..fewer_if_emulated(12_000) {
         let text = text(&mut random);
         let program = Program::new(&text);
         let original: Vec<u8> =
             (0..BYTES).map(|_| if random.chance(3) { 0 } else { random.below(256) as u8 }).collect();
-        // One buffer for all runs, for its address may become data.
+        // All runs use one buffer, because its address may become data.
         let mut memory = original.clone();
         let expected = interpret(&program.insns, &mut memory).expect("inside of the buffer");
         let after = memory.clone();
@@ -375,9 +373,9 @@ fn random_programs_do_what_their_instructions_do_one_by_one() {
     }
 }
 
-/// Some of their loads lead nowhere, and any of them might.
+/// Some loads have invalid addresses, and all of them are probes.
 #[test]
-fn random_programs_with_loads_that_fault_do_what_their_instructions_do_one_by_one() {
+fn random_programs_with_faulting_loads_equal_their_single_instructions() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let (mut loads, mut faulting, mut ran) = (0, 0, 0);
     for round in 0..fewer_if_emulated(1_500) {
@@ -393,13 +391,14 @@ fn random_programs_with_loads_that_fault_do_what_their_instructions_do_one_by_on
         }
         let original: Vec<u8> = (0..BYTES).map(|_| random.below(256) as u8).collect();
         let mut memory = original.clone();
-        // An address that was to be loaded is none then; what is done with it is left out.
+        // A loaded address is then 0; its uses are left out.
         let Some(expected) = interpret(&program.insns, &mut memory) else { continue };
         ran += 1;
         let after = memory.clone();
         for compiled in program.variants().step_by(if round % 16 == 0 { 1 } else { 3 }) {
             memory.copy_from_slice(&original);
-            // SAFETY: the interpreter has just run it inside of this buffer, and its other loads may be to anything.
+            // SAFETY: the interpreter has just run it inside of this buffer, and its other loads are probes, which
+            // may go to any address.
             let got = unsafe {
                 compiled.entry().call(memory.as_mut_ptr() as u64, 0, std::ptr::null_mut::<RunEnv>())
             };
@@ -414,7 +413,7 @@ fn random_programs_with_loads_that_fault_do_what_their_instructions_do_one_by_on
 }
 
 #[test]
-fn arguments_of_an_inlined_look_up_that_it_does_not_read_are_not_computed() {
+fn unread_arguments_of_inlined_look_ups_are_not_computed() {
     let text = "r6 = 5
         *(u32 *)(r10 - 4) = r6
         r2 = r10

@@ -1,4 +1,4 @@
-//! Programs that have no code, and what is said of them.
+//! Programs that cannot be compiled, and their errors.
 
 use skep_abi::{Linkage, MapLink};
 
@@ -9,7 +9,7 @@ fn message(text: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_compiled_is_named_with_its_place() {
+fn an_uncompilable_instruction_is_named_with_its_slot() {
     for (text, expected) in [
         ("r0 = 0\ncall 77\nexit", "slot 1: nothing implements helper 77; add it to the linkage"),
         ("r1 = map[0] ll\nexit", "slot 0: the linkage has 0 maps and none at index 0"),
@@ -67,7 +67,7 @@ fn an_address_of_no_function_is_refused() {
 }
 
 #[test]
-fn what_no_path_reaches_need_not_have_code() {
+fn unreachable_instructions_need_no_code() {
     let mut program = Program::new("r0 = 5\nexit\ncall 77\nexit");
     program.facts[2].reached = false;
     assert_eq!(program.run(0, 0), 5);

@@ -1,8 +1,7 @@
-//! Short sequences of instructions on few registers, against an interpreter that takes one at a time: every pair
-//! of what is in the pool, and a sample of what is longer.
-//!
-//! What is compiled together depends on what follows, and on what is needed there, so each sequence is followed by
-//! one of a few ends. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of sequences.
+//! Compares short sequences of instructions on few registers with an interpreter that runs them one at a time: every
+//! pair from a pool, and a sample of longer sequences. Which instructions are fused depends on the following ones and
+//! on live-out registers, so each sequence is followed by one of a few ends. `SKEP_SEED` changes the start,
+//! `SKEP_CASES` is the number of sequences.
 
 use std::sync::LazyLock;
 
@@ -18,14 +17,14 @@ use crate::{arch, model};
 /// Bytes of the buffer; `r9` points to its middle.
 const BYTES: usize = 512;
 const MIDDLE: usize = 256;
-/// Bytes of the stack that are used, all of which have been stored before.
+/// Number of stack bytes in use, all of them initialised.
 const STACK: usize = 32;
-/// Where the program says where its stack is.
+/// The address at which the program reports the address of its stack.
 const STACK_SAYS: usize = MIDDLE - 72;
-/// More instructions than a program executes that ends.
+/// More instructions than any terminating program executes.
 const FUEL: u32 = 200;
 
-/// Registers, offsets and constants are such that what one instruction leaves is what another one looks for.
+/// Registers, offsets and constants are chosen so that one instruction's result is another's operand.
 const POOL: &str = "
     r0 = r1; r1 = r0; r2 = r1; r6 = r0; r0 = r6; r2 = r6; r1 = r10; r0 = r10; r2 = r10; r1 = r9; r0 = r9; r2 = r9
     w0 = w1; w1 = w0; w2 = w6; w1 = w1; w0 = w0; w6 = w1
@@ -59,7 +58,7 @@ const POOL: &str = "
     if w0 != 0 goto +1; if r1 == 0 goto +2; if r0 & -2147483648 goto +1; if w1 > -16 goto +1; if r0 & r1 goto +1
     goto +0; goto +1; goto +2; exit; exit; call 7; call 7; call 1; call 1; call 1; call 8";
 
-/// What follows a sequence.
+/// The ends that follow a sequence.
 const ENDS: [&str; 7] = [
     "exit",
     "*(u64 *)(r9 + 96) = r0\nexit",
@@ -70,7 +69,7 @@ const ENDS: [&str; 7] = [
     "if r6 != 0 goto +2\nr0 = r1\nexit\nr1 = 5\nr1 += r0\n*(u64 *)(r9 + 104) = r1\nexit",
 ];
 
-/// Before it: everything has a number, and the address of the stack is told.
+/// The start: initialises all registers and stack, and reports the address of the stack.
 const START: &str = "r9 = r1
     *(u64 *)(r9 - 72) = r10
     r2 = *(u64 *)(r9 - 48)
@@ -83,10 +82,10 @@ const START: &str = "r9 = r1
     r1 = *(u64 *)(r9 - 56)
     r0 = *(u64 *)(r9 - 64)";
 
-/// What is called: it destroys a register that it must preserve for its caller.
+/// The called function: it changes a register that it must preserve for its caller.
 const FUNCTION: &str = "r6 = r1\nr6 *= 3\nr0 = r6\nr1 = 1\nexit";
 
-/// What is looked up; the key is where `r2` points to.
+/// The result of the look-up; the key is at `r2`.
 const ARRAY: InlineArray = InlineArray { base: 0x10_0000, stride: 24, cpu_stride: 40, max_entries: 5 };
 const LOOK_UP: Insn = Insn::Call { target: CallTarget::Helper(1) };
 const CPU: u32 = 3;
@@ -100,7 +99,7 @@ struct Parts {
 
 static PARTS: LazyLock<Parts> = LazyLock::new(|| {
     let one = |line: &str| {
-        // Jumps lead somewhere.
+        // Jumps have a target within the program.
         let around = "r0 = 0\n".repeat(3);
         assemble(&format!("{around}{line}\n{around}exit")).unwrap_or_else(|error| panic!("{line}: {error}"))
             [3]
@@ -133,13 +132,13 @@ static PARTS: LazyLock<Parts> = LazyLock::new(|| {
     }
     pool.extend([Insn::Call { target: CallTarget::Local(0) }; 2]);
     let text = |text: &str| assemble(text).expect("assembles");
-    // The ends store what may have no number: then the sequence is passed over.
+    // The ends store registers that may be uninitialised: then the sequence is skipped.
     let ends = ENDS.map(text).to_vec();
     Parts { start: text(START), pool, ends, function: text(FUNCTION) }
 });
 
 impl Parts {
-    /// The program of a sequence, unless that jumps into the middle of something.
+    /// The program of a sequence, unless it jumps into the middle of a wide instruction.
     fn program(&self, sequence: &[usize], end: usize) -> Option<Program> {
         let mut insns = self.start.clone();
         let begin = insns.len();
@@ -195,7 +194,7 @@ impl Program {
     }
 }
 
-/// What the program works on; the address of its stack is made up.
+/// The program's memory and registers; the stack has an invented address.
 #[derive(Clone)]
 struct Machine {
     base: u64,
@@ -229,7 +228,7 @@ impl Machine {
         Some(())
     }
 
-    /// One instruction after the other; `None` where one does what the verifier refuses.
+    /// Runs one instruction after the other; `None` if the verifier would refuse one.
     fn run(&mut self, insns: &[Insn]) -> Option<u64> {
         let mut regs = [None; 11];
         (regs[1], regs[2], regs[10]) = (Some(self.base + MIDDLE as u64), Some(0), Some(self.r10));
@@ -314,7 +313,7 @@ impl Machine {
                 Insn::Call { target: CallTarget::Local(_) } => {
                     regs[1]?;
                     callers.push((at, regs));
-                    // Its function reads nothing else.
+                    // Its function reads no other bytes.
                     regs = [None, regs[1], None, None, None, None, None, None, None, None, None];
                     at = insn.function_target(at - 1)?;
                 }
@@ -358,7 +357,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// A number that has nothing to do with the one it is made of.
+/// A hash of a number.
 fn mixed(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -366,7 +365,7 @@ fn mixed(mut x: u64) -> u64 {
 }
 
 #[test]
-fn short_sequences_do_what_their_instructions_do_one_by_one() {
+fn short_sequences_equal_their_single_instructions() {
     let usual = if cfg!(debug_assertions) { 6_000 } else { 30_000 };
     let cases = setting("SKEP_CASES").unwrap_or(fewer_if_emulated(usual));
     let first = setting("SKEP_SEED").unwrap_or(1);
@@ -395,7 +394,7 @@ fn short_sequences_do_what_their_instructions_do_one_by_one() {
     let (mut ran, mut passed_over) = (0, 0);
     for case in first..first + cases {
         let random = mixed(case);
-        // A third are the pairs one after the other, in an order that mixes them.
+        // A third of the cases are the pairs, in a mixed order.
         let sequence: Vec<u64> = match case % 3 {
             0 => {
                 let pair = (case / 3).wrapping_mul(0x9e37_79b1) % (pool * pool);
@@ -407,12 +406,12 @@ fn short_sequences_do_what_their_instructions_do_one_by_one() {
         let end = (random >> 40) as usize % ENDS.len();
         let Some(program) = PARTS.program(&sequence, end) else { continue };
         if cases == 1 {
-            // It may crash.
+            // Names the case before it runs, because it may crash.
             println!("{}", program.text());
         }
         let mut compiled = Vec::new();
         for original in &originals {
-            // Where the stack will be is not known exactly, and programs may decide by that.
+            // The address of the stack differs between runs, and programs may branch on it.
             let away = if sequence.iter().any(|&which| PARTS.pool[which].reads().contains(Reg::R10)) {
                 16
             } else {
@@ -422,7 +421,7 @@ fn short_sequences_do_what_their_instructions_do_one_by_one() {
                 let r10 = near_stack.wrapping_sub(8 * away);
                 let mut guess = Machine { base, memory: original.clone(), r10, stack: [0; STACK] };
                 let at = STACK_SAYS;
-                // What the program says of its stack must stay so.
+                // The reported address of the stack must stay as it was stored.
                 guess.run(&program.insns).is_none() || guess.memory[at..at + 8] != r10.to_le_bytes()
             };
             if (0..=away).any(fails) {

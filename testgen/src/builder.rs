@@ -1,8 +1,8 @@
-//! Instructions in the making: jumps are written before their targets are known.
+//! Builds instruction lists: jumps are emitted before their targets are known.
 
 use skep_isa::{AluOp, CallTarget, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
-/// A growing list of instructions.
+/// A list of instructions under construction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Builder {
     pub(crate) insns: Vec<Insn>,
@@ -74,7 +74,7 @@ impl Builder {
         Open(self.here() - 1)
     }
 
-    /// A jump backward, conditional where `test` says how.
+    /// A jump backward, conditional if `test` is given.
     pub(crate) fn jump_back(&mut self, target: usize, test: Option<(Width, Cond, Reg, Operand)>) {
         let distance = target as i32 - self.here() as i32 - 1;
         self.push(match test {
@@ -83,12 +83,12 @@ impl Builder {
         });
     }
 
-    /// The jump leads here.
+    /// Sets the jump's target to the next instruction.
     pub(crate) fn land(&mut self, open: Open) {
         self.land_at(open, self.here());
     }
 
-    /// The jump leads to that slot, which is behind it.
+    /// Sets the jump's target to a slot after it.
     pub(crate) fn land_at(&mut self, open: Open, slot: usize) {
         let distance = (slot - open.0 - 1) as i32;
         match &mut self.insns[open.0] {

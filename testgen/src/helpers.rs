@@ -1,5 +1,5 @@
-//! The helpers of generated programs, with their prototypes: a few of Linux's, and some that do as little as can
-//! be while they use every kind of argument.
+//! The helpers of generated programs, with their prototypes: a few of Linux's, and some minimal ones that together
+//! use every kind of argument.
 
 use skep_abi::{
     Access, ArgKind, Callback, HelperFn, HelperProto, MAX_LOOPS, MapKind, RetKind, RunEnv, XdpContext,
@@ -13,7 +13,7 @@ pub(crate) const LOOKUP: u32 = 1;
 pub(crate) const CPU_NUMBER: u32 = 8;
 pub(crate) const ADJUST_HEAD: u32 = 44;
 pub(crate) const TIMER_INIT: u32 = 169;
-/// Sets what a timer calls; here it is called at once.
+/// Sets a timer's callback, and here calls it at once.
 pub(crate) const TIMER_SET_CALLBACK: u32 = 170;
 pub(crate) const TIMER_START: u32 = 171;
 pub(crate) const TIMER_CANCEL: u32 = 172;
@@ -25,14 +25,14 @@ pub(crate) const SUM: u32 = 1001;
 pub(crate) const FILL: u32 = 1002;
 /// A number from 0 to 15.
 pub(crate) const SMALL: u32 = 1003;
-/// Turns the bytes of memory round.
+/// Reverses the bytes of memory.
 pub(crate) const REVERSE: u32 = 1004;
 /// Calls a function a number of times, as Linux's `bpf_loop` does.
 pub(crate) const REPEAT: u32 = 1005;
 /// Calls a function for each element of a map, as Linux's `bpf_for_each_map_elem` does.
 pub(crate) const FOR_EACH: u32 = 1006;
 
-/// The prototype of a helper that hosts of this crate have.
+/// The prototype of a helper of this crate's hosts.
 pub fn helpers(id: u32) -> Option<&'static HelperProto> {
     match id {
         LOOKUP | CPU_NUMBER | ADJUST_HEAD | TIMER_INIT..=TIMER_CANCEL => linux_helper(id),
@@ -127,8 +127,8 @@ pub(crate) fn implementations() -> Vec<(u32, HelperFn)> {
 }
 
 unsafe extern "C" fn look_up(map: u64, key: u64, _: u64, _: u64, _: u64, env: *mut RunEnv) -> u64 {
-    // SAFETY: the prototype asks for a map and a key of its size; handles are addresses of tables of the host,
-    // which lives as long as the run, and whose values nobody else holds a reference to.
+    // SAFETY: the prototype requires a map and a key of its size; handles are addresses of tables of the host, which
+    // outlives the run; there are no other references to its values.
     unsafe {
         let table = std::ptr::with_exposed_provenance_mut::<Table>(map as usize);
         let base = (*table).values.as_mut_ptr();
@@ -136,7 +136,7 @@ unsafe extern "C" fn look_up(map: u64, key: u64, _: u64, _: u64, _: u64, env: *m
         let index = if (*table).kind.is_array() {
             key.cast::<u32>().read_unaligned()
         } else {
-            // A table finds every key whose lowest byte is small.
+            // A table contains every key whose lowest byte is small.
             (key.cast::<u64>().read_unaligned() & 0xff) as u32
         };
         if index >= (*table).entries {
@@ -160,7 +160,7 @@ unsafe extern "C" fn cpu_number(_: u64, _: u64, _: u64, _: u64, _: u64, env: *mu
 
 unsafe extern "C" fn adjust_head(context: u64, delta: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     let context = std::ptr::with_exposed_provenance_mut::<XdpContext>(context as usize);
-    // SAFETY: the prototype asks for the context of the run, which is the host's.
+    // SAFETY: the prototype requires the context of the run, which is the host's.
     let context = unsafe { &mut *context };
     let data = context.data.wrapping_add(i64::from(delta as i32) as u64);
     if data < context.buffer_start || data + 14 > context.data_end {
@@ -179,14 +179,14 @@ unsafe extern "C" fn mix(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEn
 
 unsafe extern "C" fn sum(at: u64, bytes: u64, seed: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     let at = std::ptr::with_exposed_provenance::<u8>(at as usize);
-    // SAFETY: the prototype asks for that much readable memory.
+    // SAFETY: the prototype requires that much readable memory.
     (0..bytes as usize).fold(seed, |sum, i| sum.wrapping_mul(257).wrapping_add(unsafe { *at.add(i) }.into()))
 }
 
 unsafe extern "C" fn fill(at: u64, bytes: u64, value: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     let at = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
     for i in 0..bytes as usize {
-        // SAFETY: the prototype asks for that much writable memory.
+        // SAFETY: the prototype requires that much writable memory.
         unsafe { at.add(i).write((value as u8).wrapping_add(i as u8)) };
     }
     0xdead
@@ -198,7 +198,7 @@ unsafe extern "C" fn small(a: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEn
 
 unsafe extern "C" fn reverse(at: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     let at = std::ptr::with_exposed_provenance_mut::<[u8; 16]>(at as usize);
-    // SAFETY: the prototype asks for 16 bytes of readable and writable memory; bytes need no alignment.
+    // SAFETY: the prototype requires 16 bytes of readable and writable memory; bytes need no alignment.
     unsafe {
         let mut bytes = at.read();
         bytes.reverse();
@@ -219,7 +219,7 @@ unsafe extern "C" fn repeat(
         return -7i64 as u64;
     }
     for round in 0..rounds as u32 {
-        // SAFETY: the prototype asks for a function of the program.
+        // SAFETY: the prototype requires a function of the program.
         if unsafe { call_back(function, [round.into(), context, 0, 0, 0], env) } != 0 {
             return u64::from(round) + 1;
         }
@@ -235,8 +235,8 @@ unsafe extern "C" fn for_each(
     _: u64,
     env: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the prototype asks for a map: handles are addresses of tables of the host. No reference to one is
-    // held while the program runs.
+    // SAFETY: the prototype requires a map: handles are addresses of tables of the host. No reference to one is held
+    // while the program runs.
     let (kind, entries, stride, values, cpu, wide) = unsafe {
         let table = std::ptr::with_exposed_provenance_mut::<Table>(map as usize);
         let kind = (*table).kind;
@@ -263,7 +263,7 @@ unsafe extern "C" fn set_timer(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut R
     0
 }
 
-/// `bpf_timer_set_callback`: the timer goes off at once.
+/// `bpf_timer_set_callback`: the timer expires at once.
 unsafe extern "C" fn set_callback(
     timer: u64,
     function: u64,
@@ -280,15 +280,15 @@ unsafe extern "C" fn set_callback(
         let busy = std::mem::replace(&mut (*env).program, 1) == 1;
         (table, (*timed).values.as_mut_ptr().expose_provenance() as u64, (*timed).stride as u64, busy)
     };
-    // A callback may not set off another one: that might never end.
+    // A callback may not start another one: that might never end.
     if busy {
         return -16i64 as u64;
     }
     let value = timer - TIMER_AT as u64;
     let mut key = ((value - base) / stride) as u32;
     let key = (&raw mut key).expose_provenance() as u64;
-    // SAFETY: the prototype asks for a function of the program and a timer, which only values of that table have; keys
-    // have four bytes.
+    // SAFETY: the prototype requires a function of the program and a timer, which only values of that table contain;
+    // keys have four bytes.
     unsafe {
         call_back(function, [table, key, value, 0, 0], env);
         (*env).program = 0;
@@ -303,8 +303,8 @@ unsafe extern "C" fn set_callback(
 /// The program passed the function to the helper in progress, and `env` is the environment of the run.
 unsafe fn call_back(function: u64, args: [u64; 5], env: *mut RunEnv) -> u64 {
     let [a, b, c, d, e] = args;
-    // SAFETY: the caller's promise; what the number means is for the engine to say, and compiled code's are
-    // addresses of functions with the signature of helpers.
+    // SAFETY: the caller's promise; the engine defines the number, and in compiled code it is the address of a
+    // function with the signature of helpers.
     unsafe {
         match (*env).callback {
             Some(call) => call(function, &args, env),
@@ -319,7 +319,7 @@ mod tests {
     use skep_abi::XDP;
 
     #[test]
-    fn every_implementation_has_a_prototype_and_the_other_way_round() {
+    fn implementations_and_prototypes_correspond() {
         let implemented = implementations();
         assert!(implemented.is_sorted_by_key(|(id, _)| *id));
         for (id, _) in &implemented {

@@ -1,8 +1,7 @@
-//! A host for generated programs: memory, maps and helpers, all deterministic.
-//!
-//! The maps are as plain as can be. Their handles are addresses of [`Table`]s, which the look-up helper reads;
-//! nothing is locked, so a host serves one thread. All memory stays where it is for the host's life: only
-//! contents are reset between runs, so that two runs see the same addresses.
+//! A host for generated programs: memory, maps and helpers, all deterministic. The maps are minimal. Their handles
+//! are addresses of [`Table`]s, which the look-up helper reads; there are no locks, so a host serves one thread.
+//! Addresses are constant for the host's life, and only contents are reset between runs, so that two runs see the
+//! same addresses.
 
 use skep_abi::{InlineArray, Linkage, MapDef, MapKind, MapLink, RunEnv, SkbContext, XdpContext};
 
@@ -11,32 +10,32 @@ use crate::own;
 use crate::program::{Flavour, INNER_MAPS, OUTER, TIMED, TestProgram, inner, maps};
 use crate::source::Source;
 
-/// The virtual CPU that runs are on, of [`CPUS`].
+/// The virtual CPU of all runs, one of [`CPUS`].
 const CPU: u32 = 1;
 const CPUS: usize = 2;
-/// Bytes of packet memory before and behind the packet at first.
+/// Initial bytes of packet memory before and after the packet.
 const ROOM: usize = 64;
-/// Bytes of the packet at first, at most.
+/// Maximum initial size of the packet in bytes.
 const PACKET: usize = 96;
-/// At least: the kernel, with which results are compared, has no shorter ones.
+/// Minimum initial size of the packet in bytes: the kernel, with which results are compared, has no shorter ones.
 const SHORTEST: u64 = 14;
 
 /// Memory, maps and helpers.
 pub struct Host {
-    /// The buffer, or the packet with its room, aligned to 16.
+    /// The buffer, or the packet with its headroom and tailroom, aligned to 16.
     memory: Vec<u128>,
-    /// The context of one flavour or the other.
+    /// The context of either flavour.
     context: Box<XdpContext>,
     skb: Box<SkbContext>,
     /// Never grows: handles are addresses in it.
     tables: Vec<Table>,
-    /// What the array of maps holds some of. Never grows either.
+    /// Candidates for the elements of the array of maps. Never grows either.
     inner: Vec<Table>,
     linkage: Linkage,
     flavour: Flavour,
 }
 
-/// One map: `max_entries` values, per CPU where its kind says so.
+/// One map: `max_entries` values, for each CPU if its kind is per-CPU.
 pub(crate) struct Table {
     pub(crate) kind: MapKind,
     pub(crate) stride: usize,
@@ -45,20 +44,20 @@ pub(crate) struct Table {
     pub(crate) values: Vec<u64>,
 }
 
-/// What a run left behind.
+/// The state after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The buffer; the packet with its room.
+    /// The buffer, or the packet with its headroom and tailroom.
     pub memory: Vec<u8>,
-    /// Where the packet begins and ends in it.
+    /// The packet's range in it.
     pub packet: (u64, u64),
-    /// The maps' values, but those with timers.
+    /// The maps' values, except those with timers.
     pub maps: Vec<Vec<u64>>,
     /// The values with timers.
     pub timed: Vec<u64>,
-    /// Those of the maps that are found in maps.
+    /// The values of inner maps.
     pub inner: Vec<Vec<u64>>,
-    /// How many tail calls the run made.
+    /// The number of tail calls of the run.
     pub tail_calls: u32,
 }
 
@@ -98,17 +97,17 @@ impl Host {
         host
     }
 
-    /// Where the maps and helpers are.
+    /// The addresses of maps and helpers.
     pub fn linkage(&self) -> &Linkage {
         &self.linkage
     }
 
-    /// Fills everything that programs may read anew. The same source makes the same contents. `hints` are
-    /// numbers at which the program to be run may do something special.
+    /// Refills everything that programs may read. The same source makes the same contents. `hints` are numbers at
+    /// which the program may behave specially.
     pub fn reset(&mut self, source: &mut Source, hints: &[u64]) {
         let mut last = 0;
         let mut number = |source: &mut Source| {
-            // Equal numbers, and numbers equal in their lower halves, are what comparisons are about.
+            // Equal numbers, and numbers with equal lower halves, are interesting for comparisons.
             last = match source.below(16) {
                 0 | 1 => last,
                 2 => last ^ u64::from(source.word() as u32) << 32,
@@ -122,7 +121,7 @@ impl Host {
         for cell in &mut self.memory {
             *cell = u128::from(number(source)) << 64 | u128::from(number(source));
         }
-        // Who asks for no maps in maps finds everything else as it was before there were any.
+        // A copy of the source for inner maps and timers, so that they do not change the other contents.
         let mut apart = source.clone();
         let (plain, timed) = self.tables.split_at_mut(TIMED as usize);
         for table in plain.iter_mut().filter(|table| table.kind != MapKind::ArrayOfMaps) {
@@ -142,7 +141,7 @@ impl Host {
         if self.flavour.has_packet() {
             let start = self.memory.as_mut_ptr().expose_provenance() as u64;
             let data = start + ROOM as u64;
-            // Programs compare with the packet's end: packets end where that makes a difference.
+            // Programs compare with the packet's end, so packets end at interesting lengths.
             let length = match source.below(3) {
                 0 => PACKET as u64,
                 _ => number(source).clamp(SHORTEST, PACKET as u64),
@@ -174,8 +173,7 @@ impl Host {
         }
     }
 
-    /// Runs a program through `run`, which is given `r1`, `r2` and the environment, and reports the state
-    /// afterwards.
+    /// Runs a program through `run`, which receives `r1`, `r2` and the environment; returns the state afterwards.
     pub fn run<T>(&mut self, run: impl FnOnce(u64, u64, &mut RunEnv) -> T) -> (T, State) {
         let memory = self.memory.as_mut_ptr().expose_provenance() as u64;
         let context = match self.flavour {
@@ -194,7 +192,7 @@ impl Host {
         (result, self.state(&env))
     }
 
-    /// Whether this host is made for the program.
+    /// Whether this host suits the program.
     pub fn suits(&self, program: &TestProgram) -> bool {
         self.flavour == program.flavour
     }
@@ -203,7 +201,7 @@ impl Host {
     pub fn packet(&self) -> &[u8] {
         let start = (self.context.data - self.context.buffer_start) as usize;
         let end = (self.context.data_end - self.context.buffer_start) as usize;
-        // SAFETY: the memory is `u128`s, of which any bytes may be looked at; helpers keep the packet inside.
+        // SAFETY: the memory is `u128`s, whose bytes may all be read; helpers keep the packet inside.
         let bytes =
             unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast::<u8>(), self.memory.len() * 16) };
         &bytes[start..end]
@@ -222,7 +220,7 @@ impl Host {
                 (self.context.data - start, self.context.data_end - start)
             }
         };
-        // Where maps are in memory is nobody's business.
+        // Addresses of maps are not part of the state.
         let (plain, timed) = self.tables.split_at(TIMED as usize);
         let tables = plain.iter().filter(|table| table.kind != MapKind::ArrayOfMaps);
         let timed = timed[0].values.clone();

@@ -1,4 +1,4 @@
-//! The kernel functions of the host: iterators over numbers, which keep the last number and the end, and `bpf_throw`.
+//! The host's kfuncs: iterators over numbers, which store the last number and the end, and `bpf_throw`.
 
 use skep_abi::{HelperFn, MAX_LOOPS, RunEnv, own_kfunc_number};
 
@@ -13,7 +13,7 @@ pub(crate) fn implementations() -> Vec<(u32, HelperFn)> {
     all.into_iter().filter_map(|(name, call)| Some((own_kfunc_number(name)?, call))).collect()
 }
 
-/// Engines do it themselves; this entry tells them that they may.
+/// Engines implement `bpf_throw`; this entry declares that the host provides it.
 unsafe extern "C" fn throw(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     0
 }
@@ -30,7 +30,7 @@ unsafe extern "C" fn new(it: u64, start: u64, end: u64, _: u64, _: u64, _: *mut 
         count if count > i64::from(MAX_LOOPS) => ([-1, 0], -7),
         _ => ([start.wrapping_sub(1), end], 0),
     };
-    // SAFETY: the table of these functions asks for eight bytes of the program's stack.
+    // SAFETY: the table of these functions requires eight bytes of the program's stack.
     unsafe { halves(it).write(bounds) };
     result as u64
 }

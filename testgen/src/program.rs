@@ -9,7 +9,7 @@ use skep_abi::{
 use skep_isa::{Imm64, Insn, Operand};
 use skep_verifier::Unverified;
 
-/// What a program is given.
+/// The input of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// A buffer of that many bytes.
@@ -24,7 +24,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Whether programs are given a packet.
+    /// Whether programs receive a packet.
     pub const fn has_packet(self) -> bool {
         matches!(self, Self::Xdp | Self::Skb)
     }
@@ -37,7 +37,7 @@ pub struct TestProgram {
     pub insns: Vec<Insn>,
     /// The first slots of its functions, ascending from 0.
     pub functions: Vec<u32>,
-    /// What it is given.
+    /// Its input.
     pub flavour: Flavour,
 }
 
@@ -53,12 +53,12 @@ pub(crate) const TABLE: u32 = 3;
 pub(crate) const OUTER: u32 = 4;
 /// Index of the array of values with timers.
 pub(crate) const TIMED: u32 = 5;
-/// Where the timer is in their values; a program may access what is before it.
+/// The offset of the timer in their values; a program may access the bytes before it.
 pub(crate) const TIMER_AT: i32 = 16;
-/// Maps there are that the array of maps may hold.
+/// Number of maps that the array of maps may hold.
 pub(crate) const INNER_MAPS: usize = 2;
 
-/// What the array of maps holds.
+/// The definition of the inner maps.
 pub(crate) fn inner() -> MapDef {
     MapDef::new("inner", MapKind::Array, 4, 40, 3)
 }
@@ -82,7 +82,7 @@ pub fn maps() -> Vec<MapDef> {
 }
 
 impl TestProgram {
-    /// The numbers in it, at which it may do something special.
+    /// The numbers in it, at which it may behave specially.
     pub fn hints(&self) -> Vec<u64> {
         let number = |insn: &Insn| match *insn {
             Insn::Alu { src: Operand::Imm(imm), .. } | Insn::JumpIf { src: Operand::Imm(imm), .. } => {

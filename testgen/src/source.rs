@@ -1,6 +1,6 @@
-//! Where random decisions come from: a seed, or the bytes of a fuzzer.
+//! The source of random decisions: a seed, or the bytes of a fuzzer.
 
-/// Numbers at which arithmetic changes its mind: around zero, the powers of two and the edges of types.
+/// Edge cases of arithmetic: numbers around zero, the powers of two and the limits of types.
 pub const EDGES: &[u64] = &[
     0,
     1,
@@ -49,8 +49,8 @@ pub const EDGES: &[u64] = &[
 
 /// A source of decisions.
 ///
-/// Made from bytes, it draws them in order and answers 0 once they are used up, which every maker of programs
-/// takes as "the simplest, and stop".
+/// Made from bytes, it draws them in order and returns 0 after their end, which every generator takes as "the
+/// simplest, and stop".
 #[derive(Clone, Debug)]
 pub struct Source {
     kind: Kind,
@@ -67,12 +67,12 @@ enum Kind {
 }
 
 impl Source {
-    /// Decisions that follow from a number.
+    /// Decisions derived from a seed.
     pub fn from_seed(seed: u64) -> Self {
         Self { kind: Kind::Seed(seed) }
     }
 
-    /// Decisions that follow from a fuzzer's bytes.
+    /// Decisions derived from a fuzzer's bytes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self { kind: Kind::Bytes { bytes: bytes.to_vec(), at: 0 } }
     }
@@ -82,7 +82,7 @@ impl Source {
         self.draw(8)
     }
 
-    /// A number below `limit`, 0 where the limit is 0.
+    /// A number below `limit`, or 0 if the limit is 0.
     pub fn below(&mut self, limit: u32) -> u32 {
         let bytes = if limit <= 0x100 { 1 } else { 4 };
         match limit {
@@ -96,9 +96,9 @@ impl Source {
         low + self.below(high - low + 1)
     }
 
-    /// True in that many of a hundred cases.
+    /// True in `percent` of a hundred cases.
     pub fn chance(&mut self, percent: u32) -> bool {
-        // A source that has run dry says no.
+        // An exhausted source returns false.
         self.below(100) >= 100 - percent.min(100)
     }
 
@@ -127,7 +127,7 @@ impl Source {
         match &mut self.kind {
             Kind::Seed(state) => {
                 let full = split_mix(state);
-                // The upper bits, of which any number is good.
+                // The upper bits are arbitrary.
                 full >> (64 - 8 * count)
             }
             Kind::Bytes { bytes, at } => {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_numbers_and_another_others() {
+    fn equal_seeds_make_equal_numbers_and_others_differ() {
         let numbers = |seed| {
             let mut source = Source::from_seed(seed);
             [(); 16].map(|()| source.word())
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_below_their_limit_and_reach_all_of_it() {
+    fn numbers_below_a_limit_cover_all_values() {
         let mut source = Source::from_seed(3);
         let mut seen = [false; 7];
         for _ in 0..1000 {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_used_in_order_and_then_it_is_all_zero() {
+    fn bytes_are_used_in_order_and_then_zeros_follow() {
         let mut source = Source::from_bytes(&[1, 2, 99]);
         assert_eq!([source.below(256), source.below(256)], [1, 2]);
         assert!(source.chance(50));

@@ -5,9 +5,8 @@
 //!
 //! * registers and stack bytes are read after they were written;
 //! * addresses keep a known offset, or get a variable one that was masked just before;
-//! * in loops, whatever held a number or an address at the head does so at the end.
-//!
-//! Results are made of everything that is alive at the end, so that a wrong value anywhere is likely to show.
+//! * in loops, each register and slot that holds a number or an address at the head does so at the end. Results are
+//!   computed from everything that is live at the end, so that a wrong value anywhere is likely to show.
 
 mod calls;
 mod control;
@@ -27,28 +26,28 @@ use calls::Signature;
 use control::Callback;
 use state::{Address, Area, Kind, State};
 
-/// What a generated program is made of.
+/// The features of a generated program.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What it is given.
+    /// Its input.
     pub flavour: Flavour,
-    /// Statements in all, roughly.
+    /// Approximate number of statements.
     pub statements: u32,
     /// Bytes of stack that each function may use: at least 32, at most 512.
     pub max_frame: u32,
-    /// Whether it keeps to what Linux asks beyond safety: immediate divisors are not zero, nothing is
-    /// subtracted from `r10`, and the stack is accessed aligned.
+    /// Whether it keeps Linux's rules beyond safety: immediate divisors are not zero, nothing is subtracted from
+    /// `r10`, and the stack is accessed aligned.
     pub linux: bool,
     /// Whether it calls helpers.
     pub helpers: bool,
     /// Whether it uses maps.
     pub maps: bool,
-    /// Whether it has functions besides its own, up to eight in all.
+    /// Whether it has subprograms, up to eight functions in all.
     pub calls: bool,
     /// Whether it has atomics, load-acquire and store-release.
     pub atomics: bool,
-    /// Whether it has functions that helpers call, timers' among them, `may_goto`, loops over iterators, maps that are
-    /// found in maps, and legacy packet loads where there is a socket buffer.
+    /// Whether it has functions that helpers call, timers' among them, `may_goto`, loops over iterators, maps of
+    /// maps, and legacy packet loads if its input is a socket buffer.
     pub control: bool,
 }
 
@@ -109,7 +108,7 @@ pub fn structured(source: &mut Source, options: &Options) -> TestProgram {
     generator.finish()
 }
 
-/// A program in the making.
+/// A program under construction.
 struct Generator<'a> {
     source: &'a mut Source,
     options: &'a Options,
@@ -117,25 +116,25 @@ struct Generator<'a> {
     signatures: Vec<Signature>,
     /// First slots of the functions so far.
     functions: Vec<u32>,
-    /// Slots of local calls with the number of the function they call.
+    /// Slots of local calls, each with the index of the called function.
     calls: Vec<(usize, usize)>,
-    /// Who calls the functions behind those.
+    /// The callers of the functions that helpers call, which follow the others.
     callbacks: Vec<Callback>,
-    /// Slots that load the address of one of them, with its number.
+    /// Slots that load the address of one of them, with its index.
     addresses: Vec<(usize, usize)>,
-    /// The greatest result of the function at hand, if it is one of them.
+    /// The greatest result of the current function, if it is one of them.
     in_callback: Option<u32>,
-    /// Statements that may still be made.
+    /// Remaining number of statements.
     statements: u32,
-    /// Local calls that may be made besides the one from each function to the next.
+    /// Remaining number of local calls, not counting the one from each function to the next.
     extra_calls: u32,
-    /// Bytes of stack that are left for the functions to come: each calls the next, and all of a chain share 512.
+    /// Remaining bytes of stack for the following functions: each calls the next, and a chain shares 512.
     stack_left: u32,
 }
 
-/// The stack that the smallest frame counts for, in bytes.
+/// The bytes of stack that the smallest frame counts as.
 const LEAST_FRAME: u32 = 32;
-/// The stack that functions called by helpers may count for.
+/// The bytes of stack that functions called by helpers may count as.
 const CALLBACK_FRAME: u32 = 64;
 
 impl Generator<'_> {
@@ -172,7 +171,7 @@ impl Generator<'_> {
         self.leave(&mut state);
     }
 
-    /// What the program finds at its entry.
+    /// The state at the program's entry.
     fn enter_program(&mut self, state: &mut State) {
         match self.options.flavour {
             Flavour::Buffer { len } => {
@@ -188,7 +187,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Moves what came in argument registers to where calls do not lose it.
+    /// Moves arguments to registers or stack slots that calls preserve.
     fn settle_in(&mut self, state: &mut State) {
         for (reg, address) in state.addresses() {
             if reg == Reg::R10 || reg.number() >= 6 || self.source.chance(20) {
@@ -234,7 +233,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Makes a result of all that is alive, and returns it.
+    /// Computes a result from everything live, and returns it.
     fn leave(&mut self, state: &mut State) {
         let result = match state.is_free(Reg::R0) {
             true if state.kind(Reg::R0) == Kind::Number => Reg::R0,
@@ -259,7 +258,7 @@ impl Generator<'_> {
             }
         }
         if let Some(most) = self.in_callback {
-            // Most go on.
+            // Most functions continue after it.
             let mask = if self.source.chance(30) { most } else { 0 };
             self.code.alu(Width::W64, AluOp::And, result, Operand::Imm(mask as i32));
         }

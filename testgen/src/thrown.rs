@@ -1,12 +1,11 @@
-//! Programs that end by exceptions: made from others, by changing how functions are left in the middle.
+//! Programs that end by exceptions: other programs with some of their early exits replaced.
 //!
 //! ```text
 //!   r0 = 5        r1 = 5
 //!   exit          call kfunc[bpf_throw]
 //! ```
-//!
-//! Functions whose address is taken are called by helpers, from where nothing may be thrown; and nothing may stand at a
-//! function's end from which control would go on.
+//! Functions whose address is taken are called by helpers, where throwing is not allowed. A throw may not be a
+//! function's last instruction, because control would fall off the end.
 
 use skep_abi::own_kfunc_number;
 use skep_isa::{AluOp, CallTarget, Imm64, Insn, Reg, Width};
@@ -14,7 +13,7 @@ use skep_isa::{AluOp, CallTarget, Imm64, Insn, Reg, Width};
 use crate::program::TestProgram;
 use crate::source::Source;
 
-/// The program with some of its early exits made into throws, and how many there are.
+/// The program with some of its early exits replaced by throws, and the number of throws.
 pub fn with_throws(mut program: TestProgram, source: &mut Source) -> (TestProgram, usize) {
     let Some(number) = own_kfunc_number("bpf_throw") else { return (program, 0) };
     let throw = Insn::Call { target: CallTarget::Kfunc { id: number as i32, object: 0 } };

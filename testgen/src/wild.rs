@@ -1,16 +1,14 @@
-//! Programs that attack a verifier.
-//!
-//! Most are refused, and should be. Those that are accepted must not do harm: they are run in the
+//! Programs that attack a verifier. Most should be refused. Accepted ones must do no harm: they run in the
 //! interpreter's checking mode, with many inputs. Six kinds:
 //!
-//! * *probes of numbers*: a number of unknown value goes through arithmetic and comparisons, and is then used
-//!   as an offset into memory. Whether that is safe depends on every transfer function that a verifier has;
-//! * *probes of objects*: packets that move, look-ups that may find nothing, sizes passed to helpers, copies
-//!   and spills of pointers of which one is checked;
-//! * *probes of paths*: two paths meet, and what follows is safe after one of them, or both, or none. A
-//!   verifier that remembers states must not take one for the other;
-//! * *probes of stale addresses*: pointers into a packet that has moved, which may be compared and subtracted and tell
-//!   nothing of where they point;
+//! * *probes of numbers*: a number of unknown value goes through arithmetic and comparisons, and is then used as an
+//!   offset into memory. Whether that is safe depends on every transfer function of the verifier;
+//! * *probes of objects*: packets that move, look-ups that may return null, sizes passed to helpers, copies and
+//!   spills of pointers with only one of them checked;
+//! * *probes of paths*: two paths meet, and the rest is safe after one of them, both, or none. A verifier that
+//!   remembers states must not confuse them;
+//! * *probes of stale addresses*: pointers into a packet that has moved, which may be compared and subtracted but
+//!   must not reveal addresses;
 //! * *mutants*: structured programs with a few instructions changed;
 //! * *noise*: instructions drawn one by one.
 
@@ -28,7 +26,7 @@ use crate::program::TestProgram;
 use crate::source::Source;
 use crate::structured::Options;
 
-/// A program that a verifier has to look at closely.
+/// A program of a random kind.
 pub fn wild(source: &mut Source, options: &Options) -> TestProgram {
     match source.below(17) {
         0..=4 => numbers::probe(source),

@@ -1,4 +1,4 @@
-//! Calls: of the program's own functions, of helpers, of look-ups.
+//! Calls: of subprograms, of helpers, of look-ups.
 
 use skep_abi::MapKind;
 use skep_isa::{Cond, Imm64, Insn, Operand, Reg, Size, Width};
@@ -10,14 +10,14 @@ use crate::helpers::{ADJUST_HEAD, CPU_NUMBER, FILL, LOOKUP, MIX, REVERSE, SMALL,
 use crate::program::{ARRAY, GLOBALS, OUTER, PERCPU, TABLE, inner, maps};
 use crate::source::Source;
 
-/// What a function is passed.
+/// The arguments of a function.
 #[derive(Clone, Debug)]
 pub(super) struct Signature(Vec<Argument>);
 
 #[derive(Clone, Copy, Debug)]
 enum Argument {
     Number,
-    /// An address with that many bytes behind it, a multiple of 8.
+    /// The address of that many bytes, a multiple of 8.
     Memory(i32),
 }
 
@@ -55,11 +55,11 @@ impl Generator<'_> {
             }
         }
         self.calls.push((self.code.here(), callee));
-        self.code.push(Insn::Exit); // replaced once the callee's place is known
+        self.code.push(Insn::Exit); // replaced once the callee's slot is known
         self.after_call(state, Kind::Number);
     }
 
-    /// One more call of a later function, seldom: a verifier walks it anew each time.
+    /// One more call of a later function; rare, because a verifier walks it again each time.
     pub(super) fn extra_call(&mut self, state: &mut State, number: usize) {
         let later = (self.signatures.len() - 1).saturating_sub(number);
         if later == 0 || self.extra_calls == 0 || state.loops > 1 {
@@ -140,7 +140,7 @@ impl Generator<'_> {
         let def = if map == OUTER { &inner } else { &maps[map as usize] };
         let Some(key) = self.free_slot(state) else { return self.arithmetic(state) };
         let no_map = (map == OUTER).then(|| self.find_map(state, key));
-        // The key: a constant inside or just outside, or any number.
+        // The key: a constant in range or just out of range, or any number.
         let size = if def.kind == MapKind::Hash { Size::B8 } else { Size::B4 };
         let value = match self.source.below(3) {
             0 => self.operand(state),
@@ -177,10 +177,10 @@ impl Generator<'_> {
         self.join(state, &found, &missing);
     }
 
-    /// A look-up in the array of maps, by a key in that slot: `r1` is the map that was found. Where there is none,
-    /// the jump is taken, and `r0` is 0.
+    /// A look-up in the array of maps, by the key in that slot: `r1` is the inner map. If there is none, the jump is
+    /// taken with `r0` = 0.
     pub(super) fn find_map(&mut self, state: &mut State, key: i32) -> Open {
-        // Most indices are inside.
+        // Most indices are in range.
         let index = self.source.below(5) as i32;
         self.code.store(Size::B4, Reg::R10, key as i16, Operand::Imm(index));
         state.initialise(key, 4);
@@ -221,7 +221,7 @@ impl Generator<'_> {
         state.set(reg, Kind::Number);
     }
 
-    /// The address of `bytes` bytes, initialised where they are read.
+    /// The address of `bytes` bytes, initialised if they are read.
     fn pass_memory(&mut self, state: &mut State, reg: Reg, bytes: i32, read: bool) {
         let elsewhere: Vec<(Reg, Address)> = state
             .addresses()
@@ -241,7 +241,7 @@ impl Generator<'_> {
         self.pass_stack(state, reg, bytes, read);
     }
 
-    /// The same of the own frame.
+    /// The same for the function's own frame.
     pub(super) fn pass_stack(&mut self, state: &mut State, reg: Reg, bytes: i32, read: bool) {
         // A window of slots without addresses and iterators; the deepest have none.
         let slots = bytes as usize / 8;

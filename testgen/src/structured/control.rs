@@ -9,19 +9,19 @@ use crate::helpers::{FOR_EACH, LOOKUP, REPEAT, TIMER_CANCEL, TIMER_INIT, TIMER_S
 use crate::program::{ARRAY, Flavour, GLOBALS, OUTER, PERCPU, TABLE, TIMED, TIMER_AT, inner, maps};
 use crate::source::Source;
 
-/// Bytes of the caller's stack that callbacks are given.
+/// Bytes of the caller's stack that callbacks receive.
 const CONTEXT: i32 = 16;
-/// Functions from whose calls there are frames left for one more.
+/// Number of functions that leave a frame for one more call.
 const LAST_CALLER: usize = 6;
 
-/// Who calls a function.
+/// The caller of a function.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Callback {
-    /// A helper that counts.
+    /// A helper that loops over numbers.
     Repeat,
-    /// A helper that goes through that map; of the array of maps, through one that is found in it.
+    /// A helper that iterates over that map, or, for the array of maps, over one of its inner maps.
     ForEach(u32),
-    /// A timer, which goes off at once.
+    /// A timer, which expires at once.
     Timer,
 }
 
@@ -36,7 +36,7 @@ impl Callback {
 }
 
 impl Generator<'_> {
-    /// The function of that number among those that helpers call.
+    /// The function with that index among those that helpers call.
     pub(super) fn callback(&mut self, number: usize) {
         self.functions.push(self.code.here() as u32);
         let mut state = State::new(8 * self.source.between(4, 8), false);
@@ -83,7 +83,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A block that `may_goto` leads over, once its rounds are used up, which they never are.
+    /// A block that `may_goto` would skip after its budget is used up, which never happens.
     fn may_skip(&mut self, state: &mut State, number: usize) {
         if state.depth >= MAX_DEPTH {
             return self.arithmetic(state);
@@ -96,7 +96,7 @@ impl Generator<'_> {
         self.join(state, &inner, &untouched);
     }
 
-    /// A loop that ends when its counter says so, or `may_goto`.
+    /// A loop that ends by its counter or by `may_goto`.
     fn may_repeat(&mut self, state: &mut State, number: usize) {
         let counter = self.source.pick(&[Reg::R7, Reg::R8, Reg::R9]);
         if state.depth >= MAX_DEPTH || state.loops >= MAX_LOOPS || !state.is_free(counter) {
@@ -126,7 +126,7 @@ impl Generator<'_> {
         self.join(state, &head, &body);
     }
 
-    /// A legacy packet load; where there is no such byte, the program ends, and may hold no iterator.
+    /// A legacy packet load; beyond the packet it ends the program, which may hold no iterator then.
     fn packet_load(&mut self, state: &mut State) {
         if state.slots.contains(&Slot::Iterator) {
             return self.arithmetic(state);

@@ -1,6 +1,5 @@
-//! Sequences as compilers write them, which a JIT may take together, and the same sequences with something in
-//! the way: a part of an address that changes between its computation and its use, a count that is off by
-//! one, a register in two roles.
+//! Instruction sequences that compilers emit and that a JIT may fuse, and near misses of them: a part of an address
+//! changes between its computation and its use, a count is off by one, a register has two roles.
 
 use skep_isa::{AluOp, Operand, Reg, Size, Width};
 
@@ -19,7 +18,7 @@ impl Generator<'_> {
         }
     }
 
-    /// `t = base; t += index << shift`, and accesses through `t`, with other things in between.
+    /// `t = base; t += index << shift`, and accesses through `t`, with other instructions in between.
     fn computed_address(&mut self, state: &mut State) {
         let index = self.number(state, true);
         let areas: Vec<(Reg, i32)> = state
@@ -85,7 +84,7 @@ impl Generator<'_> {
                     self.code.land(over);
                 }
                 _ if state.is_free(base) && base != Reg::R10 && state.loops == 0 => {
-                    // So does the base, and is as it was afterwards.
+                    // The base changes as well, and is restored afterwards.
                     self.code.add_imm(base, 8);
                     self.code.load(size, at, at, offset);
                     self.code.add_imm(base, -8);
@@ -99,7 +98,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A load whose result is an operand of what follows.
+    /// A load whose result is an operand of the next instruction.
     fn operand_from_memory(&mut self, state: &mut State) {
         self.load(state);
         let loaded = match self.code.insns.last() {
@@ -113,7 +112,7 @@ impl Generator<'_> {
             if self.source.chance(70) || !state.is_free(loaded) { (other, loaded) } else { (loaded, other) };
         self.code.alu(width, op, dst, Operand::Reg(src));
         if self.source.chance(60) && state.is_free(loaded) {
-            // What was loaded is not needed any more.
+            // The loaded value is dead.
             self.number_into(state, loaded);
         }
     }
@@ -145,7 +144,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Two shifts, to the left and back.
+    /// A left shift, and a right shift back.
     fn extension(&mut self, state: &mut State) {
         let (width, x) = (self.width(), self.number(state, true));
         let count = self.source.pick(&[8, 16, 24, 31, 32, 48, 56]) & (width.bits() as i32 - 1);
@@ -155,7 +154,7 @@ impl Generator<'_> {
         self.code.alu(width, op, x, Operand::Imm(back));
     }
 
-    /// A move and an operation on the moved.
+    /// A move and an operation on its result.
     fn three_operands(&mut self, state: &mut State) {
         let src = self.number(state, false);
         let dst = self.destination(state);

@@ -1,4 +1,4 @@
-//! Loops over iterators: from a number to another, left at the end or before it.
+//! Loops over number iterators, left at the end or before it.
 //!
 //! ```text
 //!         new(r10 - at, start, end)
@@ -9,8 +9,8 @@
 //!   out:  destroy(r10 - at)
 //! ```
 //!
-//! Between `new` and `destroy` the eight bytes are [`Slot::Iterator`], which no statement reads or writes. What leaves
-//! the function in the middle destroys the iterators first.
+//! Between `new` and `destroy` the eight bytes are [`Slot::Iterator`], which no statement reads or writes. An early
+//! exit destroys the iterators first.
 
 use skep_abi::own_kfunc_number;
 use skep_isa::{AluOp, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
@@ -43,7 +43,7 @@ impl Generator<'_> {
             }
         }
 
-        // What is not the same in every round is not relied on at the head.
+        // The head assumes only what holds in every iteration.
         let mut head = state.clone();
         head.set(Reg::R0, Kind::Unknown);
         let target = self.code.here();
@@ -82,7 +82,7 @@ impl Generator<'_> {
         self.iterator_call("destroy", at);
         self.after_call(state, Kind::Unknown);
         state.slots[slot] = Slot::Bytes(0);
-        // The head of a loop around this one may rely on the bytes.
+        // The head of an enclosing loop may assume that the bytes are numbers.
         if before != Slot::Bytes(0) || self.source.chance(30) {
             let value = self.source.imm();
             self.code.store(Size::B8, Reg::R10, at as i16, Operand::Imm(value));
@@ -90,7 +90,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Destroys the iterators of the function, which ends here.
+    /// Destroys the function's iterators, before an exit.
     pub(super) fn destroy_iterators(&mut self, state: &State) {
         for slot in 0..state.slots.len() {
             if state.slots[slot] == Slot::Iterator {
@@ -99,7 +99,7 @@ impl Generator<'_> {
         }
     }
 
-    /// From and to what numbers an iterator goes, in `r2` and `r3`: a few of them, or none.
+    /// Sets an iterator's start and end in `r2` and `r3`: a few numbers, or none.
     fn pass_range(&mut self, state: &mut State) {
         let mask = |generator: &mut Self, reg| {
             generator.code.alu(Width::W64, AluOp::And, reg, Operand::Imm(3));
@@ -116,13 +116,13 @@ impl Generator<'_> {
                 mask(self, Reg::R3);
                 self.code.mov_imm(Reg::R2, few - 3);
             }
-            // Any number and a few behind it: the upper half of a register is no matter.
+            // Any number and a few after it: the upper half of a register is ignored.
             4 => {
                 self.pass_number(state, Reg::R2);
                 self.code.mov(Reg::R3, Reg::R2);
                 self.code.add_imm(Reg::R3, few);
             }
-            // More than there may be.
+            // More numbers than the limit.
             5 => {
                 self.code.mov_imm(Reg::R2, few);
                 self.code.mov_imm(Reg::R3, i32::MAX);

@@ -5,20 +5,20 @@ use skep_isa::{AluOp, AtomicOp, Insn, Operand, Reg, Size, Width};
 use super::Generator;
 use super::state::{Address, Area, Kind, Slot, State};
 
-/// The deepest slots of each frame hold no addresses, so that there is always a place to pass down.
+/// The deepest slots of each frame hold no addresses, so that there is always memory to pass to callees.
 pub(super) const NEVER_SPILLED: usize = 3;
 
-/// A place that an instruction may name.
+/// A memory operand of an instruction.
 #[derive(Clone, Copy)]
 struct Place {
     base: Reg,
-    /// From the base register.
+    /// Offset from the base register.
     offset: i16,
-    /// From `r10`, for the own frame.
+    /// Offset from `r10`, for the function's own frame.
     frame: Option<i32>,
 }
 
-/// What is to be done with a place.
+/// The kind of access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Read,
@@ -57,7 +57,7 @@ impl Generator<'_> {
             true => self.source.pick(&Size::ALL),
             false => self.source.pick(&[Size::B4, Size::B8]),
         };
-        // Numbers first: making one may take the register of an address.
+        // Numbers first: making one may overwrite an address register.
         if op == AtomicOp::CmpXchg && !ordered && state.kind(Reg::R0) != Kind::Number {
             self.number_into(state, Reg::R0);
         }
@@ -74,7 +74,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A load or a store at an offset that is a number, masked or compared so that it stays inside.
+    /// A load or a store at a variable offset, masked or compared so that it stays in range.
     pub(super) fn variable_access(&mut self, state: &mut State) {
         let number = self.number(state, false);
         let candidates: Vec<(Reg, Address)> = state
@@ -92,7 +92,7 @@ impl Generator<'_> {
         let room = address.area.bytes() - address.offset;
         let size = self.source.pick(&Size::ALL);
         let bytes = size.bytes() as i32;
-        // The greatest variable offset is room - bytes; masks are a power of two less one.
+        // The greatest variable offset is room - bytes; masks are a power of two minus one.
         let limit = (room - bytes) as u32;
         if self.options.linux && (address.offset % bytes != 0 || matches!(address.area, Area::Lent(_))) {
             return self.load(state);
@@ -133,8 +133,8 @@ impl Generator<'_> {
         }
     }
 
-    /// A load or a store in the packet at an offset that is a number: the sum is compared with the packet's
-    /// end anew, as verifiers ask.
+    /// A load or a store in the packet at a variable offset: the sum is compared with the packet's end again, as
+    /// verifiers require.
     pub(super) fn variable_packet_access(&mut self, state: &mut State) {
         let number = self.number(state, false);
         let starts: Vec<Reg> = state
@@ -191,7 +191,7 @@ impl Generator<'_> {
         state.set(dst, Kind::Address(Address { offset: target, ..address }));
     }
 
-    /// Saves an address, or a number, in the frame, or gets an address back.
+    /// Spills an address or a number, or fills an address.
     pub(super) fn spill_or_fill(&mut self, state: &mut State) {
         let spilled: Vec<(usize, Address)> = state
             .slots
@@ -228,7 +228,7 @@ impl Generator<'_> {
         state.slots[slot] = Slot::Spilled(address);
     }
 
-    /// A place of that size in some area that may be used so.
+    /// A memory operand of that size in some area that allows the access.
     fn place(&mut self, state: &State, size: Size, how: Use) -> Option<Place> {
         let addresses = state.addresses();
         let bytes = size.bytes() as i32;
@@ -265,7 +265,7 @@ impl Generator<'_> {
         None
     }
 
-    /// A register for a variable address: not the base, and nothing that is needed at a loop's head.
+    /// A register for a variable address: neither the base nor a register that a loop's head needs.
     fn temporary(&mut self, state: &State, base: Reg) -> Option<Reg> {
         let fits = |reg: &Reg| {
             *reg != base

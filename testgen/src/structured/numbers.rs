@@ -28,7 +28,7 @@ impl Generator<'_> {
         state.set(dst, Kind::Number);
     }
 
-    /// The operand, or where verifiers refuse it with that operation, one that they do not.
+    /// The operand, or a valid one if verifiers refuse it for that operation.
     pub(super) fn allowed(&self, op: AluOp, width: Width, operand: Operand) -> Operand {
         let Operand::Imm(imm) = operand else { return operand };
         Operand::Imm(match op {
@@ -75,14 +75,14 @@ impl Generator<'_> {
     pub(super) fn destination(&mut self, state: &State) -> Reg {
         let free: Vec<Reg> = Reg::ALL.into_iter().filter(|reg| state.is_free(*reg)).collect();
         let chosen = self.source.pick(&free);
-        // Addresses are rarer than numbers: keep them a while.
+        // Addresses are rarer than numbers, so they are kept for a while.
         match state.kind(chosen) {
             Kind::Address(_) if self.source.chance(75) => self.source.pick(&free),
             _ => chosen,
         }
     }
 
-    /// A register that holds a number, and may be written where `writable` says so.
+    /// A register that holds a number; with `writable`, one that may be written.
     pub(super) fn number(&mut self, state: &mut State, writable: bool) -> Reg {
         let numbers: Vec<Reg> =
             state.numbers().into_iter().filter(|reg| !writable || state.is_free(*reg)).collect();
@@ -94,7 +94,7 @@ impl Generator<'_> {
         reg
     }
 
-    /// A register that holds nothing worth keeping, if there is one.
+    /// A register without a useful value, if there is one.
     pub(super) fn scratch(&mut self, state: &State) -> Reg {
         let of = |wanted: fn(Kind) -> bool| -> Vec<Reg> {
             Reg::ALL.into_iter().filter(|reg| state.is_free(*reg) && wanted(state.kind(*reg))).collect()
@@ -108,7 +108,7 @@ impl Generator<'_> {
         unreachable!("r0 is never pinned")
     }
 
-    /// A constant into that register.
+    /// Loads a constant into that register.
     pub(super) fn number_into(&mut self, state: &mut State, reg: Reg) {
         if self.source.chance(30) {
             let value = Imm64::Value(self.source.number());

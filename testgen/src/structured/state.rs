@@ -1,12 +1,12 @@
-//! What the generator knows at a point of the program: a small verifier's view, kept so that most of what is
-//! generated is accepted.
+//! The generator's state at a point of the program: a small verifier state, so that most generated programs are
+//! accepted.
 
 use skep_isa::Reg;
 
-/// What a register, or an aligned 8-byte piece of the stack, holds.
+/// The content of a register or an aligned 8-byte stack slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing that may be read.
+    /// Nothing readable.
     Unknown,
     /// A number.
     Number,
@@ -14,11 +14,11 @@ pub(super) enum Kind {
     Address(Address),
 }
 
-/// Where an address leads.
+/// The target of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) area: Area,
-    /// Bytes from the area's start; for the own frame from `r10`, negative.
+    /// Offset in bytes from the area's start; for the own frame from `r10`, negative.
     pub(super) offset: i32,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Address {
 pub(super) enum Area {
     /// The function's own stack frame.
     Frame,
-    /// A piece of a caller's frame, or whatever else a caller passed down.
+    /// A part of a caller's frame, or other memory that a caller passed.
     Lent(i32),
     /// The buffer.
     Buffer(i32),
@@ -46,16 +46,16 @@ impl Area {
         }
     }
 
-    /// Whether the program may do atomic operations there: its base is aligned, and atomics are allowed.
+    /// Whether the program may use atomic operations there: its base is aligned, and atomics are enabled.
     pub(super) fn allows_atomics(self) -> bool {
         !matches!(self, Self::Packet(_) | Self::Lent(_))
     }
 }
 
-/// An aligned 8-byte piece of the own frame.
+/// An aligned 8-byte slot of the function's own frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// These bytes are initialised, one bit each.
+    /// The initialised bytes, one bit each.
     Bytes(u8),
     /// A spilled address.
     Spilled(Address),
@@ -69,18 +69,18 @@ pub(super) struct State {
     pub(super) regs: [Kind; 11],
     /// The frame, deepest slot first.
     pub(super) slots: Vec<Slot>,
-    /// Registers that may not be changed now.
+    /// Registers that may not be changed at present.
     pub(super) pinned: Vec<Reg>,
-    /// How many loops are open.
+    /// The number of open loops.
     pub(super) loops: u32,
-    /// Blocks open around here, loops included.
+    /// The number of open blocks, loops included.
     pub(super) depth: u32,
-    /// Whether this is the program's own function outside of all loops and branches.
+    /// Whether this is the main function outside of all loops and branches.
     pub(super) outermost: bool,
 }
 
 impl State {
-    /// At a function's entry, with a frame of that many bytes.
+    /// The state at a function's entry, with a frame of that many bytes.
     pub(super) fn new(frame: u32, outermost: bool) -> Self {
         let mut regs = [Kind::Unknown; 11];
         regs[10] = Kind::Address(Address { area: Area::Frame, offset: 0 });
@@ -118,19 +118,19 @@ impl State {
         Reg::ALL.into_iter().filter_map(address).collect()
     }
 
-    /// Bytes of the frame.
+    /// The size of the frame in bytes.
     pub(super) fn frame(&self) -> i32 {
         self.slots.len() as i32 * 8
     }
 
-    /// Calls lose `r1` to `r5`.
+    /// A call clobbers `r1` to `r5`.
     pub(super) fn lose_arguments(&mut self) {
         for reg in &Reg::ALL[1..6] {
             self.set(*reg, Kind::Unknown);
         }
     }
 
-    /// No address into the packet holds any more.
+    /// Invalidates all addresses into the packet.
     pub(super) fn lose_packet(&mut self) {
         for kind in &mut self.regs {
             if matches!(kind, Kind::Address(Address { area: Area::Packet(_), .. })) {
@@ -154,14 +154,14 @@ impl State {
             })
     }
 
-    /// Whether numbers may be written there: inside the frame, and over no spilled address.
+    /// Whether numbers may be written there: inside the frame, and not over a spilled address.
     pub(super) fn is_writable(&self, offset: i32, bytes: i32) -> bool {
         offset >= -self.frame()
             && offset + bytes <= 0
             && (offset..offset + bytes).all(|at| matches!(self.slots[self.slot(at)], Slot::Bytes(_)))
     }
 
-    /// Those bytes are initialised now.
+    /// Marks bytes as initialised.
     pub(super) fn initialise(&mut self, offset: i32, bytes: i32) {
         for at in offset..offset + bytes {
             let slot = self.slot(at);
@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// The slot that the byte at `offset` from `r10` lies in.
+    /// The slot that contains the byte at `offset` from `r10`.
     pub(super) fn slot(&self, offset: i32) -> usize {
         ((offset + self.frame()) / 8) as usize
     }

@@ -1,4 +1,4 @@
-//! Programs that differ a little from accepted ones, and programs that are nothing but noise.
+//! Programs that differ slightly from accepted ones, and noise.
 
 use skep_abi::own_kfunc_number;
 use skep_isa::{AluOp, AtomicOp, CallTarget, Cond, Insn, Operand, Reg, Size, Width};
@@ -16,9 +16,8 @@ pub(super) fn mutant(source: &mut Source, options: &Options) -> TestProgram {
     program
 }
 
-/// A program that a verifier should accept, but for one instruction that was changed.
-///
-/// What is changed is decided first, so that a fuzzer's few bytes are not all used up by then.
+/// A program that a verifier should accept except for one changed instruction. The change is drawn first, before a
+/// fuzzer's few bytes are used up.
 pub fn mutated(source: &mut Source, options: &Options) -> TestProgram {
     let mut change_by = Source::from_seed(source.word());
     let mut program = structured(source, options);
@@ -73,7 +72,7 @@ fn changed(source: &mut Source, insn: Insn) -> Insn {
     }
 }
 
-/// Instructions one by one, with an exit at the end.
+/// Independent random instructions, with an exit at the end.
 pub(super) fn noise(source: &mut Source, options: &Options) -> TestProgram {
     let mut insns = vec![Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R0, src: Operand::Imm(0) }];
     for _ in 0..source.between(1, 12) {
@@ -87,7 +86,7 @@ pub(super) fn noise(source: &mut Source, options: &Options) -> TestProgram {
     TestProgram { insns, functions: vec![0], flavour: options.flavour }
 }
 
-/// A register, mostly one that is likely to hold something.
+/// A register, usually one that is likely to be initialised.
 fn any_reg(source: &mut Source) -> Reg {
     match source.below(3) {
         0 => source.pick(&Reg::ALL),

@@ -1,4 +1,4 @@
-//! Probes of what a verifier knows about numbers.
+//! Probes of a verifier's knowledge of numbers.
 
 use skep_isa::{AluOp, ByteOrder, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
@@ -9,12 +9,12 @@ use crate::source::Source;
 /// Bytes of a probe's buffer.
 const BUFFER: i32 = 64;
 
-/// A program over a buffer: `r6` is the buffer, `r7` and `r8` are unknown numbers from it, and one of them,
-/// or something made of both, becomes an offset.
+/// A program over a buffer: `r6` is the buffer, `r7` and `r8` are unknown numbers from it, and one of them, or a
+/// number computed from both, becomes an offset.
 pub(super) fn probe(source: &mut Source) -> TestProgram {
     let (mut code, mut open) = (Builder::default(), Vec::new());
     unknown_numbers(source, &mut code, &mut open);
-    // Sometimes the usual last check, at the edge or next to it.
+    // Sometimes the usual bounds check, exact or off by one.
     let used = source.pick(&REGS);
     let size = source.pick(&Size::ALL);
     let edge = BUFFER - size.bytes() as i32;
@@ -61,8 +61,8 @@ pub(super) fn probe(source: &mut Source) -> TestProgram {
 /// The registers that hold numbers.
 const REGS: [Reg; 3] = [Reg::R7, Reg::R8, Reg::R9];
 
-/// Puts the buffer's address into `r6`, 0 into `r0`, and numbers that follow from the buffer's contents into
-/// `r7` to `r9`. Jumps that leave early, because something does not hold, are left in `open`.
+/// Puts the buffer's address into `r6`, 0 into `r0`, and numbers derived from the buffer's contents into `r7` to
+/// `r9`. Early exits after failed checks are added to `open`.
 fn unknown_numbers(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>) {
     code.mov(Reg::R6, Reg::R1);
     for reg in [Reg::R7, Reg::R8] {
@@ -98,7 +98,7 @@ fn unknown_numbers(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>
                 let cond = source.pick(&Cond::ALL);
                 let jump = code.jump_if(width, cond, dst, src);
                 if source.chance(20) {
-                    // Land soon: the paths meet again with different knowledge.
+                    // A short jump: the paths meet again with different knowledge.
                     let op = source.pick(&AluOp::ALL);
                     code.alu(width, op, source.pick(&REGS), src);
                     code.land(jump);
@@ -112,7 +112,7 @@ fn unknown_numbers(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>
                     && src != dst
                     && source.chance(50)
                 {
-                    // A little is known of the second operand: a shift count, a divisor, a factor.
+                    // The second operand is partly known: a shift count, a divisor, a factor.
                     narrow(source, code, open, src);
                 }
                 code.alu(width, op, dst, src);
@@ -136,7 +136,7 @@ fn unknown_numbers(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>
                     let size = source.pick(&[Size::B1, Size::B2, Size::B4]);
                     code.store(size, Reg::R10, offset + inside(source, size), src);
                 } else if source.chance(20) {
-                    // A byte of it, it is not known which.
+                    // A byte of it, at an unknown offset.
                     code.mov(Reg::R1, source.pick(&REGS));
                     code.alu(Width::W64, AluOp::And, Reg::R1, Operand::Imm(source.pick(&[1, 3, 7])));
                     code.alu(Width::W64, AluOp::Add, Reg::R1, Operand::Reg(Reg::R10));
@@ -179,10 +179,9 @@ fn narrow(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, reg: Re
     }
 }
 
-/// Arithmetic with a result, to be asked about in two ways: what is it, and is it this?
-///
-/// A verifier that holds the wrong opinion of the result takes a comparison with the right one for one that
-/// never holds, and calls the code behind it unreachable; checking mode then sees that code run.
+/// Arithmetic whose result is tested in two ways: by returning it, and by comparing it with expected values. A
+/// verifier with a wrong range of the result believes that the comparison with the right value never holds, and that
+/// the code after it is unreachable; checking mode then sees that code run.
 ///
 /// ```text
 ///   returning                recognising [v1, v2]
@@ -206,15 +205,15 @@ impl Question {
         Self { code, open, result: source.pick(&REGS) }
     }
 
-    /// The program that returns the result, or 0 where a comparison on the way did not hold.
+    /// The program that returns the result, or 0 if a check on the way failed.
     pub fn returning(&self) -> TestProgram {
         let mut code = self.code.clone();
         code.mov(Reg::R0, self.result);
         self.finish(code)
     }
 
-    /// The program that returns the place of the result in `values`, counted from 1, or 0. It compares all 64
-    /// bits, or the lower half alone where `width` says so.
+    /// The program that returns the position of the result in `values`, counted from 1, or 0. It compares all 64
+    /// bits, or only the lower half for a `width` of 32 bits.
     pub fn recognising(&self, values: &[u64], width: Width) -> TestProgram {
         let mut code = self.code.clone();
         let mut found = Vec::new();

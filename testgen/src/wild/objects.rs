@@ -1,4 +1,4 @@
-//! Probes of what a verifier knows about packets, map values, sizes and pointers that exist more than once.
+//! Probes of a verifier's knowledge of packets, map values, sizes and copied pointers.
 
 use skep_isa::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
 
@@ -7,7 +7,7 @@ use crate::helpers::{ADJUST_HEAD, FILL, LOOKUP, SUM};
 use crate::program::{ARRAY, Flavour, TABLE, TestProgram, maps};
 use crate::source::Source;
 
-/// A program that does something with an object that is almost right.
+/// A program that uses an object almost correctly.
 pub(super) fn probe(source: &mut Source) -> TestProgram {
     match source.below(4) {
         0 => packet(source),
@@ -17,7 +17,7 @@ pub(super) fn probe(source: &mut Source) -> TestProgram {
     }
 }
 
-/// Bytes of the buffer that the probes get.
+/// Size in bytes of the probes' buffer.
 pub(super) const BUFFER: i32 = 64;
 
 pub(super) fn finish(mut code: Builder, open: Vec<Open>, flavour: Flavour) -> TestProgram {
@@ -37,7 +37,7 @@ pub(super) fn near(source: &mut Source, number: i32) -> i32 {
     }
 }
 
-/// Access of that size, a load or a store.
+/// A load or a store of that size.
 pub(super) fn access(source: &mut Source, code: &mut Builder, size: Size, base: Reg, offset: i32) {
     if source.chance(50) {
         code.load(size, Reg::R0, base, offset as i16);
@@ -46,8 +46,8 @@ pub(super) fn access(source: &mut Source, code: &mut Builder, size: Size, base: 
     }
 }
 
-/// A packet: a comparison with its end that may be wrong by a little or look at the wrong pointer, a variable
-/// offset perhaps, the packet moved perhaps, an access.
+/// A packet access after a comparison with the packet's end, which may be off by a little or compare the wrong
+/// pointer; perhaps with a variable offset, perhaps with the packet moved.
 fn packet(source: &mut Source) -> TestProgram {
     let mut code = Builder::default();
     let mut open = Vec::new();
@@ -57,7 +57,7 @@ fn packet(source: &mut Source) -> TestProgram {
     code.load(Size::B4, end, context, 4);
     code.mov(at, data);
     if source.chance(30) {
-        // At least one byte, and an offset made of it.
+        // At least one byte, and an offset computed from it.
         code.mov(Reg::R2, data);
         code.add_imm(Reg::R2, 8);
         open.push(code.jump_if(Width::W64, Cond::Gt, Reg::R2, Operand::Reg(end)));
@@ -132,7 +132,7 @@ fn value(source: &mut Source) -> TestProgram {
     code.mov(Reg::R6, source.pick(&[Reg::R0, Reg::R0, Reg::R10]));
     code.mov(Reg::R7, Reg::R0);
     if source.chance(40) {
-        // Another look-up, of which nothing is known that is known of the first.
+        // Another look-up, which the checks of the first do not cover.
         code.mov(Reg::R8, Reg::R0);
         code.mov(Reg::R2, Reg::R10);
         code.add_imm(Reg::R2, -8);
@@ -173,7 +173,7 @@ fn value(source: &mut Source) -> TestProgram {
     finish(code, open, Flavour::Buffer { len: BUFFER as u32 })
 }
 
-/// A helper that is passed memory and a number of bytes that is only roughly known.
+/// A helper call with memory and an imprecisely known size.
 fn sizes(source: &mut Source) -> TestProgram {
     let mut code = Builder::default();
     let mut open = Vec::new();
@@ -213,7 +213,7 @@ fn sizes(source: &mut Source) -> TestProgram {
     finish(code, open, Flavour::Buffer { len: BUFFER as u32 })
 }
 
-/// A loop that moves a pointer or an offset, with paths through it that differ in what they know.
+/// A loop that moves a pointer or an offset, with paths through it that have different knowledge.
 fn loops(source: &mut Source) -> TestProgram {
     let mut code = Builder::default();
     let mut open = Vec::new();
@@ -224,7 +224,7 @@ fn loops(source: &mut Source) -> TestProgram {
     code.alu(Width::W64, AluOp::And, bound, Operand::Imm(source.pick(&[3, 7, 8, 15])));
     code.mov_imm(counter, 0);
     if source.chance(50) {
-        // Two paths, on one of which the counter starts elsewhere; they look alike afterwards.
+        // Two paths with different start values of the counter; their states look alike afterwards.
         let over = code.jump_if(Width::W64, source.pick(&Cond::ALL), flag, Operand::Imm(near(source, 16)));
         code.mov_imm(counter, source.between(1, 9) as i32);
         code.land(over);

@@ -1,12 +1,12 @@
-//! Probes of what a verifier remembers of one path when it walks another.
+//! Probes of pruning: what a verifier remembers of one path while it walks another.
 //!
 //! ```text
 //!          if flag ... goto second
-//!   first:   prepare, one way           the two ways are drawn alike, and may be safe or not
+//! first:   prepare, one way           both ways have the same kind, and may be safe or not
 //!            goto meet
 //!   second:  prepare, another way
 //!   meet:    something else
-//!            use what was prepared
+//!            use the prepared object
 //! ```
 
 use skep_isa::{AluOp, Cond, Imm64, Operand, Reg, Size, Width};
@@ -17,7 +17,7 @@ use crate::helpers::LOOKUP;
 use crate::program::{Flavour, TABLE, TestProgram, maps};
 use crate::source::Source;
 
-/// What is prepared and used.
+/// The kind of object that is prepared and used.
 #[derive(Clone, Copy)]
 enum Theme {
     /// A number in `r7`, used as an offset.
@@ -69,7 +69,8 @@ pub(super) fn probe(source: &mut Source) -> TestProgram {
     finish(code, open, flavour)
 }
 
-/// What both ways find: `r6` the buffer or the packet, `r8` its end, `r9` a flag, `r7` and `r8` something.
+/// The common start of both ways: `r6` is the buffer or the packet, `r8` its end, `r9` a flag; `r7` and `r8` are
+/// initialised.
 fn begin(source: &mut Source, code: &mut Builder, theme: Theme) {
     if let Theme::Packet = theme {
         code.load(Size::B4, Reg::R6, Reg::R1, 0);
@@ -192,7 +193,7 @@ fn prepare(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, theme:
     }
 }
 
-/// What is done after the ways have met.
+/// The use after the ways have met.
 fn use_it(source: &mut Source, code: &mut Builder, open: &mut Vec<Open>, theme: Theme) {
     let size = source.pick(&Size::ALL);
     let offset = match theme {

@@ -1,4 +1,4 @@
-//! Probes of what a verifier lets a program ask of addresses that are of no use any more.
+//! Probes of the operations that a verifier allows on stale addresses.
 
 use skep_isa::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
@@ -8,8 +8,8 @@ use crate::helpers::ADJUST_HEAD;
 use crate::program::{Flavour, TestProgram};
 use crate::source::Source;
 
-/// A packet that moves, perhaps twice, and pointers of before and after that are compared, subtracted, moved, copied
-/// and spilled. The result tells which way each comparison went, and one of the values.
+/// A packet that moves, perhaps twice, and pointers from before and after that are compared, subtracted, moved,
+/// copied and spilled. The result encodes the outcome of each comparison, and one of the values.
 pub fn stale(source: &mut Source) -> TestProgram {
     let mut code = Builder::default();
     let (context, data, end, at, fresh) = (Reg::R6, Reg::R7, Reg::R8, Reg::R9, Reg::R4);
@@ -71,7 +71,7 @@ pub fn stale(source: &mut Source) -> TestProgram {
     TestProgram { insns: code.insns, functions: vec![0], flavour: Flavour::Xdp }
 }
 
-/// Adds a number out of the context, bounded perhaps.
+/// Adds a number from the context, perhaps bounded.
 fn masked(source: &mut Source, code: &mut Builder, to: Reg) {
     code.load(Size::B4, Reg::R3, Reg::R6, 12);
     let mask = source.pick(&[7, 255, 0x1fff_ffff, -1]);

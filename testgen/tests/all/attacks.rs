@@ -1,5 +1,5 @@
-//! Programs written to get past the verifier: each is refused for the right reason, or does no harm. Those that
-//! are accepted run in checking mode, in the interpreter and as compiled code, over many inputs.
+//! Programs written to get past the verifier: each is refused for the right reason, or does no harm. Accepted ones
+//! run in checking mode, in the interpreter and as compiled code, over many inputs.
 
 use crate::common::{Lab, verified};
 use skep_isa::{CallTarget, Insn};
@@ -7,12 +7,12 @@ use skep_testgen::{Flavour, Host, TestProgram};
 use skep_verifier::Code;
 use std::collections::BTreeSet;
 
-/// What must come of an attack.
+/// The expected outcome of an attack.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     /// Refused with this code.
     Refused(Code),
-    /// Accepted, and safe with every input that is tried.
+    /// Accepted, and safe with every tested input.
     Safe,
 }
 
@@ -135,7 +135,7 @@ fn addresses_do_not_become_numbers() {
 }
 
 #[test]
-fn ties_between_numbers_say_no_more_than_they_know() {
+fn links_between_numbers_prove_only_what_holds() {
     each_meets_its_fate(&[
         attack(
             "distances that differ by 2^32 are taken for one",
@@ -179,7 +179,7 @@ fn ties_between_numbers_say_no_more_than_they_know() {
 }
 
 #[test]
-fn keys_taken_for_constants_are_constant() {
+fn keys_treated_as_constant_are_constant() {
     each_meets_its_fate(&[
         attack(
             "two paths with two keys",
@@ -259,7 +259,7 @@ fn keys_taken_for_constants_are_constant() {
 }
 
 #[test]
-fn frames_end_with_their_functions() {
+fn pointers_to_a_frame_end_with_its_function() {
     each_meets_its_fate(&[
         attack(
             "a callee returns its own stack",
@@ -339,7 +339,7 @@ fn frames_end_with_their_functions() {
 }
 
 #[test]
-fn packets_end_where_they_were_checked() {
+fn packet_accesses_stay_in_the_checked_range() {
     each_meets_its_fate(&[
         attack(
             "the check of a sum that was moved back",
@@ -398,7 +398,7 @@ fn packets_end_where_they_were_checked() {
 }
 
 #[test]
-fn sizes_and_null_reach_helpers_checked() {
+fn sizes_and_null_are_checked_before_helpers() {
     each_meets_its_fate(&[
         attack(
             "a size that may be one too many",
@@ -442,12 +442,12 @@ fn sizes_and_null_reach_helpers_checked() {
     ]);
 }
 
-/// A number that is 8, of which ranges and bits together, but neither alone, say so: in r3. Ends with r0 = 0.
+/// Puts a number in r3 that is known to be 8 only by its range and its bits together. Ends with r0 = 0.
 const EIGHT: &str =
     "r6 = r1\nr3 = *(u8 *)(r6 + 0)\nr7 = *(u64 *)(r6 + 8)\nr3 &= 8\nr0 = 0\nif r3 < 4 goto out\n";
 
 #[test]
-fn offsets_that_turn_out_to_be_constant_are_not_forgotten() {
+fn constant_offsets_found_later_are_not_forgotten() {
     let refused = |text: &str, code| {
         let program = program(BUFFER, &format!("{EIGHT}{text}\nout: exit"));
         match verified(&program) {
@@ -465,28 +465,28 @@ fn offsets_that_turn_out_to_be_constant_are_not_forgotten() {
             panic!("{harm}\n{program}");
         }
     };
-    // A pointer that was moved back is remembered, and one that was not comes to the same place.
+    // The state of a pointer that was moved back is remembered; one that was not moved reaches the same instruction.
     refused("r6 += 8\nif r7 == 0 goto meet\nr6 -= r3\nmeet: r0 = *(u8 *)(r6 + 63)", Code::OutOfBounds);
     refused(
         "r6 += 8\n*(u64 *)(r10 - 8) = r6\nif r7 == 0 goto meet\nr6 -= r3\n*(u64 *)(r10 - 8) = r6\n\
          meet: r6 = *(u64 *)(r10 - 8)\nr0 = *(u8 *)(r6 + 63)",
         Code::OutOfBounds,
     );
-    // The key is not where the fixed part of its address says.
+    // The key is not at the fixed part of its address.
     let lookup = "r1 = map[0] ll\ncall 1\nif r0 == 0 goto out\nr0 = *(u64 *)(r0 + 0)";
     safe(&format!("*(u64 *)(r10 - 8) = 1\nr2 = r10\nr2 -= r3\n{lookup}"));
     safe(&format!("*(u32 *)(r10 - 4) = 1\n*(u64 *)(r10 - 12) = 2\nr2 = r10\nr2 += -4\nr2 -= r3\n{lookup}"));
 }
 
-/// Eight functions, each with 512 numbers on its stack, the last of which goes on with `body`; the caller's
-/// first argument is in r6 all the way down.
+/// Eight nested functions, each with 512 numbers on its stack. The last one runs `body`; r6 holds the first caller's
+/// argument in all of them.
 fn deep(body: &str) -> String {
     let fill: String = (1..=512).map(|at| format!("*(u8 *)(r10 - {at}) = {}\n", 1 + at % 100)).collect();
     let mut text = String::new();
     for frame in 0..8 {
         text += &format!("f{frame}: r6 = r1\n{fill}");
         if frame < 7 {
-            // What a callee might read through r2 is not forgotten.
+            // Stack that a callee might read through r2 stays live.
             text += &format!("r1 = r6\nr2 = r10\ncall f{}\nexit\n", frame + 1);
         }
     }
@@ -494,13 +494,13 @@ fn deep(body: &str) -> String {
 }
 
 #[test]
-fn what_goes_through_whole_states_counts_against_the_limit() {
+fn work_over_whole_states_counts_against_the_limit() {
     let stopped = |flavour, body: &str| {
         let Err(refusal) = verified(&program(flavour, &deep(body))) else { panic!("it is too much") };
         assert_eq!(refusal.code, Code::Limit, "{refusal}");
         assert!(refusal.walked < 20_000, "after {} instructions", refusal.walked);
     };
-    // One way of each branch is impossible, which shows only once the state was copied for it.
+    // One side of each branch is impossible, but that is found only after the state was copied for it.
     let impossible = "r1 = *(u64 *)(r6 + 0)\nr2 = r1\nr2 += 1\nif r2 & 2 goto +2\nr0 = 0\nexit\n".to_owned()
         + &"if r1 == 4 goto never\n".repeat(3_000)
         + "never: ";
@@ -510,7 +510,7 @@ fn what_goes_through_whole_states_counts_against_the_limit() {
 }
 
 #[test]
-fn the_furthest_offsets_are_refused_without_an_overflow() {
+fn extreme_offsets_are_refused_without_overflow() {
     for text in ["r1 = r10\nr1 += -0x80000000", "r1 = r10\nr1 -= -0x80000000", "r1 += -0x80000000"] {
         let refusal = verified(&program(BUFFER, &format!("{text}\nr0 = *(u8 *)(r1 + 0)\nexit")));
         assert_eq!(refusal.expect_err("out of reach").code, Code::PointerArithmetic);

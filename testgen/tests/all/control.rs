@@ -1,6 +1,6 @@
-//! Random programs with functions that helpers call, timers, loops over iterators, `may_goto`, legacy packet loads, and
-//! maps that are found in maps: accepted, as the verifier says in every state, and the same by every engine.
-//! `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
+//! Random programs with functions that helpers call, timers, loops over iterators, `may_goto`, legacy packet loads,
+//! and maps of maps: they are accepted, each concrete state is in a verifier state, and all engines agree.
+//! `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of programs.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ const FLAVOURS: [Flavour; 4] =
 
 /// Linux's `bpf_timer_set_callback`.
 const SET_CALLBACK: u32 = 170;
-/// Contents that each program is run over.
+/// Number of inputs for each program.
 const INPUTS: u64 = 4;
 
 #[test]
-fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
+fn engines_agree_on_callbacks_loops_and_legacy_loads() {
     let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
     let (mut accepted, mut refusals) = (0, BTreeMap::<String, u64>::new());
     let mut seen = [0u64; 6];
@@ -55,8 +55,7 @@ fn callbacks_rounds_and_legacy_loads_are_the_same_by_every_engine() {
     assert!(programs < 1000 || seen.iter().all(|count| count * 40 > programs), "{seen:?}");
 }
 
-/// Whether it has callbacks, `may_goto`, legacy packet loads, maps that are found in maps, iterators, callbacks of
-/// timers.
+/// Whether it has callbacks, `may_goto`, legacy packet loads, maps of maps, iterators, timer callbacks.
 fn kinds(program: &TestProgram) -> [bool; 6] {
     let outer = maps().iter().position(|def| def.inner.is_some()).expect("there is one") as u32;
     let has = |wanted: &dyn Fn(&Insn) -> bool| program.insns.iter().any(wanted);
@@ -71,7 +70,7 @@ fn kinds(program: &TestProgram) -> [bool; 6] {
     ]
 }
 
-/// What goes wrong with a program that is accepted.
+/// The defect that an accepted program shows, if any.
 fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
     let verified = verified(program).ok()?;
     lab.agree(program, &verified, INPUTS).err()

@@ -1,13 +1,10 @@
-//! Compiled code does what the interpreter does, for every instruction: each operation in each width, with
-//! every pair of registers, with immediates and operands at the edges.
-//!
-//! All registers hold numbers when the instruction under test is executed, and all of them are compared
-//! afterwards, so that a register ruined on the way shows:
+//! Compiled code does what the interpreter does, for every instruction: each operation in each width, with every pair
+//! of registers, with immediates and operands at the edges. All registers hold numbers when the instruction under
+//! test runs, and all of them are compared afterwards, so that a clobbered register shows:
 //!
 //! ```text
-//!   r10 - 8           the buffer's address, kept over the test
-//!   r10 - 88 .. - 16  r0 to r9 afterwards
-//!   buffer  0 .. 80   r0 to r9 before and afterwards
+//! r10 - 8           the buffer's address, saved during the test r10 - 88 .. - 16  r0 to r9 afterwards buffer  0 ..
+//! 80   r0 to r9 before and afterwards
 //!          80 .. 96   memory for loads, stores and atomics, through an address in one of the registers
 //! ```
 
@@ -17,7 +14,7 @@ use skep_testgen::{EDGES, Flavour, Host, TestProgram};
 
 /// Bytes of the buffer.
 const LEN: u32 = 96;
-/// Where memory under test begins in it.
+/// Offset in it of the memory under test.
 const MEMORY: i16 = 80;
 const WIDTHS: [Width; 2] = [Width::W32, Width::W64];
 
@@ -34,7 +31,7 @@ fn around(tested: &[Insn], base: Option<Reg>) -> TestProgram {
     let word = |reg: Reg| i16::from(reg.number()) * 8;
 
     let mut insns = vec![store(Reg::R10, -8, Reg::R1)];
-    // Registers in descending order but for r1, which holds the buffer's address until it is its turn.
+    // Registers in descending order except r1, which holds the buffer's address until its turn.
     insns.extend(
         general().iter().rev().filter(|reg| **reg != Reg::R1).map(|reg| load(*reg, Reg::R1, word(*reg))),
     );
@@ -44,7 +41,7 @@ fn around(tested: &[Insn], base: Option<Reg>) -> TestProgram {
     }
     insns.extend_from_slice(tested);
     if let Some(base) = base {
-        // A load or a fetch may have replaced the address by a number, but it need not.
+        // A load or a fetch may have replaced the address by a number.
         insns.push(Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: base, src: Operand::Imm(0) });
     }
     insns.extend(general().iter().map(|reg| store(Reg::R10, -16 - word(*reg), *reg)));
@@ -57,10 +54,10 @@ fn around(tested: &[Insn], base: Option<Reg>) -> TestProgram {
     TestProgram { insns, functions: vec![0], flavour: Flavour::Buffer { len: LEN } }
 }
 
-/// Every pair of edges goes through `dst` and `src` in that many runs over random edges.
+/// The number of runs over random edge values that covers every pair in `dst` and `src`.
 const INPUTS: u64 = 24;
 
-/// An emulator tries one program in so many: a prime, so that every register, width and operation has its turn.
+/// Under an emulator, one program in this many runs: a prime, so that every register, width and operation is covered.
 const EMULATED: u64 = 11;
 
 struct Tester {
@@ -123,7 +120,7 @@ fn arithmetic_with_immediates() {
     for op in AluOp::ALL {
         for width in WIDTHS {
             for (i, &imm) in immediates.iter().enumerate() {
-                // Every register meets every operation; not every immediate meets every register.
+                // Every register is tested with every operation, but not with every immediate.
                 for step in [0, 3, 7] {
                     let dst = general()[(i + step) % general().len()];
                     tester.test(&[Insn::Alu { width, op, dst, src: Operand::Imm(imm) }], None);
@@ -134,7 +131,7 @@ fn arithmetic_with_immediates() {
     assert!(tester.programs > 14 * 2 * 3 * 30);
 }
 
-/// Compilers divide by constants without dividing: by shifts and multiplications that are different for each.
+/// Compilers divide by constants with shifts and multiplications that differ for each constant.
 #[test]
 fn division_by_every_kind_of_constant() {
     let mut tester = Tester::new();
@@ -191,7 +188,7 @@ fn arithmetic_with_one_operand() {
     assert_eq!(tester.programs, 10 * (2 + 10 * 5 + 9 + EDGES.len() as u64));
 }
 
-/// Two moves: which way was taken is told by `r9`, which is neither operand.
+/// Two moves record in `r9`, which is neither operand, which branch was taken.
 fn jump(width: Width, cond: Cond, dst: Reg, src: Operand) -> [Insn; 3] {
     let mark = |imm| Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R9, src: Operand::Imm(imm) };
     [mark(1), Insn::JumpIf { width, cond, dst, src, offset: 1 }, mark(2)]
@@ -239,7 +236,7 @@ fn jumps_of_every_length_around_the_edge_of_the_short_form() {
         let mut forward = vec![mark(1), condition(count as i16)];
         forward.extend((0..count).map(|_| pad));
         tester.test(&forward, None);
-        // Backward: into the padding, which runs again; r7 counts the rounds.
+        // Backward: into the padding, which runs again; r7 counts the iterations.
         let rounds = Insn::Alu { width: Width::W64, op: AluOp::Add, dst: Reg::R7, src: Operand::Imm(1) };
         let mut backward =
             vec![Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R7, src: Operand::Imm(0) }, rounds];
@@ -300,7 +297,7 @@ fn atomics() {
                     let atomic = |offset| Insn::Atomic { op, size, base, offset, src: other };
                     tester.test(&[atomic(MEMORY)], Some(base));
                     if op == AtomicOp::CmpXchg {
-                        // Equal numbers are rare: make them equal, with something else in the upper half.
+                        // Equal numbers are rare: make the lower halves equal, with different upper halves.
                         let low =
                             Insn::Load { size, signed: size == Size::B4, dst: Reg::R0, base, offset: MEMORY };
                         tester.test(&[low, atomic(MEMORY)], Some(base));

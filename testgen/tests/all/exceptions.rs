@@ -1,16 +1,16 @@
-//! Random programs that end by exceptions in the midst of their functions: accepted, as the verifier says in every
-//! state, and the same by every engine. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
+//! Random programs that end by exceptions inside their functions: they are accepted, each concrete state is in a
+//! verifier state, and all engines agree. `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of programs.
 
 use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured, with_throws};
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Buffer { len: 64 }, Flavour::Xdp, Flavour::Skb];
 
-/// Contents that each program is run over.
+/// Number of inputs for each program.
 const INPUTS: u64 = 4;
 
 #[test]
-fn exceptions_end_programs_in_the_same_way_by_every_engine() {
+fn exceptions_end_programs_equally_in_every_engine() {
     let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
     let (mut throwing, mut from_functions) = (0u64, 0u64);
     let programs = cases(1500);
@@ -36,7 +36,7 @@ fn exceptions_end_programs_in_the_same_way_by_every_engine() {
     assert!(programs < 1000 || from_functions * 40 > programs, "{from_functions} of {programs}");
 }
 
-/// What goes wrong with a program that is accepted.
+/// The defect that an accepted program shows, if any.
 fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
     let verified = verified(program).ok()?;
     lab.agree(program, &verified, INPUTS).err()

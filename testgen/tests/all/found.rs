@@ -1,5 +1,5 @@
-//! Programs that once did what they should not, found by the other tests here and made small. Each is refused, or it is
-//! accepted, keeps to its memory and to what the verifier says of it, and agrees however it is run.
+//! Programs that once misbehaved, found by the other tests here and reduced. Each is refused, or it is accepted,
+//! stays in its memory and in its verifier states, and gives equal results in all engines.
 
 use crate::common::{Lab, verified};
 use skep_isa::assemble;
@@ -13,7 +13,7 @@ fn program(text: &str) -> TestProgram {
     TestProgram { insns, functions: vec![0], flavour: FLAVOUR }
 }
 
-/// Watches a program over a buffer of 64 bytes, which is accepted.
+/// Runs an accepted program over a buffer of 64 bytes in checking mode.
 fn watch(text: &str) {
     let program = program(text);
     let accepted = verified(&program).unwrap_or_else(|refusal| panic!("{refusal}\n{program}"));
@@ -23,7 +23,7 @@ fn watch(text: &str) {
 }
 
 #[test]
-fn what_one_path_knows_of_a_dead_copy_decides_no_branch_of_another() {
+fn facts_about_dead_copies_decide_no_branch_of_another_path() {
     // On the path that subtracts, r7 is at most 9 and r9 is r7 - 10: there the last comparison never holds.
     watch(
         "   r7 = *(u64 *)(r1 + 0x18)

@@ -1,8 +1,7 @@
-//! Interpreter and compiled code do what the running Linux kernel does with the same program.
-//!
-//! Loading programs is work for the whole machine: the number of loads is bounded, they are paced, and all of
-//! it happens in one child process that is not waited for longer than a minute. Where bpf(2) is refused, as
-//! it is to ordinary users and in most containers, the test says so and checks nothing.
+//! Compares interpreter and compiled code with the running Linux kernel on the same programs. Loading programs
+//! burdens the whole machine: the number of loads is bounded, they are paced, and they happen in one child process
+//! with a time limit of a minute. If bpf(2) is refused, as it is to ordinary users and in most containers, the test
+//! says so and checks nothing.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,15 +11,15 @@ use crate::common::{Lab, first_seed, verified};
 use skep_testgen::{Flavour, Host, Options, Source, structured};
 use skep_testkit::Hidden;
 
-/// Programs loaded in a run of this test, at most.
+/// The maximum number of programs that a run of this test loads.
 const LOADS: u64 = 40;
-/// Packets that each of them is run over.
+/// Number of packets for each of them.
 const INPUTS: u64 = 16;
 const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Set in the child.
 const CHILD: &str = "SKEP_LINUX_CHILD";
-/// How the child says that the kernel would not let it.
+/// The child's message if the kernel refused it bpf(2).
 const REFUSED: i32 = 77;
 
 #[test]
@@ -61,7 +60,8 @@ fn compare_with_the_kernel() {
     while loaded < LOADS {
         let mut source = Source::from_seed(seed);
         let statements = 20 + source.below(100);
-        // No helpers and maps: those here are not the kernel's. Eight frames share 512 bytes there.
+        // No helpers and maps, because those of this crate are not the kernel's. In the kernel eight frames share 512
+        // bytes.
         let options = Options {
             statements,
             max_frame: 32,
@@ -124,7 +124,7 @@ fn compare_with_the_kernel() {
     assert!(rejected * 2 < LOADS, "the kernel rejected {rejected} of {LOADS}: too little was compared");
 }
 
-/// Whether the kernel does not want us to use bpf(2) at all.
+/// Whether the kernel refuses bpf(2) altogether.
 fn is_refusal(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
 }

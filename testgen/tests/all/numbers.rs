@@ -1,15 +1,15 @@
-//! What the verifier knows of a number is true of every number: a result that a program really has is not
-//! taken for one that it cannot have. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of programs.
+//! The verifier's knowledge of a number holds for every concrete value: it never treats a result that a program
+//! really has as impossible. `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of programs.
 
 use crate::common::{Lab, cases, fail, first_seed, verified};
 use skep_isa::Width;
 use skep_testgen::{Flavour, Host, Question, Source, TestProgram};
 
-/// Contents that each program is run over, at most.
+/// Maximum number of inputs for each program.
 const INPUTS: u64 = 24;
 
 #[test]
-fn results_are_never_taken_for_impossible() {
+fn real_results_are_never_treated_as_impossible() {
     let mut lab = Lab::new(Host::new(Flavour::Buffer { len: 64 }));
     let (mut accepted, mut told) = (0, 0);
     let programs = cases(6000);
@@ -31,7 +31,7 @@ fn results_are_never_taken_for_impossible() {
                 let accepted = verified(program).ok()?;
                 lab.agree(program, &accepted, INPUTS).err()
             };
-            // The inputs follow from the numbers in the program: they must be those of the first.
+            // Inputs derive from the numbers in the program; use those of the first program.
             lab.keep_hints();
             if problem(&mut lab, &program).is_some() {
                 fail(seed, &program, |program| problem(&mut lab, program));

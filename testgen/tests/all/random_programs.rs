@@ -1,5 +1,5 @@
-//! Compiled code does what the interpreter does, on random programs. `SKEP_SEED` starts elsewhere,
-//! `SKEP_CASES` is the number of programs.
+//! Compares compiled code with the interpreter on random programs. `SKEP_SEED` sets the first seed, `SKEP_CASES` the
+//! number of programs.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use skep_testgen::{Flavour, Host, Options, Source, TestProgram, structured};
 const FLAVOURS: [Flavour; 4] =
     [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 256 }, Flavour::Buffer { len: 13 }, Flavour::Xdp];
 
-/// Contents that each program is run over.
+/// Number of inputs for each program.
 const INPUTS: u64 = 4;
 
-/// Why programs were refused, and how often.
+/// The reasons of refusals, with their counts.
 #[derive(Default)]
 struct Refusals(BTreeMap<String, u64>);
 
@@ -55,7 +55,7 @@ fn interpreter_and_jit_agree_on_random_verified_programs() {
 }
 
 #[test]
-fn programs_made_of_a_fuzzers_bytes_are_accepted_and_agree_too() {
+fn programs_from_a_fuzzer_s_bytes_are_accepted_and_agree() {
     let mut lab = Lab::new(Host::new(FLAVOURS[0]));
     let options = Options::all(FLAVOURS[0]);
     let mut accepted = 0;
@@ -72,7 +72,7 @@ fn programs_made_of_a_fuzzers_bytes_are_accepted_and_agree_too() {
     assert!(accepted > 250, "only {accepted} of 300");
 }
 
-/// What goes wrong with a program that is accepted.
+/// The defect that an accepted program shows, if any.
 fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
     let verified = verified(program).ok()?;
     lab.agree(program, &verified, INPUTS).err()

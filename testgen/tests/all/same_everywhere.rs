@@ -1,9 +1,7 @@
-//! Programs made of one list of seeds leave the same behind on every architecture, by the interpreter and by compiled
-//! code.
-//!
-//! What they should leave is recorded in `outcomes.txt`: a line for each two hundred seeds, and in it a digest of
-//! results, memory, packets and maps. Who changes the generator on purpose runs this test with `SKEP_BLESS=1`, which
-//! writes the file anew.
+//! Programs from a fixed list of seeds leave the same state on every architecture, in the interpreter and as compiled
+//! code. The expected states are recorded in `outcomes.txt`: a line for every two hundred seeds, with a digest of
+//! results, memory, packets and maps. After an intended change of the generator, run this test with `SKEP_BLESS=1` to
+//! rewrite the file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,13 +11,13 @@ use skep_testgen::{Flavour, Host, Options, Source, structured};
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 256 }, Flavour::Xdp];
 
-/// Seeds behind one line of the file.
+/// Number of seeds for one line of the file.
 const SEEDS: u64 = 200;
 const LINES: usize = 25;
 const INPUTS: u64 = 2;
 
 #[test]
-fn the_same_seeds_leave_the_same_behind_on_every_architecture() {
+fn equal_seeds_leave_equal_states_on_every_architecture() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outcomes.txt");
     let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
     if std::env::var_os("SKEP_BLESS").is_some_and(|value| value == "1") {
@@ -34,7 +32,7 @@ fn the_same_seeds_leave_the_same_behind_on_every_architecture() {
     }
 }
 
-/// What the seeds of one line leave behind, by both engines.
+/// The digest of one line's seeds; asserts that both engines agree.
 fn outcomes(labs: &mut [Lab; FLAVOURS.len()], line: usize) -> String {
     let first = 1 + line as u64 * SEEDS;
     let (mut digest, mut runs) = (Digest::default(), 0);

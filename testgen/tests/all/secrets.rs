@@ -1,12 +1,12 @@
-//! Where a program's memory lies is nothing that it can find out: each accepted program runs on two hosts that differ
-//! in the addresses of everything, and must leave the same behind on both. `SKEP_SEED` starts elsewhere, `SKEP_CASES`
-//! is the number of programs.
+//! A program cannot learn the addresses of its memory: each accepted program runs on two hosts whose addresses all
+//! differ, and must leave the same state on both. `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of
+//! programs.
 
 use crate::common::{Lab, cases, fail, first_seed, has_long_loops, verified};
 use skep_testgen::{Flavour, Host, Options, Source, TestProgram, stale, wild};
 use skep_verifier::Verified;
 
-/// Contents that each program runs over.
+/// Number of inputs for each program.
 const INPUTS: u64 = 8;
 
 /// Two hosts at once, so that no address is the same.
@@ -17,7 +17,7 @@ impl Twins {
         Self([Lab::new(Host::new(flavour)), Lab::new(Host::new(flavour))])
     }
 
-    /// What the program leaves behind in one and not in the other.
+    /// The difference of the states that the program leaves on the two hosts.
     fn differ(&mut self, program: &TestProgram, accepted: &Verified) -> Option<String> {
         let [one, other] = &mut self.0;
         for lab in [&mut *one, &mut *other] {
@@ -34,7 +34,7 @@ impl Twins {
     }
 }
 
-/// Runs what is accepted of so many programs, at least one of `least` of which must be.
+/// Runs the accepted ones of `usual` programs; at least one in `least` must be accepted.
 fn nothing_is_told(programs: u64, least: u64, make: impl Fn(&mut Source) -> TestProgram) {
     let flavours = [Flavour::Buffer { len: 64 }, Flavour::Xdp, Flavour::Skb];
     let mut twins = flavours.map(Twins::new);
@@ -42,7 +42,7 @@ fn nothing_is_told(programs: u64, least: u64, make: impl Fn(&mut Source) -> Test
     for seed in first_seed()..first_seed() + programs {
         let program = make(&mut Source::from_seed(seed));
         let Some(at) = flavours.iter().position(|flavour| *flavour == program.flavour) else { continue };
-        // Millions of rounds tell no more than a few do.
+        // Millions of iterations show no more than a few.
         if has_long_loops(&program) {
             continue;
         }
@@ -58,12 +58,12 @@ fn nothing_is_told(programs: u64, least: u64, make: impl Fn(&mut Source) -> Test
 }
 
 #[test]
-fn what_is_left_of_an_address_tells_nothing_of_it() {
+fn stale_addresses_reveal_nothing() {
     nothing_is_told(cases(4000), 20, stale);
 }
 
 #[test]
-fn no_accepted_program_depends_on_where_its_memory_lies() {
+fn no_accepted_program_depends_on_its_memory_s_addresses() {
     nothing_is_told(cases(1000), 20, |source| {
         let flavour = source.pick(&[Flavour::Buffer { len: 64 }, Flavour::Xdp, Flavour::Skb]);
         let options = Options { statements: 2 + source.below(20), ..Options::with_control(flavour) };

@@ -1,6 +1,6 @@
-//! What the verifier accepts does no harm, and it says nothing of a program that is not so: programs that attack it are
-//! run in the interpreter's checking mode, which watches every access and compares every register and stack slot with
-//! the states of the walk before every instruction. `SKEP_SEED` starts elsewhere, `SKEP_CASES` is the number of
+//! Accepted programs do no harm, and the verifier's states contain every concrete state: programs that attack it run
+//! in the interpreter's checking mode, which checks every access, and before every instruction compares every
+//! register and stack slot with the states of the walk. `SKEP_SEED` sets the first seed, `SKEP_CASES` the number of
 //! programs.
 
 use crate::common::{Lab, cases, fail, first_seed, verified};
@@ -9,9 +9,9 @@ use skep_testgen::{Flavour, Host, Options, Source, TestProgram, mutated, wild};
 const FLAVOURS: [Flavour; 4] =
     [Flavour::Buffer { len: 64 }, Flavour::Buffer { len: 13 }, Flavour::Xdp, Flavour::Skb];
 
-/// Contents that each program is run over: a range that is wrong by one needs the right number to show.
+/// Number of inputs for each program: a range that is off by one shows only with the right number.
 const INPUTS: u64 = 32;
-/// Contents that larger programs are run over.
+/// Number of inputs for larger programs.
 const FEW_INPUTS: u64 = 6;
 
 #[test]
@@ -39,7 +39,7 @@ fn accepted_programs_never_touch_memory_outside_their_regions() {
 }
 
 #[test]
-fn of_programs_with_one_instruction_changed_the_accepted_are_what_is_said_of_them() {
+fn accepted_mutants_stay_in_their_verifier_states() {
     let mut labs = FLAVOURS.map(|flavour| Lab::new(Host::new(flavour)));
     let mut accepted = 0;
     let programs = cases(5000);
@@ -60,7 +60,7 @@ fn of_programs_with_one_instruction_changed_the_accepted_are_what_is_said_of_the
     assert!(accepted * 20 >= programs, "only {accepted} of {programs}: the verifier refuses everything");
 }
 
-/// What goes wrong with a program that is accepted.
+/// The defect that an accepted program shows, if any.
 fn disagreement(lab: &mut Lab, program: &TestProgram) -> Option<String> {
     let verified = verified(program).ok()?;
     lab.agree(program, &verified, INPUTS).err()

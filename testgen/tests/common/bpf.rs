@@ -1,4 +1,4 @@
-//! XDP programs in the running kernel: just enough to load one and run it over a packet.
+//! XDP programs in the running kernel: loads one and runs it over a packet.
 #![allow(dead_code)]
 
 use std::io;
@@ -16,12 +16,12 @@ pub(crate) struct KernelProgram(OwnedFd);
 /// Why the kernel did not load a program.
 pub(crate) struct Rejected {
     pub(crate) error: io::Error,
-    /// The log of its verifier.
+    /// The kernel verifier's log.
     pub(crate) log: String,
 }
 
 impl KernelProgram {
-    /// Loads an XDP program. It is gone again once the result is dropped.
+    /// Loads an XDP program, until the result is dropped.
     pub(crate) fn load(insns: &[Insn]) -> Result<Self, Rejected> {
         let code = encode_bytes(insns).expect("generated programs can be encoded");
         let program = Load { kind: XDP, flags: 0, code: &code, log_level: 1, log_size: 1 << 20 };

@@ -1,5 +1,5 @@
-//! What the differential tests share: verifying, running a program in every way, and telling what went wrong
-//! so that it can be reproduced.
+//! Shared code of the differential tests: verifying, running a program in every engine, and reporting failures so
+//! that they can be reproduced.
 #![allow(dead_code)] // each test file uses a part
 
 pub(crate) mod bpf;
@@ -14,14 +14,13 @@ use skep_testgen::{Host, Source, State, TestProgram, helpers};
 use skep_text::{Arena, Config as ArenaConfig};
 use skep_verifier::{Config, Refusal, Verified, verify};
 
-/// How many programs a test runs: `SKEP_CASES`, or the usual number where it is not set, which is smaller in an
-/// emulator.
+/// How many programs a test runs: `SKEP_CASES`, or else the usual number, which is smaller under an emulator.
 pub(crate) fn cases(usual: u64) -> u64 {
     let set = std::env::var("SKEP_CASES").ok().and_then(|text| text.parse().ok());
     set.unwrap_or(skep_testkit::fewer_if_emulated(usual))
 }
 
-/// The first seed: `SKEP_SEED`, 1 where it is not set.
+/// The first seed: `SKEP_SEED`, or else 1.
 pub(crate) fn first_seed() -> u64 {
     std::env::var("SKEP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -31,7 +30,7 @@ pub(crate) fn verified(program: &TestProgram) -> Result<Verified, Box<Refusal>> 
     let config = Config {
         helpers: &|id| helpers(id),
         max_walked: 100_000,
-        // Of programs with more, no state is compared.
+        // Programs with more instructions get no comparison of states.
         max_recorded: 20_000,
         ..Config::default()
     };
@@ -45,15 +44,15 @@ pub(crate) fn verified(program: &TestProgram) -> Result<Verified, Box<Refusal>> 
 /// Everything needed to run programs: a host and a place for code.
 pub(crate) struct Lab {
     pub(crate) host: Host,
-    /// Numbers that inputs are made of, besides others.
+    /// Numbers that inputs contain, besides others.
     hints: Vec<u64>,
     keep_hints: bool,
-    /// What compiled code does beyond computing.
+    /// The host's services for compiled code.
     pub(crate) options: Options,
     arena: Arena,
 }
 
-/// What a run left behind: `r0` and the host's state.
+/// The outcome of a run: `r0` and the host's state.
 pub(crate) type Outcome = (u64, State);
 
 impl Lab {
@@ -71,22 +70,22 @@ impl Lab {
             .map_err(|error| format!("compiler: {error}"))
     }
 
-    /// Inputs are made of the numbers in that program from now on.
+    /// From now on inputs contain the numbers in that program.
     pub(crate) fn set_hints(&mut self, program: &TestProgram) {
         (self.hints, self.keep_hints) = (program.hints(), false);
     }
 
-    /// They stay so.
+    /// Keeps the present numbers.
     pub(crate) fn keep_hints(&mut self) {
         self.keep_hints = true;
     }
 
-    /// Prepares the contents that `input` makes.
+    /// Prepares the contents of input number `input`.
     pub(crate) fn reset(&mut self, input: u64) {
         self.host.reset(&mut Source::from_seed(input), &self.hints);
     }
 
-    /// Runs in checking mode over the contents that `input` makes.
+    /// Runs in checking mode over input number `input`.
     pub(crate) fn check(
         &mut self,
         program: &Interpreter,
@@ -96,21 +95,21 @@ impl Lab {
         self.reset(input);
         let regions = Regions::new(&|id| helpers(id)).with_fuel(2_000_000).with_source(&source.insns);
         let (result, state) = self.host.run(|r1, r2, env| {
-            // SAFETY: the host's memory, maps and helpers live through the run; it started the run as the
-            // program was verified to be started.
+            // SAFETY: the host's memory, maps and helpers outlive the run, and the run starts as the program was
+            // verified.
             unsafe { program.run_checked(r1, r2, env, &regions) }
         });
         result.map(|r0| (r0, state))
     }
 
-    /// Runs the interpreter over the contents that `input` makes.
+    /// Runs the interpreter over input number `input`.
     pub(crate) fn interpret(&mut self, program: &Interpreter, input: u64) -> Outcome {
         self.reset(input);
         // SAFETY: as in `check`, and the run in checking mode went well.
         self.host.run(|r1, r2, env| unsafe { program.run(r1, r2, env) })
     }
 
-    /// Runs compiled code over the contents that `input` makes.
+    /// Runs compiled code over input number `input`.
     pub(crate) fn execute(&mut self, program: &Compiled, input: u64) -> Outcome {
         self.reset(input);
         let entry = program.entry();
@@ -135,7 +134,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What a run in checking mode leaves behind; `None` where it would take too long.
+    /// The outcome of a run in checking mode; `None` if it would take too long.
     fn checked(
         &mut self,
         interpreter: &Interpreter,
@@ -144,13 +143,13 @@ impl Lab {
     ) -> Result<Option<Outcome>, String> {
         match self.check(interpreter, program, input) {
             Ok(expected) => Ok(Some(expected)),
-            // Verifiers bound these loops, by eight million rounds each, and nobody waits for that.
+            // Verifiers bound these loops by eight million iterations each, which would take too long.
             Err(Violation { reason: Reason::OutOfFuel { .. }, .. }) if has_long_loops(program) => Ok(None),
             Err(violation) => Err(format!("accepted, but in checking mode: {violation}")),
         }
     }
 
-    /// Runs an accepted program in every way over that many inputs.
+    /// Runs an accepted program in every engine over that many inputs.
     pub(crate) fn agree(
         &mut self,
         program: &TestProgram,
@@ -175,7 +174,7 @@ impl Lab {
     }
 }
 
-/// Whether there are loops that only a great number bounds.
+/// Whether there are loops bounded only by a great number.
 pub(crate) fn has_long_loops(program: &TestProgram) -> bool {
     let long = |insn: &Insn| {
         matches!(
@@ -188,7 +187,7 @@ pub(crate) fn has_long_loops(program: &TestProgram) -> bool {
     program.insns.iter().any(long)
 }
 
-/// What two outcomes differ in.
+/// The difference of two outcomes.
 pub(crate) fn difference(one: &str, a: &Outcome, other: &str, b: &Outcome) -> Result<(), String> {
     if a.0 != b.0 {
         return Err(format!("r0 is {:#x} by {one}, {:#x} by {other}", a.0, b.0));
@@ -204,7 +203,7 @@ pub(crate) fn difference(one: &str, a: &Outcome, other: &str, b: &Outcome) -> Re
     Ok(())
 }
 
-/// Fails with a program as small as it can be made while `fails` still says why.
+/// Panics with the program, reduced as long as `fails` still returns the same reason.
 pub(crate) fn fail(
     seed: u64,
     program: &TestProgram,
@@ -240,7 +239,7 @@ pub(crate) fn fail(
     );
 }
 
-/// A reason without its numbers: what must stay the same while a program shrinks.
+/// A reason without its numbers, which must stay the same while a program shrinks.
 fn gist(reason: &str) -> String {
     let first = reason.lines().next().unwrap_or_default();
     let words = first.split_whitespace().filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
@@ -248,11 +247,11 @@ fn gist(reason: &str) -> String {
 }
 
 thread_local! {
-    /// The program that this thread runs compiled code of, for the signal handler.
+    /// The program whose compiled code this thread runs, for the signal handler.
     static CURRENT: Cell<(*const u8, usize)> = const { Cell::new((std::ptr::null(), 0)) };
 }
 
-/// While it lives, a crash prints the program.
+/// A guard: while it lives, a crash prints the program.
 struct Running(String);
 
 impl Running {
@@ -273,7 +272,7 @@ impl Drop for Running {
 
 fn install_handlers() {
     for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
-        // SAFETY: the handler does nothing but write and die; SA_RESETHAND makes a second fault final.
+        // SAFETY: the handler only writes and ends the process; SA_RESETHAND makes a second fault fatal.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_crash as *const () as usize;

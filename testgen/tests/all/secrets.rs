@@ -34,7 +34,7 @@ impl Twins {
     }
 }
 
-/// Runs the accepted ones of `usual` programs; at least one in `least` must be accepted.
+/// Runs the accepted ones of `programs` programs; at least one in `least` must be accepted.
 fn nothing_is_told(programs: u64, least: u64, make: impl Fn(&mut Source) -> TestProgram) {
     let flavours = [Flavour::Buffer { len: 64 }, Flavour::Xdp, Flavour::Skb];
     let mut twins = flavours.map(Twins::new);

@@ -1,4 +1,4 @@
-//! What the contexts of programs have from the machine: host and programs are of one architecture.
+//! What program contexts take from the architecture. Host and programs share one architecture.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -1,16 +1,17 @@
-//! What Linux attaches no programs to, beyond what types say: the answers of 6.12, one function or member at a time.
+//! Attachment targets that Linux 6.12 refuses although the program type allows them: functions and members, one by
+//! one.
 //!
-//! The kernel keeps these lists in sections of its own, and nothing in its BTF tells of them. Other releases have
-//! others: a function that is not in a table is treated as most functions are, which for a change of results is a
-//! refusal.
+//! The kernel keeps these lists in its own sections, and its BTF does not contain them. Other releases have other
+//! lists. A function that is in no table is treated like most functions: attaching to it is allowed, changing its
+//! result is not.
 
 use crate::types::AttachTo;
 
-/// Functions that the kernel itself calls around programs: no program is attached to them.
+/// Functions that the kernel itself calls around programs. No program can be attached to them.
 const AROUND_PROGRAMS: &[&str] =
     &["__rcu_read_lock", "__rcu_read_unlock", "migrate_disable", "migrate_enable"];
 
-/// Functions that never return, so that nothing can follow them.
+/// Functions that never return, so no program can run after them.
 const WITHOUT_RETURN: &[&str] = &[
     "__ia32_sys_exit",
     "__ia32_sys_exit_group",
@@ -24,8 +25,9 @@ const WITHOUT_RETURN: &[&str] = &[
     "make_task_dead",
 ];
 
-/// Functions whose results programs may change, besides all whose names begin with [`SECURITY`]. A kernel that is built
-/// with error injection (`CONFIG_FUNCTION_ERROR_INJECTION`) allows others as well; this list is of one without.
+/// Functions whose results programs may change, in addition to those whose names begin with [`SECURITY`]. A kernel
+/// built with error injection (`CONFIG_FUNCTION_ERROR_INJECTION`) allows more; this list is from a kernel without
+/// it.
 const MODIFIABLE: &[&str] = &[
     "bpf_fentry_test1",
     "bpf_modify_return_test",
@@ -34,18 +36,18 @@ const MODIFIABLE: &[&str] = &[
     "update_socket_protocol",
 ];
 
-/// What the names of the functions begin with that ask security modules.
+/// Name prefix of the functions that call security modules.
 const SECURITY: &str = "security_";
 
-/// Members of structures of functions that no program can be.
+/// Members of `struct_ops` structures that cannot be implemented by a program.
 const UNSUPPORTED_MEMBERS: &[&str] = &["tcp_congestion_ops.get_info"];
 
 impl AttachTo {
-    /// Why no program is attached there, where the target's name alone says so.
+    /// Why no program can be attached there, if the target's name alone decides that.
     pub fn denied(self, target: &str) -> Option<&'static str> {
         let function = matches!(self, Self::FunctionEntry | Self::FunctionExit | Self::FunctionModify);
         if function && AROUND_PROGRAMS.contains(&target) {
-            return Some("it runs around each program, which would call itself");
+            return Some("the kernel calls it around every program, so the program would call itself");
         }
         match self {
             Self::FunctionExit | Self::FunctionModify if WITHOUT_RETURN.contains(&target) => {

@@ -1,9 +1,9 @@
 //! Contexts: the structures that programs see, and the native ones that the verifier maps them onto.
 //!
-//! A program written for Linux reads `struct xdp_md` or `struct __sk_buff`, in which `data` and `data_end`
-//! are 32-bit fields that stand for 64-bit pointers. No such structure exists at run time: the verifier
-//! rewrites each access to the field of the native structure that [`ContextField::native_offset`] names. Where it names
-//! none, the program can be verified, and skep cannot run it.
+//! A program written for Linux reads `struct xdp_md` or `struct __sk_buff`, in which `data` and `data_end` are
+//! 32-bit fields that stand for 64-bit pointers. No such structure exists at run time: the verifier rewrites each
+//! access to the field of the native structure that [`ContextField::native_offset`] names. A program that accesses
+//! a field without a native offset can be verified but not run.
 
 use skep_isa::Size;
 
@@ -20,32 +20,32 @@ pub enum FieldKind {
     PacketMeta,
     /// The address of a structure with a stable layout.
     Struct {
-        /// Which.
+        /// The structure.
         kind: StructKind,
         /// Whether it may be null.
         maybe_null: bool,
     },
     /// The address of an object of the host, by the name of its C type.
     Object {
-        /// Its C type.
+        /// The name of its C type.
         of: &'static str,
         /// Whether it may be null.
         maybe_null: bool,
     },
-    /// The address of the value that a storage map has for this run, of the map value's size, or null.
+    /// The address of this run's value in a storage map, or null. The value has the map's value size.
     Memory {
-        /// Bytes.
+        /// Size in bytes.
         bytes: u32,
         /// Whether it may be null.
         maybe_null: bool,
     },
 }
 
-/// Structures that programs reach by pointers and whose layout is part of the interface, like contexts.
+/// Structures that programs reach through pointers and whose layout is part of the interface, like contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum StructKind {
-    /// `struct bpf_sock` of which only the first, common part is sure to exist: the result of `skb->sk`.
+    /// `struct bpf_sock` of which only the first, common part is known to exist: the result of `skb->sk`.
     SockCommon,
     /// `struct bpf_sock`, a full socket.
     Sock,
@@ -69,7 +69,7 @@ impl StructKind {
         }
     }
 
-    /// What it looks like.
+    /// Its layout.
     pub fn layout(self) -> &'static ContextLayout {
         match self {
             Self::SockCommon => &crate::types::SOCK_COMMON,
@@ -81,7 +81,7 @@ impl StructKind {
     }
 }
 
-/// The aligned parts of a field, of 1, 2, 4 and 8 bytes, in which it may be accessed.
+/// The aligned parts of a field, of 1, 2, 4 and 8 bytes, that may be accessed.
 ///
 /// ```text
 ///   bits 0..8     8..12          12..14     14
@@ -102,7 +102,7 @@ impl Parts {
     /// See [`Parts::BYTE`].
     pub const DOUBLE: Self = Self(1 << 14);
 
-    /// All of a field of that size at once.
+    /// The whole field of that size, and no part of it.
     pub const fn whole(size: Size) -> Self {
         match size {
             Size::B1 => Self::BYTE,
@@ -112,7 +112,7 @@ impl Parts {
         }
     }
 
-    /// A field of that size whole, and every aligned part of it.
+    /// A whole field of that size, and every aligned part of it.
     pub const fn any(size: Size) -> Self {
         match size {
             Size::B1 => Self(1),
@@ -127,13 +127,13 @@ impl Parts {
         Self(0x1300)
     }
 
-    /// These and those.
+    /// The union of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether `bytes` bytes may be accessed, `inside` bytes after the field's start.
+    /// Whether `bytes` bytes may be accessed, starting `inside` bytes after the field's start.
     pub const fn allows(self, inside: u32, bytes: u32) -> bool {
         let bit = match (bytes, inside) {
             (1, 0..=7) => inside,
@@ -145,7 +145,7 @@ impl Parts {
         self.0 >> bit & 1 != 0
     }
 
-    /// Whether there is none.
+    /// Whether no part may be accessed.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -162,19 +162,19 @@ pub struct ContextField {
     pub size: Size,
     /// What it holds.
     pub kind: FieldKind,
-    /// How it may be read. A part that is larger than the field takes the bytes behind it along.
+    /// How it may be read. An access larger than the field also reads the bytes after it.
     pub reads: Parts,
     /// How programs may write it.
     pub writes: Parts,
-    /// Where it really lies in the native structure, in bytes. `None`: nowhere, skep's contexts lack it. A program that
-    /// accesses it can be verified, and cannot be run by skep.
+    /// Its offset in the native structure, in bytes. `None` if skep's contexts lack it: a program that accesses it
+    /// can be verified, but skep cannot run it.
     pub native_offset: Option<u32>,
-    /// Its size there: `B8` for pointers, `size` for numbers.
+    /// Its size in the native structure: `B8` for pointers, `size` for numbers.
     pub native_size: Size,
 }
 
 impl ContextField {
-    /// Whether programs may access those bytes: `bytes` of them, `inside` bytes after the field's start.
+    /// Whether programs may access `bytes` bytes, starting `inside` bytes after the field's start.
     pub const fn allows(&self, inside: u32, bytes: u32, write: bool) -> bool {
         if write { self.writes.allows(inside, bytes) } else { self.reads.allows(inside, bytes) }
     }
@@ -187,13 +187,13 @@ pub struct ContextLayout {
     pub name: &'static str,
     /// Its size there, in bytes.
     pub size: u32,
-    /// Its fields in ascending order of offsets; what lies between may not be accessed.
+    /// Its fields in ascending order of offsets. Bytes between fields may not be accessed.
     pub fields: &'static [ContextField],
 }
 
 impl ContextLayout {
-    /// The field in which an access to the `bytes` bytes at `offset` begins, if programs may make some access there:
-    /// [`ContextField::allows`] says whether this one.
+    /// The field in which an access to the `bytes` bytes at `offset` begins, if programs may access that field at
+    /// all. [`ContextField::allows`] decides about this access.
     pub fn field(&self, offset: u32, bytes: u32) -> Option<&'static ContextField> {
         let after = self.fields.partition_point(|field| field.offset <= offset);
         let field = self.fields[..after].last()?;
@@ -215,17 +215,17 @@ pub struct XdpContext {
     pub data: u64,
     /// One past the last byte of the packet.
     pub data_end: u64,
-    /// First byte of the metadata; `data` where there is none.
+    /// First byte of the metadata; equal to `data` if there is none.
     pub data_meta: u64,
     /// First byte that the packet may grow to.
     pub buffer_start: u64,
     /// One past the last byte that the packet may grow to.
     pub buffer_end: u64,
-    /// Index of the interface the packet came in on.
+    /// Index of the interface that received the packet.
     pub ingress_ifindex: u32,
     /// Index of the receive queue.
     pub rx_queue_index: u32,
-    /// Index of the interface the packet leaves by.
+    /// Index of the interface that transmits the packet.
     pub egress_ifindex: u32,
     /// Unused.
     pub reserved: u32,
@@ -233,7 +233,7 @@ pub struct XdpContext {
 
 /// The native context of socket-buffer programs (socket filters and classifiers).
 ///
-/// Invariant as for [`XdpContext`].
+/// The invariant of [`XdpContext`] holds here too.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are those of `struct __sk_buff`
@@ -242,7 +242,7 @@ pub struct SkbContext {
     pub data: u64,
     /// One past the last byte of the packet.
     pub data_end: u64,
-    /// First byte of the metadata; `data` where there is none.
+    /// First byte of the metadata; equal to `data` if there is none.
     pub data_meta: u64,
     /// First byte that the packet may grow to.
     pub buffer_start: u64,

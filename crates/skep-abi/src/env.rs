@@ -1,19 +1,19 @@
 //! What compiled code, the interpreter and helpers share while a program runs.
 //!
 //! A run has one [`RunEnv`]. Compiled code keeps its address in a callee-saved register and passes it to
-//! every helper as a hidden sixth argument; nothing is looked up in thread-local storage on the way.
+//! every helper as a hidden sixth argument. Nothing is looked up in thread-local storage.
 //!
 //! # Callbacks
 //!
-//! A program may hand a helper one of its own functions. What the helper receives is a number that means
-//! something to the engine that runs the program alone, and it calls the function through [`RunEnv::callback`]:
+//! A program may pass one of its own functions to a helper. The helper receives a number that only the engine
+//! running the program can interpret, and calls the function through [`RunEnv::callback`]:
 //!
 //! ```text
 //!   program --call bpf_loop(f)--> helper --callback(f, args, env)--> function f --r0--> helper --r0--> program
 //! ```
 //!
-//! Compiled code passes the address of an entry with the signature of [`HelperFn`]: where there is no
-//! [`RunEnv::callback`], that is called directly.
+//! Compiled code passes the address of an entry with the signature of [`HelperFn`]. Without a [`RunEnv::callback`],
+//! helpers call that address directly.
 
 /// The environment block of one run. Compiled code knows the offsets of `cpu`, `printed` and `thrown`.
 ///
@@ -21,40 +21,43 @@
 ///   0  tail_calls_left u32 | 4  cpu u32 | 8  context u64 | 16  host u64 | 24  program u64 | 32  callback | 40  engine
 ///  48  sleepable u32 | 52  sections u32 | 56  printed u64 | 64  thrown u32
 /// ```
-/// It begins at a multiple of [`RunEnv::ALIGN`], so that compiled code can count tail calls in the lowest bits of the
-/// register that holds its address: one count for all frames, which none of them can reset.
+/// Its address is a multiple of [`RunEnv::ALIGN`], so compiled code can count tail calls in the lowest bits of the
+/// register that holds the address: one count for all frames, which no frame can reset.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug)]
 pub struct RunEnv {
-    /// Tail calls that this run may still make, over all frames and programs: [`MAX_TAIL_CALLS`] at its beginning. The
-    /// interpreter's; compiled code does not look at it.
+    /// Tail calls that this run may still make, over all frames and programs; starts at [`MAX_TAIL_CALLS`]. Only
+    /// the interpreter uses it, not compiled code.
     pub tail_calls_left: u32,
-    /// The virtual CPU number of this run: no two runs have the same at the same time.
+    /// The virtual CPU number of this run. No two runs have the same number at the same time.
     pub cpu: u32,
     /// Address of the native context ([`crate::XdpContext`], [`crate::SkbContext`]), 0 for raw programs.
     pub context: u64,
-    /// Address of whatever the helpers' owner keeps behind them.
+    /// Address of private data of the helpers' owner.
     pub host: u64,
-    /// Address of whatever identifies the running program to the helpers' owner.
+    /// Address that identifies the running program to the helpers' owner.
     pub program: u64,
-    /// How helpers call functions of the program; `None` where their numbers are addresses of [`HelperFn`]s.
+    /// How helpers call functions of the program. If `None`, the numbers that they receive are addresses of
+    /// [`HelperFn`]s.
     pub callback: Option<CallbackFn>,
-    /// Address of whatever `callback` works on; the engine's own.
+    /// Address of `callback`'s own data. It belongs to the engine.
     pub engine: u64,
-    /// Not 0 in a run that may sleep: it is in a normal read section only where it entered one itself.
+    /// Not 0 in a run that may sleep. Such a run is in a normal read-side critical section only if it entered one
+    /// itself.
     pub sleepable: u32,
-    /// How many normal read sections the run has entered by functions of its own and not left yet.
+    /// Number of normal read-side critical sections that the run entered by functions of its own and has not left
+    /// yet.
     pub sections: u32,
-    /// Address of the [`crate::Printed`] of the call in progress, or 0: engines write it before calls of helpers that
-    /// the verifier took something down for, and the helper takes it away.
+    /// Address of the [`crate::Printed`] of the call in progress, or 0. Engines set it before each helper call for
+    /// which the verifier recorded one; the helper takes it and clears the field.
     pub printed: u64,
-    /// Not 0 while an exception leaves functions, and their result is its cookie. The function that the run entered, or
-    /// that a tail call led to, makes it 0 again. Compiled code's; the interpreter does not look at it.
+    /// Not 0 while an exception unwinds functions, whose results are then its cookie. The function that the run
+    /// entered, or that a tail call reached, resets it to 0. Only compiled code uses it, not the interpreter.
     pub thrown: u32,
 }
 
 impl RunEnv {
-    /// What its address is a multiple of.
+    /// Alignment of its address, in bytes.
     pub const ALIGN: usize = align_of::<Self>();
     /// Offset of `cpu` in bytes.
     pub const CPU: i32 = 4;
@@ -82,45 +85,45 @@ impl Default for RunEnv {
     }
 }
 
-/// How many tail calls one run makes at most (Linux's `MAX_TAIL_CALL_CNT`). The one after that falls through.
+/// Most tail calls of one run (Linux's `MAX_TAIL_CALL_CNT`). The next one falls through.
 pub const MAX_TAIL_CALLS: u32 = 33;
 
-/// The implementation of a helper: five arguments as the program passed them, then the run's environment.
+/// The implementation of a helper. It takes the five arguments that the program passed, then the run's environment.
 ///
 /// # Safety
 ///
-/// Callers guarantee that the arguments satisfy the helper's [`crate::HelperProto`], which the verifier has
-/// proved for programs, and that `env` is the environment of the run in progress.
+/// Callers guarantee that the arguments satisfy the helper's [`crate::HelperProto`], which the verifier has proved
+/// for programs, and that `env` is the environment of the run in progress.
 pub type HelperFn = unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut RunEnv) -> u64;
 
-/// Calls a function of the running program: its number as the helper received it, its arguments, and the run's
-/// environment.
+/// Calls a function of the running program. It takes the function's number as the helper received it, the
+/// function's arguments, and the run's environment.
 ///
 /// # Safety
 ///
-/// Callers guarantee that the function is one that the program passed to the helper in progress as an
-/// [`crate::ArgKind::Callback`], that the arguments are what that says, and that `env` is the environment of
-/// the run in progress, to which nobody holds a reference.
+/// Callers guarantee that the program passed the function as an [`crate::ArgKind::Callback`] to the helper in
+/// progress, that the arguments match that callback's signature, and that `env` is the environment of the run in
+/// progress, to which no reference exists.
 pub type CallbackFn = unsafe extern "C" fn(u64, &[u64; 5], *mut RunEnv) -> u64;
 
-/// How many times `may_goto` lets a function go on in one call of it, before it leaves the loop: Linux's
-/// `BPF_MAX_LOOPS`, and the most rounds that `bpf_loop` makes.
+/// The `may_goto` budget of one call of a function: the number of iterations after which `may_goto` leaves the
+/// loop. Linux's `BPF_MAX_LOOPS`, and also the most iterations of `bpf_loop`.
 pub const MAX_LOOPS: u32 = 8 << 20;
 
-/// What compiled code knows of an array of programs. The handle of such a map is the address of one.
+/// What compiled code knows of a program array. The handle of such a map is the address of this structure.
 ///
 /// ```text
 ///   0  entries u64 | 8  len u32
 /// ```
 ///
-/// Entries are addresses at which tail calls enter programs, or 0 where there is none. They are read by single loads,
+/// Entries are addresses at which tail calls enter programs, or 0 for empty elements. They are read by single loads
 /// and change while programs run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTable {
-    /// Address of the first entry, of eight bytes each.
+    /// Address of the first entry. Each entry has eight bytes.
     pub entries: u64,
-    /// How many there are.
+    /// Number of entries.
     pub len: u32,
 }
 
@@ -134,25 +137,24 @@ impl ProgramTable {
 /// How compiled code reaches one map.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapLink {
-    /// The value of a map pointer in the program: what helpers receive for the map.
+    /// The value of the map's pointer in the program, which helpers receive for the map.
     pub handle: u64,
-    /// Address of element 0's value where programs may address values directly (arrays).
+    /// Address of element 0's value, if programs may address values directly (arrays).
     pub value_base: Option<u64>,
-    /// How a look-up may be inlined.
+    /// How a look-up can be inlined.
     pub inline: Option<InlineArray>,
-    /// The entries of an array of programs.
+    /// The entries of a program array.
     pub programs: Option<ProgramTable>,
 }
 
-/// An array whose look-ups may be inlined: the value of index `i` lies at
-/// `base + i * stride + cpu * cpu_stride`.
+/// An array whose look-ups can be inlined. The value of index `i` is at `base + i * stride + cpu * cpu_stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineArray {
     /// Address of the first value.
     pub base: u64,
     /// Bytes from one element to the next.
     pub stride: u32,
-    /// Bytes from one CPU's values to the next CPU's; 0 where all CPUs share them.
+    /// Bytes from one CPU's values to the next CPU's; 0 if all CPUs share them.
     pub cpu_stride: u32,
     /// Number of elements.
     pub max_entries: u32,
@@ -161,25 +163,25 @@ pub struct InlineArray {
 /// Where a program's maps and helpers are in this process.
 #[derive(Clone, Debug, Default)]
 pub struct Linkage {
-    /// By map index.
+    /// Maps by map index.
     pub maps: Vec<MapLink>,
-    /// Implementations by helper number, sorted by it.
+    /// Implementations by helper number, sorted by number.
     pub helpers: Vec<(u32, HelperFn)>,
-    /// Whether helper 1 is Linux's `map_lookup_elem` and helper 8 its `get_smp_processor_id`, so that they may
-    /// be inlined ([`MapLink::inline`], [`RunEnv::cpu`]), and helper 12 its `tail_call`, which is never called.
+    /// Whether helpers 1 and 8 are Linux's `map_lookup_elem` and `get_smp_processor_id`, so that they can be
+    /// inlined ([`MapLink::inline`], [`RunEnv::cpu`]), and helper 12 is its `tail_call`, which is never called.
     pub inline_linux_helpers: bool,
-    /// Implementations of the runtime's own functions by their number ([`crate::own_kfunc`]), sorted by it.
+    /// Implementations of the runtime's own functions by number ([`crate::own_kfunc`]), sorted by number.
     pub functions: Vec<(u32, HelperFn)>,
 }
 
 impl Linkage {
-    /// The implementation of that function of the runtime's own.
+    /// The implementation of the runtime's own function of that number.
     pub fn function(&self, number: u32) -> Option<HelperFn> {
         let at = self.functions.binary_search_by_key(&number, |&(number, _)| number).ok()?;
         Some(self.functions[at].1)
     }
 
-    /// The implementation of that helper.
+    /// The implementation of the helper of that number.
     pub fn helper(&self, id: u32) -> Option<HelperFn> {
         let at = self.helpers.binary_search_by_key(&id, |&(id, _)| id).ok()?;
         Some(self.helpers[at].1)

@@ -1,7 +1,7 @@
 //! Formats of the helpers that print: `bpf_trace_printk`, `bpf_trace_vprintk`, `bpf_snprintf`, `bpf_seq_printf`.
 //!
-//! One parser serves the verifier, which refuses a wrong constant format, and the runtime, which answers a wrong one
-//! with an error. What there is to print is one table:
+//! One parser serves the verifier, which refuses a wrong constant format, and the runtime, which returns an error
+//! for one. This is the grammar:
 //!
 //! ```text
 //!   '%' [flags] [width] spelling          spelling: the longest that fits, of CONVERSIONS
@@ -9,26 +9,26 @@
 //!   anything else                         printable ASCII, or white space
 //! ```
 //!
-//! All of it is as Linux 6.12 answers: `crates/skep-verifier/corpus/formats.corpus` has the question for each line of
-//! the table and for what is beside it, and the runtime's tests have the texts.
+//! It matches Linux 6.12. `crates/skep-verifier/corpus/formats.corpus` has a case for each line of the grammar and
+//! for what is just outside of it; the runtime's tests compare the printed texts.
 
 use std::fmt;
 
-/// The most values that one call prints: `bpf_trace_printk` has registers for 3.
+/// The most values that one call prints. `bpf_trace_printk` has registers for 3.
 pub const MAX_PRINTED: usize = 12;
 
-/// The longest format that is looked at, in bytes.
+/// The longest format that is parsed, in bytes.
 pub const MAX_FORMAT: usize = 1024;
 
-/// What a conversion makes of its value.
+/// How a conversion prints its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shown {
-    /// A number with its sign; `long` for 64 bits, otherwise the lower 32.
+    /// A signed number; `long` for 64 bits, otherwise the lower 32.
     Signed {
         /// 64 bits.
         long: bool,
     },
-    /// A number without a sign.
+    /// An unsigned number.
     Unsigned {
         /// 64 bits.
         long: bool,
@@ -40,29 +40,29 @@ pub enum Shown {
         /// Digits above 9 are capital letters.
         upper: bool,
     },
-    /// The byte that the lowest 8 bits are.
+    /// The character in the lowest 8 bits.
     Char,
     /// The string that the value points to.
     String,
-    /// The same without regard to a width.
+    /// The same; the width is ignored.
     PlainString,
-    /// A string in another process's memory: there is none here, so it is always empty.
+    /// A string in another process's memory. There is none here, so it always prints as empty.
     UserString,
-    /// The 4 bytes of an IPv4 address that the value points to; `padded` to three digits each.
+    /// The IPv4 address of 4 bytes that the value points to; `padded` to three digits each.
     Ipv4 {
-        /// Three digits each.
+        /// Pads each byte to three digits.
         padded: bool,
     },
-    /// The 16 bytes of an IPv6 address that the value points to, in groups of four digits or all `joined`.
+    /// The IPv6 address of 16 bytes that the value points to, in groups of four digits, or all `joined`.
     Ipv6 {
         /// Without colons.
         joined: bool,
     },
-    /// A number that stands for the value, the same for equal values in one process.
+    /// A number in place of the value, the same for equal values in one process.
     Hashed,
     /// The value in 16 hexadecimal digits.
     Address,
-    /// The name of what is at that address. There are no names here: the number.
+    /// The symbol at that address. No symbols are known here, so the number is printed.
     Symbol,
 }
 
@@ -70,18 +70,18 @@ pub enum Shown {
 struct Spelling {
     text: &'static str,
     shown: Shown,
-    /// What may follow.
+    /// What may follow it.
     before: Before,
 }
 
 /// What may follow a conversion.
 #[derive(PartialEq, Eq)]
 enum Before {
-    /// Anything.
+    /// Any byte.
     Any,
     /// The end, white space or punctuation.
     End,
-    /// Letters and digits belong to the conversion, and mean nothing.
+    /// Letters and digits after the spelling are part of the conversion and have no meaning.
     Ignored,
 }
 
@@ -133,58 +133,58 @@ static CONVERSIONS: &[Spelling] = &[
 /// A conversion of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    /// What is made of the value.
+    /// How the value is printed.
     pub shown: Shown,
-    /// At least so many characters, filled with spaces; 0 where nothing was asked for.
+    /// Minimum number of characters, filled with spaces; 0 if the format has no width.
     pub width: u32,
-    /// `-`: the text comes first, and what fills it behind it.
+    /// `-`: left-aligned, filled on the right.
     pub left: bool,
     /// `0`: filled with zeroes.
     pub zero: bool,
-    /// `+`: a sign in any case.
+    /// `+`: always with a sign.
     pub plus: bool,
-    /// ` `: a space where a sign would be.
+    /// ` `: with a space in place of a plus sign.
     pub space: bool,
 }
 
 /// A part of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Text as it is.
+    /// Literal text.
     Text(&'a [u8]),
-    /// The next value.
+    /// A conversion of the next value.
     Value(Conversion),
 }
 
 /// What is wrong with a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatError {
-    /// No conversion begins so: its text, and where it is in bytes from the start.
+    /// Unknown conversion, and its place in bytes from the start.
     Conversion {
-        /// From the percent sign, a few characters.
+        /// The text from the percent sign, a few characters.
         text: String,
-        /// Where.
+        /// Its place in bytes.
         at: usize,
     },
     /// A byte that is neither printable ASCII nor white space.
     Byte {
         /// The byte.
         byte: u8,
-        /// Where.
+        /// Its place in bytes.
         at: usize,
     },
     /// More conversions than values.
     TooFewValues {
-        /// How many values there are.
+        /// Number of values.
         values: usize,
     },
 }
 
-/// Takes a format, without the zero byte behind it, apart.
+/// Parses a format, given without its terminating zero byte, for `values` values.
 ///
 /// # Errors
 ///
-/// What is no format, or asks for more values than that many.
+/// The first unknown conversion or byte, or more conversions than values.
 pub fn parse_format(format: &[u8], values: usize) -> Result<Vec<Piece<'_>>, FormatError> {
     let mut pieces = Vec::new();
     let mut taken = 0;
@@ -223,7 +223,7 @@ pub fn parse_format(format: &[u8], values: usize) -> Result<Vec<Piece<'_>>, Form
 }
 
 impl Conversion {
-    /// The conversion behind a percent sign, and its length.
+    /// The conversion after a percent sign, and its length.
     fn parse(text: &[u8]) -> Option<(Self, usize)> {
         let flags = text.iter().take_while(|byte| b"0+- ".contains(byte)).count();
         let digits = text[flags..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -258,7 +258,7 @@ impl Conversion {
     }
 }
 
-/// The number, of which 24 bits with a sign are kept, as everywhere in Linux; none below 0.
+/// Parses a number, of which 24 bits with a sign are kept, as in Linux. Never below 0.
 fn width(digits: &[u8]) -> u32 {
     let number = digits
         .iter()
@@ -281,16 +281,16 @@ impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Conversion { text, at } => {
-                write!(f, "no conversion begins as \"{text}\" at byte {at}")
+                write!(f, "unknown conversion \"{text}\" at byte {at}")
             }
             Self::Byte { byte, at } => {
                 write!(f, "expected printable ASCII or white space, found the byte {byte:#04x} at byte {at}")
             }
             Self::TooFewValues { values: 1 } => {
-                f.write_str("more than one value is asked for, and there is one")
+                f.write_str("the format needs more than the 1 value that the call passes")
             }
             Self::TooFewValues { values } => {
-                write!(f, "more than {values} values are asked for, and there are {values}")
+                write!(f, "the format needs more than the {values} values that the call passes")
             }
         }
     }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_is_found_as_itself_and_not_as_its_beginning() {
+    fn every_spelling_is_matched_whole() {
         for spelling in CONVERSIONS {
             let found = only(&format!("%{}", spelling.text));
             assert_eq!(found.map(|found| found.shown), Some(spelling.shown), "{}", spelling.text);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_percent_signs_are_pieces_of_their_own() {
+    fn text_and_percent_signs_are_separate_pieces() {
         let pieces = parse_format(b"100%% of %d%%", 1).unwrap();
         let text: Vec<u8> = pieces
             .iter()
@@ -346,18 +346,18 @@ mod tests {
     #[test]
     fn errors_say_what_is_wrong_and_where() {
         let error = |format: &[u8], values| parse_format(format, values).unwrap_err().to_string();
-        assert_eq!(error(b"a %f", 1), "no conversion begins as \"%f\" at byte 2");
-        assert_eq!(error(b"50%", 1), "no conversion begins as \"%\" at byte 2");
+        assert_eq!(error(b"a %f", 1), "unknown conversion \"%f\" at byte 2");
+        assert_eq!(error(b"50%", 1), "unknown conversion \"%\" at byte 2");
         assert_eq!(
             error(b"\xff", 1),
             "expected printable ASCII or white space, found the byte 0xff at byte 0"
         );
-        assert_eq!(error(b"%d %d", 1), "more than one value is asked for, and there is one");
-        assert_eq!(error(b"%d", 0), "more than 0 values are asked for, and there are 0");
+        assert_eq!(error(b"%d %d", 1), "the format needs more than the 1 value that the call passes");
+        assert_eq!(error(b"%d", 0), "the format needs more than the 0 values that the call passes");
     }
 
     #[test]
-    fn a_space_between_two_formats_parts_them() {
+    fn a_space_separates_two_formats() {
         let alphabet: Vec<u8> = b"%dlspkI4-5c\xff".to_vec();
         let mut formats: Vec<Vec<u8>> = vec![Vec::new()];
         for len in 0..3 {
@@ -368,7 +368,8 @@ mod tests {
             let made: Vec<_> = formats.iter().filter(|format| format.len() == len).flat_map(longer).collect();
             formats.extend(made);
         }
-        // How many values each takes; none where it is wrong. A space may be a flag of what it is put behind.
+        // The number of values that each takes; `None` if the format is wrong. A space may be a flag of the
+        // preceding conversion.
         let taken = |format: &[u8]| {
             let pieces = parse_format(format, usize::MAX).ok()?;
             Some(pieces.iter().filter(|piece| matches!(piece, Piece::Value(_))).count())

@@ -1,24 +1,24 @@
-//! Helper prototypes: what the verifier demands of a call's arguments and learns of its result.
+//! Helper prototypes: what the verifier requires of a call's arguments and knows of its result.
 
 use crate::context::StructKind;
 use crate::helpers::{PACKET_MEMORY, linux_helper, map_helpers};
 use crate::map::MapKind;
 use std::borrow::Cow;
 
-/// What happens to memory that is passed to a helper.
+/// How a helper uses memory that is passed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// The helper reads it: every byte must be readable and initialised.
     Read,
     /// The helper fills it: it must be writable, and is initialised afterwards.
     Write,
-    /// Both.
+    /// The helper reads and writes it.
     ReadWrite,
 }
 
 impl Access {
-    /// What happens to a value where the map is of that kind: what a helper copies from others, a bloom filter is asked
-    /// for.
+    /// How the helper uses a value if the map is of that kind. A value that is an output for other kinds is an
+    /// input for a bloom filter.
     pub const fn in_map(self, kind: MapKind) -> Self {
         match kind {
             MapKind::BloomFilter => Self::Read,
@@ -31,16 +31,16 @@ impl Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ArgKind {
-    /// Not an argument: the register is not looked at.
+    /// Not an argument: the register is ignored.
     None,
-    /// Any initialised value; pointers only where the program type lets them leak.
+    /// Any initialised value. Pointers are accepted only if the program type may leak them.
     Anything,
-    /// A value for a format: looked at only where the format names it, so it may be uninitialised. What it is, is taken
-    /// down ([`crate::Printed`]).
+    /// A value for a format. It may be uninitialised if the format does not use it. The verifier records what kind
+    /// of value it is ([`crate::Printed`]).
     Printed,
     /// A number.
     Scalar,
-    /// The constant 0: flags of a helper that has none yet.
+    /// The constant 0: flags of a helper that defines none yet.
     Zero,
     /// The program's context, unchanged.
     Context,
@@ -52,18 +52,18 @@ pub enum ArgKind {
     MapKey,
     /// Memory of the value size of the preceding `Map` argument. See [`Access::in_map`].
     MapValue(Access),
-    /// Memory whose size is the next argument, a [`ArgKind::Size`].
+    /// Memory whose size is the next argument, an [`ArgKind::Size`].
     Memory {
-        /// What the helper does with it.
+        /// How the helper uses it.
         access: Access,
-        /// Whether a null pointer may be passed (the size must then be 0).
+        /// Whether a null pointer may be passed, with size 0.
         nullable: bool,
     },
     /// Memory of fixed size.
     FixedMemory {
-        /// What the helper does with it.
+        /// How the helper uses it.
         access: Access,
-        /// Bytes.
+        /// Size in bytes.
         bytes: u32,
     },
     /// Size in bytes of the memory argument before it.
@@ -73,85 +73,85 @@ pub enum ArgKind {
     },
     /// A NUL-terminated string in read-only map memory (`.rodata`).
     ConstString,
-    /// A format in read-only map memory, for the [`ArgKind::Values`] behind it ([`crate::parse_format`]).
+    /// A format in read-only map memory, for the [`ArgKind::Values`] that follow ([`crate::parse_format`]).
     Format,
-    /// Values of 64 bits for a format, or null: their size in bytes is the next argument, a [`ArgKind::Size`].
+    /// Values of 64 bits for a format, or null. Their size in bytes is the next argument, an [`ArgKind::Size`].
     Values,
     /// Memory of the value size of the preceding `Map` argument, or null.
     MapValueOrNull(Access),
-    /// The value of the preceding `Map` argument's map, or a pointer into one: the map value itself, not a copy.
+    /// A pointer to or into a value of the preceding `Map` argument's map: the map value itself, not a copy.
     ValueOf,
-    /// The size, the same in every run, of the memory that the helper returns ([`RetKind::MemoryOrNull`]).
+    /// The size of the memory that the helper returns ([`RetKind::MemoryOrNull`]); a constant.
     AllocationSize,
-    /// Memory that an acquiring helper returned and this one takes back: a record of a ring buffer.
+    /// Memory that an acquiring helper returned and this helper releases: a record of a ring buffer.
     Record,
     /// A function of the program that the helper calls.
     Callback(Callback),
-    /// What the helper hands on to the callback: an address in the stack, or null.
+    /// What the helper passes on to the callback: an address in the stack, or null.
     CallbackContext,
     /// A `struct bpf_spin_lock` in a map's value.
     SpinLock {
-        /// Whether the helper takes the lock; else it releases it.
+        /// Whether the helper takes the lock; otherwise it releases it.
         takes: bool,
     },
     /// A `struct bpf_timer` in a map's value.
     Timer,
-    /// A field of a map's value that holds a reference to a host's object.
+    /// A field of a map's value that holds a reference to an object of the host.
     KptrField,
     /// A `struct bpf_dynptr` in the stack.
     Dynptr(DynptrArg),
-    /// A structure with a stable layout that the host handed out: one of these. `nullable`: or null.
+    /// A structure with a stable layout that the host handed out.
     Struct {
-        /// Any of them will do.
+        /// Any of these kinds is accepted.
         kinds: &'static [StructKind],
         /// Whether null may be passed.
         nullable: bool,
     },
-    /// An object of the host, by the name of its C type. `nullable`: or null. As in Linux, a program may pass a
-    /// pointer that it found by following others: the object may be gone, and the address be any. A helper that
-    /// cannot know better reads it by loads that may fault, as programs do.
+    /// An object of the host, by the name of its C type. As in Linux, a program may pass a pointer that it found by
+    /// following others, so the object may be gone and the address arbitrary. A helper that cannot rule this out
+    /// must use probe loads, as programs do.
     Object {
-        /// Any of these C types will do.
+        /// Any of these C types is accepted.
         types: &'static [&'static str],
         /// Whether null may be passed.
         nullable: bool,
     },
-    /// A structure with a stable layout, one of `kinds`, or an object of the host whose C type is one of `types`:
-    /// what stands for a socket. An object that only a read section keeps alive will not do. `nullable`: or null.
+    /// A socket: a structure with a stable layout, one of `kinds`, or an object of the host whose C type is one of
+    /// `types`. An object that only a read-side critical section keeps alive is not accepted.
     StructOrObject {
-        /// Any of these structures will do.
+        /// Any of these structures is accepted.
         kinds: &'static [StructKind],
-        /// Any of these C types will do.
+        /// Any of these C types is accepted.
         types: &'static [&'static str],
         /// Whether null may be passed.
         nullable: bool,
     },
     /// The address of a host's variable that exists once per CPU.
     PerCpuVariable,
-    /// An object that an acquiring helper returned and this one takes back (`nullable`: or null).
+    /// An object that an acquiring helper returned and this helper releases.
     Released {
         /// Whether null may be passed.
         nullable: bool,
     },
 }
 
-/// How a helper calls the function it is given.
+/// How a helper calls the callback that it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Callback {
-    /// `long f(u32 index, void *context)`, for `bpf_loop`: 0 goes on, 1 stops.
+    /// `long f(u32 index, void *context)`, for `bpf_loop`: 0 continues, 1 stops.
     Loop,
-    /// `long f(map, key, value, context)`, for each element of the map: 0 goes on, 1 stops.
+    /// `long f(map, key, value, context)`, for each element of the map: 0 continues, 1 stops.
     ForEach,
     /// `int f(map, key, value)`, later, when the timer of a map's value expires.
     Timer,
-    /// `long f(task, area, context)`, once, for the memory area that was looked for.
+    /// `long f(task, area, context)`, once, for the memory area that was found.
     FindArea,
-    /// `long f(dynptr, context)`, for each record of a ring buffer that user space filled: 0 goes on, 1 stops.
+    /// `long f(dynptr, context)`, for each record of a user ring buffer: 0 continues, 1 stops.
     Drain,
 }
 
 impl Callback {
-    /// The smallest and the greatest result that it may have.
+    /// The smallest and the greatest result that it may return.
     pub const fn results(self) -> (i32, i32) {
         match self {
             Self::Loop | Self::ForEach | Self::Drain | Self::FindArea => (0, 1),
@@ -160,25 +160,25 @@ impl Callback {
     }
 }
 
-/// What a helper demands of a `struct bpf_dynptr`.
+/// What a helper requires of a `struct bpf_dynptr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DynptrArg {
-    /// 16 bytes of stack in which there is none; the helper makes one over this.
+    /// 16 bytes of stack that hold no dynptr. The helper constructs one over this memory.
     Make(DynptrKind),
-    /// One that was made before, read-only or not.
+    /// An initialised dynptr, read-only or not.
     Any,
-    /// One that was made before and may be written.
+    /// An initialised dynptr that may be written.
     Writable,
-    /// One over a ring buffer's record, which is given back.
+    /// A dynptr over a ring buffer record, which the helper releases.
     Release,
 }
 
-/// What a `struct bpf_dynptr` is a view of.
+/// The memory behind a `struct bpf_dynptr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DynptrKind {
-    /// A map's value or other memory that stays.
+    /// A map's value or other memory that stays valid.
     Local,
-    /// A record of a ring buffer, which must be given back.
+    /// A ring buffer record, which must be released.
     Ringbuf,
     /// A socket buffer.
     Skb,
@@ -190,7 +190,7 @@ pub enum DynptrKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetKind {
-    /// A number of which nothing is known.
+    /// An unknown number.
     Scalar,
     /// A number in a range, both ends included.
     Range {
@@ -205,34 +205,34 @@ pub enum RetKind {
     MapValueOrNull,
     /// The value of the map given as the `Map` argument: never null.
     MapValue,
-    /// Memory of the size that the [`ArgKind::AllocationSize`] argument says, or null.
+    /// Memory whose size the [`ArgKind::AllocationSize`] argument gives, or null.
     MemoryOrNull,
-    /// Memory that a dynptr argument shows, of the size in the argument after its offset, or null.
+    /// Dynptr slice: memory behind the dynptr argument, of the size in the argument after its offset, or null.
     DynptrDataOrNull,
     /// A structure with a stable layout.
     Struct {
-        /// Which.
+        /// The structure.
         kind: StructKind,
         /// Whether it may be null.
         maybe_null: bool,
     },
     /// An object of the host.
     Object {
-        /// Its C type.
+        /// The name of its C type.
         of: &'static str,
         /// Whether it may be null.
         maybe_null: bool,
     },
-    /// The copy of a per-CPU variable that belongs to one CPU: what the argument's type says.
+    /// One CPU's copy of the per-CPU variable whose address was passed; its type is the argument's.
     PerCpuVariable {
         /// Whether it may be null.
         maybe_null: bool,
     },
-    /// The object that was in the [`ArgKind::KptrField`], or null; the caller owns it.
+    /// The object that the [`ArgKind::KptrField`] held, or null; the caller owns it.
     KptrOrNull,
     /// Nothing: `r0` is unreadable afterwards.
     Void,
-    /// Does not return: the tail call either leaves the program or falls through with `r0` unreadable.
+    /// Does not return: a tail call either leaves the program or falls through with `r0` unreadable.
     TailCall,
 }
 
@@ -249,39 +249,39 @@ pub struct HelperProto {
     pub ret: RetKind,
     /// Whether only programs under a GPL-compatible licence may call it.
     pub gpl_only: bool,
-    /// Whether it may move or resize the packet: every packet pointer is lost.
+    /// Whether it may move or resize the packet: the call invalidates every packet pointer.
     pub moves_packet: bool,
-    /// Whether what it returns must be given back exactly once on every path.
+    /// Whether its result must be released exactly once on every path.
     pub acquires: bool,
-    /// Whether it may sleep: only sleepable programs may call it, and not inside a read section.
+    /// Whether it may sleep: only sleepable programs may call it, and only outside of read-side critical sections.
     pub sleeps: bool,
-    /// What else decides how a call is checked.
+    /// Further properties that decide how a call is checked.
     pub flags: HelperFlags,
 }
 
-/// What a helper does that its arguments and its result do not say.
+/// Properties of a helper beyond its arguments and its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HelperFlags(u8);
 
 impl HelperFlags {
     /// No flag.
     pub const NONE: Self = Self(0);
-    /// It returns the object that it is given, seen as another type: the result lives as long.
+    /// It returns the object that it receives as another type; the result lives as long as the argument.
     pub const CAST: Self = Self(1);
-    /// The object that it returns stays alive as long as the program runs.
+    /// The object that it returns stays alive until the program ends.
     pub const TRUSTED_RESULT: Self = Self(1 << 1);
-    /// It writes through its dynptr. If that shows a packet, the packet may move.
+    /// It writes through its dynptr. If the dynptr is over a packet, the packet may move.
     pub const WRITES_DYNPTR: Self = Self(1 << 2);
-    /// It changes elements: not in maps that are read-only for programs.
+    /// It changes elements, so it cannot be used on maps that are read-only for programs.
     pub const WRITES_ELEMENTS: Self = Self(1 << 3);
-    /// It copies elements out: not from maps that are write-only for programs.
+    /// It copies elements out, so it cannot be used on maps that are write-only for programs.
     pub const READS_ELEMENTS: Self = Self(1 << 4);
-    /// It stores any element: in maps of sockets only for some types of programs ([`crate::SocketMaps`]).
+    /// It stores any element. Only some program types may use it on maps of sockets ([`crate::SocketMaps`]).
     pub const STORES_SOCKETS: Self = Self(1 << 5);
-    /// It deletes any element: from maps of sockets only for some types of programs ([`crate::SocketMaps`]).
+    /// It deletes any element. Only some program types may use it on maps of sockets ([`crate::SocketMaps`]).
     pub const DELETES_SOCKETS: Self = Self(1 << 6);
 
-    /// Whether all of `other`'s are set.
+    /// Whether all flags of `other` are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -292,7 +292,7 @@ impl HelperFlags {
 }
 
 impl HelperProto {
-    /// A prototype of a helper that acquires, moves and restricts nothing.
+    /// The prototype of a helper that acquires nothing, leaves packets in place and is open to all licences.
     pub const fn new(id: u32, name: &'static str, args: [ArgKind; 5], ret: RetKind) -> Self {
         Self {
             id,
@@ -307,7 +307,7 @@ impl HelperProto {
         }
     }
 
-    /// How it calls a function of the program, if it does.
+    /// How it calls a function of the program, if it calls one.
     pub fn callback(&self) -> Option<Callback> {
         self.args.iter().find_map(|arg| match arg {
             ArgKind::Callback(callback) => Some(*callback),
@@ -325,47 +325,47 @@ impl HelperProto {
         self.args.iter().any(|arg| matches!(arg, ArgKind::SpinLock { .. }))
     }
 
-    /// Whether it works on maps of that kind: what Linux says for its own helpers, yes for a host's.
+    /// Whether it works on maps of that kind: for Linux's helpers as in Linux, for a host's own helpers always.
     pub fn works_on(&self, kind: MapKind) -> bool {
         !self.is_of_linux() || map_helpers(kind).contains(self.id) || !self.args.contains(&ArgKind::Map)
     }
 
-    /// Whether memory arguments may point into the packet: what Linux says for its own helpers, for a host's whatever
-    /// does not move the packet.
+    /// Whether memory arguments may point into the packet: for Linux's helpers as in Linux, for a host's own
+    /// helpers if they do not move the packet.
     pub fn takes_packet(&self) -> bool {
         if self.is_of_linux() { PACKET_MEMORY.contains(self.id) } else { !self.moves_packet }
     }
 
-    /// Whether it is Linux's, by number and name.
+    /// Whether it is Linux's helper, by number and name.
     pub fn is_of_linux(&self) -> bool {
         linux_helper(self.id).is_some_and(|linux| linux.name == self.name)
     }
 
-    /// Only for programs under a GPL-compatible licence.
+    /// Restricts it to programs under a GPL-compatible licence.
     pub(crate) const fn gpl(mut self) -> Self {
         self.gpl_only = true;
         self
     }
 
-    /// After it, no packet pointer holds.
+    /// Marks that it invalidates packet pointers.
     pub(crate) const fn moves(mut self) -> Self {
         self.moves_packet = true;
         self
     }
 
-    /// Its result must be given back.
+    /// Marks that its result must be released.
     pub(crate) const fn acquiring(mut self) -> Self {
         self.acquires = true;
         self
     }
 
-    /// With those flags.
+    /// Adds those flags.
     pub(crate) const fn with(mut self, flags: HelperFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// Only where sleeping is allowed.
+    /// Restricts it to places where sleeping is allowed.
     pub(crate) const fn sleeping(mut self) -> Self {
         self.sleeps = true;
         self

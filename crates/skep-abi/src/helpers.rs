@@ -1,7 +1,7 @@
 //! Linux's helpers, numbered and named as in its `enum bpf_func_id`, and those of the public conformance suite.
 //!
-//! Their prototypes stand in one table for each family. Some helpers are other things to other types of programs:
-//! [`crate::ProgramType::helper`] knows those.
+//! Their prototypes are in one table for each family. Some helpers have other prototypes for some program types;
+//! see [`crate::ProgramType::helper`].
 
 mod general;
 mod kinds;
@@ -43,8 +43,7 @@ pub fn linux_helper(id: u32) -> Option<&'static HelperProto> {
     ALL.get((id as usize).checked_sub(1)?).copied()
 }
 
-/// One table of all families. A number that is missing stops the compiler: the family's first stands there, and the
-/// assertion sees that its number is another.
+/// Joins the tables of all families. A gap in the numbers fails the assertion at compile time.
 const fn by_number(families: [&'static [HelperProto]; 4]) -> [&'static HelperProto; LAST] {
     let mut all = [&families[0][0]; LAST];
     let mut family = 0;
@@ -59,7 +58,7 @@ const fn by_number(families: [&'static [HelperProto]; 4]) -> [&'static HelperPro
     }
     let mut at = 0;
     while at < LAST {
-        assert!(all[at].id as usize == at + 1, "a helper has no prototype");
+        assert!(all[at].id as usize == at + 1, "a helper number has no prototype");
         at += 1;
     }
     all
@@ -71,7 +70,7 @@ mod tests {
     use crate::helper::ArgKind;
 
     #[test]
-    fn every_number_has_a_prototype_and_no_other_has_one() {
+    fn exactly_the_numbers_of_linux_have_prototypes() {
         for (at, proto) in LINUX.iter().enumerate() {
             assert_eq!(proto.id as usize, at + 1);
             assert!(std::ptr::eq(*proto, linux_helper(proto.id).unwrap()));
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_helper_stands_in_two_tables() {
+    fn no_helper_is_in_two_tables() {
         let families = [general::HELPERS, packet::HELPERS, socket::HELPERS, trace::HELPERS];
         assert_eq!(families.iter().map(|family| family.len()).sum::<usize>(), LAST);
         let names: std::collections::HashSet<_> = LINUX.iter().map(|proto| &proto.name).collect();

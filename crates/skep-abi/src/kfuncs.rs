@@ -1,16 +1,16 @@
 //! Functions of the host that programs may call by name (kfuncs).
 //!
-//! What they take and return is in the host's BTF; what BTF cannot say is here: which program types may call
-//! them, and the flags of their registration as the documentation of Linux describes them.
+//! The host's BTF says what they take and return. This table has the rest: which program types may call them, and
+//! their registration flags as Linux's documentation describes them.
 
 /// A function of the host that programs may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kfunc {
     /// Its name.
     pub name: &'static str,
-    /// What BTF does not say of it.
+    /// What BTF does not say about it.
     pub flags: KfuncFlags,
-    /// The numbers of the program types that may call it; empty for all.
+    /// The numbers of the program types that may call it; empty if all may.
     pub types: &'static [u32],
     /// What it does beyond taking arguments and returning a result.
     pub special: SpecialKfunc,
@@ -40,26 +40,26 @@ impl KfuncFlags {
     pub const TRUSTED_ARGS: Self = Self(1 << 3);
     /// It may sleep.
     pub const SLEEPABLE: Self = Self(1 << 4);
-    /// It does lasting harm to the system.
+    /// It is destructive: it does lasting harm to the system.
     pub const DESTRUCTIVE: Self = Self(1 << 5);
-    /// Its arguments that are objects must be trusted or protected by a read section.
+    /// Its arguments that are objects must be trusted or protected by a read-side critical section.
     pub const RCU: Self = Self(1 << 6);
-    /// It makes an iterator.
+    /// It creates an iterator.
     pub const ITER_NEW: Self = Self(1 << 7);
-    /// It asks an iterator for the next element.
+    /// It gets the next element of an iterator.
     pub const ITER_NEXT: Self = Self(1 << 8);
-    /// It ends an iterator.
+    /// It destroys an iterator.
     pub const ITER_DESTROY: Self = Self(1 << 9);
-    /// What its iterator returns lives in read sections only.
+    /// The elements of its iterator are valid only within a read-side critical section.
     pub const RCU_PROTECTED: Self = Self(1 << 10);
-    /// It is for iterators alone.
+    /// Only iterator programs may call it.
     pub const FROM_ITERATORS: Self = Self(1 << 11);
-    /// Its iterator may take long: it is for iterators, security hooks and programs that may sleep.
+    /// Its iterator may take long, so only iterator programs, security hooks and sleepable programs may call it.
     pub const SLOW: Self = Self(1 << 12);
-    /// The number that its result points to is memory that may be read.
+    /// Its result points to a number that may be read.
     pub const RET_MEMORY: Self = Self(1 << 13);
 
-    /// Whether all of `other`'s are set.
+    /// Whether all flags of `other` are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -75,30 +75,29 @@ impl KfuncFlags {
 pub enum SpecialKfunc {
     /// Nothing.
     None,
-    /// Enters a read section.
+    /// Enters a read-side critical section.
     ReadLock,
-    /// Leaves a read section.
+    /// Leaves a read-side critical section.
     ReadUnlock,
-    /// Switches preemption off.
+    /// Disables preemption.
     PreemptDisable,
-    /// Switches preemption on.
+    /// Enables preemption.
     PreemptEnable,
     /// Returns the host's own structure behind the program's context.
     CastToContext,
-    /// Returns an address as an object of a type that is given by number, not to be relied on.
+    /// Returns an address as an untrusted object of a type given by number.
     ReadOnlyCast,
     /// Makes a dynptr over a socket buffer.
     DynptrFromSkb,
     /// Makes a dynptr over an XDP packet.
     DynptrFromXdp,
-    /// Returns what a dynptr shows, to be read, or a copy of it in the program's buffer.
+    /// Returns a dynptr slice to read, or a copy of the data in the program's buffer.
     DynptrSlice,
-    /// The same, to be written as well.
+    /// Returns a dynptr slice to read and write, or a copy of the data in the program's buffer.
     DynptrSliceWritable,
     /// Makes a second dynptr over the same memory.
     DynptrClone,
-    /// What only makes sense together with the types of the program's own BTF: objects that programs allocate,
-    /// lists and trees of these.
+    /// Needs the types of the program's own BTF: objects that programs allocate, and lists and trees of them.
     OwnTypes,
     /// Works on a `struct bpf_wq` in a map's value.
     Workqueue,
@@ -277,9 +276,9 @@ pub fn kfunc_named(name: &str) -> Option<&'static Kfunc> {
 use KfuncFlags as F;
 use SpecialKfunc as S;
 
-/// A reference to something that may not be there.
+/// A reference to something that may not exist.
 const GET: F = F::ACQUIRE.and(F::RET_NULL);
-/// The same, from an argument that a read section protects.
+/// The same, from an argument that a read-side critical section protects.
 const GET_RCU: F = GET.and(F::RCU);
 const SLEEPS: F = F::SLEEPABLE.and(F::TRUSTED_ARGS);
 const NEXT: F = F::ITER_NEXT.and(F::RET_NULL).and(F::RET_MEMORY);
@@ -319,7 +318,7 @@ mod tests {
     #[test]
     fn names_ascend_so_that_they_are_found() {
         for pair in KFUNCS.windows(2) {
-            assert!(pair[0].name < pair[1].name, "{} stands before {}", pair[0].name, pair[1].name);
+            assert!(pair[0].name < pair[1].name, "{} must not precede {}", pair[0].name, pair[1].name);
         }
         assert_eq!(kfunc_named("bpf_task_acquire").map(|kfunc| kfunc.flags), Some(GET_RCU));
         assert_eq!(kfunc_named("bpf_task_acquir"), None);

@@ -1,8 +1,8 @@
 //! What a BPF program may see of its host: program types with their contexts, helpers with their
 //! prototypes, map kinds, and the few structures that compiled code, helpers and maps share.
 //!
-//! Everything here is data. The loader, the verifier, the compilers and the runtime read the same tables,
-//! so that what one promises another cannot forget. Nothing here runs.
+//! Everything here is data; nothing runs. The loader, the verifier, the compilers and the runtime read the same
+//! tables, so they cannot disagree.
 #![forbid(unsafe_code)]
 
 mod arch;

@@ -8,7 +8,7 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
         /// A kind of map.
         ///
-        /// That a kind is listed says that object files may name it, not that the runtime provides it.
+        /// Object files may name every kind that is listed; the runtime need not provide it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum MapKind {
@@ -19,7 +19,7 @@ macro_rules! kinds {
             /// Every kind, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The kind of that UAPI number.
+            /// The kind with that UAPI number.
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$variant),)*
@@ -51,7 +51,7 @@ kinds! {
     Array = 2, "array";
     /// Array of programs, the target of tail calls.
     ProgArray = 3, "prog_array";
-    /// Perf event rings.
+    /// Perf event buffers.
     PerfEventArray = 4, "perf_event_array";
     /// Hash table with a value per CPU.
     PercpuHash = 5, "percpu_hash";
@@ -61,7 +61,7 @@ kinds! {
     StackTrace = 7, "stack_trace";
     /// Array of control groups.
     CgroupArray = 8, "cgroup_array";
-    /// Hash table that drops the least recently used.
+    /// Hash table that evicts the least recently used element.
     LruHash = 9, "lru_hash";
     /// The same with a value per CPU.
     LruPercpuHash = 10, "lru_percpu_hash";
@@ -141,9 +141,9 @@ impl fmt::Display for MapKind {
 pub struct MapFlags(pub u32);
 
 impl MapFlags {
-    /// `BPF_F_NO_PREALLOC`: elements are allocated as they come.
+    /// `BPF_F_NO_PREALLOC`: elements are allocated on demand.
     pub const NO_PREALLOC: Self = Self(1);
-    /// `BPF_F_NO_COMMON_LRU`: each CPU has a list of its own of what was used least recently.
+    /// `BPF_F_NO_COMMON_LRU`: each CPU has its own LRU list.
     pub const NO_COMMON_LRU: Self = Self(1 << 1);
     /// `BPF_F_RDONLY_PROG`: programs may only read.
     pub const RDONLY_PROG: Self = Self(1 << 7);
@@ -151,11 +151,11 @@ impl MapFlags {
     pub const WRONLY_PROG: Self = Self(1 << 8);
     /// `BPF_F_MMAPABLE`.
     pub const MMAPABLE: Self = Self(1 << 10);
-    /// `BPF_F_INNER_MAP`: as the inner map of a map of maps, an array may have any capacity. Programs are then verified
-    /// without knowledge of it.
+    /// `BPF_F_INNER_MAP`: an array may have any capacity as an inner map. Programs are then verified without
+    /// knowing it.
     pub const INNER_MAP: Self = Self(1 << 12);
 
-    /// Whether all of `other`'s bits are set.
+    /// Whether all bits of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -177,48 +177,48 @@ pub struct MapDef {
     pub key_size: u32,
     /// Bytes in a value (of one CPU).
     pub value_size: u32,
-    /// The most elements it may hold.
+    /// Maximum number of elements.
     pub max_entries: u32,
-    /// Flags of its creation.
+    /// Creation flags.
     pub flags: MapFlags,
-    /// The attribute `map_extra`, whose meaning depends on the kind: of a bloom filter, the number of hash functions.
+    /// The attribute `map_extra`. Its meaning depends on the kind: for a bloom filter, the number of hash
+    /// functions.
     pub extra: u64,
-    /// For maps of maps, what the inner ones look like.
+    /// For maps of maps, the template of the inner maps.
     pub inner: Option<Box<MapDef>>,
-    /// The type of its keys, by its number in the object's types, where it was declared by type.
+    /// The type of its keys, if it was declared by type: its number in the object's BTF.
     pub key_btf: Option<u32>,
-    /// The type of its values in the same way; for maps of global variables, that of their section.
+    /// The type of its values in the same way; for maps of global variables, the type of their section.
     pub value_btf: Option<u32>,
-    /// Locks, timers, kept pointers and the like in its values, ascending by offset.
+    /// Special fields of its values (locks, timers, kept pointers), in ascending order of offsets.
     pub fields: Vec<SpecialField>,
-    /// For each of `fields`, the name of the type that it points to or holds, where the definition came with types:
-    /// the numbers in the fields are those of one object's types, names are the same in all. Empty where there are
-    /// none.
+    /// For each of `fields`, the name of the type that it points to or holds, if the definition came with BTF. Type
+    /// numbers in the fields belong to one object's BTF; names are the same in all. Empty if there are none.
     pub field_types: Vec<Option<Arc<str>>>,
-    /// What its first value holds for ever: the constants of a program. A map that is created from this definition
-    /// is filled with these bytes and frozen.
+    /// The constant content of its first value: a program's read-only data. A map created from this definition is
+    /// filled with these bytes and frozen.
     pub frozen: Option<Arc<[u8]>>,
 }
 
-/// Why a definition describes no map, whatever a runtime provides.
+/// Why a definition describes no valid map, whatever a runtime provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Defect {
-    /// The maps inside of a map hold maps themselves.
+    /// The inner maps of a map of maps hold maps themselves.
     NestedMaps,
-    /// A special field does not lie where it may: fields ascend, begin and end at multiples of 4, and lie inside of the
-    /// value; a lock has 4 bytes, and a pointer 8, at a multiple of 8.
+    /// A special field is misplaced. Fields ascend, begin and end at multiples of 4, and lie inside the value; a
+    /// lock has 4 bytes, and a pointer has 8 at a multiple of 8.
     Field(SpecialFieldAt),
-    /// A value has two fields of which it may have one.
+    /// A value has two fields of a kind that it may have only once.
     Repeated(SpecialFieldAt),
 }
 
-/// Where a special field lies.
+/// The place of the special field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpecialFieldAt {
     /// Its C type.
     pub name: &'static str,
-    /// Bytes from the value's start.
+    /// Its offset in the value, in bytes.
     pub offset: u32,
     /// Its size in bytes.
     pub size: u32,
@@ -230,7 +230,7 @@ impl MapDef {
         self.fields.iter().find(|field| !crate::holders(field.kind).contains(&self.kind))
     }
 
-    /// A map without flags, of which no types are known.
+    /// A map without flags and without BTF types.
     pub fn new(
         name: impl Into<String>,
         kind: MapKind,
@@ -255,8 +255,8 @@ impl MapDef {
         }
     }
 
-    /// What is wrong with the definition, if anything is: what the verifier takes for granted of every definition, and
-    /// what no map is created from.
+    /// What is wrong with the definition, if anything: it checks what the verifier assumes of every definition, and
+    /// map creation requires it.
     pub fn defect(&self) -> Option<Defect> {
         let nested = |inner: &Self| inner.inner.is_some() || inner.kind.holds_maps();
         if self.inner.as_deref().is_some_and(nested) {
@@ -266,7 +266,7 @@ impl MapDef {
         for (number, field) in self.fields.iter().enumerate() {
             let at = SpecialFieldAt { name: field.kind.name(), offset: field.offset, size: field.size };
             let end = field.offset.checked_add(field.size).filter(|end| *end <= self.value_size);
-            // A lock is a word; a kept pointer is read and written whole, and atomically.
+            // A lock is one word; a kept pointer is read and written atomically as a whole.
             let (align, wanted) = match field.kind {
                 SpecialKind::SpinLock => (4, Some(4)),
                 kind if is_pointer(kind) => (8, Some(8)),
@@ -293,7 +293,8 @@ const fn is_pointer(kind: SpecialKind) -> bool {
     matches!(kind, K::KptrUntrusted { .. } | K::Kptr { .. } | K::KptrPercpu { .. } | K::Uptr { .. })
 }
 
-/// Equal for fields of which a value may have one alone. Locks of both kinds exclude each other.
+/// The same number for fields that exclude each other: a value may have only one of them. The two kinds of locks
+/// exclude each other.
 const fn once(kind: SpecialKind) -> Option<u8> {
     match kind {
         SpecialKind::SpinLock | SpecialKind::ResSpinLock => Some(0),

@@ -1,22 +1,22 @@
-//! Kernel functions that a runtime has of its own, whatever the types of the host.
+//! Kernel functions (kfuncs) that a runtime itself provides, whatever the types of the host.
 //!
 //! Programs that a runtime loads are linked against this table instead of a kernel's BTF. A row says what BTF would
-//! say: the name, the parameters and the result. The verifier makes a prototype of it, engines pass as many registers
-//! as there are parameters, and checking mode looks at arguments and results by it. A new function costs a row here and
-//! an implementation in the runtime.
+//! say: name, parameters and result. The verifier derives a prototype from it, engines pass as many registers as
+//! there are parameters, and checking mode checks arguments and results against it. A new function takes one row
+//! here and an implementation in the runtime.
 //!
-//! The number of each function in a call is [`OWN_KFUNC`] plus its place in the table.
+//! The number of each function in a call is [`OWN_KFUNC`] plus its index in the table.
 
 use crate::kfuncs::{Kfunc, kfunc_named};
 
-/// A kernel function that a runtime has of its own. Its flags are in [`crate::KFUNCS`].
+/// A kernel function that a runtime provides. Its flags are in [`crate::KFUNCS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnKfunc {
     /// Its name.
     pub name: &'static str,
-    /// What it takes, in `r1` and the registers behind it: five at most.
+    /// Its parameters, in `r1` and up: five at most.
     pub params: &'static [OwnParam],
-    /// What it returns.
+    /// Its result.
     pub returns: OwnReturn,
 }
 
@@ -30,10 +30,10 @@ pub enum OwnParam {
     Iterator(OwnIterator),
 }
 
-/// An iterator of a runtime's own.
+/// An iterator that a runtime provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnIterator {
-    /// The name of its structure: that of its functions without `_new`, `_next` and `_destroy`.
+    /// The name of its structure: the common prefix of its functions `_new`, `_next` and `_destroy`.
     pub name: &'static str,
     /// The size of its structure in bytes, a multiple of 8.
     pub bytes: u32,
@@ -41,11 +41,11 @@ pub struct OwnIterator {
     pub element: u32,
 }
 
-/// What an [`OwnKfunc`] returns.
+/// The result of an [`OwnKfunc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OwnReturn {
-    /// Nothing: what is in `r0` must not be read.
+    /// Nothing: `r0` must not be read.
     Nothing,
     /// A number.
     Number,
@@ -54,10 +54,10 @@ pub enum OwnReturn {
     ElementOrNull,
 }
 
-/// Numbers from one to another.
+/// The iterator over a range of numbers.
 const NUM: OwnIterator = OwnIterator { name: "bpf_iter_num", bytes: 8, element: 4 };
 
-/// Every kernel function that a runtime has of its own.
+/// Every kernel function that a runtime provides.
 pub static OWN_KFUNCS: [OwnKfunc; 8] = [
     own("bpf_rcu_read_lock", &[], OwnReturn::Nothing),
     own("bpf_rcu_read_unlock", &[], OwnReturn::Nothing),
@@ -73,27 +73,28 @@ pub static OWN_KFUNCS: [OwnKfunc; 8] = [
     own("bpf_iter_num_destroy", &[OwnParam::Iterator(NUM)], OwnReturn::Nothing),
 ];
 
-/// The number of the first of [`OWN_KFUNCS`]. Numbers of types, which those of other functions are, stay far below.
+/// The number of the first of [`OWN_KFUNCS`]. Other kernel functions have BTF type numbers, which stay far below
+/// it.
 pub const OWN_KFUNC: u32 = 1 << 30;
 
-/// The number of a runtime's own function of that name.
+/// The number of the runtime's own function of that name.
 pub fn own_kfunc_number(name: &str) -> Option<u32> {
     let at = OWN_KFUNCS.iter().position(|own| own.name == name)?;
     Some(OWN_KFUNC + at as u32)
 }
 
-/// The runtime's own function of that number: what it takes and returns.
+/// The runtime's own function of that number.
 pub fn own_kfunc(number: u32) -> Option<&'static OwnKfunc> {
     OWN_KFUNCS.get(number.checked_sub(OWN_KFUNC)? as usize)
 }
 
 impl OwnKfunc {
-    /// Its flags and who may call it.
+    /// Its flags and which program types may call it.
     pub fn known(&self) -> Option<&'static Kfunc> {
         kfunc_named(self.name)
     }
 
-    /// The iterator that it makes, goes through or destroys, if it does.
+    /// The iterator that it creates, advances or destroys, if any.
     pub fn iterator(&self) -> Option<OwnIterator> {
         match self.params.first() {
             Some(OwnParam::Iterator(iterator)) => Some(*iterator),
@@ -112,7 +113,7 @@ mod tests {
     use crate::KfuncFlags as F;
 
     #[test]
-    fn what_a_runtime_has_of_its_own_is_known_by_name_and_by_number() {
+    fn own_functions_are_found_by_name_and_by_number() {
         for own in &OWN_KFUNCS {
             let number = own_kfunc_number(own.name).expect("listed");
             assert_eq!(own_kfunc(number), Some(own));
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn iterators_have_all_three_functions_and_the_results_that_their_flags_say() {
+    fn iterators_have_three_functions_whose_flags_and_results_agree() {
         for own in &OWN_KFUNCS {
             let flags = own.known().expect("known").flags;
             let kinds = [F::ITER_NEW, F::ITER_NEXT, F::ITER_DESTROY].map(|flag| flags.has(flag));

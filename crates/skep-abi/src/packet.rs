@@ -3,16 +3,16 @@
 use crate::{Native, ProgramType, SkbContext};
 use skep_isa::Size;
 
-/// `SKF_NET_OFF` of `linux/filter.h`: offsets from here on count from the network header.
+/// `SKF_NET_OFF` of `linux/filter.h`: offsets from here up are relative to the network header.
 const NET_OFF: i64 = -0x10_0000;
-/// `SKF_LL_OFF` of `linux/filter.h`: offsets from here to `SKF_NET_OFF` count from the link-layer header.
+/// `SKF_LL_OFF` of `linux/filter.h`: offsets from here to `SKF_NET_OFF` are relative to the link-layer header.
 const LL_OFF: i64 = -0x20_0000;
 /// Bytes of an Ethernet header, with which packets begin here.
 const ETHERNET: u64 = 14;
 
 impl SkbContext {
-    /// The address of the `size` bytes that a legacy load at that offset reads, where all of them lie in the
-    /// packet: packets begin with their link-layer header, an Ethernet header, and the network header follows.
+    /// The address of the `size` bytes that a legacy load at that offset reads, if all of them are in the packet.
+    /// Packets begin with their link-layer header, an Ethernet header; the network header follows.
     pub fn legacy_load(&self, offset: i32, size: Size) -> Option<u64> {
         let offset = i64::from(offset);
         let start = if offset >= 0 {
@@ -41,20 +41,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn socket_buffers_are_what_classifiers_and_socket_filters_run_on() {
+    fn classifiers_and_socket_filters_run_on_socket_buffers() {
         let of = |kind: &ProgramType| kind.is_socket_buffer();
         assert!(of(&crate::SCHED_CLS) && of(&crate::SOCKET_FILTER) && !of(&crate::XDP) && !of(&crate::RAW));
     }
 
     #[test]
-    fn legacy_loads_count_from_the_packet_or_one_of_its_headers_and_stay_inside() {
+    fn legacy_loads_stay_in_the_packet_for_each_kind_of_offset() {
         let skb = SkbContext { data: 1000, data_end: 1060, ..SkbContext::default() };
         let at = |offset: i32, size| skb.legacy_load(offset, size);
         assert_eq!(at(0, Size::B1), Some(1000));
         assert_eq!(at(56, Size::B4), Some(1056));
         assert_eq!(at(57, Size::B4), None);
         assert_eq!(at(i32::MAX, Size::B4), None);
-        assert_eq!(at(-1, Size::B1), None, "far behind the network header");
+        assert_eq!(at(-1, Size::B1), None, "far after the network header");
         assert_eq!(at(-0x10_0000, Size::B2), Some(1014));
         assert_eq!(at(-0x10_0000 + 44, Size::B2), Some(1058));
         assert_eq!(at(-0x10_0000 + 45, Size::B2), None);

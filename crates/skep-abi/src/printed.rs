@@ -1,39 +1,40 @@
 //! What the verifier proved of the values that a call prints, for the helper that prints them.
 //!
-//! A helper is given numbers. Whether one is an address, and how much may be read there, it cannot see; so the verifier
-//! takes it down for each call, and the engine puts the address of the note into the environment before the call:
+//! A helper receives plain numbers. It cannot see whether one is an address and how much may be read there. So the
+//! verifier records that for each call, and the engine stores the record's address in the environment before the
+//! call:
 //!
 //! ```text
-//!   verifier --Printed of the call--> engine --RunEnv::printed--> helper, which takes the note away
+//!   verifier --Printed of the call--> engine --RunEnv::printed--> helper, which takes the record
 //! ```
 //!
-//! A helper that finds no note follows nothing and shows no value as it is. So an engine that forgets notes prints
+//! A helper without a record follows no value and prints none as it is. So an engine that forgets records prints
 //! less, and never an address.
 
 use crate::format::MAX_PRINTED;
 
-/// What holds of one value in every run that gets to the call.
+/// What holds of one value in every run that reaches the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Printable {
-    /// It may be an address, and nothing is known of what is there: it is neither followed nor shown.
+    /// It may be an address, and its target is unknown: it is neither followed nor printed.
     #[default]
     Hidden,
-    /// A number of the program's own.
+    /// A number that the program computed.
     Number,
-    /// Null, or the address of so many bytes that may be read and hold no part of an address.
+    /// Null, or the address of at least `bytes` bytes that may be read and contain no part of an address.
     Memory {
-        /// How many, at least 1.
+        /// Number of bytes, at least 1.
         bytes: u32,
     },
-    /// The address of a string that never changes. So many bytes may be read, and a zero byte is among them.
+    /// The address of a string that never changes. `bytes` bytes may be read, and a zero byte is among them.
     String {
-        /// How many, in the run that has the fewest.
+        /// Number of bytes, the smallest over all runs.
         bytes: u32,
     },
 }
 
 impl Printable {
-    /// What holds where one of both does.
+    /// What holds if either does.
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Number, Self::Number) => Self::Number,
@@ -48,12 +49,12 @@ impl Printable {
 /// What holds of all values of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Printed {
-    /// By their order. Those that the call has not are hidden.
+    /// In the order of the values. Entries beyond the call's values are hidden.
     pub values: [Printable; MAX_PRINTED],
 }
 
 impl Printed {
-    /// What holds where one of both does.
+    /// What holds if either does.
     pub fn or(mut self, other: &Self) -> Self {
         for (value, other) in self.values.iter_mut().zip(other.values) {
             *value = value.or(other);
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_only_what_both_promise_is_left() {
+    fn or_keeps_only_what_both_promise() {
         let (short, long) = (Printable::Memory { bytes: 4 }, Printable::Memory { bytes: 16 });
         let text = Printable::String { bytes: 9 };
         assert_eq!(short.or(long), short);

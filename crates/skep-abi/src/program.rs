@@ -1,4 +1,4 @@
-//! A program on its way from the object file to the verifier.
+//! A program between the object file and the verifier.
 
 use crate::ProgramType;
 use skep_btf::Btf;
@@ -15,27 +15,27 @@ pub struct ProgramSource {
     pub name: String,
     /// Its type.
     pub program_type: &'static ProgramType,
-    /// Its instructions, one entry a slot; the program starts at slot 0.
+    /// Its instructions, one entry per slot; the program starts at slot 0.
     pub insns: Vec<Insn>,
     /// Its functions in ascending order; the first is the program itself.
     pub functions: Vec<Function>,
     /// Source lines in ascending order of slots; empty without `.BTF.ext`.
     pub lines: Vec<LineInfo>,
-    /// Whether its licence lets it call helpers that are for GPL-compatible programs.
+    /// Whether its licence allows helpers that are restricted to GPL-compatible programs.
     pub gpl_compatible: bool,
-    /// Whether it runs where sleeping is allowed.
+    /// Whether it is sleepable.
     pub sleepable: bool,
-    /// What it is attached to, where that decides its arguments: the function `vfs_read` of `fentry/vfs_read`.
+    /// Its attachment target, if that decides its arguments: the function `vfs_read` of `fentry/vfs_read`.
     pub target: Option<String>,
-    /// The types of its object. Functions and maps name types by their numbers here.
+    /// The types of its object. Functions and maps refer to them by number.
     pub btf: Option<Arc<Btf>>,
-    /// What it refers to that only a kernel has, in the order of their first use.
+    /// What it refers to that only a kernel has, in the order of first use.
     pub externs: Vec<Extern>,
 }
 
 impl ProgramSource {
-    /// A program of one function, static as far as others are concerned, about which nothing more is known.
-    /// Its licence is compatible with everything.
+    /// A program of one static function about which nothing more is known. Its licence is compatible with
+    /// everything.
     pub fn new(name: impl Into<String>, program_type: &'static ProgramType, insns: Vec<Insn>) -> Self {
         let name = name.into();
         Self {
@@ -53,30 +53,30 @@ impl ProgramSource {
     }
 }
 
-/// The number of the helper that takes the place of an instruction whose CO-RE relocation found nothing. No helper
-/// has it: the instruction must not be reached, as with libbpf, whose number it is.
+/// The number of the helper that replaces an instruction whose CO-RE relocation found no match. No helper has this
+/// number, so the instruction must not be reached. libbpf uses the same number.
 pub const UNRELOCATED: u32 = 195_896_080;
 
-/// The number of the helper that takes the place of a weak kernel function that does not exist.
+/// The number of the helper that replaces a call of a weak kernel function that does not exist.
 pub const MISSING_FUNCTION: u32 = 2_002_000_000;
 
-/// Something outside the object that a program refers to.
+/// Something outside the object to which a program refers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extern {
     /// Its name.
     pub name: Arc<str>,
-    /// What it is.
+    /// What kind of thing it is.
     pub kind: ExternKind,
 }
 
-/// What a program refers to outside its object.
+/// What a program can refer to outside its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExternKind {
-    /// A function of the kernel, of this number among the target's types.
+    /// A function of the kernel, by its number in the target's types.
     Function(u32),
-    /// A variable of the kernel, of this number among the target's types.
+    /// A variable of the kernel, by its number in the target's types.
     Variable(u32),
-    /// The bare address of something in the kernel.
+    /// The plain address of something in the kernel.
     Address,
 }
 
@@ -85,22 +85,22 @@ pub enum ExternKind {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// Its first slot; it ends where the next begins.
+    /// Its first slot; it ends where the next function begins.
     pub start: u32,
-    /// Whether the object exports it (verified by its prototype alone) or it is static.
+    /// Whether the object exports it (then it is verified on its own, by its prototype), or it is static.
     pub global: bool,
-    /// What it takes and returns, if the object says so.
+    /// Its prototype, if the object has one.
     pub prototype: Option<Prototype>,
 }
 
 impl Function {
-    /// A function of which no prototype is known.
+    /// A function without a known prototype.
     pub fn new(name: impl Into<String>, start: u32, global: bool) -> Self {
         Self { name: name.into(), start, global, prototype: None }
     }
 }
 
-/// What a function takes and returns. Types are numbers among those of its object.
+/// The prototype of a function. Types are numbers in the object's types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prototype {
     /// The function's own type, of kind `Func`.
@@ -116,11 +116,11 @@ pub struct Prototype {
 pub struct Param {
     /// Its type.
     pub ty: u32,
-    /// What its declaration says besides.
+    /// What its declaration says beyond the type.
     pub tags: ParamTags,
 }
 
-/// Remarks on a parameter (`__arg_ctx` and the like, which are `btf_decl_tag("arg:...")`).
+/// Tags of a parameter (`__arg_ctx` and others, which are `btf_decl_tag("arg:...")`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ParamTags(pub u8);
 
@@ -131,14 +131,14 @@ impl ParamTags {
     pub const NONNULL: Self = Self(1 << 1);
     /// `__arg_nullable`: may be a null pointer.
     pub const NULLABLE: Self = Self(1 << 2);
-    /// `__arg_trusted`: a host's structure that is known to be alive.
+    /// `__arg_trusted`: a structure of the host that is known to be alive.
     pub const TRUSTED: Self = Self(1 << 3);
-    /// `__arg_untrusted`: a pointer that is read with probes alone.
+    /// `__arg_untrusted`: a pointer that is read only with probe loads.
     pub const UNTRUSTED: Self = Self(1 << 4);
     /// `__arg_arena`: a pointer into an arena.
     pub const ARENA: Self = Self(1 << 5);
 
-    /// Every remark with its text.
+    /// Every tag with its text.
     pub const ALL: [(&'static str, Self); 6] = [
         ("arg:ctx", Self::CTX),
         ("arg:nonnull", Self::NONNULL),
@@ -148,12 +148,12 @@ impl ParamTags {
         ("arg:arena", Self::ARENA),
     ];
 
-    /// Whether all of `other`'s remarks are made.
+    /// Whether all tags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The remarks of both.
+    /// The tags of both.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -162,7 +162,7 @@ impl ParamTags {
 /// The source line that starts at a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineInfo {
-    /// First slot it covers.
+    /// First slot of the line.
     pub slot: u32,
     /// Source file as the compiler named it.
     pub file: Arc<str>,
@@ -170,19 +170,19 @@ pub struct LineInfo {
     pub text: Arc<str>,
     /// Line, from 1.
     pub line: u32,
-    /// Column, from 1; 0 where unknown.
+    /// Column, from 1; 0 if unknown.
     pub column: u32,
 }
 
-/// What a program is given at its entry.
+/// What a program receives at its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// `r1` is the context of the program's type.
     Context,
-    /// `r1` is a read-write buffer of exactly `len` bytes, at a multiple of 8 where the program has atomic operations,
-    /// and `r2` its length. With length 0, `r1` may not be read or written through.
+    /// `r1` is a readable and writable buffer of exactly `len` bytes, aligned to 8 if the program has atomic
+    /// operations, and `r2` is its length. With length 0, `r1` must not be dereferenced.
     Buffer {
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
 }

@@ -1,7 +1,8 @@
-//! What programs that may sleep are attached to, and which maps they use.
+//! Where sleepable programs can be attached, and which maps they can use.
 //!
-//! Linux's types of programs have both limits: the host decides where it may wait, and some kinds of maps have elements
-//! that only a read section keeps. A runtime's own types have neither. The lists were asked of Linux 6.12.
+//! Both limits apply to Linux's program types: the host decides where it may block, and elements of some kinds of
+//! maps are kept alive only by a read-side critical section. A runtime's own types have neither limit. The lists
+//! were determined by querying Linux 6.12.
 
 use crate::{AttachTo, MapKind};
 
@@ -95,8 +96,8 @@ const HOOKS: &[&str] = &[
     "userns_create",
 ];
 
-/// What the names of functions begin with at which a program may sleep: system calls, and tests of the kernel's own.
-/// Linux allows the system calls where it was built with error injection.
+/// Name prefixes of functions at which a program may sleep: system calls, and the kernel's own tests. Linux allows
+/// the system calls if it was built with error injection.
 const FUNCTIONS: &[&str] = &[
     "__arm64_compat_sys_",
     "__arm64_sys_",
@@ -108,10 +109,10 @@ const FUNCTIONS: &[&str] = &[
     "should_fail",
 ];
 
-/// Members of structures of functions at which a program may not sleep.
+/// Members of `struct_ops` structures at which a program must not sleep.
 const MEMBERS: &[&str] = &["bpf_dummy_ops.test_1", "bpf_dummy_ops.test_2"];
 
-/// Whether a program that is attached to `target` in that way may sleep there.
+/// Whether a program attached to `target` in that way may sleep there.
 pub fn may_sleep_at(of: AttachTo, target: &str) -> bool {
     match of {
         AttachTo::SecurityHook => HOOKS.binary_search(&target).is_ok(),
@@ -124,7 +125,7 @@ pub fn may_sleep_at(of: AttachTo, target: &str) -> bool {
     }
 }
 
-/// Whether programs of Linux's types that may sleep use maps of that kind.
+/// Whether sleepable programs of Linux's types can use maps of that kind.
 pub fn sleepers_use(kind: MapKind) -> bool {
     matches!(
         kind,
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hooks_ascend_so_that_they_are_found() {
+    fn hooks_are_sorted_for_binary_search() {
         assert!(HOOKS.is_sorted());
         assert!(may_sleep_at(AttachTo::SecurityHook, "file_open"));
         assert!(!may_sleep_at(AttachTo::SecurityHook, "task_free"));

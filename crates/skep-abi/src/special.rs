@@ -1,23 +1,23 @@
 //! Which kinds of maps may hold which special fields.
 //!
-//! The problem: a special field is more than its bytes, and what the verifier takes for granted of it (a kept pointer
-//! is null or was put there by a verified store, a lock was taken by who gives it back) holds only where every way to
-//! write a value goes around it. Maps of some kinds copy whole values and cannot: tries, queues, stacks, bloom
-//! filters. So a map is refused that has a field which its kind is not listed with.
+//! A special field is more than its bytes. The verifier relies on invariants of it: a kept pointer is null or was
+//! stored by a verified store, a lock was taken by the run that releases it. They hold only if every write to a
+//! value skips the field. Maps of some kinds copy whole values and cannot skip fields: tries, queues, stacks, bloom
+//! filters. So a map is refused if it has a field that is not listed for its kind.
 //!
-//! The table is Linux's: what 6.12 says of each kind with a lock, timer, work queue and kept pointer is in
-//! `tests/data/map_fields.tsv`. Fields that are listed nowhere are allowed nowhere.
+//! The table is Linux's: `tests/data/map_fields.tsv` has the answers of 6.12 for each kind with a lock, timer, work
+//! queue and kept pointer. A field that is not listed is allowed in no kind.
 
 use crate::{MapKind, SpecialKind};
 
 use MapKind as M;
 
-/// Values of one element for all CPUs, that a lock can guard.
+/// Values that are shared by all CPUs, so that a lock can guard them.
 const LOCKED: &[M] =
     &[M::Hash, M::Array, M::CgroupStorage, M::SkStorage, M::InodeStorage, M::TaskStorage, M::CgrpStorage];
-/// Values that work can be put off in.
+/// Values that can hold deferred work.
 const DEFERRED: &[M] = &[M::Hash, M::LruHash, M::Array];
-/// Values that may own objects of the host, or name them.
+/// Values that may own or name objects of the host.
 const OWNING: &[M] = &[
     M::Hash,
     M::PercpuHash,
@@ -42,8 +42,7 @@ pub fn holders(field: SpecialKind) -> &'static [MapKind] {
         | SpecialKind::KptrPercpu { .. }
         | SpecialKind::Refcount => OWNING,
         SpecialKind::Uptr { .. } => &[M::TaskStorage],
-        // Nodes are what they are in objects that a program allocates. In a map's value they are bytes that nobody
-        // relies on.
+        // Nodes have a meaning only in objects that a program allocates. In a map's value they are plain bytes.
         SpecialKind::ListNode | SpecialKind::RbNode => MapKind::ALL,
         _ => &[],
     }

@@ -1,7 +1,7 @@
 //! Program types as data.
 //!
-//! Each type stands once for every way of attaching that makes a difference to a program: what it sees of its
-//! context, which helpers it may call, what it may return. The families are in a file each.
+//! Each type has one entry for each way of attaching that matters to a program: which context fields it sees, which
+//! helpers it may call, what it may return. Each family has its own file.
 
 mod cgroup;
 mod fields;
@@ -22,8 +22,8 @@ pub use other::RAW;
 pub use section::Section;
 pub(crate) use structs::{FLOW_KEYS, SOCK, SOCK_COMMON, TCP_SOCK, XDP_SOCK};
 
-/// What a type of programs may do to maps of sockets by the helpers for elements of any map. Linux keeps out those that
-/// may run while a socket is locked.
+/// What programs of a type may do to maps of sockets with the helpers for elements of any map. Linux excludes
+/// programs that may run while a socket is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketMaps {
     /// Neither store nor delete sockets.
@@ -47,28 +47,28 @@ impl SocketMaps {
     }
 }
 
-/// What a program type's first argument is.
+/// A program type's first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// A context structure.
     Struct(&'static ContextLayout),
     /// A buffer of the host in `r1`, its length in `r2`.
     Buffer,
-    /// Plain bytes: numbers of up to 8 bytes, aligned, at any place from `first` to before `bytes`.
+    /// Plain bytes: aligned numbers of up to 8 bytes, anywhere from `first` to before `bytes`.
     Bytes {
-        /// What programs call it.
+        /// Its name for programs.
         name: &'static str,
-        /// The first that may be accessed.
+        /// The first byte that may be accessed.
         first: u32,
-        /// One past the last.
+        /// One past the last byte.
         bytes: u32,
         /// Whether programs may write them.
         writable: bool,
-        /// Whether they may only be read eight at a time, aligned (an array of 64-bit arguments).
+        /// Whether they may only be read as aligned words of eight bytes (an array of 64-bit arguments).
         words: bool,
     },
-    /// The arguments of a function of the host, eight bytes each, with the types that its BTF gives them; after
-    /// the call its result too.
+    /// The arguments of a function of the host, eight bytes each, with the types that its BTF gives them; after the
+    /// call also its result.
     Arguments {
         /// What the program is attached to.
         of: AttachTo,
@@ -76,32 +76,32 @@ pub enum Context {
 }
 
 impl Context {
-    /// Whether it is a buffer, whose length the host says.
+    /// Whether it is a buffer whose length the host gives.
     pub const fn is_buffer(&self) -> bool {
         matches!(self, Self::Buffer)
     }
 }
 
-/// What a program with [`Context::Arguments`] is attached to, which decides its arguments and results.
+/// The target of a program with [`Context::Arguments`], which decides its arguments and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttachTo {
     /// The entry of a function: its arguments; the result is 0.
     FunctionEntry,
     /// The return of a function: its arguments and result; the result is 0.
     FunctionExit,
-    /// A function that may be overridden: its arguments; any result.
+    /// A function whose result may be overridden: its arguments; any result.
     FunctionModify,
-    /// A tracepoint `NAME`: the arguments of the type `btf_trace_NAME` but for its first.
+    /// A tracepoint `NAME`: the arguments of the type `btf_trace_NAME` without the first.
     Tracepoint,
     /// A security hook `NAME`: the arguments of the function `bpf_lsm_NAME`; an error number or 0.
     SecurityHook,
-    /// An iterator over objects `NAME`: what the structure `bpf_iter__NAME` holds; 0 or 1.
+    /// An iterator over objects `NAME`: the members of the structure `bpf_iter__NAME`; 0 or 1.
     Iterator,
-    /// A member of a structure of functions: its arguments and result.
+    /// A member of a `struct_ops` structure: its arguments and result.
     StructOps,
     /// A function of another program: its arguments and result.
     ProgramFunction,
-    /// A hook of the packet filter: what the host's `struct bpf_nf_ctx` holds; 0 or 1.
+    /// A netfilter hook: the members of the host's `struct bpf_nf_ctx`; 0 or 1.
     Netfilter,
 }
 
@@ -117,11 +117,11 @@ pub enum Results {
         /// Greatest.
         max: i32,
     },
-    /// What the function that the program is attached to allows.
+    /// What the function allows to which the program is attached.
     OfAttachment,
 }
 
-/// The native context that skep gives the programs of a type which it can run.
+/// The native context that skep provides for program types which it can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Native {
     /// [`crate::XdpContext`].
@@ -132,44 +132,44 @@ pub enum Native {
     Buffer,
 }
 
-/// A type of program, as one section name makes it: programs of one number differ by what they are attached to.
+/// A program type, as one section name selects it: programs of one number differ by attachment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProgramType {
-    /// Its name, as bpftool writes it.
+    /// Its name, as in bpftool.
     pub name: &'static str,
     /// Its number in Linux's `enum bpf_prog_type`; `None` for skep's own.
     pub number: Option<u32>,
     /// The expected attach type, in Linux's `enum bpf_attach_type`, if it has one.
     pub attach: Option<u32>,
-    /// Section names that stand for it: each alone, or followed by `/` and anything ([`Section`]).
+    /// Section names that select it, each alone or followed by `/` and anything ([`Section`]).
     pub sections: &'static [&'static str],
-    /// Whether a section name with `.s` after its first part makes it sleepable.
+    /// Whether `.s` after the first part of the section name makes it sleepable.
     pub may_sleep: bool,
-    /// Whether it is sleepable in any case.
+    /// Whether it is always sleepable.
     pub always_sleeps: bool,
-    /// Whether a section name with `.frags` after its first part says that packets may come in pieces.
+    /// Whether `.frags` after the first part of the section name declares support for packets in several pieces.
     pub in_pieces: bool,
-    /// What it is given.
+    /// Its context for the verifier.
     pub context: Context,
-    /// What skep gives it when it runs; `None` where skep can only verify it.
+    /// Its context when skep runs it; `None` if skep can only verify it.
     pub native: Option<Native>,
     /// Whether it may read packet memory through `data` and `data_end`.
     pub reads_packet: bool,
-    /// Whether it may write there.
+    /// Whether it may write packet memory.
     pub writes_packet: bool,
-    /// Whether it may read the packet by the loads of classic filters.
+    /// Whether it may use the packet loads of classic filters.
     pub classic_loads: bool,
-    /// What it may do to maps of sockets by the helpers for elements of any map.
+    /// What it may do to maps of sockets with the helpers for elements of any map.
     pub socket_maps: SocketMaps,
-    /// Whether addresses may leave it as numbers: programs that trace the host look at its addresses anyway.
+    /// Whether addresses may leave it as numbers. Programs that trace the host see its addresses anyway.
     pub may_leak: bool,
-    /// Helpers it may call; a host's own are open to all.
+    /// Helpers that it may call. A host's own helpers are open to all types.
     pub helpers: HelperSet,
-    /// Of these, those that it may call only when attached to one of some functions, hooks or iterators.
+    /// Of these, helpers that it may call only at some functions, hooks or iterators.
     pub limited: &'static [(u32, &'static [&'static str])],
-    /// Of these, those that it may not call when attached to a function whose name begins so.
+    /// Of these, helpers that it may not call at functions whose names begin with that prefix.
     pub barred: &'static [(u32, &'static str)],
-    /// The prototypes of those that are others to it than to most types.
+    /// Prototypes of helpers that differ from those of most types.
     pub variants: &'static [HelperProto],
     /// What it may return.
     pub results: Results,
@@ -178,7 +178,7 @@ pub struct ProgramType {
 }
 
 impl ProgramType {
-    /// What others are made from: no attachment, no packet, any result.
+    /// The base of the other entries: no attachment, no packet, any result.
     pub const PLAIN: Self = Self {
         name: "",
         number: None,
@@ -202,19 +202,19 @@ impl ProgramType {
         verdicts: &[],
     };
 
-    /// The type that a section name stands for: [`Section::parse`] says more.
+    /// The type that a section name selects; see [`Section::parse`].
     pub fn from_section(section: &str) -> Option<&'static Self> {
         Section::parse(section).map(|found| found.kind)
     }
 
-    /// The type of that name: its own, or one of its sections'.
+    /// The type of that name, which is its own or one of its sections' names.
     pub fn from_name(name: &str) -> Option<&'static Self> {
         let named = TYPES.iter().copied().find(|kind| kind.name == name);
         named.or_else(|| TYPES.iter().copied().find(|kind| kind.sections.contains(&name)))
     }
 
-    /// Whether programs of this type may call Linux's helper of that number when attached to `target`, if that is
-    /// known.
+    /// Whether programs of this type may call Linux's helper of that number when attached to `target`, if the
+    /// target is known.
     pub fn may_call(&self, id: u32, target: Option<&str>) -> bool {
         let places = self.limited.iter().find(|(limited, _)| *limited == id).map(|(_, places)| *places);
         let here = |places: &[&str]| target.is_none_or(|target| places.contains(&target));
@@ -223,7 +223,7 @@ impl ProgramType {
         self.helpers.contains(id) && places.is_none_or(here) && !self.barred.iter().any(barred)
     }
 
-    /// The prototype of Linux's helper of that number as programs of this type see it; `None` if they may not call it.
+    /// The prototype of Linux's helper of that number for programs of this type; `None` if they may not call it.
     pub fn helper(&self, id: u32) -> Option<&'static HelperProto> {
         if !self.helpers.contains(id) {
             return None;
@@ -231,14 +231,14 @@ impl ProgramType {
         self.variants.iter().find(|proto| proto.id == id).or_else(|| linux_helper(id))
     }
 
-    /// The name of a return value, if it has one.
+    /// The name of a result, if it has one.
     pub fn verdict(&self, value: u64) -> Option<&'static str> {
         let value = i64::from(value as u32 as i32);
         self.verdicts.iter().find(|(number, _)| *number == value).map(|(_, name)| *name)
     }
 }
 
-/// Every program type that skep knows. Of those with the same name, the first is what the name alone stands for.
+/// Every program type that skep knows. If several have the same name, the name alone stands for the first.
 pub static TYPES: &[&ProgramType] = &ALL;
 
 const FAMILIES: [&[&ProgramType]; 6] =
@@ -281,19 +281,19 @@ mod tests {
     }
 
     #[test]
-    fn few_types_load_as_classic_filters_do() {
+    fn only_some_types_have_legacy_packet_loads() {
         assert_eq!(names(|kind| kind.classic_loads), ["sched_act", "sched_cls", "socket_filter"]);
     }
 
     #[test]
-    fn few_types_change_maps_of_sockets() {
+    fn only_some_types_change_maps_of_sockets() {
         let changing = names(|kind| kind.socket_maps == SocketMaps::Change);
         let (xdp, iterator) = ("xdp", "tracing");
         let packets =
             ["flow_dissector", "sched_act", "sched_cls", "sk_lookup", "sk_reuseport", "socket_filter"];
         assert_eq!(changing, [&packets[..], &[iterator, xdp]].concat());
         assert_eq!(names(|kind| kind.socket_maps == SocketMaps::Delete), ["sock_ops"]);
-        // Of the programs of one type number that trace, iterators alone.
+        // Of the tracing programs with one type number, only iterators.
         let tracing =
             TYPES.iter().filter(|kind| kind.name == iterator && kind.socket_maps == SocketMaps::Change);
         assert_eq!(tracing.filter_map(|kind| kind.attach).collect::<Vec<_>>(), [28]);

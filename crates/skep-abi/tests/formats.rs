@@ -1,9 +1,9 @@
-//! Formats made by chance, for machines without a fuzzer. `cargo xtask fuzz format_parse` goes on from here.
+//! Pseudo-random formats, for machines without a fuzzer. `cargo xtask fuzz format_parse` goes deeper.
 
 #[path = "oracle/format.rs"]
 mod oracle;
 
-/// What formats are made of, right and wrong.
+/// Parts of valid and invalid formats.
 const PARTS: [&[u8]; 24] = [
     b"%",
     b"%",
@@ -32,7 +32,7 @@ const PARTS: [&[u8]; 24] = [
 ];
 
 #[test]
-fn formats_made_by_chance_are_taken_apart_or_refused_for_a_reason() {
+fn random_formats_parse_or_are_refused_for_a_reason() {
     // Numbers of a linear congruential generator: the same every time.
     let mut state: u64 = 1;
     let mut random = |below: usize| {

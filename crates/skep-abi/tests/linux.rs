@@ -1,6 +1,6 @@
-//! The tables agree with what Linux was seen to do; where they do not, it is said here why.
+//! The tables agree with what Linux was observed to do; every exception is listed here with its reason.
 //!
-//! The data are in `tests/data/`, each file with a head that says how it was obtained.
+//! The data are in `tests/data/`. The head of each file says how it was obtained.
 
 use skep_abi::{
     Access, ArgKind, Callback, Context, ContextLayout, DynptrArg, FieldKind, HelperProto, HelperSet, LINUX,
@@ -10,7 +10,7 @@ use skep_abi::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Helpers that a type may call here and may not in the data.
+/// Helpers that a type may call here but not in the data.
 const MORE_HELPERS: &[(&str, &[u32], &str)] = &[
     ("kprobe", &[58], "override_return depends on how the kernel was built"),
     ("kprobe.multi", &[58], "the same"),
@@ -21,9 +21,9 @@ const MORE_HELPERS: &[(&str, &[u32], &str)] = &[
     ("lsm/void", &[147, 161, 193], "only in hooks that may sleep; the data's may not"),
 ];
 
-/// Arguments that are stricter or wider here: helper, argument from 1, why.
+/// Arguments that are stricter or wider here: helper, argument from 1, reason.
 const OTHER_ARGUMENTS: &[(u32, usize, &str)] = &[
-    (2, 4, "numbers alone, as no program has a use for an address among the flags"),
+    (2, 4, "numbers only, since an address is useless as flags"),
     (9, 2, "the same for an offset"),
     (9, 5, "the same for flags"),
     (10, 2, "the same"),
@@ -40,17 +40,17 @@ const OTHER_ARGUMENTS: &[(u32, usize, &str)] = &[
     (44, 2, "the same for a distance"),
     (54, 2, "the same"),
     (65, 2, "the same"),
-    (69, 2, "fib_lookup writes there, so that read-only memory will not do"),
-    (81, 2, "that the flags must be 0 is not said by a kind of argument"),
-    (101, 2, "sysctl_get_name writes there, so that read-only memory will not do"),
+    (69, 2, "fib_lookup writes there, so read-only memory is refused"),
+    (81, 2, "no kind of argument says that the flags must be 0"),
+    (101, 2, "sysctl_get_name writes there, so read-only memory is refused"),
     (119, 2, "read_branch_records writes there"),
     (147, 2, "d_path writes there"),
     (149, 1, "snprintf_btf writes there"),
     (165, 1, "snprintf writes there"),
-    (197, 1, "what a dynptr shows may be written through it"),
+    (197, 1, "memory behind a dynptr may be written through it"),
 ];
 
-/// Reads that Linux lets through and that are refused here: section or structure, offsets, why.
+/// Reads that Linux accepts and skep refuses: section or structure, offsets, reason.
 const ODD_READS: &[(&str, Range<u32>, &str)] = &[
     ("raw_tp.w", 1..8, "all but the first byte of an address"),
     ("*tcp_sock", 84..85, "the upper half of bytes_received, though not the lower one"),
@@ -77,7 +77,7 @@ fn type_of(section: &str) -> Section<'_> {
     Section::parse(section).unwrap_or_else(|| panic!("no type for {section}"))
 }
 
-/// What the data's programs were attached to.
+/// What the programs of the data were attached to.
 fn attached_to(section: &str) -> Option<&str> {
     match section {
         "fentry" | "fexit" => Some("vfs_read"),
@@ -87,7 +87,7 @@ fn attached_to(section: &str) -> Option<&str> {
     }
 }
 
-/// All sections with what the data say of their helpers.
+/// All sections with the data's entries about their helpers.
 fn helpers() -> Vec<(&'static str, Vec<&'static str>)> {
     let data = include_str!("data/helpers.tsv");
     lines(data)
@@ -96,7 +96,7 @@ fn helpers() -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 #[test]
-fn each_type_may_call_the_helpers_that_linux_lets_it_call() {
+fn each_type_may_call_the_same_helpers_as_in_linux() {
     let mut wrong = Vec::new();
     for (section, line) in helpers() {
         let linux = numbers(line[1]);
@@ -121,7 +121,7 @@ fn each_type_may_call_the_helpers_that_linux_lets_it_call() {
 }
 
 #[test]
-fn helpers_that_sleep_and_that_want_a_licence_are_those_of_linux() {
+fn sleeping_and_gpl_helpers_are_those_of_linux() {
     for (section, line) in helpers() {
         let found = type_of(section);
         let (sleeping, gpl) = (numbers(line[2]), line[3]);
@@ -157,10 +157,10 @@ fn types_have_the_numbers_and_results_of_linux() {
     }
 }
 
-/// By offset: sizes that may be read and written, and what is read.
+/// By offset: the sizes that may be read and written, and what is read.
 type Accesses = BTreeMap<u32, (String, String, String)>;
 
-/// What the tables say, in the words of the data.
+/// The accesses that the tables allow, in the format of the data.
 fn accesses(context: &Context, end: u32) -> Accesses {
     let mut all = Accesses::new();
     for offset in 0..end {
@@ -232,7 +232,7 @@ fn contexts() -> Vec<(Vec<&'static str>, Accesses)> {
     all
 }
 
-/// Contexts that hold the registers of the machine; the data were taken on x86-64.
+/// Contexts that contain machine registers; the data were taken on x86-64.
 fn of_machine(section: &str) -> bool {
     ["kprobe", "uprobe", "perf_event"].iter().any(|name| section.starts_with(name))
 }
@@ -249,7 +249,7 @@ fn contexts_are_accessed_as_in_linux() {
                 eprintln!("SKIPPED: the registers in the context of {name}: the data are of x86-64");
                 continue;
             }
-            // Contexts of plain bytes go on behind what was asked for.
+            // Contexts of plain bytes extend beyond what was queried.
             let end = match (&context, linux.last_key_value()) {
                 (Context::Bytes { bytes, .. }, Some((last, _))) => (*bytes).min(last + 1),
                 _ => 264,
@@ -277,7 +277,7 @@ fn every_fixed_context_was_compared() {
             names.iter().filter(|name| !name.starts_with('*')).map(|name| type_of(name).kind)
         })
         .collect();
-    // A type whose context another that was compared has too.
+    // A type with the same context as another that was compared.
     let same = |kind: &ProgramType| compared.iter().any(|other| other.context == kind.context);
     let left: Vec<&str> = TYPES
         .iter()
@@ -288,13 +288,13 @@ fn every_fixed_context_was_compared() {
 }
 
 #[test]
-fn helpers_work_on_the_kinds_of_maps_that_linux_lets_them_work_on() {
+fn helpers_work_on_the_same_map_kinds_as_in_linux() {
     let linux: BTreeMap<&str, HelperSet> =
         lines(include_str!("data/maps.tsv")).map(|line| (line[0], numbers(line[1]))).collect();
     for kind in MapKind::ALL {
         let mut expected = linux.get(kind.name()).copied().unwrap_or_default();
         match kind {
-            // Asked with maps without a timer, and with memory in the place of a socket.
+            // Queried with maps without a timer, and with memory in place of a socket.
             MapKind::Hash | MapKind::Array | MapKind::LruHash => expected = expected.with(&[169]),
             MapKind::Sockmap | MapKind::Sockhash => expected = expected.with(&[2]),
             _ => {}
@@ -305,11 +305,11 @@ fn helpers_work_on_the_kinds_of_maps_that_linux_lets_them_work_on() {
         }
     }
     let own = HelperProto::new(1, "own", [ArgKind::Map; 5], RetKind::Void);
-    assert!(MapKind::ALL.iter().all(|kind| own.works_on(*kind)), "a host knows its own helpers");
+    assert!(MapKind::ALL.iter().all(|kind| own.works_on(*kind)), "a host's own helpers work on all maps");
 }
 
 #[test]
-fn maps_hold_the_special_fields_that_they_hold_in_linux() {
+fn maps_hold_the_same_special_fields_as_in_linux() {
     let fields = [
         ("lock", SpecialKind::SpinLock),
         ("timer", SpecialKind::Timer),
@@ -329,7 +329,7 @@ fn maps_hold_the_special_fields_that_they_hold_in_linux() {
 }
 
 #[test]
-fn helpers_do_to_packets_what_they_do_in_linux() {
+fn helpers_treat_packets_as_in_linux() {
     let data: BTreeMap<&str, HelperSet> =
         lines(include_str!("data/packets.tsv")).map(|line| (line[0], numbers(line[1]))).collect();
     for proto in LINUX {
@@ -343,7 +343,7 @@ fn helpers_do_to_packets_what_they_do_in_linux() {
     }
 }
 
-/// An argument in the words of the data; `None` for what these cannot say.
+/// An argument in the format of the data; `None` if that cannot express it.
 fn argument(proto: &HelperProto, at: usize) -> Option<String> {
     let or_null = |text: &str, nullable| format!("{text}{}", if nullable { "+null" } else { "" });
     let memory = |access, bytes: &str, nullable| {
@@ -351,7 +351,7 @@ fn argument(proto: &HelperProto, at: usize) -> Option<String> {
     };
     Some(match proto.args[at] {
         ArgKind::None | ArgKind::Printed => return None,
-        // The data was made with numbers that are 0.
+        // The data were made with numbers that are 0.
         ArgKind::Anything | ArgKind::Zero => "anything".to_owned(),
         ArgKind::Scalar => "scalar".to_owned(),
         ArgKind::Context => "context".to_owned(),
@@ -403,7 +403,7 @@ fn arguments_are_those_of_linux() {
             wrong.push(format!("{}: {ours:?}, Linux {words:?}", proto.name));
         }
         for (at, (ours, linux)) in ours.iter().zip(&words).enumerate() {
-            // What type the task's and similar objects have was not seen.
+            // The data have no type for tasks and similar objects.
             let alike = ours == linux
                 || *linux == "?"
                 || (ours.starts_with("object:")
@@ -427,7 +427,7 @@ fn arguments_are_those_of_linux() {
     assert_eq!(left, [58, 77, 78, 92], "no type of the data's kernel may call these");
 }
 
-/// A result in the words of the data.
+/// A result in the format of the data.
 fn result(proto: &HelperProto) -> String {
     let or_null = |text: &str, maybe| format!("{text}{}", if maybe { "_or_null" } else { "" });
     match proto.ret {
@@ -455,7 +455,7 @@ fn result(proto: &HelperProto) -> String {
 fn results_are_those_of_linux() {
     for line in lines(include_str!("data/arguments.tsv")) {
         let proto = linux_helper(line[0].parse().unwrap()).unwrap();
-        // `-`: no call of it was right. The data's machine had one processor, so that its number was known.
+        // `-`: no call of it was valid. The data's machine had one processor, so its number was known.
         if line[3] == "-" || proto.id == 8 {
             continue;
         }

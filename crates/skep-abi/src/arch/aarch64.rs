@@ -1,4 +1,4 @@
 //! aarch64: `struct user_pt_regs` of `linux/ptrace.h` is x0 to x30, sp, pc and pstate.
 
-/// Words in the registers that a probe is given.
+/// Number of 64-bit words in the register set that a probe receives.
 pub(crate) const PROBE_REGISTERS: usize = 34;

@@ -1,4 +1,4 @@
-//! Helpers that most types of programs may call: maps, time, numbers, strings, ring buffers, dynptrs, timers.
+//! Helpers that most program types may call: maps, time, numbers, strings, ring buffers, dynptrs, timers.
 
 use super::kinds::*;
 use crate::helper::{ArgKind, Callback, DynptrArg, DynptrKind, HelperFlags as H, HelperProto, RetKind};

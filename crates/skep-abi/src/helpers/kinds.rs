@@ -1,4 +1,4 @@
-//! Words that the tables of helpers are written in.
+//! Abbreviations used by the helper tables.
 
 use crate::context::StructKind;
 use crate::helper::{Access, ArgKind, HelperProto, RetKind};
@@ -9,44 +9,44 @@ pub(super) use ArgKind::{
 };
 pub(super) use RetKind::{Scalar as Number, SizeOrError, Void};
 
-/// Memory that the helper reads; its size follows.
+/// Memory that the helper reads; the next argument is its size.
 pub(super) const READ: ArgKind = ArgKind::Memory { access: Access::Read, nullable: false };
 /// The same, or null.
 pub(super) const READ_OR_NULL: ArgKind = ArgKind::Memory { access: Access::Read, nullable: true };
-/// Memory that the helper fills; its size follows.
+/// Memory that the helper fills; the next argument is its size.
 pub(super) const WRITE: ArgKind = ArgKind::Memory { access: Access::Write, nullable: false };
 /// The same, or null.
 pub(super) const WRITE_OR_NULL: ArgKind = ArgKind::Memory { access: Access::Write, nullable: true };
-/// Memory that the helper reads and changes; its size follows.
+/// Memory that the helper reads and changes; the next argument is its size.
 pub(super) const UPDATE: ArgKind = ArgKind::Memory { access: Access::ReadWrite, nullable: false };
 /// A size that is not 0.
 pub(super) const SIZE: ArgKind = ArgKind::Size { zero: false };
 /// A size, which may be 0.
 pub(super) const SIZE0: ArgKind = ArgKind::Size { zero: true };
-/// What is stored as the map's value.
+/// The value to store in the map.
 pub(super) const VALUE: ArgKind = ArgKind::MapValue(Access::Read);
 /// Room for a copy of the map's value.
 pub(super) const VALUE_OUT: ArgKind = ArgKind::MapValue(Access::Write);
-/// The first value of a storage, or null.
+/// The initial value of a storage element, or null.
 pub(super) const VALUE_OR_NULL: ArgKind = ArgKind::MapValueOrNull(Access::Read);
 /// Room for a 64-bit number.
 pub(super) const U64_OUT: ArgKind = fixed(Access::Write, 8);
-/// The start of a string; its end is the helper's care.
+/// The start of a string; the helper finds its end.
 pub(super) const STRING: ArgKind = fixed(Access::Read, 1);
 
-/// Any structure that begins as `struct bpf_sock` does.
+/// Any structure that begins like `struct bpf_sock`.
 const SOCKETS: &[StructKind] =
     &[StructKind::SockCommon, StructKind::Sock, StructKind::TcpSock, StructKind::XdpSock];
 /// A socket, as a structure with a stable layout.
 pub(super) const SOCKET: ArgKind = ArgKind::Struct { kinds: SOCKETS, nullable: false };
-/// A socket of the host, as such a structure or by the host's own type.
+/// A socket of the host, as a structure with a stable layout or by the host's own type.
 pub(super) const ANY_SOCKET: ArgKind =
     ArgKind::StructOrObject { kinds: SOCKETS, types: &["sock_common"], nullable: false };
 /// The same, or null.
 pub(super) const ANY_SOCKET_OR_NULL: ArgKind =
     ArgKind::StructOrObject { kinds: SOCKETS, types: &["sock_common"], nullable: true };
 
-/// A socket of the host that a read section may keep alive, or null.
+/// A socket of the host that a read-side critical section may keep alive, or null.
 pub(super) const HOST_SOCKET_OR_NULL: ArgKind = ArgKind::Object { types: &["sock_common"], nullable: true };
 
 /// 0, or a negated error number.

@@ -1,4 +1,4 @@
-//! Which helpers work on which kinds of maps, and on packets.
+//! Which helpers work on which kinds of maps, and which accept packet memory.
 
 use super::set::HelperSet;
 use crate::map::MapKind;
@@ -9,11 +9,11 @@ const PER_CPU: HelperSet = EACH.with(&[195]);
 const STREAMS: HelperSet = ELEMENTS.with(&[82]);
 const QUEUE: HelperSet = HelperSet::of(&[87, 88, 89]);
 
-/// The helpers that take packet bytes where they want memory.
+/// The helpers that accept packet bytes as memory arguments.
 pub(crate) const PACKET_MEMORY: HelperSet =
     HelperSet::of(&[1, 2, 3, 28, 84, 85, 99, 100, 110, 195, 204, 205, 206, 207]);
 
-/// The helpers that work on maps of that kind. What a map of sockets holds is written as a socket, not as memory.
+/// The helpers that work on maps of that kind. Elements of maps of sockets are written as sockets, not as memory.
 pub fn map_helpers(kind: MapKind) -> HelperSet {
     let of = HelperSet::of;
     match kind {

@@ -1,11 +1,11 @@
-//! Helpers of programs that look at packets: socket buffers, XDP, light-weight tunnels, redirection.
+//! Helpers of programs that see packets: socket buffers, XDP, lightweight tunnels, redirection.
 
 use super::kinds::*;
 use crate::helper::{Access, ArgKind, HelperProto};
 
 /// A 32-bit number that the helper reads and changes.
 const U32_INOUT: ArgKind = fixed(Access::ReadWrite, 4);
-/// The headers of the Internet's protocols, without options.
+/// IPv4 and IPv6 headers without options, and TCP headers.
 const IPV4: ArgKind = fixed(Access::Read, 20);
 const IPV6: ArgKind = fixed(Access::Read, 40);
 const TCP: ArgKind = fixed(Access::Read, 20);
@@ -58,7 +58,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(83, "skb_ancestor_cgroup_id", [Context, Anything], Number),
     f(151, "skb_cgroup_classid", [Context], Number),
     f(192, "skb_set_tstamp", [Context, Anything, Anything], Number),
-    // Where it goes.
+    // Redirection.
     f(13, "clone_redirect", [Context, Anything, Anything], Number).moves(),
     f(23, "redirect", [Anything, Anything], Number),
     f(51, "redirect_map", [Map, Anything, Anything], Number),
@@ -66,7 +66,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(152, "redirect_neigh", [Anything, READ_OR_NULL, SIZE0, Anything], Number),
     f(155, "redirect_peer", [Anything, Anything], Number),
     f(163, "check_mtu", [Context, Anything, U32_INOUT, Anything, Anything], Number).gpl(),
-    // Light-weight tunnels.
+    // Lightweight tunnels.
     f(73, "lwt_push_encap", [Context, Anything, READ, SIZE], Number).moves(),
     f(74, "lwt_seg6_store_bytes", [Context, Anything, READ, SIZE], Number).moves(),
     f(75, "lwt_seg6_adjust_srh", [Context, Anything, Anything], Number).moves(),

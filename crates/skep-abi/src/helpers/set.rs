@@ -1,8 +1,8 @@
-//! Sets of helpers, as bits: what a program type may call is tested at every call of every program.
+//! Sets of helpers as bit sets: membership is tested for every call of every program.
 
 use std::fmt;
 
-/// Helpers by their numbers, below 256.
+/// A set of helpers with numbers below 256.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct HelperSet([u64; 4]);
 
@@ -14,12 +14,12 @@ impl HelperSet {
     ///
     /// # Panics
     ///
-    /// For a number above 255: at compile time, where a table is built.
+    /// If a number is above 255: at compile time, when a table is built.
     pub const fn of(ids: &[u32]) -> Self {
         Self::EMPTY.with(ids)
     }
 
-    /// Those and the helpers of `ids`.
+    /// This set and the helpers of `ids`.
     ///
     /// # Panics
     ///
@@ -34,7 +34,7 @@ impl HelperSet {
         self
     }
 
-    /// Those but for the helpers of `ids`.
+    /// This set without the helpers of `ids`.
     ///
     /// # Panics
     ///
@@ -49,29 +49,29 @@ impl HelperSet {
         self
     }
 
-    /// The helpers of both.
+    /// The union of both.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         let (Self([a, b, c, d]), Self([e, f, g, h])) = (self, other);
         Self([a | e, b | f, c | g, d | h])
     }
 
-    /// Whether the helper of that number is among them.
+    /// Whether the helper of that number is in the set.
     pub fn contains(self, id: u32) -> bool {
         self.0.get((id / 64) as usize).is_some_and(|word| word >> (id % 64) & 1 != 0)
     }
 
-    /// Their numbers, ascending.
+    /// The numbers in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         (0..256).filter(move |id| self.contains(*id))
     }
 
-    /// How many there are.
+    /// The number of helpers.
     pub fn len(self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_what_was_put_in_and_not_taken_out() {
+    fn sets_have_what_was_added_and_not_removed() {
         let set = HelperSet::of(&[1, 63, 64, 211, 255]).without(&[63]).union(HelperSet::of(&[2]));
         assert_eq!(set.iter().collect::<Vec<_>>(), [1, 2, 64, 211, 255]);
         assert_eq!((set.len(), set.is_empty()), (5, false));

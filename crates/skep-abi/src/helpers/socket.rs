@@ -10,7 +10,7 @@ const FOUND: RetKind = found(StructKind::Sock);
 
 /// The helpers.
 pub(super) static HELPERS: &[HelperProto] = &[
-    // Looking for sockets.
+    // Looking up sockets.
     f(84, "sk_lookup_tcp", [Context, READ, SIZE0, Anything, Anything], FOUND).acquiring(),
     f(85, "sk_lookup_udp", [Context, READ, SIZE0, Anything, Anything], FOUND).acquiring(),
     f(99, "skc_lookup_tcp", [Context, READ, SIZE0, Anything, Anything], found(StructKind::SockCommon))
@@ -27,7 +27,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(178, "skc_to_unix_sock", [ANY_SOCKET], gives("unix_sock")).with(H::CAST),
     f(196, "skc_to_mptcp_sock", [SOCKET], gives("mptcp_sock")).with(H::CAST),
     f(162, "sock_from_file", [object(&["file"])], gives("socket")),
-    // What they are and are set to.
+    // Properties and options of sockets.
     f(46, "get_socket_cookie", [Context], Number),
     f(49, "setsockopt", [Context, Anything, Anything, READ, SIZE], Number),
     f(57, "getsockopt", [Context, Anything, Anything, WRITE, SIZE], Number),
@@ -67,7 +67,7 @@ pub(super) static HELPERS: &[HelperProto] = &[
     f(157, "task_storage_delete", [Map, TASK], Number),
     f(210, "cgrp_storage_get", [Map, CGROUP, VALUE_OR_NULL, Anything], RetKind::MapValueOrNull),
     f(211, "cgrp_storage_delete", [Map, CGROUP], Number),
-    // Control groups' programs.
+    // Control group programs.
     f(101, "sysctl_get_name", [Context, UPDATE, SIZE, Anything], Number),
     f(102, "sysctl_get_current_value", [Context, WRITE, SIZE], Number),
     f(103, "sysctl_get_new_value", [Context, WRITE, SIZE], Number),

@@ -1,4 +1,4 @@
-//! Helpers of programs that trace the host: its memory, tasks, stacks, events, and its own calls.
+//! Helpers of tracing programs: the host's memory, tasks, stacks and events, and system calls.
 
 use super::kinds::*;
 use crate::helper::{ArgKind, Callback, HelperFlags, HelperProto, RetKind};

@@ -1,5 +1,5 @@
-//! Helpers that are others to some types of programs than to most: what they take in the place of the context, and
-//! whom they are open to.
+//! Helpers whose prototypes differ for some program types: other arguments in place of the context, or other
+//! callers.
 
 use super::kinds::*;
 use crate::helper::HelperProto;
@@ -11,7 +11,7 @@ const OBJECT_GETSOCKOPT: HelperProto =
     f(57, "getsockopt", [ANY_SOCKET, Anything, Anything, WRITE, SIZE], Number);
 const OBJECT_BUFF_LEN: HelperProto = f(188, "xdp_get_buff_len", [object(&["xdp_buff"])], Number);
 
-/// What they found of a socket may be none.
+/// Socket arguments that may be null, since the programs found the socket by following pointers.
 const STORAGE_OR_NONE: HelperProto = f(
     107,
     "sk_storage_get",
@@ -20,12 +20,12 @@ const STORAGE_OR_NONE: HelperProto = f(
 );
 const DELETED_STORAGE_OR_NONE: HelperProto = f(108, "sk_storage_delete", [Map, HOST_SOCKET_OR_NULL], Number);
 
-/// To programs that change what functions of the host return.
+/// For programs that change the results of the host's functions.
 pub(crate) static TRACING: &[HelperProto] = &[OBJECT_COOKIE, OBJECT_BUFF_LEN];
-/// To programs that trace functions of the host, and its tracepoints.
+/// For programs that trace the host's functions and tracepoints.
 pub(crate) static TRACING_STORAGE: &[HelperProto] =
     &[OBJECT_COOKIE, OBJECT_BUFF_LEN, STORAGE_OR_NONE, DELETED_STORAGE_OR_NONE];
-/// To iterators that see sockets.
+/// For iterators that see sockets.
 pub(crate) static ITERATOR: &[HelperProto] = &[
     OBJECT_COOKIE,
     OBJECT_SETSOCKOPT,
@@ -34,25 +34,25 @@ pub(crate) static ITERATOR: &[HelperProto] = &[
     STORAGE_OR_NONE,
     DELETED_STORAGE_OR_NONE,
 ];
-/// To security hooks that see sockets.
+/// For security hooks that see sockets.
 pub(crate) static SOCKET_HOOKS: &[HelperProto] =
     &[OBJECT_COOKIE, OBJECT_SETSOCKOPT, OBJECT_GETSOCKOPT, OBJECT_BUFF_LEN];
-/// To programs whose context is not the socket they are about.
+/// For programs that are about a socket but have another context.
 pub(crate) static SOCKET_OPTIONS: &[HelperProto] = &[OBJECT_SETSOCKOPT, OBJECT_GETSOCKOPT];
-/// To programs that choose a socket of a reuse-port group.
+/// For programs that select a socket of a reuse-port group.
 pub(crate) static REUSEPORT: &[HelperProto] = &[OBJECT_COOKIE];
-/// To programs whose context is a socket that is made or given up.
+/// For programs whose context is a socket that is created or released.
 pub(crate) static SOCKET_CONTEXT: &[HelperProto] =
     &[f(107, "sk_storage_get", [Map, Context, VALUE_OR_NULL, Anything], crate::RetKind::MapValueOrNull)];
-/// To programs that choose a socket for a packet, which may also choose none.
+/// For programs that select a socket for a packet, which may also select none.
 pub(crate) static SOCKET_LOOKUP: &[HelperProto] =
     &[f(124, "sk_assign", [Context, ANY_SOCKET_OR_NULL, Anything], Number)];
-/// To programs attached to performance events.
+/// For programs attached to performance events.
 pub(crate) static PERF_EVENT: &[HelperProto] = &[f(27, "get_stackid", [Context, Map, Anything], Number)];
-/// To programs attached to many functions at once.
+/// For programs attached to many functions at once.
 pub(crate) static MULTI: &[HelperProto] = &[f(173, "get_func_ip", [Context], Number)];
 
-/// All of them.
+/// All variants.
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = &'static HelperProto> {
     let sets = [

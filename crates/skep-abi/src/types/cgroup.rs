@@ -1,4 +1,4 @@
-//! Types of programs that control groups run: packets, sockets, addresses, devices, settings, options.
+//! Types of programs that run for control groups: packets, sockets, addresses, devices, settings, options.
 
 use super::fields::{layout, pointer, surely, view, whole, word};
 use super::structs::{BPF_SOCK, BPF_SOCK_SIZE};
@@ -73,11 +73,11 @@ pub(super) static TYPES: &[&ProgramType] = &[
     },
 ];
 
-/// 0 forbids, 1 allows.
+/// 0 denies, 1 allows.
 const ALLOW: Results = Results::Range { min: 0, max: 1 };
-/// The same; the second bit says that ports of the system may be bound.
+/// The same; the second bit allows to bind privileged ports.
 const BIND: Results = Results::Range { min: 0, max: 3 };
-/// Nothing can be forbidden.
+/// Nothing can be denied.
 const ONE: Results = Results::Range { min: 1, max: 1 };
 
 const ALLOWING: ProgramType =
@@ -191,7 +191,7 @@ static SOCK_BOUND6: ContextLayout = sock(view!(
     &[]
 ));
 
-/// Of the addresses of IPv6, eight bytes may be accessed at once where they are aligned.
+/// Eight aligned bytes of an IPv6 address may be accessed at once.
 const SOCK_ADDR: &[ContextField] = &[
     whole("user_family", 0),
     word("user_ip4", 4),
@@ -211,7 +211,7 @@ const SOCK_ADDR: &[ContextField] = &[
     pointer("sk", 64, surely(StructKind::Sock)),
 ];
 
-/// A view of `struct bpf_sock_addr` with these fields besides those that all have.
+/// A view of `struct bpf_sock_addr` with these fields in addition to the common ones.
 macro_rules! addr {
     ($($field:literal),*) => {
         layout("bpf_sock_addr", 72, view!(

@@ -1,7 +1,7 @@
-//! Words that the tables of contexts are written in.
+//! Abbreviations used by the context tables.
 //!
-//! A structure is written down once, with all its fields; a program type's view of it is a selection of these by
-//! name, some of them writable ([`view!`]). What does not fit together stops the compiler.
+//! A structure is written down once, with all its fields. A program type's view of it selects some of them by name
+//! and makes some of these writable ([`view!`]). A view that does not match the structure fails to compile.
 
 use crate::context::{ContextField, ContextLayout, FieldKind, Parts, StructKind};
 use skep_isa::Size;
@@ -11,12 +11,12 @@ pub(super) const fn whole(name: &'static str, offset: u32) -> ContextField {
     number(name, offset, Size::B4, Parts::WORD)
 }
 
-/// A number of four bytes of which every part may be read.
+/// A number of four bytes whose aligned parts may all be read.
 pub(super) const fn word(name: &'static str, offset: u32) -> ContextField {
     number(name, offset, Size::B4, Parts::any(Size::B4))
 }
 
-/// A number of four bytes of which the lower ones may be read alone.
+/// A number of four bytes that may be read whole or in its lower part.
 pub(super) const fn lower(name: &'static str, offset: u32) -> ContextField {
     number(name, offset, Size::B4, Parts::BYTE.and(Parts::HALF).and(Parts::WORD))
 }
@@ -26,7 +26,7 @@ pub(super) const fn double(name: &'static str, offset: u32) -> ContextField {
     number(name, offset, Size::B8, Parts::DOUBLE)
 }
 
-/// A number that may be read so.
+/// A number whose readable parts are given.
 pub(super) const fn number(name: &'static str, offset: u32, size: Size, reads: Parts) -> ContextField {
     ContextField {
         name,
@@ -61,13 +61,13 @@ pub(super) const fn surely(kind: StructKind) -> FieldKind {
 }
 
 impl ContextField {
-    /// The same, which may be accessed together with as many bytes behind it.
+    /// The same; an access may extend over as many bytes after it.
     pub(super) const fn wide(mut self) -> Self {
         self.reads = self.reads.and(doubled(self.size));
         self
     }
 
-    /// The same, which may be written whole, and with the bytes behind it where it may be read so.
+    /// The same, writable whole, and together with the bytes after it if it may be read so.
     const fn writable(mut self) -> Self {
         self.writes = self.writes.and(Parts::whole(self.size));
         if self.reads.allows(0, 2 * self.size.bytes()) {
@@ -76,20 +76,20 @@ impl ContextField {
         self
     }
 
-    /// The same, which may be written in parts where a view makes it writable.
+    /// The same, writable in parts if a view makes it writable.
     pub(super) const fn in_parts(mut self) -> Self {
         self.writes = self.writes.and(Parts::any(self.size));
         self
     }
 
-    /// The same, at this place of skep's native structure.
+    /// The same, at this offset of skep's native structure.
     pub(super) const fn at(mut self, native: usize) -> Self {
         self.native_offset = Some(native as u32);
         self
     }
 }
 
-/// Twice that size.
+/// The parts of a field of twice that size.
 const fn doubled(size: Size) -> Parts {
     match size {
         Size::B1 => Parts::HALF,
@@ -103,8 +103,8 @@ pub(super) const fn layout(name: &'static str, size: u32, fields: &'static [Cont
     ContextLayout { name, size, fields }
 }
 
-/// The fields of the structure `$all` with the names `$readable`, those in `$writable` writable as well. The name of an
-/// array stands for all its elements.
+/// The fields of the structure `$all` with the names `$readable`, of which those in `$writable` are also writable.
+/// The name of an array selects all its elements.
 macro_rules! view {
     ($all:expr, $readable:expr, $writable:expr) => {{
         const FIELDS: [crate::context::ContextField; crate::types::fields::count($all, $readable)] =
@@ -114,7 +114,7 @@ macro_rules! view {
 }
 pub(super) use view;
 
-/// How many of the fields have one of these names.
+/// The number of fields that have one of these names.
 pub(super) const fn count(all: &[ContextField], names: &[&str]) -> usize {
     let mut found = 0;
     let mut at = 0;
@@ -146,7 +146,7 @@ pub(super) const fn select<const N: usize>(
         }
         at += 1;
     }
-    assert!(count(all, writable) == count(&fields, writable), "what may be written may be read");
+    assert!(count(all, writable) == count(&fields, writable), "every writable field must be readable");
     let mut name = 0;
     while name < readable.len() {
         assert!(count(all, &[readable[name]]) > 0, "there is no field of that name");
@@ -155,7 +155,7 @@ pub(super) const fn select<const N: usize>(
     fields
 }
 
-/// Whether a field's name is among these, or an element of an array that is.
+/// Whether a field's name is in the list, or is an element of an array in it.
 const fn is_named(field: &str, names: &[&str]) -> bool {
     let field = field.as_bytes();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Types of programs that see packets on their way: XDP, traffic control, socket filters, light-weight tunnels, flow
+//! Types of programs that see packets in transit: XDP, traffic control, socket filters, lightweight tunnels, flow
 //! dissectors.
 
 use super::fields::{layout, narrow_pointer, view, whole};
@@ -67,7 +67,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
     },
 ];
 
-/// Packet programs of the earliest hook: `int prog(struct xdp_md *)`.
+/// Packet programs at the earliest hook: `int prog(struct xdp_md *)`.
 pub static XDP: ProgramType = ProgramType { attach: Some(37), sections: &["xdp"], ..XDP_LIKE };
 
 /// Classifiers and actions of traffic control: `int prog(struct __sk_buff *)`.

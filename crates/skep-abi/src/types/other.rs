@@ -1,4 +1,4 @@
-//! The remaining types: system calls, packet filters, infrared remote controls, and skep's own.
+//! The remaining types: system calls, netfilter, infrared remote controls, and skep's own.
 
 use super::fields::{layout, whole};
 use super::{AttachTo, Context, Native, ProgramType, Results};

@@ -1,28 +1,28 @@
-//! Section names of object files: which type of program stands in one, and what it is attached to.
+//! Section names of object files: which program type they select, and what the program is attached to.
 //!
 //! ```text
 //!   ?fentry.s/vfs_read
 //!   |  |    |    `- target
 //!   |  |    `------ `.s`: the program may sleep; `.frags`: it takes packets in several pieces
 //!   |  `----------- a name from a type's list
-//!   `-------------- loaded on demand alone, which says nothing here
+//!   `-------------- loaded on demand only; ignored here
 //! ```
 
 use super::{ProgramType, TYPES};
 
-/// What a section's name says of the program in it.
+/// The meaning of a section's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section<'a> {
     /// Its type.
     pub kind: &'static ProgramType,
-    /// Whether it runs where sleeping is allowed.
+    /// Whether it is sleepable.
     pub sleepable: bool,
-    /// What it is attached to, where the name says so: `vfs_read` of `fentry/vfs_read`.
+    /// Its attachment target, if the name has one: `vfs_read` of `fentry/vfs_read`.
     pub target: Option<&'a str>,
 }
 
 impl<'a> Section<'a> {
-    /// The meaning of a section's name; `None` if it names no type.
+    /// Parses a section's name; `None` if it selects no type.
     pub fn parse(section: &'a str) -> Option<Self> {
         let section = section.strip_prefix('?').unwrap_or(section);
         let (first, rest) = section.split_at(section.find('/').unwrap_or(section.len()));
@@ -42,7 +42,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The type with the longest name that begins the section `first` + `rest`, and what follows behind a slash.
+/// The type with the longest name that begins the section `first` + `rest`, and what follows the slash.
 fn best<'a>(first: &str, rest: &'a str) -> Option<(&'static ProgramType, Option<&'a str>)> {
     let mut best: Option<(usize, &'static ProgramType, &'a str)> = None;
     for kind in TYPES {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_name_types_attachments_and_targets() {
+    fn sections_select_types_attachments_and_targets() {
         assert_eq!(parse("xdp"), Some(("xdp", Some(37), false, None)));
         assert_eq!(parse("xdp/firewall"), Some(("xdp", Some(37), false, Some("firewall"))));
         assert_eq!(parse("xdp.frags"), Some(("xdp", Some(37), false, None)));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sections_name_nothing() {
+    fn other_sections_select_no_type() {
         for section in
             ["", "?", "/", "xdpfoo", "xdp.s", "tc.frags", "xd", "cgroup", "cgroup/", "kprobe.s", "fentry.x"]
         {

@@ -1,4 +1,4 @@
-//! `struct __sk_buff`, and what of it each type of program may access.
+//! `struct __sk_buff`, and its fields that each program type may access.
 
 use super::fields::{double, layout, maybe, narrow_pointer, number, pointer, surely, view, whole, word};
 use crate::context::{ContextField, ContextLayout, FieldKind, Parts, SkbContext, StructKind};
@@ -15,7 +15,7 @@ macro_rules! skb {
     };
 }
 
-/// Of skep's contexts, the fields from `family` to `local_port` mean nothing to classifiers and socket filters.
+/// In skep's contexts, the fields from `family` to `local_port` have no meaning for classifiers and socket filters.
 const SKB: &[ContextField] = &[
     skb!("len", 0, len),
     skb!("pkt_type", 4, pkt_type),
@@ -67,7 +67,7 @@ const fn skb(fields: &'static [ContextField]) -> ContextLayout {
     layout("__sk_buff", 192, fields)
 }
 
-/// What classifiers and actions see.
+/// The fields for classifiers and actions.
 pub(super) static CLASSIFIER: ContextLayout = skb(view!(
     SKB,
     &[
@@ -101,7 +101,7 @@ pub(super) static CLASSIFIER: ContextLayout = skb(view!(
     &["mark", "queue_mapping", "priority", "tc_index", "cb", "tc_classid", "tstamp"]
 ));
 
-/// What socket filters see.
+/// The fields for socket filters.
 pub(super) static SOCKET_FILTER: ContextLayout = skb(view!(
     SKB,
     &[
@@ -127,7 +127,7 @@ pub(super) static SOCKET_FILTER: ContextLayout = skb(view!(
     &["cb"]
 ));
 
-/// What programs of control groups see.
+/// The fields for control group programs.
 pub(super) static CGROUP: ContextLayout = skb(view!(
     SKB,
     &[
@@ -164,7 +164,7 @@ pub(super) static CGROUP: ContextLayout = skb(view!(
     &["mark", "priority", "cb", "tstamp"]
 ));
 
-/// What programs of light-weight tunnels see.
+/// The fields for lightweight tunnels.
 pub(super) static TUNNEL: ContextLayout = skb(view!(
     SKB,
     &[
@@ -192,7 +192,7 @@ pub(super) static TUNNEL: ContextLayout = skb(view!(
     &["mark", "priority", "cb"]
 ));
 
-/// What programs of socket maps see of a stream.
+/// The fields for socket map programs that see a stream.
 pub(super) static STREAM: ContextLayout = skb(view!(
     SKB,
     &[
@@ -226,5 +226,5 @@ pub(super) static STREAM: ContextLayout = skb(view!(
     &["priority", "tc_index"]
 ));
 
-/// What flow dissectors see.
+/// The fields for flow dissectors.
 pub(super) static DISSECTOR: ContextLayout = skb(view!(SKB, &["data", "data_end", "flow_keys"], &[]));

@@ -1,4 +1,4 @@
-//! Types of programs about sockets: socket maps, TCP events, the choice of a socket.
+//! Types of programs about sockets: socket maps, TCP events, socket selection.
 
 use super::fields::{double, layout, lower, maybe, number, pointer, surely, view, whole, word};
 use super::{Context, ProgramType, Results, SocketMaps, skb};
@@ -101,7 +101,7 @@ static SK_MSG_MD: ContextLayout = layout(
     ],
 );
 
-/// `reply` is the first of `args`.
+/// `reply` is the first element of `args`.
 static SOCK_OPS: ContextLayout = layout(
     "bpf_sock_ops",
     224,
@@ -207,7 +207,7 @@ const BPF_SOCK_OPS: &[ContextField] = &[
     double("skb_hwtstamp", 216),
 ];
 
-/// `remote_port` is of two bytes and is read with the zeroes behind it too.
+/// `remote_port` has two bytes and may also be read together with the zeroes after it.
 static SK_LOOKUP: ContextLayout = layout(
     "bpf_sk_lookup",
     72,

@@ -1,11 +1,11 @@
-//! Structures that programs reach by pointers and whose layout Linux promises.
+//! Structures that programs reach through pointers and whose layout Linux guarantees.
 
 use super::fields::{double, layout, lower, number, view, whole, word};
 use crate::context::{ContextField, ContextLayout, Parts};
 use skep_isa::Size;
 
-/// `struct bpf_sock`, of which different programs see different parts. `dst_port` is of two bytes and is read with the
-/// zeroes behind it too.
+/// `struct bpf_sock`, of which different programs see different parts. `dst_port` has two bytes and may also be
+/// read together with the zeroes after it.
 pub(super) const BPF_SOCK: &[ContextField] = &[
     whole("bound_dev_if", 0),
     lower("family", 4),
@@ -35,7 +35,7 @@ pub(super) const BPF_SOCK_SIZE: u32 = 80;
 /// A full socket.
 pub(crate) static SOCK: ContextLayout = layout("bpf_sock", BPF_SOCK_SIZE, BPF_SOCK);
 
-/// What every socket has, also one that is not full.
+/// The fields of every socket, full or not.
 pub(crate) static SOCK_COMMON: ContextLayout = layout(
     "bpf_sock",
     BPF_SOCK_SIZE,
@@ -94,8 +94,8 @@ pub(crate) static TCP_SOCK: ContextLayout = layout(
 /// `struct bpf_xdp_sock`.
 pub(crate) static XDP_SOCK: ContextLayout = layout("bpf_xdp_sock", 4, &[whole("queue_id", 0)]);
 
-/// `struct bpf_flow_keys`, which may be read and written at any aligned place, across its fields too: words of eight
-/// bytes, each named after the first field in it.
+/// `struct bpf_flow_keys`. It may be read and written at any aligned place, also across its fields, so it is
+/// described as words of eight bytes, each named after its first field.
 pub(crate) static FLOW_KEYS: ContextLayout = layout(
     "bpf_flow_keys",
     56,

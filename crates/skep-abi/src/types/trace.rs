@@ -1,4 +1,4 @@
-//! Types of programs that trace the host without its types: probes, tracepoints, performance events.
+//! Types of programs that trace the host without type information: probes, tracepoints, performance events.
 
 use super::fields::{double, layout, number, pointer};
 use super::{Context, ProgramType, Results};
@@ -89,7 +89,7 @@ const PROBE: ProgramType = ProgramType {
 
 const MULTI: ProgramType = ProgramType { variants: variants::MULTI, ..PROBE };
 
-/// The most arguments of a tracepoint.
+/// Most arguments of a tracepoint.
 const RAW_ARGUMENTS: u32 = 12;
 
 /// `struct bpf_perf_event_data`: the registers, then the period of the sample and the address that was accessed.
@@ -109,7 +109,7 @@ static PERF_EVENT_FIELDS: [ContextField; PROBE_REGISTERS + 2] = {
     fields
 };
 
-/// The first argument is the address of a record that the program may write. How long it is shows at attachment.
+/// The first argument is the address of a record that the program may write. Its length is known at attachment.
 static RAW_WRITABLE: ContextLayout = layout("bpf_raw_tracepoint_args", 8 * RAW_ARGUMENTS, &RAW_FIELDS);
 
 static RAW_FIELDS: [ContextField; RAW_ARGUMENTS as usize] = {

@@ -104,7 +104,7 @@ pub(super) static TYPES: &[&ProgramType] = &[
     },
 ];
 
-/// Where a path may be written out.
+/// Functions where a path may be resolved to a string.
 const PATHS: &[(u32, &[&str])] = &[(
     147,
     &[
@@ -119,9 +119,9 @@ const PATHS: &[(u32, &[&str])] = &[(
         "filp_close",
     ],
 )];
-/// Storage of sockets is not used where it is made or freed.
+/// Functions that create or free socket storage must not use it.
 const SOCKET_STORAGE: &[(u32, &str)] = &[(107, "bpf_sk_storage"), (108, "bpf_sk_storage")];
-/// Where there is a socket whose options may be got and set.
+/// Hooks with a socket whose options may be read and set.
 const SOCKET_ITERATORS: &[&str] = &["tcp", "unix"];
 const SOCKET_HOOKS: &[&str] =
     &["inet_conn_established", "inet_csk_clone", "sock_graft", "socket_post_create", "socket_socketpair"];

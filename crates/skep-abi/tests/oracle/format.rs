@@ -1,13 +1,13 @@
-//! The promise about formats of `bpf_snprintf` and its like: any bytes are taken apart into pieces that add up to the
-//! format, or are refused for something that is where the error says.
+//! What must hold for any bytes parsed as a format of `bpf_snprintf`: the pieces add up to the format, or the error
+//! is at the place that it names.
 
 use skep_abi::{Conversion, FormatError, MAX_PRINTED, Piece, parse_format};
 
-/// Takes a format apart. Says whether it is one.
+/// Parses a format. Returns whether it is valid.
 ///
 /// # Panics
 ///
-/// Where the promise is broken.
+/// If the promise is broken.
 #[allow(unreachable_pub)] // the fuzzer and the test include this file, each its own way
 pub fn check(format: &[u8]) -> bool {
     let pieces = match parse_format(format, usize::MAX) {
@@ -26,7 +26,10 @@ pub fn check(format: &[u8]) -> bool {
             text.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || *byte == 0x0b)
         );
         let start = text.as_ptr().addr() - format.as_ptr().addr();
-        assert!(end <= start && start + text.len() <= format.len(), "text is in order, and of the format");
+        assert!(
+            end <= start && start + text.len() <= format.len(),
+            "text is in order and part of the format"
+        );
         end = start + text.len();
     }
     let percents = format.iter().filter(|byte| **byte == b'%').count();
@@ -44,7 +47,7 @@ pub fn check(format: &[u8]) -> bool {
     true
 }
 
-/// A space ends every conversion, so a format may follow itself.
+/// A space ends every conversion, so a valid format may be followed by itself.
 fn twice_is_the_same_twice(format: &[u8], pieces: &[Piece<'_>]) {
     let twice = [format, b" ", format].concat();
     let both = parse_format(&twice, usize::MAX).expect("both are formats");
@@ -53,7 +56,7 @@ fn twice_is_the_same_twice(format: &[u8], pieces: &[Piece<'_>]) {
     assert_eq!(texts(&both), [&texts(pieces)[..], b" ", &texts(pieces)].concat());
 }
 
-/// What stands before the error is a format.
+/// The text before the error is a valid format.
 fn refused_for_a_reason(format: &[u8], error: &FormatError) {
     assert!(!error.to_string().is_empty());
     let at = match *error {
@@ -67,7 +70,7 @@ fn refused_for_a_reason(format: &[u8], error: &FormatError) {
         }
         FormatError::TooFewValues { .. } => panic!("there were enough values"),
     };
-    assert!(parse_format(&format[..at], usize::MAX).is_ok(), "the first error is told");
+    assert!(parse_format(&format[..at], usize::MAX).is_ok(), "the first error is reported");
 }
 
 fn conversions(pieces: &[Piece<'_>]) -> Vec<Conversion> {

@@ -104,5 +104,5 @@ fn wrong_formats_are_an_error_of_the_call_or_where_they_are_constant_of_the_prog
     let Err(Error::Refused(refusal)) = object("wrong").verify("wrong", Default::default()) else {
         panic!("it is refused")
     };
-    assert!(refusal.to_string().contains("no conversion begins as \"%f\""), "{refusal}");
+    assert!(refusal.to_string().contains("unknown conversion \"%f\""), "{refusal}");
 }

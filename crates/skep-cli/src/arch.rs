@@ -1,4 +1,5 @@
-//! Machine code as text. Every architecture's disassembler is compiled on every machine: code is only data here.
+//! Disassembly of machine code. Every host builds the disassemblers of all architectures, since code is only data
+//! here.
 
 mod aarch64;
 mod x86_64;
@@ -6,16 +7,16 @@ mod x86_64;
 /// One instruction.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Insn {
-    /// Distance from the beginning of the code, in bytes.
+    /// Offset from the start of the code, in bytes.
     pub(crate) at: u64,
-    /// As the manuals of the architecture write it. Targets of branches are addresses.
+    /// In the syntax of the architecture's manuals. Branch targets are addresses.
     pub(crate) text: String,
 }
 
-/// Reads code that lies at that address. What cannot be read becomes a line that says so.
+/// Disassembles code for that address. Bytes that cannot be decoded become a line that says so.
 pub(crate) type Disassembler = fn(code: &[u8], address: u64) -> Vec<Insn>;
 
-/// The disassembler for an architecture as [`std::env::consts::ARCH`] names it.
+/// The disassembler for an architecture, named as in [`std::env::consts::ARCH`].
 pub(crate) fn disassembler(architecture: &str) -> Option<Disassembler> {
     match architecture {
         "x86_64" => Some(x86_64::disassemble),
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machines_code_can_be_read() {
+    fn the_host_has_a_disassembler() {
         assert!(disassembler(std::env::consts::ARCH).is_some());
         assert!(disassembler("pdp11").is_none());
     }

@@ -1,7 +1,7 @@
-//! Packet captures: pcap and pcapng, microseconds and nanoseconds, either byte order in; pcap out.
+//! Packet captures: reads pcap and pcapng, in microseconds or nanoseconds and either byte order; writes pcap.
 //!
-//! A capture is read as a stream: memory is bounded by its longest packet, whatever its length. A file that
-//! ends in the middle of a packet yields what came before and then an error that names the place.
+//! A capture is read as a stream: memory is bounded by its longest packet, not by its length. A truncated file
+//! yields all whole packets and then an error that names the place.
 
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Room for one packet with its headers; grows up to [`BUFFER_MAX`].
+/// Buffer size for one packet with its headers; grows up to [`BUFFER_MAX`].
 const BUFFER: usize = 256 << 10;
 /// The largest packet that is accepted, with its headers.
 const BUFFER_MAX: usize = 16 << 20;
@@ -23,7 +23,7 @@ pub(crate) struct Frame {
     pub(crate) time: u64,
     /// Index of the interface that captured it (0 in pcap).
     pub(crate) interface: u32,
-    /// What was captured of it.
+    /// The captured bytes.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Frame {
 pub(crate) enum Error {
     #[error("cannot open the capture {}: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("the capture {} is empty: it has not even a header", path.display())]
+    #[error("the capture {} is empty: expected a pcap or pcapng header", path.display())]
     Empty { path: PathBuf },
     #[error("{} is neither pcap nor pcapng", path.display())]
     Unrecognised { path: PathBuf },
-    #[error("the capture {} breaks off in packet {packet}: {what}", path.display())]
+    #[error("the capture {} cannot be read at packet {packet}: {what}", path.display())]
     Broken { path: PathBuf, packet: u64, what: String },
     #[error(
-        "packet {packet} of {} was captured on a link of type {link}; programs here see Ethernet frames (type 1)",
+        "packet {packet} of {} has link type {link}; only Ethernet frames (link type 1) are supported",
         path.display()
     )]
     NotEthernet { path: PathBuf, packet: u64, link: i32 },
@@ -47,7 +47,7 @@ pub(crate) enum Error {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// A capture being read.
+/// Reader of a capture.
 pub(crate) struct Reader {
     path: PathBuf,
     reader: Box<dyn PcapReaderIterator + Send>,
@@ -57,13 +57,13 @@ pub(crate) struct Reader {
     interfaces: Vec<Interface>,
 }
 
-/// How an interface of the capture counts time, and what it carries.
+/// Clock and link type of a capturing interface.
 #[derive(Clone, Copy)]
 struct Interface {
     link: Linktype,
     /// Ticks in a second.
     resolution: u64,
-    /// Seconds to add.
+    /// Seconds to add to its time stamps.
     offset: i64,
 }
 
@@ -79,7 +79,7 @@ impl Reader {
             PcapError::Eof => Error::Empty { path: path.to_owned() },
             PcapError::ReadError => open(io::Error::other("reading failed")),
             PcapError::Incomplete(_) if size > 0 => {
-                let what = "the file header is cut short".into();
+                let what = "the file header is truncated".into();
                 Error::Broken { path: path.to_owned(), packet: 1, what }
             }
             _ => Error::Unrecognised { path: path.to_owned() },
@@ -87,18 +87,18 @@ impl Reader {
         Ok(Self { path: path.to_owned(), reader, read, size, packets: 0, interfaces: Vec::new() })
     }
 
-    /// Bytes of the file, 0 where it is a pipe.
+    /// Size of the file in bytes, 0 for a pipe.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes taken from the file so far.
+    /// Bytes read from the file so far.
     pub(crate) fn position(&self) -> u64 {
-        // Relaxed: the counter is only ever touched by the thread that reads.
+        // Relaxed: only the reading thread uses the counter.
         self.read.load(Ordering::Relaxed)
     }
 
-    /// The next packet.
+    /// Returns the next packet.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             match self.reader.next() {
@@ -131,7 +131,7 @@ impl Reader {
                     return Err(self.broken("the file ends before the packet does"));
                 }
                 Err(PcapError::ReadError) => return Err(self.broken("reading failed")),
-                Err(_) => return Err(self.broken("its headers make no sense")),
+                Err(_) => return Err(self.broken("its headers are invalid")),
             }
         }
     }
@@ -142,7 +142,7 @@ impl Reader {
         }
         let size = self.reader.data().len().max(BUFFER) * 2;
         if size > BUFFER_MAX || !self.reader.grow(size) {
-            return Err(self.broken("it claims to be larger than 16 MiB"));
+            return Err(self.broken("its length exceeds 16 MiB"));
         }
         match self.reader.refill() {
             Ok(()) => Ok(()),
@@ -155,10 +155,10 @@ impl Reader {
     }
 }
 
-/// What a block said wrong.
+/// What is wrong with a block.
 enum Problem {
     Link(i32),
-    Says(&'static str),
+    Invalid(&'static str),
 }
 
 impl Problem {
@@ -166,12 +166,12 @@ impl Problem {
         let path = path.to_owned();
         match self {
             Self::Link(link) => Error::NotEthernet { path, packet, link },
-            Self::Says(what) => Error::Broken { path, packet, what: what.into() },
+            Self::Invalid(what) => Error::Broken { path, packet, what: what.into() },
         }
     }
 }
 
-/// Learns from a block of headers, or takes the packet out of one that holds a packet.
+/// Records an interface, or returns the packet if the block holds one.
 fn take(interfaces: &mut Vec<Interface>, block: &PcapBlockOwned<'_>) -> Result<Option<Frame>, Problem> {
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
@@ -190,7 +190,7 @@ fn take(interfaces: &mut Vec<Interface>, block: &PcapBlockOwned<'_>) -> Result<O
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
             let resolution = ticks_per_second(description.if_tsresol)
-                .ok_or(Problem::Says("its clock's resolution is absurd"))?;
+                .ok_or(Problem::Invalid("the time stamp resolution of its interface is invalid"))?;
             interfaces.push(Interface {
                 link: description.linktype,
                 resolution,
@@ -210,7 +210,7 @@ fn take(interfaces: &mut Vec<Interface>, block: &PcapBlockOwned<'_>) -> Result<O
     }
 }
 
-/// What the option `if_tsresol` says: a power of two where its highest bit is set, else one of ten.
+/// Decodes the option `if_tsresol`: a negative power of two if its highest bit is set, otherwise of ten.
 fn ticks_per_second(resolution: u8) -> Option<u64> {
     let exponent = u32::from(resolution & 0x7f);
     let base: u64 = if resolution & 0x80 != 0 { 2 } else { 10 };
@@ -218,7 +218,7 @@ fn ticks_per_second(resolution: u8) -> Option<u64> {
 }
 
 fn interface(interfaces: &[Interface], id: u32) -> Result<Interface, Problem> {
-    interfaces.get(id as usize).copied().ok_or(Problem::Says("it names an interface that was not described"))
+    interfaces.get(id as usize).copied().ok_or(Problem::Invalid("its interface has no description"))
 }
 
 fn frame(
@@ -231,13 +231,14 @@ fn frame(
     if interface.link != Linktype::ETHERNET {
         return Err(Problem::Link(interface.link.0));
     }
-    let bytes = data.get(..captured as usize).ok_or(Problem::Says("its captured length passes its block"))?;
+    let bytes =
+        data.get(..captured as usize).ok_or(Problem::Invalid("its captured length exceeds its block"))?;
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(interface.resolution.max(1));
     let time = (nanoseconds as u64).wrapping_add_signed(interface.offset.wrapping_mul(1_000_000_000));
     Ok(Some(Frame { time, interface: id, bytes: bytes.to_vec() }))
 }
 
-/// Counts what is read of a file.
+/// Counts the bytes read from a file.
 struct Counted {
     file: File,
     read: Arc<AtomicU64>,
@@ -252,7 +253,7 @@ impl Read for Counted {
     }
 }
 
-/// A capture being written: pcap, nanoseconds, this machine's byte order, Ethernet.
+/// Writer of a capture: pcap, nanoseconds, native byte order, Ethernet.
 pub(crate) struct Writer {
     path: PathBuf,
     out: BufWriter<File>,
@@ -286,7 +287,7 @@ impl Writer {
         written.map_err(|source| Error::Write { path: self.path.clone(), source })
     }
 
-    /// Writes out what is still held back.
+    /// Flushes buffered data.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.out.flush().map_err(|source| Error::Write { path: self.path.clone(), source })
     }
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_and_byte_order_holds_the_same_packets() {
+    fn every_format_and_byte_order_gives_the_same_packets() {
         let captures = Path::new(CAPTURES);
         let reference = read(&captures.join("tiny-ns.pcap")).unwrap();
         assert!(reference.len() >= 10);
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_captures_read_back() {
         let path = scratch("roundtrip", b"");
         let frames: Vec<Frame> = (0..5u64)
             .map(|i| Frame {
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_cut_anywhere_gives_its_whole_packets_and_an_error_that_names_the_place() {
+    fn truncated_captures_give_whole_packets_then_an_error() {
         for name in ["tiny-ns.pcap", "tiny.pcapng"] {
             let whole = std::fs::read(Path::new(CAPTURES).join(name)).unwrap();
             for cut in (0..whole.len()).step_by(29) {
@@ -364,7 +365,7 @@ mod tests {
                 if let Err(error) = read(&path) {
                     let text = error.to_string();
                     assert!(
-                        text.contains("breaks off in packet")
+                        text.contains("cannot be read at packet")
                             || text.contains("empty")
                             || text.contains("neither"),
                         "{name} cut at {cut}: {text}"
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_captures_are_told_apart() {
+    fn files_that_are_no_captures_are_refused() {
         let empty = scratch("empty", b"");
         assert!(read(&empty).unwrap_err().to_string().contains("is empty"));
         let text = scratch("text", &b"this is no capture, but long enough to hold a header".repeat(4));
@@ -385,18 +386,18 @@ mod tests {
         let mut wifi = std::fs::read(Path::new(CAPTURES).join("tiny-ns.pcap")).unwrap();
         wifi[20] = 105;
         let wifi = scratch("wifi", &wifi);
-        assert!(read(&wifi).unwrap_err().to_string().contains("link of type 105"));
+        assert!(read(&wifi).unwrap_err().to_string().contains("link type 105"));
         for path in [empty, text, wifi] {
             std::fs::remove_file(path).unwrap();
         }
     }
 
     #[test]
-    fn a_length_that_no_packet_has_is_refused_without_allocating_it() {
+    fn an_excessive_length_is_refused_without_allocation() {
         let mut huge = std::fs::read(Path::new(CAPTURES).join("tiny-ns.pcap")).unwrap();
         huge[24 + 8..24 + 16].fill(0x7f);
         let path = scratch("huge", &huge);
-        assert!(read(&path).unwrap_err().to_string().contains("breaks off in packet 1"));
+        assert!(read(&path).unwrap_err().to_string().contains("cannot be read at packet 1"));
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! `skep conformance`: the plugin protocol of the public bpf_conformance suite.
 //!
-//! A program comes as hexadecimal bytes on standard input or with `--program`, memory as an argument. The
-//! program goes through the verifier like any other, as type `raw`: `r1` is the memory and `r2` its length.
-//! The answer is `r0` in hexadecimal.
+//! The program comes as hexadecimal bytes on standard input or with `--program`, memory as an argument. The program
+//! is verified like any other, as type `raw`: `r1` is the memory and `r2` its length. The output is `r0` in
+//! hexadecimal.
 
 use crate::failure::Failure;
 use crate::output;
@@ -11,23 +11,23 @@ use skep::isa::{CallTarget, Cond, Insn, Operand, Reg, Width};
 use skep::{Engine, Object, Runtime};
 use std::io::Read;
 
-/// The number of the helper that ends the program where its argument is 0.
+/// The number of the helper that ends the program if its argument is 0.
 const UNWIND: u32 = 5;
-/// The longest input that is read, in bytes of text.
+/// Maximum length of the input, in bytes of text.
 const INPUT_MAX: u64 = 64 << 20;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The memory, as hexadecimal bytes parted by white space.
+    /// Memory for the program, as hexadecimal bytes separated by white space.
     #[arg(value_name = "MEMORY")]
     memory: Option<String>,
-    /// The program, as hexadecimal bytes; otherwise it is read from standard input.
+    /// The program, as hexadecimal bytes; read from standard input by default.
     #[arg(long, value_name = "BYTES")]
     program: Option<String>,
-    /// Runs machine code (the default).
+    /// Run machine code (the default).
     #[arg(long, conflicts_with = "interpret")]
     jit: bool,
-    /// Interprets.
+    /// Interpret.
     #[arg(long)]
     interpret: bool,
 }
@@ -53,13 +53,13 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     output::text(&format!("{result:x}\n"))
 }
 
-/// Parses hexadecimal bytes parted by any white space; bytes may also stand together.
+/// Parses hexadecimal bytes separated by optional white space.
 fn bytes(what: &str, text: &str) -> Result<Vec<u8>, Failure> {
     let mut digits = Vec::with_capacity(text.len());
     for word in text.split_whitespace() {
         let word = word.strip_prefix("0x").unwrap_or(word);
         if word.len() % 2 != 0 || !word.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(Failure::Usage(format!("the {what} is not hexadecimal bytes: {word:?}")));
+            return Err(Failure::Usage(format!("expected hexadecimal bytes in the {what}, found {word:?}")));
         }
         digits.extend_from_slice(word.as_bytes());
     }
@@ -67,14 +67,14 @@ fn bytes(what: &str, text: &str) -> Result<Vec<u8>, Failure> {
     Ok(digits.chunks_exact(2).map(|pair| nibble(pair[0]) << 4 | nibble(pair[1])).collect())
 }
 
-/// Ends the program after each call of the unwinding helper that returned 0: two instructions behind the
-/// call, and every jump over it made longer. In a function that the program calls, only that function ends.
+/// Inserts two instructions after each call of the unwinding helper, which end the program if the helper returned
+/// 0, and lengthens the jumps over them. In a called function, only that function ends.
 fn with_unwinding(insns: Vec<Insn>) -> Result<Vec<Insn>, Failure> {
     let is_unwind = |insn: &Insn| matches!(insn, Insn::Call { target: CallTarget::Helper(UNWIND) });
     if !insns.iter().any(is_unwind) {
         return Ok(insns);
     }
-    // Where each slot moves to, the end included.
+    // The new slot of each slot, including the end.
     let mut places = Vec::with_capacity(insns.len() + 1);
     let mut place = 0i64;
     for insn in &insns {
@@ -88,7 +88,7 @@ fn with_unwinding(insns: Vec<Insn>) -> Result<Vec<Insn>, Failure> {
         let target = usize::try_from(target)
             .ok()
             .and_then(|target| places.get(target))
-            .ok_or_else(|| Failure::Refused(format!("instruction {slot} leads out of the program")))?;
+            .ok_or_else(|| Failure::Refused(format!("instruction {slot} jumps out of the program")))?;
         Ok(target - places[slot] - 1)
     };
     let mut out = Vec::with_capacity(place as usize);
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_may_stand_apart_or_together() {
+    fn bytes_may_be_separate_or_joined() {
         assert_eq!(bytes("memory", " aa bb\n0xCC\tddee ").unwrap(), [0xaa, 0xbb, 0xcc, 0xdd, 0xee]);
         assert!(bytes("memory", "").unwrap().is_empty());
         assert!(bytes("memory", "abc").unwrap_err().to_string().contains("memory"));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn unwinding_keeps_jumps_on_their_targets() {
+    fn unwinding_preserves_jump_targets() {
         let before = skep::isa::assemble(
             "again:
              r1 = 1

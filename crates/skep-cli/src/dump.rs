@@ -21,27 +21,30 @@ pub(crate) struct Args {
     /// BPF object file.
     #[arg(value_name = "OBJ")]
     object: PathBuf,
-    /// The program; may be left out where the object has only one.
+    /// The program; optional if the object has only one.
     #[arg(value_name = "NAME")]
     prog: Option<String>,
-    /// The program's type, in place of what its section says.
+    /// The program's type, instead of the one that its section selects.
     #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
     program_type: Option<&'static ProgramType>,
-    /// For programs of type raw: the length of the buffer they will be given.
+    /// Length of the buffer, in bytes, for programs of type raw.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
-    /// For machine code: the architecture it is made for, in place of this machine's. Such code is not run.
+    /// Architecture of the machine code, instead of the host's; such code is not run.
     #[arg(long, value_name = "ARCH", value_parser = target)]
     arch: Option<Target>,
-    /// Prints one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// An architecture by its name.
+/// Parses the name of an architecture, for clap.
 fn target(name: &str) -> Result<Target, String> {
     Target::ALL.into_iter().find(|target| target.name() == name).ok_or_else(|| {
-        format!("there is no compiler for it, but for {}", Target::ALL.map(Target::name).join(" and "))
+        format!(
+            "no compiler for this architecture; supported: {}",
+            Target::ALL.map(Target::name).join(" and ")
+        )
     })
 }
 
@@ -134,7 +137,7 @@ fn xlated(program: &Verified, before: &[Insn]) -> Vec<Line> {
     dump
 }
 
-/// An instruction with the names of what it refers to.
+/// An instruction with the names of the maps and helpers that it refers to.
 fn symbolic(program: &Verified, insn: &Insn) -> String {
     let map = |index: u32| program.maps().get(index as usize).map(|def| def.name.as_str());
     let mut text = insn.to_string();

@@ -1,10 +1,10 @@
-//! What the verifier learned of a program, for those who want to see what compilers go by.
+//! What the verifier learned of a program: the facts that compilers use.
 
 use serde::Serialize;
 use skep::Verified;
 use skep::isa::Insn;
 
-/// What is known of one instruction, where that is anything worth telling.
+/// What is known of one instruction, if anything.
 #[derive(Serialize)]
 pub(crate) struct Line {
     /// The slot.
@@ -14,28 +14,28 @@ pub(crate) struct Line {
     /// No path reaches it.
     #[serde(skip_serializing_if = "is_false")]
     removed: bool,
-    /// A conditional jump that is always taken, or never.
+    /// Whether a conditional jump is always or never taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     decided: Option<&'static str>,
-    /// An access of the context, as it was before it was rewritten for the native structure.
+    /// The context access that was rewritten for the native structure.
     #[serde(skip_serializing_if = "Option::is_none")]
     rewritten: Option<String>,
-    /// The map that a helper is always called with.
+    /// The map with which the helper is always called.
     #[serde(skip_serializing_if = "Option::is_none")]
     map: Option<String>,
-    /// The key of an array that it is always called with.
+    /// The array key with which the helper is always called.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<u32>,
-    /// The key is always one of the array's.
+    /// The key is always within the array's bounds.
     #[serde(skip_serializing_if = "is_false")]
     in_bounds: bool,
-    /// Nobody reads the upper half of the 32-bit result.
+    /// The upper half of the 32-bit result is never read.
     #[serde(skip_serializing_if = "is_false")]
     without_extension: bool,
     /// A loop starts here.
     #[serde(skip_serializing_if = "is_false")]
     loop_head: bool,
-    /// A function starts here, and so many bytes of its stack are zeroed first.
+    /// A function starts here, and that many bytes of its stack are zeroed first.
     #[serde(skip_serializing_if = "Option::is_none")]
     zeroed: Option<u32>,
 }
@@ -79,7 +79,7 @@ pub(crate) fn of(program: &Verified, before: &[Insn]) -> Vec<Line> {
 }
 
 impl Line {
-    /// The facts in words.
+    /// The facts as text.
     pub(crate) fn words(&self) -> Vec<String> {
         let when = |holds: bool, words: &str| holds.then(|| words.to_owned());
         [
@@ -98,7 +98,7 @@ impl Line {
         .collect()
     }
 
-    /// One line for people.
+    /// One line of text.
     pub(crate) fn line(&self) -> String {
         format!("{:>6}: {:<40} ; {}\n", self.insn, self.text, self.words().join(", "))
     }

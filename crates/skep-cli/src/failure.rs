@@ -1,4 +1,4 @@
-//! What ends a command early, and the exit status that it stands for.
+//! Why a command ends early, and its exit status.
 
 use crate::{capture, output};
 use std::io;
@@ -13,14 +13,14 @@ pub(crate) enum Failure {
     /// The command was called wrongly: status 2.
     #[error("{0}")]
     Usage(String),
-    /// It was said already: status 1 and no more words.
+    /// The reason was already reported: status 1 and no further text.
     #[error("")]
-    Told,
+    AlreadyReported,
 }
 
 impl Failure {
-    /// Says it on standard error and gives the exit status.
-    pub(crate) fn tell(self) -> ExitCode {
+    /// Prints the failure on standard error and returns the exit status.
+    pub(crate) fn report(self) -> ExitCode {
         match self {
             Self::Refused(text) => {
                 output::complaint(&format!("skep: {text}\n"));
@@ -31,7 +31,7 @@ impl Failure {
                 output::complaint(&format!("skep: {text}\n\n{help}\n"));
                 ExitCode::from(2)
             }
-            Self::Told => ExitCode::from(1),
+            Self::AlreadyReported => ExitCode::from(1),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The `skep` command: loads BPF object files, verifies, compiles and runs them.
 //!
-//! Exit status: 0 done, 1 the program or the data was refused, 2 wrong usage. With `--json`, one JSON document
-//! is all of standard output; everything else goes to standard error.
+//! Exit status: 0 success, 1 the program or the data was refused, 2 wrong usage. With `--json`, standard output
+//! holds exactly one JSON document; everything else goes to standard error.
 #![forbid(unsafe_code)]
 
 mod arch;
@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
-/// Runs eBPF programs in user space: verified, compiled and packed.
+/// Run eBPF programs in user space: verified, compiled and packed.
 #[derive(Parser)]
 #[command(name = "skep", version, arg_required_else_help = true)]
 struct Cli {
@@ -43,7 +43,7 @@ enum Command {
     /// Inspect code memory.
     #[command(subcommand)]
     Pack(pack::Pack),
-    /// Says where the benchmarks are.
+    /// Print where the benchmarks are.
     #[command(hide = true, disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -73,6 +73,6 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.tell(),
+        Err(failure) => failure.report(),
     }
 }

@@ -1,7 +1,7 @@
 //! Timing of program runs.
 //!
-//! A single run is shorter than a look at the clock, so runs are timed in batches; batches are repeated until
-//! a budget is spent, and the best and the median are reported, which one slow batch does not move.
+//! A single run takes less time than reading the clock, so runs are timed in batches. Batches are repeated until a
+//! time budget is spent. Best and median are reported, since one slow batch does not change them.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ pub(crate) struct Timing {
     pub(crate) median: f64,
 }
 
-/// Times of batches.
+/// Collects times of batches.
 #[derive(Default)]
 pub(crate) struct Batches {
     per_run: Vec<f64>,
 }
 
 impl Batches {
-    /// Runs one batch of `runs` runs and notes its time.
+    /// Runs one batch of `runs` runs and records its time.
     pub(crate) fn time<E>(&mut self, runs: usize, batch: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let started = Instant::now();
         batch()?;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_slow_batch_moves_neither_best_nor_median() {
+    fn one_slow_batch_changes_neither_best_nor_median() {
         let mut batches = Batches::default();
         for nanoseconds in [100, 110, 90, 120, 1_000_000] {
             batches.note(Duration::from_nanos(nanoseconds), 10);

@@ -1,20 +1,20 @@
-//! What every command asks of an object: open it, choose a program, take a type.
+//! What all commands do with an object: open it, select a program, parse a type.
 
 use crate::failure::Failure;
 use skep::Object;
 use skep::abi::{ProgramType, TYPES};
 
-/// The program that was asked for, or the only one.
+/// The named program, or the only one.
 pub(crate) fn choose(object: &Object, asked: Option<&str>) -> Result<String, Failure> {
     let programs = object.programs();
     match (asked, programs.as_slice()) {
         (Some(name), names) if names.contains(&name) => Ok(name.to_owned()),
         (Some(name), names) => Err(Failure::Refused(format!(
-            "there is no program {name:?} in the object; it has {}",
+            "the object has no program {name:?}; its programs: {}",
             names.join(", ")
         ))),
         (None, [only]) => Ok((*only).to_owned()),
-        (None, []) => Err(Failure::Refused("there is no program in the object".into())),
+        (None, []) => Err(Failure::Refused("the object has no programs".into())),
         (None, names) => {
             Err(Failure::Usage(format!("the object has several programs; name one of {}", names.join(", "))))
         }
@@ -24,7 +24,7 @@ pub(crate) fn choose(object: &Object, asked: Option<&str>) -> Result<String, Fai
 /// Parses the name of a program type, for clap.
 pub(crate) fn program_type(name: &str) -> Result<&'static ProgramType, String> {
     ProgramType::from_name(name)
-        .ok_or_else(|| format!("there is no program type {name:?}; there are {}", names(|_| true)))
+        .ok_or_else(|| format!("unknown program type {name:?}; the types are {}", names(|_| true)))
 }
 
 /// Parses the name of a program type that can be run, for clap.
@@ -33,14 +33,14 @@ pub(crate) fn runnable_type(name: &str) -> Result<&'static ProgramType, String> 
     match program_type(name)? {
         kind if runs(kind) => Ok(kind),
         kind => Err(format!(
-            "programs of type {} can be verified, but not run; skep runs {}",
+            "programs of type {} can be verified but not run; types that run: {}",
             kind.name,
             names(runs)
         )),
     }
 }
 
-/// The names of the types for which that holds, each once.
+/// The names of the types that pass the filter, each once.
 fn names(holds: impl Fn(&ProgramType) -> bool) -> String {
     let mut names: Vec<&str> = TYPES.iter().filter(|kind| holds(kind)).map(|kind| kind.name).collect();
     names.dedup();

@@ -1,18 +1,18 @@
-//! Standard output: documents and tables, written whole.
+//! Standard output: documents and tables, each written as a whole.
 
 use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Writes text for people. A reader that has seen enough (`| head`) is no failure.
+/// Writes text. A closed pipe (`| head`) is not a failure.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
     write(&escaped(text))
 }
 
-/// A piece of text and the colour that terminals show it in, by its number in the standard for them.
+/// A piece of text and its terminal colour, as an SGR code.
 pub(crate) type Piece = (Option<u8>, String);
 
-/// Writes text for people, in colours where standard output is a terminal and `NO_COLOR` is not set.
+/// Writes text, in colours if standard output is a terminal and `NO_COLOR` is not set.
 pub(crate) fn pieces(pieces: &[Piece]) -> Result<(), Failure> {
     let colourful =
         io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
@@ -23,7 +23,7 @@ pub(crate) fn pieces(pieces: &[Piece]) -> Result<(), Failure> {
     write(&pieces.iter().map(piece).collect::<String>())
 }
 
-/// Writes text for people on standard error; what cannot be written there is lost.
+/// Writes text to standard error; write errors are ignored.
 pub(crate) fn complaint(text: &str) {
     let _ = io::stderr().lock().write_all(escaped(text).as_bytes());
 }
@@ -46,8 +46,8 @@ pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
     write(&document)
 }
 
-/// Text with its control characters, but for line ends and tabulators, in Rust's notation: names and source lines
-/// come from objects, and must not reach a terminal as commands.
+/// Escapes control characters, except line feeds and tabs, in Rust's notation. Names and source lines come from
+/// objects and must not control the terminal.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -65,7 +65,7 @@ mod tests {
     use super::escaped;
 
     #[test]
-    fn what_an_object_says_cannot_command_the_terminal() {
+    fn text_from_objects_cannot_control_the_terminal() {
         assert_eq!(escaped("name\u{1b}[2J\n\tline\r\u{7f}"), "name\\u{1b}[2J\n\tline\\r\\u{7f}");
     }
 }

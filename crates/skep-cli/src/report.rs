@@ -1,4 +1,4 @@
-//! What `skep run` prints: one set of data, as JSON for scripts and as text for people.
+//! What `skep run` prints: the same data as JSON or as text.
 
 use crate::failure::Failure;
 use crate::output;
@@ -7,13 +7,13 @@ use serde::{Serialize, Serializer};
 use skep::{Engine, Map, Module, Object, Program, Runtime};
 use std::fmt::{self, Write};
 
-/// How many elements of a map are shown, to people and in JSON.
+/// Maximum number of map elements in the JSON and in the text.
 const SHOWN_TEXT: usize = 8;
 const SHOWN_JSON: usize = 256;
-/// How many bytes of a value are shown.
+/// Maximum number of bytes of a value.
 const SHOWN_BYTES: usize = 256;
 
-/// A loaded program and what loading it cost.
+/// A loaded program and the cost of loading it.
 #[derive(Serialize)]
 pub(crate) struct Loaded {
     program: String,
@@ -21,7 +21,7 @@ pub(crate) struct Loaded {
     program_type: &'static str,
     tag: String,
     engine: &'static str,
-    /// Parsing, verification and compilation, in microseconds, and all of it with linking and map creation.
+    /// Parsing, verification and compilation, in microseconds; `load_us` also includes linking and map creation.
     load_us: f64,
     parse_us: f64,
     verify_us: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Loaded {
     pack: Pack,
 }
 
-/// How full the executable memory is.
+/// Occupancy of the executable memory.
 #[derive(Serialize)]
 struct Pack {
     backing: String,
@@ -51,7 +51,7 @@ pub(crate) struct Capture {
     #[serde(serialize_with = "as_object")]
     pub(crate) verdicts: Vec<(String, u64)>,
     pub(crate) interrupted: bool,
-    /// Of the engine that ran the capture.
+    /// For the engine that ran the capture.
     pub(crate) ns_per_packet: Option<f64>,
     pub(crate) ns_per_packet_jit: Option<f64>,
     pub(crate) ns_per_packet_interp: Option<f64>,
@@ -72,8 +72,8 @@ pub(crate) struct Data {
     pub(crate) maps: Vec<MapReport>,
 }
 
-/// A map and the first of its elements; of arrays, those that are not zero; of queues, filters, ring buffers, and what
-/// holds programs and maps, none.
+/// A map and its first elements: of arrays, those that are not zero; of queues, filters, ring buffers, and maps
+/// that hold programs or maps, none.
 #[derive(Serialize)]
 pub(crate) struct MapReport {
     name: String,
@@ -81,10 +81,10 @@ pub(crate) struct MapReport {
     key_size: u32,
     value_size: u32,
     max_entries: u32,
-    /// Whether it holds global variables, whose names then stand in the place of keys.
+    /// Whether it holds global variables; their names then take the place of keys.
     variables: bool,
-    /// Elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host; of bloom filters,
-    /// not known.
+    /// Number of elements; of arrays, those that are not zero; of ring buffers, bytes that wait for the host;
+    /// unknown for bloom filters.
     entries: usize,
     elements: Vec<Element>,
 }
@@ -95,8 +95,8 @@ struct Element {
     value: Value,
 }
 
-/// A value: a number where it has the size of one, else bytes. Of per-CPU maps, numbers are added up, and so
-/// are structures of 64-bit numbers, word by word, which counters are in practice.
+/// A value: a number if it has 1, 2, 4 or 8 bytes, otherwise bytes. For per-CPU maps, numbers are summed over the
+/// CPUs, and so are structures of 64-bit numbers (in practice counters), word by word.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Value {
@@ -106,19 +106,19 @@ enum Value {
     PerCpu(Vec<String>),
 }
 
-/// Something that can be told in both ways.
-pub(crate) trait Tell: Serialize {
-    /// Writes it for people.
-    fn tell(&self, out: &mut String) -> fmt::Result;
+/// A report that can be printed as JSON and as text.
+pub(crate) trait Report: Serialize {
+    /// Writes the text.
+    fn write_text(&self, out: &mut String) -> fmt::Result;
 }
 
 /// Prints a report.
-pub(crate) fn print(report: &impl Tell, json: bool) -> Result<(), Failure> {
+pub(crate) fn print(report: &impl Report, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(report);
     }
     let mut out = String::new();
-    report.tell(&mut out).map_err(|error| Failure::Refused(error.to_string()))?;
+    report.write_text(&mut out).map_err(|error| Failure::Refused(error.to_string()))?;
     output::text(&out)
 }
 
@@ -153,7 +153,7 @@ impl Loaded {
         }
     }
 
-    fn tell(&self, out: &mut String) -> fmt::Result {
+    fn write_text(&self, out: &mut String) -> fmt::Result {
         writeln!(out, "{} ({}, tag {}), {}", self.program, self.program_type, self.tag, self.engine)?;
         writeln!(
             out,
@@ -179,9 +179,9 @@ impl Loaded {
     }
 }
 
-impl Tell for Capture {
-    fn tell(&self, out: &mut String) -> fmt::Result {
-        self.loaded.tell(out)?;
+impl Report for Capture {
+    fn write_text(&self, out: &mut String) -> fmt::Result {
+        self.loaded.write_text(out)?;
         writeln!(out, "\n  {:<16}{:>12}{:>9}", "verdict", "packets", "share")?;
         for (name, count) in &self.verdicts {
             let share = 100.0 * *count as f64 / self.packets.max(1) as f64;
@@ -189,7 +189,7 @@ impl Tell for Capture {
         }
         writeln!(out, "  {:<16}{:>12}", "all", self.packets)?;
         if self.interrupted {
-            writeln!(out, "  interrupted: this is what was counted until then")?;
+            writeln!(out, "  interrupted: the counts are up to this point")?;
         }
         if let (Some(jit), Some(interpreter)) = (self.ns_per_packet_jit, self.ns_per_packet_interp) {
             writeln!(
@@ -198,13 +198,13 @@ impl Tell for Capture {
                 interpreter / jit
             )?;
         }
-        tell_maps(out, &self.maps)
+        write_maps(out, &self.maps)
     }
 }
 
-impl Tell for Data {
-    fn tell(&self, out: &mut String) -> fmt::Result {
-        self.loaded.tell(out)?;
+impl Report for Data {
+    fn write_text(&self, out: &mut String) -> fmt::Result {
+        self.loaded.write_text(out)?;
         match self.verdict {
             Some(verdict) => writeln!(out, "\n  result: {} ({verdict})", self.result)?,
             None => writeln!(out, "\n  result: {} ({:#x})", self.result, self.result)?,
@@ -212,11 +212,11 @@ impl Tell for Data {
         if let (Some(best), Some(median)) = (self.ns_best, self.ns_median) {
             writeln!(out, "  ns per run: {best:.1} best, {median:.1} median, {} runs", self.runs)?;
         }
-        tell_maps(out, &self.maps)
+        write_maps(out, &self.maps)
     }
 }
 
-fn tell_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
+fn write_maps(out: &mut String, maps: &[MapReport]) -> fmt::Result {
     for map in maps {
         let MapReport { name, kind, entries, max_entries, .. } = map;
         if map.variables {
@@ -253,7 +253,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The maps of a module as they are now.
+/// The current contents of a module's maps.
 pub(crate) fn maps(module: &Module) -> Result<Vec<MapReport>, Failure> {
     module
         .maps()
@@ -298,7 +298,7 @@ fn report(module: &Module, index: usize, map: &Map) -> Result<MapReport, skep::E
     let mut key = map.next_key(None)?;
     while let Some(found) = key {
         if let Some(value) = map.lookup(&found)? {
-            // Of arrays every element exists; those that programs left alone say nothing.
+            // Every element of an array exists; zero elements are left out.
             if !def.kind.is_array() || value.iter().any(|byte| *byte != 0) {
                 report.entries += 1;
                 if report.elements.len() < SHOWN_JSON {
@@ -328,7 +328,7 @@ fn value_of(map: &Map, bytes: &[u8]) -> Value {
     if !def.kind.is_per_cpu() {
         return number(bytes).map_or_else(|| Value::Bytes(cut(bytes, SHOWN_BYTES)), Value::Number);
     }
-    // The values of all CPUs stand one after another, each rounded up to eight bytes.
+    // The values of all CPUs follow one another, each rounded up to eight bytes.
     let size = def.value_size as usize;
     let values: Vec<&[u8]> = bytes.chunks(size.next_multiple_of(8)).map(|value| &value[..size]).collect();
     if let Some(numbers) = values.iter().map(|value| number(value)).collect::<Option<Vec<_>>>() {
@@ -362,7 +362,7 @@ fn spaced(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// The same, of so many bytes at most: a value may have gigabytes.
+/// The same, limited to a number of bytes: a value may have gigabytes.
 fn cut(bytes: &[u8], shown: usize) -> String {
     match bytes.get(..shown) {
         Some(first) if bytes.len() > shown => format!("{} ... ({} bytes)", spaced(first), bytes.len()),
@@ -379,7 +379,7 @@ mod tests {
     use super::cut;
 
     #[test]
-    fn long_values_are_cut_and_say_how_long_they_are() {
+    fn long_values_are_truncated_and_give_their_length() {
         assert_eq!(cut(&[1, 2, 3], 3), "01 02 03");
         assert_eq!(cut(&[1, 2, 3, 4], 3), "01 02 03 ... (4 bytes)");
         assert_eq!(cut(&[], 3), "");

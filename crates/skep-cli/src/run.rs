@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Captures of this many bytes get a progress bar.
 const LONG: u64 = 8 << 20;
-/// How many frames, and how many of their bytes, the measurement after the run goes over.
+/// Maximum number of frames, and of their bytes, that are measured after the run.
 const SAMPLE_FRAMES: usize = 10_000;
 const SAMPLE_BYTES: usize = 16 << 20;
 /// How long each engine is measured.
@@ -31,37 +31,37 @@ pub(crate) struct Args {
     /// BPF object file.
     #[arg(value_name = "OBJ")]
     object: PathBuf,
-    /// The program to run; may be left out where the object has only one.
+    /// The program to run; optional if the object has only one.
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// The program's type, in place of what its section says.
+    /// The program's type, instead of the one that its section selects.
     #[arg(long = "type", value_name = "TYPE", value_parser = runnable_type)]
     program_type: Option<&'static ProgramType>,
-    /// Runs over the packets of this capture (pcap or pcapng, Ethernet).
+    /// Run over the packets of this capture (pcap or pcapng, Ethernet).
     #[arg(long, value_name = "IN", conflicts_with = "data_in")]
     pcap: Option<PathBuf>,
-    /// Writes the packets as the program left them, those it dropped left out, to this capture.
+    /// Write the packets to this capture as the program left them, without the dropped ones.
     #[arg(long, value_name = "OUT", requires = "pcap", conflicts_with = "data_in")]
     write: Option<PathBuf>,
-    /// Runs on the bytes of this file: a packet, or the buffer of a program of type raw.
+    /// Run on the bytes of this file: a packet, or the buffer of a program of type raw.
     #[arg(long, value_name = "FILE")]
     data_in: Option<PathBuf>,
-    /// Writes the bytes as the first run left them to this file.
+    /// Write the bytes to this file as the first run left them.
     #[arg(long, value_name = "FILE", requires = "data_in")]
     data_out: Option<PathBuf>,
-    /// The types of the host: raw BTF, or an ELF file that has it.
+    /// The types of the host: raw BTF, or an ELF file with a .BTF section.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// How often to go over the input. Every pass counts.
+    /// Number of passes over the input; every pass counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
-    /// Interprets instead of running machine code.
+    /// Interpret instead of running machine code.
     #[arg(long)]
     interp: bool,
-    /// The most bytes one map may take.
+    /// Maximum size of one map, in bytes.
     #[arg(long, value_name = "BYTES")]
     map_memory: Option<u64>,
-    /// Prints one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
@@ -84,8 +84,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 }
 
 fn nothing_to_run_on() -> Failure {
-    let text =
-        "nothing to run on: give a capture with --pcap, or the bytes of a packet or buffer with --data-in";
+    let text = "no input: give a capture with --pcap, or the bytes of a packet or buffer with --data-in";
     Failure::Usage(text.into())
 }
 
@@ -116,7 +115,7 @@ fn load(
     Ok((runtime, module))
 }
 
-/// What was counted over a capture.
+/// The counts of a run over a capture.
 #[derive(Default)]
 struct Counts {
     packets: u64,
@@ -125,16 +124,16 @@ struct Counts {
 }
 
 fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), Failure> {
-    // The capture first: a typing mistake in its name should not cost a load.
+    // Open the capture first: a typing mistake in its name should not cost a load.
     let mut reader = Reader::open(path)?;
     let (runtime, module) = load(args, object, name, 0, false)?;
     let program = &module.programs()[0];
     if let Context::Buffer = program.program_type().context {
-        let text = "programs of type raw run on a buffer, not on packets: give --data-in instead of --pcap";
+        let text = "programs of type raw run on a buffer, not on packets: use --data-in instead of --pcap";
         return Err(Failure::Usage(text.into()));
     }
     if let Some(out) = args.write.as_deref().filter(|out| same_file(path, out)) {
-        let text = format!("{} is being read: write to another file", out.display());
+        let text = format!("{} is the input: write to another file", out.display());
         return Err(Failure::Usage(text));
     }
     let mut writer = args.write.as_deref().map(Writer::create).transpose()?;
@@ -156,7 +155,7 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
             let frame = match reader.next() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
-                // What came before was run and is reported, then the error.
+                // Report the packets that were run, then the error.
                 Err(error) => {
                     broken = Some(Failure::from(error));
                     break 'passes;
@@ -204,7 +203,7 @@ fn over_capture(args: &Args, path: &Path, object: &Object, name: &str) -> Result
     broken.map_or(Ok(()), Err)
 }
 
-/// Whether both names lead to one file, by whatever road.
+/// Whether both paths lead to the same file.
 fn same_file(a: &Path, b: &Path) -> bool {
     let place = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
     matches!((place(a), place(b)), (Ok(a), Ok(b)) if a == b)
@@ -219,7 +218,7 @@ fn prepare(packet: &mut Packet, frame: &Frame) {
     };
 }
 
-/// Whether a packet goes on after this verdict.
+/// Whether a packet with this verdict is passed on.
 fn keeps(program: &Program, verdict: u64) -> bool {
     match program.program_type().verdict(verdict) {
         Some("aborted" | "drop" | "shot" | "stolen") => false,
@@ -254,8 +253,8 @@ impl Sample {
     }
 }
 
-/// Measures both engines over the sample, in turns, on a load of its own so that the maps that are reported
-/// hold what the capture left in them.
+/// Measures both engines over the sample, alternately, with a separate load, so that the reported maps keep what
+/// the capture left in them.
 fn compare(
     args: &Args,
     object: &Object,
@@ -323,7 +322,7 @@ fn on_data(args: &Args, path: &Path, object: &Object, name: &str) -> Result<(), 
     Ok(())
 }
 
-/// What a program is run on: the bytes of a file, restored before each batch.
+/// Input of a program: the bytes of a file, restored before each batch.
 enum Input {
     Buffer { original: Vec<u8>, buffer: Vec<u8> },
     Packet { original: Vec<u8>, packet: Box<Packet> },
@@ -363,16 +362,16 @@ fn progress(total: u64) -> ProgressBar {
     if total < LONG {
         return ProgressBar::hidden();
     }
-    // Drawn on standard error, and only where that is a terminal.
+    // Drawn on standard error, and only on a terminal.
     let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta}");
     ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// A flag that Ctrl-C sets: what was counted until then is still printed. A second Ctrl-C ends the process.
+/// A flag that Ctrl-C sets, so that the counts so far are still printed. A second Ctrl-C ends the process.
 fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    // Relaxed: the flag carries no data. Where no handler can be installed, Ctrl-C ends the process at once.
+    // Relaxed: the flag carries no data. If no handler can be installed, Ctrl-C ends the process at once.
     let _ = ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(130);

@@ -1,19 +1,18 @@
-//! What kernel or host a verified object is for: its types, configuration and release.
+//! The kernel or host that a verified object is for: its types, configuration and release.
 
 use skep::{Btf, Error, Object};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where a Linux kernel shows its types.
+/// Path of the running kernel's types.
 const SYSTEM: &str = "/sys/kernel/btf/vmlinux";
-/// Where it says its release.
+/// Path of the running kernel's release.
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
-/// The release that programs are taken to be for where nothing says another: the one that the tables of program types
-/// and helpers were compared with.
+/// The default release: the one against which the tables of program types and helpers were compared.
 const DEFAULT_RELEASE: &str = "6.12.0";
 
-/// What may stand behind `--kernel`: a release as `uname -r` prints it.
+/// Parses the value of `--kernel`: a release as `uname -r` prints it.
 pub(crate) fn release(text: &str) -> Result<String, String> {
     let numbers = text.split(['-', '+', '~']).next().unwrap_or_default();
     let mut parts = numbers.split('.').map(|part| part.parse::<u16>().is_ok());
@@ -24,7 +23,7 @@ pub(crate) fn release(text: &str) -> Result<String, String> {
     }
 }
 
-/// Tells the object what it is for. What nothing is said of, and is needed, is taken from the running system.
+/// Passes the target's description to the object. Missing parts that are needed come from the running system.
 pub(crate) fn set(
     object: &mut Object,
     btf: Option<&Path>,
@@ -41,7 +40,7 @@ pub(crate) fn set(
         None => {}
     }
     let text = kconfig.map(read).transpose()?;
-    // The heading of a configuration names its release.
+    // The heading of a configuration has its release.
     if release.is_none() && text.is_none() {
         release = Some(DEFAULT_RELEASE.to_owned());
     }

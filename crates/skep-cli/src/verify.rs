@@ -1,8 +1,8 @@
-//! `skep verify`: what the verifier says of an object's programs, without loading anything.
+//! `skep verify`: the verifier's verdicts on an object's programs, without loading anything.
 //!
-//! For people a program takes one line, and a refused one a few more below it: its source line and the steps that
-//! led there. `--log` prints the whole walk before that. With `--json` there is one document whatever happens to
-//! the object: a program that cannot be linked, or an object that cannot be read, is a verdict like any other.
+//! In text, a program takes one line, and a refused one a few more below it: its source line and the steps that led
+//! there. `--log` prints the whole walk first. With `--json` there is exactly one document in any case: a program
+//! that cannot be linked, or an object that cannot be read, is a verdict like any other.
 
 use crate::facts;
 use crate::failure::Failure;
@@ -20,41 +20,41 @@ pub(crate) struct Args {
     /// BPF object file.
     #[arg(value_name = "OBJ")]
     object: PathBuf,
-    /// Verifies this program alone.
+    /// Verify only this program.
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// The programs' type, in place of what their sections say.
+    /// The programs' type, instead of those that their sections select.
     #[arg(long = "type", value_name = "TYPE", value_parser = program_type)]
     program_type: Option<&'static ProgramType>,
-    /// For programs of type raw: the length of the buffer they will be given.
+    /// Length of the buffer, in bytes, for programs of type raw.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
-    /// The types of the kernel or host that the programs are for: raw BTF, or an ELF file that has it. The running
-    /// system's where programs need them and nothing else is said.
+    /// The types of the kernel or host that the programs are for: raw BTF, or an ELF file with a .BTF section; by
+    /// default the running system's, if programs need types.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
     /// The configuration of the kernel that the programs are for, as text (CONFIG_HZ=250).
     #[arg(long, value_name = "FILE")]
     kconfig: Option<PathBuf>,
-    /// The release of the kernel that the programs are for; without, the configuration's, the running system's where
-    /// its types are taken, or 6.12.0.
+    /// The release of the kernel that the programs are for; by default the configuration's, or the running system's
+    /// if its types are used, or 6.12.0.
     #[arg(long, value_name = "RELEASE", value_parser = target::release)]
     kernel: Option<String>,
-    /// Refuses memory accesses that are not aligned to their size.
+    /// Refuse memory accesses that are not aligned to their size.
     #[arg(long)]
     strict_alignment: bool,
-    /// Prints every step of the verifier, in the syntax of Linux's log; with --json, on standard error.
+    /// Print every step of the verifier, in the syntax of Linux's log; with --json, on standard error.
     #[arg(long)]
     log: bool,
-    /// Prints what was learned of the instructions of accepted programs.
+    /// Print what was learned of the instructions of accepted programs.
     #[arg(long)]
     facts: bool,
-    /// Prints one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints for a program, or in the place of one that there is not.
+/// What `--json` prints for a program, or in place of one if there is none.
 #[derive(Default, Serialize)]
 struct Verdict {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ const RED: Option<u8> = Some(31);
 
 /// Runs the command.
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
-    let (verdicts, told) = match programs(args) {
+    let (verdicts, texts) = match programs(args) {
         Ok((object, names)) => names.iter().map(|name| verify(args, &object, name)).unzip(),
         Err(error) if args.json => (vec![Verdict::unread("object", None, &error)], Vec::new()),
         Err(Error::Object(error)) => {
@@ -122,13 +122,13 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             all => output::json(&all)?,
         }
     } else {
-        let told: Vec<Vec<Piece>> = told;
-        output::pieces(&told.concat())?;
+        let texts: Vec<Vec<Piece>> = texts;
+        output::pieces(&texts.concat())?;
     }
-    if refused { Err(Failure::Told) } else { Ok(()) }
+    if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
-/// The object, and which of its programs are to be verified.
+/// The object, and which of its programs to verify.
 fn programs(args: &Args) -> Result<(Object, Vec<String>), Error> {
     let mut object = Object::open(&args.object)?;
     target::set(&mut object, args.btf.as_deref(), args.kconfig.as_deref(), args.kernel.as_deref())?;
@@ -140,14 +140,14 @@ fn programs(args: &Args) -> Result<(Object, Vec<String>), Error> {
     }
 }
 
-/// What is to be said of one program, to scripts and to people.
+/// The report on one program, as JSON and as text.
 fn verify(args: &Args, object: &Object, name: &str) -> (Verdict, Vec<Piece>) {
     let options = ProgramOptions {
         program_type: args.program_type,
         buffer_len: args.data_len,
         ..ProgramOptions::default()
     };
-    // What cannot be written is lost: whoever reads the log has seen enough.
+    // Write errors are ignored: the reader of the log has closed it.
     let mut line = |line: &str| {
         if args.json {
             output::complaint(&format!("{line}\n"));
@@ -267,7 +267,7 @@ impl Verdict {
         }
     }
 
-    /// What could not be given to the verifier at all.
+    /// The refusal of something that never reached the verifier.
     fn unread(code: &'static str, program: Option<&str>, error: &Error) -> Self {
         Self {
             program: program.map(str::to_owned),

@@ -4,7 +4,7 @@ use super::Insn;
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
-/// [`super::Disassembler`]. Words that are no instruction are written as data, and so is what is left at the end.
+/// [`super::Disassembler`]. Invalid words and trailing bytes are printed as data.
 pub(crate) fn disassemble(code: &[u8], address: u64) -> Vec<Insn> {
     let decoder = InstDecoder::default();
     let mut lines = Vec::with_capacity(code.len() / 4);
@@ -23,7 +23,7 @@ pub(crate) fn disassemble(code: &[u8], address: u64) -> Vec<Insn> {
     lines
 }
 
-/// The crate writes distances, `$+0x10`, and numbers for the hints that say where branches may land.
+/// The crate prints distances, `$+0x10`, and numbers in place of the names of landing-pad hints.
 fn read(insn: &Instruction, address: u64) -> String {
     let text = insn.to_string();
     for (number, name) in [("0x20", "bti"), ("0x22", "bti c"), ("0x24", "bti j"), ("0x26", "bti jc")] {
@@ -47,7 +47,7 @@ mod tests {
 
     const ADDRESS: u64 = 0x7f00_0000_1ff8;
 
-    /// Encodings as LLVM's assembler makes them.
+    /// Encodings from LLVM's assembler.
     const WORDS: [(u32, &str); 24] = [
         (0xd503_245f, "bti c"),
         (0xd503_249f, "bti j"),
@@ -80,21 +80,21 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_read_and_branches_to_their_addresses() {
+    fn instructions_decode_and_branches_name_addresses() {
         for (word, meant) in WORDS {
             assert_eq!(texts(&word.to_le_bytes()), [(0, meant.to_owned())], "{word:#010x}");
         }
     }
 
     #[test]
-    fn addresses_count_from_each_instruction() {
+    fn addresses_are_relative_to_each_instruction() {
         let branch = 0x1400_0002_u32.to_le_bytes();
         let expected = [(0, "b 0x7f0000002000"), (4, "b 0x7f0000002004")];
         assert_eq!(texts(&[branch, branch].concat()), expected.map(|(at, text)| (at, text.to_owned())));
     }
 
     #[test]
-    fn what_is_no_instruction_is_written_as_data() {
+    fn invalid_words_are_printed_as_data() {
         let code = [&0xffff_ffff_u32.to_le_bytes()[..], &[0x1f, 0x20]].concat();
         let expected = [(0, ".inst 0xffffffff"), (4, ".byte 0x1f, 0x20")];
         assert_eq!(texts(&code), expected.map(|(at, text)| (at, text.to_owned())));

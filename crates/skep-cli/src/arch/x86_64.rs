@@ -3,7 +3,7 @@
 use super::Insn;
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
-/// [`super::Disassembler`]. Bytes that begin no instruction are called `(bad)`.
+/// [`super::Disassembler`]. Bytes that do not begin an instruction are printed as `(bad)`.
 pub(crate) fn disassemble(code: &[u8], address: u64) -> Vec<Insn> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut formatter = IntelFormatter::new();
@@ -27,7 +27,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_read_in_order_and_branches_to_their_addresses() {
+    fn instructions_decode_and_branches_name_addresses() {
         // endbr64; push rbp; mov rax, [rdi+8]; jne -8; ret
         let code = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x8b, 0x47, 0x08, 0x75, 0xf8, 0xc3];
         let expected = [
@@ -41,8 +41,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instruction_is_said_to_be_bad() {
-        // The second one is cut off.
+    fn invalid_bytes_are_printed_as_bad() {
+        // The second one is truncated.
         assert_eq!(texts(&[0xcc, 0x06, 0x48, 0x8b]).last().unwrap().1, "(bad)");
         assert_eq!(texts(&[]), []);
     }

@@ -1,8 +1,8 @@
 //! The running example: a host that loads programs, runs them, and frees some.
 //!
-//! Which programs are freed and loaded is decided by a generator with a fixed seed, and after each step the keeper is
-//! given the time to finish what it was asked to. So the packs look the same each time, but for their addresses, unless
-//! places are random.
+//! A generator with a fixed seed decides which programs are freed and loaded. After each step the example waits for
+//! the keeper to finish. So the packs look the same each time except for their addresses, unless placement is
+//! random.
 
 use super::Show;
 use super::snapshot::{Example, Name, Snapshot};
@@ -24,20 +24,21 @@ const EXAMPLES: [(&str, &[u8]); 8] = [
     ("socket_filter", include_bytes!("../../../../examples/socket_filter.bpf.o")),
     ("unvlan", include_bytes!("../../../../examples/unvlan.bpf.o")),
 ];
-/// Threads that run the programs, and how often each runs each.
+/// Number of threads that run the programs, and of runs of each program by each thread.
 const THREADS: usize = 2;
 const RUNS: usize = 16;
-/// Of so many modules one is freed: in each round of churn, to leave holes in the end, and to wait for the reader.
+/// One module in that many is freed: in each round of churn, at the end to leave holes, and at last under the
+/// reader.
 const CHURN: usize = 4;
 const HOLES: usize = 8;
 const WAITING: usize = 16;
-/// Bytes of the code that the host is about to write when the picture is taken.
+/// Size of the draft that is open when the snapshot is taken, in bytes of code.
 const DRAFT: usize = 6 << 10;
 
-/// Makes the example and takes its picture.
+/// Runs the example and takes a snapshot.
 pub(crate) fn run(args: &Show) -> Result<Snapshot, Failure> {
     let mut host = Host::new(args)?;
-    // A host's programs come mixed.
+    // Mix the objects, as in a real host.
     let mut order: Vec<usize> =
         (0..host.kinds.len()).flat_map(|kind| vec![kind; args.copies as usize]).collect();
     for last in (1..order.len()).rev() {
@@ -65,7 +66,7 @@ struct Host {
     example: Example,
 }
 
-/// An object, and the maps that all its copies share: it is code that is shown here.
+/// An object, and the maps that all its copies share: only code is shown here.
 struct Kind {
     path: String,
     object: Object,
@@ -87,7 +88,7 @@ impl Host {
             threads: THREADS,
             ..Example::default()
         };
-        // What examples print is not what is shown here.
+        // Text that examples print is discarded.
         let runtime = Runtime::builder().code(config).log(|_, _| {}).build()?;
         Ok(Self { runtime, kinds, modules: Vec::new(), chance: Chance(1), example })
     }
@@ -101,11 +102,11 @@ impl Host {
             maps.extend(module.maps().iter().map(|map| (map.def().name.clone(), Arc::clone(map))));
         }
         self.modules.push(module);
-        // A pack that is just becoming huge takes no programs; they would go to another one, this time or that.
+        // A pack that is being promoted to a huge page takes no programs, so they could end up in another pack.
         self.settle()
     }
 
-    /// Runs every program some times on each of a few threads.
+    /// Runs every program several times on each of several threads.
     fn run(&mut self) -> Result<(), Failure> {
         let (modules, data_len) = (&self.modules, self.kinds[0].data_len);
         let one = || -> Result<u64, skep::Error> {
@@ -127,7 +128,7 @@ impl Host {
         Ok(())
     }
 
-    /// Frees so many modules, and waits until their places are free. How many there were.
+    /// Frees one module in `share`, waits until their memory is free, and returns how many were freed.
     fn free(&mut self, count: usize) -> Result<usize, Failure> {
         for _ in 0..count {
             let which = self.chance.below(self.modules.len());
@@ -138,7 +139,7 @@ impl Host {
         Ok(count)
     }
 
-    /// Waits until the keeper has done what it was asked to.
+    /// Waits until the keeper is idle.
     fn settle(&self) -> Result<(), Failure> {
         self.runtime.arena().domain().barrier().map_err(|error| Failure::Refused(error.to_string()))
     }
@@ -150,7 +151,7 @@ impl Host {
             self.free(self.modules.len() / HOLES)?;
         }
         if args.promote {
-            // The occupancy tells why not.
+            // The occupancy says why not.
             self.example.promoted = Some(arena.promote().is_ok());
         }
         let draft = arena.draft(DRAFT).map_err(|error| refused(&error))?;
@@ -208,7 +209,7 @@ fn run_some(program: &Program, data_len: u32) -> Result<u64, skep::Error> {
             }
         }
         _ => {
-            // An Ethernet frame without a protocol that anybody knows.
+            // An Ethernet frame with an unknown protocol.
             let mut packet = Packet::new(&[0; 64]);
             for _ in 0..RUNS {
                 program.run(&mut packet)?;
@@ -229,7 +230,7 @@ fn named(program: &Program, freed: bool) -> (usize, Name) {
     (text.address(), name)
 }
 
-/// Numbers that are the same each time: the generator that Marsaglia's "Xorshift RNGs" (2003) gives for 64 bits.
+/// Pseudo-random numbers with a fixed seed: the 64-bit generator of Marsaglia, "Xorshift RNGs" (2003).
 struct Chance(u64);
 
 impl Chance {

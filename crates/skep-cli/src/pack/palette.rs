@@ -1,22 +1,22 @@
-//! Which colour a program has in a picture: the same one in all pictures, as far as the other names of the picture
-//! allow, and a little lighter and darker from copy to copy, so that neighbours can be told apart.
+//! Colours of programs. A program has the same colour in all pictures unless another name of the picture takes it,
+//! and its copies differ a little in brightness, so that neighbours can be told apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 
-/// Hues for programs, in degrees, as far apart as the eye has them; each comes bright and dark.
+/// Hues for programs, in degrees, evenly distinct to the eye; each is used bright and dark.
 const HUES: [u16; 12] = [4, 26, 44, 62, 96, 150, 176, 198, 220, 258, 290, 326];
 const COLOURS: usize = 2 * HUES.len();
-/// Shades of a colour, for copies that lie side by side.
+/// Shades of a colour, for adjacent copies.
 const SHADES: usize = 3;
 
-/// Which program has which colour.
+/// The colour of each program.
 pub(super) struct Palette {
     slots: BTreeMap<String, usize>,
 }
 
 impl Palette {
-    /// The colour is a matter of the name alone, unless another name of the picture wants the same.
+    /// The colour depends only on the name, unless another name of the picture has the same one.
     pub(super) fn new<'a>(programs: impl IntoIterator<Item = &'a str>) -> Self {
         let mut slots = BTreeMap::new();
         let mut taken = BTreeSet::new();
@@ -33,17 +33,17 @@ impl Palette {
         Self { slots }
     }
 
-    /// The class of a program's text; `text` is its number in the pack.
+    /// The CSS class of a program's text; `text` is its index in the pack.
     pub(super) fn class(&self, program: &str, text: usize) -> Option<String> {
         self.slots.get(program).map(|slot| format!("p{slot}s{}", text % SHADES))
     }
 
-    /// The programs that have a colour.
+    /// The programs with a colour.
     pub(super) fn programs(&self) -> impl Iterator<Item = &str> {
         self.slots.keys().map(String::as_str)
     }
 
-    /// The classes' colours.
+    /// The CSS rules of the classes.
     pub(super) fn style(&self) -> Result<String, fmt::Error> {
         let mut out = String::new();
         for slot in self.slots.values().collect::<BTreeSet<_>>() {
@@ -66,7 +66,7 @@ fn hash(name: &str) -> u64 {
     hash ^ hash >> 32
 }
 
-/// From hue in degrees, saturation and lightness (CSS Color Module Level 4, section 7.1).
+/// Converts hue in degrees, saturation and lightness (CSS Color Module Level 4, section 7.1).
 fn rgb(hue: f64, saturation: f64, lightness: f64) -> [u8; 3] {
     [0.0, 8.0, 4.0].map(|n| {
         let k = (n + hue / 30.0) % 12.0;
@@ -81,21 +81,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_side_by_side_differ() {
+    fn adjacent_copies_differ() {
         let palette = Palette::new(["firewall"]);
         assert_ne!(palette.class("firewall", 0), palette.class("firewall", 1));
         assert_eq!(palette.class("somebody else", 0), None);
     }
 
     #[test]
-    fn a_name_has_its_colour_in_every_picture_where_no_other_takes_it() {
+    fn a_name_keeps_its_colour_unless_another_takes_it() {
         let (alone, together) =
             (Palette::new(["firewall"]), Palette::new(["balancer", "firewall", "remark"]));
         assert_eq!(alone.class("firewall", 0), together.class("firewall", 0));
     }
 
     #[test]
-    fn names_do_not_share_a_colour_while_there_are_some_left() {
+    fn names_share_no_colour_while_some_are_free() {
         let names: Vec<String> = (0..=COLOURS).map(|number| format!("program {number}")).collect();
         let taken = |count| {
             let palette = Palette::new(names[..count].iter().map(String::as_str));

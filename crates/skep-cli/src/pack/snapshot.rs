@@ -1,8 +1,7 @@
-//! One moment of the packs: figures, and every byte of every pack accounted for.
+//! The state of the packs at one moment: figures, and an account of every byte of every pack.
 //!
-//! It is the JSON document, and all that the text and the picture are made of. The spans of a pack follow one another
-//! without a gap from its first byte to its last; a span of a text or of one that waits has the name of its program
-//! where somebody remembers it.
+//! It is the JSON document, and the only input of the text and the picture. The spans of a pack cover it without
+//! gaps. A span of a text, live or waiting, has the name of its program if it is known.
 
 use serde::Serialize;
 use skep::Occupancy;
@@ -19,7 +18,7 @@ pub(crate) struct Snapshot {
     pub(crate) empty_packs: usize,
     pub(crate) huge_packs: usize,
     pub(crate) huge_refused: Option<String>,
-    /// As the kernel reports them.
+    /// As reported by the kernel.
     pub(crate) huge_bytes: Option<u64>,
     pub(crate) sealed_packs: usize,
     pub(crate) mapped_bytes: usize,
@@ -28,20 +27,20 @@ pub(crate) struct Snapshot {
     pub(crate) free_bytes: usize,
     pub(crate) waiting_bytes: usize,
     pub(crate) largest_free_run: usize,
-    /// 0 where all free memory is in one piece, near 1 where it is dust.
+    /// 0 if all free memory is in one piece, near 1 if it is scattered.
     pub(crate) fragmentation: f64,
-    /// Code bytes of mapped bytes.
+    /// Code bytes divided by mapped bytes.
     pub(crate) utilisation: f64,
     pub(crate) texts: usize,
     pub(crate) drafts: usize,
-    /// Mapped bytes for each text.
+    /// Mapped bytes divided by texts.
     pub(crate) bytes_per_program: Option<f64>,
     pub(crate) programs: Vec<Copies>,
     pub(crate) packs: Vec<PackMap>,
     pub(crate) long_texts: Vec<LongText>,
 }
 
-/// What the host did before the picture was taken.
+/// What the host did before the snapshot.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Example {
     pub(crate) objects: Vec<String>,
@@ -49,15 +48,15 @@ pub(crate) struct Example {
     pub(crate) churn: u32,
     pub(crate) threads: usize,
     pub(crate) runs: u64,
-    /// Programs freed and gone.
+    /// Programs freed, and their memory is free again.
     pub(crate) freed: usize,
-    /// Programs freed while a reader was inside: these wait.
+    /// Programs freed under a reader: these wait.
     pub(crate) waiting: usize,
-    /// Whether promotion was done, where it was asked for.
+    /// Whether promotion succeeded, if it was requested.
     pub(crate) promoted: Option<bool>,
 }
 
-/// A program that lies in the packs one or more times.
+/// A program with one or more copies in the packs.
 #[derive(Serialize)]
 pub(crate) struct Copies {
     pub(crate) program: String,
@@ -74,15 +73,15 @@ pub(crate) struct PackMap {
     #[serde(serialize_with = "hexadecimal")]
     pub(crate) address: usize,
     pub(crate) bytes: usize,
-    /// Bytes that there is memory for.
+    /// Bytes with memory behind them.
     pub(crate) mapped_bytes: usize,
     pub(crate) spans: Vec<Span>,
 }
 
-/// A run of bytes of a pack that are all the same thing.
+/// A run of bytes of a pack with the same state and owner.
 #[derive(Serialize)]
 pub(crate) struct Span {
-    /// From the beginning of the pack.
+    /// Offset in the pack.
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
     pub(crate) state: State,
@@ -90,7 +89,7 @@ pub(crate) struct Span {
     pub(crate) name: Option<Name>,
 }
 
-/// What a span is.
+/// The state of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
@@ -101,19 +100,19 @@ pub(crate) enum State {
     NoMemory,
 }
 
-/// Whose a text is.
+/// The program that a text belongs to.
 #[derive(Clone, Serialize)]
 pub(crate) struct Name {
     pub(crate) program: String,
     pub(crate) tag: String,
-    /// Without the rounding.
+    /// Size without rounding to chunks.
     pub(crate) code_bytes: usize,
     /// Whether it was freed.
     #[serde(skip)]
     pub(crate) freed: bool,
 }
 
-/// A text longer than a pack, in memory of its own.
+/// A text longer than a pack, in a mapping of its own.
 #[derive(Serialize)]
 pub(crate) struct LongText {
     #[serde(serialize_with = "hexadecimal")]
@@ -125,8 +124,8 @@ pub(crate) struct LongText {
 }
 
 impl LongText {
-    /// What is told of it.
-    pub(crate) fn told(&self) -> String {
+    /// Its description, one line.
+    pub(crate) fn describe(&self) -> String {
         let (Name { program, tag, code_bytes, .. }, at) = (&self.name, self.address);
         let bytes = super::text::grouped(*code_bytes);
         let waits = if self.waiting { " (freed, waits for readers)" } else { "" };
@@ -135,8 +134,7 @@ impl LongText {
 }
 
 impl Snapshot {
-    /// Puts together what the arena says of itself and the names of texts by address, freed ones included that may
-    /// still wait.
+    /// Joins what the arena reports with the names of texts by address, including freed texts that may still wait.
     pub(crate) fn new(
         example: Example,
         occupancy: &Occupancy,
@@ -174,17 +172,17 @@ impl Snapshot {
 }
 
 impl PackMap {
-    /// Bytes of it in this state.
+    /// Bytes of the pack in this state.
     pub(crate) fn bytes_of(&self, state: State) -> usize {
         self.spans.iter().filter(|span| span.state == state).map(|span| span.bytes).sum()
     }
 }
 
 impl State {
-    /// All of them, in the order of legends.
+    /// All states, in the order of legends.
     pub(crate) const ALL: [Self; 5] = [Self::Text, Self::Free, Self::Waiting, Self::Draft, Self::NoMemory];
 
-    /// In words.
+    /// The state as text.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -211,7 +209,7 @@ impl From<SpanState> for State {
 fn packs(spans: &[text::Span], names: &BTreeMap<usize, Name>) -> Vec<PackMap> {
     let mut packs: Vec<PackMap> = Vec::new();
     for span in spans {
-        // A pack is a huge page and lies as one.
+        // A pack is a huge page and aligned as one.
         let address = span.address - span.address % PACK_BYTES;
         if packs.last().is_none_or(|pack| pack.address != address) {
             packs.push(PackMap { address, bytes: PACK_BYTES, mapped_bytes: 0, spans: Vec::new() });
@@ -250,7 +248,7 @@ fn copies(packs: &[PackMap]) -> Vec<Copies> {
     found.into_values().collect()
 }
 
-/// Texts that are in no pack.
+/// Texts outside of the packs.
 fn long_texts(packs: &[PackMap], names: &BTreeMap<usize, Name>) -> Vec<LongText> {
     let in_pack = |address: usize| {
         packs.iter().any(|pack| (pack.address..pack.address + pack.bytes).contains(&address))

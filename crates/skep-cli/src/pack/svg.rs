@@ -1,15 +1,15 @@
-//! The packs as a heat map, in SVG (W3C, Scalable Vector Graphics 1.1) written by hand.
+//! Draws the packs as a heat map in SVG (W3C, Scalable Vector Graphics 1.1).
 //!
-//! A chunk is one unit wide, a row is 1,024 of them, and a span is one path however many rows it wraps over:
+//! A chunk is one unit wide, a row has 1,024 of them, and a span is one path, however many rows it covers:
 //!
 //! ```text
 //!    0 KiB |####|##..|####|~~##|#   8 pages of 4 KiB in a row, a line between each two
 //!   32 KiB |##..|....|####|####|
-//!          |____________________   what there is no memory for yet, in a band that does not grow with it
+//!          |____________________   without memory yet: a band of fixed height
 //! ```
 //!
-//! Every span says what it is when it is pointed at, as long as there are not too many: files stay below about
-//! a megabyte. Names come from objects: none goes into the file but through [`escaped`].
+//! Each span has a tooltip, unless there are too many: files stay below about a megabyte. Names come from objects,
+//! so all names are written through [`escaped`].
 
 use super::palette::Palette;
 use super::snapshot::{PackMap, Snapshot, Span, State};
@@ -22,7 +22,7 @@ use std::fmt::{self, Write};
 const ROW: usize = 1024;
 const ROW_BYTES: usize = ROW * CHUNK_BYTES;
 const PAGE: usize = 4096 / CHUNK_BYTES;
-/// Units: from row to row, the height of what is drawn in one, the margins, a line of text, the band.
+/// In units: distance of rows, height of the drawing in a row, margins, a line of text, the band.
 const PITCH: usize = 9;
 const HEIGHT: usize = 8;
 const LEFT: usize = 84;
@@ -30,9 +30,9 @@ const RIGHT: usize = 20;
 const LINE: usize = 18;
 const BAND: usize = 16;
 const WIDTH: usize = LEFT + ROW + RIGHT;
-/// With more spans than this there are no tooltips.
+/// Maximum number of spans with tooltips.
 const MOST_TITLES: usize = 3500;
-/// With more bytes than this the packs that follow are left out.
+/// Packs beyond this file size are left out.
 const MOST_BYTES: usize = 700_000;
 
 const STYLE: &str = "\
@@ -50,7 +50,7 @@ const PATTERNS: &str = "\
 <pattern id=\"none\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
 <rect width=\"6\" height=\"6\" fill=\"#4a4741\"/><circle cx=\"3\" cy=\"3\" r=\"1\" fill=\"#8f897c\"/></pattern>";
 
-/// The picture, a whole document.
+/// The picture as a whole document.
 pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
     let palette = Palette::new(snapshot.programs.iter().map(|copies| copies.program.as_str()));
     let spans: usize = snapshot.packs.iter().map(|pack| pack.spans.len()).sum();
@@ -70,7 +70,7 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
         rest.push(format!("not drawn: {}", count(snapshot.packs.len() - drawn, "more pack")));
     }
     for long in snapshot.long_texts.iter().take(32) {
-        rest.push(long.told());
+        rest.push(long.describe());
     }
     for line in rest {
         y += LINE;
@@ -90,7 +90,7 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Result<String, fmt::Error> {
     Ok(out)
 }
 
-/// Figures and legend. Where they end.
+/// Writes figures and legend. Returns the y coordinate of their end.
 fn header(
     out: &mut String,
     snapshot: &Snapshot,
@@ -128,14 +128,14 @@ fn header(
         entry(out, class(state), state.name())?;
     }
     y += 2 * LINE;
-    let hint = if titles { "; point at a piece to read what it is" } else { "" };
+    let hint = if titles { "; point at a piece for details" } else { "" };
     let scale =
         format!("a row is {} KiB, a line every 4 KiB, a unit {CHUNK_BYTES} bytes{hint}", ROW_BYTES >> 10);
     label(out, RIGHT, y, "s", &scale)?;
     Ok(y)
 }
 
-/// One pack. Where it ends.
+/// Writes one pack. Returns the y coordinate of its end.
 fn block(
     out: &mut String,
     y: usize,
@@ -204,7 +204,7 @@ fn block(
     Ok(bottom)
 }
 
-/// The outline of a span: a rectangle in each row that it has a part of.
+/// The outline of a span: a rectangle in each row that it covers.
 fn path(span: &Span, top: usize, rows: usize) -> Result<String, fmt::Error> {
     let mut out = String::new();
     let mut at = span.offset / CHUNK_BYTES;
@@ -243,7 +243,7 @@ fn class(state: State) -> &'static str {
         State::Waiting => "waiting",
         State::Draft => "draft",
         State::NoMemory => "none",
-        // Of whom, nobody remembers.
+        // The owner is not known any more.
         State::Text => "nobody",
     }
 }
@@ -255,7 +255,7 @@ fn cut(words: &str, most: usize) -> String {
     words.chars().take(most - 3).chain("...".chars()).collect()
 }
 
-/// Text as XML 1.0 has it: its own characters as entities, what it does not allow replaced.
+/// Text in XML 1.0: markup characters as entities, characters that XML does not allow replaced.
 fn escaped(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     for c in words.chars() {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_wraps_is_one_path_with_a_piece_in_each_row() {
+    fn a_text_that_wraps_is_one_path_of_several_rectangles() {
         let span =
             Span { offset: 1000 * CHUNK_BYTES, bytes: 2000 * CHUNK_BYTES, state: State::Free, name: None };
         let pieces = path(&span, 0, 64).unwrap();
@@ -330,12 +330,12 @@ mod tests {
         assert_eq!(
             path(&span, 0, 1).unwrap(),
             "M1084 0h24v8h-24z",
-            "what lies in the band below is not drawn twice"
+            "the spans in the band are not drawn twice"
         );
     }
 
     #[test]
-    fn packs_that_would_make_the_file_too_long_are_left_out_and_counted() {
+    fn packs_beyond_the_size_limit_are_left_out_and_counted() {
         let pages = PACK_BYTES / 4096;
         let picture = draw(&snapshot("firewall", 100 * pages)).unwrap();
         assert!(picture.len() < 1 << 20, "{}", picture.len());

@@ -1,18 +1,18 @@
-//! The packs as text: figures, and a character for each half page.
+//! Draws the packs as text: figures, and a character for each half page.
 
 use super::snapshot::{PackMap, Snapshot, State};
 use std::fmt::{self, Write};
 
-/// Bytes that a character stands for, and characters in a line.
+/// Bytes per character, and characters per line.
 const CELL: usize = 2 << 10;
 const COLUMNS: usize = 64;
 const LINE: usize = CELL * COLUMNS;
-/// How many programs are listed, and packs drawn.
+/// Maximum number of programs listed and packs drawn.
 const PROGRAMS: usize = 24;
 const PACKS: usize = 16;
 
-/// Everything, for people.
-pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
+/// The whole text.
+pub(crate) fn render(snapshot: &Snapshot) -> Result<String, fmt::Error> {
     let mut out = story(snapshot)?;
     figures(&mut out, snapshot)?;
     programs(&mut out, snapshot)?;
@@ -31,12 +31,12 @@ pub(crate) fn tell(snapshot: &Snapshot) -> Result<String, fmt::Error> {
         writeln!(out, "\n{more} (--json and --svg have them)")?;
     }
     for long in &snapshot.long_texts {
-        writeln!(out, "\n{}", long.told())?;
+        writeln!(out, "\n{}", long.describe())?;
     }
     Ok(out)
 }
 
-/// What the picture is of, in a sentence or three.
+/// Describes the example in one to three sentences.
 pub(crate) fn story(snapshot: &Snapshot) -> Result<String, fmt::Error> {
     let mut out = String::new();
     let example = &snapshot.example;
@@ -56,28 +56,28 @@ pub(crate) fn story(snapshot: &Snapshot) -> Result<String, fmt::Error> {
     if example.churn > 0 {
         writeln!(
             out,
-            "{} freed in {} of churn and after; then {} more while a reader was in a read section,\n\
-             where it still is: these wait",
+            "{} freed in {} of churn and after; then {} more while a reader was in a read-side critical section,\n\
+             which it has not left: these wait",
             count(example.freed, "program"),
             count(example.churn as usize, "round"),
             grouped(example.waiting)
         )?;
     }
     if example.promoted == Some(false) {
-        writeln!(out, "not all packs could be made huge pages, as was asked for")?;
+        writeln!(out, "not all packs could be made huge pages, although --promote was given")?;
     }
     Ok(out)
 }
 
-/// The figures, a name and a value in each line.
+/// The figures as pairs of name and value.
 pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     let backing = match &snapshot.backing_refused {
-        Some(why) => format!("{}, because the better one was refused: {why}", snapshot.backing),
+        Some(why) => format!("{}, since the preferred kind was refused: {why}", snapshot.backing),
         None => snapshot.backing.to_owned(),
     };
     let huge = match snapshot.huge_bytes {
-        Some(bytes) => format!("{} bytes by the kernel's account", grouped(bytes as usize)),
-        None => "the kernel does not say".to_owned(),
+        Some(bytes) => format!("{} bytes as reported by the kernel", grouped(bytes as usize)),
+        None => "not reported by the kernel".to_owned(),
     };
     let refused = snapshot.huge_refused.as_ref().map_or_else(String::new, |why| format!("; refused: {why}"));
     let each = snapshot.bytes_per_program.map_or_else(String::new, |bytes| {
@@ -103,7 +103,7 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
         (
             "code",
             format!(
-                "{} bytes, {:.1} % of the memory; {} with the rounding to chunks",
+                "{} bytes, {:.1} % of the memory; {} with rounding to chunks",
                 grouped(snapshot.code_bytes),
                 100.0 * snapshot.utilisation,
                 grouped(snapshot.used_bytes)
@@ -122,12 +122,12 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// So many of something.
+/// A number with its noun.
 pub(crate) fn count(number: usize, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// A number with commas between its thousands.
+/// A number with commas between thousands.
 pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -177,7 +177,7 @@ fn map(out: &mut String, number: usize, pack: &PackMap) -> fmt::Result {
         let line: String = line.iter().collect();
         if number + 1 < lines && line == before {
             if !left_out {
-                writeln!(out, "          *")?; // as hexdump has it
+                writeln!(out, "          *")?; // as hexdump does
             }
             left_out = true;
             continue;
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_says_the_most_urgent_of_what_is_in_it() {
+    fn a_cell_shows_the_most_urgent_state_in_it() {
         let span = |offset: usize, bytes: usize, state| Span { offset, bytes, state, name: None };
         let spans = vec![
             span(0, CELL, State::Text),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_commas_between_their_thousands() {
+    fn numbers_have_commas_between_thousands() {
         let numbers = [0, 999, 1000, 65_536, 1_234_567].map(grouped);
         assert_eq!(numbers, ["0", "999", "1,000", "65,536", "1,234,567"]);
     }

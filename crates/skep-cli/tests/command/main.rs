@@ -1,4 +1,4 @@
-//! The command as scripts and people meet it: what it prints, and the status it ends with.
+//! The command as scripts and people use it: its output and exit status.
 
 mod conformance;
 mod pack;
@@ -9,7 +9,7 @@ mod verdicts;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What a command printed and how it ended.
+/// The output and exit status of a command.
 struct Said {
     status: Option<i32>,
     out: String,
@@ -36,14 +36,14 @@ fn from_output(output: &Output) -> Said {
 }
 
 impl Said {
-    /// The one JSON document on standard output of a command that succeeded.
+    /// The only JSON document on standard output of a command that succeeded.
     #[track_caller]
     fn json(&self) -> serde_json::Value {
         assert_eq!(self.status, Some(0), "{}", self.err);
         serde_json::from_str(&self.out).expect("one JSON document and nothing else")
     }
 
-    /// Checks that the command refused, with words that name the place, and without a panic.
+    /// Checks that the command refused, with a message that names the place, and without a panic.
     #[track_caller]
     fn refused(&self, status: i32, words: &[&str]) {
         assert_eq!(self.status, Some(status), "out: {}\nerr: {}", self.out, self.err);
@@ -63,7 +63,7 @@ fn object(name: &str) -> String {
     format!("crates/skep-cli/tests/objects/{name}.bpf.o")
 }
 
-/// A file in the temporary directory that goes away with its owner.
+/// A file in the temporary directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {

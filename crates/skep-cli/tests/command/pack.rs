@@ -23,7 +23,7 @@ fn bytes_of(document: &Value, state: &str) -> u64 {
     spans(document).filter(|span| span["state"] == state).map(|span| number(&span["bytes"])).sum()
 }
 
-/// Checks that spans follow one another through each pack, and that they add up to the figures.
+/// Checks that the spans cover each pack without gaps and add up to the figures.
 #[track_caller]
 fn covers_its_packs(document: &Value) {
     assert_eq!(number(&document["pack_count"]), packs(document).len() as u64);
@@ -32,7 +32,7 @@ fn covers_its_packs(document: &Value) {
         assert_eq!(pack["bytes"], 2 << 20);
         let mut end = 0;
         for span in pack["spans"].as_array().unwrap() {
-            assert_eq!(number(&span["offset"]), end, "a gap, or two things in one place");
+            assert_eq!(number(&span["offset"]), end, "a gap or an overlap");
             assert!(number(&span["bytes"]) > 0 && number(&span["bytes"]).is_multiple_of(32));
             end += number(&span["bytes"]);
         }
@@ -45,7 +45,7 @@ fn covers_its_packs(document: &Value) {
     assert_eq!(
         document["mapped_bytes"],
         bytes("text") + bytes("draft") + bytes("free") + bytes("waiting"),
-        "what is not `no_memory` is memory"
+        "every state but `no_memory` is memory"
     );
     let longest = spans(document).filter(|span| span["state"] == "free").map(|span| number(&span["bytes"]));
     assert_eq!(document["largest_free_run"], longest.max().unwrap_or(0));
@@ -68,7 +68,7 @@ fn tooltips(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_default_picture_has_programs_holes_a_draft_and_code_that_waits_for_a_reader() {
+fn the_default_picture_has_every_state() {
     let document = show(&["--json"]).json();
     covers_its_packs(&document);
     for state in ["text", "free", "waiting", "draft"] {
@@ -79,7 +79,7 @@ fn the_default_picture_has_programs_holes_a_draft_and_code_that_waits_for_a_read
     assert_eq!(document["example"]["objects"].as_array().unwrap().len(), 8);
     assert!(number(&document["example"]["runs"]) > 0);
     assert!((0.0..1.0).contains(&document["fragmentation"].as_f64().unwrap()));
-    // Two packs for what would nearly fit into one; an emulator maps both of them whole.
+    // Two packs for what nearly fits into one; an emulator maps both of them completely.
     assert!((0.4..1.0).contains(&document["utilisation"].as_f64().unwrap()));
     let each = document["bytes_per_program"].as_f64().unwrap();
     let mapped = number(&document["mapped_bytes"]) as f64;
@@ -93,7 +93,7 @@ fn the_default_picture_has_programs_holes_a_draft_and_code_that_waits_for_a_read
 }
 
 #[test]
-fn whose_a_text_is_is_known_and_whose_one_was_that_waits() {
+fn live_and_waiting_texts_name_their_program() {
     let document = show(&["--copies", "20", "--json"]).json();
     covers_its_packs(&document);
     let (mut texts, mut waiting, mut code) = (0, 0, 0);
@@ -110,7 +110,7 @@ fn whose_a_text_is_is_known_and_whose_one_was_that_waits() {
         waiting += u64::from(state == "waiting");
     }
     assert_eq!(document["example"]["waiting"], waiting);
-    // The draft is not a program, but somebody asked for its bytes.
+    // The draft is not a program, but its bytes are in use.
     assert_eq!(number(&document["code_bytes"]), code + bytes_of(&document, "draft"));
     let programs = document["programs"].as_array().unwrap();
     let sum = |field: &str| programs.iter().map(|program| number(&program[field])).sum::<u64>();
@@ -119,7 +119,7 @@ fn whose_a_text_is_is_known_and_whose_one_was_that_waits() {
 }
 
 #[test]
-fn the_same_picture_comes_out_each_time_but_for_the_addresses() {
+fn the_picture_is_reproducible_except_for_addresses() {
     let layout =
         |document: &Value| packs(document).iter().map(|pack| pack["spans"].clone()).collect::<Vec<_>>();
     let [a, b] = [(), ()].map(|()| show(&["--copies", "100", "--json"]).json());
@@ -127,7 +127,7 @@ fn the_same_picture_comes_out_each_time_but_for_the_addresses() {
 }
 
 #[test]
-fn every_backing_is_drawn_and_the_picture_is_xml_that_names_the_programs() {
+fn every_backing_is_drawn_as_xml_that_names_programs() {
     for backing in ["memfd", "hardened", "procmem"] {
         let picture = Scratch::new(&format!("{backing}.svg"), b"");
         let said = show(&["--copies", "12", "--backing", backing, "--svg", picture.path(), "--json"]);
@@ -157,7 +157,7 @@ fn address(pack: &Value) -> u64 {
 }
 
 #[test]
-fn a_picture_of_very_many_programs_stays_small_and_has_no_tooltips() {
+fn a_picture_of_many_programs_stays_small_without_tooltips() {
     let args = ["--copies", "6000", "--churn", "1", "--svg", "-", "examples/hello.bpf.o"];
     let said = show(&args);
     assert_eq!(said.status, Some(0), "{}", said.err);
@@ -166,20 +166,20 @@ fn a_picture_of_very_many_programs_stays_small_and_has_no_tooltips() {
 }
 
 #[test]
-fn people_get_figures_and_a_map_with_a_legend() {
+fn the_text_has_figures_and_a_map_with_a_legend() {
     let said = show(&["--copies", "30"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_eq!(said.err, "");
     for words in [
         "backing",
         "huge pages",
-        "by the kernel's account",
+        "as reported by the kernel",
         "fragmentation",
         "of the memory",
         "balancer",
         "waiting",
         "a character is 2 KiB",
-        "while a reader was in a read section",
+        "while a reader was in a read-side critical section",
         "pack 0 at 0x",
     ] {
         assert!(said.out.contains(words), "{words:?} is missing in: {}", said.out);
@@ -194,7 +194,7 @@ fn people_get_figures_and_a_map_with_a_legend() {
 }
 
 #[test]
-fn where_nothing_is_freed_nothing_waits() {
+fn without_frees_nothing_waits() {
     let document = show(&["--copies", "3", "--churn", "0", "--json"]).json();
     covers_its_packs(&document);
     assert_eq!((&document["waiting_bytes"], &document["example"]["freed"]), (&0.into(), &0.into()));
@@ -202,13 +202,13 @@ fn where_nothing_is_freed_nothing_waits() {
 }
 
 #[test]
-fn packs_are_huge_or_small_as_asked_for() {
+fn packs_are_huge_or_small_as_requested() {
     let small = show(&["--copies", "4", "--no-huge", "--json"]).json();
     assert_eq!((&small["huge_packs"], &small["example"]["promoted"]), (&0.into(), &Value::Null));
     assert!(bytes_of(&small, "no_memory") > 0, "four copies do not fill a pack");
     let huge = show(&["--copies", "4", "--promote", "--json"]).json();
     covers_its_packs(&huge);
-    // Systems may refuse; they must not be silent about it.
+    // Systems may refuse huge pages, but must say so.
     if huge["example"]["promoted"] == true {
         assert_eq!(huge["huge_packs"], huge["pack_count"]);
         assert_eq!(bytes_of(&huge, "no_memory"), 0);
@@ -219,12 +219,12 @@ fn packs_are_huge_or_small_as_asked_for() {
 }
 
 #[test]
-fn places_at_random_are_accounted_for_as_well() {
+fn random_placement_is_fully_accounted_for() {
     covers_its_packs(&show(&["--copies", "20", "--random", "--json"]).json());
 }
 
 #[test]
-fn objects_of_ones_own_are_shown_in_place_of_the_examples() {
+fn given_objects_replace_the_examples() {
     let document = show(&["examples/firewall.bpf.o", "--copies", "8", "--json"]).json();
     covers_its_packs(&document);
     assert_eq!(document["example"]["objects"], serde_json::json!(["examples/firewall.bpf.o"]));
@@ -232,7 +232,7 @@ fn objects_of_ones_own_are_shown_in_place_of_the_examples() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_with_the_reason() {
+fn unusable_objects_are_refused_with_the_reason() {
     show(&[&object("missing_null_check")]).refused(1, &["missing_null_check.bpf.o", "null"]);
     show(&["no/such.bpf.o"]).refused(1, &["no/such.bpf.o"]);
     let garbage = Scratch::new("garbage.o", b"not an object");
@@ -241,7 +241,7 @@ fn what_cannot_be_shown_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_wrong_call_is_not_a_refusal() {
+fn wrong_usage_is_not_a_refusal() {
     show(&["--backing", "wood"]).refused(2, &["wood", "memfd", "hardened", "procmem"]);
     show(&["--copies", "0"]).refused(2, &["--copies"]);
     show(&["--svg", "-", "--json"]).refused(2, &["standard output"]);

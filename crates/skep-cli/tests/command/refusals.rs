@@ -1,4 +1,4 @@
-//! What is refused, in words that name the place and the remedy.
+//! Refusals, with messages that name the place and the remedy.
 
 use crate::{Scratch, object, root, skep};
 
@@ -17,7 +17,7 @@ fn what_is_not_elf() {
 }
 
 #[test]
-fn what_is_elf_for_another_machine() {
+fn an_elf_file_for_another_machine() {
     let me = env!("CARGO_BIN_EXE_skep");
     run(me).refused(1, &["BPF"]);
 }
@@ -28,7 +28,7 @@ fn what_is_not_there() {
 }
 
 #[test]
-fn an_object_that_is_cut_anywhere() {
+fn an_object_truncated_at_any_byte() {
     let whole = std::fs::read(root().join("examples/hello.bpf.o")).unwrap();
     for cut in (0..whole.len()).step_by(whole.len() / 24) {
         let part = Scratch::new(&format!("cut-{cut}.o"), &whole[..cut]);
@@ -40,18 +40,18 @@ fn an_object_that_is_cut_anywhere() {
 }
 
 #[test]
-fn a_program_that_is_not_there() {
+fn a_missing_program() {
     skep(&["run", "examples/firewall.bpf.o", "--prog", "nobody", "--pcap", TINY])
         .refused(1, &["no program \"nobody\"", "firewall"]);
 }
 
 #[test]
-fn a_section_that_is_no_hook() {
+fn an_unknown_section() {
     run(&object("unknown_section")).refused(1, &["no_such_hook/here", "xdp"]);
 }
 
 #[test]
-fn a_section_that_is_no_hook_runs_under_a_given_type() {
+fn an_unknown_section_runs_under_a_given_type() {
     let said = skep(&["run", &object("unknown_section"), "--type", "xdp", "--pcap", TINY, "--json"]);
     assert_eq!(said.json()["verdicts"]["aborted"], 20);
 }
@@ -72,7 +72,7 @@ fn a_helper_that_does_not_exist() {
 }
 
 #[test]
-fn a_symbol_that_nobody_defines() {
+fn an_undefined_symbol() {
     run(&object("unresolved_symbol")).refused(1, &["defined_elsewhere"]);
 }
 
@@ -92,7 +92,7 @@ fn a_missing_null_check_with_its_line_and_remedy() {
 }
 
 #[test]
-fn a_packet_that_is_read_without_looking_where_it_ends() {
+fn a_packet_access_without_a_bounds_check() {
     let verdicts = skep(&["verify", &object("unchecked_packet")]);
     verdicts.refused(1, &["hasty", "data_end", "patient: accepted"]);
     skep(&["run", &object("unchecked_packet"), "--prog", "hasty", "--pcap", TINY]).refused(1, &["hasty"]);
@@ -113,7 +113,7 @@ fn a_map_beyond_the_memory_limit() {
 }
 
 #[test]
-fn captures_that_hold_nothing_or_break_off() {
+fn empty_or_truncated_captures() {
     let firewall = "examples/firewall.bpf.o";
     let empty = Scratch::new("empty.pcap", b"");
     skep(&["run", firewall, "--pcap", empty.path()]).refused(1, &["empty"]);
@@ -124,9 +124,9 @@ fn captures_that_hold_nothing_or_break_off() {
     skep(&["run", firewall, "--pcap", text.path()]).refused(1, &["neither pcap nor pcapng"]);
     let broken = Scratch::new("broken.pcap", &whole[..whole.len() - 3]);
     let said = skep(&["run", firewall, "--pcap", broken.path(), "--json"]);
-    said.refused(1, &["breaks off in packet 20"]);
+    said.refused(1, &["cannot be read at packet 20"]);
     let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(report["packets"], 19, "what came before the break was run and is reported");
+    assert_eq!(report["packets"], 19, "the packets before the break were run and are reported");
     skep(&["run", firewall, "--pcap", "no/such.pcap"]).refused(1, &["no/such.pcap"]);
 }
 
@@ -145,7 +145,7 @@ fn wrong_usage_ends_with_status_2() {
 }
 
 #[test]
-fn benchmarks_are_elsewhere() {
+fn bench_points_to_cargo_xtask_bench() {
     for arguments in [&["bench"][..], &["bench", "exec", "--quick"], &["bench", "--help"]] {
         skep(arguments).refused(2, &["cargo xtask bench"]);
     }
@@ -160,7 +160,7 @@ fn help_and_version_are_not_errors() {
 }
 
 #[test]
-fn an_initial_element_that_is_larger_than_its_template() {
+fn an_initial_element_larger_than_its_template() {
     let words = ["map outer.inner", "max_entries differs", "4 entries", "1000000 entries", "BPF_F_INNER_MAP"];
     run(&object("inner_too_large")).refused(1, &words);
 }

@@ -13,7 +13,7 @@ fn map<'a>(report: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn the_firewall_decides_as_its_page_says() {
+fn the_firewall_decides_as_documented() {
     let report = skep(&["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--json"]).json();
     assert_eq!(report["packets"], 6000);
     assert_eq!(report["verdicts"]["pass"], 4885);
@@ -35,7 +35,7 @@ fn the_firewall_decides_as_its_page_says() {
 }
 
 #[test]
-fn compiled_and_interpreted_runs_agree_on_verdicts_maps_and_packets() {
+fn engines_agree_on_verdicts_maps_and_packets() {
     for program in ["firewall", "balancer", "unvlan", "remark"] {
         let object = format!("examples/{program}.bpf.o");
         let (compiled, interpreted) =
@@ -49,13 +49,13 @@ fn compiled_and_interpreted_runs_agree_on_verdicts_maps_and_packets() {
             assert_eq!(a["entries"], b["entries"], "{program}: {}", a["name"]);
         }
         let (a, b) = (std::fs::read(&compiled.0).unwrap(), std::fs::read(&interpreted.0).unwrap());
-        assert!(a.len() > 24, "{program} lets packets through");
+        assert!(a.len() > 24, "{program} passes packets");
         assert!(a == b, "{program}: the packets written differ");
     }
 }
 
 #[test]
-fn maps_without_keys_are_told_by_what_they_hold() {
+fn maps_without_keys_are_summarised() {
     let args = ["run", "examples/contacts.bpf.o", "--prog", "contact", "--pcap", TRAFFIC];
     let report = skep(&[&args[..], &["--json"]].concat()).json();
     for (name, kind, entries) in
@@ -64,7 +64,7 @@ fn maps_without_keys_are_told_by_what_they_hold() {
         let map = map(&report, name);
         assert_eq!((&map["kind"], &map["entries"]), (&kind.into(), &entries.into()));
     }
-    // Each record takes 32 bytes, and nobody takes it.
+    // Each record takes 32 bytes and is never consumed.
     let waiting = map(&report, "tcp")["entries"].as_u64().unwrap();
     assert!(waiting > 3200 && waiting.is_multiple_of(32), "{waiting}");
     let text = skep(&args).out;
@@ -87,7 +87,7 @@ fn flows_are_accounted_and_a_second_pass_adds_to_the_first() {
 }
 
 #[test]
-fn the_balancer_sends_packets_on_and_counts_them() {
+fn the_balancer_forwards_and_counts_packets() {
     let report = skep(&["run", "examples/balancer.bpf.o", "--pcap", TRAFFIC, "--json"]).json();
     assert_eq!(report["verdicts"]["tx"], 985);
     assert_eq!(report["verdicts"]["pass"], 4800);
@@ -95,7 +95,7 @@ fn the_balancer_sends_packets_on_and_counts_them() {
 }
 
 #[test]
-fn every_form_of_capture_gives_the_same_verdicts() {
+fn every_capture_format_gives_the_same_verdicts() {
     let verdicts = |capture: &str| {
         let path = format!("examples/captures/{capture}");
         skep(&["run", "examples/firewall.bpf.o", "--pcap", &path, "--json"]).json()["verdicts"].clone()
@@ -131,7 +131,7 @@ fn a_packet_program_runs_on_the_bytes_of_one_packet() {
 }
 
 #[test]
-fn what_a_program_prints_goes_to_standard_error() {
+fn bpf_printk_goes_to_standard_error() {
     let said = skep(&["run", "examples/hello.bpf.o", "--pcap", "examples/captures/tiny.pcap", "--json"]);
     let report = said.json();
     assert_eq!(report["packets"], 20);
@@ -150,14 +150,14 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn an_interrupt_ends_the_run_and_what_was_counted_is_printed() {
+fn an_interrupt_ends_the_run_and_prints_the_counts() {
     let child = command()
         .args(["run", "examples/firewall.bpf.o", "--pcap", TRAFFIC, "--repeat", "1000000000", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Until it has installed the handler, which waits in a thread of that name; then the run has years to go.
+    // Wait for the thread of that name: then the handler is installed, and the run has years to go.
     let tasks = format!("/proc/{}/task", child.id());
     let name =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -176,7 +176,7 @@ fn an_interrupt_ends_the_run_and_what_was_counted_is_printed() {
 }
 
 #[test]
-fn one_of_several_programs_is_chosen_by_name() {
+fn a_program_is_selected_by_name() {
     let said = skep(&["run", "examples/socket_filter.bpf.o", "--pcap", TRAFFIC]);
     said.refused(2, &["several programs", "name one of"]);
     let names: Vec<String> = {
@@ -197,7 +197,7 @@ fn programs_are_dumped_as_verified_and_as_machine_code() {
     assert_eq!(xlated.status, Some(0), "{}", xlated.err);
     assert!(xlated.out.contains("exit"));
     assert!(xlated.out.contains("map_lookup_elem"), "helpers are named");
-    assert!(xlated.out.contains("; "), "source lines stand between the instructions");
+    assert!(xlated.out.contains("; "), "source lines are between the instructions");
     let jited = skep(&["prog", "dump", "jited", "examples/firewall.bpf.o"]);
     assert_eq!(jited.status, Some(0), "{}", jited.err);
     assert!(jited.out.contains("ret"));
@@ -207,7 +207,7 @@ fn programs_are_dumped_as_verified_and_as_machine_code() {
 }
 
 #[test]
-fn machine_code_of_either_architecture_is_shown_on_every_machine() {
+fn machine_code_of_both_architectures_is_shown_anywhere() {
     for (arch, ret, other) in [("x86_64", "ret", "stp"), ("aarch64", "stp x29, x30, [sp, ", "push")] {
         let jited = skep(&["prog", "dump", "jited", "examples/firewall.bpf.o", "--arch", arch]);
         assert_eq!(jited.status, Some(0), "{}", jited.err);
@@ -231,7 +231,7 @@ fn every_example_is_accepted() {
 }
 
 #[test]
-fn a_verdict_as_data_has_the_tag_and_the_cost() {
+fn a_json_verdict_has_the_tag_and_the_cost() {
     let verdict = skep(&["verify", "examples/firewall.bpf.o", "--json"]).json();
     assert_eq!(verdict["verdict"], "accepted");
     assert_eq!(verdict["tag"].as_str().unwrap().len(), 16);
@@ -240,21 +240,21 @@ fn a_verdict_as_data_has_the_tag_and_the_cost() {
 }
 
 #[test]
-fn a_capture_is_not_overwritten_by_what_is_read_from_it() {
+fn the_output_must_not_overwrite_the_input_capture() {
     let capture = Scratch::new("itself", &std::fs::read(root().join(TRAFFIC)).unwrap());
     let link = std::env::temp_dir().join(format!("skep-command-{}-link", std::process::id()));
     std::os::unix::fs::symlink(&capture.0, &link).unwrap();
     let before = std::fs::metadata(&capture.0).unwrap().len();
     for out in [capture.path(), link.to_str().unwrap()] {
         let args = ["run", "examples/firewall.bpf.o", "--pcap", capture.path(), "--write", out];
-        skep(&args).refused(2, &["is being read"]);
+        skep(&args).refused(2, &["is the input"]);
         assert_eq!(std::fs::metadata(&capture.0).unwrap().len(), before);
     }
     std::fs::remove_file(link).unwrap();
 }
 
 #[test]
-fn a_program_that_prints_survives_a_standard_error_that_nobody_reads() {
+fn a_program_that_prints_survives_a_closed_standard_error() {
     let mut command = command();
     command.args(["run", "examples/hello.bpf.o", "--pcap", TRAFFIC, "--json"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

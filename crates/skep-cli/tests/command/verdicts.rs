@@ -1,4 +1,4 @@
-//! What `skep verify --json` says.
+//! Output of `skep verify --json`.
 
 use crate::{Said, object, skep};
 use serde_json::Value;
@@ -10,7 +10,7 @@ fn document(said: &Said, status: i32) -> Value {
     serde_json::from_str(&said.out).expect("one JSON document and nothing else")
 }
 
-/// What every verdict has.
+/// The fields of every verdict.
 #[track_caller]
 fn has_what_all_have(verdict: &Value) {
     assert!(verdict["program"].is_string(), "{verdict}");
@@ -41,12 +41,12 @@ fn a_refusal_of_an_object_with_line_information_has_every_field() {
 }
 
 #[test]
-fn a_path_says_what_each_step_made_where_and_why_it_matters() {
+fn a_path_gives_value_place_and_reason_of_each_step() {
     let verdict = document(&skep(&["verify", &object("missing_null_check"), "--json"]), 1);
     has_what_all_have(&verdict);
     assert_eq!(verdict["code"], "maybe-null");
     let path = verdict["path"].as_array().unwrap();
-    assert_eq!(path.len(), 1, "the look-up alone made the pointer: {verdict}");
+    assert_eq!(path.len(), 1, "only the look-up made the pointer: {verdict}");
     let step = &path[0];
     assert_eq!(step["why"], "makes");
     let state = step["state"].as_str().unwrap();
@@ -60,7 +60,7 @@ fn a_path_says_what_each_step_made_where_and_why_it_matters() {
 }
 
 #[test]
-fn what_cannot_be_read_or_linked_is_one_document_too() {
+fn unreadable_or_unlinkable_objects_give_one_document() {
     for (object, code, word) in [
         ("no/such/file.bpf.o".to_owned(), "object", "no/such/file.bpf.o"),
         (env!("CARGO_BIN_EXE_skep").to_owned(), "object", "BPF"),
@@ -79,7 +79,7 @@ fn what_cannot_be_read_or_linked_is_one_document_too() {
 }
 
 #[test]
-fn facts_are_listed_where_they_are_asked_for() {
+fn facts_are_listed_on_request() {
     let verdict = document(&skep(&["verify", "examples/firewall.bpf.o", "--json", "--facts"]), 0);
     let facts = verdict["facts"].as_array().unwrap();
     let some = |name: &str| facts.iter().any(|fact| !fact[name].is_null());
@@ -92,7 +92,7 @@ fn facts_are_listed_where_they_are_asked_for() {
 }
 
 #[test]
-fn the_log_goes_with_the_verdict_and_never_into_the_document() {
+fn the_log_never_mixes_with_the_document() {
     let said = skep(&["verify", &object("missing_null_check"), "--log"]);
     said.refused(
         1,
@@ -104,7 +104,7 @@ fn the_log_goes_with_the_verdict_and_never_into_the_document() {
 }
 
 #[test]
-fn for_people_a_verdict_is_one_line_without_colours_in_files() {
+fn text_verdicts_are_one_line_without_colours_in_files() {
     let said = skep(&["verify", "examples/firewall.bpf.o"]);
     assert_eq!(said.status, Some(0));
     assert_eq!(said.out.lines().count(), 1, "{}", said.out);
@@ -122,7 +122,7 @@ fn aligned_programs_pass_strict_alignment() {
 }
 
 #[test]
-fn what_is_accepted_has_a_tag_and_nothing_of_a_refusal() {
+fn accepted_programs_have_a_tag_and_no_refusal_fields() {
     let verdict = document(&skep(&["verify", "examples/firewall.bpf.o", "--json"]), 0);
     has_what_all_have(&verdict);
     assert_eq!(verdict["verdict"], "accepted");
@@ -135,7 +135,7 @@ fn what_is_accepted_has_a_tag_and_nothing_of_a_refusal() {
 }
 
 #[test]
-fn several_programs_are_a_list_refused_ones_among_accepted() {
+fn several_programs_give_a_list_of_verdicts() {
     let verdicts = document(&skep(&["verify", &object("unchecked_packet"), "--json"]), 1);
     let verdicts = verdicts.as_array().unwrap();
     for verdict in verdicts {
@@ -153,7 +153,7 @@ const TYPES: &str = "crates/skep-verifier/corpus/linux.btf";
 const FOR_A_KERNEL: &str = "crates/skep-elf/tests/objects/system.bpf.o";
 
 #[test]
-fn a_program_for_a_kernel_is_verified_with_the_types_that_are_given() {
+fn kernel_programs_are_verified_with_the_given_types() {
     let verify =
         |name: &str, types: &str| skep(&["verify", FOR_A_KERNEL, "--prog", name, "--btf", types, "--json"]);
     for name in ["chooses", "execve", "values"] {
@@ -162,14 +162,14 @@ fn a_program_for_a_kernel_is_verified_with_the_types_that_are_given() {
     }
     let refused = document(&verify("symbols", TYPES), 1);
     assert!(refused["reason"].as_str().unwrap().contains("percpu_ptr_rq"), "{refused}");
-    // Another host's types have no such value.
+    // The other host's types do not have that value.
     let lacking = document(&verify("values", "crates/skep-verifier/tests/data/host.btf"), 1);
     let reason = lacking["reason"].as_str().unwrap();
     assert!(reason.contains("CO-RE"), "{reason}");
 }
 
 #[test]
-fn files_beside_the_object_that_cannot_be_used_are_named() {
+fn unusable_companion_files_are_named() {
     let verify = |option, file| skep(&["verify", FOR_A_KERNEL, option, file]);
     verify("--btf", "README.md").refused(1, &["README.md", "raw BTF"]);
     verify("--btf", "no/such/file.btf").refused(1, &["no/such/file.btf"]);

@@ -1,4 +1,4 @@
-//! Gives the shared library its name of installation, so that programs linked to it ask for an ABI they can use.
+//! Sets the soname of the shared library, so that programs linked to it request a compatible ABI.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

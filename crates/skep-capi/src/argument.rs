@@ -1,12 +1,12 @@
-//! What C hands over, looked at before Rust uses it: null pointers, lengths, names.
+//! Checks of arguments from C before Rust uses them: null pointers, lengths, names.
 //!
-//! What can be checked is checked and refused in words; what cannot (that a pointer leads where it says) is
-//! the caller's promise, and every function here hands that promise on.
+//! What can be checked is refused with a message. That a pointer is valid cannot be checked: it is the caller's
+//! promise, and every function here passes it on.
 
 use crate::status::Failure;
 use std::ffi::{CStr, c_char, c_void};
 
-/// A handle that must be there.
+/// A required handle.
 ///
 /// # Safety
 ///
@@ -17,28 +17,28 @@ pub(crate) unsafe fn shared<'a, T>(handle: *const T, what: &str) -> Result<&'a T
     unsafe { handle.as_ref() }.ok_or_else(|| null(what))
 }
 
-/// A handle that must be there, to be changed.
+/// A required handle, for exclusive use.
 ///
 /// # Safety
 ///
-/// Null, or valid for `'a` and used by nobody else meanwhile.
+/// Null, or valid for `'a` and not used by anything else meanwhile.
 #[inline]
 pub(crate) unsafe fn exclusive<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_mut() }.ok_or_else(|| null(what))
 }
 
-/// A place for a result, which must be there; it may be uninitialised.
+/// A required place for a result; it may be uninitialised.
 #[inline]
 pub(crate) fn place<T>(place: *mut T, what: &str) -> Result<*mut T, Failure> {
     if place.is_null() { Err(null(what)) } else { Ok(place) }
 }
 
-/// Bytes to read. Null is no bytes where the length is 0.
+/// Bytes to read. Null means no bytes if the length is 0.
 ///
 /// # Safety
 ///
-/// Null, or readable for `len` bytes that nobody writes during `'a`.
+/// Null, or readable for `len` bytes that are not written during `'a`.
 #[inline]
 pub(crate) unsafe fn bytes<'a>(start: *const c_void, len: usize, what: &str) -> Result<&'a [u8], Failure> {
     check_len(start, len, what)?;
@@ -46,11 +46,11 @@ pub(crate) unsafe fn bytes<'a>(start: *const c_void, len: usize, what: &str) -> 
     Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start.cast(), len) } })
 }
 
-/// Bytes to write, which the caller has initialised. Null is no bytes where the length is 0.
+/// Bytes to write, which the caller has initialised. Null means no bytes if the length is 0.
 ///
 /// # Safety
 ///
-/// Null, or initialised and writable for `len` bytes that nobody else uses during `'a`.
+/// Null, or initialised and writable for `len` bytes that nothing else uses during `'a`.
 #[inline]
 pub(crate) unsafe fn bytes_mut<'a>(
     start: *mut c_void,
@@ -62,11 +62,11 @@ pub(crate) unsafe fn bytes_mut<'a>(
     Ok(if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(start.cast(), len) } })
 }
 
-/// A name or path, as C has them.
+/// A name or path as a C string.
 ///
 /// # Safety
 ///
-/// Null, or leads to a zero byte, with nobody writing during `'a`.
+/// Null, or a pointer to a string that ends in a zero byte and is not written during `'a`.
 pub(crate) unsafe fn text<'a>(start: *const c_char, what: &str) -> Result<&'a CStr, Failure> {
     if start.is_null() {
         return Err(null(what));
@@ -75,7 +75,7 @@ pub(crate) unsafe fn text<'a>(start: *const c_char, what: &str) -> Result<&'a CS
     Ok(unsafe { CStr::from_ptr(start) })
 }
 
-/// A name, which is UTF-8 as all names in objects are.
+/// A name in UTF-8, as all names in objects are.
 ///
 /// # Safety
 ///
@@ -93,7 +93,7 @@ fn check_len(start: *const c_void, len: usize, what: &str) -> Result<(), Failure
     }
     if isize::try_from(len).is_err() {
         return Err(Failure::argument(format!(
-            "{what}: a length of {len} bytes is more than any memory has"
+            "{what}: the length of {len} bytes exceeds the address space"
         )));
     }
     Ok(())

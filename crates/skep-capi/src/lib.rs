@@ -1,20 +1,20 @@
-//! The C library. What its users read comes first, then a chapter for those who change it.
+//! The C library. The documentation for users comes first, then a chapter for maintainers.
 //!
 #![doc = include_str!("../README.md")]
 //!
-//! # For those who change this crate
+//! # For maintainers
 //!
 //! ```text
-//!   C  --pointers, sizes-->  argument, options  --references-->  skep  --Error-->  status  --int, words-->  C
+//!   C  --pointers, sizes-->  argument, options  --references-->  skep  --Error-->  status  --int, message-->  C
 //! ```
 //!
-//! - Handles are what they are in Rust: a `skep_runtime` is a boxed [`skep::Runtime`], a `skep_program` is one of
-//!   the module's own. Nothing is kept in tables, so a call costs what it costs in Rust, and a null check.
+//! - Handles are pointers to Rust objects: a `skep_runtime` is a boxed [`skep::Runtime`], a `skep_program` is one
+//!   of the module's own. There are no handle tables, so a call costs as much as in Rust, plus a null check.
 //! - Every function that can fail runs inside `status::guard`; no panic reaches C.
-//! - `include/skep.h` is written by hand, for its documentation is for other readers than that of the Rust side. The
-//!   tests redeclare every function as the Rust sources have it and let a C compiler compare the two.
-//! - Functions and structures only ever grow: a field is added at the end of an options structure and means its default
-//!   when it is 0.
+//! - `include/skep.h` is written by hand, since its documentation has other readers than the Rust documentation.
+//!   The tests redeclare every function from the Rust sources and let a C compiler compare the declarations.
+//! - Functions and structures only grow: a new field is added at the end of an options structure, and 0 means its
+//!   default.
 
 mod argument;
 mod load;
@@ -29,7 +29,7 @@ pub use options::{LoadOptions, RuntimeOptions};
 pub use run::*;
 pub use status::{Status, skep_error_message};
 
-/// The header promises that these may be used from several threads at once.
+/// The header promises that several threads may use these at once.
 const _: () = {
     const fn shareable<T: Send + Sync>() {}
     shareable::<skep::Runtime>();
@@ -37,7 +37,7 @@ const _: () = {
     shareable::<skep::Module>();
     shareable::<skep::Program>();
     shareable::<skep::Map>();
-    // A packet is used by one thread at a time, but by any.
+    // A packet is used by one thread at a time, but may move between threads.
     const fn movable<T: Send>() {}
     movable::<skep::Packet>();
 };

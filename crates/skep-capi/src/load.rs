@@ -1,4 +1,4 @@
-//! Runtimes, objects, modules: what comes before a run.
+//! Runtimes, objects, modules: everything before a run.
 
 use crate::argument::{bytes, name, place, shared, text};
 use crate::options::{self, LoadOptions, RuntimeOptions};
@@ -8,18 +8,18 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// The library's version, such as `0.1.0`. It stays where it is for ever.
+/// The library's version, such as `0.1.0`. The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn skep_version() -> *const c_char {
     const VERSION: &CStr =
         match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
             Ok(version) => version,
-            Err(_) => panic!("versions have no zero bytes"),
+            Err(_) => panic!("the version contains a zero byte"),
         };
     VERSION.as_ptr()
 }
 
-/// Makes a runtime, with default settings where `options` is null.
+/// Creates a runtime, with default settings if `options` is null.
 ///
 /// # Safety
 ///
@@ -47,7 +47,8 @@ pub unsafe extern "C" fn skep_runtime_new(
             builder = builder.compile(options.compile()?);
         }
         let made = builder.build().map_err(|error| match error {
-            // Here it is the number asked for that is wrong; in a run, all would be taken.
+            // Here the requested number is out of range. During a run the same error means that all virtual CPUs
+            // are taken.
             Error::Slots(_) => Failure::argument(format!("skep_runtime_options: cpus: {error}")),
             error => error.into(),
         })?;
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn skep_runtime_new(
     })
 }
 
-/// Gives up the calling thread's virtual CPU. Returns 1, or 0 where it has none or is running a program.
+/// Releases the calling thread's virtual CPU. Returns 1, or 0 if it has none or is running a program.
 ///
 /// # Safety
 ///
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn skep_runtime_release_cpu(runtime: *const Runtime) -> c_
     c_int::from(released)
 }
 
-/// Lets go of a runtime. What was loaded into it stays usable.
+/// Frees a runtime handle. Modules loaded into the runtime stay usable.
 ///
 /// # Safety
 ///
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn skep_object_open(path: *const c_char, object: *mut *mut
     })
 }
 
-/// Parses the bytes of an object file, which are not needed afterwards.
+/// Parses the bytes of an object file. They may be freed afterwards.
 ///
 /// # Safety
 ///
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn skep_object_parse(
     })
 }
 
-/// Lets go of an object. Modules made from it stay usable.
+/// Frees an object. Modules made from it stay usable.
 ///
 /// # Safety
 ///
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn skep_module_load(
     })
 }
 
-/// Finds a program, which belongs to the module.
+/// Finds a program. It belongs to the module.
 ///
 /// # Safety
 ///
@@ -198,7 +199,7 @@ pub unsafe extern "C" fn skep_module_program(
     })
 }
 
-/// Finds a map, which belongs to the module.
+/// Finds a map. It belongs to the module.
 ///
 /// # Safety
 ///
@@ -219,13 +220,13 @@ pub unsafe extern "C" fn skep_module_map(
             name: name.to_owned(),
             known: module.maps().iter().map(|map| map.name().to_owned()).collect(),
         })?;
-        // SAFETY: not null, and the caller's promise. The module holds the `Arc` that the address is from.
+        // SAFETY: not null, and the caller's promise. The module holds the `Arc` from which the address comes.
         unsafe { to.write(Arc::as_ptr(found)) };
         Ok(())
     })
 }
 
-/// Lets go of a module with its programs and maps.
+/// Frees a module with its programs and maps.
 ///
 /// # Safety
 ///
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn skep_module_free(module: *mut Module) {
 /// Null, or made by `Box::into_raw` and not freed; this is its last use.
 pub(crate) unsafe fn free<T>(handle: *mut T) {
     if !handle.is_null() {
-        // There is nobody to tell where dropping fails; at least it does not unwind into C.
+        // A failure to drop cannot be reported; at least it does not unwind into C.
         guard(|| {
             // SAFETY: the caller's promise.
             drop(unsafe { Box::from_raw(handle) });

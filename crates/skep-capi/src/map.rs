@@ -5,7 +5,7 @@ use crate::status::{Failure, guard};
 use skep::{Map, MapError, UpdateFlags};
 use std::ffi::{c_int, c_void};
 
-/// Bytes in a key; 0 for no map.
+/// Size of a key in bytes; 0 if `map` is null.
 ///
 /// # Safety
 ///
@@ -16,7 +16,7 @@ pub unsafe extern "C" fn skep_map_key_size(map: *const Map) -> usize {
     unsafe { map.as_ref() }.map_or(0, |map| map.def().key_size as usize)
 }
 
-/// Bytes in a value as the host reads and writes it, of all CPUs for per-CPU kinds; 0 for no map.
+/// Size of a value in bytes as the host reads and writes it, for per-CPU kinds over all CPUs; 0 if `map` is null.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn skep_map_value_size(map: *const Map) -> usize {
 /// # Safety
 ///
 /// `map` is null or of a module that is not freed; `key` is null or readable for `key_size` bytes; `value` is
-/// null or writable for `value_size` bytes, apart from the key, used by nobody else.
+/// null or writable for `value_size` bytes that do not overlap the key and that nothing else uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_map_lookup(
     map: *const Map,
@@ -47,13 +47,13 @@ pub unsafe extern "C" fn skep_map_lookup(
         let (map, key) =
             unsafe { (shared(map, "skep_map_lookup: map")?, bytes(key, key_size, "skep_map_lookup: key")?) };
         check_value(map, value_size)?;
-        // SAFETY: the caller's promise. C need not have initialised it, so that is done first.
+        // SAFETY: the caller's promise. C need not have initialised the bytes, so they are zeroed first.
         let value = unsafe {
             value.cast::<u8>().write_bytes(0, value_size);
             bytes_mut(value, value_size, "skep_map_lookup: value")?
         };
         let found = map.lookup_into(key, value)?;
-        if found { Ok(()) } else { Err(Failure::not_found(map.name(), "there is no such key")) }
+        if found { Ok(()) } else { Err(Failure::not_found(map.name(), "no such key")) }
     })
 }
 
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn skep_map_delete(map: *const Map, key: *const c_void, ke
     })
 }
 
-/// Copies the key that follows another, or the first one where `key` is null.
+/// Copies the key that follows `key`, or the first one if `key` is null.
 ///
 /// # Safety
 ///
@@ -125,11 +125,11 @@ pub unsafe extern "C" fn skep_map_next_key(
         let after = if key.is_null() {
             None
         } else {
-            // SAFETY: the caller's promise. It is not used after `next` is written.
+            // SAFETY: the caller's promise. The slice is not used after `next` is written.
             Some(unsafe { bytes(key, key_size, "skep_map_next_key: key")? })
         };
-        let found = map.next_key(after)?.ok_or_else(|| Failure::not_found(map.name(), "no key follows"))?;
-        // SAFETY: the caller's promise: a key has `key_size` bytes. The copy in hand is apart from it.
+        let found = map.next_key(after)?.ok_or_else(|| Failure::not_found(map.name(), "no further key"))?;
+        // SAFETY: the caller's promise: a key has `key_size` bytes. `found` is a copy and does not overlap `next`.
         unsafe { to.copy_from_nonoverlapping(found.as_ptr(), found.len()) };
         Ok(())
     })
@@ -143,7 +143,7 @@ fn check_key(map: &Map, given: usize) -> Result<(), MapError> {
     Err(MapError::KeyLength { map: map.name().to_owned(), key_size, given })
 }
 
-/// Asked before anything is written, so that a wrong size harms nothing.
+/// Checked before anything is written, so a wrong size has no effect.
 fn check_value(map: &Map, given: usize) -> Result<(), Failure> {
     let wanted = map.host_value_size();
     if given == wanted {

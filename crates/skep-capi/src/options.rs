@@ -1,52 +1,52 @@
-//! Structures of options that can grow: a caller says how large its own is.
+//! Options structures that can grow: the caller gives the size of its own version.
 //!
 //! ```text
-//!   caller's  |size|a|b|          shorter: what it does not know is 0, which always means the default
+//!   caller's  |size|a|b|          shorter: missing fields are 0, which always means the default
 //!   ours      |size|a|b|c|
-//!   caller's  |size|a|b|c|d|      longer: refused unless what we do not know is 0
+//!   caller's  |size|a|b|c|d|      longer: refused unless unknown fields are 0
 //! ```
 
 use crate::status::Failure;
 use std::ffi::c_char;
 
-/// Sizes above this are no sizes but memory that nobody initialised.
+/// Greater sizes are taken for uninitialised memory.
 const MOST: usize = 4096;
 
-/// A C structure whose first field is its own size in bytes and for which all zeroes is a value.
+/// A C structure that begins with its own size in bytes and for which all zeroes is a valid value.
 ///
 /// # Safety
 ///
-/// `repr(C)`, without padding, begins with a `usize`, and valid with all bytes zero.
+/// `repr(C)`, without padding, begins with a `usize`, and valid if all bytes are zero.
 pub(crate) unsafe trait Options: Copy {
     /// Its name in C.
     const NAME: &'static str;
 }
 
-/// `skep_runtime_options`: settings of a runtime. Zero is the default everywhere.
+/// `skep_runtime_options`: settings of a runtime. Zero means the default in every field.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RuntimeOptions {
-    /// Bytes in this structure.
+    /// Size of this structure in bytes.
     pub size: usize,
-    /// Virtual CPUs: threads that can run programs at once.
+    /// Number of virtual CPUs: threads that can run programs at the same time.
     pub cpus: u64,
-    /// The most bytes that one map may take.
+    /// Maximum size of one map in bytes.
     pub map_memory: u64,
-    /// The most bytes of executable memory.
+    /// Maximum executable memory in bytes.
     pub code_memory: u64,
-    /// What code does beyond computing: `SKEP_LANDING_PADS` and `SKEP_SIGNED_RETURNS`, added.
+    /// Hardening of the generated code: the sum of `SKEP_LANDING_PADS` and `SKEP_SIGNED_RETURNS`.
     pub hardening: u64,
 }
 
-/// `skep_load_options`: choices of a load. Zero is the default everywhere.
+/// `skep_load_options`: options of a load. Zero means the default in every field.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct LoadOptions {
-    /// Bytes in this structure.
+    /// Size of this structure in bytes.
     pub size: usize,
-    /// The one program to load; null for all.
+    /// The only program to load; null for all.
     pub program: *const c_char,
-    /// For programs of type `raw`, bytes in the buffer they will be given.
+    /// For programs of type `raw`, the length of the buffer in bytes.
     pub buffer_len: u64,
 }
 
@@ -56,12 +56,12 @@ impl RuntimeOptions {
     /// `SKEP_SIGNED_RETURNS`, of [`RuntimeOptions::hardening`].
     pub const SIGNED_RETURNS: u64 = 2;
 
-    /// How programs are to be compiled.
+    /// Compiler options for this hardening.
     pub(crate) fn compile(&self) -> Result<skep::jit::Options, Failure> {
         let unknown = self.hardening & !(Self::LANDING_PADS | Self::SIGNED_RETURNS);
         if unknown != 0 {
             return Err(Failure::argument(format!(
-                "skep_runtime_options: hardening: {unknown:#x} is not known to this library; add up SKEP_LANDING_PADS and \
+                "skep_runtime_options: hardening: {unknown:#x} is unknown to this library; add up SKEP_LANDING_PADS and \
                  SKEP_SIGNED_RETURNS"
             )));
         }
@@ -82,7 +82,7 @@ unsafe impl Options for LoadOptions {
     const NAME: &'static str = "skep_load_options";
 }
 
-/// A copy of the caller's options, `None` where it gives none.
+/// A copy of the caller's options; `None` for a null pointer.
 ///
 /// # Safety
 ///
@@ -93,7 +93,7 @@ pub(crate) unsafe fn read<T: Options>(given: *const T) -> Result<Option<T>, Fail
     }
     let name = T::NAME;
     let (given, ours) = (given.cast::<u8>(), size_of::<T>());
-    // SAFETY: the caller's promise covers at least the field that says how far it reaches.
+    // SAFETY: the caller's promise covers at least the size field.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
     if !(size_of::<usize>()..=MOST).contains(&size) {
         return Err(Failure::argument(format!(
@@ -104,13 +104,14 @@ pub(crate) unsafe fn read<T: Options>(given: *const T) -> Result<Option<T>, Fail
     let newer = unsafe { std::slice::from_raw_parts(given, size) }.get(ours..).unwrap_or_default();
     if let Some(at) = newer.iter().position(|byte| *byte != 0) {
         return Err(Failure::argument(format!(
-            "{name}: the option at byte {} is not known to this library, which is {}; install a newer one",
+            "{name}: unknown option at byte {} for library version {}; install a newer library or set it to 0",
             ours + at,
             env!("CARGO_PKG_VERSION")
         )));
     }
     let mut options = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: both are that long; all zeroes is a value of the type, and the caller's bytes are from one.
+    // SAFETY: both are that long; all zeroes is a valid value, and the caller's bytes come from a value of the
+    // type.
     unsafe {
         given.copy_to_nonoverlapping(options.as_mut_ptr().cast(), size.min(ours));
         Ok(Some(options.assume_init()))
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     fn words(given: &[usize]) -> Result<Option<LoadOptions>, Failure> {
-        // SAFETY: the tests below give at least as many bytes as the first word says, or a size that is refused.
+        // SAFETY: the tests below pass at least as many bytes as the first word says, or a size that is refused.
         unsafe { read(given.as_ptr().cast()) }
     }
 
@@ -139,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_structure_must_ask_for_nothing_unknown() {
+    fn a_longer_structure_must_not_set_unknown_options() {
         assert_eq!(words(&[40, 0, 7, 0, 0]).ok().flatten().expect("options").buffer_len, 7);
         let text = refusal(&[40, 0, 7, 0, 1]);
-        assert!(text.starts_with("skep_load_options: the option at byte 32 is not known"), "{text}");
+        assert!(text.starts_with("skep_load_options: unknown option at byte 32"), "{text}");
     }
 
     #[test]
-    fn hardening_is_what_was_added_up() {
+    fn hardening_is_a_sum_of_flags() {
         for hardening in 0..4 {
             let options = RuntimeOptions { size: 40, cpus: 0, map_memory: 0, code_memory: 0, hardening };
             let compile = options.compile().ok().expect("known");
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_cannot_be_is_refused() {
+    fn an_impossible_size_is_refused() {
         for size in [0, 7, 4097, usize::MAX] {
             let text = refusal(&[size]);
             assert!(text.contains(&format!("its size is {size};")), "{text}");

@@ -1,4 +1,4 @@
-//! Packets, and programs run on them or on a host's own memory.
+//! Packets, and runs of programs on packets or on the host's own memory.
 
 use crate::argument::{bytes, bytes_mut, exclusive, place, shared};
 use crate::load::free;
@@ -6,7 +6,7 @@ use crate::status::guard;
 use skep::{Packet, Program};
 use std::ffi::{c_int, c_void};
 
-/// Makes a packet with a copy of these bytes.
+/// Creates a packet with a copy of these bytes.
 ///
 /// # Safety
 ///
@@ -23,15 +23,15 @@ pub unsafe extern "C" fn skep_packet_new(data: *const c_void, len: usize, packet
     })
 }
 
-/// Puts other bytes into a packet; they may be bytes of the packet itself.
+/// Replaces a packet's bytes; the new ones may be part of the packet itself.
 ///
 /// # Safety
 ///
-/// `packet` is null or not freed and used by nobody else; `data` is null or readable for `len` bytes.
+/// `packet` is null or not freed and not used by anything else; `data` is null or readable for `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_packet_set(packet: *mut Packet, data: *const c_void, len: usize) -> c_int {
     guard(|| {
-        // SAFETY: the caller's promise; whether the bytes are the packet's own is looked at before it changes.
+        // SAFETY: the caller's promise; bytes within the packet itself are detected before it changes.
         let (packet, given) = unsafe {
             (exclusive(packet, "skep_packet_set: packet")?, bytes(data, len, "skep_packet_set: data")?)
         };
@@ -46,11 +46,11 @@ pub unsafe extern "C" fn skep_packet_set(packet: *mut Packet, data: *const c_voi
     })
 }
 
-/// Where a packet's bytes are, and how many. Null and 0 for no packet.
+/// Address and number of a packet's bytes; null and 0 if `packet` is null.
 ///
 /// # Safety
 ///
-/// `packet` is null or not freed, and changed by nobody meanwhile; `len` is null or writable.
+/// `packet` is null or not freed, and does not change meanwhile; `len` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_packet_bytes(packet: *const Packet, len: *mut usize) -> *const u8 {
     // SAFETY: the caller's promise.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn skep_packet_bytes(packet: *const Packet, len: *mut usiz
     bytes.map_or(std::ptr::null(), <[u8]>::as_ptr)
 }
 
-/// Lets go of a packet.
+/// Frees a packet.
 ///
 /// # Safety
 ///
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn skep_packet_free(packet: *mut Packet) {
 ///
 /// # Safety
 ///
-/// `program` is null or of a module that is not freed; `packet` is null or not freed and used by nobody else;
+/// `program` is null or of a module that is not freed; `packet` is null or not freed and not used by anything else;
 /// `verdict` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_program_run(
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn skep_program_run(
         let (program, packet) = unsafe {
             (shared(program, "skep_program_run: program")?, exclusive(packet, "skep_program_run: packet")?)
         };
-        // The lower half is what counts: these programs return an int.
+        // Only the lower half counts: these programs return an int.
         let result = program.run(packet)? as u32;
         // SAFETY: not null, and the caller's promise.
         unsafe { to.write(result) };
@@ -103,8 +103,8 @@ pub unsafe extern "C" fn skep_program_run(
 ///
 /// # Safety
 ///
-/// `program` is null or of a module that is not freed; `buffer` is null or initialised and writable for `len`
-/// bytes and used by nobody else; `result` is null or writable and not in the buffer.
+/// `program` is null or of a module that is not freed; `buffer` is null or initialised and writable for `len` bytes
+/// and not used by anything else; `result` is null or writable and not in the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn skep_program_run_raw(
     program: *const Program,

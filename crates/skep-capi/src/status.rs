@@ -1,7 +1,7 @@
-//! How calls end: a number for programs, and words for people in a place of the calling thread's own.
+//! Results of calls: a status number for programs, and a message for people in thread-local storage.
 //!
-//! No panic crosses the boundary: every function that can fail runs inside [`guard`], which turns one into
-//! [`Status::Internal`]. Words are written only when a call fails, so a call that succeeds costs nothing here.
+//! No panic crosses the boundary: every function that can fail runs inside [`guard`], which turns a panic into
+//! [`Status::Internal`]. Messages are written only when a call fails, so success costs nothing here.
 
 use skep::{Error, MapError};
 use std::any::Any;
@@ -9,27 +9,27 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a function returns: 0, or the class of what went wrong, negative.
+/// Result of a function: 0, or a negative class of error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// An argument is null, of the wrong size, not UTF-8, or not what the callee takes.
+    /// An argument is null, has the wrong size, is not UTF-8, or is not accepted by the callee.
     Argument = -1,
     /// A file could not be read.
     Read = -2,
-    /// The bytes are no BPF object, or it contradicts itself.
+    /// The bytes are not a BPF object, or the object contradicts itself.
     Object = -3,
     /// The verifier refused a program.
     Refused = -4,
     /// The object needs something that this library or runtime does not provide.
     Unsupported = -5,
-    /// There is no such program, map or key, or no key follows.
+    /// No such program, map or key, or no further key.
     NotFound = -6,
-    /// The key exists already.
+    /// The key already exists.
     Exists = -7,
-    /// The map holds all the elements that it may hold.
+    /// The map already holds its maximum number of elements.
     Full = -8,
     /// More memory than the system or a limit allows.
     Memory = -9,
@@ -37,7 +37,7 @@ pub enum Status {
     Busy = -10,
     /// The map is frozen, or its kind does not allow the change.
     Denied = -11,
-    /// The compiler gave up on a verified program.
+    /// The compiler failed on a verified program.
     Compile = -12,
     /// A defect of the library.
     Internal = -13,
@@ -63,7 +63,7 @@ impl Status {
     ];
 }
 
-/// What remedies in Rust's words are in C's.
+/// Remedies in Rust's names, and the same in C's names.
 const IN_C: [(&str, &str); 4] = [
     ("RuntimeBuilder::cpus", "cpus of skep_runtime_options"),
     ("Runtime::release_cpu", "skep_runtime_release_cpu"),
@@ -74,7 +74,7 @@ const IN_C: [(&str, &str); 4] = [
     ),
 ];
 
-/// Why a call failed: the number and the words.
+/// Why a call failed: status and message.
 pub(crate) struct Failure {
     status: Status,
     message: String,
@@ -84,18 +84,18 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// The words for the last call on this thread that failed; empty where none has.
+/// The message of the calling thread's last failed call; empty if none has failed.
 ///
-/// They stay where they are until the next call on this thread fails, or the thread ends.
+/// The string is valid until the next call on this thread fails, or the thread ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn skep_error_message() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Runs the work of a function, keeps the words of a failure and returns the number.
+/// Runs the work of a function, stores the message of a failure and returns the status.
 #[inline]
 pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    // What a panic may have left half done is not used again: the documentation allows only to free it.
+    // Objects that a panic left half changed are not used again: the documentation allows only to free them.
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return Status::Ok as c_int,
         Ok(Err(failure)) => failure,
@@ -106,9 +106,9 @@ pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
 
 #[cold]
 fn remember(failure: Failure) -> c_int {
-    // No text of ours has a zero byte, but names in it come from files and hosts.
+    // skep's texts have no zero bytes, but names in them come from files and hosts.
     let message = CString::new(failure.message.replace('\0', "\\0")).unwrap_or_default();
-    // Where a thread that is ending has no place for words any more, the number has to do.
+    // A thread that is ending may have no storage for the message; the status must do.
     let _ = LAST.try_with(|last| *last.borrow_mut() = message);
     failure.status as c_int
 }
@@ -123,7 +123,7 @@ impl Failure {
         &self.message
     }
 
-    /// What is asked for in ordinary use: a key that is not there, the end of a walk.
+    /// Failures of ordinary use: a missing key, the end of a walk.
     pub(crate) fn not_found(map: &str, what: &str) -> Self {
         Self { status: Status::NotFound, message: format!("map `{map}`: {what}") }
     }
@@ -140,7 +140,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::Read { .. } => Status::Read,
-            // Hosts in C give no maps: an object whose maps do not fit contradicts itself.
+            // Hosts in C pass no maps of their own: an object whose maps do not fit contradicts itself.
             Error::Object(_) | Error::Decode(_) | Error::MapMismatch { .. } => Status::Object,
             Error::Refused(_) => Status::Refused,
             Error::HelperMissing { .. } => Status::Unsupported,
@@ -194,12 +194,12 @@ mod tests {
     use std::ffi::CStr;
 
     fn message() -> String {
-        // SAFETY: the pointer is to this thread's words, which nothing changes during the copy.
+        // SAFETY: the pointer is to this thread's message, which does not change during the copy.
         unsafe { CStr::from_ptr(skep_error_message()) }.to_str().unwrap().to_owned()
     }
 
     #[test]
-    fn a_panic_becomes_a_number_and_words() {
+    fn a_panic_becomes_a_status_and_a_message() {
         assert_eq!(guard(|| panic!("number {}", 7)), Status::Internal as c_int);
         assert_eq!(message(), "a defect of skep, please report it: number 7");
         assert_eq!(guard(|| std::panic::panic_any(7)), Status::Internal as c_int);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn remedies_name_what_c_has() {
+    fn remedies_use_names_of_c() {
         let error = Error::HelperMissing { program: "p".into(), helper: "h".into(), id: 1 };
         let failure = Failure::from(error);
         assert_eq!(failure.status, Status::Unsupported);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_until_the_next_failure_of_the_same_thread() {
+    fn messages_stay_until_the_threads_next_failure() {
         assert_eq!(message(), "");
         assert_eq!(guard(|| Err(Failure::argument("one"))), Status::Argument as c_int);
         assert_eq!(guard(|| Ok(())), Status::Ok as c_int);

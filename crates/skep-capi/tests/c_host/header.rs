@@ -1,11 +1,11 @@
-//! The header says what the library does: every function with its type, every number, every structure.
+//! The header matches the library: every function with its type, every number, every structure.
 
 use crate::toolchain::{compiler, crate_root, run, scratch};
 use skep_capi::{LoadOptions, RuntimeOptions, Status};
 use std::fmt::Write;
 use std::mem::offset_of;
 
-/// Rust's types, in the declarations of this crate, with their names in C.
+/// Rust types in this crate's declarations, with their names in C.
 const TYPES: [(&str, &str); 14] = [
     ("c_int", "int"),
     ("c_char", "char"),
@@ -24,7 +24,7 @@ const TYPES: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn the_header_declares_every_function_as_the_library_has_it() {
+fn the_header_declares_every_function_of_the_library() {
     let declared = declarations();
     let names: Vec<&str> = declared.iter().map(|(name, _)| name.as_str()).collect();
     let header = header();
@@ -35,7 +35,7 @@ fn the_header_declares_every_function_as_the_library_has_it() {
     for name in &of_header {
         assert!(names.contains(name), "skep.h declares {name}, which does not exist");
     }
-    // A redeclaration with another type is an error of C.
+    // C rejects a redeclaration with another type.
     let again: String = declared.into_iter().map(|(_, declaration)| declaration + "\n").collect();
     accept("declarations", &again);
 }
@@ -49,7 +49,7 @@ fn the_host_in_c_uses_every_function() {
 }
 
 #[test]
-fn numbers_and_structures_are_the_same_on_both_sides() {
+fn numbers_and_structures_match_in_rust_and_c() {
     let mut text = String::new();
     let mut same = |c: &str, rust: i64| {
         let line = text.lines().count();
@@ -85,7 +85,7 @@ fn numbers_and_structures_are_the_same_on_both_sides() {
     same("sizeof(skep_runtime_options)", size_of::<RuntimeOptions>() as i64);
     same("sizeof(skep_load_options)", size_of::<LoadOptions>() as i64);
     accept("numbers", &text);
-    // Counted, so that a new one cannot be forgotten above.
+    // Counted, so that a new field cannot be forgotten above.
     let header = header();
     let statuses = header.lines().filter(|line| line.contains("SKEP_E_") && line.contains("= -"));
     assert_eq!(statuses.count() + 1, Status::ALL.len());
@@ -129,7 +129,7 @@ fn in_c(rust: &str) -> String {
         return format!("{} *", in_c(to));
     }
     if let Some(to) = rust.strip_prefix("*const ") {
-        // What is constant stands before a name, but behind a pointer.
+        // `const` comes before a name, but after a pointer.
         let to = in_c(to);
         return if to.ends_with('*') { format!("{to}const *") } else { format!("const {to} *") };
     }
@@ -147,7 +147,7 @@ fn header() -> String {
     code
 }
 
-/// The names that stand before a parenthesis and begin like ours.
+/// The names before a parenthesis that begin with `skep_`.
 fn called(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices('(').filter_map(|(at, _)| {
         let name = text[..at].rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
@@ -155,7 +155,7 @@ fn called(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Compiles these lines behind the header.
+/// Compiles these lines after the header.
 fn accept(test: &str, lines: &str) {
     let Some(mut compiler) = compiler() else { return };
     let file = scratch(test).join("test.c");

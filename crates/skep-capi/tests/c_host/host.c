@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * A host in C that uses every function of the library, and says what came of it.
+ * A host in C that uses every function of the library and prints the results.
  *
  *   host FIREWALL RAW MISFIT CARELESS
  *
- * Four objects: to filter with, to run on a buffer, one whose maps do not fit each other, and one to be refused.
+ * Four objects: a packet filter, a program for a buffer, one whose maps do not fit each other, and an unsafe program.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -127,7 +127,7 @@ static void filter(const char *path)
 	CHECK(skep_packet_set(packet, frame, sizeof(frame)) == SKEP_OK);
 	CHECK(memcmp(skep_packet_bytes(packet, &len), frame, sizeof(frame)) == 0 && len == sizeof(frame));
 	run(program, packet, "blocked by the program");
-	/* Its own bytes, moved: from here on it is 30 bytes of what it was from the 2nd byte on. */
+	/* Replace the packet by 30 of its own bytes, from the second one on. */
 	CHECK(skep_packet_set(packet, skep_packet_bytes(packet, NULL) + 2, 30) == SKEP_OK);
 	CHECK(memcmp(skep_packet_bytes(packet, &len), frame + 2, 30) == 0 && len == 30);
 	CHECK(skep_packet_set(packet, frame, 20) == SKEP_OK);
@@ -265,8 +265,8 @@ static void refuse(const char *misfit, const char *path)
 	skep_runtime_free(runtime);
 }
 
-/* Every pointer that may be missing, missing. */
-static void give_nothing(const char *path)
+/* Calls every function with null pointers. */
+static void pass_null(const char *path)
 {
 	skep_runtime_options little = { .size = sizeof(little), .map_memory = 100 };
 	const skep_program *program = NULL;
@@ -347,6 +347,6 @@ int main(int argc, char **argv)
 	filter(argv[1]);
 	sum(argv[2]);
 	refuse(argv[3], argv[4]);
-	give_nothing(argv[1]);
+	pass_null(argv[1]);
 	return 0;
 }

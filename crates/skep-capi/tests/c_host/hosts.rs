@@ -1,11 +1,11 @@
-//! Hosts in C, linked to the shared library and to the archive as README.md says to install them.
+//! Hosts in C, linked to the shared library and to the archive, installed as README.md describes.
 
 use crate::toolchain::{built, compiler, crate_root, root, run, scratch};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
-fn a_host_in_c_runs_programs_and_is_told_what_is_wrong() {
+fn a_host_in_c_runs_programs_and_gets_error_messages() {
     let Some(said) = host("shared", Linked::Shared) else { return };
     said_by_host(&said);
 }
@@ -39,7 +39,7 @@ enum Linked {
     Archive,
 }
 
-/// Compiles, links and runs `host.c`; what it printed.
+/// Compiles, links and runs `host.c`; returns its output.
 fn host(test: &str, linked: Linked) -> Option<String> {
     let mut compiler = compiler()?;
     let prefix = scratch(test);
@@ -55,7 +55,7 @@ fn host(test: &str, linked: Linked) -> Option<String> {
     let mut host = skep_testkit::other(&program);
     if let Linked::Shared = linked {
         host.env("LD_LIBRARY_PATH", prefix.join("lib"));
-        // At run time the library is found by the name that says its ABI.
+        // At run time the soname finds the library.
         std::fs::remove_file(prefix.join("lib/libskep.so")).unwrap();
     }
     let bad = |name: &str| root().join("crates/skep-cli/tests/objects").join(name);
@@ -77,14 +77,14 @@ fn said_by_host(said: &str) {
         reason 7: 2 packets, 108 bytes\n\
         no key: map `offenders`: there is no such key\n";
     assert!(said.starts_with(counted), "{said}");
-    // What it said of something: all lines for the verifier, which has many, else one.
+    // The output about one subject: all lines for the verifier, otherwise one.
     let line = |name: &str, words: &[&str]| {
         let found =
             said.split(&format!("\n{name}: ")).nth(1).unwrap_or_else(|| panic!("no {name} in:\n{said}"));
         let end = if name == "refused" { "\nnothing: " } else { "\n" };
         let found = found.split_inclusive(end).next().unwrap_or_default();
         for word in words {
-            assert!(found.contains(word), "{name} does not speak of {word:?}: {found}");
+            assert!(found.contains(word), "{name} does not mention {word:?}: {found}");
         }
     };
     line("key size", &["map `offenders`: the key has 4 bytes instead of 16\n"]);
@@ -101,7 +101,7 @@ fn said_by_host(said: &str) {
     line("options", &["its size is 0; set it to sizeof(struct skep_load_options)"]);
     line("little code", &["1 bytes", "code_memory of skep_runtime_options"]);
     line("many CPUs", &["skep_runtime_options: cpus: 4294967295"]);
-    line("hardening", &["hardening: 0x4 is not known", "SKEP_SIGNED_RETURNS"]);
+    line("hardening", &["hardening: 0x4 is unknown", "SKEP_SIGNED_RETURNS"]);
     line("no file", &["cannot read no/such/file.bpf.o: "]);
     line("no object", &["ELF"]);
     line("misfit", &["map outer.inner: max_entries differs", "4 entries", "1000000 entries"]);
@@ -109,12 +109,12 @@ fn said_by_host(said: &str) {
     line("nothing", &["skep_program_run: packet is NULL\n"]);
 }
 
-/// Does what README.md says to install, under another prefix and from the directory where tests are built.
+/// Runs the installation commands of README.md, with another prefix and from the build directory of the tests.
 fn install(prefix: &Path) {
     let from = built();
     let script: String = block("sh")
         .lines()
-        .filter(|line| *line != "ldconfig") // that is for the system's own directories
+        .filter(|line| *line != "ldconfig") // only for the system's own directories
         .map(|line| format!("{line}\n"))
         .collect();
     let script = script
@@ -123,14 +123,14 @@ fn install(prefix: &Path) {
     run(Command::new("sh").arg("-ec").arg(script).current_dir(crate_root()));
 }
 
-/// A block of README.md in that language.
+/// A code block of README.md in that language.
 fn block(language: &str) -> String {
     let readme = std::fs::read_to_string(crate_root().join("README.md")).unwrap();
     let (_, behind) = readme.split_once(&format!("```{language}\n")).expect("there is such a block");
     behind.split_once("```").expect("it ends").0.to_owned()
 }
 
-/// What these lines of the installed skep.pc say, as pkg-config would: `${name}` replaced.
+/// The values of these lines in the installed skep.pc, with `${name}` replaced, as pkg-config prints them.
 fn pc(prefix: &Path, names: &[&str]) -> Vec<String> {
     let text = std::fs::read_to_string(prefix.join("lib/pkgconfig/skep.pc")).unwrap();
     assert!(!text.contains('@'), "a place was not filled:\n{text}");

@@ -1,13 +1,13 @@
-//! The C compiler, the library that was built for these tests, and places for what they make.
+//! The C compiler, the library built for these tests, and directories for their output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What every C file of ours is held to.
+/// Compiler warnings for every C file.
 const STRICT: [&str; 6] = ["-std=c99", "-D_GNU_SOURCE", "-pedantic", "-Wall", "-Wextra", "-Werror"];
 
-/// A C compiler for this architecture, or `None` where there is none and the test may be skipped. The variables are
-/// those that build scripts know.
+/// A C compiler for this architecture, or `None` if there is none and the test may be skipped. The variables are
+/// those that build scripts use.
 pub(crate) fn compiler() -> Option<Command> {
     let cross = format!("CC_{}_unknown_linux_gnu", std::env::consts::ARCH);
     let name = std::env::var_os(cross).or_else(|| std::env::var_os("CC")).unwrap_or_else(|| "cc".into());
@@ -30,7 +30,7 @@ pub(crate) fn root() -> PathBuf {
     crate_root().join("../..")
 }
 
-/// The directory that Cargo built `libskep_capi.so` and `libskep_capi.a` into for this test: the test's own.
+/// The directory where Cargo built `libskep_capi.so` and `libskep_capi.a` for this test: the test's own.
 pub(crate) fn built() -> PathBuf {
     let directory = std::env::current_exe().expect("known").parent().expect("it is in one").to_owned();
     for library in ["libskep_capi.so", "libskep_capi.a"] {
@@ -39,7 +39,7 @@ pub(crate) fn built() -> PathBuf {
     directory
 }
 
-/// An empty directory for a test of that name.
+/// An empty directory for the test of that name.
 pub(crate) fn scratch(test: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("skep-capi-{test}"));
     let _ = std::fs::remove_dir_all(&directory); // absent the first time
@@ -47,7 +47,7 @@ pub(crate) fn scratch(test: &str) -> PathBuf {
     directory
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed; returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let Output { status, stdout, stderr } =
         command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -1,11 +1,11 @@
-//! An element that a program has found stays that element until the program ends, whatever others do meanwhile.
+//! An element that a program has found stays that element until the program ends, whatever other threads do
+//! meanwhile.
 //!
-//! Values carry their key, a sequence number that no two have in common, and words computed of both. Readers look an
-//! element up and read it again and again, while writers delete keys and add others all the time. With *immediate*
-//! reuse they see elements turn into others: that shows that the test can see it. With every other policy they never
-//! do.
+//! Values carry their key, a unique sequence number, and words computed from both. Readers look up an element and
+//! read it repeatedly, while writers keep deleting keys and adding others. With *immediate* reuse readers see
+//! elements turn into others, which shows that the test can detect it. With every other policy they never do.
 //!
-//! About two seconds for each policy; `SKEP_CANARY_SECONDS` says how many.
+//! About two seconds for each policy; `SKEP_CANARY_SECONDS` sets the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,17 +17,17 @@ use skep::isa::assemble;
 use skep::{Engine, Map, Object, Policy, Program, Runtime, UpdateFlags};
 
 const KEYS: u64 = 64;
-/// Writers of each sort, and readers for each engine.
+/// Writers of each kind, and readers for each engine.
 const THREADS: u64 = 2;
-/// How long immediate reuse may take to show itself, on the slowest machine.
+/// Time limit for immediate reuse to become visible, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const ABSENT: u64 = 0;
 const SOUND: u64 = 1;
 const RECYCLED: u64 = 2;
 
-/// A reader of the key in its buffer: finds the element and reads all its words, again and again. One that sleeps does
-/// so in a bracket.
+/// A reader of the key in its buffer: finds the element and reads all its words repeatedly. A sleepable one does so
+/// between `bpf_rcu_read_lock` and `bpf_rcu_read_unlock`.
 const READER: &str = "
     r6 = *(u64 *)(r1 + 0)
     {enter}
@@ -73,7 +73,7 @@ out:
     exit
 ";
 
-/// A writer: deletes the key at the start of its buffer, and adds the element that follows there.
+/// A writer: deletes the key at the start of its buffer, and adds the element that follows in the buffer.
 const WRITER: &str = "
     r6 = r1
     r7 = *(u64 *)(r6 + 0)
@@ -107,8 +107,8 @@ impl Cage {
     fn new(kind: MapKind, flags: MapFlags, policy: Policy) -> Self {
         let runtime = Runtime::builder().cpus(16).policy(policy).build().unwrap();
         let key_size = if kind == MapKind::LpmTrie { 12 } else { 8 };
-        // Room for all keys, so that an insertion that is refused is one for lack of memory; a map that makes room has
-        // to.
+        // Room for all keys, so an insertion is refused only for lack of memory; a map that evicts elements has to
+        // evict.
         let entries = if kind == MapKind::LruHash { KEYS / 4 } else { KEYS };
         let def = MapDef { flags, ..MapDef::new("cage", kind, key_size, 48, entries as u32) };
         let load = |text: &str, rounds: u32, brackets: bool, map: Option<&Arc<Map>>| {
@@ -141,7 +141,7 @@ impl Cage {
     }
 }
 
-/// With the text that puts a key on the stack, and its address into `r2`.
+/// Includes the code that stores a key on the stack and its address in `r2`.
 fn program(kind: MapKind, text: &str) -> String {
     let (length, at) = match kind {
         MapKind::LpmTrie => ("r2 = 64\n*(u32 *)(r10 - 12) = r2\n", 12),
@@ -151,14 +151,14 @@ fn program(kind: MapKind, text: &str) -> String {
     text.replace("{key of r6}", &key("r6")).replace("{key of r7}", &key("r7"))
 }
 
-/// What was seen.
+/// What readers and writers observed.
 #[derive(Debug, Default)]
 struct Seen {
     absent: AtomicU64,
     sound: AtomicU64,
     recycled: AtomicU64,
     added: AtomicU64,
-    /// Insertions for which there was no memory: elements that wait for readers are not reused.
+    /// Insertions that failed for lack of memory, since elements that wait for readers are not reused.
     refused: AtomicU64,
 }
 
@@ -177,7 +177,7 @@ impl Seen {
         const EEXIST: i64 = -17;
         match errno {
             0 => self.added.fetch_add(1, Ordering::Relaxed),
-            // Another writer was there before; others are no errors of a table with room for all keys.
+            // Another writer was faster; a table with room for all keys gives no other error.
             EEXIST => 0,
             -12 | -7 | -28 => self.refused.fetch_add(1, Ordering::Relaxed),
             other => panic!("an insertion failed: {other}"),
@@ -185,7 +185,7 @@ impl Seen {
     }
 }
 
-/// Readers and writers until the time is over, or what is waited for was seen.
+/// Runs readers and writers until the time is over, or the expected event was seen.
 fn watch(cage: &Cage, time: Duration, until_recycled: bool) -> Seen {
     let (seen, over, numbers) = (Seen::default(), AtomicBool::new(false), AtomicU64::new(1));
     let until_over = |work: &mut dyn FnMut(u64)| {
@@ -259,14 +259,14 @@ const KINDS: &[(MapKind, MapFlags)] = &[
     (MapKind::LpmTrie, MapFlags::NO_PREALLOC),
 ];
 
-/// For one policy, all kinds together.
+/// Tests one policy with all kinds of maps.
 fn time() -> Duration {
     let seconds = std::env::var("SKEP_CANARY_SECONDS").map_or(2, |seconds| seconds.parse().unwrap());
     Duration::from_secs(seconds)
 }
 
 #[test]
-fn with_immediate_reuse_elements_are_seen_to_turn_into_others() {
+fn with_immediate_reuse_readers_see_elements_change() {
     for &(kind, flags) in KINDS {
         let seen = watch(&Cage::new(kind, flags, Policy::Immediate), PATIENCE, true);
         let recycled = seen.recycled.load(Ordering::Relaxed);
@@ -275,7 +275,7 @@ fn with_immediate_reuse_elements_are_seen_to_turn_into_others() {
 }
 
 #[test]
-fn with_every_other_policy_an_element_stays_what_it_is() {
+fn with_every_other_policy_elements_never_change_under_readers() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.waits_for_readers()) {
         for &(kind, flags) in KINDS {
             let cage = Cage::new(kind, flags, policy);

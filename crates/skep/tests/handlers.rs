@@ -1,5 +1,5 @@
-//! Programs in handlers of signals that change the map which their own thread is changing: they are refused, and nobody
-//! hangs.
+//! Programs in signal handlers that change the map which their own thread is changing: they are refused, and
+//! nothing deadlocks.
 
 use skep::{Engine, Map, Object, Program, Runtime, UpdateFlags};
 use skep_testkit::while_interrupted;
@@ -34,16 +34,16 @@ extern "C" fn handler(_: libc::c_int) {
 }
 
 #[test]
-fn a_program_in_a_handler_that_interrupted_a_change_of_the_same_map_is_refused() {
+fn programs_in_handlers_cannot_change_a_map_they_interrupted() {
     let object = Object::parse(OBJECT).unwrap();
     let module = Runtime::new().unwrap().linker(&object).buffer_len(8).load().unwrap();
     let table: &Map = module.map("table").unwrap();
     table.update(&KEY, &[0; 24], UpdateFlags::Any).unwrap();
     let program = module.program("replace_table").unwrap();
-    // Made ready outside of the handler.
+    // Created outside of the handler.
     assert!(ENGINES.iter().all(|engine| replace(program, *engine) == 0));
     INTERRUPTING.set(program.clone()).unwrap();
-    // SAFETY: the handler keeps to what handlers may do.
+    // SAFETY: the handler does only what handlers may do.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t) };
     let enough = || REFUSED.load(Ordering::Relaxed) >= 20;
     while_interrupted(libc::SIGUSR1, enough, || {

@@ -1,5 +1,5 @@
-//! Values that hold a lock: programs and the host change two counters together, from many threads and from handlers of
-//! signals, in both engines.
+//! Values with a lock: programs and the host change two counters together, from many threads and from signal
+//! handlers, in both engines.
 
 use skep::{Engine, Error, Map, MapError, Module, Object, Program, Runtime, UpdateFlags};
 use skep_testkit::while_interrupted;
@@ -19,7 +19,7 @@ fn load() -> Module {
     module
 }
 
-/// `struct pair` with both counters the same.
+/// `struct pair` with equal counters.
 fn value(both: u64) -> [u8; 24] {
     let mut bytes = [0; 24];
     bytes[..8].copy_from_slice(&both.to_ne_bytes());
@@ -38,7 +38,7 @@ fn run(program: &Program, engine: Engine) -> i32 {
 }
 
 #[test]
-fn what_is_changed_under_the_lock_is_never_seen_half_changed() {
+fn changes_under_the_lock_are_never_seen_in_part() {
     for name in ["array", "table"] {
         let module = load();
         let (add, differ) =
@@ -64,7 +64,7 @@ fn what_is_changed_under_the_lock_is_never_seen_half_changed() {
 }
 
 #[test]
-fn updates_under_the_lock_are_seen_whole() {
+fn updates_under_the_lock_are_atomic() {
     for name in ["array", "table"] {
         let module = load();
         let map = module.map(name).unwrap();
@@ -94,7 +94,7 @@ fn updates_under_the_lock_are_seen_whole() {
 }
 
 #[test]
-fn an_update_with_the_lock_creates_what_is_not_there() {
+fn an_update_with_the_lock_creates_a_missing_element() {
     let module = load();
     let table = module.map("table").unwrap();
     for engine in ENGINES {
@@ -105,7 +105,7 @@ fn an_update_with_the_lock_creates_what_is_not_there() {
     }
 }
 
-/// Whoever interrupts a thread that holds a lock must not wait for it: the test plays both.
+/// A handler that interrupts the holder of a lock must not wait for it: the test plays both.
 #[test]
 fn a_thread_that_holds_a_lock_runs_no_program_that_takes_one() {
     let module = load();
@@ -121,7 +121,7 @@ fn a_thread_that_holds_a_lock_runs_no_program_that_takes_one() {
         }
         let set = module.program("set_array").unwrap();
         assert_eq!(set.run_raw_with(engine, &mut [0; 8]).unwrap() as i32, -BUSY);
-        // It takes none.
+        // This program takes no lock.
         let replace = module.program("replace_table").unwrap();
         assert_eq!(replace.run_raw_with(engine, &mut [0; 8]).unwrap(), 0);
     }
@@ -146,13 +146,13 @@ extern "C" fn handler(_: libc::c_int) {
 }
 
 #[test]
-fn programs_in_handlers_of_signals_neither_hang_nor_break_what_the_lock_guards() {
+fn programs_in_signal_handlers_neither_deadlock_nor_tear_values() {
     let module = load();
     let add = module.program("add_array").unwrap();
-    // Made ready outside of the handler.
+    // Created outside of the handler.
     assert!(ENGINES.iter().all(|engine| run(add, *engine) == 0));
     INTERRUPTING.set(add.clone()).unwrap();
-    // SAFETY: the handler keeps to what handlers may do.
+    // SAFETY: the handler does only what handlers may do.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t) };
     let mut own = 2;
     let enough = || REFUSED.load(Ordering::Relaxed) >= 20;
@@ -169,7 +169,7 @@ fn programs_in_handlers_of_signals_neither_hang_nor_break_what_the_lock_guards()
 }
 
 #[test]
-fn a_map_without_the_lock_does_not_stand_for_one_that_has_it() {
+fn a_map_without_the_lock_cannot_replace_one_with_it() {
     let (object, runtime) = (Object::parse(OBJECT).unwrap(), Runtime::new().unwrap());
     let load = |fields: bool| {
         let first = runtime.linker(&object).buffer_len(8).load().unwrap();

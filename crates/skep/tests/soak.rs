@@ -1,5 +1,5 @@
-//! Whole programs are loaded, run on several threads, replaced and dropped for a while: every verdict is right, memory
-//! is bounded, and nothing is left. Four seconds unless `SKEP_SOAK_SECONDS` says otherwise.
+//! Programs are loaded, run on several threads, replaced and dropped for a while: every verdict is right, memory is
+//! bounded, and nothing leaks. Runs for four seconds, or `SKEP_SOAK_SECONDS`.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const PLACES: usize = 32;
 const LOADERS: usize = 2;
 const RUNNERS: usize = 3;
 
-/// So long without any progress is a deadlock, on the slowest machine.
+/// No progress for this long is a deadlock, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const DROP: u64 = 1;
@@ -38,8 +38,8 @@ fn udp(source: [u8; 4], port: u16) -> Vec<u8> {
     frame
 }
 
-/// A program that sums a buffer of 64 bytes, calls a function with the sum, and adds `version`; of a length that
-/// depends on it.
+/// A program that sums a buffer of 64 bytes, calls a function with the sum, and adds `version`. Its length depends
+/// on `version`.
 fn summing(version: u32) -> Object {
     let mut text = format!("r6 = {version}\nr7 = 0\n");
     for offset in (0..64).step_by(8) {
@@ -102,7 +102,7 @@ fn soak(backing: Backing, time: Duration) {
                     version += 1;
                     let place = &places[version as usize % (PLACES / LOADERS) * LOADERS + mine];
                     let program = load(version);
-                    // The old one is dropped while others run clones of it, or right away.
+                    // The old module is dropped while other threads run clones of it, or immediately.
                     *place.write().unwrap() = (version, program);
                     if mine == 0 && version % 16 == 0 {
                         *firewall.write().unwrap() = runtime.load(object).unwrap();
@@ -180,7 +180,7 @@ fn soak(backing: Backing, time: Duration) {
 }
 
 #[test]
-fn whole_programs_are_loaded_run_replaced_and_dropped_and_every_verdict_is_right() {
+fn every_verdict_is_right_while_programs_are_replaced() {
     let seconds = std::env::var("SKEP_SOAK_SECONDS").map_or(4, |seconds| seconds.parse().unwrap());
     for backing in [Backing::Memfd, Backing::Hardened] {
         soak(backing, Duration::from_secs(seconds) / 2);

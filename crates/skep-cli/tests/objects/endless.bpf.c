@@ -2,7 +2,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-/* A loop whose end nobody can prove. */
+/* A loop whose termination cannot be proved. */
 SEC("xdp")
 int endless(struct xdp_md *ctx)
 {

@@ -2,7 +2,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-/* Uses what a look-up returned without asking whether it found anything: every verifier must refuse it. */
+/* Dereferences the result of a look-up without a null check: every verifier must refuse it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16);

@@ -2,7 +2,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-/* Reads the packet without comparing with its end. */
+/* Reads the packet without a bounds check. */
 SEC("xdp")
 int hasty(struct xdp_md *ctx)
 {
@@ -11,7 +11,7 @@ int hasty(struct xdp_md *ctx)
 	return data[12] == 8 ? XDP_DROP : XDP_PASS;
 }
 
-/* And one that looks first, in the same object. */
+/* Checks first; in the same object. */
 SEC("xdp")
 int patient(struct xdp_md *ctx)
 {

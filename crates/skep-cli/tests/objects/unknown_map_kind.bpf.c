@@ -2,7 +2,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-/* A map of a kind that nobody has. */
+/* A map of an unknown kind. */
 struct {
 	__uint(type, 9999);
 	__uint(max_entries, 16);

@@ -1,5 +1,5 @@
-//! Programs whose functions helpers call, that count rounds by `may_goto`, and that load packets as classic filters
-//! did: from their instructions to a result, in both engines.
+//! Programs whose functions helpers call, programs with `may_goto` loops, and programs with legacy packet loads:
+//! from their instructions to a result, in both engines.
 
 use skep::abi::{MapDef, MapKind, ProgramType, RAW};
 use skep::isa::{assemble, encode_bytes};
@@ -14,7 +14,7 @@ fn load(kind: &'static ProgramType, text: &str, maps: impl Into<std::sync::Arc<[
 }
 
 #[test]
-fn a_function_is_called_for_each_round_until_it_says_that_it_is_enough() {
+fn a_callback_runs_for_each_iteration_until_it_stops_the_loop() {
     let text = "
         *(u64 *)(r10 - 8) = 0
         r1 = 100
@@ -36,13 +36,13 @@ fn a_function_is_called_for_each_round_until_it_says_that_it_is_enough() {
         exit";
     let module = load(&RAW, text, []);
     for engine in ENGINES {
-        // 41 rounds, and the sum of 0 to 40.
+        // 41 iterations, and the sum of 0 to 40.
         assert_eq!(module.programs()[0].run_raw_with(engine, &mut []).unwrap(), 410_820, "{engine:?}");
     }
 }
 
 #[test]
-fn a_function_sees_each_element_of_a_map() {
+fn a_callback_sees_each_element_of_a_map() {
     let text = "
         *(u64 *)(r10 - 8) = 0
         r1 = map[0] ll
@@ -75,7 +75,7 @@ fn a_function_sees_each_element_of_a_map() {
 }
 
 #[test]
-fn a_function_may_replace_and_delete_what_it_sees() {
+fn a_callback_may_replace_and_delete_elements_it_sees() {
     // Doubles what is at even keys, and deletes the others.
     let text = "
         r1 = map[0] ll
@@ -149,7 +149,7 @@ fn a_program_finds_the_values_of_other_cpus() {
 }
 
 #[test]
-fn a_loop_that_the_host_counts_ends_by_itself() {
+fn a_may_goto_loop_ends_when_its_budget_is_spent() {
     let text = "
         r0 = 0
   next: may_goto done
@@ -162,7 +162,7 @@ fn a_loop_that_the_host_counts_ends_by_itself() {
 }
 
 #[test]
-fn packets_are_loaded_as_classic_filters_did() {
+fn legacy_packet_loads_read_the_packet() {
     let text = "
         r6 = r1
         r0 = *(u16 *)skb[12]
@@ -178,7 +178,7 @@ fn packets_are_loaded_as_classic_filters_did() {
         assert_eq!(run(&frame), 7, "{engine:?}: another protocol");
         (frame[12], frame[23]) = (8, 17);
         assert_eq!(run(&frame), 17, "{engine:?}: UDP");
-        // A byte that the packet does not have ends the program with 0.
+        // A load beyond the packet ends the program with 0.
         assert_eq!(run(&frame[..20]), 0, "{engine:?}: cut short");
     }
 }

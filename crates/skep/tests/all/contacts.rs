@@ -1,5 +1,5 @@
-//! An example that tells the host by ring buffers, over the committed capture: what it tells is what is in
-//! the packets, in both engines.
+//! An example that reports to the host through ring buffers, run over the committed capture: in both engines, the
+//! records match the packets.
 
 use skep::{Engine, Module, Object, Packet, RingBuffer, Runtime};
 use std::collections::BTreeSet;
@@ -11,14 +11,14 @@ const UDP: u32 = 17;
 const PASS: u64 = 2;
 const DROP: u64 = 1;
 
-/// Source and destination in the packet's byte order, and the protocol, as the program's structure has them.
+/// Source and destination address in network byte order, and the protocol, laid out as in the program.
 type Pair = [u8; 12];
 
 fn examples() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// The packets of a capture in the classic format, little-endian.
+/// Reads the packets of a little-endian pcap capture.
 fn packets(capture: &[u8]) -> Vec<&[u8]> {
     let mut packets = Vec::new();
     let mut rest = &capture[24..];
@@ -46,7 +46,7 @@ fn load() -> (Runtime, Module) {
 }
 
 #[test]
-fn every_new_pair_is_told_once_on_the_ring_of_its_protocol() {
+fn every_new_pair_is_reported_once_on_its_protocols_ring() {
     let capture = std::fs::read(examples().join("traffic.pcap")).unwrap();
     let packets = packets(&capture);
     for engine in ENGINES {
@@ -75,8 +75,7 @@ fn every_new_pair_is_told_once_on_the_ring_of_its_protocol() {
                 }
             }
         }
-        // The filter may take a new pair for an old one, 1 in 16 at the very most; nothing is told that was
-        // not there.
+        // The filter may take a new pair for a known one, at most 1 in 16. No record is wrong.
         assert!(told.is_subset(&sent));
         let audible: BTreeSet<_> = sent
             .iter()
@@ -92,7 +91,7 @@ fn every_new_pair_is_told_once_on_the_ring_of_its_protocol() {
         let unheard = module.variable("unheard").unwrap();
         let unheard = u64::from_ne_bytes(unheard.try_into().unwrap());
         assert!(unheard > 0, "pings have no ring");
-        // The queue has the latest, the oldest first.
+        // The queue holds the latest pairs, oldest first.
         let latest = module.map("latest").unwrap();
         assert_eq!(latest.len(), 32);
         let order = |pair: &[u8]| last.iter().position(|other| other == pair).unwrap();

@@ -1,8 +1,9 @@
-//! Views of records whose length is known at run time only: in both engines what Linux does.
+//! Dynptrs over ring buffer records of variable size: both engines do what Linux does.
 //!
-//! One program, for all, does what an array says: it reserves a record, fills it, writes to a part, asks for the
-//! address of a part, reads a part, and gives the record back. What Linux answered once is in
-//! `tests/data/dynptrs.linux`; where bpf(2) is allowed it is asked again, and `SKEP_RECORD=1` writes its answers down.
+//! One program follows the instructions in an array: it reserves a record, fills it, writes to a part, requests a
+//! slice, reads a part, and submits or discards the record. Recorded results of Linux are in
+//! `tests/data/dynptrs.linux`; where bpf(2) is allowed, the running kernel is compared as well, and `SKEP_RECORD=1`
+//! records its results.
 
 use std::path::PathBuf;
 
@@ -13,24 +14,24 @@ use skep_testkit::{LinuxDef, LinuxMap, LinuxProgram, SharedMemory, ask_linux, sk
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
-/// Bytes of the ring.
+/// Bytes of the ring buffer.
 const RING: usize = 4096;
-/// Bytes of a page, which the memory that Linux shares is made of.
+/// Page size. Linux shares the ring buffer's memory in pages.
 const PAGE: usize = 4096;
 
-/// Words of the array: what is to be done, and what came of it.
+/// Words of the array: the program's instructions and results.
 mod at {
-    /// Of the record: its length, the flags, and how much of it is filled.
+    /// For the record: its length, the flags, and how many bytes are filled.
     pub(super) const LEN: usize = 0;
     pub(super) const FLAGS: usize = 8;
     pub(super) const FILL: usize = 16;
-    /// Of the write: where, how much, flags.
+    /// For the write: offset, length, flags.
     pub(super) const W_AT: usize = 24;
     pub(super) const W_LEN: usize = 32;
     pub(super) const W_FLAGS: usize = 40;
-    /// Where an address is asked for.
+    /// Offset of the slice.
     pub(super) const DATA: usize = 48;
-    /// Of the read, as of the write.
+    /// For the read: the same as for the write.
     pub(super) const R_AT: usize = 56;
     pub(super) const R_LEN: usize = 64;
     pub(super) const R_FLAGS: usize = 72;
@@ -41,28 +42,28 @@ mod at {
     pub(super) const WRITTEN: usize = 104;
     pub(super) const FOUND: usize = 112;
     pub(super) const READ: usize = 120;
-    /// Bytes in the ring.
+    /// Result of `bpf_ringbuf_query`: bytes in the ring buffer.
     pub(super) const AVAILABLE: usize = 128;
-    /// Of a view of 4 bytes, and of a write beyond these.
+    /// For a dynptr of 4 bytes: the results of a write in bounds and of one beyond.
     pub(super) const VIEWED: usize = 136;
     pub(super) const BEYOND: usize = 144;
     pub(super) const FOUR: usize = 152;
 }
 
 const RESULTS: usize = (at::FOUR - at::RESERVED) / 8;
-/// Where the bytes are that a record is filled with, and those that were read from it; as many of each.
+/// The bytes that fill a record, and the bytes that were read from it; the same number of each.
 const FROM: usize = PAGE;
 const TO: usize = 2 * PAGE;
 const SHARED: usize = 3 * PAGE;
 
-/// What the program is to do.
+/// Instructions for the program.
 #[derive(Clone, Copy, Debug)]
 struct Op {
-    /// Bytes of the record, and flags.
+    /// Length of the record, and flags.
     reserve: [u64; 2],
-    /// Where, how many, flags.
+    /// Offset, length, flags.
     write: [u64; 3],
-    /// Where 8 bytes are asked for.
+    /// Offset of a slice of 8 bytes.
     data: u64,
     read: [u64; 3],
     discard: bool,
@@ -77,7 +78,7 @@ impl Op {
         [len, flags, len.min(PAGE as u64), to, count, how, data, from, bytes, by, discard.into()]
     }
 
-    /// Every edge of every call.
+    /// Every edge case of every call.
     fn all() -> Vec<Self> {
         let ring = RING as u64;
         let lens = [0, 1, 7, 8, 9, 64, 1000, ring - 16, ring - 9, ring - 8, ring - 7, ring, 2 * ring];
@@ -100,7 +101,7 @@ impl Op {
     }
 }
 
-/// What came of it: the results of calls, what was read, and the record that the consumer finds.
+/// The outcome: results of calls, bytes read, and the record that the consumer finds.
 struct Answer {
     results: [u64; RESULTS],
     read: Vec<u8>,
@@ -116,13 +117,13 @@ impl Answer {
     }
 }
 
-/// Bytes by their number and a hash (FNV-1a).
+/// The number of bytes and a hash of them (FNV-1a).
 fn sum(bytes: &[u8]) -> String {
     let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     format!("{} {:016x}", bytes.len(), bytes.iter().fold(0xcbf2_9ce4_8422_2325, hash))
 }
 
-/// What records are filled with.
+/// The bytes that fill records.
 fn pattern() -> Vec<u8> {
     (0..PAGE).map(|at| (at * 7 + at / 256 + 1) as u8).collect()
 }
@@ -133,7 +134,7 @@ fn program(ring: &str, array: &str) -> Vec<u8> {
     let word = "*(u64 *)(r9 +";
     let text = format!(
         "r9 = {array} ll
-         // from what, and into what
+         // source and destination
          r6 = r9
          r6 += {FROM}
          r7 = r9
@@ -212,7 +213,7 @@ over:    r1 = r9
 
 /// The array before the program runs.
 fn prepared(op: &Op) -> Vec<u8> {
-    // No result of a call.
+    // A value that no call returns.
     let untouched = [0x7777_u64; RESULTS];
     let words = op.words().into_iter().chain(untouched).flat_map(u64::to_ne_bytes);
     let mut bytes: Vec<u8> = words.collect();
@@ -267,14 +268,14 @@ impl Here {
 struct Theirs {
     program: LinuxProgram,
     array: SharedMemory,
-    /// The consumer's position; and the producers', behind which the records are.
+    /// The consumer's position; and the producers', which the records follow.
     consumer: SharedMemory,
     producers: SharedMemory,
     _maps: [LinuxMap; 2],
 }
 
 impl Theirs {
-    /// Two maps and a program; why not, where the kernel is too old for the program.
+    /// Creates two maps and a program; the error if the kernel is too old for the program.
     fn new() -> Result<Self, String> {
         let ring = LinuxDef { kind: 27, max_entries: RING as u32, ..LinuxDef::default() };
         let ring = LinuxMap::create(&ring, None).unwrap();
@@ -311,7 +312,7 @@ fn recorded() -> PathBuf {
 }
 
 #[test]
-fn views_of_records_answer_as_linux_once_did() {
+fn dynptrs_match_recorded_results_of_linux() {
     let text = std::fs::read_to_string(recorded()).unwrap();
     let ops = Op::all();
     assert_eq!(text.lines().count(), ops.len());
@@ -324,7 +325,7 @@ fn views_of_records_answer_as_linux_once_did() {
 }
 
 #[test]
-fn views_of_records_answer_as_linux_does() {
+fn dynptrs_match_the_running_linux() {
     let what = "comparison of views of records with Linux's";
     ask_linux(what, || {
         let theirs = match Theirs::new() {

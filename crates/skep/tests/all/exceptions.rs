@@ -1,4 +1,4 @@
-//! Programs that end by exceptions: from C, and from instructions, in both engines. The checking mode runs the same
+//! Programs that end by exceptions, from C and from instructions, in both engines. Checking mode runs the same
 //! object (`src/program/checking.rs`).
 
 use skep::abi::{RAW, own_kfunc_number};
@@ -20,7 +20,7 @@ fn number(module: &Module, variable: &str) -> u64 {
     u64::from_ne_bytes(module.variable(variable).unwrap().try_into().unwrap())
 }
 
-/// What a program returns for a packet of that length, and what it adds to `steps` and to `unwound`.
+/// The result of a program for a packet of that length, and what it adds to `steps` and to `unwound`.
 fn run(module: &Module, engine: Engine, program: &str, length: usize) -> (u32, u64, u64) {
     let before = (number(module, "steps"), number(module, "unwound"));
     let program = module.program(program).unwrap();
@@ -29,16 +29,16 @@ fn run(module: &Module, engine: Engine, program: &str, length: usize) -> (u32, u
 }
 
 #[test]
-fn a_throw_leaves_all_functions_and_nothing_behind_their_calls_is_done() {
+fn a_throw_unwinds_all_functions_without_running_them_further() {
     let module = load(false);
     for engine in ENGINES {
         // The cookie is the result.
         assert_eq!(run(&module, engine, "plain", 61), (61, 1, 0), "{engine:?}");
         assert_eq!(run(&module, engine, "plain", 60), (61 + 71 + 5, 10_102, 0), "{engine:?}");
-        // The callback makes the result of the cookie.
+        // The callback computes the result from the cookie.
         assert_eq!(run(&module, engine, "handled", 61), (1122, 1, 1), "{engine:?}");
         assert_eq!(run(&module, engine, "handled", 60), (61 + 71 + 5, 10_102, 0), "{engine:?}");
-        // From the program's own frame, and behind a helper that called back.
+        // From the program's own frame, and after a helper that called back.
         assert_eq!(run(&module, engine, "at_once", 61), (42, 0, 0), "{engine:?}");
         assert_eq!(run(&module, engine, "at_once", 60), (20, 0, 0), "{engine:?}");
         assert_eq!(run(&module, engine, "after_rounds", 61), (1090, 0, 1), "{engine:?}");
@@ -49,8 +49,8 @@ fn a_throw_leaves_all_functions_and_nothing_behind_their_calls_is_done() {
 }
 
 #[test]
-fn a_program_that_was_tail_called_ends_alone_and_by_its_own_callback() {
-    // Tail calls by branches that are replaced, and by look-ups.
+fn a_tail_called_program_ends_alone_by_its_own_callback() {
+    // Tail calls by patched branches, and by look-ups.
     tail_called(&load(false));
     tail_called(&load(true));
 }
@@ -62,14 +62,14 @@ fn tail_called(module: &Module) {
         programs.remove(0).unwrap();
         assert_eq!(run(module, engine, "jumps", 61), (3, 1_000_000, 0), "{engine:?}");
         for round in 0..3 {
-            // Its result is the function's that made the tail call, whose caller goes on.
+            // The result is that of the function that made the tail call; its caller continues.
             set("at_once");
             assert_eq!(run(module, engine, "jumps", 61), (42, 1_000_000, 0), "{engine:?} {round}");
             set("handled");
             assert_eq!(run(module, engine, "jumps", 61), (1122, 1_000_001, 1), "{engine:?} {round}");
             set("plain");
             assert_eq!(run(module, engine, "jumps", 61), (61, 1_000_001, 0), "{engine:?} {round}");
-            // The caller throws in its turn, behind an exception that ended: its own callback is called.
+            // The caller also throws, after the first exception has ended: its own callback runs.
             assert_eq!(run(module, engine, "jumps", 7), (2, 1_000_002, 0), "{engine:?} {round}");
         }
     }
@@ -84,10 +84,10 @@ fn raw(text: &str) -> Module {
 }
 
 #[test]
-fn all_64_bits_of_a_cookie_come_through_as_many_frames_as_there_may_be() {
+fn all_64_bits_of_a_cookie_pass_through_the_deepest_stack() {
     let mut text = String::from("r6 = r1\ncall f1\nr0 = 1\nexit\n");
     for depth in 1..7 {
-        // Each has registers and a stack of its own to leave.
+        // Each has its own registers and stack to unwind.
         text += &format!(
             "f{depth}:\nr6 = {depth}\nr7 = 5\n*(u64 *)(r10 - {}) = r7\ncall f{}\nr0 += 1\nexit\n",
             8 * depth,
@@ -106,7 +106,7 @@ fn all_64_bits_of_a_cookie_come_through_as_many_frames_as_there_may_be() {
 }
 
 #[test]
-fn functions_that_always_throw_need_nothing_behind_their_calls() {
+fn calls_of_functions_that_always_throw_need_no_continuation() {
     let module = raw("r6 = 3\ncall ends\nexit\nends:\nr1 = 9\nthrow\nexit");
     for engine in ENGINES {
         assert_eq!(module.programs()[0].run_raw_with(engine, &mut [0]).unwrap(), 9, "{engine:?}");

@@ -1,4 +1,4 @@
-//! A host's own functions: what programs may pass to them, and what they see and give.
+//! Helpers defined by the host: which arguments programs may pass, and what the functions receive and return.
 
 use skep::abi::{MapDef, MapKind, RAW, XDP};
 use skep::function::{Caller, HostFunction, Out, PacketView};
@@ -11,7 +11,7 @@ fn load<S>(function: impl HostFunction<S>, text: &str) -> Result<Module, Error> 
     runtime.linker(&object).buffer_len(16).load()
 }
 
-/// What the program's result is, over a buffer of the bytes 1 to 16, and the buffer afterwards.
+/// The program's result over a buffer of the bytes 1 to 16, and the buffer afterwards.
 #[track_caller]
 fn run<S>(function: impl HostFunction<S>, text: &str) -> (u64, [u8; 16]) {
     let module = load(function, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -30,7 +30,7 @@ fn refused<S>(function: impl HostFunction<S>, text: &str) -> &'static str {
 }
 
 #[test]
-fn numbers_are_taken_by_their_lower_bits_and_given_in_their_range() {
+fn numbers_are_truncated_to_their_type_and_results_have_its_range() {
     let text = "r1 = -2\nr2 = 0x1ff\nr3 = 0x123456789 ll\ncall 1000\nexit";
     fn sum(a: i8, b: u8, c: u32) -> i64 {
         i64::from(a) + i64::from(b) + i64::from(c)
@@ -42,7 +42,7 @@ fn numbers_are_taken_by_their_lower_bits_and_given_in_their_range() {
     let index = "r6 = r1\ncall 1000\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\nexit";
     assert_eq!(refused(|| -> u8 { 3 }, index), "out-of-bounds");
     assert_eq!(run(|| -> bool { true }, index).0, 2);
-    // Nothing is returned, so nothing can be read.
+    // The function returns nothing, so r0 must not be read.
     assert_eq!(refused(|| {}, "call 1000\nexit"), "uninitialised");
     assert_eq!(run(|| {}, "call 1000\nr0 = 4\nexit").0, 4);
 }
@@ -53,7 +53,7 @@ fn memory_of_a_size_is_read_filled_and_changed() {
     assert_eq!(run(first, "call 1000\nexit").0, u64::from(u32::from_ne_bytes([1, 2, 3, 4])));
     assert_eq!(refused(first, "r1 += 13\ncall 1000\nexit"), "out-of-bounds");
     assert_eq!(refused(first, "r1 = 5\ncall 1000\nexit"), "argument");
-    // A stack in which something is read that was never written is zero there.
+    // Stack bytes that a function reads without the program having written them are zero.
     assert_eq!(run(first, "r1 = r10\nr1 += -8\ncall 1000\nexit").0, 0);
     let left = "*(u64 *)(r10 - 8) = r1\n*(u8 *)(r10 - 8) = 0\nr1 = r10\nr1 += -8\ncall 1000\nexit";
     assert_eq!(refused(first, left), "uninitialised");
@@ -92,7 +92,7 @@ fn one_memory_may_be_passed_twice() {
 }
 
 #[test]
-fn maps_and_packets_and_callers_are_lent() {
+fn functions_borrow_maps_packets_and_the_caller() {
     fn count(map: &Map, caller: Caller<'_>, packet: PacketView<'_>) -> u32 {
         assert_eq!(caller.program(), "counting");
         let mut first = [0; 2];
@@ -113,13 +113,13 @@ fn maps_and_packets_and_callers_are_lent() {
 }
 
 #[test]
-fn a_number_is_taken_once() {
+fn a_helper_number_is_used_only_once() {
     let taken = Runtime::builder().function(1, "mine", || {}).build();
     assert!(matches!(taken, Err(Error::HelperTaken { id: 1, .. })), "{taken:?}");
 }
 
 #[test]
-fn a_buffer_is_no_packet_for_a_function_that_wants_one() {
+fn a_function_that_takes_a_packet_refuses_a_buffer() {
     fn length(packet: skep::function::PacketView<'_>) -> u32 {
         packet.len() as u32
     }

@@ -1,4 +1,4 @@
-//! Hardened code computes what other code computes.
+//! Hardened code computes the same results as other code.
 
 #![allow(missing_docs)]
 
@@ -11,7 +11,7 @@ fn example(name: &str) -> Object {
     Object::open(path).expect("an example")
 }
 
-/// Every way to harden.
+/// Every combination of hardening options.
 fn runtimes() -> impl Iterator<Item = Runtime> {
     [(false, false), (true, false), (false, true), (true, true)].into_iter().map(|(pads, signed)| {
         let mut options = skep::jit::Options::default();
@@ -21,7 +21,7 @@ fn runtimes() -> impl Iterator<Item = Runtime> {
     })
 }
 
-/// Frames of all lengths, of which some look like IP.
+/// Frames of all lengths, some of which look like IP.
 fn frames() -> Vec<Vec<u8>> {
     (0..300usize)
         .map(|len| {
@@ -51,7 +51,7 @@ fn verdicts_do_not_depend_on_hardening() {
 }
 
 #[test]
-fn landing_pads_are_checked_only_where_code_has_them() {
+fn only_code_with_landing_pads_is_checked_for_them() {
     for runtime in runtimes() {
         let plain = Runtime::builder().code(skep::text::Config::new().landing_pads(true)).build().unwrap();
         assert!(!plain.occupancy().landing_pads, "code without landing pads could not be run");

@@ -1,4 +1,4 @@
-//! What hosts do with maps leaves to programs what is theirs, and what fails leaves all as it was.
+//! Operations of hosts on maps do not take resources from programs, and failed operations change nothing.
 
 use skep::abi::{MapDef, MapKind, RAW};
 use skep::isa::{assemble, encode_bytes};
@@ -39,7 +39,7 @@ const GO: &str = "r6 = r1
     exit";
 const GO_FIRST: &str = "r2 = map[0] ll\nr3 = 0\ncall 12\nr0 = 7\nexit";
 
-/// Threads of the host that look at maps leave virtual CPUs to threads that run programs.
+/// Threads of the host that read map statistics take no virtual CPU from threads that run programs.
 #[test]
 fn statistics_do_not_keep_programs_from_running() {
     let runtime = Runtime::builder().cpus(1).build().unwrap();
@@ -59,7 +59,7 @@ fn statistics_do_not_keep_programs_from_running() {
     });
 }
 
-/// The keeper empties a hash table of maps that nobody can reach, and has no virtual CPU afterwards.
+/// The keeper empties an unreachable hash table of maps, and has no virtual CPU afterwards.
 #[test]
 fn the_keeper_takes_no_virtual_cpu() {
     let runtime = Runtime::builder().cpus(2).build().unwrap();
@@ -83,9 +83,9 @@ fn the_keeper_takes_no_virtual_cpu() {
     assert_eq!(domain.in_use(), 0, "somebody has a virtual CPU: it can only be the keeper");
 }
 
-/// What fails leaves all as it was: also what programs an array may have.
+/// A failed operation changes nothing, including the entry contract of a program array.
 #[test]
-fn an_array_that_found_no_room_in_a_table_may_have_other_programs() {
+fn a_failed_insertion_fixes_no_entry_contract() {
     let runtime = Runtime::builder().build().unwrap();
     let module = load(&runtime, GO, table_of(programs(), 1), BYTES);
     let arrays = [BYTES, 128].map(|bytes| {

@@ -1,5 +1,5 @@
-//! Iterators over numbers, in both engines: programs in C against a model of what the iterator gives, and instructions
-//! at the edges. The checking mode runs the same object (`src/program/checking.rs`).
+//! Iterators over numbers, in both engines: programs in C compared with a model of the iterator, and edge cases in
+//! assembler. Checking mode runs the same object (`src/program/checking.rs`).
 
 use skep::abi::{MAX_LOOPS, RAW, own_kfunc_number};
 use skep::isa::{assemble, encode_bytes};
@@ -11,7 +11,7 @@ const OBJECT: &[u8] = include_bytes!("../objects/iterators/iterators.bpf.o");
 const EINVAL: i32 = -22;
 const E2BIG: i32 = -7;
 
-/// What a program goes by.
+/// Parameters of a program.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     first: i32,
@@ -31,7 +31,7 @@ const GIVEN: [Given; 9] = [
     Given { first: i32::MAX - 3, end: i32::MAX, stop: 9 },
 ];
 
-/// What a program does: `sum`, `rounds`, `error`.
+/// Results of a program: `sum`, `rounds`, `error`.
 type Done = (i64, u64, i32);
 
 /// The numbers of an iterator, as Linux documents it.
@@ -44,7 +44,7 @@ fn numbers(first: i32, end: i32) -> Result<std::ops::Range<i64>, i32> {
     }
 }
 
-/// What a failed iterator gives: nothing.
+/// A failed iterator gives no numbers.
 fn each(first: i32, end: i32) -> std::ops::Range<i64> {
     numbers(first, end).unwrap_or(0..0)
 }
@@ -121,10 +121,10 @@ fn run(program: &str, given: Given, engine: Engine) -> Done {
 }
 
 #[test]
-fn programs_see_the_numbers_that_a_model_gives() {
+fn programs_see_the_same_numbers_as_the_model() {
     for program in ["sums", "stops", "nested", "in_functions", "by_a_function", "in_callbacks"] {
         for given in GIVEN {
-            // What is nested goes from 0 to each number.
+            // The nested iterator goes from 0 to each number.
             let long = given.end > 1000 && ["nested", "in_functions"].contains(&program);
             if long && !each(given.first, given.end).is_empty() {
                 continue;
@@ -154,7 +154,7 @@ fn result(module: &Module, engine: Engine, buffer: u64) -> u64 {
 }
 
 #[test]
-fn a_call_changes_no_register_that_calls_keep_and_no_other_stack() {
+fn a_call_preserves_callee_saved_registers_and_other_stack() {
     let module = raw("
         r6 = 6
         r7 = 7
@@ -200,8 +200,8 @@ fn a_call_changes_no_register_that_calls_keep_and_no_other_stack() {
 }
 
 #[test]
-fn the_error_of_an_iterator_is_a_negative_number_in_all_64_bits() {
-    // The numbers are the halves of the buffer's.
+fn an_iterators_error_is_negative_in_all_64_bits() {
+    // The bounds are the halves of the buffer.
     let module = raw("
         r2 = *(s32 *)(r1 + 0)
         r3 = *(s32 *)(r1 + 4)
@@ -229,7 +229,7 @@ fn the_error_of_an_iterator_is_a_negative_number_in_all_64_bits() {
 }
 
 #[test]
-fn all_of_the_numbers_that_there_may_be_come_in_their_order() {
+fn the_longest_iterator_gives_all_numbers_in_order() {
     let module = raw("
         r6 = 0
         r7 = 0

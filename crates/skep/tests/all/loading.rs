@@ -1,4 +1,4 @@
-//! What the linker does with maps, variables and program types that a host gives it.
+//! What the linker does with the maps, variables and program types that a host passes.
 
 use skep::abi::{Context, ContextField, ContextLayout, FieldKind, Parts, ProgramType, RAW, XDP};
 use skep::abi::{MapDef, MapKind};
@@ -22,7 +22,7 @@ fn a_variable_in_a_section_of_zeroes_can_be_set() {
 }
 
 #[test]
-fn what_cannot_be_set_in_a_map_that_was_given_is_said() {
+fn options_that_cannot_apply_to_a_given_map_are_refused() {
     let object = example("firewall");
     let runtime = Runtime::new().unwrap();
     let module = runtime.load(&object).unwrap();
@@ -33,7 +33,7 @@ fn what_cannot_be_set_in_a_map_that_was_given_is_said() {
     let given = runtime.linker(&object).map(".bss", bss.clone());
     let error = given.max_entries(".bss", 2).load().unwrap_err();
     assert!(matches!(&error, Error::GivenMap { map, .. } if map == ".bss"), "{error}");
-    // Sharing it without such wishes is what it is for.
+    // Sharing the map without these options works.
     runtime.linker(&object).map(".bss", bss.clone()).load().unwrap();
 }
 
@@ -51,7 +51,7 @@ fn constants_are_frozen_once_they_are_filled() {
     }
 }
 
-/// A type with the name of skep's own structure, and a field far outside of it.
+/// A type with the name of skep's own structure and a field far outside of it.
 static LYING: ProgramType = ProgramType {
     name: "lying",
     number: None,
@@ -76,7 +76,7 @@ static LYING: ProgramType = ProgramType {
 };
 
 #[test]
-fn a_program_type_of_the_hosts_own_making_is_refused() {
+fn a_program_type_defined_by_the_host_is_refused() {
     let runtime = Runtime::new().unwrap();
     let insns = assemble("r0 = 2\nexit").unwrap();
     let own = Object::from_insns("program", &LYING, insns.clone());
@@ -90,7 +90,7 @@ fn a_program_type_of_the_hosts_own_making_is_refused() {
 }
 
 #[test]
-fn what_can_be_verified_and_not_run_is_refused_at_load_by_name() {
+fn programs_that_can_only_be_verified_are_refused_at_load() {
     let load = |kind: &str, text: &str| {
         let kind = ProgramType::from_name(kind).unwrap();
         let object = Object::from_insns("program", kind, assemble(text).unwrap());
@@ -117,7 +117,7 @@ fn types_that_share_a_context_run_like_the_first_of_them() {
 }
 
 #[test]
-fn a_thread_that_gives_its_virtual_cpu_back_makes_room_for_another() {
+fn a_released_virtual_cpu_is_available_to_another_thread() {
     let runtime = Runtime::builder().cpus(1).build().unwrap();
     let object = Object::from_insns("program", &XDP, assemble("r0 = 2\nexit").unwrap());
     let module = runtime.load(&object).unwrap();
@@ -163,7 +163,7 @@ fn a_log_may_load_and_run_other_programs() {
 }
 
 #[test]
-fn bare_instructions_name_the_maps_that_come_with_them() {
+fn bare_instructions_refer_to_the_maps_passed_with_them() {
     let map = MapDef::new("counts", MapKind::Array, 4, 8, 1);
     let text = "r1 = map_value[0]+0 ll
                 r0 = *(u64 *)(r1 + 0)
@@ -183,9 +183,9 @@ fn bare_instructions_name_the_maps_that_come_with_them() {
 }
 
 #[test]
-fn a_chain_of_calls_that_is_too_deep_is_refused_though_no_run_goes_down_it() {
-    // Each function calls the next, but only when called with a 1, and passes a 0: never more than three frames, and
-    // a chain of ten for those who look at the calls alone.
+fn a_too_deep_call_chain_is_refused_even_if_never_taken() {
+    // Each function calls the next one only if it receives a 1, and passes a 0. So no run has more than three
+    // frames, but the call graph has a chain of ten.
     const CHAIN: usize = 10;
     let calls: String =
         (0..CHAIN).map(|at| format!("r1 = 1\ncall pc+{}\n", 2 * (CHAIN - at - 1) + 2 + 5 * at)).collect();
@@ -198,7 +198,7 @@ fn a_chain_of_calls_that_is_too_deep_is_refused_though_no_run_goes_down_it() {
 }
 
 #[test]
-fn a_buffer_is_accessed_atomically_wherever_it_begins() {
+fn a_buffer_at_any_address_is_accessed_atomically() {
     let text = "
         r2 = 5
         r2 = atomic_fetch_add((u64 *)(r1 + 8), r2)
@@ -220,7 +220,7 @@ fn a_buffer_is_accessed_atomically_wherever_it_begins() {
 }
 
 #[test]
-fn strict_alignment_is_a_choice_of_who_verifies() {
+fn strict_alignment_is_optional() {
     let insns = skep::isa::assemble("r0 = *(u32 *)(r1 + 2)\nexit").unwrap();
     let object = Object::from_insns("unaligned", &skep::abi::RAW, insns);
     let options = skep::ProgramOptions { buffer_len: 16, ..Default::default() };

@@ -1,4 +1,4 @@
-//! One program of all tests here that need no process of their own: it is linked once.
+//! All tests of this crate that need no process of their own, in one binary that is linked once.
 
 mod callbacks;
 mod contacts;

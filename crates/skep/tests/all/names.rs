@@ -1,13 +1,13 @@
-//! What tools call a program's code: `skep_prog_<tag>_<name>`, as Linux does with another prefix.
+//! The name of a program's code for tools: `skep_prog_<tag>_<name>`, Linux's scheme with another prefix.
 
 use skep::{Object, Runtime, text};
 
 const FIREWALL: &[u8] = include_bytes!("../../../../examples/firewall.bpf.o");
 
 #[test]
-fn a_programs_code_is_named_by_tag_and_name_in_the_perf_map_and_only_where_asked_for() {
+fn the_perf_map_names_code_by_tag_and_name_on_request() {
     let map = format!("/tmp/perf-{}.map", std::process::id());
-    // An earlier process of the same number may have left one.
+    // An earlier process with the same number may have left one.
     let _ = std::fs::remove_file(&map);
     let object = Object::parse(FIREWALL).unwrap();
     let unseen = Runtime::new().unwrap().load(&object).unwrap();

@@ -1,5 +1,5 @@
-//! Programs that read objects of the host: loads through pointers that lead nowhere give 0, in both engines; and no
-//! program makes such a pointer by itself.
+//! Programs that read objects of the host: loads through invalid pointers give 0, in both engines, and no program
+//! can forge such a pointer.
 
 use std::os::unix::process::ExitStatusExt;
 use std::ptr;
@@ -14,9 +14,9 @@ use skep::{Btf, Engine, Error, MapError, Module, Object, Packet, Runtime, Update
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
-/// The helper that says of an address that an object is there, of the type that [`types`] has for it.
+/// The helper that returns an address as an object of the type that [`types`] defines for it.
 const OBJECT_AT: u32 = 2000;
-/// One that reads an address itself.
+/// A helper that dereferences an address itself.
 const READ_AT: u32 = 2001;
 
 unsafe extern "C" fn object_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
@@ -24,7 +24,7 @@ unsafe extern "C" fn object_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: 
 }
 
 unsafe extern "C" fn read_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
-    // SAFETY: none: the test wants the fault.
+    // SAFETY: none: the test provokes the fault.
     unsafe { ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
 }
 
@@ -34,7 +34,7 @@ fn types() -> Arc<Btf> {
     Arc::new(Btf::parse(bytes).unwrap())
 }
 
-/// The number of `task_struct`, and where some of its members are.
+/// The type number of `task_struct`, and the offsets of some of its members.
 fn task(types: &Btf) -> (u32, impl Fn(&str) -> i16 + use<>) {
     let (id, _) = (1..types.len())
         .filter_map(|id| Some((id, types.ty(id).ok()?)))
@@ -56,8 +56,8 @@ fn runtime(config: text::Config) -> Runtime {
     let (any, none) = (ArgKind::Anything, ArgKind::None);
     let args = [any, none, none, none, none];
     let builder = Runtime::builder().code(config).log(|_, _| ());
-    // SAFETY: the first does nothing with its argument, and what it returns is read by loads that may fault. The
-    // second is called with good addresses, or in a process that is to die of it.
+    // SAFETY: the first does nothing with its argument, and programs read its result by probe loads. The second is
+    // called with valid addresses, or in a process that is to die of the fault.
     unsafe {
         builder
             .helper(HelperProto::new(OBJECT_AT, "object_at", args, ret), object_at)
@@ -67,7 +67,7 @@ fn runtime(config: text::Config) -> Runtime {
     }
 }
 
-/// A program over a buffer of 16 bytes. Names of members in braces are their offsets.
+/// A program over a buffer of 16 bytes. Names of members in braces are replaced by their offsets.
 fn load(runtime: &Runtime, text: &str) -> Result<Module, Error> {
     let types = types();
     let (_, offset) = task(&types);
@@ -81,7 +81,7 @@ fn load(runtime: &Runtime, text: &str) -> Result<Module, Error> {
     runtime.linker(&object).buffer_len(16).load()
 }
 
-/// Of the object at the first address, its parent's `pid`, and of that at the second, two members.
+/// Reads the `pid` of the parent of the object at the first address, and two members of the object at the second.
 const READER: &str = "r6 = r1
     r1 = *(u64 *)(r6 + 0)
     call 2000
@@ -95,7 +95,7 @@ const READER: &str = "r6 = r1
     r0 += r8
     exit";
 
-/// A made-up task: `pid`, `start_time` and `real_parent`.
+/// A fake task: `pid`, `start_time` and `real_parent`.
 fn made_up(pid: u32, start_time: u64, parent: u64) -> Vec<u64> {
     let types = types();
     let (_, offset) = task(&types);
@@ -165,7 +165,7 @@ fn threads_fault_at_once_in_both_engines() {
 }
 
 #[test]
-fn where_the_handler_is_forbidden_the_program_is_refused_by_name() {
+fn without_the_fault_handler_the_program_is_refused() {
     let runtime = runtime(text::Config::new().fault_handler(false));
     let error = load(&runtime, READER).unwrap_err().to_string();
     for part in ["program reader", "slot 3", "may be gone", "Config::fault_handler(false)", "with a helper"] {
@@ -174,11 +174,11 @@ fn where_the_handler_is_forbidden_the_program_is_refused_by_name() {
     load(&runtime, "r0 = *(u64 *)(r1 + 8)\nexit").expect("it reads nothing of the host's");
 }
 
-/// The status of this test in a process of its own; none in that process.
+/// Runs this test in a child process and returns its status; `None` in the child.
 fn child() -> Option<std::process::ExitStatus> {
     const NAME: &str = "SKEP_TEST_DIES";
     if std::env::var_os(NAME).is_some() {
-        // The child dies of a signal; its memory is of no interest.
+        // The child dies of a signal; a core dump is useless.
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: a valid limit.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) }, 0);
@@ -210,10 +210,11 @@ fn a_fault_in_a_helper_is_not_swallowed() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status}");
 }
 
-/// What nobody gave to a program.
+/// An address that no program was given.
 static SECRET: [u64; 8192] = [0x5ec2_e75e_c2e7; 8192];
 
-/// A map of that kind whose values hold a pointer to a task at 8, and what is a key of it on the stack at `r10 - 8`.
+/// A map of that kind whose values hold a pointer to a task at 8, and the code that stores a key of it at `r10 -
+/// 8`.
 fn keeping(kind: MapKind, to: u32) -> MapDef {
     let key_size = match kind {
         MapKind::Queue | MapKind::Stack | MapKind::BloomFilter => 0,
@@ -225,8 +226,7 @@ fn keeping(kind: MapKind, to: u32) -> MapDef {
     MapDef { flags, fields, ..MapDef::new("keeps", kind, key_size, 16, 4) }
 }
 
-/// Writes a value with an address in the place of the pointer, where `writes`; then reads through what the map has
-/// there.
+/// If `writes`, writes a value with an address in place of the pointer; then reads through the pointer in the map.
 fn forger(writes: bool) -> String {
     let address = SECRET.as_ptr().expose_provenance();
     let write = "r1 = map[0] ll
@@ -271,9 +271,9 @@ fn forging(kind: MapKind, writes: bool) -> Result<Module, Error> {
     Runtime::new().unwrap().load(&object)
 }
 
-/// No door through which values come lets a program have a pointer of its own making.
+/// No way to write a value lets a program store a forged pointer.
 #[test]
-fn nobody_forges_a_kept_pointer() {
+fn kept_pointers_cannot_be_forged() {
     let keyed = [
         MapKind::Hash,
         MapKind::Array,
@@ -313,7 +313,7 @@ fn nobody_forges_a_kept_pointer() {
     assert_eq!(refused, [MapKind::LpmTrie; 2]);
 }
 
-/// Maps without keys have no values to find, but a program could take them out as bytes.
+/// Maps without keys have no values to look up, but a program could pop them as bytes.
 #[test]
 fn maps_that_copy_whole_values_hold_no_kept_pointers() {
     for kind in [MapKind::Queue, MapKind::Stack, MapKind::BloomFilter, MapKind::LpmTrie] {
@@ -325,9 +325,9 @@ fn maps_that_copy_whole_values_hold_no_kept_pointers() {
     }
 }
 
-/// What a program puts there by a verified store is there for programs, and the host sees zeroes.
+/// A pointer stored by a verified store is visible to programs; the host reads zeroes.
 #[test]
-fn a_pointer_that_a_program_keeps_is_found_by_programs_and_not_shown_to_the_host() {
+fn kept_pointers_are_visible_to_programs_but_not_to_the_host() {
     let types = types();
     let (id, offset) = task(&types);
     let text = "r6 = r1
@@ -359,7 +359,7 @@ fn a_pointer_that_a_program_keeps_is_found_by_programs_and_not_shown_to_the_host
         assert_eq!(run(&module, engine, address, 0), 77, "{engine:?}");
         assert_eq!(module.maps()[0].lookup(&[0; 4]).unwrap().unwrap(), [0; 16], "{engine:?}");
     }
-    // The object goes, and the pointer stays: what is read is what is there, which is nothing.
+    // The object is freed, and the pointer stays: reading through it gives 0.
     run(&module, Engine::Jit, 64, 0);
     for engine in ENGINES {
         assert_eq!(run(&module, engine, 64, 0), 0, "{engine:?}");

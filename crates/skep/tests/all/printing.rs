@@ -1,4 +1,5 @@
-//! What programs print: text from their own memory and numbers, in both engines, and no address of the host's.
+//! Text that programs print: strings from their own memory and numbers, in both engines, and never an address of
+//! the host.
 
 use skep::{Engine, Error, Module, Object, Packet, Runtime, UpdateFlags};
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
-/// Every program of the file, and what it prints.
+/// Every program of the file, and the text that it prints.
 struct Printing {
     module: Module,
     messages: Arc<Mutex<Vec<String>>>,
@@ -28,7 +29,7 @@ impl Printing {
         Self { module: runtime.load(&object("printing")).unwrap_or_else(|error| panic!("{error}")), messages }
     }
 
-    /// The result and the messages of one run in each engine, with that first byte in the packet.
+    /// The result and the messages of one run in each engine; the argument is the packet's first byte.
     fn runs(&self, program: &str, first: u8) -> [(u64, Vec<String>); 2] {
         let program = self.module.program(program).unwrap();
         ENGINES.map(|engine| {
@@ -39,7 +40,7 @@ impl Printing {
         })
     }
 
-    /// The messages, where the program returns 0 and both engines agree.
+    /// The messages, if the program returns 0 and both engines agree.
     fn messages(&self, program: &str, first: u8) -> Vec<String> {
         let [jit, interpreter] = self.runs(program, first);
         assert_eq!((&jit, jit.0), (&interpreter, 0), "{program}");
@@ -62,7 +63,7 @@ fn strings_and_addresses_are_printed_from_every_kind_of_memory() {
 }
 
 #[test]
-fn constant_strings_are_whole_whichever_it_is() {
+fn constant_strings_print_whole_even_if_chosen_at_run_time() {
     let printing = Printing::new();
     assert_eq!(printing.messages("one_of_two", 0), ["no"]);
     assert_eq!(printing.messages("one_of_two", 1), ["a longer text than the other"]);
@@ -82,7 +83,7 @@ fn no_conversion_prints_an_address() {
         let words: Vec<&str> = messages.iter().flat_map(|message| message.split(' ')).collect();
         assert_eq!(words.len(), 6);
         for (at, word) in words.iter().enumerate() {
-            // A hash has 32 bits. The addresses of a process have more: stacks lie at the upper end.
+            // A hash has 32 bits. Addresses have more: stacks are at the upper end of the address space.
             let number = if at == 3 { word.parse().unwrap() } else { hex(word) };
             assert!(number > 0 && number <= u64::from(u32::MAX), "{messages:?}");
         }
@@ -90,13 +91,13 @@ fn no_conversion_prints_an_address() {
 }
 
 #[test]
-fn numbers_are_not_followed_and_shown_as_they_are() {
+fn numbers_are_printed_and_never_dereferenced() {
     let expected = ["[] [0.0.0.0] []", "0000000000001000 0x2000"];
     assert_eq!(Printing::new().messages("numbers", 0), expected);
 }
 
 #[test]
-fn wrong_formats_are_an_error_of_the_call_or_where_they_are_constant_of_the_program() {
+fn wrong_formats_fail_the_call_or_if_constant_verification() {
     let printing = Printing::new();
     for (result, messages) in printing.runs("wrong", 0) {
         assert_eq!((result, messages.len()), (1, 0));

@@ -12,8 +12,8 @@ fn load(text: &str, map: MapDef) -> Module {
     Runtime::new().unwrap().linker(&object).buffer_len(24).load().unwrap()
 }
 
-/// Calls helper `r1 = map, r2 = value, r3 = flags`, all as the buffer says: value, flags. The value is
-/// written back, behind it what the helper returned.
+/// Calls the helper with `r1 = map, r2 = value, r3 = flags`; value and flags come from the buffer. The value and
+/// then the helper's result are written back.
 fn calls(helper: u32) -> String {
     format!(
         "r6 = r1
@@ -32,7 +32,7 @@ fn calls(helper: u32) -> String {
     )
 }
 
-/// What a program returned and left as the value.
+/// The program's result, and the value that it left.
 fn run(module: &Module, engine: Engine, value: u64, flags: u64) -> (i64, u64) {
     let mut buffer = [value, flags, 0].map(u64::to_ne_bytes).concat();
     module.programs()[0].run_raw_with(engine, &mut buffer).unwrap();
@@ -71,7 +71,7 @@ fn programs_push_pop_and_peek_in_the_order_of_the_kind() {
                 [(-2, 0); 2],
                 "empty, and zeroed"
             );
-            // The host and programs see the same.
+            // The host and programs see the same elements.
             runtime.push(&7_u64.to_ne_bytes(), UpdateFlags::Any).unwrap();
             assert_eq!(run(&pop, engine, 9, 0), (0, 7));
         }
@@ -79,7 +79,7 @@ fn programs_push_pop_and_peek_in_the_order_of_the_kind() {
 }
 
 #[test]
-fn programs_ask_a_filter() {
+fn programs_query_a_bloom_filter() {
     let def = MapDef { extra: 3, ..MapDef::new("seen", MapKind::BloomFilter, 0, 8, 100) };
     for engine in ENGINES {
         let (push, ask) = (load(&calls(87), def.clone()), load(&calls(89), def.clone()));

@@ -1,5 +1,4 @@
-//! Programs that write records into ring buffers, from their instructions to what the host reads, in both
-//! engines.
+//! Programs that write records into ring buffers: from their instructions to what the host reads, in both engines.
 
 use skep::abi::{MapDef, MapKind, RAW};
 use skep::isa::{assemble, encode_bytes};
@@ -10,8 +9,8 @@ use std::time::Duration;
 
 const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
-/// Reserves a record of two words, fills it with the buffer's first two, and submits it, or discards it where
-/// the third is not 0. Gives 1 where there is no room.
+/// Reserves a record of two words, fills it from the buffer, and submits it, or discards it if the buffer's third
+/// word is not 0. Returns 1 if there is no room.
 const RECORDS: &str = "
         r6 = r1
         r1 = map[0] ll
@@ -68,18 +67,18 @@ fn records_that_programs_submit_reach_the_host_in_order() {
         assert_eq!([run(&module, engine, [1, 2, 0]), run(&module, engine, [3, 4, 1])], [0; 2]);
         assert_eq!(run(&module, engine, [5, 6, 0]), 0);
         assert_eq!(taken(&mut consumer), [record(1, 2), record(5, 6)], "{engine:?}");
-        // 24 bytes each, and the ring may never be full.
+        // 24 bytes each, and the ring buffer is never completely full.
         let results: Vec<u64> = (0..171).map(|number| run(&module, engine, [number, 0, 0])).collect();
         assert_eq!(results.iter().position(|result| *result == 1), Some(170));
         assert_eq!(taken(&mut consumer).len(), 170);
-        // What was there before is not to be seen in a new record.
+        // A new record does not contain old bytes.
         assert_eq!((0..300).map(|_| run(&module, engine, [9, 9, 1])).max(), Some(1));
         assert_eq!((taken(&mut consumer).len(), run(&module, engine, [9, 9, 0])), (0, 0));
     }
 }
 
 #[test]
-fn programs_copy_memory_and_ask_how_full_it_is() {
+fn programs_output_memory_and_query_the_fill_level() {
     let text = "
         r6 = r1
         r2 = r1
@@ -102,7 +101,7 @@ fn programs_copy_memory_and_ask_how_full_it_is() {
             let result = module.programs()[0].run_raw_with(engine, &mut buffer).unwrap();
             (result as i64, u64::from_ne_bytes(buffer[..8].try_into().unwrap()))
         };
-        // Bytes that are there, the size, the consumer's position, the producers', and what is no question.
+        // Queries: available bytes, size, the consumer's position, the producers' position, and an unknown one.
         let answers = [0, 1, 2, 3, 4].map(|what| run(what, 1));
         assert_eq!(answers, [(0, 32), (0, 4096), (0, 0), (0, 128), (0, 0)], "{engine:?}");
         assert_eq!(run(0, 4), (-22, 160));
@@ -114,7 +113,7 @@ fn programs_copy_memory_and_ask_how_full_it_is() {
 }
 
 #[test]
-fn a_record_must_be_given_back_once() {
+fn a_record_must_be_released_exactly_once() {
     let cases = [
         (
             "r1 = r0\nr2 = 0\nr3 = *(u64 *)(r6 + 16)\n        if r3 != 0 goto discard",
@@ -137,7 +136,7 @@ fn a_record_must_be_given_back_once() {
 }
 
 #[test]
-fn a_host_sleeps_until_a_program_has_something_to_say() {
+fn a_host_sleeps_until_a_program_submits_a_record() {
     for engine in ENGINES {
         let module = load(RECORDS);
         let map: &Arc<Map> = module.map("events").unwrap();
@@ -168,8 +167,8 @@ fn a_host_sleeps_until_a_program_has_something_to_say() {
     }
 }
 
-/// Reserves as many bytes as the buffer's first word says, writes the second to the offset that the third
-/// says, and submits it. Gives what the reservation and the write returned, and the first byte read back.
+/// Reserves the number of bytes in the buffer's first word, writes the second word to the offset in the third, and
+/// submits. Returns the results of reservation and write, and the first byte read back.
 const SIZED: &str = "
         r6 = r1
         r1 = map[0] ll
@@ -232,11 +231,11 @@ fn records_whose_size_is_known_at_run_time() {
             ([0, 0, 0x0101], 1, record(&[77, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0])),
             "{engine:?}"
         );
-        // The write begins too late, and what was to be read is zero.
+        // The write begins out of bounds, and the destination of the read is zeroed.
         assert_eq!(run([11, 5, 4]), ([0, -7, 0], 1, record(&[77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])));
         assert_eq!(run([7, 5, 0]), ([0, -7, 0], 0, record(&[0; 7])));
         assert_eq!(run([8, 5, 1 << 31]), ([0, -7, 0], 1, record(&[77, 0, 0, 0, 0, 0, 0, 0])));
-        // No record: all calls on it fail, and nothing is submitted.
+        // Without a record all calls on the dynptr fail, and nothing is submitted.
         assert_eq!(run([4096, 5, 0]), ([-22, -22, 0], 0, vec![]));
         assert_eq!(run([1 << 24, 5, 0]), ([-7, -22, 0], 0, vec![]));
     }

@@ -1,4 +1,4 @@
-//! Sleepable programs: which read sections they are in, and which virtual CPU they are.
+//! Sleepable programs: their read-side critical sections and virtual CPUs.
 
 use skep::abi::{MapDef, MapFlags, MapKind, OWN_KFUNC, OWN_KFUNCS, RAW};
 use skep::function::Caller;
@@ -17,7 +17,7 @@ const NORMAL: u64 = 1;
 const SLEEPABLE: u64 = 2;
 
 thread_local! {
-    /// The runtime of this thread's test: `observe` has to find it, and what is in others' sections is not to be seen.
+    /// The runtime of this thread's test, for `observe`, which must not see sections of other tests.
     static RUNTIME: Runtime = Runtime::builder()
         .function(1000, "observe", observe)
         .function(1001, "churn", churn)
@@ -31,7 +31,7 @@ fn runtime() -> Runtime {
     RUNTIME.with(Runtime::clone)
 }
 
-/// Which grace periods the run holds up.
+/// Which grace periods the run delays.
 fn observe(_: Caller<'_>) -> u64 {
     let runtime = runtime();
     let domain = runtime.arena().domain();
@@ -41,21 +41,21 @@ fn observe(_: Caller<'_>) -> u64 {
     normal | sleepable
 }
 
-/// Deletes what a program found, and has others take its place as soon as they may.
+/// Deletes the element that a program found, and adds others that may reuse its memory as soon as possible.
 fn churn(_: Caller<'_>) -> u64 {
     let (runtime, table) = (runtime(), TABLE.with_borrow(|table| table.clone().unwrap()));
     table.delete(&7u32.to_ne_bytes()).unwrap();
     let others = || (100..116u32).map(u32::to_ne_bytes);
     for _ in 0..300 {
         for key in others() {
-            // There may be no memory: in a bracket the thread waits for itself.
+            // Memory may be exhausted: between lock and unlock the thread waits for itself.
             let _ = table.update(&key, &OTHER.to_ne_bytes(), UpdateFlags::Any);
         }
         for key in others() {
             let _ = table.delete(&key);
         }
         if runtime.arena().domain().synchronize(Grace::Normal).is_err() {
-            break; // nothing will pass
+            break; // no grace period will end
         }
     }
     for key in others() {
@@ -64,7 +64,7 @@ fn churn(_: Caller<'_>) -> u64 {
     0
 }
 
-/// What the programs look for, and what the others hold.
+/// The keys that programs look up, and the other keys.
 const OWN: u64 = 1;
 const OTHER: u64 = 2;
 
@@ -75,28 +75,28 @@ fn results(program: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_sleepable_program_holds_up_normal_grace_periods_in_its_brackets_alone() {
+fn sleepable_programs_delay_normal_grace_periods_only_in_rcu_read_lock() {
     let expected = SLEEPABLE | (SLEEPABLE | NORMAL) << 8 | SLEEPABLE << 16;
     assert_eq!(results("brackets"), [expected; 2]);
 }
 
 #[test]
-fn a_program_that_does_not_sleep_is_in_a_normal_section_all_the_time() {
+fn a_non_sleepable_program_is_always_in_a_normal_section() {
     assert_eq!(results("plain"), [NORMAL | NORMAL << 8 | NORMAL << 16; 2]);
 }
 
 #[test]
-fn a_region_without_preemption_is_a_read_section_until_the_last_is_left() {
+fn disabled_preemption_is_a_section_until_the_last_enable() {
     assert_eq!(results("preempt"), [SLEEPABLE | NORMAL | SLEEPABLE << 8; 2]);
 }
 
 #[test]
-fn a_sleepable_program_changes_maps_outside_of_brackets_too() {
+fn a_sleepable_program_changes_maps_outside_of_sections_too() {
     assert_eq!(results("counts"), [42 + SLEEPABLE; 2]);
 }
 
 #[test]
-fn what_is_found_in_a_bracket_stays_that_element_until_its_end() {
+fn an_element_found_in_a_section_stays_until_its_end() {
     let module = runtime().load(&Object::parse(OBJECT).unwrap()).unwrap();
     let table = module.map("table").unwrap();
     TABLE.set(Some(table.clone()));
@@ -135,7 +135,7 @@ fn bare_instructions_may_sleep_and_call_functions_by_their_numbers() {
 }
 
 #[test]
-fn a_sleepable_program_uses_tries_too_with_and_without_a_bracket() {
+fn a_sleepable_program_uses_tries_with_and_without_a_section() {
     let mut trie = MapDef::new("routes", MapKind::LpmTrie, 8, 8, 4);
     trie.flags = MapFlags::NO_PREALLOC;
     let text = |enter: &str, leave: &str| {
@@ -156,7 +156,7 @@ fn a_sleepable_program_uses_tries_too_with_and_without_a_bracket() {
 }
 
 #[test]
-fn brackets_are_calls_in_code_for_every_machine() {
+fn rcu_read_lock_compiles_to_a_call_on_every_architecture() {
     let module = runtime().load(&Object::parse(OBJECT).unwrap()).unwrap();
     for target in Target::ALL {
         let bytes = |name| module.program(name).unwrap().emit(target).unwrap().bytes.len();
@@ -165,7 +165,7 @@ fn brackets_are_calls_in_code_for_every_machine() {
 }
 
 #[test]
-fn the_virtual_cpu_is_the_sections() {
+fn the_run_has_the_virtual_cpu_of_its_section() {
     let (runtime, object) = (runtime(), bytecode("call 8\nexit", Vec::new()));
     let module = runtime.linker(&object).sleepable(true).load().unwrap();
     let run = || {
@@ -180,7 +180,7 @@ fn the_virtual_cpu_is_the_sections() {
 }
 
 #[test]
-fn brackets_that_are_not_closed_or_not_opened_are_refused() {
+fn unbalanced_rcu_read_lock_is_refused() {
     let (enter, leave) = (OWN_KFUNC, OWN_KFUNC + 1);
     let twice = format!("call kfunc[{enter}]\ncall kfunc[{enter}]\nr0 = 0\nexit");
     for text in
@@ -189,21 +189,21 @@ fn brackets_that_are_not_closed_or_not_opened_are_refused() {
         let object = bytecode(&text, Vec::new());
         let error = runtime().linker(&object).sleepable(true).load().unwrap_err();
         assert!(matches!(error, Error::Refused(_)), "{error}");
-        // Also where nothing is known of a runtime.
+        // The same without a known runtime.
         let options = ProgramOptions { sleepable: true, ..Default::default() };
         assert!(object.verify("program", options).is_err());
     }
 }
 
 #[test]
-fn other_functions_of_the_kernel_are_not_there() {
+fn other_kernel_functions_are_refused() {
     let behind = OWN_KFUNCS.len() as u32;
     let object = bytecode(&format!("call kfunc[{}]\nr0 = 0\nexit", OWN_KFUNC + behind), Vec::new());
     assert!(runtime().load(&object).is_err());
 }
 
 #[test]
-fn programs_that_sleep_and_others_do_not_call_each_other() {
+fn sleepable_and_other_programs_do_not_call_each_other() {
     let text = "r2 = map[0] ll\nr3 = 0\ncall 12\nr0 = 1\nexit";
     let maps = vec![MapDef::new("programs", MapKind::ProgArray, 4, 4, 2)];
     let load = |sleepable, map: Option<&skep::Module>| {

@@ -1,7 +1,8 @@
-//! What clang makes of ordinary and of wrong C gets Linux's verdict: every program of `objects/verdicts`.
+//! Programs that clang compiled from ordinary and from wrong C get Linux's verdict: every program of
+//! `objects/verdicts`.
 //!
-//! `verdicts.tsv` there holds what a kernel said of each, so none is needed here. Programs that name the kernel's types
-//! are linked with those that the verifier's corpus keeps.
+//! `verdicts.tsv` there holds the recorded verdicts of a kernel, so none is needed here. Programs that refer to
+//! kernel types are linked with the types that the verifier's corpus keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use skep::{Btf, Error, Object, ProgramOptions};
 
-/// The release whose verdicts these are.
+/// The release that gave these verdicts.
 const RELEASE: &str = "6.12.95";
 
 /// A line of the table.
@@ -24,7 +25,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/objects/verdicts")
 }
 
-/// By object and program.
+/// Verdicts by object and program.
 fn table() -> BTreeMap<(String, String), Line> {
     let text = fs::read_to_string(folder().join("verdicts.tsv")).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -40,7 +41,7 @@ fn table() -> BTreeMap<(String, String), Line> {
     table
 }
 
-/// Every object, by its name, and its programs.
+/// Every object by its name, with its programs.
 fn objects() -> Vec<(String, Object)> {
     let types = Path::new(env!("CARGO_MANIFEST_DIR")).join("../skep-verifier/corpus/linux.btf");
     let types = Arc::new(Btf::parse(fs::read(types).unwrap()).unwrap());
@@ -65,7 +66,7 @@ fn verdict(object: &Object, program: &str) -> (String, String) {
 }
 
 #[test]
-fn what_clang_compiles_gets_the_verdict_that_stands_beside_it() {
+fn compiled_programs_get_their_recorded_verdict() {
     let table = table();
     let mut wrong = Vec::new();
     let mut met = BTreeSet::new();

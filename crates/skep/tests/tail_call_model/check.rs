@@ -1,4 +1,4 @@
-//! What must never be, and what must have been seen for that to mean anything.
+//! What must never happen, and what must be seen for the result to mean anything.
 
 use std::fmt;
 
@@ -10,54 +10,54 @@ use crate::steps::{Event, What, Who};
 /// A property that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Violation {
-    /// Somebody executes memory that was reclaimed.
+    /// A CPU executes reclaimed memory.
     RanReclaimed,
-    /// Somebody executes what it fetched at a place before something else was written there.
+    /// A CPU executes an instruction that it fetched before another one was written there.
     RanLeftovers,
-    /// Somebody executes a stub that is not written.
+    /// A CPU executes a stub that is not written yet.
     RanUnwritten,
-    /// The forbidden state: a frame is unwound, and no jump taken.
+    /// The forbidden state: a frame is unwound, and no jump is taken.
     UnwoundWithoutJump,
-    /// Somebody runs a program that was not in the slot at any moment that would explain it, or none though there was
-    /// always one.
+    /// A CPU runs a program that was not in the slot at any moment that could explain it, or none although there
+    /// always was one.
     RanUnexplained,
-    /// Somebody runs a program that was replaced before a call of synchronize that has returned.
+    /// A CPU runs a program that was replaced before a call of synchronize that has returned.
     RanAfterSynchronize,
-    /// Memory that nobody refers to, and that is not going to be reclaimed.
+    /// Unreferenced memory that will not be reclaimed.
     Leaked,
-    /// More stubs are alive than the bound.
+    /// More stubs are alive than the bound allows.
     TooManyStubs,
-    /// No reader is inside, something is unfinished, and nobody can go on.
+    /// No reader is inside, something is unfinished, and no step is possible.
     Stuck,
 }
 
-/// What a model is worth nothing without.
+/// Events that a model must include to be worth anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Sight {
     /// A reader fetches a word that has been replaced.
     StaleFetch,
-    /// A reader is in a stub that is retired already, its frame not yet unwound.
+    /// A reader is in a retired stub, with its frame not yet unwound.
     InRetiredStub,
-    /// The same, unwound.
+    /// The same, with its frame unwound.
     UnwoundInRetiredStub,
-    /// A reader runs a program that is retired already.
+    /// A reader runs a retired program.
     InRetiredTarget,
-    /// Code is written where other code was before.
+    /// Code is written where there was other code before.
     Reuse,
-    /// An updater is ready while another one holds the slot.
+    /// An updater is ready while another one holds the slot's lock.
     Contention,
-    /// Something is retired while the keeper waits for readers.
+    /// An object is retired while the keeper waits for readers.
     RetiredWhileWaiting,
     /// A program outlives its old stub, because it was installed again.
     ProgramKept,
-    /// All updates are made, and all is reclaimed, with something installed and with nothing.
+    /// All updates are done and everything is reclaimed, with a program installed and without.
     QuietWithEntry,
     QuietWithout,
-    /// A reader runs what will have expired when the host's call returns.
+    /// A reader runs a program that will have expired when the host's call returns.
     RunWhileSynchronizing,
 }
 
-/// The properties of states; steps that must not be possible tell so themselves.
+/// Properties of states. Impossible steps report themselves.
 pub(crate) fn violation(model: &Model, state: &State) -> Option<Violation> {
     let all: Set<Place> = (0..model.scope.places).map(Place).collect();
     let is_free = |place: Place| state.memory.at(place) == Code::Free;
@@ -79,7 +79,7 @@ fn is_expired(state: &State, cpu: &Cpu) -> bool {
     matches!(state.memory.at(place), Code::Program(version) if state.expired.contains(Some(version)))
 }
 
-/// Whether a state in which nobody but readers can do anything is one in which all is done.
+/// Whether everything is finished in a state where only readers can make steps.
 pub(crate) fn is_quiet(state: &State) -> bool {
     state.keeper == Keeper::Idle
         && state.lock.is_none()
@@ -124,7 +124,7 @@ pub(crate) fn sight_of_event(event: &Event) -> Option<Sight> {
     }
 }
 
-/// Whether a step is one that readers make of their own will, and not for a membarrier call.
+/// Whether a step is a reader's own, and not caused by a membarrier call.
 pub(crate) fn is_of_readers(event: &Event) -> bool {
     matches!(event.who, Who::Reader(_)) && !matches!(event.what, What::Synchronise)
 }

@@ -1,4 +1,4 @@
-//! All states that can be reached, breadth first; so what is found first is reached by as few steps as possible.
+//! Explores all reachable states, breadth first, so each finding has a shortest trace.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::check::{self, Sight, Violation};
 use crate::state::{Model, State};
 use crate::steps::{Event, Steps};
 
-/// What was found.
+/// The findings.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) states: usize,
@@ -18,26 +18,26 @@ pub(crate) struct Report {
     pub(crate) violations: BTreeMap<Violation, Trace>,
 }
 
-/// How a state is reached from the start.
+/// The path from the start to a state.
 pub(crate) struct Trace {
     events: Vec<Event>,
     end: Violation,
 }
 
-/// From where each state was reached first.
+/// The parent from which each state was first reached.
 pub(crate) type Parents = HashMap<State, Option<State>, BuildHasherDefault<Mix>>;
 
-/// A hash that nobody attacks: states are small, and most of the time would go into hashing them.
+/// A fast hash without protection against attacks: states are small, and hashing would take most of the time.
 #[derive(Default)]
 pub(crate) struct Mix(u64);
 
 impl Model {
-    /// Explores every state. Behind a violation nothing is looked at any more.
+    /// Explores every state, but nothing after a violation.
     pub(crate) fn explore(&self) -> Report {
         self.reach().0
     }
 
-    /// The states too.
+    /// Also returns the states.
     pub(crate) fn reach(&self) -> (Report, Parents) {
         let start = self.start();
         let mut parents = Parents::from_iter([(start, None)]);
@@ -83,7 +83,7 @@ impl Model {
         report.violations.entry(violation).or_insert_with(trace);
     }
 
-    /// Goes the path again without taking CPUs for each other, so that each keeps its number; and the wrong step.
+    /// Replays a path without canonical renumbering, so that each CPU keeps its number, and adds the wrong step.
     fn trace(&self, path: &[State], end: Violation) -> Trace {
         let mut state = self.start();
         let mut events = Vec::new();

@@ -1,12 +1,12 @@
-//! A host that waits until nobody is in what was replaced before: `Runtime::synchronize`, once.
+//! A host that waits until no CPU runs what was replaced before: one call of `Runtime::synchronize`.
 //!
 //! ```text
 //!    Idle ── membarrier SYNC_CORE ──> Syncing ── all CPUs have synchronised ──> Waiting ── passed ──> Returned
 //!                                                cookie
 //! ```
 //!
-//! The membarrier call is its own: that nothing is left to be taken over may mean that the keeper has it, and is not
-//! that far.
+//! It makes its own membarrier call: an empty list of retired objects may mean that the keeper has taken them and
+//! is not that far.
 
 use crate::set::Set;
 use crate::state::{Agent, Host, Mistake, Model, State, Updater, Version};
@@ -42,7 +42,7 @@ pub(crate) fn steps(model: &Model, state: &State, steps: &mut Steps) {
 }
 
 impl State {
-    /// The programs that were replaced or removed by updates that are over, and that nobody is about to install again.
+    /// Programs that were replaced or removed by finished updates and that no updater is about to install again.
     fn replaced(&self) -> Set<Option<Version>> {
         let in_hands = self.updaters.iter().flat_map(|updater| match *updater {
             Updater::Idle => [None; 2],

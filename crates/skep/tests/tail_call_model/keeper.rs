@@ -1,4 +1,4 @@
-//! The keeper: what was retired becomes free memory again.
+//! The keeper: reclaims retired objects.
 //!
 //! ```text
 //!    Idle ── take what is retired ──> Syncing ── all CPUs have synchronised ──> Waiting ── passed ──> reclaim, Idle
@@ -6,8 +6,8 @@
 //!                                                                                that the cookie found open
 //! ```
 //!
-//! After the membarrier nobody can *fetch* the old word any more; those who have fetched it are in a section; the
-//! cookie waits for these.
+//! After the membarrier no CPU can *fetch* the old word any more. CPUs that have fetched it are in a section, and
+//! the cookie waits for these.
 
 use crate::machine::Code;
 use crate::set::Set;
@@ -53,7 +53,7 @@ pub(crate) fn steps(model: &Model, state: &State, steps: &mut Steps) {
     steps.add(Who::Keeper, what, then);
 }
 
-/// Drops the references of the batch: what nobody else refers to is filled with traps and free.
+/// Drops the references of the batch. Objects without further references are filled with traps and freed.
 fn reclaim(model: &Model, then: &mut State) -> What {
     let batch = std::mem::replace(&mut then.batch, Set::EMPTY);
     let others = then.referred_to().with(then.incoming);

@@ -1,6 +1,6 @@
 //! The machine: code memory, and CPUs that execute from it.
 //!
-//! Nothing in here knows a protocol. What matters is what a CPU may *fetch*:
+//! This module knows no protocol. It defines what a CPU may *fetch*:
 //!
 //! ```text
 //!                      store        clean             synchronise
@@ -9,14 +9,14 @@
 //!      CPU may fetch     nop          nop, jmp p0       nop, jmp p0       jmp p0
 //! ```
 //!
-//! Where fetching is [`Weak`](Fetch::Weak) (aarch64), a CPU may execute whatever stood at an address since it last
-//! executed a context-synchronising event, newer and older in any order. The event makes it forget, but what caches
-//! still hold it may fetch again: so first the caches are made right (DC CVAU, IC IVAU), then the CPUs. Entering and
-//! leaving a read section is no such event. Where it is [`Coherent`](Fetch::Coherent) (x86-64), what is stored is what
-//! is fetched.
+//! With [`Weak`](Fetch::Weak) fetching (aarch64), a CPU may execute any instruction that was at an address since
+//! its last context-synchronising event, newer and older ones in any order. The event makes the CPU forget them,
+//! but it can fetch again what caches still hold: so the caches are cleaned first (DC CVAU, IC IVAU), then the CPUs
+//! synchronise. Entering and leaving a read-side critical section is no such event. With
+//! [`Coherent`](Fetch::Coherent) fetching (x86-64), a CPU fetches what is stored.
 //!
-//! A place for code that is written for the second time has the same problem, coarser: until a CPU synchronises it may
-//! execute there what was there before. Memory that nobody was ever sent to has no such leftovers.
+//! A place that is written for the second time has the same problem on a larger scale: until a CPU synchronises, it
+//! may execute the old code there. Memory that no CPU was ever sent to has no leftovers.
 
 use std::fmt;
 
@@ -34,48 +34,48 @@ pub(crate) enum Fetch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place(pub(crate) u8);
 
-/// The most places that a scope may have.
+/// Maximum number of places in a scope.
 pub(crate) const PLACES: usize = 8;
 
 const _: () = assert!(PLACES + 2 <= 16, "each word is a bit of a set");
 
-/// What a place holds. What is not written is a trap.
+/// The content of a place. Unwritten memory is a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Code {
-    /// Nobody's: traps.
+    /// Free: traps.
     Free,
-    /// Somebody's, but nothing is written yet: traps.
+    /// Allocated, but not written yet: traps.
     Blank,
     /// The first half of a stub: `unwind; trap`.
     HalfStub,
     /// `unwind; jmp program`.
     Stub(Place),
-    /// A program; its result tells which.
+    /// A program, identified by its result.
     Program(Version),
 }
 
-/// An instruction that can be replaced while others run it.
+/// An instruction that can be replaced while CPUs run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Word {
     Nop,
-    /// Over the unwinding and the second word; only in a pair.
+    /// Jumps over the unwinding and the second word; only in a pair.
     Over,
     Jump(Place),
 }
 
-/// Where such instructions are, in the text of the program that makes the tail call.
+/// Places of such instructions in the text of the program that makes the tail call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Spot {
     /// The site; in a pair, the bypass.
     Site,
-    /// The second word of a pair, behind the unwinding.
+    /// The second word of a pair, after the unwinding.
     Tail,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Patched {
     pub(crate) now: Word,
-    /// What caches may still give.
+    /// Old words that caches may still return.
     pub(crate) cached: Set<Word>,
 }
 
@@ -83,18 +83,18 @@ pub(crate) struct Patched {
 pub(crate) struct Memory {
     pub(crate) words: [Patched; 2],
     pub(crate) places: [Code; PLACES],
-    /// Places to which somebody may have been sent before.
+    /// Places to which a CPU may have been sent before.
     pub(crate) used: Set<Place>,
 }
 
-/// Where a CPU is: what it executes next.
+/// The next instruction of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum At {
-    /// In no read section.
+    /// In no read-side critical section.
     Outside,
     /// Before the site.
     Site,
-    /// Behind the bypass of a pair, before the unwinding.
+    /// After the bypass of a pair, before the unwinding.
     Unwinding,
     /// Unwound, before the second word of a pair.
     Tail,
@@ -104,7 +104,7 @@ pub(crate) enum At {
     Unwound(Place),
     /// In a program that was tail-called.
     Target(Place),
-    /// Behind the site, with its frame: no tail call was made.
+    /// After the site, with its frame: no tail call was made.
     Behind,
 }
 
@@ -113,15 +113,15 @@ pub(crate) struct Cpu {
     pub(crate) at: At,
     /// By [`Spot`].
     pub(crate) may_fetch: [Set<Word>; 2],
-    /// Where it may still execute what was there before.
+    /// Places where it may still execute the old code.
     pub(crate) leftovers: Set<Place>,
-    /// Who made a membarrier call for which it has not yet synchronised.
+    /// Callers of membarrier for which it has not yet synchronised.
     pub(crate) owes: Set<Agent>,
-    /// Whose cookie its section holds up.
+    /// Waiters whose cookie its section delays.
     pub(crate) holds_up: Set<Agent>,
-    /// For judging alone: what the slot has held since the CPU last synchronised.
+    /// For checking only: what the slot has held since the CPU last synchronised.
     pub(crate) recent: Set<Option<Version>>,
-    /// For judging alone: what would explain the run at hand, until it has its result.
+    /// For checking only: what would explain the current run, until it has its result.
     pub(crate) explains: Set<Option<Version>>,
 }
 
@@ -132,7 +132,7 @@ impl Place {
 }
 
 impl At {
-    /// The place where code is executed that is not the caller's.
+    /// The place of the code being executed, if it is not the caller's.
     pub(crate) fn place(self) -> Option<Place> {
         match self {
             Self::Stub(place) | Self::Unwound(place) | Self::Target(place) => Some(place),
@@ -140,7 +140,7 @@ impl At {
         }
     }
 
-    /// Whether it is already decided what the tail call did.
+    /// Whether the outcome of the tail call is already decided.
     pub(crate) fn is_decided(self) -> bool {
         matches!(self, Self::Outside | Self::Target(_) | Self::Behind)
     }
@@ -173,7 +173,7 @@ impl Cpu {
 
 /// What the machine can do.
 impl State {
-    /// One store of a word: who fetches may see it from now on, and where fetching is weak may as well not.
+    /// One store of a word: CPUs may fetch it from now on, and with weak fetching they may also fetch the old one.
     pub(crate) fn store(&mut self, fetch: Fetch, spot: Spot, word: Word) {
         let patched = &mut self.memory.words[spot as usize];
         let old = std::mem::replace(&mut patched.now, word);
@@ -190,12 +190,12 @@ impl State {
         }
     }
 
-    /// The caches hold what memory holds. CPUs may still have fetched ahead.
+    /// Makes the caches hold what memory holds. CPUs may still have fetched earlier.
     pub(crate) fn clean(&mut self) {
         self.memory.words.iter_mut().for_each(|word| word.cached = Set::EMPTY);
     }
 
-    /// Writes code, and makes the caches right.
+    /// Writes code and cleans the caches.
     pub(crate) fn write(&mut self, fetch: Fetch, place: Place, code: Code) {
         self.memory.places[place.index()] = code;
         for cpu in &mut self.cpus {
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// A context-synchronising event on one CPU, which pays for all membarrier calls made before it.
+    /// A context-synchronising event on one CPU, which completes all membarrier calls made before it.
     pub(crate) fn synchronise(&mut self, cpu: usize) {
         let recent = self.values();
         let cpu = &mut self.cpus[cpu];

@@ -1,7 +1,8 @@
 //! Tail calls that are patched while other threads run them: every interleaving of a small model.
 //!
-//! The problem: a tail call unwinds its frame and jumps to a program. Both must happen or neither; programs come and go
-//! while threads are anywhere on the way; and on aarch64 a CPU may execute what it fetched before the last change.
+//! A tail call unwinds its frame and jumps to a program. Both must happen or neither. Programs are installed and
+//! removed while threads are anywhere on the way, and on aarch64 a CPU may execute what it fetched before the last
+//! change.
 //!
 //! ```text
 //!    caller                 stub: never changed           program
@@ -19,18 +20,18 @@
 //!    runs      old    old or new                      old or new              old or new        new
 //! ```
 //!
-//! Why in this order: nobody may be sent to what is not written. What is retired can still be fetched until CPUs have
-//! synchronised, so that comes before the cookie. Who has fetched it by then is in a section, and for these the cookie
-//! waits. The unwinding and the jump are in one text, and that text outlives whoever is in it: no word that is poked
-//! could bring the forbidden state about.
+//! The order has these reasons. No CPU may be sent to unwritten code. A retired object can still be fetched until
+//! CPUs have synchronised, so that comes before the cookie. A CPU that has fetched it by then is in a section, and
+//! the cookie waits for that. The unwinding and the jump are in one text, which outlives every CPU in it, so no
+//! poked word can cause the forbidden state.
 //!
-//! [`machine`] is what hardware does, [`updater`], [`keeper`], [`host`] and [`reader`] are what we do, [`check`] is
-//! what must hold in each state, and [`explore`] goes through all of them. [`Mistake`] lists what would be wrong, and
-//! each is shown to be: a model that cannot fail proves nothing. The published order with two words and two pokes is
-//! here too ([`Shape::Pair`]), with what it must wait for in between.
+//! [`machine`] models the hardware; [`updater`], [`keeper`], [`host`] and [`reader`] model skep; [`check`] has the
+//! properties of each state; [`explore`] visits all states. [`Mistake`] lists wrong protocols, and each is shown to
+//! fail: a model that cannot fail proves nothing. The published order with two words and two pokes is here too
+//! ([`Shape::Pair`]), with the waits that it needs.
 //!
-//! What is not modelled: several sites of a slot (they are poked alike, and each is one word); how a grace period is
-//! told (skep-rcu's own models); tearing of a word (one aligned store). Reclaiming is one step.
+//! Not modelled: several sites of a slot (they are poked alike, and each is one word), the detection of grace
+//! periods (skep-rcu has its own models), and tearing of a word (one aligned store). Reclaiming is one step.
 
 mod check;
 mod explore;
@@ -59,14 +60,14 @@ const TWO_READERS: Scope = Scope { cpus: 2, ..ONE };
 
 const TWO_UPDATERS: Scope = Scope { updaters: 2, ..ONE };
 
-/// With a host that waits until nobody is in what was replaced.
+/// With a host that waits until no CPU runs what was replaced.
 const WITH_HOST: Scope = Scope { synchronizes: true, ..ONE };
 
-/// So many updates that memory is used again and again.
+/// Enough updates that memory is reused repeatedly.
 const LONG: Scope = Scope { updates: 5, ..ONE };
 
-/// Two of each. `SKEP_MODEL_UPDATES` may ask for more updates: with 3 they are half a million states, with 4 eleven
-/// million, and some gigabytes.
+/// Two of each. `SKEP_MODEL_UPDATES` sets the number of updates: 3 give half a million states, 4 give eleven
+/// million and need some gigabytes.
 fn full() -> Scope {
     let updates =
         env::var("SKEP_MODEL_UPDATES").map_or(2, |updates| updates.parse().expect("a number of updates"));
@@ -90,7 +91,7 @@ fn explore(model: Model) -> Report {
     report
 }
 
-/// Nothing is violated in all of at least so many states, in which all these things were seen.
+/// Explores at least that many states without a violation, and all of these events.
 fn assert_holds(model: Model, states: usize, sights: &[Sight]) {
     let report = explore(model);
     assert!(report.violations.is_empty(), "{model:?}: {:?}", report.violations.keys());
@@ -99,8 +100,8 @@ fn assert_holds(model: Model, states: usize, sights: &[Sight]) {
     assert!(unseen.is_empty(), "{model:?}: {unseen:?} not seen");
 }
 
-/// What the mistake lets happen, on a machine that fetches coherently and on one that fetches weakly: exactly this. The
-/// way to each is printed.
+/// Expects exactly these violations from the mistake, with coherent and with weak fetching. Prints the path to
+/// each.
 fn assert_finds(shape: Shape, mistake: Mistake, scope: Scope, coherent: &[Violation], weak: &[Violation]) {
     for (fetch, expected) in [(Fetch::Coherent, coherent), (Fetch::Weak, weak)] {
         let model = Model { fetch, shape, mistake: Some(mistake), scope };
@@ -110,7 +111,7 @@ fn assert_finds(shape: Shape, mistake: Mistake, scope: Scope, coherent: &[Violat
     }
 }
 
-/// What must have been seen where a site and its stubs hold.
+/// Events that must occur in a correct model of a site and its stubs.
 const STUB_SIGHTS: [Sight; 8] = [
     Sight::InRetiredStub,
     Sight::UnwoundInRetiredStub,
@@ -130,10 +131,10 @@ const PAIR_SIGHTS: [Sight; 5] = [
     Sight::QuietWithout,
 ];
 
-// What we do.
+// The real protocol.
 
 #[test]
-fn a_site_with_stubs_is_right_where_fetches_are_weak() {
+fn a_site_with_stubs_is_right_with_weak_fetches() {
     let weak = |scope| right(Shape::SiteAndStub, Fetch::Weak, scope);
     assert_holds(weak(full()), 5_000, &[Sight::StaleFetch, Sight::Contention]);
     assert_holds(weak(TWO_READERS), 30_000, &STUB_SIGHTS);
@@ -141,7 +142,7 @@ fn a_site_with_stubs_is_right_where_fetches_are_weak() {
 }
 
 #[test]
-fn a_site_with_stubs_is_right_where_fetches_are_coherent() {
+fn a_site_with_stubs_is_right_with_coherent_fetches() {
     let coherent = |scope| right(Shape::SiteAndStub, Fetch::Coherent, scope);
     assert_holds(coherent(full()), 5_000, &[Sight::Contention]);
     assert_holds(coherent(TWO_READERS), 30_000, &STUB_SIGHTS);
@@ -153,7 +154,7 @@ fn a_site_with_stubs_is_right_over_many_updates() {
 }
 
 #[test]
-fn nobody_is_in_what_was_replaced_when_synchronize_returns() {
+fn synchronize_returns_after_every_cpu_has_left_replaced_programs() {
     for fetch in [Fetch::Coherent, Fetch::Weak] {
         let scope = Scope { cpus: 2, updates: 2, ..WITH_HOST };
         assert_holds(right(Shape::SiteAndStub, fetch, scope), 8_000, &[Sight::RunWhileSynchronizing]);
@@ -165,7 +166,7 @@ fn nobody_is_in_what_was_replaced_when_synchronize_returns() {
 #[test]
 fn weak_fetches_can_do_all_that_coherent_ones_can() {
     for shape in [Shape::SiteAndStub, Shape::Pair] {
-        // Without what a CPU may fetch, and what would explain it.
+        // Without the sets of fetchable words and explanations.
         let situations = |model: Model| -> HashSet<State> {
             let (_, states) = model.reach();
             states.into_keys().map(|state| state.without_fetches().canonical(&model)).collect()
@@ -175,7 +176,7 @@ fn weak_fetches_can_do_all_that_coherent_ones_can() {
     }
 }
 
-// What would be wrong.
+// Wrong protocols.
 
 #[test]
 fn without_synchronised_cpus_a_stale_fetch_ends_in_reclaimed_memory() {
@@ -189,18 +190,18 @@ fn a_cookie_taken_before_cpus_synchronise_passes_too_early() {
 }
 
 #[test]
-fn synchronize_needs_a_membarrier_of_its_own_where_the_keeper_took_what_was_retired() {
+fn synchronize_needs_its_own_membarrier() {
     let weak = [Violation::RanAfterSynchronize];
     assert_finds(Shape::SiteAndStub, Mistake::LeaveSyncToKeeper, WITH_HOST, &[], &weak);
 }
 
 #[test]
-fn what_is_retired_during_a_membarrier_must_wait_for_the_next() {
+fn objects_retired_during_a_membarrier_wait_for_the_next() {
     assert_finds(Shape::SiteAndStub, Mistake::JoinBatchAfterSync, ONE, &[], &[Violation::RanReclaimed]);
 }
 
 #[test]
-fn what_is_retired_before_the_caches_are_right_can_still_be_fetched() {
+fn code_retired_before_cache_cleaning_can_still_be_fetched() {
     let weak = [Violation::RanReclaimed, Violation::RanLeftovers, Violation::RanUnexplained];
     assert_finds(Shape::SiteAndStub, Mistake::RetireBeforeClean, ONE, &[], &weak);
 }
@@ -219,7 +220,7 @@ fn a_stub_written_after_the_poke_is_run_before_it_is_written() {
 }
 
 #[test]
-fn an_old_program_dropped_before_the_poke_is_run_through_its_stub() {
+fn a_program_dropped_before_the_poke_still_runs() {
     let coherent = [Violation::RanReclaimed, Violation::RanUnexplained];
     let weak = [Violation::RanReclaimed, Violation::RanLeftovers, Violation::RanUnexplained];
     assert_finds(Shape::SiteAndStub, Mistake::DropProgramBeforePoke, ONE, &coherent, &weak);
@@ -232,19 +233,19 @@ fn a_program_that_was_installed_again_must_outlive_its_old_stub() {
 }
 
 #[test]
-fn reused_memory_runs_its_old_code_unless_cpus_synchronise() {
+fn reused_memory_runs_old_code_unless_cpus_synchronise() {
     assert_finds(Shape::SiteAndStub, Mistake::ReuseWithoutSync, ONE, &[], &[Violation::RanLeftovers]);
 }
 
 #[test]
-fn updaters_that_do_not_exclude_each_other_leave_slot_and_site_different() {
+fn updaters_without_mutual_exclusion_leave_slot_and_site_different() {
     let both = [Violation::RanReclaimed, Violation::RanUnexplained];
     let scope = Scope { updates: 2, ..TWO_UPDATERS };
     assert_finds(Shape::SiteAndStub, Mistake::LeaveOutLock, scope, &both, &both);
 }
 
 #[test]
-fn a_lock_that_is_kept_stops_everything() {
+fn a_lock_never_released_stops_everything() {
     assert_finds(
         Shape::SiteAndStub,
         Mistake::KeepLock,
@@ -255,7 +256,7 @@ fn a_lock_that_is_kept_stops_everything() {
 }
 
 #[test]
-fn what_is_replaced_and_not_retired_is_lost() {
+fn a_replaced_program_that_is_not_retired_leaks() {
     assert_finds(
         Shape::SiteAndStub,
         Mistake::ForgetReplaced,
@@ -266,7 +267,7 @@ fn what_is_replaced_and_not_retired_is_lost() {
 }
 
 #[test]
-fn stubs_are_bounded_only_if_updaters_look_at_what_waits() {
+fn stubs_are_bounded_only_if_updaters_check_the_backlog() {
     let scope = Scope { updates: 4, places: 8, waiting: 0, ..ONE };
     let both = [Violation::TooManyStubs];
     assert_finds(Shape::SiteAndStub, Mistake::BuildWithoutBound, scope, &both, &both);
@@ -283,19 +284,19 @@ fn a_pair_is_right_with_a_grace_period_between_its_pokes() {
 }
 
 #[test]
-fn a_pair_without_the_grace_period_comes_to_the_forbidden_state() {
+fn a_pair_without_a_grace_period_reaches_the_forbidden_state() {
     let both = [Violation::UnwoundWithoutJump];
     assert_finds(Shape::Pair, Mistake::LeaveOutGraceBetween, ONE, &both, &both);
 }
 
 #[test]
-fn a_pair_without_synchronised_cpus_comes_to_the_forbidden_state_where_fetches_are_weak() {
+fn a_pair_without_cpu_synchronisation_reaches_the_forbidden_state() {
     assert_finds(Shape::Pair, Mistake::LeaveOutSyncBetween, ONE, &[], &[Violation::UnwoundWithoutJump]);
 }
 
-/// As a reader of a failed test would see it.
+/// The trace as a failed test prints it.
 #[test]
-fn a_counterexample_tells_how_it_comes_about() {
+fn a_counterexample_has_a_readable_trace() {
     let mistake = Some(Mistake::LeaveOutGraceBetween);
     let report = explore(Model { mistake, ..right(Shape::Pair, Fetch::Coherent, ONE) });
     let told = report.violations[&Violation::UnwoundWithoutJump].to_string();

@@ -1,5 +1,5 @@
-//! A reader: enters a section, comes to the site, leaves or comes to it again (in a subprogram that is called twice),
-//! and so on for ever.
+//! A reader: enters a section, reaches the site, leaves or reaches it again (in a subprogram that is called twice),
+//! and so on without end.
 //!
 //! ```text
 //!    a site and its stubs
@@ -61,7 +61,7 @@ impl Reader<'_> {
         then
     }
 
-    /// Any word that may be fetched is fetched.
+    /// Fetches any word that can be fetched.
     fn fetch(&self, spot: Spot, steps: &mut Steps) {
         let now = self.state.memory.words[spot as usize].now;
         for word in self.state.cpus[self.index].may_fetch[spot as usize].iter() {
@@ -80,10 +80,11 @@ impl Reader<'_> {
     fn begin_stub(&self, place: Place, steps: &mut Steps) {
         let then = self.execute(place).and_then(|code| match code {
             Code::HalfStub | Code::Stub(_) => Ok(self.moved(At::Unwound(place))),
-            // Traps are told apart by `execute`; a program has taken the stub's place.
+            // `execute` detects traps; here a program has taken the stub's place.
             _ => Err(Violation::RanReclaimed),
         });
-        // Before it unwinds, a stub looks at the count, and may jump behind the site: nothing of it is left to judge.
+        // Before it unwinds, a stub checks the count and may jump to after the site; then nothing of it is left to
+        // check.
         if then.is_ok() {
             steps.add(Who::Reader(self.index), What::FindCountExhausted(place), self.moved(At::Behind));
         }
@@ -99,7 +100,7 @@ impl Reader<'_> {
         self.add(What::Jump { from: place, to }, then, steps);
     }
 
-    /// The first instruction of the target: what it will return must be explained by what was in the slot.
+    /// The first instruction of the target: the slot's content must explain what it will return.
     fn arrive(&self, place: Place) -> Result<State, Violation> {
         match self.execute(place)? {
             Code::Program(version) => self.decided(Some(version), At::Target(place)),
@@ -118,7 +119,7 @@ impl Reader<'_> {
         Ok(self.moved(at))
     }
 
-    /// What this CPU executes at a place that is not the caller's.
+    /// What this CPU executes in code that is not the caller's.
     fn execute(&self, place: Place) -> Result<Code, Violation> {
         let has_leftovers = self.state.cpus[self.index].leftovers.contains(place);
         match self.state.memory.at(place) {

@@ -1,9 +1,9 @@
-//! Small sets of small things, one bit each.
+//! Small sets of small values, one bit each.
 
 use std::marker::PhantomData;
 use std::{fmt, iter};
 
-/// What a [`Set`] may hold: its number, below 16, tells it from all others of its kind.
+/// An element of a [`Set`]: a unique number below 16.
 pub(crate) trait Element: Copy {
     fn number(self) -> u8;
     fn from_number(number: u8) -> Self;
@@ -43,7 +43,7 @@ impl<T: Element> Set<T> {
         self.meets(Self::of(element))
     }
 
-    /// The same with two elements in each other's place.
+    /// The set with two elements exchanged.
     pub(crate) fn swapped(self, one: T, other: T) -> Self {
         let image = |element: T| match element.number() {
             number if number == one.number() => other,
@@ -73,7 +73,7 @@ impl<T: Element> FromIterator<T> for Set<T> {
     }
 }
 
-// Derived, these would ask the same of `T`.
+// Derived implementations would require the same traits of `T`.
 impl<T> Copy for Set<T> {}
 impl<T> Clone for Set<T> {
     fn clone(&self) -> Self {

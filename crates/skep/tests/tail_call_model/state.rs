@@ -1,4 +1,4 @@
-//! One state of the whole: the machine, the slot of the program array, and those who work on them.
+//! One state of the whole system: the machine, the slot of the program array, and the threads that work on them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::machine::{Code, Cpu, Fetch, Memory, Place, Word};
 use crate::set::{Element, Set};
 
-/// What is explored: the machine, the protocol, and how much of everything there is.
+/// What is explored: the machine, the protocol, and the scope.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     pub(crate) fetch: Fetch,
@@ -15,62 +15,62 @@ pub(crate) struct Model {
     pub(crate) scope: Scope,
 }
 
-/// How a tail call looks that can be patched.
+/// The form of a tail call that can be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// One word, `nop` or `jmp stub`, and stubs that never change: `unwind; jmp program`. One poke for each update.
     SiteAndStub,
-    /// Two words around an unwinding in line, `nop | jmp over; unwind; nop | jmp program`. Two pokes to install and to
+    /// Two words around inline unwinding, `nop | jmp over; unwind; nop | jmp program`. Two pokes to install and to
     /// remove.
     Pair,
 }
 
-/// How much there is of everything.
+/// The size of the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
-    /// Reader threads, each on a CPU of its own; they enter and leave as often as they like.
+    /// Reader threads, each on its own CPU; they enter and leave any number of times.
     pub(crate) cpus: usize,
     pub(crate) updaters: u8,
-    /// Updates that all updaters together make.
+    /// Number of updates by all updaters together.
     pub(crate) updates: u8,
     /// Places in code memory.
     pub(crate) places: u8,
-    /// Nothing is built while more stubs than this wait for being reclaimed.
+    /// No update builds while more stubs than this wait to be reclaimed.
     pub(crate) waiting: usize,
-    /// Whether a host waits, once, until nobody is in what was replaced.
+    /// Whether a host waits, once, until no CPU runs what was replaced.
     pub(crate) synchronizes: bool,
 }
 
-/// A step that is left out, or made at the wrong time.
+/// A step that is left out or made at the wrong time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
-    /// The keeper lets CPUs run what they fetched ahead.
+    /// The keeper does not make CPUs discard what they fetched earlier.
     LeaveOutSync,
-    /// The keeper takes its cookie first, and then has the CPUs synchronise.
+    /// The keeper takes its cookie before it makes the CPUs synchronise.
     TakeCookieBeforeSync,
-    /// The keeper has the CPUs synchronise, and adds what was retired meanwhile to what it waits for.
+    /// The keeper makes the CPUs synchronise, and adds objects that were retired meanwhile to its batch.
     JoinBatchAfterSync,
     /// The keeper reclaims without waiting for readers.
     LeaveOutGrace,
-    /// A replaced stub is retired before the caches are made right.
+    /// A replaced stub is retired before the caches are clean.
     RetireBeforeClean,
-    /// The site is poked first, and then the stub is written.
+    /// The site is poked before the stub is written.
     PokeBeforeWriting,
-    /// The old program is dropped first, and then its stub is poked away.
+    /// The old program is dropped before its stub is poked away.
     DropProgramBeforePoke,
-    /// What is replaced by something else is forgotten; only what is removed is retired.
+    /// Replaced programs are forgotten; only removed ones are retired.
     ForgetReplaced,
-    /// A program is reclaimed with its stub, whoever else refers to it.
+    /// A program is reclaimed with its stub even if it has other references.
     ForgetOtherReferences,
-    /// New code is published in memory that was run before, and CPUs do not synchronise.
+    /// New code is published in memory that was executed before, without CPUs synchronising.
     ReuseWithoutSync,
     /// Updaters do not exclude each other.
     LeaveOutLock,
-    /// Who finds nothing to remove keeps the lock.
+    /// An updater that finds nothing to remove keeps the lock.
     KeepLock,
-    /// A host that synchronizes leaves the membarrier call to the keeper where nothing is left to be taken over.
+    /// A host that synchronizes leaves the membarrier call to the keeper if no retired object is left to take.
     LeaveSyncToKeeper,
-    /// Updaters build however much waits.
+    /// Updaters build even if too many stubs wait.
     BuildWithoutBound,
     /// In a pair: the second poke does not wait for readers between the words.
     LeaveOutGraceBetween,
@@ -78,11 +78,11 @@ pub(crate) enum Mistake {
     LeaveOutSyncBetween,
 }
 
-/// The result of a program tells it from all others: they are numbered as they are loaded.
+/// The result of a program identifies it: programs are numbered as they are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Version(pub(crate) u8);
 
-/// What is in the slot, or is going to be, or was: a program, and the stub that leads to it.
+/// A former, current or future content of the slot: a program, and the stub that leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Entry {
     pub(crate) version: Version,
@@ -91,7 +91,7 @@ pub(crate) struct Entry {
     pub(crate) program: Place,
 }
 
-/// Whoever calls membarrier and takes cookies.
+/// A thread that calls membarrier and takes cookies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Agent {
     Keeper,
@@ -102,64 +102,64 @@ pub(crate) enum Agent {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct State {
     pub(crate) memory: Memory,
-    /// All CPUs are alike: see [`canonical`](Self::canonical).
+    /// All CPUs are equivalent: see [`canonical`](Self::canonical).
     pub(crate) cpus: [Cpu; 2],
     pub(crate) slot: Option<Entry>,
-    /// Who may change the slot and what follows from it.
+    /// The lock of the slot.
     pub(crate) lock: Option<u8>,
     pub(crate) updaters: [Updater; 2],
     pub(crate) updates_left: u8,
     pub(crate) loaded: u8,
-    /// Retired, and not yet seen by the keeper.
+    /// Retired, and not yet taken by the keeper.
     pub(crate) incoming: Set<Place>,
     /// What the keeper is about to reclaim.
     pub(crate) batch: Set<Place>,
     pub(crate) keeper: Keeper,
     pub(crate) host: Host,
-    /// For judging alone: what nobody may be in any more when the host's call has returned.
+    /// For checking only: programs in which no CPU may be once the host's call has returned.
     pub(crate) expired: Set<Option<Version>>,
 }
 
-/// How far an updater is.
+/// The progress of an updater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Updater {
     Idle,
-    /// What it is going to install (or nothing: to remove) is written, and perhaps a membarrier call is under way.
+    /// What it will install (or nothing, to remove) is written; a membarrier call may be in progress.
     Prepared(Option<Entry>),
-    /// Has taken the lock and changed the slot. A pair is changed under the lock; a site only poked.
+    /// It has taken the lock and changed the slot. A pair is changed under the lock, a site only poked.
     Updating(Stage, Update),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Update {
     pub(crate) new: Option<Entry>,
-    /// What the slot held before.
+    /// The slot's previous content.
     pub(crate) was: Option<Version>,
-    /// What the slot referred to before, and now the updater does.
+    /// The reference that the slot held before and the updater holds now.
     pub(crate) old: Set<Place>,
 }
 
-/// How far the words are changed.
+/// The progress of changing the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Stage {
-    /// Not at all.
+    /// Not begun.
     Locked,
-    /// The first word of a pair is stored; the caches are not yet right.
+    /// The first word of a pair is stored; the caches are not clean yet.
     HalfPoked,
-    /// The caches are right, and a membarrier call is under way.
+    /// The caches are clean, and a membarrier call is in progress.
     HalfSyncing,
-    /// Readers are waited for that may be between the words.
+    /// Waits for readers that may be between the words.
     HalfWaiting,
-    /// The (last) word is stored; the caches are not yet right.
+    /// The (last) word is stored; the caches are not clean yet.
     Poked,
-    /// The caches are right: what was replaced can be retired.
+    /// The caches are clean: the replaced program can be retired.
     Clean,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Keeper {
     Idle,
-    /// Its membarrier call is under way.
+    /// Its membarrier call is in progress.
     Syncing,
     /// Its cookie has not passed yet.
     Waiting,
@@ -169,7 +169,7 @@ pub(crate) enum Keeper {
 pub(crate) enum Host {
     /// Has not called yet.
     Idle,
-    /// Its membarrier call is under way.
+    /// Its membarrier call is in progress.
     Syncing,
     /// Its cookie has not passed yet.
     Waiting,
@@ -181,12 +181,12 @@ impl Model {
         self.mistake == Some(mistake)
     }
 
-    /// The most stubs that may be alive: the one installed, those that may wait, and one in the hands of each updater.
+    /// Maximum number of stubs alive: the installed one, those that may wait, and one held by each updater.
     pub(crate) fn most_stubs(&self) -> usize {
         1 + self.scope.waiting + usize::from(self.scope.updaters)
     }
 
-    /// Nothing is installed, everybody is idle.
+    /// Nothing is installed, every thread is idle.
     pub(crate) fn start(&self) -> State {
         let memory = Memory::new(match self.shape {
             Shape::SiteAndStub => Word::Nop,
@@ -210,12 +210,12 @@ impl Model {
 }
 
 impl State {
-    /// What a tail call through the slot gives now.
+    /// The current target of a tail call through the slot.
     pub(crate) fn value(&self) -> Option<Version> {
         self.slot.map(|entry| entry.version)
     }
 
-    /// All that was retired and not reclaimed.
+    /// All objects that are retired and not reclaimed.
     pub(crate) fn retired(&self) -> Set<Place> {
         self.incoming.with(self.batch)
     }
@@ -225,7 +225,8 @@ impl State {
         places.iter().filter(is_stub).count()
     }
 
-    /// All that the slot and the updaters refer to: the new until it is in the slot, the old from then on.
+    /// All references of the slot and the updaters: to the new program until it is in the slot, to the old one from
+    /// then on.
     pub(crate) fn referred_to(&self) -> Set<Place> {
         let places = |entry: Option<Entry>| entry.map_or(Set::EMPTY, |entry| entry.places());
         self.updaters.iter().fold(places(self.slot), |all, updater| match *updater {
@@ -235,8 +236,8 @@ impl State {
         })
     }
 
-    /// What a tail call may give at this moment: what the slot holds, and what it held before an update after which the
-    /// caches are not yet right.
+    /// Possible targets of a tail call at this moment: the slot's content, and its content before an update after
+    /// which the caches are not clean yet.
     pub(crate) fn values(&self) -> Set<Option<Version>> {
         let before = self.updaters.iter().filter_map(|updater| match updater {
             Updater::Updating(stage, update) if *stage != Stage::Clean => Some(update.was),
@@ -245,7 +246,7 @@ impl State {
         before.chain([self.value()]).collect()
     }
 
-    /// Makes the slot hold something else.
+    /// Changes the slot's content.
     pub(crate) fn set_slot(&mut self, entry: Option<Entry>) {
         self.slot = entry;
         let value = self.value();
@@ -258,7 +259,7 @@ impl State {
         }
     }
 
-    /// What is the same however instructions are fetched.
+    /// The part that does not depend on how instructions are fetched.
     pub(crate) fn without_fetches(mut self) -> Self {
         for cpu in &mut self.cpus {
             cpu.may_fetch = [Set::EMPTY; 2];
@@ -269,7 +270,7 @@ impl State {
         self
     }
 
-    /// The same for all states that differ only in which CPU and which updater is which.
+    /// The representative of all states that differ only in the order of CPUs and updaters.
     pub(crate) fn canonical(self, model: &Model) -> Self {
         let with_cpus_sorted = |mut state: Self| {
             state.cpus[..model.scope.cpus].sort_unstable();

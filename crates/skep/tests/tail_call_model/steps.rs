@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The possible next steps.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::set::Set;
 use crate::state::{Entry, Model, State};
 use crate::{host, keeper, reader, updater};
 
-/// One step of one of those who work on a state.
+/// One step of one thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     pub(crate) who: Who,
@@ -51,7 +51,7 @@ pub(crate) enum What {
     Reclaim { freed: Set<Place>, kept: Set<Place> },
 }
 
-/// The steps that are possible in one state, and what they lead to.
+/// The steps that are possible in one state, with the states that they lead to.
 pub(crate) struct Steps(pub(crate) Vec<(Event, Result<State, Violation>)>);
 
 impl Steps {

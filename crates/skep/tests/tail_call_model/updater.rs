@@ -6,8 +6,8 @@
 //!    remove     ────────────────────────┘
 //! ```
 //!
-//! Building is one step, since nobody is sent to what is not published. A pair takes two pokes to install (second word,
-//! then bypass) and to remove (bypass, then second word), and must wait between them, holding the lock:
+//! Building is one step, since no CPU is sent to unpublished code. A pair takes two pokes to install (second word,
+//! then bypass) and to remove (bypass, then second word), and must wait between them while it holds the lock:
 //!
 //! ```text
 //!               bypass              second word
@@ -70,13 +70,13 @@ impl Hand<'_> {
         }
     }
 
-    /// Whether so little waits that more may be built.
+    /// Whether few enough stubs wait that more may be built.
     fn may_build(&self) -> bool {
         let waiting = self.state.stubs_in(self.state.retired());
         waiting <= self.model.scope.waiting || self.makes(Mistake::BuildWithoutBound)
     }
 
-    /// A program that was not there before.
+    /// A program that was never installed.
     fn load(&self, steps: &mut Steps) {
         let mut then = *self.state;
         then.loaded += 1;
@@ -85,7 +85,7 @@ impl Hand<'_> {
         let (program, stub) = match (self.model.shape, second) {
             (Shape::Pair, _) => (first, None),
             (Shape::SiteAndStub, None) => return,
-            // In turns, so that what was a stub's place becomes a program's.
+            // Alternately, so that a stub's place becomes a program's.
             (Shape::SiteAndStub, Some(second)) if then.loaded.is_multiple_of(2) => (second, Some(first)),
             (Shape::SiteAndStub, Some(second)) => (first, Some(second)),
         };
@@ -94,14 +94,14 @@ impl Hand<'_> {
         self.build(then, entry, entry.places(), steps);
     }
 
-    /// A host that still has a handle of what is installed installs it again, by a new stub.
+    /// A host that still has a handle of the installed program installs it again, with a new stub.
     fn install_again(&self, steps: &mut Steps) {
         if let (Some(old @ Entry { stub: Some(_), .. }), Some(stub)) = (self.state.slot, self.free().next()) {
             self.build(*self.state, Entry { stub: Some(stub), ..old }, Set::of(stub), steps);
         }
     }
 
-    /// Writes the stub. `fresh` is what was free before; whoever has been there must synchronise.
+    /// Writes the stub. `fresh` memory was free before; CPUs that have been there must synchronise.
     fn build(&self, mut then: State, entry: Entry, fresh: Set<Place>, steps: &mut Steps) {
         if let Some(stub) = entry.stub {
             let is_late = self.makes(Mistake::PokeBeforeWriting);
@@ -121,7 +121,7 @@ impl Hand<'_> {
         self.add(then, Updater::Prepared(new), what, steps);
     }
 
-    /// Takes the lock and changes the slot, for all who look at the slot itself; the site comes next.
+    /// Takes the lock and changes the slot, which readers of the slot see; the site comes next.
     fn lock(&self, new: Option<Entry>, steps: &mut Steps) {
         let mut then = *self.state;
         if new.is_none() && then.slot.is_none() {
@@ -176,7 +176,7 @@ impl Hand<'_> {
         if !self.have_synchronised() {
             return;
         }
-        // Nobody can be between the words of what is not yet installed.
+        // No CPU can be between the words of a pair that is not installed yet.
         if update.new.is_some() || self.makes(Mistake::LeaveOutGraceBetween) {
             return self.last_poke(update, steps);
         }
@@ -196,7 +196,7 @@ impl Hand<'_> {
         let mut then = *self.state;
         let next = Updater::Updating(Stage::Poked, update);
         if let Some(Entry { stub: Some(stub), program, .. }) = update.new {
-            // Only by mistake is the stub not written yet.
+            // The stub is unwritten only with that mistake.
             match then.memory.at(stub) {
                 Code::Blank => {
                     then.write(self.model.fetch, stub, Code::HalfStub);
@@ -221,7 +221,7 @@ impl Hand<'_> {
         }
         then.updaters[usize::from(self.index)] = Updater::Idle;
         if self.model.fetch == Fetch::Coherent {
-            // Nobody fetches any more what was before an update that is complete.
+            // No CPU fetches the words from before a completed update any more.
             let values = then.values();
             then.cpus.iter_mut().for_each(|cpu| cpu.recent = values);
         }
@@ -255,7 +255,7 @@ impl Hand<'_> {
     }
 }
 
-/// What updaters and the keeper ask of all CPUs.
+/// What updaters and the keeper require of all CPUs.
 impl State {
     pub(crate) fn call_membarrier(&mut self, cpus: usize, agent: Agent) {
         self.cpus[..cpus].iter_mut().for_each(|cpu| cpu.owes.insert(agent));

@@ -1,4 +1,4 @@
-//! Arrays of programs and tables of maps that the host has frozen.
+//! Program arrays and tables of maps that the host has frozen.
 
 use crate::keyed::{holding, load, numbers, table_of};
 use crate::kit::{Kit, returns, run, to};
@@ -6,7 +6,7 @@ use skep::{Error, Map};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Two threads change a map while it is frozen; what is read after that stays the same.
+/// Two threads change a map while it is frozen; what is read after that does not change.
 fn freeze_while<T: PartialEq>(
     map: &Map,
     change: impl Fn(usize) -> Result<bool, Error> + Sync,
@@ -40,7 +40,7 @@ fn freeze_while<T: PartialEq>(
 }
 
 #[test]
-fn after_freezing_no_change_of_an_array_of_programs_is_under_way() {
+fn after_freezing_no_change_of_a_program_array_is_in_progress() {
     for kit in (0..20).flat_map(|_| [Kit::new(1), Kit::fixed(1)]) {
         let programs = [1, 2].map(|number| kit.load(&format!("returns_{number}"), &returns(number)));
         let main = kit.load("main", &format!("{}r0 = 7\nexit", to(0)));
@@ -50,7 +50,7 @@ fn after_freezing_no_change_of_an_array_of_programs_is_under_way() {
         };
         let name = || kit.array.get(0).map(|program| program.name().to_owned());
         freeze_while(kit.array.map(), change, name);
-        // Branches in code too.
+        // In code, branches are patched too.
         kit.runtime.synchronize().unwrap();
         let expected = name().map_or(7, |name| if name == "returns_1" { 1 } else { 2 });
         assert_eq!(run(&main), expected);
@@ -59,7 +59,7 @@ fn after_freezing_no_change_of_an_array_of_programs_is_under_way() {
 }
 
 #[test]
-fn after_freezing_no_change_of_a_table_of_maps_is_under_way() {
+fn after_freezing_no_change_of_a_table_of_maps_is_in_progress() {
     let kit = Kit::new(1);
     let maps = [1, 2].map(|number| holding(&kit, number));
     for _ in 0..20 {
@@ -76,7 +76,7 @@ fn after_freezing_no_change_of_a_table_of_maps_is_under_way() {
 }
 
 #[test]
-fn programs_that_are_loaded_later_make_tail_calls_through_a_frozen_array() {
+fn later_programs_make_tail_calls_through_a_frozen_array() {
     for kit in [Kit::new(2), Kit::fixed(2)] {
         kit.install(0, &returns(5));
         kit.array.map().freeze();

@@ -1,4 +1,4 @@
-//! Programs that are attached, replaced and detached while others run them.
+//! Programs that are attached, replaced and detached while threads run them.
 
 use crate::kit::{BYTES, Kit, returns, to};
 use skep::{Hook, Program};
@@ -17,7 +17,7 @@ fn results(hook: &Hook) -> Vec<u64> {
 }
 
 #[test]
-fn programs_run_in_the_order_of_attachment_until_it_is_enough() {
+fn programs_run_in_order_of_attachment_until_one_stops() {
     let kit = Kit::new(1);
     let hook = kit.runtime.hook();
     let links: Vec<_> =
@@ -52,10 +52,10 @@ fn programs_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn replacing_under_load_loses_and_doubles_no_run() {
+fn replacing_under_load_neither_skips_nor_repeats_a_program() {
     let kit = Kit::new(1);
     let hook = kit.runtime.hook();
-    // Two links that are replaced in turn: each run meets both, once.
+    // Two links are replaced in turn: each run meets both, once.
     let programs: Vec<_> =
         (0..4).map(|number| kit.load("any", &format!("{}r0 = {number}\nexit", to(0)))).collect();
     let links = [hook.attach(&programs[0]).unwrap(), hook.attach(&programs[2]).unwrap()];
@@ -87,7 +87,7 @@ fn replacing_under_load_loses_and_doubles_no_run() {
 }
 
 #[test]
-fn after_synchronize_nobody_is_in_the_old_program() {
+fn after_synchronize_no_thread_is_in_the_old_program() {
     static INSIDE: AtomicBool = AtomicBool::new(false);
     static GO_ON: AtomicBool = AtomicBool::new(false);
     fn stay(_: skep::function::Caller<'_>) -> u32 {

@@ -7,7 +7,7 @@ use skep::isa::{assemble, encode_bytes};
 use skep::{Map, MapHash, Module, Object, Program, RingBuffer, Runtime, UpdateFlags};
 use std::sync::{Arc, Barrier, LazyLock};
 
-/// A table of such maps by keys of 8 bytes, of which it may have 4.
+/// A table of such maps with keys of 8 bytes and room for 4 elements.
 pub(crate) fn table_of(inner: MapDef) -> MapDef {
     MapDef { inner: Some(Box::new(inner)), ..MapDef::new("table", MapKind::HashOfMaps, 8, 4, 4) }
 }
@@ -21,7 +21,7 @@ pub(crate) fn load(kit: &Kit, text: &str, map: MapDef) -> Module {
     kit.runtime.linker(&object(text, map)).buffer_len(BYTES as u32).load().unwrap()
 }
 
-/// Looks the table up at the buffer's first eight bytes; the buffer is in `r6`.
+/// Looks up the buffer's first eight bytes in the table; the buffer is in `r6`.
 const LOOK_UP: &str = "r6 = r1
     r2 = r1
     r1 = map[0] ll
@@ -48,7 +48,7 @@ fn run(program: &Program, key: u64) -> u64 {
     run_on(program, &buffer).0
 }
 
-/// A map of its own, of that shape.
+/// A standalone map of that shape.
 fn map_like(kit: &Kit, def: &MapDef) -> Arc<Map> {
     Arc::clone(&load(kit, "r0 = 0\nexit", def.clone()).maps()[0])
 }
@@ -65,7 +65,7 @@ pub(crate) fn numbers() -> MapDef {
 }
 
 #[test]
-fn what_a_key_leads_to_is_looked_up_in() {
+fn a_map_found_by_key_can_be_looked_up_in() {
     let kit = Kit::new(1);
     let module = load(&kit, &format!("{LOOK_UP}{NUMBERS}"), table_of(numbers()));
     let (program, table): (_, &MapHash) = (&module.programs()[0], module.map_hash("table").unwrap());
@@ -101,7 +101,7 @@ fn what_a_key_leads_to_is_looked_up_in() {
 }
 
 #[test]
-fn records_go_to_the_ring_buffer_that_a_key_leads_to() {
+fn records_go_to_the_ring_buffer_found_by_key() {
     let kit = Kit::new(1);
     let text = format!(
         "{LOOK_UP}r1 = r0
@@ -132,7 +132,7 @@ fn records_go_to_the_ring_buffer_that_a_key_leads_to() {
     assert_eq!(rings.map(|ring| RingBuffer::new(&ring).unwrap().for_each(|_| ())), [2, 4]);
 }
 
-/// Where the program of the test below waits, and where the test does.
+/// Synchronisation between the program of the test below and the test.
 static MEETING: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
 
 fn meet() {
@@ -140,7 +140,7 @@ fn meet() {
 }
 
 #[test]
-fn a_map_that_was_removed_lives_until_the_runs_that_found_it_have_ended() {
+fn a_removed_map_lives_until_runs_that_found_it_end() {
     let kit = Kit::with(Runtime::builder().function(1000, "meet", meet), 1);
     let found = "r7 = r0\ncall meet#1000\ncall meet#1000\nr0 = r7\n";
     let module = load(&kit, &format!("{LOOK_UP}{found}{NUMBERS}"), table_of(numbers()));
@@ -164,7 +164,7 @@ fn a_map_that_was_removed_lives_until_the_runs_that_found_it_have_ended() {
 }
 
 #[test]
-fn programs_find_the_old_map_or_the_new_one_while_keys_change() {
+fn programs_find_the_old_or_the_new_map_during_updates() {
     const ROUNDS: u64 = 3_000;
     let kit = Kit::new(1);
     let module = load(&kit, &format!("{LOOK_UP}{NUMBERS}"), table_of(numbers()));
@@ -188,7 +188,7 @@ fn programs_find_the_old_map_or_the_new_one_while_keys_change() {
                     program.run_raw_with(engine, &mut buffer).unwrap()
                 };
                 let (one, two) = (look(1), look(2));
-                // Where elements are reused at once, that of another key may be found.
+                // With immediate reuse, the element of another key may be found.
                 assert!([1000, 1001, 1002].contains(&one), "{one}");
                 assert!([7, 1000, 1001, 1002].contains(&two), "{two}");
             }
@@ -198,7 +198,7 @@ fn programs_find_the_old_map_or_the_new_one_while_keys_change() {
 }
 
 #[test]
-fn rings_through_hash_tables_of_maps_are_dropped() {
+fn reference_cycles_through_hash_tables_of_maps_are_collected() {
     let kit = Kit::new(4);
     let before = settled(&kit.runtime);
     let def = MapDef::new("ring", MapKind::ProgArray, 4, 4, 4);
@@ -220,7 +220,7 @@ fn rings_through_hash_tables_of_maps_are_dropped() {
 }
 
 #[test]
-fn tail_calls_go_through_arrays_of_programs_in_a_hash_table_of_maps() {
+fn tail_calls_work_through_program_arrays_in_hash_tables() {
     let kit = Kit::new(4);
     let text = format!("{LOOK_UP}r1 = r6\nr2 = r0\nr3 = 1\ncall 12\nout:\nr0 = 7\nexit");
     let module = load(&kit, &text, table_of(kit.array.map().def().clone()));

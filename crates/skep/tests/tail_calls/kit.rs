@@ -1,11 +1,11 @@
-//! A runtime with one array of programs, and programs of a few lines that make tail calls through it.
+//! A runtime with one program array, and short programs that make tail calls through it.
 
 use skep::abi::{MapDef, MapKind, RAW};
 use skep::isa::{assemble, encode_bytes};
 use skep::{Engine, Error, Object, Program, ProgramArray, Runtime, RuntimeBuilder};
 use std::sync::Arc;
 
-/// How long the buffer is that all programs are given.
+/// Length of the buffer that all programs take.
 pub(crate) const BYTES: usize = 64;
 
 pub(crate) struct Kit {
@@ -14,7 +14,7 @@ pub(crate) struct Kit {
     def: MapDef,
 }
 
-/// The ways in which a program is run.
+/// The ways to run a program.
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Jit, Engine::Interpreter];
 
 impl Kit {
@@ -32,7 +32,7 @@ impl Kit {
     pub(crate) fn with(builder: RuntimeBuilder, entries: u32) -> Self {
         let runtime = builder.build().unwrap();
         let def = MapDef::new("programs", MapKind::ProgArray, 4, 4, entries);
-        // Somebody must define the map.
+        // Some program must define the map.
         let first = object("first", "r0 = 0\nexit", &def);
         let module = runtime.linker(&first).buffer_len(BYTES as u32).load().unwrap();
         let array = module.program_array("programs").unwrap().clone();
@@ -50,7 +50,7 @@ impl Kit {
         self.try_load(name, text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"))
     }
 
-    /// Loads a program and puts it into an element.
+    /// Loads a program and stores it in an element.
     pub(crate) fn install(&self, index: u32, text: &str) -> Program {
         let program = self.load(&format!("at_{index}"), text);
         self.array.set(index, &program).unwrap();
@@ -63,7 +63,7 @@ pub(crate) fn object(name: &str, text: &str, def: &MapDef) -> Object {
     Object::from_bytecode_and_maps(name, &RAW, &encode_bytes(&insns).unwrap(), vec![def.clone()]).unwrap()
 }
 
-/// A tail call to a known index: `r1` must be the buffer.
+/// A tail call to a known index; `r1` must be the buffer.
 pub(crate) fn to(index: u32) -> String {
     format!("r2 = map[0] ll\nr3 = {index}\ncall 12\n")
 }
@@ -73,7 +73,7 @@ pub(crate) fn returns(number: i32) -> String {
     format!("r0 = {number}\nexit")
 }
 
-/// What a program makes of a buffer of zeroes, in every engine.
+/// The result of a program for a zeroed buffer, in every engine.
 pub(crate) fn run(program: &Program) -> u64 {
     let (result, _) = run_on(program, &[0; BYTES]);
     result
@@ -89,7 +89,8 @@ pub(crate) fn run_on(program: &Program, buffer: &[u8; BYTES]) -> (u64, [u8; BYTE
     jit
 }
 
-/// A program that counts its runs in the buffer's first bytes, and goes on to that index; behind it, the count.
+/// A program that counts its runs in the buffer's first bytes, and makes a tail call to that index; if it falls
+/// through, it returns the count.
 pub(crate) fn counts_and_goes_to(index: u32) -> String {
     format!(
         "r4 = *(u64 *)(r1 + 0)

@@ -1,4 +1,4 @@
-//! How long programs and arrays live: as long as somebody can come to them, and no longer.
+//! Lifetimes of programs and arrays: as long as they are reachable, and no longer.
 
 use crate::kit::{BYTES, ENGINES, Kit, counts_and_goes_to, returns, run, to};
 use skep::function::Caller;
@@ -6,7 +6,7 @@ use skep::{Engine, ProgramArray, Runtime};
 use skep_rcu::Domain;
 use std::sync::{Arc, Barrier, Mutex};
 
-/// What the host's function removes from.
+/// The array from which the host's function removes an element.
 static OWN: Mutex<Option<ProgramArray>> = Mutex::new(None);
 
 fn remove_first(_: Caller<'_>) -> u32 {
@@ -20,7 +20,7 @@ fn a_program_removes_itself_and_goes_on() {
     *OWN.lock().unwrap() = Some(kit.array.clone());
     let main = kit.load("main", &format!("{}r0 = 7\nexit", to(0)));
     for engine in ENGINES {
-        // The array alone keeps it.
+        // Only the array keeps it alive.
         drop(
             kit.install(
                 0,
@@ -43,7 +43,7 @@ fn wait_inside(_: Caller<'_>) -> u32 {
 }
 
 #[test]
-fn a_target_that_is_freed_while_it_runs_runs_to_its_end() {
+fn a_target_freed_while_it_runs_finishes() {
     let kit = Kit::with(Runtime::builder().function(1000, "wait_inside", wait_inside), 2);
     let main = kit.load("main", &format!("{}r0 = 7\nexit", to(0)));
     for engine in ENGINES {
@@ -52,7 +52,7 @@ fn a_target_that_is_freed_while_it_runs_runs_to_its_end() {
             let runner = scope.spawn(|| main.run_raw_with(engine, &mut [0; BYTES]).unwrap());
             INSIDE.wait();
             drop(kit.array.remove(0).unwrap());
-            // Whatever can be reclaimed now is, and filled with other code.
+            // Everything reclaimable is reclaimed and filled with other code.
             for number in 0..200 {
                 drop(kit.install(0, &returns(number)));
             }
@@ -64,15 +64,15 @@ fn a_target_that_is_freed_while_it_runs_runs_to_its_end() {
     }
 }
 
-/// Lets everything go that can go.
+/// Drops everything that can be dropped.
 fn settle(domain: &Domain) {
     for _ in 0..8 {
-        // What the keeper drops may have more to drop.
+        // Objects that the keeper drops may own more objects.
         domain.barrier().unwrap();
     }
 }
 
-/// How many texts there are once everything has gone that can go.
+/// The number of texts after everything unreachable is gone.
 pub(crate) fn settled(runtime: &Runtime) -> usize {
     settle(runtime.arena().domain());
     runtime.occupancy().texts
@@ -82,7 +82,7 @@ pub(crate) fn settled(runtime: &Runtime) -> usize {
 fn an_array_keeps_its_programs_and_drops_them() {
     let kit = Kit::new(4);
     let before = settled(&kit.runtime);
-    // With a frame to be undone, so that there is a stub.
+    // With a frame to unwind, so that there is a stub.
     let main = kit.load("main", &format!("r6 = 7\n{}r0 = r6\nexit", to(1)));
     drop(kit.install(1, &returns(5)));
     assert_eq!((settled(&kit.runtime) - before, run(&main)), (3, 5), "two programs and a stub");
@@ -95,11 +95,11 @@ fn an_array_keeps_its_programs_and_drops_them() {
 }
 
 #[test]
-fn rings_are_dropped_when_the_host_has_no_way_to_them() {
+fn reference_cycles_unreachable_from_the_host_are_collected() {
     for size in [1, 2, 7] {
         let kit = Kit::new(8);
         let before = settled(&kit.runtime);
-        // An array of its own, whose programs all refer to it.
+        // An array of its own, to which all its programs refer.
         let other = Kit::with(Runtime::builder(), 8);
         drop(other);
         let def = skep::abi::MapDef::new("ring", skep::abi::MapKind::ProgArray, 4, 4, 8);
@@ -127,7 +127,7 @@ fn rings_are_dropped_when_the_host_has_no_way_to_them() {
 }
 
 #[test]
-fn what_an_array_leads_to_lives_though_the_host_has_only_the_array() {
+fn an_array_keeps_everything_reachable_from_it_alive() {
     let kit = Kit::new(4);
     let main = kit.load("main", &format!("{}r0 = 7\nexit", to(0)));
     let def = skep::abi::MapDef::new("second", skep::abi::MapKind::ProgArray, 4, 4, 4);
@@ -149,7 +149,7 @@ fn what_an_array_leads_to_lives_though_the_host_has_only_the_array() {
 }
 
 #[test]
-fn a_ring_goes_with_its_runtime() {
+fn a_reference_cycle_is_dropped_with_its_runtime() {
     // Its log is dropped with it.
     let witness = Arc::new(());
     let log = Arc::clone(&witness);
@@ -166,7 +166,7 @@ fn a_ring_goes_with_its_runtime() {
 }
 
 #[test]
-fn programs_come_and_go_without_growth() {
+fn loading_and_dropping_programs_does_not_grow_memory() {
     let kit = Kit::new(2);
     let main = kit.load("main", &format!("{}r0 = 7\nexit", to(0)));
     let mut after = Vec::new();

@@ -1,4 +1,4 @@
-//! Tail calls: what they do, in every engine and every way to compile them.
+//! Tail calls, in every engine and with every way to compile them.
 
 mod frozen;
 mod hooks;

@@ -1,4 +1,4 @@
-//! Arrays of maps: of data, and of programs.
+//! Arrays of maps: of data maps, and of program arrays.
 
 use crate::kit::{BYTES, Kit, counts_and_goes_to, returns};
 use crate::lifetime::settled;
@@ -16,7 +16,7 @@ fn object(text: &str, maps: Vec<MapDef>) -> Object {
         .unwrap()
 }
 
-/// Looks the outer map up at the buffer's first number.
+/// Looks up the buffer's first number in the outer map.
 const LOOK_UP: &str = "r6 = r1
     r4 = *(u32 *)(r1 + 0)
     *(u32 *)(r10 - 4) = r4
@@ -33,7 +33,7 @@ fn run(program: &Program, first: u8) -> u64 {
     crate::kit::run_on(program, &buffer).0
 }
 
-/// A map of its own, of that shape.
+/// A standalone map of that shape.
 fn map_like(kit: &Kit, def: &MapDef) -> (Module, Arc<Map>) {
     let module =
         kit.runtime.linker(&object("r0 = 0\nexit", vec![def.clone()])).buffer_len(BYTES as u32).load();
@@ -43,7 +43,7 @@ fn map_like(kit: &Kit, def: &MapDef) -> (Module, Arc<Map>) {
 }
 
 #[test]
-fn what_is_found_in_an_array_of_maps_is_looked_up_in() {
+fn a_map_found_in_an_array_of_maps_can_be_looked_up_in() {
     let kit = Kit::new(1);
     let inner = MapDef::new("numbers", MapKind::Hash, 4, 8, 16);
     let text = format!(
@@ -84,7 +84,7 @@ fn what_is_found_in_an_array_of_maps_is_looked_up_in() {
 }
 
 #[test]
-fn tail_calls_go_through_arrays_of_programs_in_an_array_of_maps() {
+fn tail_calls_work_through_program_arrays_in_an_array_of_maps() {
     let kit = Kit::new(4);
     let inner = kit.array.map().def().clone();
     let text = format!("{LOOK_UP}r1 = r6\nr2 = r0\nr3 = 1\ncall 12\nout:\nr0 = 7\nexit");
@@ -100,10 +100,10 @@ fn tail_calls_go_through_arrays_of_programs_in_an_array_of_maps() {
 }
 
 #[test]
-fn rings_through_arrays_of_maps_are_dropped() {
+fn reference_cycles_through_arrays_of_maps_are_collected() {
     let kit = Kit::new(4);
     let before = settled(&kit.runtime);
-    // The array of programs is in an array of maps, which its program refers to.
+    // The program array is in an array of maps, to which its program refers.
     let def = MapDef::new("ring", MapKind::ProgArray, 4, 4, 4);
     let text = format!("{LOOK_UP}r1 = r6\nr2 = r0\nr3 = 1\ncall 12\nout:\nr0 = 7\nexit");
     let module =
@@ -117,7 +117,7 @@ fn rings_through_arrays_of_maps_are_dropped() {
     module.map_array("outer").unwrap().set(0, ring.map()).unwrap();
     drop((first, ring));
     assert!(settled(&kit.runtime) > before + 2, "held by the module");
-    // The program alone reaches its array of maps, and all that is in it.
+    // Only the program refers to its array of maps and all that is in it.
     let program = module.programs()[0].clone();
     drop(module);
     assert_eq!(run(&program, 0), 7, "it calls itself until no call is left");
@@ -127,7 +127,7 @@ fn rings_through_arrays_of_maps_are_dropped() {
 }
 
 #[test]
-fn what_is_found_through_an_array_of_maps_is_given_the_same() {
+fn arrays_in_an_array_of_maps_share_its_entry_contract() {
     let kit = Kit::new(4);
     let inner = kit.array.map().def().clone();
     let text = format!("{LOOK_UP}r1 = r6\nr2 = r0\nr3 = 1\ncall 12\nout:\nr0 = 7\nexit");
@@ -143,7 +143,7 @@ fn what_is_found_through_an_array_of_maps_is_given_the_same() {
     let error = short.map_array("outer").unwrap().set(0, kit.array.map()).unwrap_err().to_string();
     assert!(error.contains("8 bytes") && error.contains("64 bytes"), "{error}");
     long.map_array("outer").unwrap().set(0, kit.array.map()).unwrap();
-    // Nor by the other order: first into an array of maps, then what does not fit into it.
+    // Nor in the other order: first into an array of maps, then a program that does not match.
     let free = Kit::new(4);
     let outer =
         free.runtime.linker(&object(&text, vec![outer_of(inner.clone())])).buffer_len(8).load().unwrap();
@@ -153,7 +153,7 @@ fn what_is_found_through_an_array_of_maps_is_given_the_same() {
 }
 
 #[test]
-fn a_given_array_of_maps_holds_what_the_object_says() {
+fn a_given_array_of_maps_must_match_the_object() {
     let kit = Kit::new(1);
     let numbers = |value_size| outer_of(MapDef::new("numbers", MapKind::Hash, 4, value_size, 16));
     let load =

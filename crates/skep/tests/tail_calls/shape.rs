@@ -1,4 +1,4 @@
-//! What the programs of an array are given holds for as long as a run may reach the array.
+//! The entry contract of a program array holds for as long as a run may reach the array.
 
 use crate::kit::{ENGINES, object};
 use crate::lifetime::settled;
@@ -8,7 +8,7 @@ use skep::{Engine, Error, Module, Object, Program, ProgramArray, Runtime};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// What the host does in the middle of a run, and the error it met.
+/// What the host does in the middle of a run, and the resulting error.
 type Act = Box<dyn FnOnce() -> Option<Error>>;
 
 thread_local! {
@@ -22,13 +22,13 @@ fn act() {
     }
 }
 
-/// A runtime whose programs let the host act, and an array of programs that nobody has agreed on.
+/// A runtime whose programs let the host act, and a program array without an entry contract.
 struct Scene {
     runtime: Runtime,
     def: MapDef,
 }
 
-/// Goes through the array that is found under the key 0, after the host has acted.
+/// Makes a tail call through the array found under the key 0, after the host has acted.
 const FINDS: &str = "r6 = r1
     r4 = 0
     *(u32 *)(r10 - 4) = r4
@@ -57,19 +57,19 @@ impl Scene {
         self.runtime.linker(&object("one", text, def)).buffer_len(len).load().unwrap()
     }
 
-    /// Kept by nothing but this.
+    /// An array to which only the returned handle refers.
     fn array(&self) -> ProgramArray {
         self.module("r0 = 0\nexit", &self.def, 0).program_array("programs").unwrap().clone()
     }
 
-    /// A program that names the array.
+    /// A program that refers to the array.
     fn names(&self, array: &ProgramArray, len: u32) -> Result<Program, Error> {
         let object = object("names", "r2 = map[0] ll\nr3 = 0\ncall 12\nr0 = 7\nexit", &self.def);
         let linker = self.runtime.linker(&object).buffer_len(len);
         Ok(linker.map("programs", Arc::clone(array.map())).load()?.programs()[0].clone())
     }
 
-    /// A program that is given a buffer of 4096 bytes.
+    /// A program that takes a buffer of 4096 bytes.
     fn long(&self) -> Program {
         self.module("r0 = 666\nexit", &self.def, 4096).programs()[0].clone()
     }
@@ -83,7 +83,7 @@ impl Scene {
     }
 }
 
-/// Runs a program over no bytes, while the host acts.
+/// Runs a program over an empty buffer, while the host acts.
 fn run(program: &Program, engine: Engine, act: impl FnOnce() -> Option<Error> + 'static) -> (u64, String) {
     ACT.set(Some(Box::new(act)));
     let result = program.run_raw_with(engine, &mut []).unwrap();
@@ -97,7 +97,7 @@ fn assert_refused((result, error): (u64, String), how: &str) {
 }
 
 #[test]
-fn an_array_that_a_run_has_found_is_not_for_others_when_all_that_named_it_is_gone() {
+fn a_found_array_keeps_its_contract_after_its_owners_are_gone() {
     for (engine, kind) in ENGINES
         .into_iter()
         .flat_map(|engine| [MapKind::ArrayOfMaps, MapKind::HashOfMaps].map(|kind| (engine, kind)))
@@ -122,14 +122,14 @@ fn an_array_that_a_run_has_found_is_not_for_others_when_all_that_named_it_is_gon
             given.set(1, &put).err()
         });
         assert_refused(met, &format!("{engine:?}, {kind}"));
-        // When the run has ended it is free for others.
+        // After the run the array is free for another contract.
         settled(&scene.runtime);
         assert!(array.set(1, &long).unwrap().is_none());
     }
 }
 
 #[test]
-fn an_array_that_a_run_has_found_is_not_for_others_in_whatever_order_it_was_left() {
+fn a_found_array_keeps_its_contract_in_any_drop_order() {
     for engine in ENGINES {
         for element_first in [false, true] {
             let scene = Scene::new();
@@ -140,7 +140,7 @@ fn an_array_that_a_run_has_found_is_not_for_others_in_whatever_order_it_was_left
             array.set(1, &target).unwrap();
             let (given, other) = (array.clone(), scene.runtime.clone());
             let def = scene.def.clone();
-            // By a program that names it, and would make tail calls with a longer buffer.
+            // By a program that refers to it, and would make tail calls with a longer buffer.
             let met = run(&module.programs()[0], engine, move || {
                 if element_first {
                     given.remove(1).unwrap();
@@ -159,7 +159,7 @@ fn an_array_that_a_run_has_found_is_not_for_others_in_whatever_order_it_was_left
 }
 
 #[test]
-fn an_array_is_not_for_others_while_a_program_runs_that_names_it_and_whose_handles_are_gone() {
+fn a_running_program_without_handles_keeps_its_arrays_contract() {
     for engine in ENGINES {
         let scene = Scene::new();
         let (hub, array, long) = (scene.array(), scene.array(), scene.long());
@@ -180,7 +180,7 @@ fn an_array_is_not_for_others_while_a_program_runs_that_names_it_and_whose_handl
 }
 
 #[test]
-fn what_an_array_is_for_is_forgotten_after_a_grace_period_of_both_flavours() {
+fn the_contract_is_forgotten_after_both_grace_periods() {
     let scene = Scene::new();
     let domain = scene.runtime.arena().domain().clone();
     for sleepable in [false, true] {
@@ -198,7 +198,7 @@ fn what_an_array_is_for_is_forgotten_after_a_grace_period_of_both_flavours() {
 }
 
 #[test]
-fn who_agrees_meanwhile_keeps_an_array_from_being_forgotten() {
+fn a_matching_program_renews_the_contract_meanwhile() {
     let scene = Scene::new();
     let (array, long) = (scene.array(), scene.long());
     let section = scene.runtime.arena().domain().enter().unwrap();
@@ -213,7 +213,7 @@ fn who_agrees_meanwhile_keeps_an_array_from_being_forgotten() {
 }
 
 #[test]
-fn a_program_that_was_refused_leaves_no_mark() {
+fn a_refused_program_fixes_no_contract() {
     let scene = Scene::new();
     let (array, long) = (scene.array(), scene.long());
     let short = scene.module("r0 = 5\nexit", &scene.def, 0).programs()[0].clone();

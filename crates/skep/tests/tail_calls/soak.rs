@@ -1,12 +1,12 @@
-//! Threads run chains while others install, replace and remove as fast as they can.
+//! Threads run chains while others install, replace and remove programs as fast as they can.
 //!
 //! ```text
 //!   main --0--> element 0 --1--> element 1 --2--> element 2 --> ...       each adds its digit to the result in the buffer
 //! ```
 //!
-//! A result says which way a run went. What is legal: in each element, a program that was in it at some time, or
-//! nothing, and then the run ends there with what it has. A frame that was undone without a jump, a stub or a program
-//! that was reclaimed under a run, or a branch half replaced, would crash, or leave a digit that no program writes.
+//! A result shows the path of a run. Legal paths have, in each element, a program that was in it at some time, or
+//! nothing; then the run ends there with its result so far. A frame unwound without a jump, a stub or program
+//! reclaimed during a run, or a half-replaced branch would crash, or leave a digit that no program writes.
 
 use crate::kit::{BYTES, Kit, to};
 use skep::{Engine, Program};
@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 /// Elements of the chain.
 const ELEMENTS: u32 = 6;
-/// Programs for each.
+/// Programs for each element.
 const CHOICES: u32 = 3;
 
-/// Writes `1 + choice` into the byte of its element and goes on to the next; from a subprogram with a stack and live
-/// registers where the choice is odd. What comes back must be what the next one returned, or the mark of its own end.
+/// Writes `1 + choice` into the byte of its element and makes the next tail call; if the choice is odd, from a
+/// subprogram with a stack and live registers. The result must be what the next program returned, or the mark of
+/// its own end.
 fn link(element: u32, choice: u32) -> String {
     let mark = 1 + choice;
     let own = 1000 + 10 * element + choice;
@@ -56,8 +57,8 @@ fn link(element: u32, choice: u32) -> String {
     )
 }
 
-/// Whether some legal order explains a run: a prefix of the elements has marks, the result is that of the last of them,
-/// and nothing behind it was touched.
+/// Whether some legal order explains a run: a prefix of the elements has marks, the result is that of the last of
+/// them, and nothing after it was touched.
 fn is_explained(result: u64, buffer: &[u8; BYTES]) -> bool {
     let marks = &buffer[..ELEMENTS as usize];
     let run = marks.iter().take_while(|mark| **mark != 0).count();
@@ -108,7 +109,7 @@ fn soak(kit: &Kit, engine: Engine, time: Duration) -> (u64, u64) {
                         }
                     }
                     count += 1;
-                    // Loads and drops in between: their sites come and go.
+                    // Other threads load and drop programs meanwhile: their sites appear and disappear.
                     if count % 64 == 0 {
                         let late = kit.load("late", &format!("{}r0 = 7\nexit", to(0)));
                         let mut buffer = [0; BYTES];
@@ -130,14 +131,14 @@ fn soak(kit: &Kit, engine: Engine, time: Duration) -> (u64, u64) {
     (runs.into_inner(), updates.into_inner())
 }
 
-/// How long each soak takes; `SKEP_SOAK` seconds where that is set.
+/// Duration of each soak; `SKEP_SOAK` sets the seconds.
 fn time() -> Duration {
     let seconds = std::env::var("SKEP_SOAK").ok().and_then(|seconds| seconds.parse().ok());
     seconds.map_or(Duration::from_millis(700), Duration::from_secs)
 }
 
 #[test]
-fn every_result_is_one_that_some_order_explains() {
+fn some_order_explains_every_result() {
     let kits = [(Kit::new(8), Engine::Jit), (Kit::fixed(8), Engine::Jit), (Kit::new(8), Engine::Interpreter)];
     for (kit, engine) in kits {
         let before = crate::lifetime::settled(&kit.runtime);

@@ -1,12 +1,12 @@
-//! Named cases with their results. Each runs in the interpreter and as machine code, and where the index is known, as
-//! branches that are replaced and by the map's table.
+//! Named cases with their results. Each runs in the interpreter and as machine code. With a known index, machine
+//! code uses patched branches and also the map's table.
 
 use crate::kit::{BYTES, Kit, counts_and_goes_to, object, returns, run, run_on, to};
 use skep::abi::{MapDef, MapKind};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Both ways in which a call with a known index is compiled.
+/// Both ways to compile a call with a known index.
 fn kits(entries: u32) -> [Kit; 2] {
     [Kit::new(entries), Kit::fixed(entries)]
 }
@@ -42,7 +42,7 @@ fn elements_are_filled_replaced_emptied_and_filled_again_between_runs() {
 }
 
 #[test]
-fn a_program_that_is_loaded_finds_what_is_there() {
+fn a_newly_loaded_program_finds_existing_elements() {
     for kit in kits(4) {
         kit.install(1, &returns(5));
         let program = kit.load("main", &format!("{}r0 = 7\nexit", to(1)));
@@ -84,7 +84,7 @@ fn programs_that_call_each_other_end() {
 #[test]
 fn an_empty_element_costs_no_count() {
     for kit in kits(2) {
-        // Each round comes by an empty element first.
+        // Each iteration first makes a tail call to an empty element.
         let text = format!(
             "r6 = r1
              {}
@@ -104,7 +104,7 @@ fn an_empty_element_costs_no_count() {
 }
 
 #[test]
-fn the_index_is_found_at_run_time() {
+fn the_index_may_be_computed_at_run_time() {
     let kit = Kit::new(4);
     let text = "r3 = *(u64 *)(r1 + 0)\nr2 = map[0] ll\ncall 12\nr0 = 99\nexit";
     let program = kit.load("main", text);
@@ -124,7 +124,7 @@ fn the_index_is_found_at_run_time() {
 }
 
 #[test]
-fn the_index_that_is_known_may_be_beyond_the_end() {
+fn a_known_index_may_be_out_of_range() {
     for kit in kits(4) {
         let program = kit.load("main", &format!("{}r0 = 7\nexit", to(4)));
         assert_eq!(run(&program), 7);
@@ -132,7 +132,7 @@ fn the_index_that_is_known_may_be_beyond_the_end() {
 }
 
 #[test]
-fn a_program_has_two_arrays() {
+fn a_program_may_use_two_arrays() {
     let kit = Kit::new(4);
     let defs = ["programs", "others"].map(|name| MapDef::new(name, MapKind::ProgArray, 4, 4, 4));
     let text = format!("r6 = r1\n{}r1 = r6\nr2 = map[1] ll\nr3 = 1\ncall 12\nr0 = 7\nexit", to(1));
@@ -155,7 +155,7 @@ fn a_program_has_two_arrays() {
 }
 
 #[test]
-fn a_target_is_given_the_buffer_and_its_length() {
+fn a_target_receives_the_buffer_and_its_length() {
     for kit in kits(1) {
         kit.install(0, "*(u64 *)(r1 + 8) = 5\nr0 = r2\nexit");
         let program = kit.load("main", &format!("{}r0 = 7\nexit", to(0)));
@@ -164,8 +164,8 @@ fn a_target_is_given_the_buffer_and_its_length() {
     }
 }
 
-/// A chain of functions, the last of which makes a tail call from a stack of its own and with all registers in use.
-/// Each caller keeps numbers in its registers and its stack over the call, and adds up what is left of them.
+/// A chain of functions, the last of which makes a tail call with its own stack and all registers in use. Each
+/// caller keeps numbers in registers and stack over the call, and adds up the ones preserved.
 fn from_depth(depth: usize, callers: u32, last: u32, index: u32) -> String {
     let mut text = String::new();
     for level in 0..=depth {
@@ -198,7 +198,7 @@ fn from_depth(depth: usize, callers: u32, last: u32, index: u32) -> String {
     text
 }
 
-/// A target that uses all that it can.
+/// A target that uses as many resources as possible.
 fn spoils_everything(result: i32) -> String {
     let mut text = String::new();
     for at in (8..=512).step_by(8) {
@@ -215,10 +215,10 @@ fn spoils_everything(result: i32) -> String {
 }
 
 #[test]
-fn a_subprogram_is_left_and_its_caller_gets_the_targets_result() {
+fn a_tail_call_in_a_subprogram_returns_to_its_caller() {
     for kit in kits(1) {
         for depth in 0..=7 {
-            // What callers of a function that makes tail calls may use is below 256 bytes.
+            // Callers of a function that makes tail calls may use less than 256 bytes of stack.
             let callers = if depth == 0 { 0 } else { 240 / depth as u32 / 16 * 16 };
             for (callers, last) in [(0, 0), (callers, 0), (0, 256), (callers, 256)] {
                 let program = kit.load("main", &from_depth(depth, callers, last, 0));
@@ -232,9 +232,9 @@ fn a_subprogram_is_left_and_its_caller_gets_the_targets_result() {
 }
 
 #[test]
-fn a_subprogram_that_is_called_twice_starts_no_new_count() {
+fn a_subprogram_called_twice_starts_no_new_count() {
     for kit in kits(2) {
-        // Both calls enter a ring: the first uses up the count.
+        // Both calls enter a cycle: the first one uses up the count.
         kit.install(0, &counts_and_goes_to(0));
         let text = format!(
             "r6 = r1
@@ -259,7 +259,7 @@ fn a_subprogram_that_is_called_twice_starts_no_new_count() {
 #[test]
 fn a_tree_of_subprograms_has_one_count() {
     for kit in kits(2) {
-        // A program whose subprogram comes back to it, twice: without one count for all, 2^33 runs.
+        // A program whose subprogram calls it again, twice: without one count for all, 2^33 runs.
         let text = format!(
             "r6 = r1
              r4 = *(u64 *)(r1 + 0)
@@ -309,7 +309,7 @@ fn a_subprogram_called_in_a_loop_starts_no_new_count() {
 }
 
 #[test]
-fn a_callback_and_what_it_calls_may_make_no_tail_call() {
+fn callbacks_and_their_callees_make_no_tail_calls() {
     let kit = Kit::new(1);
     let text = format!(
         "*(u64 *)(r10 - 8) = r1
@@ -333,7 +333,7 @@ fn a_callback_and_what_it_calls_may_make_no_tail_call() {
 }
 
 #[test]
-fn rounds_of_a_callback_between_tail_calls_keep_the_count() {
+fn callbacks_between_tail_calls_keep_the_count() {
     for kit in kits(1) {
         let text = format!(
             "r6 = r1
@@ -363,7 +363,7 @@ fn rounds_of_a_callback_between_tail_calls_keep_the_count() {
 fn many_sites_lead_to_one_element() {
     for kit in kits(2) {
         let program = |number: i32| {
-            // Two sites of its own for one element, and one in a subprogram.
+            // Two sites for one element, and one in a subprogram.
             let text = format!(
                 "r6 = r1
                  r4 = *(u64 *)(r1 + 0)
@@ -401,11 +401,11 @@ fn many_sites_lead_to_one_element() {
 }
 
 #[test]
-fn only_programs_that_are_given_the_same_fit() {
+fn only_programs_with_the_same_contract_fit() {
     let kit = Kit::new(2);
     let def = MapDef::new("programs", MapKind::ProgArray, 4, 4, 2);
     let shorter = kit.runtime.linker(&object("shorter", &returns(1), &def)).buffer_len(8).load().unwrap();
-    // The first program decides, whether it is in the array or makes tail calls through it.
+    // The first program fixes the contract, whether it is in the array or makes tail calls through it.
     let main = kit.load("main", &format!("{}r0 = 7\nexit", to(1)));
     let error = kit.array.set(0, &shorter.programs()[0]).unwrap_err().to_string();
     assert!(error.contains("shorter") && error.contains("64 bytes") && error.contains("8 bytes"), "{error}");
@@ -413,7 +413,7 @@ fn only_programs_that_are_given_the_same_fit() {
     let error = kit.array.set(2, &kit.load("late", &returns(1))).unwrap_err().to_string();
     assert!(error.contains("2 elements") && error.contains("index 2 is out of range"), "{error}");
 
-    // Once nobody refers to it and nobody is in it, it is free for others.
+    // When nothing refers to it and no run is in it, another contract is possible.
     drop(main);
     kit.array.remove(0).unwrap();
     crate::lifetime::settled(&kit.runtime);
@@ -429,7 +429,7 @@ fn only_programs_that_are_given_the_same_fit() {
 }
 
 #[test]
-fn the_hosts_bytes_are_no_programs() {
+fn the_host_cannot_write_program_arrays_as_bytes() {
     let kit = Kit::new(2);
     let map = kit.array.map();
     for error in [

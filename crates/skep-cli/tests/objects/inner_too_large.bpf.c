@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * A map of maps whose initial element is larger than its template. With the template, for_each would call the callback four times,
- * and the callback would never leave the 64 bytes of its buffer.
+ * A map of maps whose initial element is larger than its template. By the template, for_each makes four calls, and the
+ * callback stays in the 64 bytes of its buffer.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -9,7 +9,7 @@ extern void bpf_throw(__u64 cookie) __ksym;
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-// What the programs did, for those who look from outside.
+// Records what the programs did, for the tests.
 __u64 steps;
 __u64 unwound;
 
@@ -25,7 +25,7 @@ static __noinline int doubled(__u64 number)
 	return number * 2;
 }
 
-// The end of most: says that it was here, and calls a function in its turn.
+// The exception callback of most programs: records that it ran and calls another function.
 __noinline int handle(__u64 cookie)
 {
 	unwound += 1;
@@ -34,7 +34,7 @@ __noinline int handle(__u64 cookie)
 
 __noinline int handle_otherwise(__u64 cookie)
 {
-	// Uses as much stack as there is, which the program that threw used as well.
+	// Uses the whole stack, which the program that threw also used.
 	volatile __u64 numbers[60];
 
 	for (int i = 0; i < 60; i++)
@@ -54,7 +54,7 @@ static __noinline int second(__u32 number)
 {
 	int result = third(number);
 
-	// Is not reached by the odd ones.
+	// Not reached by odd values.
 	steps += 100;
 	return result + third(number + 10);
 }
@@ -106,7 +106,7 @@ static long round(__u64 index, __u64 *sum)
 	return 0;
 }
 
-// Throws behind a helper that called back.
+// Throws after a helper that called back.
 SEC("tc")
 __exception_cb(handle)
 int after_rounds(struct __sk_buff *skb)
@@ -121,14 +121,14 @@ int after_rounds(struct __sk_buff *skb)
 
 static __noinline int jump(struct __sk_buff *skb, __u32 index)
 {
-	// Not a constant, which the compiler would take for the result in the caller.
+	// Not a constant: the compiler would propagate it into the caller.
 	volatile int missing = 3;
 
 	bpf_tail_call(skb, &programs, index);
 	return missing;
 }
 
-// The program that a function jumps to throws: that ends that program, whose result is the function's.
+// The target of a function's tail call throws: that ends only the target, whose result the function returns.
 SEC("tc")
 __exception_cb(handle_otherwise)
 int jumps(struct __sk_buff *skb)

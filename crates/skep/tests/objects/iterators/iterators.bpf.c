@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Iterators over numbers: nested, left early, in functions and callbacks, and with ends that are none.
+// Iterators over numbers: nested, left early, in functions and callbacks, and with invalid bounds.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -11,7 +11,7 @@ extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) __ksym;
 extern int *bpf_iter_num_next(struct bpf_iter_num *it) __ksym;
 extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym;
 
-// The body for each number i from one to below another; `break` leaves it.
+// Runs the body for each number i from one to below another; `break` leaves the loop.
 #define EACH(i, from, to, body)                                                                    \
 	do {                                                                                       \
 		struct bpf_iter_num it;                                                            \
@@ -28,9 +28,9 @@ extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym;
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-// What the programs go by.
+// Parameters of the programs.
 int first, end, stop;
-// What they did, for those who look from outside.
+// Results of the programs.
 __s64 sum;
 __u64 rounds;
 int error;
@@ -47,7 +47,7 @@ int sums(struct xdp_md *ctx)
 		sum += *number;
 		rounds++;
 	}
-	// The end is the end.
+	// After the end there are no more numbers.
 	if (bpf_iter_num_next(&it))
 		error = 1;
 	bpf_iter_num_destroy(&it);
@@ -82,7 +82,7 @@ int nested(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-// Each call has an iterator of its own; the caller's goes on.
+// Each call has its own iterator; the caller continues with its own.
 static __noinline __u64 up_to(int last)
 {
 	__u64 total = 0;
@@ -102,7 +102,7 @@ int in_functions(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-// Goes on with the caller's iterator.
+// Continues the caller's iterator.
 static __noinline int take(struct bpf_iter_num *it)
 {
 	int *number = bpf_iter_num_next(it);

@@ -1,67 +1,74 @@
-//! Another process that does something for this one, and is not waited for longer than that may take.
+//! Another process that measures something for this one and prints a JSON document, with a time limit.
 
-use std::io::{self, Read};
+use crate::Result;
+use serde::de::DeserializeOwned;
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Why there is no answer.
-#[derive(Debug)]
-pub(crate) enum Silence {
-    /// It could not be started, or not be listened to.
-    Unheard(io::Error),
-    /// It is still not done.
-    Late,
-    /// It failed, and that is what it complains about.
-    Failed(String),
-}
-
-/// What the process that `command` starts writes: less than a pipe holds, for it is read when that has ended.
-pub(crate) fn answer(mut command: Command, patience: Duration) -> Result<String, Silence> {
+/// Starts `command` and returns what it prints, which must be shorter than a pipe holds: it is read after the process
+/// has ended.
+///
+/// # Errors
+///
+/// The process cannot be started, takes longer than `patience`, fails (with what it wrote to standard error), or
+/// prints something else.
+pub(crate) fn answer<T: DeserializeOwned>(mut command: Command, patience: Duration) -> Result<T> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(Silence::Unheard)?;
-    let (mut text, mut complaint) = (String::new(), String::new());
+    let mut child = command.spawn().map_err(|error| format!("its process cannot be started: {error}"))?;
     let started = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(Silence::Unheard)? {
-            break status;
-        }
+    while child.try_wait()?.is_none() {
         if started.elapsed() > patience {
-            // A process that hangs in the kernel does not end; it is not waited for.
+            // A process that hangs in the kernel does not end, so this one does not wait for it.
             let _ = child.kill();
-            return Err(Silence::Late);
+            return Err(format!("its process did not end within {} s", patience.as_secs()).into());
         }
         std::thread::sleep(Duration::from_millis(10));
-    };
-    let read =
-        |from: Option<&mut dyn Read>, to: &mut String| from.map_or(Ok(0), |from| from.read_to_string(to));
-    read(child.stdout.as_mut().map(|out| out as _), &mut text).map_err(Silence::Unheard)?;
-    read(child.stderr.as_mut().map(|err| err as _), &mut complaint).map_err(Silence::Unheard)?;
-    if status.success() { Ok(text) } else { Err(Silence::Failed(complaint.trim().to_owned())) }
+    }
+    let (mut text, mut complaint) = (String::new(), String::new());
+    child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut text))?;
+    child.stderr.take().map_or(Ok(0), |mut err| err.read_to_string(&mut complaint))?;
+    match (child.wait()?.success(), complaint.trim()) {
+        (true, _) => serde_json::from_str(&text)
+            .map_err(|error| format!("its process printed {text:?}: {error}").into()),
+        (false, "") => Err("its process failed without a message".into()),
+        (false, complaint) => Err(complaint.into()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_the_other_process_writes_is_returned() {
-        let mut command = Command::new("printf");
-        command.arg("a\\tb\\n");
-        assert_eq!(answer(command, Duration::from_secs(60)).unwrap(), "a\tb\n");
+    fn told(program: &str, arguments: &[&str], patience: u64) -> Result<Vec<(String, u32, f64)>> {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        answer(command, Duration::from_millis(patience))
     }
 
     #[test]
-    fn one_that_takes_too_long_is_not_waited_for() {
-        let mut command = Command::new("sleep");
-        command.arg("60");
-        assert!(matches!(answer(command, Duration::from_millis(50)), Err(Silence::Late)));
+    fn what_the_process_prints_is_returned_and_anything_else_refused() {
+        let text = r#"[["direct",8,5.5],["indirect",1,1e-3]]"#;
+        let wanted = [("direct".to_owned(), 8, 5.5), ("indirect".to_owned(), 1, 1e-3)];
+        assert_eq!(told("printf", &["%s", text], 60_000).unwrap(), wanted);
+        for odd in ["", "direct\t8\t5.5", "[[\"direct\",8]]", "[[\"direct\",\"eight\",1]]"] {
+            assert!(told("printf", &["%s", odd], 60_000).is_err(), "{odd}");
+        }
     }
 
     #[test]
-    fn one_that_cannot_be_started_is_told_apart() {
-        let silence = answer(Command::new("/nowhere/at/all"), Duration::from_secs(60)).unwrap_err();
-        // Under an emulator the process may begin all the same, and end because there is nothing to do.
+    fn a_process_that_takes_too_long_is_not_waited_for() {
+        let late = told("sleep", &["60"], 50).unwrap_err().to_string();
+        assert!(late.contains("did not end"), "{late}");
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_started_or_fails_has_a_reason() {
+        let missing = told("/nowhere/at/all", &[], 60_000).unwrap_err().to_string();
+        // An emulator starts all the same, and fails with a message of its own.
         let emulated = !skep_testkit::runner().is_empty();
-        assert!(matches!(silence, Silence::Unheard(_)) || emulated, "{silence:?}");
+        assert!(missing.contains("cannot be started") || emulated, "{missing}");
+        let failed = told("false", &[], 60_000).unwrap_err().to_string();
+        assert!(failed.contains("without a message"), "{failed}");
     }
 }

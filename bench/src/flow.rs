@@ -10,14 +10,14 @@ mod subject;
 
 pub(crate) use linux::measure as measure_linux;
 
-use crate::report::{Report, Target};
-use crate::{Common, kernel, progress};
-use linux::{Answers, Linux};
+use crate::kernel::Linux;
+use crate::report::{Report, Target, number};
+use crate::timing::{Batched, median, sorted};
+use crate::{Common, Result, progress};
 use packets::{Case, kinds};
-use serde::Serialize;
-use skep::abi::SCHED_CLS;
-use skep::{Engine, Object, Packet, Program, Runtime};
-use std::time::{Duration, Instant};
+use serde_json::{Value, json};
+use skep::{Engine, Packet, Program, Runtime};
+use std::time::Duration;
 use subject::{Loaded, VARIANTS, Variant};
 
 /// A batch lasts at least this long: about as long as the kernel's.
@@ -35,77 +35,17 @@ pub(crate) struct Args {
     placements: u32,
 }
 
-/// A packet in one variant. Nanoseconds; `net` is without the floor.
-#[derive(Debug, Serialize)]
-struct Row {
-    packet: &'static str,
-    /// Whether the parsers tail-call each other, or a loop calls them.
-    tail_calls: bool,
-    /// Whether the flow is stored in a hash map.
-    map_update: bool,
-    /// In the best round, at the median placement.
-    ns: f64,
-    /// In the median round, at the median placement.
-    ns_median: f64,
-    /// In the best round, at the best placement.
-    ns_best_placement: f64,
-    /// In the best round, at the worst placement.
-    ns_worst_placement: f64,
-    ns_net: f64,
-    ns_net_median: f64,
-    /// The running kernel's, in the best round.
-    ns_linux: Option<f64>,
-    ns_linux_median: Option<f64>,
-    ns_linux_net: Option<f64>,
-    ns_linux_net_median: Option<f64>,
-    /// skep's net time, as a part of Linux's.
-    of_linux_net: Option<f64>,
+fn runner(program: &Program, case: &Case) -> Batched<impl FnMut() + use<>> {
+    let (program, mut packet) = (program.clone(), Packet::new(&case.frame));
+    Batched::new(BATCH, move || {
+        // It has been run before: what could fail has not.
+        let _ = std::hint::black_box(program.run(&mut packet));
+    })
 }
 
-/// The time of a program that returns at once: entering and leaving. Nanoseconds, as in a row.
-#[derive(Debug, Serialize)]
-struct Floor {
-    ns: f64,
-    ns_median: f64,
-    ns_linux: Option<f64>,
-    ns_linux_median: Option<f64>,
-}
-
-/// A packet in one variant at one placement, or the floor.
-struct Runner {
-    program: Program,
-    packet: Packet,
-    batch: u32,
-    /// Nanoseconds for a packet, of each round.
-    times: Vec<f64>,
-}
-
-impl Runner {
-    fn new(program: &Program, case: &Case) -> Self {
-        let mut new =
-            Self { program: program.clone(), packet: Packet::new(&case.frame), batch: 1, times: Vec::new() };
-        while new.time() < BATCH && new.batch < 1 << 20 {
-            new.batch *= 2;
-        }
-        new
-    }
-
-    fn time(&mut self) -> Duration {
-        let started = Instant::now();
-        for _ in 0..self.batch {
-            // It has been run before: what could fail has not.
-            let _ = std::hint::black_box(self.program.run(&mut self.packet));
-        }
-        started.elapsed()
-    }
-
-    fn turn(&mut self) {
-        let elapsed = self.time();
-        self.times.push(elapsed.as_nanos() as f64 / f64::from(self.batch));
-    }
-}
-
-/// The times of what was measured at several placements.
+/// The times of what was measured at several placements, in nanoseconds. `best` and `median` are of the rounds, at the
+/// median placement; the others of the best round.
+#[derive(Debug, PartialEq)]
 struct Times {
     best: f64,
     median: f64,
@@ -113,24 +53,15 @@ struct Times {
     worst_placement: f64,
 }
 
-impl Times {
-    fn of(placements: &[Runner]) -> Self {
-        let sorted = |times: &mut dyn Iterator<Item = f64>| {
-            let mut times: Vec<f64> = times.collect();
-            times.sort_by(f64::total_cmp);
-            times
-        };
-        let middle = |times: &[f64]| times[times.len() / 2];
-        let rounds: Vec<Vec<f64>> =
-            placements.iter().map(|runner| sorted(&mut runner.times.iter().copied())).collect();
-        let best = sorted(&mut rounds.iter().map(|times| times[0]));
-        let median = sorted(&mut rounds.iter().map(|times| middle(times)));
-        Self {
-            best: middle(&best),
-            median: middle(&median),
-            best_placement: best[0],
-            worst_placement: best[best.len() - 1],
-        }
+/// From the times of each round at each placement.
+fn places(placements: Vec<Vec<f64>>) -> Times {
+    let rounds: Vec<Vec<f64>> = placements.into_iter().map(sorted).collect();
+    let best = sorted(rounds.iter().map(|times| times[0]));
+    Times {
+        best: median(best.iter().copied()),
+        median: median(rounds.iter().map(|times| median(times.iter().copied()))),
+        best_placement: best[0],
+        worst_placement: best[best.len() - 1],
     }
 }
 
@@ -139,104 +70,95 @@ impl Times {
 /// # Errors
 ///
 /// The dissector cannot be loaded, or finds another flow than the packet's.
-pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     let (rounds, placements) =
         if common.quick { (args.rounds.min(2), 1) } else { (args.rounds, args.placements) };
     let packets = kinds();
-    let runtime = Runtime::new().map_err(|error| error.to_string())?;
+    let runtime = Runtime::new()?;
     progress("loading");
-    // All variants are loaded once before any is loaded again, so that each lies between the others.
-    let mut floor = Vec::new();
-    let mut runners: Vec<Vec<Runner>> = (0..packets.len() * VARIANTS.len()).map(|_| Vec::new()).collect();
+    // The floor and all variants are loaded once before any is loaded again, so that each lies between the others.
+    let mut runners = Vec::new();
     let mut loaded = Vec::new();
     for _ in 0..placements {
-        let empty = Object::from_insns("floor", &SCHED_CLS, linux::floor().to_vec());
-        let empty = runtime.load(&empty).map_err(|error| error.to_string())?;
-        floor.push(Runner::new(&empty.programs()[0], &packets[0]));
-        let mut rows = runners.iter_mut();
+        let empty = runtime.load(&subject::floor())?;
+        runners.push(runner(&empty.programs()[0], &packets[0]));
         for variant in VARIANTS {
             let dissector = Loaded::new(&runtime, variant)?;
-            for (case, row) in packets.iter().zip(rows.by_ref()) {
+            for case in &packets {
                 dissector.check(Engine::Jit, case)?;
-                row.push(Runner::new(&dissector.entry, case));
+                runners.push(runner(&dissector.entry, case));
             }
             loaded.push(dissector);
         }
     }
-    let (mut answers, mut release) = (Answers::default(), None);
+    let mut linux = Linux::default();
     for round in 0..rounds {
         if round % 100 == 0 {
             progress(format!("round {} of {rounds}", round + 1));
         }
-        floor.iter_mut().chain(runners.iter_mut().flatten()).for_each(Runner::turn);
+        runners.iter_mut().for_each(Batched::turn);
         // Processors do not always run equally fast: the kernel takes its turns in the middle.
         if round == rounds / 2 {
-            release = kernel::measure(common.linux, "flow-dissector", |said| answers = said);
+            linux = Linux::measure(common.linux, "flow-dissector");
         }
     }
-    let own = Times::of(&floor);
-    let floor = Floor {
-        ns: own.best,
-        ns_median: own.median,
-        ns_linux: answers.floor.map(|linux| linux.best),
-        ns_linux_median: answers.floor.map(|linux| linux.median),
-    };
+    let each = 1 + VARIANTS.len() * packets.len();
+    let times = |at: usize| places(runners[at..].iter().step_by(each).map(|one| one.times.clone()).collect());
+    // The time of a program that returns at once: entering and leaving. It is a row for the kernel's answers, too.
+    let own = times(0);
+    let mut floor = vec![json!({
+        "packet": null, "ns": own.best, "ns_median": own.median, "ns_linux": null, "ns_linux_median": null,
+    })];
+    linux.fill(&mut floor);
+    let mut floor = floor.remove(0);
+    floor.as_object_mut().map(|floor| floor.remove("packet"));
     let of = VARIANTS.iter().flat_map(|variant| packets.iter().map(move |packet| (packet.name, *variant)));
-    let rows: Vec<Row> = of
-        .zip(&runners)
-        .map(|((packet, variant), runners)| {
-            row(packet, variant, &Times::of(runners), &floor, answers.of(packet, variant))
-        })
-        .collect();
+    let mut rows: Vec<Value> =
+        (1..).zip(of).map(|(at, (packet, variant))| row(packet, variant, &times(at), &floor)).collect();
+    linux.fill(&mut rows);
+    rows.iter_mut().for_each(|row| compare(row, &floor));
     let summary = format!("ns a packet, best of {rounds} rounds, median of {placements} placements");
     let mut report = Report::new("flow-dissector", summary);
-    report.field("rounds", rounds).field("placements", placements).field("floor", &floor);
-    report.view("floor", "a program that returns at once", &[("ns", "ns", 1), ("Linux", "ns_linux", 1)]);
-    let columns = [
-        ("packet", "packet", 0),
-        ("tail calls", "tail_calls", 0),
-        ("map update", "map_update", 0),
-        ("ns", "ns", 1),
-        ("net", "ns_net", 1),
-        ("median", "ns_median", 1),
-        ("best placement", "ns_best_placement", 1),
-        ("worst", "ns_worst_placement", 1),
-        ("Linux", "ns_linux", 1),
-        ("Linux net", "ns_linux_net", 1),
-        ("skep/Linux, net", "of_linux_net", 2),
-    ];
-    report.table("rows", "packets; net: without the program that returns at once", &rows, &columns);
-    Ok(report.linux(&release).targets(targets(&rows)))
+    report.fields(json!({"rounds": rounds, "placements": placements}));
+    report.table("floor", "a program that returns at once", &floor, "ns:1; Linux = ns_linux:1");
+    let columns = "packet; tail calls = tail_calls; map update = map_update; ns:1; net = ns_net:1; \
+                   median = ns_median:1; best placement = ns_best_placement:1; worst = ns_worst_placement:1; \
+                   Linux = ns_linux:1; Linux net = ns_linux_net:1; skep/Linux, net = of_linux_net:2";
+    report.table("rows", "packets; net: without the program that returns at once", &rows, columns);
+    Ok(report.linux(&linux.release).targets(targets(&rows)))
 }
 
-fn row(packet: &'static str, variant: Variant, times: &Times, floor: &Floor, linux: Option<Linux>) -> Row {
-    let without = |time: Option<f64>, floor: Option<f64>| Some(time? - floor?);
-    let (best, median) = (linux.map(|linux| linux.best), linux.map(|linux| linux.median));
-    Row {
-        packet,
-        tail_calls: variant.tail_calls,
-        map_update: variant.map_update,
-        ns: times.best,
-        ns_median: times.median,
-        ns_best_placement: times.best_placement,
-        ns_worst_placement: times.worst_placement,
-        ns_net: times.best - floor.ns,
-        ns_net_median: times.median - floor.ns_median,
-        ns_linux: best,
-        ns_linux_median: median,
-        ns_linux_net: without(best, floor.ns_linux),
-        ns_linux_net_median: without(median, floor.ns_linux_median),
-        of_linux_net: without(best, floor.ns_linux).map(|linux| (times.best - floor.ns) / linux),
+/// A packet in one variant, without the kernel's times. `net` is without the floor.
+fn row(packet: &str, variant: Variant, times: &Times, floor: &Value) -> Value {
+    let mut row = variant.key(packet);
+    let figures = json!({
+        "ns": times.best, "ns_median": times.median,
+        "ns_best_placement": times.best_placement, "ns_worst_placement": times.worst_placement,
+        "ns_net": times.best - number(floor, "ns"), "ns_net_median": times.median - number(floor, "ns_median"),
+        "ns_linux": null, "ns_linux_median": null,
+    });
+    for (key, figure) in figures.as_object().into_iter().flatten() {
+        row[key] = figure.clone();
     }
+    row
+}
+
+/// Adds the kernel's net times, and skep's as a part of it; `null` (not a number) where it was not measured.
+fn compare(row: &mut Value, floor: &Value) {
+    for (net, time) in [("ns_linux_net", "ns_linux"), ("ns_linux_net_median", "ns_linux_median")] {
+        row[net] = (number(row, time) - number(floor, time)).into();
+    }
+    row["of_linux_net"] = (number(row, "ns_net") / number(row, "ns_linux_net")).into();
 }
 
 /// skep's part of Linux's net time for each packet, with tail calls.
-fn targets(rows: &[Row]) -> Vec<Target> {
-    let of = |row: &Row| {
-        let how = if row.map_update { "with the map update" } else { "without" };
-        Some(Target::at_most(format!("{}, {how}", row.packet), "x Linux's", WANTED, row.of_linux_net?))
+fn targets(rows: &[Value]) -> Vec<Target> {
+    let of = |row: &Value| {
+        let how = if row["map_update"] == true { "with the map update" } else { "without" };
+        let name = format!("{}, {how}", row["packet"].as_str()?);
+        Some(Target::at_most(name, "x Linux's", WANTED, row["of_linux_net"].as_f64()?))
     };
-    rows.iter().filter(|row| row.tail_calls).filter_map(of).collect()
+    rows.iter().filter(|row| row["tail_calls"] == true).filter_map(of).collect()
 }
 
 #[cfg(test)]
@@ -285,27 +207,14 @@ mod tests {
 
     #[test]
     fn the_middle_placement_counts_and_the_floor_is_taken_off() {
-        let program = Runtime::new().unwrap();
-        let object = Object::from_insns("floor", &SCHED_CLS, linux::floor().to_vec());
-        let program = program.load(&object).unwrap().programs()[0].clone();
-        let runner = |times: &[f64]| Runner {
-            program: program.clone(),
-            packet: Packet::new(&[]),
-            batch: 1,
-            times: times.to_vec(),
-        };
-        let times =
-            Times::of(&[runner(&[9.0, 8.0, 7.0]), runner(&[4.0, 90.0, 5.0]), runner(&[6.0, 5.5, 6.5])]);
-        assert_eq!((times.best, times.median), (5.5, 6.0));
-        assert_eq!((times.best_placement, times.worst_placement), (4.0, 7.0));
-        let floor = Floor { ns: 1.0, ns_median: 2.0, ns_linux: Some(3.0), ns_linux_median: None };
-        let row = row("vlan", VARIANTS[0], &times, &floor, Some(Linux { best: 10.0, median: 11.0 }));
-        assert_eq!((row.ns_net, row.ns_net_median), (4.5, 4.0));
-        assert_eq!((row.ns_linux_net, row.ns_linux_net_median), (Some(7.0), None));
+        let times = places(vec![vec![9.0, 8.0, 7.0], vec![4.0, 90.0, 5.0], vec![6.0, 5.5, 6.5]]);
+        assert_eq!(times, Times { best: 5.5, median: 6.0, best_placement: 4.0, worst_placement: 7.0 });
+        let mut row = row("vlan", VARIANTS[0], &times, &json!({"ns": 1.0, "ns_median": 2.0}));
+        assert_eq!((&row["ns_net"], &row["ns_net_median"]), (&4.5.into(), &4.0.into()));
+        row["ns_linux"] = 10.0.into();
+        compare(&mut row, &json!({"ns_linux": 3.0}));
+        assert_eq!((&row["ns_linux_net"], &row["ns_linux_net_median"]), (&7.0.into(), &Value::Null));
         let [target] = &targets(&[row])[..] else { panic!() };
-        assert_eq!(
-            (target.name.as_str(), target.value, target.met),
-            ("vlan, with the map update", 4.5 / 7.0, false)
-        );
+        assert_eq!((target.value, target.met), (4.5 / 7.0, false));
     }
 }

@@ -10,73 +10,83 @@
 
 mod objects;
 
-pub(crate) use objects::{Map, Program, verify};
+pub(crate) use objects::{Map, Program, Stats, verify};
 
-use crate::child::{Silence, answer as ask_child};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use crate::report::has;
+use crate::{Result, child};
+use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
 /// The time limit for everything that the other process measures.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two loads of programs.
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
-/// Measures the running kernel where `wanted`: starts this program again with `--only-linux` and hands its answers to
-/// `fill`. Returns the kernel's release, or why there are no answers.
-pub(crate) fn measure<T: DeserializeOwned>(
-    wanted: bool,
-    benchmark: &str,
-    fill: impl FnOnce(T),
-) -> Option<Result<String, String>> {
-    wanted.then(|| {
+/// The kernel's figures for a row: values that identify the row, and values to be added to it.
+pub(crate) type Answer = (Value, Value);
+
+/// What the running kernel takes.
+#[derive(Default)]
+pub(crate) struct Linux {
+    /// The kernel's release, or why there are no answers; `None` where they were not wanted.
+    pub(crate) release: Option<Result<String, String>>,
+    pub(crate) answers: Vec<Answer>,
+}
+
+impl Linux {
+    /// Starts this program again with `--only-linux`, where `wanted`.
+    pub(crate) fn measure(wanted: bool, benchmark: &str) -> Self {
+        if !wanted {
+            return Self::default();
+        }
         crate::progress("the running kernel");
-        let own = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;
-        let mut command = Command::new(own);
-        command.args([benchmark, "--only-linux"]);
-        ask(command).map(fill)?;
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
-        release.map(|text| text.trim().to_owned()).map_err(|error| format!("the kernel's release: {error}"))
-    })
+        let mut linux = Self::default();
+        let measured = std::env::current_exe().map_err(Into::into).and_then(|own| {
+            let mut command = Command::new(own);
+            command.args([benchmark, "--only-linux"]);
+            linux.answers = ask(command)?;
+            Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned())
+        });
+        linux.release = Some(measured.map_err(|error: crate::Error| error.to_string()));
+        linux
+    }
+
+    /// Adds the kernel's figures to the rows that they are for. The kernel may have measured more.
+    pub(crate) fn fill(&self, rows: &mut [Value]) {
+        for (key, figures) in &self.answers {
+            if let Some(row) = rows.iter_mut().find(|row| has(row, key)) {
+                for (name, figure) in figures.as_object().into_iter().flatten() {
+                    row[name] = figure.clone();
+                }
+            }
+        }
+    }
 }
 
-/// What the other process prints.
-pub(crate) fn answer<T: Serialize>(measure: fn() -> Result<T, String>) -> Result<String, String> {
-    serde_json::to_string(&measure()?).map_err(|error| error.to_string())
-}
-
-fn ask<T: DeserializeOwned>(command: Command) -> Result<T, String> {
-    let needed = "bpf(2) needs root, or the capability CAP_BPF";
-    let text = ask_child(command, PATIENCE).map_err(|silence| match silence {
-        Silence::Unheard(error) => format!("the process that asks the kernel: {error}"),
-        Silence::Late => format!("the kernel has not answered within {} s", PATIENCE.as_secs()),
-        Silence::Failed(complaint) if complaint.is_empty() => needed.to_owned(),
-        Silence::Failed(complaint) => format!("{complaint} ({needed})"),
-    })?;
-    serde_json::from_str(&text)
-        .map_err(|error| format!("the process that asks the kernel says {text:?}: {error}"))
+fn ask(command: Command) -> Result<Vec<Answer>> {
+    child::answer(command, PATIENCE)
+        .map_err(|reason| format!("{reason} (bpf(2) needs root, or the capability CAP_BPF)").into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn without_the_right_to_ask_the_reason_is_told() {
-        let refused = ask::<u32>(Command::new("false")).unwrap_err();
+        let refused = ask(Command::new("false")).unwrap_err().to_string();
         assert!(refused.contains("CAP_BPF"), "{refused}");
     }
 
     #[test]
-    fn answers_are_read_as_they_are_written_and_others_are_refused() {
-        let said = |text: &str| {
-            let mut command = Command::new("printf");
-            command.args(["%s", text]);
-            ask::<Vec<(String, u32, f64)>>(command)
-        };
-        let text = answer(|| Ok([("direct", 8, 5.5), ("indirect", 1, 1e-3)])).unwrap();
-        assert_eq!(said(&text).unwrap(), [("direct".to_owned(), 8, 5.5), ("indirect".to_owned(), 1, 1e-3)]);
-        for odd in ["", "direct\t8\t5.5", "[[\"direct\",8]]", "[[\"direct\",\"eight\",1]]"] {
-            assert!(said(odd).is_err(), "{odd}");
-        }
+    fn figures_are_added_to_the_row_that_they_are_for() {
+        let row = |op, ns| json!({"map": "hash", "op": op, "entries": 64, "ns": 1.0, "ns_linux": ns});
+        let mut rows = [row("update", None), row("look_up", None)];
+        let answer =
+            |entries: u32| (json!({"op": "look_up", "entries": entries}), json!({"ns_linux": entries}));
+        Linux { answers: vec![answer(64), answer(8192)], release: None }.fill(&mut rows);
+        assert_eq!(rows, [row("update", None), row("look_up", Some(64))]);
     }
 }

@@ -8,15 +8,14 @@
 //! Generating the programs is not counted. The tag that each program must have is computed here, and counted, since the
 //! published test does the same.
 
-mod clock;
 mod generate;
 mod install;
 
-use crate::progress;
-use crate::report::{Report, Target};
-use clock::Moment;
+use crate::process::{Passed, clocked};
+use crate::report::{Report, Target, number};
+use crate::{Common, Result, progress};
 use generate::Generator;
-use serde::Serialize;
+use serde_json::{Value, json};
 use skep::abi::{MapDef, MapKind, XDP};
 use skep::{Object, Runtime};
 use std::sync::Arc;
@@ -32,32 +31,13 @@ const LONGEST: usize = 4096;
 const PUBLISHED: [(&str, f64); 3] =
     [("one page per program", 21.487), ("packed", 19.695), ("Linux 6.18 on x86-64", 16.0)];
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
-/// A share of the time.
-#[derive(Debug, Serialize)]
-struct Share {
-    what: &'static str,
-    seconds: f64,
-    percent: f64,
-}
-
-/// A published figure of the same test.
-#[derive(Debug, Serialize)]
-struct Published {
-    what: &'static str,
-    seconds: f64,
-    /// How many times as long as here.
-    times: f64,
-}
-
 /// Runs the benchmark.
 ///
 /// # Errors
 ///
 /// A program cannot be loaded or has a wrong tag.
-pub(crate) fn run(_args: &Args, quick: bool) -> Result<Report, String> {
+pub(crate) fn run(common: Common) -> Result<Report> {
+    let quick = common.quick;
     // The cost of allocation must not depend on what the load test left behind, so it comes first.
     let (turns, live) = if quick { (20, 500) } else { (1000, 8000) };
     progress("installation");
@@ -71,13 +51,14 @@ pub(crate) fn run(_args: &Args, quick: bool) -> Result<Report, String> {
         progress(format!("the load test, round {}", round + 1));
         test.round(step)?;
     }
-    let Test { programs, instructions, code_bytes, times, seconds, thread, background, .. } = test;
+    let Test { programs, instructions, code_bytes, times, passed, .. } = test;
+    let Passed { wall: seconds, thread, background } = passed;
     let mut targets = vec![
-        Target::at_most("install of 400 bytes, hardened", "ns", 1200.0, hardened.ns),
-        Target::at_most("install of 400 bytes", "ns", 200.0, default.ns),
-        Target::at_most("allocation among live programs", "ns", 50.0, crowded.allocate_ns),
-        Target::at_most("free among live programs", "ns", 80.0, crowded.free_ns),
-        Target::at_least("utilisation", "%", 75.0, crowded.utilisation_percent),
+        Target::at_most("install of 400 bytes, hardened", "ns", 1200.0, number(&hardened, "ns")),
+        Target::at_most("install of 400 bytes", "ns", 200.0, number(&default, "ns")),
+        Target::at_most("allocation among live programs", "ns", 50.0, number(&crowded, "allocate_ns")),
+        Target::at_most("free among live programs", "ns", 80.0, number(&crowded, "free_ns")),
+        Target::at_least("utilisation", "%", 75.0, number(&crowded, "utilisation_percent")),
     ];
     if !quick {
         targets.insert(0, Target::at_most("load test", "s", 4.0, seconds));
@@ -86,41 +67,34 @@ pub(crate) fn run(_args: &Args, quick: bool) -> Result<Report, String> {
     let mut report =
         Report::new("load", format!("{programs} programs of {instructions} instructions in all"));
     let (per_program, per_insn) = (seconds * 1e9 / programs as f64, seconds * 1e9 / instructions as f64);
-    report.field("quick", quick).field("programs", programs).field("instructions", instructions);
-    report.field("code_bytes", code_bytes).field("seconds", seconds).field("cpu_seconds", thread);
-    report.field("background_cpu_seconds", background).field("ns_per_program", per_program);
-    report.field("ns_per_instruction", per_insn).field("generate_seconds", times.generate.as_secs_f64());
+    report.fields(json!({
+        "quick": quick, "programs": programs, "instructions": instructions, "code_bytes": code_bytes,
+        "seconds": seconds, "cpu_seconds": thread, "background_cpu_seconds": background,
+        "ns_per_program": per_program, "ns_per_instruction": per_insn,
+        "generate_seconds": times.generate.as_secs_f64(),
+    }));
     report.note(format!(
         "{seconds:.3} s ({thread:.3} s of this thread, {background:.3} s in the background): {:.1} us a program, \
          {per_insn:.1} ns an instruction",
         per_program / 1e3
     ));
-    let columns = [("", "what", 0), ("s", "seconds", 3), ("%", "percent", 1)];
-    report.table("shares", "shares of the time", &times.shares(seconds), &columns);
-    let published =
-        PUBLISHED.map(|(what, published)| Published { what, seconds: published, times: published / seconds });
-    let columns = [("", "what", 0), ("s", "seconds", 3), ("times as long as here", "times", 1)];
-    report.table("published", "published", &published, if quick { &columns[..2] } else { &columns });
-    let columns = [
-        ("backing", "backing", 0),
-        ("bytes", "bytes", 0),
-        ("install", "ns", 0),
-        ("free", "free_ns", 0),
-        ("own page: install", "page_ns", 0),
-        ("free", "page_free_ns", 0),
-    ];
-    report.table("install", "installing a program, ns", &[default, hardened], &columns);
-    let columns = [
-        ("programs", "programs", 0),
-        ("bytes", "average_bytes", 0),
-        ("allocate", "allocate_ns", 0),
-        ("free", "free_ns", 0),
-        ("in the background", "free_background_ns", 0),
-        ("% of the memory is code", "utilisation_percent", 1),
-        ("% of the chunks", "chunk_utilisation_percent", 1),
-    ];
-    report.field("crowded", crowded);
-    report.view("crowded", "allocation among live programs, ns", &columns);
+    report.table(
+        "shares",
+        "shares of the time",
+        times.shares(seconds),
+        "= what; s = seconds:3; % = percent:1",
+    );
+    let published = PUBLISHED
+        .map(|(what, published)| json!({"what": what, "seconds": published, "times": published / seconds}));
+    let times = if quick { "" } else { "; times as long as here = times:1" };
+    report.table("published", "published", published, &format!("= what; s = seconds:3{times}"));
+    let columns =
+        "backing; bytes; install = ns; free = free_ns; own page: install = page_ns; free = page_free_ns";
+    report.table("install", "installing a program, ns", [default, hardened], columns);
+    let columns = "programs; bytes = average_bytes; allocate = allocate_ns; free = free_ns; \
+                   in the background = free_background_ns; % of the memory is code = utilisation_percent:1; \
+                   % of the chunks = chunk_utilisation_percent:1";
+    report.table("crowded", "allocation among live programs, ns", crowded, columns);
     Ok(report.targets(targets))
 }
 
@@ -137,7 +111,7 @@ struct Times {
 }
 
 impl Times {
-    fn shares(&self, seconds: f64) -> Vec<Share> {
+    fn shares(&self, seconds: f64) -> Vec<Value> {
         let compile = self.jit.saturating_sub(self.install);
         let named = [
             ("tag", self.tag),
@@ -145,13 +119,11 @@ impl Times {
             ("compile", compile),
             ("install", self.install),
             ("free", self.free),
-        ];
-        let rest = named.iter().fold(seconds, |rest, (_, time)| rest - time.as_secs_f64());
-        named
-            .iter()
-            .map(|(what, time)| (*what, time.as_secs_f64()))
-            .chain([("other", rest.max(0.0))])
-            .map(|(what, share)| Share { what, seconds: share, percent: 100.0 * share / seconds })
+        ]
+        .map(|(what, time)| (what, time.as_secs_f64()));
+        let rest = named.iter().fold(seconds, |rest, (_, time)| rest - time);
+        let all = named.into_iter().chain([("other", rest.max(0.0))]);
+        all.map(|(what, time)| json!({"what": what, "seconds": time, "percent": 100.0 * time / seconds}))
             .collect()
     }
 }
@@ -167,62 +139,48 @@ struct Test {
     instructions: u64,
     code_bytes: u64,
     times: Times,
-    seconds: f64,
-    thread: f64,
-    background: f64,
+    /// Without the generation of programs.
+    passed: Passed,
 }
 
 const MAP: &str = "named";
 
 impl Test {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self> {
         let maps: Arc<[MapDef]> = Arc::new([MapDef::new(MAP, MapKind::Hash, 4, 4, 1)]);
-        let runtime = Runtime::new().map_err(|error| error.to_string())?;
+        let runtime = Runtime::new()?;
         let mut generator = Generator::new(5);
         generator.next(3, true);
-        let object = Object::from_bytecode_and_maps("load", &XDP, generator.bytes(), Arc::clone(&maps))
-            .map_err(|error| error.to_string())?;
-        let module = runtime.load(&object).map_err(|error| error.to_string())?;
-        let map = Arc::clone(&module.maps()[0]);
-        Ok(Self {
-            runtime,
-            map,
-            maps,
-            generator,
-            programs: 0,
-            instructions: 0,
-            code_bytes: 0,
-            times: Times::default(),
-            seconds: 0.0,
-            thread: 0.0,
-            background: 0.0,
-        })
+        let object = Object::from_bytecode_and_maps("load", &XDP, generator.bytes(), Arc::clone(&maps))?;
+        let map = Arc::clone(&runtime.load(&object)?.maps()[0]);
+        let (programs, instructions, code_bytes) = (0, 0, 0);
+        let (times, passed) = (Times::default(), Passed::default());
+        Ok(Self { runtime, map, maps, generator, programs, instructions, code_bytes, times, passed })
     }
 
     /// Programs of every size, every `step`th of them, without a map and with one.
-    fn round(&mut self, step: usize) -> Result<(), String> {
+    fn round(&mut self, step: usize) -> Result<()> {
         for with_map in [false, true] {
             // Generating runs on this thread alone; its processor time is less than its time where others interrupt it.
             let (mut generating, mut generating_cpu) = (0.0, 0.0);
-            let start = Moment::now();
-            for instructions in (if with_map { 3 } else { 2 }..=LONGEST).step_by(step) {
-                let started = Moment::now();
-                self.generator.next(instructions, with_map);
-                let passed = started.passed();
-                generating += passed.wall;
-                generating_cpu += passed.thread;
-                self.load(with_map)?;
-            }
-            let passed = start.passed();
+            let (loaded, passed) = clocked(|| {
+                (if with_map { 3 } else { 2 }..=LONGEST).step_by(step).try_for_each(|instructions| {
+                    let ((), passed) = clocked(|| self.generator.next(instructions, with_map));
+                    generating += passed.wall;
+                    generating_cpu += passed.thread;
+                    self.load(with_map)
+                })
+            });
+            loaded?;
             self.times.generate += Duration::from_secs_f64(generating);
-            self.seconds += passed.wall - generating;
-            self.thread += passed.thread - generating_cpu;
-            self.background += passed.background;
+            self.passed.wall += passed.wall - generating;
+            self.passed.thread += passed.thread - generating_cpu;
+            self.passed.background += passed.background;
         }
         Ok(())
     }
 
-    fn load(&mut self, with_map: bool) -> Result<(), String> {
+    fn load(&mut self, with_map: bool) -> Result<()> {
         let started = Instant::now();
         let expected = self.generator.tag();
         self.times.tag += started.elapsed();
@@ -230,17 +188,16 @@ impl Test {
         let object = match with_map {
             true => Object::from_bytecode_and_maps("load", &XDP, bytes, Arc::clone(&self.maps)),
             false => Object::from_bytecode("load", &XDP, bytes),
-        }
-        .map_err(|error| error.to_string())?;
+        }?;
         let mut linker = self.runtime.linker(&object);
         if with_map {
             linker = linker.map(MAP, Arc::clone(&self.map));
         }
-        let module = linker.load().map_err(|error| error.to_string())?;
+        let module = linker.load()?;
         let program = &module.programs()[0];
         if program.verified().tag() != expected {
             let (slots, tag) = (bytes.len() / 8, program.verified().tag());
-            return Err(format!("a program of {slots} slots has the tag {tag:x?}, not {expected:x?}"));
+            return Err(format!("a program of {slots} slots has the tag {tag:x?}, not {expected:x?}").into());
         }
         let times = program.load_times();
         self.programs += 1;
@@ -260,6 +217,7 @@ impl Test {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::find;
 
     #[test]
     fn the_test_has_the_programs_of_the_published_one() {
@@ -279,8 +237,8 @@ mod tests {
             ..Times::default()
         };
         let shares = times.shares(1.0);
-        assert!((shares.iter().map(|share| share.seconds).sum::<f64>() - 1.0).abs() < 1e-9);
-        let of = |what| shares.iter().find(|share| share.what == what).unwrap().percent.round();
+        assert!((shares.iter().map(|share| number(share, "seconds")).sum::<f64>() - 1.0).abs() < 1e-9);
+        let of = |what: &str| number(find(&shares, &json!({"what": what})).unwrap(), "percent").round();
         assert_eq!((of("compile"), of("install"), of("other")), (20.0, 5.0, 15.0));
     }
 }

@@ -20,18 +20,25 @@ mod kernel;
 mod load;
 mod maps;
 mod pack;
+mod page;
 mod poke;
+mod process;
 mod programs;
 mod random;
 mod report;
 mod tail;
-mod together;
+mod timing;
 mod verify;
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use report::Report;
+use serde_json::json;
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+/// Why a measurement failed. `?` turns every error into one, and text as well.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Benchmarks skep against other engines.
 #[derive(Parser)]
@@ -71,7 +78,7 @@ enum Benchmark {
     /// Speed and memory of a hash table under each reuse policy, in the published cases.
     HtabMem(htab_mem::Args),
     /// The load test: verify, compile, tag and free 40,945 programs.
-    Load(load::Args),
+    Load,
     /// Map operations from programs and from the host.
     Map(maps::Args),
     /// Many programs: one page each, in packs, and in packs on huge pages.
@@ -85,43 +92,38 @@ enum Benchmark {
 }
 
 impl Benchmark {
-    fn run(&self, common: Common) -> Result<Report, String> {
+    fn run(&self, common: Common) -> Result<Report> {
         match self {
-            Self::Alloc(args) => alloc::run(args, common.quick),
-            Self::Exec(args) => exec::run(args, common.quick),
+            Self::Alloc(args) => alloc::run(args, common),
+            Self::Exec(args) => exec::run(args, common),
             Self::FlowDissector(args) => flow::run(args, common),
             Self::HtabMem(args) => htab_mem::run(args, common),
-            Self::Load(args) => load::run(args, common.quick),
+            Self::Load => load::run(common),
             Self::Map(args) => maps::run(args, common),
-            Self::Pack(args) => pack::run(args, common.quick),
-            Self::Poke(args) => poke::run(args, common.quick),
+            Self::Pack(args) => pack::run(args, common),
+            Self::Poke(args) => poke::run(args, common),
             Self::TailCall(args) => tail::run(args, common),
             Self::Verify(args) => verify::run(args, common),
         }
     }
 
-    /// What the running kernel takes, as one JSON document; `None` for a benchmark that is not for kernels.
-    fn linux(&self) -> Option<Result<String, String>> {
+    /// What asks the running kernel, in the process that does that alone; `None` for a benchmark that no kernel can run.
+    fn linux(&self) -> Option<fn() -> Result<Vec<kernel::Answer>>> {
         match self {
-            Self::FlowDissector(_) => Some(kernel::answer(flow::measure_linux)),
-            Self::Map(_) => Some(kernel::answer(maps::measure_linux)),
-            Self::TailCall(_) => Some(kernel::answer(tail::measure_linux)),
-            Self::Verify(_) => Some(kernel::answer(verify::measure_linux)),
+            Self::FlowDissector(_) => Some(flow::measure_linux),
+            // Each of its tasks has a process of its own.
+            Self::HtabMem(_) => Some(|| Ok(Vec::new())),
+            Self::Map(_) => Some(maps::measure_linux),
+            Self::TailCall(_) => Some(tail::measure_linux),
+            Self::Verify(_) => Some(verify::measure_linux),
             _ => None,
         }
-    }
-
-    fn runs_on_linux(&self) -> bool {
-        matches!(
-            self,
-            Self::FlowDissector(_) | Self::HtabMem(_) | Self::Map(_) | Self::TailCall(_) | Self::Verify(_)
-        )
     }
 }
 
 fn main() -> ExitCode {
     let Cli { benchmark, common } = Cli::parse();
-    if (common.linux || common.only_linux) && !benchmark.runs_on_linux() {
+    if (common.linux || common.only_linux) && benchmark.linux().is_none() {
         let text = "--linux: no kernel can run this benchmark; those that a kernel can run are flow-dissector, htab-mem, \
                     map, tail-call and verify";
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
@@ -135,28 +137,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn write(benchmark: &Benchmark, common: Common) -> Result<(), String> {
+fn write(benchmark: &Benchmark, common: Common) -> Result<()> {
     if let Benchmark::HtabMem(htab_mem::Args { only: Some(task), .. }) = benchmark {
-        return print(&htab_mem::perform(task)?);
+        return print(&task.perform()?.to_string());
     }
-    if let Some(answer) = Some(common.only_linux).filter(|only| *only).and_then(|_| benchmark.linux()) {
-        return print(&answer?);
+    if let Some(ask) = benchmark.linux().filter(|_| common.only_linux) {
+        return print(&json!(ask()?).to_string());
     }
     let report = benchmark.run(common)?;
-    let failure = report.failure().map(str::to_owned);
-    print(&match common.json {
-        true => serde_json::to_string_pretty(&report.json()).map_err(|error| error.to_string())?,
-        false => report.text(),
-    })?;
-    failure.map_or(Ok(()), Err)
+    let failure = report.failure.clone();
+    print(&if common.json { format!("{:#}", report.json()) } else { report.text() })?;
+    failure.map_or(Ok(()), |reason| Err(reason.into()))
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
-fn print(text: &str) -> Result<(), String> {
+fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.trim_end().as_bytes()).and_then(|()| out.write_all(b"\n")) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to standard output: {error}"))
+            Err(format!("cannot write to standard output: {error}").into())
         }
         _ => Ok(()),
     }

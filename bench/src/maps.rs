@@ -13,14 +13,15 @@ pub(crate) mod peers;
 pub(crate) mod programs;
 mod skep;
 
-use crate::report::{Report, Target};
-use crate::together::together;
-use crate::{Common, kernel, progress};
+use crate::kernel::Linux;
+use crate::report::{Report, Target, has, number};
+use crate::timing::{ns, together};
+use crate::{Common, Result, progress};
 use ::skep::Runtime;
 use ::skep::abi::MapKind;
 pub(crate) use linux::measure as measure_linux;
 use programs::{KINDS, Op, WINDOW};
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,36 +36,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Only maps of this kind; may be given several times. Without it, all kinds, and other crates' maps.
-    #[arg(long, value_name = "KIND", value_parser = clap::builder::PossibleValuesParser::new(kinds()))]
+    #[arg(long, value_name = "KIND",
+          value_parser = clap::builder::PossibleValuesParser::new(KINDS.map(|kind| kind.kind.name())))]
     kind: Vec<String>,
-}
-
-/// An operation on a map.
-#[derive(Debug, Serialize)]
-struct Row {
-    /// The kind, or the crate that the map is from.
-    map: &'static str,
-    /// Whether it is another crate's.
-    peer: bool,
-    /// From where: `program` or `host`.
-    from: &'static str,
-    /// `nothing`, `look_up`, `update`, `insert_delete`, `push_pop` or `reserve_submit`.
-    op: &'static str,
-    /// How many elements there are.
-    entries: u32,
-    /// How many threads do it at once.
-    threads: u32,
-    /// Nanoseconds that each of them takes.
-    ns: f64,
-    /// The running kernel's; `None` where it was not measured.
-    ns_linux: Option<f64>,
-}
-
-/// A kind that cannot be created.
-#[derive(Debug, Serialize)]
-struct Unavailable {
-    map: &'static str,
-    reason: String,
 }
 
 /// Something that is measured.
@@ -73,17 +47,16 @@ pub(crate) trait Subject: Sync {
     fn prepare(&self) {}
 
     /// Does its operation with the keys of so many windows, as thread 0 or 1: how often it went well.
-    fn turn(&self, thread: u32, windows: u32) -> Result<u64, String>;
+    fn turn(&self, thread: u32, windows: u32) -> Result<u64>;
 }
 
 /// A subject with what was measured.
 struct Cell {
-    map: &'static str,
-    peer: bool,
-    from: &'static str,
+    /// What a row says of it: the map (its kind or crate), whether it is another crate's, from where (`program` or
+    /// `host`), the operation, and how many elements there are.
+    key: Value,
     op: Op,
-    entries: u32,
-    /// Whether an operation may go otherwise than well.
+    /// Whether an operation may fail.
     lossy: bool,
     windows: u32,
     subject: Box<dyn Subject>,
@@ -91,55 +64,40 @@ struct Cell {
 }
 
 impl Cell {
-    fn time(&mut self) -> Result<(), String> {
+    fn time(&mut self) -> Result<()> {
         for (&threads, best) in THREADS.iter().zip(&mut self.best) {
             self.subject.prepare();
             let (well, taken) = together(threads, |thread| self.subject.turn(thread, self.windows))?;
             let well: u64 = well.iter().sum();
             let all = u64::from(threads * self.windows * WINDOW);
-            if well != all && !self.lossy && must_go_well(self.op, threads) {
-                let Self { map, from, op, entries, .. } = self;
-                let op = op.name();
-                return Err(format!(
-                    "{map} with {entries} elements: {op} by the {from} went well {well} times of {all}"
-                ));
+            // With one lock for all, an operation gives up where the thread that holds the lock is not running.
+            let may_fail = self.lossy || threads > 1 && matches!(self.op, Op::PushPop | Op::ReserveSubmit);
+            if well != all && !may_fail {
+                return Err(format!("{}: {well} of {all} operations succeeded", self.key).into());
             }
             *best = taken.min(*best);
         }
         Ok(())
     }
 
-    fn rows(&self) -> impl Iterator<Item = Row> + '_ {
-        let each = f64::from(self.windows * WINDOW);
-        THREADS.iter().zip(&self.best).map(move |(&threads, best)| Row {
-            map: self.map,
-            peer: self.peer,
-            from: self.from,
-            op: self.op.name(),
-            entries: self.entries,
-            threads,
-            ns: best.as_secs_f64() * 1e9 / each,
-            ns_linux: None,
+    fn rows(&self) -> impl Iterator<Item = Value> + '_ {
+        THREADS.iter().zip(&self.best).map(|(threads, best)| {
+            let mut row = self.key.clone();
+            row["threads"] = (*threads).into();
+            // Nanoseconds that an operation takes each thread.
+            row["ns"] = (ns(*best) / f64::from(self.windows * WINDOW)).into();
+            row["ns_linux"] = Value::Null;
+            row
         })
     }
-}
-
-/// What has one lock for all gives up where the thread that holds it is not running.
-fn must_go_well(op: Op, threads: u32) -> bool {
-    threads == 1 || !matches!(op, Op::PushPop | Op::ReserveSubmit)
-}
-
-/// The names of the kinds that can be measured.
-fn kinds() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|kind| kind.kind.name())
 }
 
 /// Measures everything.
 ///
 /// # Errors
 ///
-/// Memory cannot be had, or an operation that must succeed fails.
-pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
+/// There is no memory, or an operation that must succeed fails.
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     let (rounds, windows, most_entries) =
         if common.quick { (1, 4, 8192) } else { (args.rounds, 64, u32::MAX) };
     let mut rows = Vec::new();
@@ -153,55 +111,42 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report, String> {
         rows.extend(cells.iter().flat_map(Cell::rows));
         unavailable = missing;
     }
-    let release = kernel::measure(common.linux, "map", |answers| linux::fill(&mut rows, answers));
+    let linux = Linux::measure(common.linux, "map");
+    linux.fill(&mut rows);
     let summary = format!("ns for each operation of one thread, loop included, best of {rounds} rounds");
     let mut report = Report::new("map", summary);
-    report.field("rounds", rounds);
-    let columns = [
-        ("map", "map", 0),
-        ("from", "from", 0),
-        ("operation", "op", 0),
-        ("elements", "entries", 0),
-        ("threads", "threads", 0),
-        ("ns", "ns", 1),
-        ("Linux", "ns_linux", 1),
-    ];
-    report.table("rows", "operations", &rows, &columns);
-    report.table(
-        "unavailable",
-        "maps that cannot be created",
-        &unavailable,
-        &[("", "map", 0), ("", "reason", 0)],
-    );
-    Ok(report.linux(&release).targets(targets(&rows)))
+    report.fields(json!({"rounds": rounds}));
+    let columns = "map; from; operation = op; elements = entries; threads; ns:1; Linux = ns_linux:1";
+    report.table("rows", "operations", &rows, columns);
+    report.table("unavailable", "maps that cannot be created", &unavailable, "= map; = reason");
+    Ok(report.linux(&linux.release).targets(targets(&rows)))
 }
 
-/// Everything that is measured with so many elements, and the kinds that are not there.
-fn cells(entries: u32, least: u32, kinds: &[String]) -> Result<(Vec<Cell>, Vec<Unavailable>), String> {
+/// Everything that is measured with so many elements, and the kinds of maps that cannot be created.
+fn cells(entries: u32, least: u32, kinds: &[String]) -> Result<(Vec<Cell>, Vec<Value>)> {
     let keys: Arc<[u32]> = programs::keys(entries).into();
     let windows = (keys.len() as u32 / WINDOW).max(least);
-    let runtime = Runtime::builder().cpus(4).build().map_err(|error| error.to_string())?;
+    let runtime = Runtime::builder().cpus(4).build()?;
     let (mut cells, mut unavailable) = (Vec::new(), Vec::new());
-    let mut add = |map, peer, from, op, lossy, subject| {
+    let mut add = |map: &str, peer: bool, from: &str, op, lossy, subject: Box<dyn Subject>| {
+        let key = json!({"map": map, "peer": peer, "from": from, "op": op, "entries": entries});
         let best = [Duration::MAX; THREADS.len()];
-        cells.push(Cell { map, peer, from, op, entries, lossy, windows, subject, best });
+        cells.push(Cell { key, op, lossy, windows, subject, best });
     };
-    for kind in KINDS {
+    let wanted = |name: &str| kinds.is_empty() || kinds.iter().any(|wanted| wanted == name);
+    for kind in KINDS.into_iter().filter(|kind| wanted(kind.kind.name())) {
         let name = kind.kind.name();
-        if !kinds.is_empty() && !kinds.iter().any(|wanted| wanted == name) {
-            continue;
-        }
         let loaded = match skep::Loaded::new(&runtime, kind, entries, &keys) {
             Ok(loaded) => loaded,
             Err(reason) => {
-                unavailable.push(Unavailable { map: name, reason });
+                unavailable.push(json!({"map": name, "reason": reason.to_string()}));
                 continue;
             }
         };
         let lossy = kind.kind == MapKind::LruHash;
         if kind.kind == MapKind::Hash {
             let subject = loaded.program(Op::Nothing, keys.len()).ok_or("no empty loop")?;
-            add("none", false, "program", Op::Nothing, false, Box::new(subject) as Box<dyn Subject>);
+            add("none", false, "program", Op::Nothing, false, Box::new(subject));
         }
         for &op in kind.ops {
             if let Some(subject) = loaded.program(op, keys.len()) {
@@ -223,26 +168,22 @@ fn cells(entries: u32, least: u32, kinds: &[String]) -> Result<(Vec<Cell>, Vec<U
     Ok((cells, unavailable))
 }
 
-fn targets(rows: &[Row]) -> Vec<Target> {
-    let of = |op: Op, entries: Option<u32>| {
-        let wanted = |row: &&Row| {
-            (row.map, row.from, row.op, row.threads) == ("hash", "program", op.name(), 1)
-                && entries.is_none_or(|entries| row.entries == entries)
-        };
-        rows.iter().filter(wanted).map(|row| row.ns).reduce(f64::max)
+fn targets(rows: &[Value]) -> Vec<Target> {
+    let target = |(name, op, entries, most): (&str, Op, u32, f64)| {
+        let key = json!({"map": "hash", "from": "program", "op": op, "threads": 1, "entries": entries});
+        let worst = rows.iter().filter(|row| has(row, &key)).map(|row| number(row, "ns")).reduce(f64::max)?;
+        Some(Target::at_most(name, "ns", most, worst))
     };
-    [
-        ("hash look-up, 64 elements", Op::LookUp, Some(64), 8.0),
-        ("hash look-up, 8192 elements", Op::LookUp, Some(8192), 12.0),
-        ("hash look-up, 262144 elements", Op::LookUp, Some(262_144), 60.0),
-        ("hash update, 64 elements", Op::Update, Some(64), 25.0),
-        ("hash update, 8192 elements", Op::Update, Some(8192), 40.0),
-        ("hash update, 262144 elements", Op::Update, Some(262_144), 120.0),
-        ("hash insert and delete, 8192 elements", Op::InsertDelete, Some(8192), 50.0),
-    ]
-    .into_iter()
-    .filter_map(|(name, op, entries, most)| Some(Target::at_most(name, "ns", most, of(op, entries)?)))
-    .collect()
+    let wanted = [
+        ("hash look-up, 64 elements", Op::LookUp, 64, 8.0),
+        ("hash look-up, 8192 elements", Op::LookUp, 8192, 12.0),
+        ("hash look-up, 262144 elements", Op::LookUp, 262_144, 60.0),
+        ("hash update, 64 elements", Op::Update, 64, 25.0),
+        ("hash update, 8192 elements", Op::Update, 8192, 40.0),
+        ("hash update, 262144 elements", Op::Update, 262_144, 120.0),
+        ("hash insert and delete, 8192 elements", Op::InsertDelete, 8192, 50.0),
+    ];
+    wanted.into_iter().filter_map(target).collect()
 }
 
 #[cfg(test)]
@@ -253,11 +194,11 @@ mod tests {
     fn every_operation_goes_well_on_every_map_that_is_there() {
         let (mut cells, unavailable) = cells(64, 2, &[]).unwrap();
         cells.iter_mut().try_for_each(Cell::time).unwrap();
-        let kinds: Vec<_> = unavailable.iter().map(|kind| kind.map).collect();
+        let kinds: Vec<_> = unavailable.iter().map(|kind| kind["map"].as_str().unwrap()).collect();
         for map in ["hash", "percpu_hash", "array", "percpu_array", "lpm_trie"] {
             assert!(!kinds.contains(&map), "{unavailable:?}");
         }
-        let of = |map: &str| cells.iter().filter(|cell| cell.map == map).count();
+        let of = |map: &str| cells.iter().filter(|cell| cell.key["map"] == map).count();
         assert_eq!((of("none"), of("hash"), of("array"), of("dashmap")), (1, 6, 4, 3));
     }
 

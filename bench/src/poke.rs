@@ -11,10 +11,10 @@
 mod check;
 mod site;
 
-use crate::progress;
-use crate::report::{Report, Target};
-use check::Check;
-use serde::Serialize;
+use crate::report::{Report, Target, number};
+use crate::timing::sorted;
+use crate::{Common, Result, progress};
+use serde_json::{Value, json};
 use site::Site;
 use skep_text::{Arena, Backing, Config};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,52 +48,23 @@ pub(crate) struct Args {
     full: bool,
 }
 
-/// The cost of batches of one size; nanoseconds, the best and the median of the rounds.
-#[derive(Debug, Serialize)]
-struct Row {
-    /// What the code memory is made of.
-    backing: &'static str,
-    /// Sites poked in a batch.
-    sites: usize,
-    /// `idle` or `busy`: what the other thread does.
-    neighbour: &'static str,
-    /// A poke before the barrier.
-    ns_before_barrier: f64,
-    ns_before_barrier_median: f64,
-    /// Beginning a batch, and its barrier: the best batch less its pokes at their best.
-    ns_barrier: f64,
-    ns_barrier_median: f64,
-    /// A poke, its share of the barrier included.
-    ns_per_poke: f64,
-    ns_per_poke_median: f64,
-}
-
-/// A backing that the system refuses.
-#[derive(Debug, Serialize)]
-struct Refused {
-    backing: &'static str,
-    reason: String,
-}
-
 /// Runs the benchmark. A torn or stale call makes it fail, after the report.
 ///
 /// # Errors
 ///
 /// The system refuses the default backing, or pokes.
-pub(crate) fn run(args: &Args, quick: bool) -> Result<Report, String> {
-    let rounds = if quick { args.rounds.min(5) } else { args.rounds };
-    let calls = if args.full { FULL } else { args.calls.min(if quick { QUICK } else { u64::MAX }) };
+pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
+    let rounds = if common.quick { args.rounds.min(5) } else { args.rounds };
+    let calls = if args.full { FULL } else { args.calls.min(if common.quick { QUICK } else { u64::MAX }) };
     let (mut rows, mut checks, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-    let backings = [None, Some(Backing::Hardened)];
-    for backing in backings {
+    for backing in [None, Some(Backing::Hardened)] {
         let config = backing.map_or_else(Config::new, |backing| Config::new().backing(backing));
         let arena = match (Arena::new(config), backing) {
-            (Ok(arena), _) => arena,
             (Err(error), Some(backing)) => {
-                refused.push(Refused { backing: backing.name(), reason: error.to_string() });
+                refused.push(json!({"backing": backing.name(), "reason": error.to_string()}));
                 continue;
             }
-            (Err(error), None) => return Err(error.to_string()),
+            (arena, _) => arena?,
         };
         let name = arena.occupancy().backing.name();
         progress(format!("pokes, backing {name}"));
@@ -104,40 +75,25 @@ pub(crate) fn run(args: &Args, quick: bool) -> Result<Report, String> {
         checks.push(check::run(&arena, name, calls)?);
     }
     let mut report = Report::new("poke", format!("ns, best and median of {rounds} rounds"));
-    report.field("rounds", rounds);
-    let columns = [
-        ("backing", "backing", 0),
-        ("sites", "sites", 0),
-        ("neighbour", "neighbour", 0),
-        ("poke before barrier", "ns_before_barrier", 1),
-        ("median", "ns_before_barrier_median", 1),
-        ("barrier", "ns_barrier", 1),
-        ("median", "ns_barrier_median", 1),
-        ("poke in all", "ns_per_poke", 1),
-        ("median", "ns_per_poke_median", 1),
-    ];
-    report.table("rows", "pokes", &rows, &columns);
-    let columns = [
-        ("backing", "backing", 0),
-        ("calls", "calls", 0),
-        ("pokes", "pokes", 0),
-        ("batches", "batches", 0),
-        ("s", "seconds", 1),
-        ("torn", "torn", 0),
-        ("stale", "stale", 0),
-        ("calls with one right result", "judged", 0),
-    ];
-    report.table("checks", "calls while another thread pokes", &checks, &columns);
-    report.table("refused", "refused", &refused, &[("backing", "backing", 0), ("reason", "reason", 0)]);
-    if let Some(Check { torn, stale, backing, .. }) = checks.iter().find(|check| check.torn + check.stale > 0)
-    {
-        report.fail(format!("{torn} torn and {stale} stale calls, backing {backing}"));
-    }
+    report.fields(json!({"rounds": rounds}));
+    let columns = "backing; sites; neighbour; poke before barrier = ns_before_barrier:1; \
+                   median = ns_before_barrier_median:1; barrier = ns_barrier:1; median = ns_barrier_median:1; \
+                   poke in all = ns_per_poke:1; median = ns_per_poke_median:1";
+    report.table("rows", "pokes", &rows, columns);
+    let columns = "backing; calls; pokes; batches; s = seconds:1; torn; stale; \
+                   calls with one right result = judged";
+    report.table("checks", "calls while another thread pokes", &checks, columns);
+    report.table("refused", "refused", refused, "backing; reason");
+    let wrong = |check: &&Value| number(check, "torn") + number(check, "stale") > 0.0;
+    report.failure = checks.iter().find(wrong).map(|check| {
+        let Value::String(backing) = &check["backing"] else { return String::new() };
+        format!("{} torn and {} stale calls, backing {backing}", check["torn"], check["stale"])
+    });
     Ok(report.targets(targets(&rows, &checks)))
 }
 
 /// Times all sizes of batches beside one neighbour.
-fn timed(arena: &Arena, backing: &'static str, busy: bool, rounds: u32) -> Result<Vec<Row>, String> {
+fn timed(arena: &Arena, backing: &'static str, busy: bool, rounds: u32) -> Result<Vec<Value>> {
     let most = BATCHES.into_iter().max().unwrap_or(1);
     let sites = (0..most).map(|_| Site::small(arena)).collect::<Result<Vec<_>, _>>()?;
     let over = AtomicBool::new(false);
@@ -164,7 +120,7 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, rounds: u32) -> Resul
             while times.whole.len() < rounds as usize {
                 attempts = attempts.saturating_sub(1);
                 let running = || !busy || attempts == 0 || runs(&laps);
-                times.round(arena, sites, running).map_err(|error| error.to_string())?;
+                times.round(arena, sites, running)?;
             }
             Ok(times.row(backing, busy, count))
         });
@@ -196,12 +152,7 @@ struct Times {
 
 impl Times {
     /// Times a round, and keeps it if the neighbour was running before and after.
-    fn round(
-        &mut self,
-        arena: &Arena,
-        sites: &[Site],
-        running: impl Fn() -> bool,
-    ) -> Result<(), skep_text::Error> {
+    fn round(&mut self, arena: &Arena, sites: &[Site], running: impl Fn() -> bool) -> Result<()> {
         if !running() {
             return Ok(());
         }
@@ -233,36 +184,35 @@ impl Times {
         Ok(())
     }
 
-    fn row(mut self, backing: &'static str, busy: bool, sites: usize) -> Row {
-        for times in [&mut self.before, &mut self.whole] {
-            times.sort_by(f64::total_cmp);
-        }
-        let middle = self.before.len() / 2;
-        let barrier = |at: usize| ((self.whole[at] - self.before[at]) * sites as f64).max(0.0);
-        Row {
-            backing,
-            sites,
-            neighbour: if busy { "busy" } else { "idle" },
-            ns_before_barrier: self.before[0],
-            ns_before_barrier_median: self.before[middle],
-            ns_barrier: barrier(0),
-            ns_barrier_median: barrier(middle),
-            ns_per_poke: self.whole[0],
-            ns_per_poke_median: self.whole[middle],
-        }
+    /// Nanoseconds, the best and the median of the rounds.
+    fn row(self, backing: &str, busy: bool, sites: usize) -> Value {
+        let (before, whole) = (sorted(self.before), sorted(self.whole));
+        let middle = before.len() / 2;
+        let barrier = |at: usize| ((whole[at] - before[at]) * sites as f64).max(0.0);
+        json!({
+            // What the code memory is made of, sites poked in a batch, and what the other thread does.
+            "backing": backing, "sites": sites, "neighbour": if busy { "busy" } else { "idle" },
+            // A poke before the barrier.
+            "ns_before_barrier": before[0], "ns_before_barrier_median": before[middle],
+            // Beginning a batch, and its barrier: the best batch less its pokes at their best.
+            "ns_barrier": barrier(0), "ns_barrier_median": barrier(middle),
+            // A poke, its share of the barrier included.
+            "ns_per_poke": whole[0], "ns_per_poke_median": whole[middle],
+        })
     }
 }
 
-fn targets(rows: &[Row], checks: &[Check]) -> Vec<Target> {
-    let default = rows.first().map_or("", |row| row.backing);
-    let pokes = rows.iter().filter(|row| row.backing == default).map(|row| {
-        let (sites, neighbour) = (row.sites, row.neighbour);
+fn targets(rows: &[Value], checks: &[Value]) -> Vec<Target> {
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let default = rows.first().map(|row| text(row, "backing")).unwrap_or_default();
+    let pokes = rows.iter().filter(|row| text(row, "backing") == default).map(|row| {
+        let (sites, neighbour) = (&row["sites"], text(row, "neighbour"));
         let name = format!("a poke before the barrier, {default}, batches of {sites}, {neighbour} neighbour");
-        Target::at_most(name, "ns", 20.0, row.ns_before_barrier)
+        Target::at_most(name, "ns", 20.0, number(row, "ns_before_barrier"))
     });
     let wrong = checks.iter().map(|check| {
-        let name = format!("torn or stale of {} calls, {}", check.calls, check.backing);
-        Target::at_most(name, "calls", 0.0, (check.torn + check.stale) as f64)
+        let name = format!("torn or stale of {} calls, {}", check["calls"], text(check, "backing"));
+        Target::at_most(name, "calls", 0.0, number(check, "torn") + number(check, "stale"))
     });
     pokes.chain(wrong).collect()
 }

@@ -1,10 +1,13 @@
-//! The benchmark programs: C sources that are BPF and native code alike.
+//! The benchmark programs: C sources that are BPF and native code alike; and programs in assembler.
+
+use crate::Result;
+use skep::Object;
+use skep::abi::{MapDef, ProgramType};
 
 /// A benchmark program.
 pub(crate) struct Program {
-    /// Its name.
     pub(crate) name: &'static str,
-    /// Bytes of memory it is given.
+    /// Bytes of memory that it is given.
     pub(crate) bytes: usize,
     /// What that memory holds at first.
     pub(crate) memory: Memory,
@@ -36,14 +39,10 @@ include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 impl Program {
     /// Its memory before the first run.
     pub(crate) fn fresh_memory(&self) -> Vec<u8> {
-        let mut bytes = match self.memory {
+        let mut bytes: Vec<u8> = match self.memory {
             Memory::File(bytes) => bytes.to_vec(),
             Memory::Seed(mut state) => {
-                let mut bytes = Vec::with_capacity(self.bytes + 8);
-                while bytes.len() < self.bytes {
-                    bytes.extend(split_mix(&mut state).to_le_bytes());
-                }
-                bytes
+                (0..self.bytes.div_ceil(8)).flat_map(|_| split_mix(&mut state).to_le_bytes()).collect()
             }
         };
         bytes.resize(self.bytes, 0);
@@ -57,6 +56,17 @@ pub(crate) fn split_mix(state: &mut u64) -> u64 {
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+/// An object with one program in assembler, which names maps by their index.
+pub(crate) fn assembled(
+    name: &str,
+    kind: &'static ProgramType,
+    text: &str,
+    maps: Vec<MapDef>,
+) -> Result<Object> {
+    let insns = skep::isa::assemble(text).map_err(|error| format!("{name}: {error}"))?;
+    Ok(Object::from_bytecode_and_maps(name, kind, &skep::isa::encode_bytes(&insns)?, maps)?)
 }
 
 #[cfg(test)]

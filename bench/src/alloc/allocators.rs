@@ -2,7 +2,9 @@
 
 use super::PAIRS;
 use super::ring::{Apart, Ring};
-use crate::together::together;
+use crate::Result;
+use crate::timing::together;
+use serde::Serialize;
 use skep_mem::{Cache, CacheOptions, Policy};
 use skep_rcu::Domain;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -23,8 +25,8 @@ const ALIGN: usize = 8;
 
 /// What hands out and takes back memory.
 pub(super) trait Allocator: Sync {
-    /// Whose.
-    fn name(&self) -> &'static str;
+    /// Whose it is.
+    const NAME: &'static str;
 
     /// Its policy, if it is one of skep's.
     fn policy(&self) -> Option<Policy> {
@@ -32,7 +34,7 @@ pub(super) trait Allocator: Sync {
     }
 
     /// Does something as one run of a program does: with a number that no other thread has at the same time.
-    fn run<R>(&self, thread: u32, work: impl FnOnce(u32) -> R) -> Result<R, String> {
+    fn run<R>(&self, thread: u32, work: impl FnOnce(u32) -> R) -> Result<R> {
         Ok(work(thread))
     }
 
@@ -43,7 +45,7 @@ pub(super) trait Allocator: Sync {
     ///
     /// # Safety
     ///
-    /// It came from [`alloc`](Self::alloc), and nobody uses it any more.
+    /// It came from [`alloc`](Self::alloc), and nothing uses it any more.
     unsafe fn free(&self, cpu: u32, object: *mut u8);
 
     /// The most bytes that it had from the system, if it knows.
@@ -56,24 +58,21 @@ pub(super) trait Allocator: Sync {
 pub(super) struct Cached(Cache);
 
 impl Cached {
-    pub(super) fn new(size: usize, policy: Policy) -> Result<Self, String> {
-        let domain = Domain::new(SLOTS).map_err(|error| error.to_string())?;
+    pub(super) fn new(size: usize, policy: Policy) -> Result<Self> {
         let options = CacheOptions::new(size, BOUND / size).limit(2 * BOUND).policy(policy);
-        Cache::new(&domain, &options).map(Self).map_err(|error| error.to_string())
+        Ok(Self(Cache::new(&Domain::new(SLOTS)?, &options)?))
     }
 }
 
 impl Allocator for Cached {
-    fn name(&self) -> &'static str {
-        "skep"
-    }
+    const NAME: &'static str = "skep";
 
     fn policy(&self) -> Option<Policy> {
         Some(self.0.policy())
     }
 
-    fn run<R>(&self, _thread: u32, work: impl FnOnce(u32) -> R) -> Result<R, String> {
-        let reader = self.0.domain().reader().map_err(|error| error.to_string())?;
+    fn run<R>(&self, _thread: u32, work: impl FnOnce(u32) -> R) -> Result<R> {
+        let reader = self.0.domain().reader()?;
         Ok(reader.read(|| work(reader.number())))
     }
 
@@ -100,15 +99,13 @@ impl Allocator for Cached {
 pub(super) struct Malloc(Layout);
 
 impl Malloc {
-    pub(super) fn new(size: usize) -> Result<Self, String> {
-        Layout::from_size_align(size.max(1), ALIGN).map(Self).map_err(|error| error.to_string())
+    pub(super) fn new(size: usize) -> Result<Self> {
+        Ok(Self(Layout::from_size_align(size.max(1), ALIGN)?))
     }
 }
 
 impl Allocator for Malloc {
-    fn name(&self) -> &'static str {
-        "malloc"
-    }
+    const NAME: &'static str = "malloc";
 
     #[inline]
     fn alloc(&self, _cpu: u32) -> *mut u8 {
@@ -127,9 +124,7 @@ impl Allocator for Malloc {
 pub(super) struct Mimalloc(pub(super) usize);
 
 impl Allocator for Mimalloc {
-    fn name(&self) -> &'static str {
-        "mimalloc"
-    }
+    const NAME: &'static str = "mimalloc";
 
     #[inline]
     fn alloc(&self, _cpu: u32) -> *mut u8 {
@@ -150,9 +145,7 @@ impl Allocator for Mimalloc {
 pub(super) struct Nothing([Apart; 2]);
 
 impl Allocator for Nothing {
-    fn name(&self) -> &'static str {
-        "none"
-    }
+    const NAME: &'static str = "none";
 
     #[inline]
     fn alloc(&self, cpu: u32) -> *mut u8 {
@@ -165,36 +158,20 @@ impl Allocator for Nothing {
     }
 }
 
-/// Who frees what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// When objects are freed, and by which thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum How {
     /// Each object before the next is allocated.
     OneByOne,
     /// Sixty-four are allocated, and then freed.
     Several,
-    /// Another thread on another processor, through a ring.
+    /// By another thread on another processor, which gets them through a ring.
     Across,
 }
 
-impl How {
-    pub(super) const ALL: [Self; 3] = [Self::OneByOne, Self::Several, Self::Across];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::OneByOne => "one_by_one",
-            Self::Several => "several",
-            Self::Across => "across",
-        }
-    }
-}
-
 /// How long so many pairs take each thread, in runs of 1,024, and for how many of all there was no memory.
-pub(super) fn time(
-    allocator: &impl Allocator,
-    how: How,
-    threads: u32,
-    runs: u32,
-) -> Result<(Duration, u64), String> {
+pub(super) fn time(allocator: &impl Allocator, how: How, threads: u32, runs: u32) -> Result<(Duration, u64)> {
     let missing = AtomicU64::new(0);
     let taken = match how {
         How::Across => across(allocator, runs, &missing)?,
@@ -242,7 +219,7 @@ fn touched(object: *mut u8, missing: &AtomicU64) -> *mut u8 {
 }
 
 /// One thread allocates, the other one frees.
-fn across(allocator: &impl Allocator, runs: u32, missing: &AtomicU64) -> Result<Duration, String> {
+fn across(allocator: &impl Allocator, runs: u32, missing: &AtomicU64) -> Result<Duration> {
     let ring = Ring::new();
     let gone = AtomicBool::new(false);
     let work = |thread: u32| {

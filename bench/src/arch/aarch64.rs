@@ -1,5 +1,6 @@
 //! aarch64: instructions as in the Arm Architecture Reference Manual.
 
+use crate::Result;
 use solana_sbpf::elf::Executable;
 use solana_sbpf::vm::ContextObject;
 use std::arch::asm;
@@ -55,11 +56,11 @@ pub(crate) unsafe fn synchronize(start: usize, len: usize) {
 }
 
 /// `solana-sbpf` leaves out its JIT on this architecture.
-pub(crate) fn compile_by_sbpf(_: &Executable<impl ContextObject>) -> Result<(), String> {
-    Err("it compiles for x86-64 only".to_owned())
+pub(crate) fn compile_by_sbpf(_: &Executable<impl ContextObject>) -> Result<()> {
+    Err("it compiles for x86-64 only".into())
 }
 
 /// `rbpf` would make x86-64 code here too, which must not be run.
-pub(crate) fn compile_by_rbpf(_: &mut rbpf::EbpfVmRaw<'_>) -> Result<(), String> {
-    Err("it compiles for x86-64 only".to_owned())
+pub(crate) fn compile_by_rbpf(_: &mut rbpf::EbpfVmRaw<'_>) -> Result<()> {
+    Err("it compiles for x86-64 only".into())
 }

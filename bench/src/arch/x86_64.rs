@@ -1,5 +1,6 @@
 //! x86-64: instructions as in the manuals of AMD and Intel.
 
+use crate::Result;
 use solana_sbpf::elf::Executable;
 use solana_sbpf::vm::ContextObject;
 
@@ -34,11 +35,11 @@ pub(crate) fn returns(value: u32) -> Vec<u8> {
 pub(crate) unsafe fn synchronize(_start: usize, _len: usize) {}
 
 /// Compiles for this processor with the JIT of `solana-sbpf`.
-pub(crate) fn compile_by_sbpf(executable: &Executable<impl ContextObject>) -> Result<(), String> {
-    executable.jit_compile().map_err(|error| error.to_string())
+pub(crate) fn compile_by_sbpf(executable: &Executable<impl ContextObject>) -> Result<()> {
+    Ok(executable.jit_compile().map_err(|error| error.to_string())?)
 }
 
 /// Compiles for this processor with the JIT of `rbpf`.
-pub(crate) fn compile_by_rbpf(vm: &mut rbpf::EbpfVmRaw<'_>) -> Result<(), String> {
-    vm.jit_compile().map_err(|error| error.to_string())
+pub(crate) fn compile_by_rbpf(vm: &mut rbpf::EbpfVmRaw<'_>) -> Result<()> {
+    Ok(vm.jit_compile()?)
 }

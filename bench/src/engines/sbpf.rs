@@ -1,9 +1,10 @@
 //! The `solana-sbpf` crate's JIT, as its users run it (every access translated and checked, instructions
 //! counted), and with all of that off.
 
-use super::{Engine, Prepared, bytes, placed};
-use crate::arch;
+use super::{Run, only_plain, placed};
 use crate::programs::Program;
+use crate::{Result, arch};
+use skep::isa::encode_bytes;
 use solana_sbpf::ebpf::{MM_INPUT_START, MM_REGION_SIZE, MM_STACK_START};
 use solana_sbpf::elf::Executable;
 use solana_sbpf::error::ProgramResult;
@@ -16,20 +17,7 @@ use std::sync::Arc;
 /// The version whose calls and 32-bit jumps are encoded as in RFC 9669.
 const VERSION: SBPFVersion = SBPFVersion::V4;
 
-pub(crate) struct Sbpf {
-    /// Whether accesses are checked and instructions counted.
-    pub(crate) checked: bool,
-}
-
-struct Ready {
-    executable: Executable<Host>,
-    vm: EbpfVm<'static, Host>,
-    registers: [u64; 12],
-    _memory: Vec<u8>,
-    _stack: Vec<u8>,
-}
-
-/// What the machine asks of its host: an instruction meter and the memory.
+/// What the machine needs of its host: an instruction meter and the memory.
 struct Host {
     remaining: u64,
     mapping: MemoryMapping,
@@ -49,66 +37,55 @@ impl ContextObject for Host {
     }
 }
 
-impl Engine for Sbpf {
-    fn name(&self) -> &'static str {
-        if self.checked { "sbpf" } else { "sbpf-unchecked" }
+/// `checked`: accesses are translated and checked, and instructions counted.
+pub(super) fn prepare(program: &'static Program, placement: usize, checked: bool) -> Result<Run> {
+    only_plain(program)?;
+    let config = Config {
+        enable_address_translation: checked,
+        enable_instruction_meter: checked,
+        enable_stack_frame_gaps: false,
+        noop_instruction_rate: 0,
+        sanitize_user_provided_values: false,
+        enabled_sbpf_versions: VERSION..=VERSION,
+        ..Config::default()
+    };
+    let code = encode_bytes(&placed(program, placement)?)?;
+    let loader = Arc::new(BuiltinProgram::new_loader(config.clone()));
+    let registry = FunctionRegistry::default();
+    let executable = Executable::<Host>::from_text_bytes(&code, Arc::clone(&loader), VERSION, registry)
+        .map_err(|error| error.to_string())?;
+    arch::compile_by_sbpf(&executable)?;
+
+    // Both live as long as the machine: a benchmark process can leak them.
+    let memory = program.fresh_memory().leak();
+    let stack = vec![0_u8; config.stack_size()].leak();
+    let regions = vec![
+        MemoryRegion::new(&raw const code[..0], 0),
+        MemoryRegion::new(&raw const code[..0], MM_REGION_SIZE),
+        MemoryRegion::new(&raw mut stack[..], MM_STACK_START),
+        MemoryRegion::new(&raw const code[..0], MM_STACK_START + MM_REGION_SIZE),
+        MemoryRegion::new(&raw mut memory[..], MM_INPUT_START),
+    ];
+    // SAFETY: memory and stack are leaked, and nothing but the machine uses them; the other regions are empty.
+    let mapping =
+        unsafe { MemoryMapping::new(regions, &config, VERSION) }.map_err(|error| error.to_string())?;
+    let host = Box::leak(Box::new(Host { remaining: u64::MAX / 2, mapping }));
+    let mut vm = EbpfVm::new(loader, VERSION, host, stack.len());
+    let mut registers = vm.registers;
+    if checked {
+        registers[1] = MM_INPUT_START;
+    } else {
+        registers[1] = memory.as_mut_ptr() as u64;
+        registers[10] = stack.as_mut_ptr() as u64 + config.stack_frame_size as u64;
     }
-
-    fn prepare(&self, program: &'static Program, placement: usize) -> Result<Box<dyn Prepared>, String> {
-        if !program.plain {
-            return Err("it has no maps, and helpers of another kind".into());
-        }
-        let config = Config {
-            enable_address_translation: self.checked,
-            enable_instruction_meter: self.checked,
-            enable_stack_frame_gaps: false,
-            noop_instruction_rate: 0,
-            sanitize_user_provided_values: false,
-            enabled_sbpf_versions: VERSION..=VERSION,
-            ..Config::default()
-        };
-        let code = bytes(&placed(program, placement)?)?;
-        let loader = Arc::new(BuiltinProgram::new_loader(config.clone()));
-        let registry = FunctionRegistry::default();
-        let executable = Executable::<Host>::from_text_bytes(&code, Arc::clone(&loader), VERSION, registry)
-            .map_err(|error| error.to_string())?;
-        arch::compile_by_sbpf(&executable)?;
-
-        let mut memory = program.fresh_memory();
-        let mut stack = vec![0u8; config.stack_size()];
-        let regions = vec![
-            MemoryRegion::new(&raw const code[..0], 0),
-            MemoryRegion::new(&raw const code[..0], MM_REGION_SIZE),
-            MemoryRegion::new(&raw mut stack[..], MM_STACK_START),
-            MemoryRegion::new(&raw const code[..0], MM_STACK_START + MM_REGION_SIZE),
-            MemoryRegion::new(&raw mut memory[..], MM_INPUT_START),
-        ];
-        // SAFETY: memory and stack live in `Ready` beside the machine, and their buffers never move.
-        let mapping =
-            unsafe { MemoryMapping::new(regions, &config, VERSION) }.map_err(|error| error.to_string())?;
-        let host = Box::leak(Box::new(Host { remaining: u64::MAX / 2, mapping }));
-        let mut vm = EbpfVm::new(loader, VERSION, host, stack.len());
-        let mut registers = vm.registers;
-        if self.checked {
-            registers[1] = MM_INPUT_START;
-        } else {
-            registers[1] = memory.as_mut_ptr() as u64;
-            registers[10] = stack.as_mut_ptr() as u64 + config.stack_frame_size as u64;
-        }
-        registers[2] = memory.len() as u64;
+    registers[2] = memory.len() as u64;
+    Ok(Box::new(move || {
         vm.registers = registers;
-        Ok(Box::new(Ready { executable, vm, registers, _memory: memory, _stack: stack }))
-    }
-}
-
-impl Prepared for Ready {
-    fn run(&mut self) -> u64 {
-        self.vm.registers = self.registers;
-        let (_, result) = self.vm.execute_program(&self.executable, &mut ExecutionMode::Jit, &mut []);
+        let (_, result) = vm.execute_program(&executable, &mut ExecutionMode::Jit, &mut []);
         match result {
             ProgramResult::Ok(value) => value,
             // No program returns this: the caller compares results and reports the program as failed.
             ProgramResult::Err(_) => u64::MAX,
         }
-    }
+    }))
 }

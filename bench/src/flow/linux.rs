@@ -6,14 +6,14 @@
 //! floor.
 
 use super::packets::{Case, Flow, kinds};
-use super::subject::{DISSECTED, Variant};
-use crate::kernel::{Map, Program};
-use serde::{Deserialize, Serialize};
+use super::subject::{DISSECTED, Variant, floor};
+use crate::Result;
+use crate::kernel::{Answer, Map, Program};
+use crate::timing::sorted;
+use serde_json::{Value, json};
+use skep::Object;
 use skep::abi::MapDef;
-use skep::isa::{AluOp, Insn, Operand, Reg, Width};
-use skep::{Object, ProgramOptions};
 use std::collections::BTreeMap;
-use std::io;
 use std::rc::Rc;
 
 /// Runs for each system call.
@@ -34,82 +34,48 @@ const SLOTS: [&str; 9] = [
 ];
 const STORES: &str = "parse_transport";
 
-/// The kernel's time for a packet, or for a program that returns at once: nanoseconds of the best and of the median
-/// round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Linux {
-    pub(super) best: f64,
-    pub(super) median: f64,
-}
-
-/// The kernel's times: of each packet in each variant, and of its floor.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Answers {
-    pub(super) floor: Option<Linux>,
-    /// A packet, whether by tail calls, and whether with the map update.
-    rows: Vec<(String, bool, bool, Linux)>,
-}
-
-impl Answers {
-    /// The time of a packet.
-    pub(super) fn of(&self, packet: &str, variant: Variant) -> Option<Linux> {
-        let Variant { tail_calls, map_update } = variant;
-        let wanted =
-            |row: &&(String, bool, bool, Linux)| (&*row.0, row.1, row.2) == (packet, tail_calls, map_update);
-        self.rows.iter().find(wanted).map(|row| row.3)
-    }
-}
-
-/// Measures the kernel.
+/// Measures the kernel. The answer for the floor has no packet.
 ///
 /// # Errors
 ///
 /// bpf(2) may not be used, or the kernel finds another flow than the packet's.
-pub(crate) fn measure() -> Result<Answers, String> {
-    let failed = |error: io::Error| format!("the kernel: {error}");
+pub(crate) fn measure() -> Result<Vec<Answer>> {
     let packets = kinds();
-    let floor = Program::load(&floor(), &[]).map_err(failed)?;
+    let floor = Program::load(&floor(), "floor", &[])?;
     let mut floor_times = Vec::new();
-    let [tail_calls, calls] = [true, false].map(|tail_calls| Dissector::new(tail_calls).map_err(failed));
-    let (tail_calls, calls) = (tail_calls?, calls?);
-    let mut rows = Vec::new();
+    let dissectors = [(true, Dissector::new(true)?), (false, Dissector::new(false)?)];
+    let mut answers = Vec::new();
     for map_update in [true, false] {
-        tail_calls.store(map_update).map_err(failed)?;
-        calls.store(map_update).map_err(failed)?;
-        let dissectors = [&tail_calls, &calls];
-        for (dissector, packet) in
-            dissectors.iter().flat_map(|of| packets.iter().map(move |packet| (of, packet)))
-        {
-            dissector.check(packet, map_update)?;
-        }
-        let mut times = vec![Vec::new(); packets.len() * dissectors.len()];
-        for _ in 0..ROUNDS {
-            floor_times.push(time(&floor, &packets[0]).map_err(failed)?);
-            let pairs = packets.iter().flat_map(|packet| dissectors.iter().map(move |of| (of, packet)));
-            for ((dissector, packet), times) in pairs.zip(&mut times) {
-                times.push(time(dissector.entry(map_update), packet).map_err(failed)?);
+        for (_, dissector) in &dissectors {
+            dissector.store(map_update)?;
+            for packet in &packets {
+                let checked = dissector.check(packet, map_update);
+                checked.map_err(|error| format!("the kernel, {}: {error}", packet.name))?;
             }
         }
-        let pairs = packets.iter().flat_map(|packet| [true, false].map(|tail_calls| (packet, tail_calls)));
-        rows.extend(pairs.zip(times).map(|((packet, tail_calls), times)| {
-            (packet.name.to_owned(), tail_calls, map_update, best_and_median(times))
+        let pairs = || packets.iter().flat_map(|packet| dissectors.iter().map(move |of| (packet, of)));
+        let mut times = vec![Vec::new(); pairs().count()];
+        for _ in 0..ROUNDS {
+            floor_times.push(time(&floor, &packets[0])?);
+            for ((packet, (_, dissector)), times) in pairs().zip(&mut times) {
+                times.push(time(dissector.entry(map_update), packet)?);
+            }
+        }
+        answers.extend(pairs().zip(times).map(|((packet, (tail_calls, _)), times)| {
+            let variant = Variant { tail_calls: *tail_calls, map_update };
+            (variant.key(packet.name), best_and_median(times))
         }));
     }
-    Ok(Answers { floor: Some(best_and_median(floor_times)), rows })
+    answers.push((json!({"packet": null}), best_and_median(floor_times)));
+    Ok(answers)
 }
 
-/// A program that returns at once.
-pub(super) fn floor() -> [Insn; 2] {
-    let src = Operand::Imm(DISSECTED.cast_signed());
-    [Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R0, src }, Insn::Exit]
+fn best_and_median(times: Vec<f64>) -> Value {
+    let times = sorted(times);
+    json!({"ns_linux": times[0], "ns_linux_median": times[times.len() / 2]})
 }
 
-fn best_and_median(mut times: Vec<f64>) -> Linux {
-    times.sort_by(f64::total_cmp);
-    Linux { best: times[0], median: times[times.len() / 2] }
-}
-
-fn time(program: &Program, packet: &Case) -> io::Result<f64> {
+fn time(program: &Program, packet: &Case) -> Result<f64> {
     let (_, elapsed) = program.run(&packet.frame, REPEAT)?;
     Ok(elapsed.as_nanos() as f64 / f64::from(REPEAT))
 }
@@ -123,6 +89,48 @@ struct Dissector {
     last: Option<(Map, [Program; 2])>,
 }
 
+impl Dissector {
+    fn new(tail_calls: bool) -> Result<Self> {
+        let variant = Variant { tail_calls, map_update: true };
+        let mut loader = Loader::new(variant.object()?)?;
+        if !tail_calls {
+            let entries = loader.both(variant.entry())?.map(Rc::new);
+            return Ok(Self { flows: loader.take("flows")?, entries, last: None });
+        }
+        let entry = Rc::new(loader.load(variant.entry(), true)?);
+        let last = loader.both(STORES)?;
+        let mut programs = Vec::new();
+        for name in SLOTS.iter().filter(|name| **name != STORES) {
+            programs.push(loader.load(name, true)?);
+        }
+        let parsers = loader.take("parsers")?;
+        // The array keeps the programs.
+        (0..).zip(&programs).try_for_each(|(slot, program)| parsers.install(slot, program))?;
+        let entries = [Rc::clone(&entry), entry];
+        Ok(Self { flows: loader.take("flows")?, entries, last: Some((parsers, last)) })
+    }
+
+    /// From now on its flows are stored, or are not.
+    fn store(&self, map_update: bool) -> Result<()> {
+        let Some((parsers, last)) = &self.last else { return Ok(()) };
+        parsers.install(SLOTS.len() as u32 - 1, &last[usize::from(!map_update)])
+    }
+
+    fn entry(&self, map_update: bool) -> &Program {
+        &self.entries[usize::from(!map_update)]
+    }
+
+    /// Expects the kernel to find what skep must find.
+    fn check(&self, packet: &Case, map_update: bool) -> Result<()> {
+        let (result, _) = self.entry(map_update).run(&packet.frame, 1)?;
+        let Some(Flow { key, value }) = packet.flow.filter(|_| result == DISSECTED) else {
+            return Err(format!("it returns {}", result.cast_signed()).into());
+        };
+        let stored = if map_update { self.flows.lookup(&key)? } else { value.to_vec() };
+        if stored == value { Ok(()) } else { Err(format!("it stores {stored:x?}").into()) }
+    }
+}
+
 /// An object, and the kernel's maps for it.
 struct Loader {
     object: Object,
@@ -131,87 +139,36 @@ struct Loader {
     constants: [Map; 2],
 }
 
-impl Dissector {
-    fn new(tail_calls: bool) -> io::Result<Self> {
-        let variant = Variant { tail_calls, map_update: true };
-        let mut loader = Loader::new(variant.object().map_err(io::Error::other)?)?;
-        if !tail_calls {
-            let [storing, other] = loader.both(variant.entry())?.map(Rc::new);
-            return Ok(Self { flows: loader.take("flows")?, entries: [storing, other], last: None });
-        }
-        let entry = Rc::new(loader.load(variant.entry(), true)?);
-        for (slot, name) in (0..).zip(SLOTS).filter(|(_, name)| *name != STORES) {
-            // The array keeps it.
-            let parser = loader.load(name, true)?;
-            loader.map("parsers")?.install(slot, &parser)?;
-        }
-        let last = loader.both(STORES)?;
-        let last = Some((loader.take("parsers")?, last));
-        Ok(Self { flows: loader.take("flows")?, entries: [Rc::clone(&entry), entry], last })
-    }
-
-    /// From now on its flows are stored, or are not.
-    fn store(&self, map_update: bool) -> io::Result<()> {
-        let Some((parsers, last)) = &self.last else { return Ok(()) };
-        let slot = SLOTS.len() as u32 - 1;
-        parsers.install(slot, &last[usize::from(!map_update)])
-    }
-
-    fn entry(&self, map_update: bool) -> &Program {
-        &self.entries[usize::from(!map_update)]
-    }
-
-    /// Expects the kernel to find what skep must find.
-    fn check(&self, packet: &Case, map_update: bool) -> Result<(), String> {
-        let failed = |what: &dyn std::fmt::Display| format!("the kernel, {}: {what}", packet.name);
-        let (result, _) = self.entry(map_update).run(&packet.frame, 1).map_err(|error| failed(&error))?;
-        let Some(Flow { key, value }) = packet.flow.filter(|_| result == DISSECTED) else {
-            return Err(failed(&format!("it returns {}", result.cast_signed())));
-        };
-        if !map_update {
-            return Ok(());
-        }
-        let stored = self.flows.lookup(&key).map_err(|error| failed(&error))?;
-        if stored == value { Ok(()) } else { Err(failed(&format!("it stores {stored:x?}"))) }
-    }
-}
-
 impl Loader {
-    fn new(object: Object) -> io::Result<Self> {
+    fn new(object: Object) -> Result<Self> {
         let is_constant = |def: &&MapDef| def.frozen.is_some();
-        let variables = object.maps().iter().find(is_constant).cloned();
-        let variables = variables.ok_or_else(|| io::Error::other("the dissector has no constants"))?;
+        let variables = object.maps().iter().find(is_constant).ok_or("the dissector has no constants")?;
         let constants = |map_update| {
-            let map = Map::new(&variables)?;
+            let map = Map::new(variables)?;
             map.update(&[0; 4], &Variant { tail_calls: true, map_update }.store())?;
             map.freeze()?;
-            Ok::<_, io::Error>(map)
+            Ok::<_, crate::Error>(map)
         };
         let constants = [constants(true)?, constants(false)?];
         let others = object.maps().iter().filter(|def| !is_constant(def));
-        let maps = others.map(|def| Ok((def.name.clone(), Map::new(def)?))).collect::<io::Result<_>>()?;
+        let maps = others.map(|def| Ok((def.name.clone(), Map::new(def)?))).collect::<Result<_>>()?;
         Ok(Self { object, maps, constants })
     }
 
-    fn load(&self, program: &str, map_update: bool) -> io::Result<Program> {
-        let linked = self.object.linked(program, ProgramOptions::default()).map_err(io::Error::other)?;
+    fn load(&self, program: &str, map_update: bool) -> Result<Program> {
         let constants = &self.constants[usize::from(!map_update)];
         let defs = self.object.maps().iter();
         let maps: Vec<&Map> = defs.map(|def| self.maps.get(&def.name).unwrap_or(constants)).collect();
-        Program::load(&linked.insns, &maps)
+        Program::load(&self.object, program, &maps)
     }
 
     /// A program, where flows are stored and where not.
-    fn both(&self, program: &str) -> io::Result<[Program; 2]> {
+    fn both(&self, program: &str) -> Result<[Program; 2]> {
         Ok([self.load(program, true)?, self.load(program, false)?])
     }
 
-    fn map(&self, name: &str) -> io::Result<&Map> {
-        self.maps.get(name).ok_or_else(|| io::Error::other(format!("the dissector has no map {name}")))
-    }
-
-    fn take(&mut self, name: &str) -> io::Result<Map> {
-        self.maps.remove(name).ok_or_else(|| io::Error::other(format!("the dissector has no map {name}")))
+    fn take(&mut self, name: &str) -> Result<Map> {
+        Ok(self.maps.remove(name).ok_or_else(|| format!("the dissector has no map {name}"))?)
     }
 }
 
@@ -237,15 +194,5 @@ mod tests {
             let constants: Vec<_> = object.maps().iter().filter_map(|map| map.frozen.as_deref()).collect();
             assert_eq!(constants, [1u32.to_ne_bytes()]);
         }
-    }
-
-    #[test]
-    fn a_time_is_found_by_its_packet_and_variant() {
-        let text =
-            r#"{"floor":{"best":20,"median":21},"rows":[["vlan",true,false,{"best":41.5,"median":43}]]}"#;
-        let answers: Answers = serde_json::from_str(text).unwrap();
-        assert_eq!(answers.floor, Some(Linux { best: 20.0, median: 21.0 }));
-        assert_eq!(answers.of("vlan", VARIANTS[1]), Some(Linux { best: 41.5, median: 43.0 }));
-        assert_eq!(answers.of("vlan", VARIANTS[0]), None);
     }
 }

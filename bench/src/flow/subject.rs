@@ -1,7 +1,11 @@
 //! The dissector as it is loaded, in its four variants.
 
 use super::packets::{Case, Flow};
+use crate::Result;
 use crate::programs::EXAMPLES;
+use serde_json::{Value, json};
+use skep::abi::SCHED_CLS;
+use skep::isa::{AluOp, Insn, Operand, Reg, Width};
 use skep::{Engine, Map, Object, Packet, Program, Runtime, UpdateFlags};
 use std::sync::Arc;
 
@@ -28,13 +32,25 @@ pub(super) const VARIANTS: [Variant; 4] = [
     Variant { tail_calls: false, map_update: false },
 ];
 
+/// A program that returns at once.
+pub(super) fn floor() -> Object {
+    let src = Operand::Imm(DISSECTED.cast_signed());
+    let insns = vec![Insn::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::R0, src }, Insn::Exit];
+    Object::from_insns("floor", &SCHED_CLS, insns)
+}
+
 impl Variant {
+    /// The key of the row for a packet.
+    pub(super) fn key(self, packet: &str) -> Value {
+        json!({"packet": packet, "tail_calls": self.tail_calls, "map_update": self.map_update})
+    }
+
     /// The object with these parsers.
-    pub(super) fn object(self) -> Result<Object, String> {
+    pub(super) fn object(self) -> Result<Object> {
         let name = if self.tail_calls { "dissector" } else { "dissector_calls" };
         let (_, bytes) =
             EXAMPLES.iter().find(|(known, _)| *known == name).ok_or("the dissector is missing")?;
-        Object::parse(bytes).map_err(|error| format!("{name}: {error}"))
+        Ok(Object::parse(bytes)?)
     }
 
     /// The program that packets are given to.
@@ -59,42 +75,43 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    pub(super) fn new(runtime: &Runtime, variant: Variant) -> Result<Self, String> {
-        let object = variant.object()?;
-        let linker = runtime.linker(&object).variable("store", &variant.store());
-        let module = linker.load().map_err(|error| error.to_string())?;
+    pub(super) fn new(runtime: &Runtime, variant: Variant) -> Result<Self> {
+        let module = runtime.linker(&variant.object()?).variable("store", &variant.store()).load()?;
         let entry = module.program(variant.entry()).ok_or("the dissector has another name")?.clone();
         let map = |name| module.map(name).cloned().ok_or("the dissector has other maps");
         Ok(Self { entry, flows: map("flows")?, found: map("found")?, variant, _module: module })
     }
 
     /// Expects it to find in a packet what is to be found, and nothing else.
-    pub(super) fn check(&self, engine: Engine, case: &Case) -> Result<(), String> {
-        let failed = |error: &dyn std::fmt::Display| format!("{}, {:?}: {error}", case.name, self.variant);
-        let wrong = |what: String| Err(failed(&format!("the {engine:?} {what}")));
+    pub(super) fn check(&self, engine: Engine, case: &Case) -> Result<()> {
+        let found = self.find(engine, case);
+        found.map_err(|error| format!("{}, {:?}: the {engine:?} {error}", case.name, self.variant).into())
+    }
+
+    fn find(&self, engine: Engine, case: &Case) -> Result<()> {
         let known: Vec<_> = self.flows.entries().collect();
         for (key, _) in known {
-            self.flows.delete(&key).map_err(|error| failed(&error))?;
+            self.flows.delete(&key)?;
         }
         // What an earlier packet left must not matter.
-        let junk = vec![0xff; self.found.host_value_size()];
-        self.found.update(&[0; 4], &junk, UpdateFlags::Any).map_err(|error| failed(&error))?;
+        self.found.update(&[0; 4], &vec![0xff; self.found.host_value_size()], UpdateFlags::Any)?;
 
-        let result = self.entry.run_with(engine, &mut Packet::new(&case.frame));
-        let result = result.map_err(|error| failed(&error))? as u32;
+        let result = self.entry.run_with(engine, &mut Packet::new(&case.frame))? as u32;
         if (result == DISSECTED) != case.flow.is_some() {
-            return wrong(format!("returns {}", result.cast_signed()));
+            return Err(format!("returns {}", result.cast_signed()).into());
         }
         let stored: Vec<_> = self.flows.entries().collect();
         let wanted = case.flow.filter(|_| self.variant.map_update);
         let wanted: Vec<_> = wanted.iter().map(|flow| (flow.key.to_vec(), flow.value.to_vec())).collect();
         if stored != wanted {
-            return wrong(format!("stores {stored:?}, not {wanted:?}"));
+            return Err(format!("stores {stored:?}, not {wanted:?}").into());
         }
         let Some(Flow { key, value }) = case.flow else { return Ok(()) };
         // It has a value for each CPU, of which one has been written.
-        let left = self.found.lookup(&[0; 4]).map_err(|error| failed(&error))?.unwrap_or_default();
-        let found = left.chunks(FOUND).any(|one| *one == [&key[..], &value].concat());
-        if found { Ok(()) } else { wrong(format!("leaves {left:x?}, not {:x?}", case.flow)) }
+        let left = self.found.lookup(&[0; 4])?.unwrap_or_default();
+        match left.chunks(FOUND).any(|one| *one == [&key[..], &value].concat()) {
+            true => Ok(()),
+            false => Err(format!("leaves {left:x?}, not {:x?}", case.flow).into()),
+        }
     }
 }

@@ -1,18 +1,20 @@
 //! The cases: which keys a producer has, and what its runs do with them.
 
 use super::programs::{KEYS, Work};
+use serde::{Deserialize, Serialize};
 
-/// What the producers do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the producers do, by its name in the published table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Case {
     /// Nothing but pass over their keys.
     NoOp,
     /// Update each key.
     Overwrite,
     /// Add all keys, and delete them.
-    Batch,
+    BatchAddBatchDel,
     /// In pairs: one adds, then the other deletes the same keys.
-    AddDel,
+    AddDelOnDiffCpu,
 }
 
 /// How much of what was published for eight producers there is to compare with.
@@ -22,37 +24,24 @@ pub(super) const PUBLISHED: u32 = 8;
 pub(super) const PRODUCERS: [u32; 3] = [1, 2, 8];
 
 impl Case {
-    pub(super) const ALL: [Self; 4] = [Self::NoOp, Self::Overwrite, Self::Batch, Self::AddDel];
-
-    /// Its name in the published table.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::NoOp => "no_op",
-            Self::Overwrite => "overwrite",
-            Self::Batch => "batch_add_batch_del",
-            Self::AddDel => "add_del_on_diff_cpu",
-        }
-    }
-
-    pub(super) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|case| case.name() == name)
-    }
+    pub(super) const ALL: [Self; 4] =
+        [Self::NoOp, Self::Overwrite, Self::BatchAddBatchDel, Self::AddDelOnDiffCpu];
 
     /// What the runs of a producer do, in turns. One that is alone does the work of both of a pair.
     pub(super) fn works(self, producer: u32, producers: u32) -> &'static [Work] {
         match (self, producers, producer % 2) {
             (Self::NoOp, ..) => &[Work::Nothing],
             (Self::Overwrite, ..) => &[Work::Update],
-            (Self::Batch, ..) => &[Work::UpdateAndDelete],
-            (Self::AddDel, 1, _) => &[Work::Update, Work::Delete],
-            (Self::AddDel, _, 1) => &[Work::Update],
-            (Self::AddDel, ..) => &[Work::Delete],
+            (Self::BatchAddBatchDel, ..) => &[Work::UpdateAndDelete],
+            (Self::AddDelOnDiffCpu, 1, _) => &[Work::Update, Work::Delete],
+            (Self::AddDelOnDiffCpu, _, 1) => &[Work::Update],
+            (Self::AddDelOnDiffCpu, ..) => &[Work::Delete],
         }
     }
 
     /// Whether producers come in pairs that take turns.
     pub(super) fn in_pairs(self, producers: u32) -> bool {
-        self == Self::AddDel && producers > 1
+        self == Self::AddDelOnDiffCpu && producers > 1
     }
 
     /// The first of the keys of a producer.
@@ -77,10 +66,13 @@ mod tests {
             (0..8).map(|at| Case::Overwrite.first(at, 8)).collect::<Vec<_>>(),
             [0, 1024, 2048, 3072, 4096, 5120, 6144, 7168]
         );
-        assert_eq!((0..4).map(|at| Case::AddDel.first(at, 8)).collect::<Vec<_>>(), [0, 0, 1024, 1024]);
-        assert_eq!(Case::AddDel.works(0, 2), [Work::Delete]);
-        assert_eq!(Case::AddDel.works(1, 2), [Work::Update]);
-        assert_eq!(Case::AddDel.works(0, 1), [Work::Update, Work::Delete]);
-        assert!(!Case::AddDel.in_pairs(1));
+        assert_eq!(
+            (0..4).map(|at| Case::AddDelOnDiffCpu.first(at, 8)).collect::<Vec<_>>(),
+            [0, 0, 1024, 1024]
+        );
+        assert_eq!(Case::AddDelOnDiffCpu.works(0, 2), [Work::Delete]);
+        assert_eq!(Case::AddDelOnDiffCpu.works(1, 2), [Work::Update]);
+        assert_eq!(Case::AddDelOnDiffCpu.works(0, 1), [Work::Update, Work::Delete]);
+        assert!(!Case::AddDelOnDiffCpu.in_pairs(1));
     }
 }

@@ -9,10 +9,10 @@
 //! Producers in pairs take turns.
 
 use super::cases::Case;
-use super::measured::{Measured, Threads};
-use super::process;
 use super::subjects::{self, Subject};
-use crate::together::pin;
+use crate::timing::pin;
+use crate::{Error, Result, process};
+use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, PoisonError};
@@ -25,7 +25,7 @@ const LEAVE: Duration = Duration::from_millis(500);
 /// How often a producer that waits for its turn checks whether the time is up.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The task of a child process.
+/// The task of a child process, as its argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Task {
     pub(super) case: Case,
@@ -35,35 +35,21 @@ pub(crate) struct Task {
 }
 
 impl FromStr for Task {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let odd = || format!("{text:?} is not a task: CASE,MAP,PRODUCERS,MILLISECONDS");
-        let [case, subject, producers, millis] = text.split(',').collect::<Vec<_>>()[..] else {
-            return Err(odd());
-        };
-        Ok(Self {
-            case: Case::from_name(case).ok_or_else(odd)?,
-            subject: subject.to_owned(),
-            producers: producers.parse().ok().filter(|count| matches!(count, 1..=64)).ok_or_else(odd)?,
-            millis: millis.parse().map_err(|_| odd())?,
-        })
+    fn from_str(text: &str) -> Result<Self> {
+        let (case, subject, producers, millis) = serde_json::from_str(text)?;
+        match producers {
+            1..=64 => Ok(Self { case, subject, producers, millis }),
+            _ => Err(format!("{producers} producers are not 1 to 64").into()),
+        }
     }
 }
 
 impl std::fmt::Display for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{},{},{},{}", self.case.name(), self.subject, self.producers, self.millis)
+        json!((self.case, &self.subject, self.producers, self.millis)).fmt(f)
     }
-}
-
-/// Does it, and returns what was measured as JSON.
-///
-/// # Errors
-///
-/// The map cannot be created, or a program fails.
-pub(crate) fn perform(task: &Task) -> Result<String, String> {
-    serde_json::to_string(&measure(task)?).map_err(|error| error.to_string())
 }
 
 /// What is sampled while the producers run.
@@ -90,133 +76,130 @@ impl Seen {
     }
 }
 
-fn measure(task: &Task) -> Result<Measured, String> {
-    let mut works: Vec<_> = Vec::new();
-    for work in (0..task.producers).flat_map(|at| task.case.works(at, task.producers)) {
-        if !works.contains(work) {
-            works.push(*work);
+impl Task {
+    /// Does it, and returns what was measured.
+    ///
+    /// # Errors
+    ///
+    /// The map cannot be created, or a program fails.
+    pub(crate) fn perform(&self) -> Result<Value> {
+        let mut works: Vec<_> = Vec::new();
+        for work in (0..self.producers).flat_map(|at| self.case.works(at, self.producers)) {
+            if !works.contains(work) {
+                works.push(*work);
+            }
         }
+        let before = process::threads();
+        let subject = subjects::make(&self.subject, &works, self.producers)?;
+        let trimmed = process::trim();
+        let resident = process::resident();
+        let idle = process::cpu_time();
+        let (totals, mut seen, elapsed) = self.produce(&*subject)?;
+        let busy = process::cpu_time().saturating_sub(idle);
+        seen.peak = seen.peak.max(process::peak().filter(|_| trimmed).unwrap_or(0));
+        let in_flight = subject.held().and_then(|held| held.in_flight);
+        drop(subject);
+        let left = Instant::now();
+        while process::threads() > before && left.elapsed() < LEAVE {
+            std::thread::sleep(PAUSE);
+        }
+        let mib = |bytes: f64| bytes / f64::from(1 << 20);
+        let (loops, looks) = (totals.loops as f64, seen.looks.max(1) as f64);
+        Ok(json!({
+            // Thousand loops in a second of all producers together, and for each second of processor time of the whole
+            // process, which other processes do not change.
+            "loops_k_per_s": loops / elapsed.as_secs_f64() / 1e3,
+            "loops_k_per_cpu_s": loops / busy.as_secs_f64() / 1e3,
+            // Resident memory of the process before the first loop, with everything loaded; then average and peak.
+            "before_mib": mib(resident as f64),
+            "avg_mib": mib(seen.resident as f64 / looks), "peak_mib": mib(seen.peak as f64),
+            // Memory that the map held; `null` where it does not know.
+            "map_avg_mib": seen.map.map(|(sum, _)| mib(sum as f64 / looks)),
+            "map_peak_mib": seen.map.map(|(_, peak)| mib(peak as f64)),
+            // Threads without the producers: before there was a runtime, and when the map and the runtime were gone.
+            "threads": {
+                "before": before,
+                "peak": seen.threads.saturating_sub(self.producers),
+                "after": process::threads(),
+            },
+            // The most elements that were freed and could not be used again yet.
+            "objects_in_flight_peak": in_flight,
+            // Updates that failed because there was no memory.
+            "failed_per_loop": totals.failed as f64 / loops.max(1.0),
+        }))
     }
-    let before = process::threads();
-    let subject = subjects::make(&task.subject, &works, task.producers)?;
-    let forgotten = process::forget();
-    let resident = process::resident();
-    let idle = process::cpu_time();
-    let (totals, mut seen, elapsed) = produce(task, &*subject)?;
-    let busy = process::cpu_time().saturating_sub(idle);
-    if forgotten {
-        seen.peak = seen.peak.max(process::peak());
-    }
-    let in_flight = subject.held().and_then(|held| held.in_flight);
-    drop(subject);
-    let left = Instant::now();
-    while process::threads() > before && left.elapsed() < LEAVE {
-        std::thread::sleep(PAUSE);
-    }
-    let mib = |bytes: f64| bytes / f64::from(1 << 20);
-    let looks = seen.looks.max(1) as f64;
-    let loops = totals.loops.max(1) as f64;
-    Ok(Measured {
-        loops_k_per_s: totals.loops as f64 / elapsed.as_secs_f64() / 1e3,
-        loops_k_per_cpu_s: totals.loops as f64 / busy.as_secs_f64() / 1e3,
-        before_mib: mib(resident as f64),
-        avg_mib: mib(seen.resident as f64 / looks),
-        peak_mib: mib(seen.peak as f64),
-        map_avg_mib: seen.map.map(|(sum, _)| mib(sum as f64 / looks)),
-        map_peak_mib: seen.map.map(|(_, peak)| mib(peak as f64)),
-        threads: Threads {
-            before,
-            peak: seen.threads.saturating_sub(task.producers),
-            after: process::threads(),
-        },
-        objects_in_flight_peak: in_flight,
-        failed_per_loop: totals.failed as f64 / loops,
-    })
-}
 
-#[derive(Clone, Copy, Default)]
-struct Totals {
-    loops: u64,
-    failed: u64,
-    /// The first loop and the last one: the thread that waits for the time may come late itself.
-    span: Span,
-}
-
-/// Lets the producers run until the time is over.
-fn produce(task: &Task, subject: &dyn Subject) -> Result<(Totals, Seen, Duration), String> {
-    let over = AtomicBool::new(false);
-    let ready = Barrier::new(task.producers as usize + 1);
-    let in_pairs = task.case.in_pairs(task.producers);
-    let turns: Vec<Turns> = (0..task.producers.div_ceil(2)).map(|_| Turns::default()).collect();
-    let one = |producer: u32| {
-        pin(producer as usize);
-        let mut run = subject.producer(task.case.first(producer, task.producers));
-        let works = task.case.works(producer, task.producers);
-        let turns = in_pairs.then(|| &turns[producer as usize / 2]);
-        let mut totals = Totals::default();
-        ready.wait();
-        let began = Instant::now();
-        let mut produce = || {
+    /// Lets the producers run until the time is over.
+    fn produce(&self, subject: &dyn Subject) -> Result<(Totals, Seen, Duration)> {
+        let over = AtomicBool::new(false);
+        let ready = Barrier::new(self.producers as usize + 1);
+        let in_pairs = self.case.in_pairs(self.producers);
+        let turns: Vec<Turns> = (0..self.producers.div_ceil(2)).map(|_| Turns::default()).collect();
+        let one = |producer: u32| {
+            pin(producer as usize);
+            let mut run = subject.producer(self.case.first(producer, self.producers));
+            let works = self.case.works(producer, self.producers);
+            let turns = in_pairs.then(|| &turns[producer as usize / 2]);
+            let mut totals = Totals::default();
+            ready.wait();
+            let began = Instant::now();
             for &work in works.iter().cycle() {
-                if over.load(Ordering::Relaxed) {
-                    break;
-                }
                 // Odd ones begin, which add.
-                if turns.is_some_and(|turns| !turns.take(producer % 2 == 1, &over)) {
+                if over.load(Ordering::Relaxed)
+                    || turns.is_some_and(|turns| !turns.take(producer % 2 == 1, &over))
+                {
                     break;
                 }
-                totals.failed += run(work)?;
+                totals.failed += run(work).inspect_err(|_| over.store(true, Ordering::Relaxed))?;
                 totals.loops += 1;
-                let now = Instant::now();
-                totals.span = Some((totals.span.map_or(began, |(began, _)| began), now));
+                totals.span = Some((began, Instant::now()));
                 if let Some(turns) = turns {
                     turns.pass_on();
                 }
             }
-            Ok(())
+            Ok::<_, Error>(totals)
         };
-        let done: Result<(), String> = produce();
-        if done.is_err() {
-            over.store(true, Ordering::Relaxed);
-        }
-        done.map(|()| totals)
-    };
-    std::thread::scope(|scope| {
-        let one = &one;
-        let all: Vec<_> = (0..task.producers).map(|producer| scope.spawn(move || one(producer))).collect();
-        ready.wait();
-        let started = Instant::now();
-        let mut seen = Seen::default();
-        while started.elapsed() < Duration::from_millis(task.millis) && !over.load(Ordering::Relaxed) {
-            std::thread::sleep(PAUSE);
-            seen.look(subject);
-        }
-        over.store(true, Ordering::Relaxed);
-        let mut sum = Totals::default();
-        let mut failure = None;
-        for producer in all {
-            let done = producer.join().map_err(|_| "a producer panicked".to_owned());
-            match done.and_then(|done| done) {
-                Ok(totals) => {
-                    sum.loops += totals.loops;
-                    sum.failed += totals.failed;
-                    sum.span = joined(sum.span, totals.span);
-                }
-                Err(reason) => failure = Some(reason),
+        std::thread::scope(|scope| {
+            let one = &one;
+            let all: Vec<_> =
+                (0..self.producers).map(|producer| scope.spawn(move || one(producer))).collect();
+            ready.wait();
+            let started = Instant::now();
+            let mut seen = Seen::default();
+            while started.elapsed() < Duration::from_millis(self.millis) && !over.load(Ordering::Relaxed) {
+                std::thread::sleep(PAUSE);
+                seen.look(subject);
             }
-        }
-        let elapsed = sum.span.map_or_else(|| started.elapsed(), |(began, ended)| ended - began);
-        failure.map_or(Ok((sum, seen, elapsed)), Err)
-    })
+            over.store(true, Ordering::Relaxed);
+            let all: Vec<_> = all.into_iter().map(|producer| producer.join()).collect();
+            let mut sum = Totals::default();
+            for totals in all {
+                sum.add(totals.map_err(|_| "a producer panicked")??);
+            }
+            let elapsed = sum.span.map_or_else(|| started.elapsed(), |(began, ended)| ended - began);
+            Ok((sum, seen, elapsed))
+        })
+    }
 }
 
-type Span = Option<(Instant, Instant)>;
+#[derive(Default)]
+struct Totals {
+    loops: u64,
+    failed: u64,
+    /// From the begin of the first loop to the end of the last one: the thread that waits for the time may come late
+    /// itself.
+    span: Option<(Instant, Instant)>,
+}
 
-/// From the earlier begin to the later end.
-fn joined(one: Span, other: Span) -> Span {
-    match (one, other) {
-        (Some((began, ended)), Some((first, last))) => Some((began.min(first), ended.max(last))),
-        (one, other) => one.or(other),
+impl Totals {
+    fn add(&mut self, other: Self) {
+        self.loops += other.loops;
+        self.failed += other.failed;
+        let both = |(began, ended): (Instant, Instant), (first, last)| (began.min(first), ended.max(last));
+        self.span = match (self.span, other.span) {
+            (Some(one), Some(other)) => Some(both(one, other)),
+            (one, other) => one.or(other),
+        };
     }
 }
 
@@ -259,9 +242,11 @@ mod tests {
 
     #[test]
     fn a_task_is_read_back_and_nonsense_refused() {
-        let task: Task = "overwrite,papaya,2,50".parse().unwrap();
-        assert_eq!(task.to_string().parse(), Ok(task));
-        for odd in ["", "overwrite,papaya,2", "nothing,papaya,2,50", "overwrite,papaya,0,50"] {
+        let task: Task = r#"["overwrite","papaya",2,50]"#.parse().unwrap();
+        assert_eq!(task.to_string().parse::<Task>().unwrap(), task);
+        for odd in
+            ["", r#"["overwrite","papaya",2]"#, r#"["x","papaya",2,50]"#, r#"["overwrite","papaya",0,50]"#]
+        {
             assert!(odd.parse::<Task>().is_err(), "{odd}");
         }
     }

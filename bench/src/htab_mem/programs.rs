@@ -4,8 +4,10 @@
 //! key is the first. The result is how many updates failed (returned a negative number). They are counted without
 //! branches: Linux's verifier remembers no more than 8,192 of those.
 
-use skep::abi::{MapDef, MapFlags, MapKind, ProgramType};
-use skep::{Object, isa};
+use crate::Result;
+use crate::programs::assembled;
+use skep::Object;
+use skep::abi::{MapDef, MapFlags, MapKind, SCHED_CLS};
 
 /// Keys in use.
 pub(super) const KEYS: u32 = 8192;
@@ -84,9 +86,6 @@ pub(super) fn text(work: Work, keys: u32) -> String {
 }
 
 /// It and the map as an object.
-pub(super) fn object(work: Work, keys: u32) -> Result<Object, String> {
-    let insns = isa::assemble(&text(work, keys)).map_err(|error| error.to_string())?;
-    let bytes = isa::encode_bytes(&insns).map_err(|error| error.to_string())?;
-    let kind = ProgramType::from_name("sched_cls").ok_or("no programs for packets")?;
-    Object::from_bytecode_and_maps("htab_mem", kind, &bytes, vec![map()]).map_err(|error| error.to_string())
+pub(super) fn object(work: Work, keys: u32) -> Result<Object> {
+    assembled("htab_mem", &SCHED_CLS, &text(work, keys), vec![map()])
 }

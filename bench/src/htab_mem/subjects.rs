@@ -2,12 +2,11 @@
 
 use super::cases;
 use super::programs::{self, Work};
-use crate::kernel;
 use crate::maps::peers::{self, Peer};
 use crate::maps::programs::Op;
-use skep::{Map, Packet, Program, ProgramOptions, Runtime};
+use crate::{Result, kernel};
+use skep::{Map, Packet, Program, Runtime};
 use skep_mem::Policy;
-use std::io;
 use std::sync::Arc;
 
 /// The map of the running kernel, by this name.
@@ -17,7 +16,7 @@ pub(super) const LINUX: &str = "linux";
 const CPUS: u32 = 64;
 
 /// What a producer does in a turn, and returns: how many of its updates failed.
-pub(super) type Producer<'a> = Box<dyn FnMut(Work) -> Result<u64, String> + Send + 'a>;
+pub(super) type Producer<'a> = Box<dyn FnMut(Work) -> Result<u64> + Send + 'a>;
 
 /// A map under test.
 pub(super) trait Subject: Sync {
@@ -42,10 +41,10 @@ pub(super) struct Held {
 }
 
 /// Makes one by its name: a policy, a crate or the kernel; for those kinds of work, with so many producers.
-pub(super) fn make(name: &str, works: &[Work], producers: u32) -> Result<Box<dyn Subject>, String> {
+pub(super) fn make(name: &str, works: &[Work], producers: u32) -> Result<Box<dyn Subject>> {
     let keys = cases::keys(producers);
     if name == LINUX {
-        return Ok(Box::new(Linux::new(works, keys).map_err(|error| format!("the kernel: {error}"))?));
+        return Ok(Box::new(Linux::new(works, keys)?));
     }
     if let Ok(policy) = name.parse::<Policy>() {
         return Ok(Box::new(Skep::new(policy, works, keys)?));
@@ -64,9 +63,8 @@ struct Skep {
 }
 
 impl Skep {
-    fn new(policy: Policy, works: &[Work], keys: u32) -> Result<Self, String> {
-        let failed = |error: skep::Error| error.to_string();
-        let runtime = Runtime::builder().policy(policy).cpus(CPUS).build().map_err(failed)?;
+    fn new(policy: Policy, works: &[Work], keys: u32) -> Result<Self> {
+        let runtime = Runtime::builder().policy(policy).cpus(CPUS).build()?;
         let mut map: Option<Arc<Map>> = None;
         let mut programs = Vec::new();
         for &work in works {
@@ -75,7 +73,7 @@ impl Skep {
             if let Some(map) = &map {
                 linker = linker.map("elements", Arc::clone(map));
             }
-            let module = linker.load().map_err(failed)?;
+            let module = linker.load()?;
             map.get_or_insert(module.map("elements").cloned().ok_or("no map")?);
             programs.push((work, module.programs()[0].clone()));
         }
@@ -88,7 +86,7 @@ impl Subject for Skep {
         let mut packet = Packet::new(&programs::packet(first));
         Box::new(move |work| {
             let (_, program) = self.programs.iter().find(|(other, _)| *other == work).ok_or("no program")?;
-            program.run(&mut packet).map_err(|error| error.to_string())
+            Ok(program.run(&mut packet)?)
         })
     }
 
@@ -130,14 +128,12 @@ struct Linux {
 }
 
 impl Linux {
-    fn new(works: &[Work], keys: u32) -> io::Result<Self> {
+    fn new(works: &[Work], keys: u32) -> Result<Self> {
         let map = kernel::Map::new(&programs::map())?;
         let load = |&work: &Work| {
-            let object = programs::object(work, keys).map_err(io::Error::other)?;
-            let linked = object.linked("htab_mem", ProgramOptions::default()).map_err(io::Error::other)?;
-            Ok((work, kernel::Program::load(&linked.insns, &[&map])?))
+            Ok((work, kernel::Program::load(&programs::object(work, keys)?, "htab_mem", &[&map])?))
         };
-        let programs = works.iter().map(load).collect::<io::Result<_>>()?;
+        let programs = works.iter().map(load).collect::<Result<_>>()?;
         Ok(Self { map, programs })
     }
 }
@@ -147,7 +143,7 @@ impl Subject for Linux {
         let packet = programs::packet(first);
         Box::new(move |work| {
             let (_, program) = self.programs.iter().find(|(other, _)| *other == work).ok_or("no program")?;
-            let (failed, _) = program.run(&packet, 1).map_err(|error| format!("the kernel: {error}"))?;
+            let (failed, _) = program.run(&packet, 1)?;
             Ok(failed.into())
         })
     }

@@ -13,6 +13,7 @@
 
 use super::compiler::Compiler;
 use super::tlb::HUGE;
+use serde::Serialize;
 
 /// Programs loaded: 20 instances of 8.
 pub(super) const LOADED: u32 = 160;
@@ -69,7 +70,8 @@ impl Variant {
 }
 
 /// Where the programs are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Layout {
     Page,
     Pack4k,
@@ -78,14 +80,6 @@ pub(super) enum Layout {
 
 impl Layout {
     pub(super) const ALL: [Self; 3] = [Self::Page, Self::Pack4k, Self::Pack2m];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Page => "page",
-            Self::Pack4k => "pack4k",
-            Self::Pack2m => "pack2m",
-        }
-    }
 }
 
 /// A visit: a page, or the page of a program, which depends on the layout.

@@ -1,9 +1,10 @@
 //! Maps and programs of the kernel; they are gone with their descriptors.
 
+use crate::Result;
 use skep::abi::MapDef;
 use skep::isa::{Imm64, Insn, encode_bytes};
+use skep::{Object, ProgramOptions};
 use skep_testkit::bpf::{self, ElementAttr, Load, MapAttr, commands};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,8 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// As an object declares it. Only hashes and arrays of one value are looked into later.
-    pub(crate) fn new(def: &MapDef) -> io::Result<Self> {
+    /// As an object declares it.
+    pub(crate) fn new(def: &MapDef) -> Result<Self> {
         let fd = bpf::create_map(MapAttr {
             map_type: def.kind.number(),
             key_size: def.key_size,
@@ -35,59 +36,61 @@ impl Map {
         Ok(Self { fd, key_size: def.key_size as usize, value_size: def.value_size as usize })
     }
 
-    pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.update_values(key, value, 1)
     }
 
-    /// As [`Map::update`], of a map that has one value for each of so many CPUs, each of whole words.
-    pub(crate) fn update_values(&self, key: &[u8], values: &[u8], cpus: usize) -> io::Result<()> {
+    /// As [`Map::update`], for a map that has a value for each of that many CPUs, each of whole words.
+    pub(crate) fn update_values(&self, key: &[u8], values: &[u8], cpus: usize) -> Result<()> {
         self.element(commands::MAP_UPDATE, key, values.as_ptr() as u64, values.len() / cpus.max(1))
     }
 
     /// Puts a program into a slot of an array of programs.
-    pub(crate) fn install(&self, slot: u32, program: &Program) -> io::Result<()> {
+    pub(crate) fn install(&self, slot: u32, program: &Program) -> Result<()> {
         self.update(&slot.to_ne_bytes(), &program.0.as_raw_fd().to_ne_bytes())
     }
 
-    /// Takes out what is in a slot of an array of programs.
-    pub(crate) fn remove(&self, slot: u32) -> io::Result<()> {
+    /// Empties a slot of an array of programs.
+    pub(crate) fn remove(&self, slot: u32) -> Result<()> {
         self.element(commands::MAP_DELETE, &slot.to_ne_bytes(), 0, self.value_size)
     }
 
-    /// The value of that key, of a map that has one value for all CPUs.
-    pub(crate) fn lookup(&self, key: &[u8]) -> io::Result<Vec<u8>> {
+    /// The value of that key, in a map that has one value for all CPUs.
+    pub(crate) fn lookup(&self, key: &[u8]) -> Result<Vec<u8>> {
         let mut value = vec![0; self.value_size];
         self.element(commands::MAP_LOOKUP, key, value.as_mut_ptr() as u64, self.value_size)?;
         Ok(value)
     }
 
-    /// From now on no system call changes it; the verifier reads the values of constants then.
-    pub(crate) fn freeze(&self) -> io::Result<()> {
+    /// From now on no system call changes it, so the verifier may read its values as constants.
+    pub(crate) fn freeze(&self) -> Result<()> {
         let mut attr = ElementAttr { map_fd: self.fd() as u32, ..ElementAttr::default() };
         // SAFETY: the structure of this command, without addresses.
-        unsafe { bpf::command(commands::MAP_FREEZE, &mut attr) }.map(drop)
+        unsafe { bpf::command(commands::MAP_FREEZE, &mut attr) }?;
+        Ok(())
     }
 
-    /// Bytes that the kernel says it holds.
-    pub(crate) fn bytes(&self) -> io::Result<u64> {
+    /// Bytes that the kernel reports for it.
+    pub(crate) fn bytes(&self) -> Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.fd()))?;
-        let bytes = text.lines().find_map(|line| line.strip_prefix("memlock:"));
-        bytes.and_then(|bytes| bytes.trim().parse().ok()).ok_or_else(|| io::Error::other("no memlock"))
+        let bytes = text.lines().find_map(|line| line.strip_prefix("memlock:")).ok_or("no memlock")?;
+        Ok(bytes.trim().parse()?)
     }
 
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// A command about one element, whose value is at that address and has that many bytes, or as many for each CPU.
-    fn element(&self, number: libc::c_long, key: &[u8], value: u64, value_size: usize) -> io::Result<()> {
+    /// A command for one element. `value` is the address of its value, `value_size` its size or that of each CPU's.
+    fn element(&self, number: libc::c_long, key: &[u8], value: u64, value_size: usize) -> Result<()> {
         if key.len() != self.key_size || value_size != self.value_size {
-            return Err(io::Error::other("a key or value of another size than the map's"));
+            return Err("a key or value of another size than the map's".into());
         }
         let (map_fd, key) = (self.fd() as u32, key.as_ptr() as u64);
         let mut attr = ElementAttr { map_fd, key, value, ..ElementAttr::default() };
         // SAFETY: the structure of these commands; key and value are as large as the map's and outlive the call.
-        unsafe { bpf::command(number, &mut attr) }.map(drop)
+        unsafe { bpf::command(number, &mut attr) }?;
+        Ok(())
     }
 }
 
@@ -95,14 +98,15 @@ impl Map {
 pub(crate) struct Program(OwnedFd);
 
 impl Program {
-    /// Loads a program as skep's loader links it, with the kernel's maps by the indices in the object.
-    pub(crate) fn load(insns: &[Insn], maps: &[&Map]) -> io::Result<Self> {
-        let insns: Vec<Insn> = insns.iter().map(|insn| with_descriptor(insn, maps)).collect();
-        load(SCHED_CLS, &insns)?.map(|(fd, _)| Self(fd)).map_err(io::Error::other)
+    /// Loads a program of an object as skep's loader links it. `maps` are the kernel's, in the object's order.
+    pub(crate) fn load(object: &Object, name: &str, maps: &[&Map]) -> Result<Self> {
+        let linked = object.linked(name, ProgramOptions::default())?;
+        let insns: Vec<Insn> = linked.insns.iter().map(|insn| with_descriptor(insn, maps)).collect();
+        Ok(Self(load(SCHED_CLS, &insns)??.0))
     }
 
-    /// Runs it on a packet, so many times without leaving the kernel: the last result, and how long that took.
-    pub(crate) fn run(&self, packet: &[u8], repeat: u32) -> io::Result<(u32, Duration)> {
+    /// Runs it on a packet `repeat` times without leaving the kernel. Returns the last result and the time of all runs.
+    pub(crate) fn run(&self, packet: &[u8], repeat: u32) -> Result<(u32, Duration)> {
         let started = Instant::now();
         let (result, _) = bpf::test_run(self.0.as_fd(), packet, &mut [], repeat)?;
         Ok((result, started.elapsed()))
@@ -117,20 +121,18 @@ pub(crate) struct Stats {
     pub(crate) walked: u64,
 }
 
-/// Has a program verified. It is gone again afterwards. The inner error is the reason of a refusal.
-pub(crate) fn verify(insns: &[Insn]) -> io::Result<Result<Stats, String>> {
-    match load(SOCKET_FILTER, insns)? {
-        Ok((_, log)) => stats(&log).map(Ok).ok_or_else(|| io::Error::other(format!("says {log:?}"))),
-        Err(reason) => Ok(Err(reason)),
-    }
+/// Has a program verified, and unloads it. The inner error is the reason for a refusal.
+pub(crate) fn verify(insns: &[Insn]) -> Result<Result<Stats, String>> {
+    let figures = |(_, log): (OwnedFd, String)| stats(&log).ok_or_else(|| format!("unknown log {log:?}"));
+    load(SOCKET_FILTER, insns)?.map_or_else(|reason| Ok(Err(reason)), |loaded| Ok(Ok(figures(loaded)?)))
 }
 
-/// The program and the verifier's log, or its reason; an error without a reason is the system call's.
-fn load(kind: u32, insns: &[Insn]) -> io::Result<Result<(OwnedFd, String), String>> {
-    let code = encode_bytes(insns).map_err(io::Error::other)?;
+/// The program and the verifier's log, or the verifier's reason; the outer error is the system call's.
+fn load(kind: u32, insns: &[Insn]) -> Result<Result<(OwnedFd, String), String>> {
+    let code = encode_bytes(insns)?;
     match bpf::load(&Load { kind, flags: 0, code: &code, log_level: bpf::LOG_STATS, log_size: LOG }) {
         Ok(loaded) => Ok(Ok(loaded)),
-        Err((error, log)) if log.is_empty() => Err(error),
+        Err((error, log)) if log.is_empty() => Err(error.into()),
         Err((_, log)) => Ok(Err(reason(&log))),
     }
 }

@@ -2,11 +2,12 @@
 
 use super::Subject;
 use super::programs::{self, Op};
+use crate::Result;
 use ahash::RandomState;
 use dashmap::DashMap;
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A map of 4-byte keys and 8-byte values.
 pub(crate) trait Peer: Send + Sync {
@@ -25,93 +26,35 @@ pub(crate) fn all(room: usize) -> [(&'static str, Arc<dyn Peer>); 3] {
     ]
 }
 
-/// The operation on one key.
-trait Element {
-    fn look_up(&self, key: u32) -> bool;
-    fn update(&self, key: u32);
-    fn delete(&self, key: u32) -> bool;
-}
-
-fn pass(map: &impl Element, op: Op, keys: &[u32], bits: u32) -> u64 {
-    let update = |key| {
-        map.update(key);
-        true
+/// Implements [`Peer`]. `$one` is the map `$map` for one operation, and `$entered` the map for a whole pass.
+macro_rules! peer {
+    ($type:ty, $map:ident => $one:expr $(, $entered:expr)?) => {
+        impl Peer for $type {
+            fn pass(&self, op: Op, keys: &[u32], bits: u32) -> u64 {
+                let $map = self;
+                $(let $map = $entered;)?
+                let look_up = |key: u32| $one.get(&key).map(|value| black_box(*value)).is_some();
+                let update = |key: u32| {
+                    $one.insert(key, key.into());
+                    true
+                };
+                let delete = |key: u32| $one.remove(&key).is_some();
+                let each = |key: u32| match op {
+                    Op::Nothing | Op::PushPop | Op::ReserveSubmit => black_box(key) < u32::MAX,
+                    Op::LookUp => look_up(key),
+                    Op::Update => update(key),
+                    Op::Delete => delete(key),
+                    Op::InsertDelete => update(key) && delete(key),
+                };
+                keys.iter().map(|&key| u64::from(each(key | bits))).sum()
+            }
+        }
     };
-    let each = |key: u32| match op {
-        Op::Nothing | Op::PushPop | Op::ReserveSubmit => black_box(key) < u32::MAX,
-        Op::LookUp => map.look_up(key),
-        Op::Update => update(key),
-        Op::Delete => map.delete(key),
-        Op::InsertDelete => update(key) && map.delete(key),
-    };
-    keys.iter().map(|&key| u64::from(each(key | bits))).sum()
 }
 
-type Locked = Mutex<HashMap<u32, u64, RandomState>>;
-
-fn lock(map: &Locked) -> MutexGuard<'_, HashMap<u32, u64, RandomState>> {
-    map.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Element for Locked {
-    fn look_up(&self, key: u32) -> bool {
-        lock(self).get(&key).map(|value| black_box(*value)).is_some()
-    }
-
-    fn update(&self, key: u32) {
-        lock(self).insert(key, key.into());
-    }
-
-    fn delete(&self, key: u32) -> bool {
-        lock(self).remove(&key).is_some()
-    }
-}
-
-impl Element for DashMap<u32, u64, RandomState> {
-    fn look_up(&self, key: u32) -> bool {
-        self.get(&key).map(|value| black_box(*value)).is_some()
-    }
-
-    fn update(&self, key: u32) {
-        self.insert(key, key.into());
-    }
-
-    fn delete(&self, key: u32) -> bool {
-        self.remove(&key).is_some()
-    }
-}
-
-impl<G: papaya::Guard> Element for papaya::HashMapRef<'_, u32, u64, RandomState, G> {
-    fn look_up(&self, key: u32) -> bool {
-        self.get(&key).map(|value| black_box(*value)).is_some()
-    }
-
-    fn update(&self, key: u32) {
-        self.insert(key, key.into());
-    }
-
-    fn delete(&self, key: u32) -> bool {
-        self.remove(&key).is_some()
-    }
-}
-
-impl Peer for Locked {
-    fn pass(&self, op: Op, keys: &[u32], bits: u32) -> u64 {
-        pass(self, op, keys, bits)
-    }
-}
-
-impl Peer for DashMap<u32, u64, RandomState> {
-    fn pass(&self, op: Op, keys: &[u32], bits: u32) -> u64 {
-        pass(self, op, keys, bits)
-    }
-}
-
-impl Peer for papaya::HashMap<u32, u64, RandomState> {
-    fn pass(&self, op: Op, keys: &[u32], bits: u32) -> u64 {
-        pass(&self.pin(), op, keys, bits)
-    }
-}
+peer!(Mutex<HashMap<u32, u64, RandomState>>, map => map.lock().unwrap_or_else(PoisonError::into_inner));
+peer!(DashMap<u32, u64, RandomState>, map => map);
+peer!(papaya::HashMap<u32, u64, RandomState>, map => map, map.pin());
 
 /// An operation on one of them.
 pub(super) struct FromHost {
@@ -121,7 +64,7 @@ pub(super) struct FromHost {
 }
 
 impl Subject for FromHost {
-    fn turn(&self, thread: u32, windows: u32) -> Result<u64, String> {
+    fn turn(&self, thread: u32, windows: u32) -> Result<u64> {
         let bits = programs::bits(self.op, thread);
         Ok(programs::walk(&self.keys, thread, windows).map(|keys| self.peer.pass(self.op, keys, bits)).sum())
     }

@@ -10,9 +10,12 @@
 //! operations succeeded. That count starts from a word of the packet, which the verifier does not know: from a known
 //! number, no two iterations of the loop would have equal states.
 
+use crate::Result;
+use crate::programs::assembled;
 use crate::random::Random;
-use skep::abi::{MapDef, MapFlags, MapKind, ProgramType};
-use skep::{Object, isa};
+use serde::Serialize;
+use skep::Object;
+use skep::abi::{MapDef, MapFlags, MapKind, SCHED_CLS};
 
 /// Keys that a run passes over.
 pub(super) const WINDOW: u32 = 1024;
@@ -24,7 +27,8 @@ pub(super) const ABSENT: u32 = 1 << 31;
 const OWN: u32 = 30;
 
 /// The operation on each key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Op {
     /// Nothing: the loop alone.
     Nothing,
@@ -43,19 +47,6 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Its name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::LookUp => "look_up",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::InsertDelete => "insert_delete",
-            Self::PushPop => "push_pop",
-            Self::ReserveSubmit => "reserve_submit",
-        }
-    }
-
     fn body(self, key: i32) -> String {
         let key = format!("r1 = map[0] ll\nr2 = r10\nr2 += {key}\n");
         let update = format!("{key}r3 = r10\nr3 += -16\nr4 = 0\ncall 2\nif r0 != 0 goto next\n");
@@ -124,16 +115,12 @@ impl Kind {
         def
     }
 
-    /// A key as the map takes it.
+    /// A key as the map takes it: a trie's has the length of its prefix first.
     pub(super) fn key(&self, key: u32) -> ([u8; 8], usize) {
         let mut bytes = [0; 8];
-        match self.key_size {
-            8 => {
-                bytes[..4].copy_from_slice(&32u32.to_ne_bytes());
-                bytes[4..].copy_from_slice(&key.to_ne_bytes());
-            }
-            _ => bytes[..4].copy_from_slice(&key.to_ne_bytes()),
-        }
+        let at = self.key_size.saturating_sub(4) as usize;
+        bytes[..4].copy_from_slice(&32u32.to_ne_bytes());
+        bytes[at..at + 4].copy_from_slice(&key.to_ne_bytes());
         (bytes, self.key_size as usize)
     }
 
@@ -232,10 +219,6 @@ pub(super) fn text(kind: &Kind, op: Op, keys: usize) -> String {
 }
 
 /// The program and its two maps as an object.
-pub(super) fn object(kind: &Kind, op: Op, entries: u32, keys: &[u32]) -> Result<Object, String> {
-    let insns = isa::assemble(&text(kind, op, keys.len())).map_err(|error| error.to_string())?;
-    let bytes = isa::encode_bytes(&insns).map_err(|error| error.to_string())?;
-    let kind_of_program = ProgramType::from_name("sched_cls").ok_or("no programs for packets")?;
-    let maps = vec![kind.def(entries), table(keys)];
-    Object::from_bytecode_and_maps("map", kind_of_program, &bytes, maps).map_err(|error| error.to_string())
+pub(super) fn object(kind: &Kind, op: Op, entries: u32, keys: &[u32]) -> Result<Object> {
+    assembled("map", &SCHED_CLS, &text(kind, op, keys.len()), vec![kind.def(entries), table(keys)])
 }

@@ -2,6 +2,7 @@
 
 use super::Subject;
 use super::programs::{self, Kind, Op};
+use crate::Result;
 use skep::{Map, Packet, Program, RingBuffer, Runtime, UpdateFlags};
 use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// With keys from zero to `entries`.
-    pub(super) fn new(runtime: &Runtime, kind: Kind, entries: u32, keys: &[u32]) -> Result<Self, String> {
+    pub(super) fn new(runtime: &Runtime, kind: Kind, entries: u32, keys: &[u32]) -> Result<Self> {
         let mut shared: Option<[Arc<Map>; 2]> = None;
         let mut programs = Vec::new();
         for &op in [Op::Nothing].iter().chain(kind.ops) {
@@ -24,7 +25,7 @@ impl Loaded {
             if let Some([map, table]) = &shared {
                 linker = linker.map("measured", Arc::clone(map)).map("keys", Arc::clone(table));
             }
-            let module = linker.load().map_err(|error| error.to_string())?;
+            let module = linker.load()?;
             let map = |name: &str| module.map(name).cloned().ok_or_else(|| format!("no map {name}"));
             if shared.is_none() {
                 shared = Some([map("measured")?, map("keys")?]);
@@ -32,13 +33,12 @@ impl Loaded {
             programs.push((op, module.programs()[0].clone()));
         }
         let [map, table] = shared.ok_or("no programs")?;
-        let failed = |error: skep::MapError| error.to_string();
-        table.update(&[0; 4], &programs::bytes(keys), UpdateFlags::Any).map_err(failed)?;
+        table.update(&[0; 4], &programs::bytes(keys), UpdateFlags::Any)?;
         if kind.has_keys() {
             let value = vec![0; map.host_value_size()];
             for key in 0..entries {
                 let (key, len) = kind.key(key);
-                map.update(&key[..len], &value, UpdateFlags::Any).map_err(failed)?;
+                map.update(&key[..len], &value, UpdateFlags::Any)?;
             }
         }
         Ok(Self { kind, map, programs })
@@ -63,7 +63,7 @@ pub(super) struct FromPrograms {
     program: Program,
     op: Op,
     keys: usize,
-    /// Who makes room again in a ring buffer.
+    /// Makes room again in a ring buffer.
     consumer: Option<Mutex<RingBuffer>>,
 }
 
@@ -74,11 +74,11 @@ impl Subject for FromPrograms {
         }
     }
 
-    fn turn(&self, thread: u32, windows: u32) -> Result<u64, String> {
+    fn turn(&self, thread: u32, windows: u32) -> Result<u64> {
         let mut packet = Packet::new(&programs::packet(self.op, thread, self.keys));
         let mut well = 0;
         for _ in 0..windows {
-            well += self.program.run(&mut packet).map_err(|error| error.to_string())?;
+            well += self.program.run(&mut packet)?;
         }
         Ok(well)
     }
@@ -93,7 +93,7 @@ pub(super) struct FromHost {
 }
 
 impl Subject for FromHost {
-    fn turn(&self, thread: u32, windows: u32) -> Result<u64, String> {
+    fn turn(&self, thread: u32, windows: u32) -> Result<u64> {
         let mut value = vec![0; self.map.host_value_size()];
         let bits = programs::bits(self.op, thread);
         let update = |key: &[u8], value: &[u8]| self.map.update(key, value, UpdateFlags::Any).is_ok();

@@ -11,7 +11,9 @@
 
 use super::layout::{self, Layout, Placed};
 use super::programs::{self, buffer};
+use crate::Result;
 use crate::random::Random;
+use serde::Serialize;
 use std::time::{Duration, Instant};
 
 /// Functions of the footprint, each on a page of its own: twice as many as the second level of Zen's instruction TLB
@@ -27,19 +29,11 @@ const TURN: usize = 2048;
 const TURNS: usize = 4;
 
 /// The order of calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
     Random,
     RoundRobin,
-}
-
-impl Order {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Random => "random",
-            Self::RoundRobin => "round-robin",
-        }
-    }
 }
 
 /// Indices of programs in the order of their calls, several turns of them.
@@ -76,7 +70,7 @@ impl Footprint {
     /// # Errors
     ///
     /// What the system or the runtime refuses.
-    pub(crate) fn new(pages: usize) -> Result<Self, String> {
+    pub(crate) fn new(pages: usize) -> Result<Self> {
         let codes = programs::compile(pages, 100)?;
         let functions = layout::place(&codes, Layout::Coloured, 0)?;
         let empty = layout::place(&[programs::empty()?], Layout::Page, 0)?;
@@ -105,9 +99,7 @@ impl Runner {
 
     /// Times a turn and keeps the time if it is the best.
     pub(crate) fn turn(&mut self, number: usize, calls: &[u32], footprint: Option<&Footprint>) {
-        let addresses: Vec<usize> =
-            calls.iter().map(|&index| self.placed.addresses[index as usize]).collect();
-        self.best[number] = self.best[number].min(timed(&addresses, footprint));
+        self.best[number] = self.best[number].min(timed(&self.addresses(calls), footprint));
     }
 
     /// The mean over turns of the best time of each, nanoseconds a call.
@@ -119,9 +111,11 @@ impl Runner {
 
     /// Makes a turn for its effects only.
     pub(crate) fn walk(&self, calls: &[u32], footprint: Option<&Footprint>) {
-        let addresses: Vec<usize> =
-            calls.iter().map(|&index| self.placed.addresses[index as usize]).collect();
-        once(&addresses, footprint);
+        once(&self.addresses(calls), footprint);
+    }
+
+    fn addresses(&self, calls: &[u32]) -> Vec<usize> {
+        calls.iter().map(|&index| self.placed.addresses[index as usize]).collect()
     }
 }
 
@@ -139,23 +133,18 @@ fn once(addresses: &[usize], footprint: Option<&Footprint>) -> Duration {
     let mut memory = buffer();
     let memory = memory.as_mut_ptr() as u64;
     let mut sum = 0u64;
+    let mut call = |address: usize| {
+        // SAFETY: the caller holds what every address is of, and the footprint; `memory` is the buffer.
+        sum = sum.wrapping_add(unsafe { layout::call(address, memory) });
+    };
     let started = Instant::now();
     match footprint {
-        None => {
-            for &address in addresses {
-                // SAFETY: the caller holds the `Placed` that every address is of; `memory` is the buffer.
-                sum = sum.wrapping_add(unsafe { layout::call(address, memory) });
-            }
-        }
+        None => addresses.iter().for_each(|&address| call(address)),
         Some(footprint) => {
             let mut walk = footprint.walk.chunks_exact(STEPS).cycle();
             for &address in addresses {
-                for &function in walk.next().unwrap_or_default() {
-                    // SAFETY: as above; the footprint is held.
-                    sum = sum.wrapping_add(unsafe { layout::call(function, memory) });
-                }
-                // SAFETY: as above.
-                sum = sum.wrapping_add(unsafe { layout::call(address, memory) });
+                walk.next().unwrap_or_default().iter().for_each(|&function| call(function));
+                call(address);
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Virtual machines mostly have none, and say ENOENT or EOPNOTSUPP; so the benchmark's own answer is time, and a model.
 
+use crate::process::cpu;
 use rustix::fd::{FromRawFd, OwnedFd};
 use rustix::io::{Errno, read};
 
@@ -61,13 +62,8 @@ impl Counter {
 
     /// Fetches that the first level missed and the second had, where the processor is known to count them.
     pub(crate) fn second_level_hits() -> Option<Self> {
-        let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-        let field = |name| {
-            let line = info.lines().find_map(|line| line.strip_prefix(name))?;
-            Some(line.trim_start().strip_prefix(':')?.trim())
-        };
-        let family: u32 = field("cpu family")?.parse().ok()?;
-        let known = field("vendor_id")? == "AuthenticAMD" && family >= 0x17;
+        let family: u32 = cpu("cpu family")?.parse().ok()?;
+        let known = cpu("vendor_id")? == "AuthenticAMD" && family >= 0x17;
         known.then(|| Self::open(TYPE_RAW, AMD_L1_MISS_L2_HIT).ok())?
     }
 

@@ -10,12 +10,11 @@
 //! bytes would break it, so each is run once where it was placed and its result compared.
 
 use super::programs::{Code, buffer};
-use crate::arch;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use crate::page::Page;
+use crate::{Result, arch};
 use skep_text::{Arena, Config, PACK_BYTES, Text};
-use std::ffi::c_void;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{ptr, thread};
 
 const PAGE: usize = 4096;
 /// Cache lines of 64 bytes that coloured programs begin at, in turns: those of an L1 way of 4 KiB.
@@ -54,7 +53,7 @@ pub(crate) struct Placed {
 }
 
 enum Held {
-    Pages { _pages: Vec<Pages> },
+    Pages { _pages: Vec<Page> },
     Packs { _texts: Vec<Text>, _arena: Arena },
 }
 
@@ -63,7 +62,7 @@ enum Held {
 /// # Errors
 ///
 /// What the system refuses; a program that returns something else in this place.
-pub(crate) fn place(codes: &[Code], layout: Layout, placement: usize) -> Result<Placed, String> {
+pub(crate) fn place(codes: &[Code], layout: Layout, placement: usize) -> Result<Placed> {
     let placed = match layout {
         Layout::Page => pages(codes, |_| 0)?,
         Layout::Coloured => pages(codes, |index| (index * 29 + placement * 7) % COLOURS * 64)?,
@@ -76,7 +75,7 @@ pub(crate) fn place(codes: &[Code], layout: Layout, placement: usize) -> Result<
         // `placed` lives.
         let result = unsafe { call(address, memory.as_mut_ptr() as u64) };
         if result != code.result {
-            return Err(format!("a program returns {result:#x} in {layout:?}, not {:#x}", code.result));
+            return Err(format!("a program returns {result:#x} in {layout:?}, not {:#x}", code.result).into());
         }
     }
     Ok(placed)
@@ -97,22 +96,24 @@ pub(crate) unsafe fn call(address: usize, memory: u64) -> u64 {
 }
 
 /// A mapping of its own for each piece of code, which begins at `offset` of its index.
-fn pages(codes: &[Code], offset: impl Fn(usize) -> usize) -> Result<Placed, String> {
+fn pages(codes: &[Code], offset: impl Fn(usize) -> usize) -> Result<Placed> {
     let mut addresses = Vec::with_capacity(codes.len());
     let mut pages = Vec::with_capacity(codes.len());
     for (index, code) in codes.iter().enumerate() {
         // A program that would cross the end of its page begins as far before it as it is long.
         let at = offset(index).min((PAGE - code.bytes.len()) / 64 * 64);
-        let page = Pages::new(&code.bytes, at)?;
-        addresses.push(page.base as usize + at);
+        let page = Page::new(&code.bytes, at)?;
+        // SAFETY: the mapping was made executable just now.
+        unsafe { arch::synchronize(page.address(), page.len) };
+        addresses.push(page.address() + at);
         pages.push(page);
     }
     let memory = (codes.len() * PAGE) as u64;
     Ok(Placed { addresses, memory, refused: None, _held: Held::Pages { _pages: pages } })
 }
 
-fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed, String> {
-    let arena = Arena::new(Config::new().huge(huge)).map_err(|error| error.to_string())?;
+fn packs(codes: &[Code], placement: usize, huge: bool) -> Result<Placed> {
+    let arena = Arena::new(Config::new().huge(huge))?;
     let mut texts = Vec::with_capacity(codes.len() + 1);
     if placement > 0 {
         let first = vec![codes[0].bytes[0]; placement * 96];
@@ -148,44 +149,11 @@ fn promoted(arena: &Arena) -> Option<String> {
     }
 }
 
-fn install(arena: &Arena, code: &[u8]) -> Result<Text, String> {
-    let mut draft = arena.draft(code.len()).map_err(|error| error.to_string())?;
+/// Copies code into the arena.
+pub(crate) fn install(arena: &Arena, code: &[u8]) -> Result<Text> {
+    let mut draft = arena.draft(code.len())?;
     draft.bytes_mut().copy_from_slice(code);
-    draft.finalize().map_err(|error| error.to_string())
-}
-
-/// A page of code.
-struct Pages {
-    base: *mut c_void,
-}
-
-impl Pages {
-    fn new(code: &[u8], at: usize) -> Result<Self, String> {
-        let said = |step: &str, error: rustix::io::Errno| format!("{step} of a page: {error}");
-        // SAFETY: a new mapping where the kernel likes.
-        let base = unsafe {
-            mmap_anonymous(ptr::null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        }
-        .map_err(|error| said("mmap", error))?;
-        let page = Self { base };
-        // SAFETY: `at` leaves room for the code within the page, which is new and ours.
-        unsafe {
-            ptr::copy_nonoverlapping(code.as_ptr(), base.cast::<u8>().add(at), code.len());
-            mprotect(base, PAGE, MprotectFlags::READ | MprotectFlags::EXEC)
-        }
-        .map_err(|error| said("mprotect", error))?;
-        // SAFETY: the page was made executable just now.
-        unsafe { arch::synchronize(base as usize, PAGE) };
-        Ok(page)
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: this value owns the page, and nobody runs it any more: `Placed` lends addresses only as long as it
-        // lives.
-        let _ = unsafe { munmap(self.base, PAGE) };
-    }
+    Ok(draft.finalize()?)
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@
 //!
 //! Every copy is run and compared with the interpreter's result before anything is measured.
 
+use crate::Result;
+use crate::programs::assembled;
 use crate::random::Random;
 use skep::abi::RAW;
-use skep::{Engine, Object, Runtime};
+use skep::{Engine, Runtime};
 use std::fmt::Write;
 
 /// Bytes of the buffer that every program gets.
@@ -26,8 +28,8 @@ pub(crate) struct Code {
 /// # Errors
 ///
 /// What the runtime refuses; a program that cannot be made that long.
-pub(crate) fn compile(count: usize, size: usize) -> Result<Vec<Code>, String> {
-    let runtime = Runtime::new().map_err(|error| error.to_string())?;
+pub(crate) fn compile(count: usize, size: usize) -> Result<Vec<Code>> {
+    let runtime = Runtime::new()?;
     // Blocks that were right for the last program are nearly right for the next.
     let mut steps = size / 6;
     let mut codes = Vec::with_capacity(count);
@@ -36,7 +38,7 @@ pub(crate) fn compile(count: usize, size: usize) -> Result<Vec<Code>, String> {
         let wanted = size - size / 20 + (seed.wrapping_mul(7919) as usize) % (size / 10);
         let code = fitted(&runtime, seed, wanted, &mut steps)?;
         if code.bytes.len().abs_diff(size) > size / 10 {
-            return Err(format!("a program of {} bytes where {size} were wanted", code.bytes.len()));
+            return Err(format!("a program of {} bytes where {size} were wanted", code.bytes.len()).into());
         }
         codes.push(code);
     }
@@ -44,12 +46,12 @@ pub(crate) fn compile(count: usize, size: usize) -> Result<Vec<Code>, String> {
 }
 
 /// The empty program: entry and exit, nothing between.
-pub(crate) fn empty() -> Result<Code, String> {
-    one(&Runtime::new().map_err(|error| error.to_string())?, "r0 = 0\nexit\n")
+pub(crate) fn empty() -> Result<Code> {
+    one(&Runtime::new()?, "r0 = 0\nexit\n")
 }
 
 /// A program as near to `wanted` bytes as the steps allow.
-fn fitted(runtime: &Runtime, seed: u64, wanted: usize, steps: &mut usize) -> Result<Code, String> {
+fn fitted(runtime: &Runtime, seed: u64, wanted: usize, steps: &mut usize) -> Result<Code> {
     let mut best: Option<Code> = None;
     for _ in 0..12 {
         let code = one(runtime, &source(seed, *steps))?;
@@ -68,17 +70,14 @@ fn fitted(runtime: &Runtime, seed: u64, wanted: usize, steps: &mut usize) -> Res
         }
         *steps = steps.saturating_add_signed(by).max(1);
     }
-    best.ok_or_else(|| format!("no program of {wanted} bytes could be made"))
+    Ok(best.ok_or_else(|| format!("no program of {wanted} bytes could be made"))?)
 }
 
-fn one(runtime: &Runtime, text: &str) -> Result<Code, String> {
-    let insns = skep::isa::assemble(text).map_err(|error| error.to_string())?;
-    let object = Object::from_insns("packed", &RAW, insns);
-    let module =
-        runtime.linker(&object).buffer_len(BUFFER as u32).load().map_err(|error| error.to_string())?;
+fn one(runtime: &Runtime, text: &str) -> Result<Code> {
+    let object = assembled("packed", &RAW, text, Vec::new())?;
+    let module = runtime.linker(&object).buffer_len(BUFFER as u32).load()?;
     let program = &module.programs()[0];
-    let result =
-        program.run_raw_with(Engine::Interpreter, &mut buffer()).map_err(|error| error.to_string())?;
+    let result = program.run_raw_with(Engine::Interpreter, &mut buffer())?;
     Ok(Code { bytes: program.compiled().text().bytes(), result })
 }
 

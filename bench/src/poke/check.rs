@@ -11,37 +11,19 @@
 //! pokes the branch to and fro a changing number of times, so that calls meet as many pokes as barriers allow.
 
 use super::site::{Site, VALUES};
+use crate::Result;
 use crate::random::Random;
-use serde::Serialize;
+use serde_json::{Value, json};
 use skep_text::Arena;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// What was counted.
-#[derive(Debug, Serialize)]
-pub(super) struct Check {
-    /// What the code memory is made of.
-    pub(super) backing: &'static str,
-    pub(super) calls: u64,
-    /// Calls with no batch under way: exactly one result is right.
-    judged: u64,
-    /// Pokes made meanwhile.
-    pokes: u64,
-    /// Batches that they were made in, each finished by a barrier.
-    batches: u64,
-    /// Calls that led to neither target. Must be 0.
-    pub(super) torn: u64,
-    /// Calls that led where an older batch had sent them. Must be 0.
-    pub(super) stale: u64,
-    seconds: f64,
-}
-
 /// A batch makes at most twice as many pokes.
 const MOST: usize = 64;
 
 /// Makes that many calls against pokes.
-pub(super) fn run(arena: &Arena, backing: &'static str, calls: u64) -> Result<Check, String> {
+pub(super) fn run(arena: &Arena, backing: &str, calls: u64) -> Result<Value> {
     let site = Site::large(arena)?;
     let started = AtomicU64::new(0);
     let finished = AtomicU64::new(0);
@@ -80,11 +62,17 @@ pub(super) fn run(arena: &Arena, backing: &'static str, calls: u64) -> Result<Ch
         over.store(true, Ordering::Relaxed);
         (poker.join(), counts)
     });
-    let (pokes, batches) = match poker {
-        Ok(result) => result.map_err(|error| error.to_string())?,
-        Err(panic) => std::panic::resume_unwind(panic),
-    };
-    Ok(Check { backing, calls, judged, pokes, batches, torn, stale, seconds: clock.elapsed().as_secs_f64() })
+    let (pokes, batches) = poker.map_err(|_| "the poker panicked")??;
+    Ok(json!({
+        "backing": backing, "calls": calls,
+        // Calls with no batch under way: exactly one result is right.
+        "judged": judged,
+        // Pokes made meanwhile, and the batches that they were made in, each finished by a barrier.
+        "pokes": pokes, "batches": batches,
+        // Calls that led to neither target, and calls that led where an older batch had sent them. Both must be 0.
+        "torn": torn, "stale": stale,
+        "seconds": clock.elapsed().as_secs_f64(),
+    }))
 }
 
 /// Calls judged, torn and stale.
@@ -112,8 +100,9 @@ mod tests {
     fn calls_against_pokes_are_never_torn_nor_stale() {
         let arena = Arena::new(Config::new()).unwrap();
         let check = run(&arena, "default", 300_000).unwrap();
-        assert_eq!((check.torn, check.stale), (0, 0));
-        assert!(check.pokes >= check.batches && check.batches > 0);
+        assert_eq!((&check["torn"], &check["stale"]), (&0.into(), &0.into()));
+        let count = |key: &str| check[key].as_u64().unwrap();
+        assert!(count("pokes") >= count("batches") && count("batches") > 0);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! wherever a mixture of the bytes would lead, there is code that returns [`TORN`]. What would break it: a branch
 //! that begins elsewhere than [`BRANCH_OFFSET`] says.
 
-use crate::arch;
+use crate::{Result, arch};
 use skep_text::{Arena, BRANCH_BYTES, BRANCH_OFFSET, Branch, Error, Pokes, Text};
 
 /// What the two targets return.
@@ -27,20 +27,16 @@ pub(super) struct Site {
 
 impl Site {
     /// Everything within a cache line or two.
-    pub(super) fn small(arena: &Arena) -> Result<Self, String> {
+    pub(super) fn small(arena: &Arena) -> Result<Self> {
         Self::new(arena, [8, 24], &[])
     }
 
     /// One that shows whether a branch was ever seen half poked.
-    pub(super) fn large(arena: &Arena) -> Result<Self, String> {
+    pub(super) fn large(arena: &Arena) -> Result<Self> {
         Self::new(arena, arch::DISTANCES, &arch::mixtures())
     }
 
-    fn new(arena: &Arena, distances: [usize; 2], wrong: &[usize]) -> Result<Self, String> {
-        Self::place(arena, distances, wrong).map_err(|error| error.to_string())
-    }
-
-    fn place(arena: &Arena, distances: [usize; 2], wrong: &[usize]) -> Result<Self, Error> {
+    fn new(arena: &Arena, distances: [usize; 2], wrong: &[usize]) -> Result<Self> {
         let returns = arch::returns(TORN).len();
         let last = distances.iter().chain(wrong).copied().max().unwrap_or(0);
         let mut draft = arena.draft_aligned(BEHIND + last + returns, 64)?;

@@ -1,9 +1,8 @@
 //! Programs with tail calls and the results that skep and the running kernel must both return.
 
-use super::linux;
-use crate::kernel::{Map, Program};
-use skep::abi::{MapDef, MapKind};
-use std::io;
+use super::{CB, PACKET, array, load_in_kernel};
+use crate::Result;
+use crate::kernel::Map;
 
 /// Elements of the array.
 const ELEMENTS: u32 = 4;
@@ -38,14 +37,13 @@ fn returns(number: u32) -> String {
 /// Increments a word of the packet's control block, tail-calls those elements in turn, and returns the word.
 fn counts(elements: &[u32]) -> String {
     let calls: String = elements.iter().map(|element| format!("r1 = r6\n{}", to(*element))).collect();
-    let cb = linux::CB;
     format!(
-        "r6 = r1\nr4 = *(u32 *)(r6 + {cb})\nw4 += 1\n*(u32 *)(r6 + {cb}) = r4\n{calls}r0 = *(u32 *)(r6 + {cb})\nexit"
+        "r6 = r1\nr4 = *(u32 *)(r6 + {CB})\nw4 += 1\n*(u32 *)(r6 + {CB}) = r4\n{calls}r0 = *(u32 *)(r6 + {CB})\nexit"
     )
 }
 
 fn at(offset: u32) -> String {
-    format!("r3 = *(u32 *)(r1 + {})\nw3 += {offset}\nr2 = map[0] ll\ncall 12\nr0 = 99\nexit", linux::CB)
+    format!("r3 = *(u32 *)(r1 + {CB})\nw3 += {offset}\nr2 = map[0] ll\ncall 12\nr0 = 99\nexit")
 }
 
 /// All of them.
@@ -78,57 +76,44 @@ pub(super) fn all() -> Vec<Case> {
     ]
 }
 
-fn array() -> MapDef {
-    MapDef::new("programs", MapKind::ProgArray, 4, 4, ELEMENTS)
-}
-
-/// Has the kernel run all of them.
-pub(super) fn ask_kernel() -> Result<(), String> {
-    for case in all() {
-        let failed = |error: io::Error| format!("{}: {error}", case.name);
-        let array = Map::new(&array()).map_err(failed)?;
-        let load = |text: &String| {
-            std::thread::sleep(linux::PAUSE);
-            linux::load(text, &[&array])
-        };
-        let programs =
-            case.programs.iter().map(load).collect::<io::Result<Vec<Program>>>().map_err(failed)?;
-        for step in &case.steps {
+impl Case {
+    /// Has the kernel run it.
+    pub(super) fn ask_kernel(&self) -> Result<()> {
+        let array = Map::new(&array(ELEMENTS))?;
+        let load = |text: &String| load_in_kernel(text, &array);
+        let programs = self.programs.iter().map(load).collect::<Result<Vec<_>>>()?;
+        for step in &self.steps {
             match *step {
-                Set(element, program) => array.install(element, &programs[program]).map_err(failed)?,
-                Remove(element) => array.remove(element).map_err(failed)?,
+                Set(element, program) => array.install(element, &programs[program])?,
+                Remove(element) => array.remove(element)?,
                 Run(expected) => {
-                    let (result, _) = programs[0].run(&linux::PACKET, 1).map_err(failed)?;
+                    let (result, _) = programs[0].run(&PACKET, 1)?;
                     if result != expected {
-                        return Err(format!("{}: {result} in place of {expected}", case.name));
+                        return Err(format!("{result} in place of {expected}").into());
                     }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skep::abi::ProgramType;
-    use skep::{Engine, Object, Packet, Runtime};
+    use crate::tail::object;
+    use skep::abi::SCHED_CLS;
+    use skep::{Engine, Packet, Runtime};
     use std::sync::Arc;
 
     #[test]
     fn skep_returns_what_the_kernel_must() {
-        let kind = ProgramType::from_name("sched_cls").unwrap();
         for fixed_code in [false, true] {
             let mut options = skep::jit::Options::default();
             options.fixed_code = fixed_code;
             let runtime = Runtime::builder().compile(options).build().unwrap();
             for case in all() {
-                let object = |text: &String| {
-                    let insns = skep::isa::assemble(text).unwrap();
-                    let bytes = skep::isa::encode_bytes(&insns).unwrap();
-                    Object::from_bytecode_and_maps("case", kind, &bytes, vec![array()]).unwrap()
-                };
+                let object = |text: &String| object(&SCHED_CLS, text, ELEMENTS).unwrap();
                 let first = runtime.load(&object(&case.programs[0])).unwrap();
                 let array = first.program_array("programs").unwrap();
                 let load = |text: &String| {
@@ -143,7 +128,7 @@ mod tests {
                         Remove(element) => drop(array.remove(element).unwrap()),
                         Run(expected) => {
                             for engine in [Engine::Jit, Engine::Interpreter] {
-                                let mut packet = Packet::new(&linux::PACKET);
+                                let mut packet = Packet::new(&PACKET);
                                 let result = programs[0].run_with(engine, &mut packet).unwrap();
                                 assert_eq!(result, u64::from(expected), "{}, {engine:?}", case.name);
                             }

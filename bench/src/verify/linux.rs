@@ -5,61 +5,48 @@
 //! compiling the program is not in it.
 
 use super::Subject;
-use crate::kernel::{self, Map};
-use serde::{Deserialize, Serialize};
+use crate::Result;
+use crate::kernel::{self, Answer, Map, PAUSE};
+use serde_json::{Value, json};
 use skep::abi::{Entry, MapDef, MapKind};
 use skep::isa::{AluOp, CallTarget, Imm64, Insn, Operand, Reg, Width};
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// How often each program is loaded.
 const TURNS: usize = 2;
-/// Between two loads.
-const PAUSE: Duration = Duration::from_millis(20);
 
-/// The figures of the kernel's verifier for a program.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Linux {
-    /// Microseconds, the best; `None` where it refuses the program.
-    pub(super) us: Option<f64>,
-    /// Instructions that it walked.
-    walked: Option<u64>,
-    ns_per_walked: Option<f64>,
-    /// The last line of its reasons for a program that it refuses.
-    refused: Option<String>,
-}
-
-/// Measures the kernel: figures by the names of the programs.
+/// Measures the kernel.
 ///
 /// # Errors
 ///
 /// bpf(2) may not be used.
-pub(crate) fn measure() -> Result<BTreeMap<String, Linux>, String> {
-    let mut answers = BTreeMap::new();
+pub(crate) fn measure() -> Result<Vec<Answer>> {
+    let mut answers = Vec::new();
     for subject in Subject::all()? {
         let Some(buffer) = comparable(&subject) else { continue };
-        let map = Map::new(&MapDef::new("buffer", MapKind::Array, 4, buffer, 1));
-        let map = map.map_err(|error| format!("a map of the kernel: {error}"))?;
+        let map = Map::new(&MapDef::new("buffer", MapKind::Array, 4, buffer, 1))
+            .map_err(|error| format!("a map of the kernel: {error}"))?;
         let insns = with_buffer(&subject.program.source.insns, &map, buffer);
-        let mut answer = Linux::default();
-        for _ in 0..TURNS {
-            std::thread::sleep(PAUSE);
-            match kernel::verify(&insns).map_err(|error| format!("bpf(2): {error}"))? {
-                Ok(stats) if answer.us.is_none_or(|us| stats.us < us) => {
-                    answer.us = Some(stats.us);
-                    answer.walked = Some(stats.walked);
-                    answer.ns_per_walked = Some(stats.us * 1e3 / stats.walked as f64);
-                }
-                Ok(_) => {}
-                Err(reason) => {
-                    answer = Linux { refused: Some(reason), ..Linux::default() };
-                    break;
-                }
-            }
-        }
-        answers.insert(subject.name, answer);
+        answers.push((json!({"program": subject.name}), json!({"linux": ask(&insns)?})));
     }
     Ok(answers)
+}
+
+/// The better time of the kernel's verifier in microseconds and what it walked, or the last line of its reasons for a
+/// program that it refuses.
+fn ask(insns: &[Insn]) -> Result<Value> {
+    let mut best: Option<kernel::Stats> = None;
+    for _ in 0..TURNS {
+        std::thread::sleep(2 * PAUSE);
+        match kernel::verify(insns).map_err(|error| format!("bpf(2): {error}"))? {
+            Ok(stats) if best.as_ref().is_none_or(|best| stats.us < best.us) => best = Some(stats),
+            Ok(_) => {}
+            Err(reason) => {
+                return Ok(json!({"us": null, "walked": null, "ns_per_walked": null, "refused": reason}));
+            }
+        }
+    }
+    let kernel::Stats { us, walked } = best.ok_or("no turns")?;
+    Ok(json!({"us": us, "walked": walked, "ns_per_walked": us * 1e3 / walked as f64, "refused": null}))
 }
 
 /// The length of the program's buffer, if it needs nothing else that the kernel does not have.

@@ -38,12 +38,21 @@ fn allocation_grace_periods_and_sections_are_measured_beside_peers() {
         }
     }
     let sections = report["sections"].as_array().unwrap();
-    for of in ["none", "skep", "skep, sleepable", "crossbeam-epoch", "seize"] {
+    for of in [
+        "none",
+        "skep",
+        "skep, sleepable",
+        "skep, looked up",
+        "crossbeam-epoch",
+        "crossbeam-epoch, looked up",
+        "seize",
+    ] {
         let rows: Vec<_> = sections.iter().filter(|row| row["of"] == of).collect();
         assert_eq!(rows.len(), 2, "{of}");
         assert!(rows.iter().all(|row| row["ns"].as_f64().unwrap() > 0.0), "{of}");
     }
     assert_eq!(report["targets"][0]["target"], 5.0);
+    assert!(report["targets"][0]["value"].as_f64().unwrap() > 0.0);
 }
 
 #[test]

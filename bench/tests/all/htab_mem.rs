@@ -73,7 +73,9 @@ fn the_published_table_is_told_to_people_as_well() {
 
 #[test]
 fn a_task_that_makes_no_sense_is_refused() {
-    for odd in ["overwrite", "overwrite,immediate,0,10", "overwrite,immediate,1,soon"] {
+    for odd in
+        [r#"["overwrite"]"#, r#"["overwrite","immediate",0,10]"#, r#"["overwrite","immediate",1,"soon"]"#]
+    {
         assert_eq!(bench(&["htab-mem", "--only", odd]).status, Some(2), "{odd}");
     }
 }

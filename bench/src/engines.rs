@@ -3,14 +3,20 @@
 //! Every BPF engine is given the same linked instructions. To move the code without changing what it does, a
 //! placement puts some instructions before the program that load numbers into `r0`, which every program sets
 //! before it reads it.
+//!
+//! Other crates' engines are behind the feature `opponents`, which `cargo xtask bench` turns on: tests do without them,
+//! since to compile them takes as long as half a dozen of skep's crates.
 
-mod sbpf;
+#[cfg(feature = "opponents")]
+mod opponents;
 
+#[cfg(feature = "opponents")]
+pub(crate) use opponents::rbpf_load;
+
+use crate::Result;
 use crate::programs::Program;
-use crate::{Result, arch};
-use rbpf::EbpfVmRaw;
 use skep::abi::RAW;
-use skep::isa::{AluOp, Insn, Operand, Reg, Width, encode_bytes};
+use skep::isa::{AluOp, Insn, Operand, Reg, Width};
 use skep::{Engine as Own, Object, ProgramOptions, Runtime};
 
 /// How many placements each engine gets.
@@ -23,14 +29,23 @@ pub(crate) type Run = Box<dyn FnMut() -> u64>;
 /// Its name in the report, and what makes a program ready at a placement.
 pub(crate) type Engine = (&'static str, fn(&'static Program, usize) -> Result<Run>);
 
-pub(crate) const ENGINES: [Engine; 6] = [
+pub(crate) const ENGINES: &[Engine] = &[
     ("native", native),
     ("skep", |program, placement| skep(program, placement, Own::Jit)),
-    ("rbpf", rbpf),
-    ("sbpf", |program, placement| sbpf::prepare(program, placement, true)),
-    ("sbpf-unchecked", |program, placement| sbpf::prepare(program, placement, false)),
+    #[cfg(feature = "opponents")]
+    ("rbpf", opponents::rbpf),
+    #[cfg(feature = "opponents")]
+    ("sbpf", |program, placement| opponents::sbpf(program, placement, true)),
+    #[cfg(feature = "opponents")]
+    ("sbpf-unchecked", |program, placement| opponents::sbpf(program, placement, false)),
     ("skep-interpreter", |program, placement| skep(program, placement, Own::Interpreter)),
 ];
+
+/// Without that engine there is no time.
+#[cfg(not(feature = "opponents"))]
+pub(crate) fn rbpf_load(_code: &[u8]) -> Result<Option<std::time::Duration>> {
+    Ok(None)
+}
 
 /// A program's linked instructions.
 pub(crate) fn linked(program: &Program) -> Result<Vec<Insn>> {
@@ -47,11 +62,6 @@ fn placed(program: &Program, placement: usize) -> Result<Vec<Insn>> {
 /// `dst = value`
 fn constant(dst: Reg, value: i32) -> Insn {
     Insn::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(value) }
-}
-
-/// Refuses programs for engines that can run only plain ones.
-fn only_plain(program: &Program) -> Result<()> {
-    if program.plain { Ok(()) } else { Err("it has no maps, and helpers of another kind".into()) }
 }
 
 /// Native code of the same source.
@@ -88,22 +98,4 @@ fn load(runtime: &Runtime, object: &Object, program: &Program) -> Result<skep::P
 /// skep's program, as it is without a placement.
 pub(crate) fn loaded(program: &Program) -> Result<skep::Program> {
     load(&Runtime::new()?, &Object::parse(program.object)?, program)
-}
-
-/// The `rbpf` crate's JIT. Its verifier looks at opcodes alone.
-fn rbpf(program: &'static Program, placement: usize) -> Result<Run> {
-    only_plain(program)?;
-    // The crate's lifetimes tie program and memory to the machine; a benchmark process can leak both.
-    // It passes the memory in `r1` but not its length: one more instruction sets that.
-    let mut insns = placed(program, placement)?;
-    insns.insert(0, constant(Reg::R2, program.bytes as i32));
-    let memory = program.fresh_memory().leak();
-    let mut vm = EbpfVmRaw::new(Some(encode_bytes(&insns)?.leak()))?;
-    arch::compile_by_rbpf(&mut vm)?;
-    Ok(Box::new(move || {
-        let memory: *mut [u8] = memory;
-        // SAFETY: the program is one that skep's verifier accepted for memory of this length; the memory is leaked,
-        // and only this closure has it.
-        unsafe { vm.execute_program_jit(&mut *memory) }.expect("the program was compiled")
-    }))
 }

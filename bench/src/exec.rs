@@ -4,7 +4,7 @@ use crate::engines::{self, ENGINES, Engine, PLACEMENTS, Run};
 use crate::programs::{PROGRAMS, Program};
 use crate::report::{Report, number};
 use crate::timing::{Batched, median};
-use crate::{Common, Result, arch, progress};
+use crate::{Common, Result, progress};
 use serde_json::{Map, Value, json};
 use skep::isa::Insn;
 use skep::jit::Target;
@@ -208,7 +208,7 @@ fn load(insns: usize) -> Result<Value> {
         let times = module.programs()[0].load_times();
         verify.push(times.verify);
         jit.push(times.jit);
-        rbpf.extend(rbpf_load(&code)?);
+        rbpf.extend(engines::rbpf_load(&code)?);
     }
     let us = |times: Vec<Duration>| median(times.iter().map(|time| time.as_nanos() as f64 / 1e3));
     Ok(json!({
@@ -220,23 +220,6 @@ fn load(insns: usize) -> Result<Value> {
         // A check of opcodes, and compilation; null where that is not possible.
         "rbpf_us": us(rbpf),
     }))
-}
-
-/// Times rbpf's check and compilation; `None` where it compiles for another architecture, or panics because its buffer
-/// is too small for the code.
-fn rbpf_load(code: &[u8]) -> Result<Option<Duration>> {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let started = Instant::now();
-    let compiled = std::panic::catch_unwind(|| {
-        Ok::<_, std::io::Error>(arch::compile_by_rbpf(&mut rbpf::EbpfVmRaw::new(Some(code))?))
-    });
-    let elapsed = started.elapsed();
-    std::panic::set_hook(hook);
-    match compiled {
-        Ok(compiled) => Ok(compiled?.ok().map(|()| elapsed)),
-        Err(_) => Ok(None),
-    }
 }
 
 /// A program of about `insns` instructions in blocks of eight, each with a branch over two of them.

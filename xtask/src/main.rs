@@ -69,7 +69,8 @@ fn main() -> ExitCode {
         ["examples"] => examples::rebuild(),
         ["examples", "--check"] => examples::check(),
         ["bench", rest @ ..] => {
-            let fixed = ["run", "--release", "--quiet", "--package", "skep-bench", "--"];
+            let fixed =
+                ["run", "--release", "--quiet", "--package", "skep-bench", "--features", "opponents", "--"];
             process::cargo(&[&fixed, rest].concat()).run()
         }
         ["fuzz", rest @ ..] => match fuzz::Request::parse(rest) {

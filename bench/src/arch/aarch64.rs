@@ -1,8 +1,9 @@
 //! aarch64: instructions as in the Arm Architecture Reference Manual.
 
+#[cfg(feature = "opponents")]
 use crate::Result;
-use solana_sbpf::elf::Executable;
-use solana_sbpf::vm::ContextObject;
+#[cfg(feature = "opponents")]
+use solana_sbpf::{elf::Executable, vm::ContextObject};
 use std::arch::asm;
 
 /// One instruction that does nothing.
@@ -56,11 +57,13 @@ pub(crate) unsafe fn synchronize(start: usize, len: usize) {
 }
 
 /// `solana-sbpf` leaves out its JIT on this architecture.
+#[cfg(feature = "opponents")]
 pub(crate) fn compile_by_sbpf(_: &Executable<impl ContextObject>) -> Result<()> {
     Err("it compiles for x86-64 only".into())
 }
 
 /// `rbpf` would make x86-64 code here too, which must not be run.
+#[cfg(feature = "opponents")]
 pub(crate) fn compile_by_rbpf(_: &mut rbpf::EbpfVmRaw<'_>) -> Result<()> {
     Err("it compiles for x86-64 only".into())
 }

@@ -1,8 +1,9 @@
 //! x86-64: instructions as in the manuals of AMD and Intel.
 
+#[cfg(feature = "opponents")]
 use crate::Result;
-use solana_sbpf::elf::Executable;
-use solana_sbpf::vm::ContextObject;
+#[cfg(feature = "opponents")]
+use solana_sbpf::{elf::Executable, vm::ContextObject};
 
 /// One instruction that does nothing.
 pub(crate) const NOP: &[u8] = &[0x90];
@@ -35,11 +36,13 @@ pub(crate) fn returns(value: u32) -> Vec<u8> {
 pub(crate) unsafe fn synchronize(_start: usize, _len: usize) {}
 
 /// Compiles for this processor with the JIT of `solana-sbpf`.
+#[cfg(feature = "opponents")]
 pub(crate) fn compile_by_sbpf(executable: &Executable<impl ContextObject>) -> Result<()> {
     Ok(executable.jit_compile().map_err(|error| error.to_string())?)
 }
 
 /// Compiles for this processor with the JIT of `rbpf`.
+#[cfg(feature = "opponents")]
 pub(crate) fn compile_by_rbpf(vm: &mut rbpf::EbpfVmRaw<'_>) -> Result<()> {
     Ok(vm.jit_compile()?)
 }

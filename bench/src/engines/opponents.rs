@@ -1,10 +1,10 @@
-//! The `solana-sbpf` crate's JIT, as its users run it (every access translated and checked, instructions
-//! counted), and with all of that off.
+//! Other crates' engines.
 
-use super::{Run, only_plain, placed};
+use super::{Run, constant, placed};
 use crate::programs::Program;
 use crate::{Result, arch};
-use skep::isa::encode_bytes;
+use rbpf::EbpfVmRaw;
+use skep::isa::{Reg, encode_bytes};
 use solana_sbpf::ebpf::{MM_INPUT_START, MM_REGION_SIZE, MM_STACK_START};
 use solana_sbpf::elf::Executable;
 use solana_sbpf::error::ProgramResult;
@@ -13,6 +13,47 @@ use solana_sbpf::program::{BuiltinProgram, FunctionRegistry, SBPFVersion};
 use solana_sbpf::vm::{Config, ContextObject, EbpfVm, ExecutionMode};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Refuses programs for engines that can run only plain ones.
+fn only_plain(program: &Program) -> Result<()> {
+    if program.plain { Ok(()) } else { Err("it has no maps, and helpers of another kind".into()) }
+}
+
+/// The `rbpf` crate's JIT. Its verifier looks at opcodes alone.
+pub(super) fn rbpf(program: &'static Program, placement: usize) -> Result<Run> {
+    only_plain(program)?;
+    // The crate's lifetimes tie program and memory to the machine; a benchmark process can leak both.
+    // It passes the memory in `r1` but not its length: one more instruction sets that.
+    let mut insns = placed(program, placement)?;
+    insns.insert(0, constant(Reg::R2, program.bytes as i32));
+    let memory = program.fresh_memory().leak();
+    let mut vm = EbpfVmRaw::new(Some(encode_bytes(&insns)?.leak()))?;
+    arch::compile_by_rbpf(&mut vm)?;
+    Ok(Box::new(move || {
+        let memory: *mut [u8] = memory;
+        // SAFETY: the program is one that skep's verifier accepted for memory of this length; the memory is leaked,
+        // and only this closure has it.
+        unsafe { vm.execute_program_jit(&mut *memory) }.expect("the program was compiled")
+    }))
+}
+
+/// Times rbpf's check and compilation; `None` where it compiles for another architecture, or panics because its buffer
+/// is too small for the code.
+pub(crate) fn rbpf_load(code: &[u8]) -> Result<Option<Duration>> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let started = Instant::now();
+    let compiled = std::panic::catch_unwind(|| {
+        Ok::<_, std::io::Error>(arch::compile_by_rbpf(&mut EbpfVmRaw::new(Some(code))?))
+    });
+    let elapsed = started.elapsed();
+    std::panic::set_hook(hook);
+    match compiled {
+        Ok(compiled) => Ok(compiled?.ok().map(|()| elapsed)),
+        Err(_) => Ok(None),
+    }
+}
 
 /// The version whose calls and 32-bit jumps are encoded as in RFC 9669.
 const VERSION: SBPFVersion = SBPFVersion::V4;
@@ -37,8 +78,8 @@ impl ContextObject for Host {
     }
 }
 
-/// `checked`: accesses are translated and checked, and instructions counted.
-pub(super) fn prepare(program: &'static Program, placement: usize, checked: bool) -> Result<Run> {
+/// The `solana-sbpf` crate's JIT. `checked`: as its users run it, where accesses are translated and checked, and instructions counted.
+pub(super) fn sbpf(program: &'static Program, placement: usize, checked: bool) -> Result<Run> {
     only_plain(program)?;
     let config = Config {
         enable_address_translation: checked,

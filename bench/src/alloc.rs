@@ -37,7 +37,7 @@ type Turn = (Duration, u64, Option<usize>);
 
 /// An allocator in one way of using it, without its type.
 struct Cell {
-    /// What a row says of it: the allocator, its policy, how objects are freed, their size and the number of threads.
+    /// The key of its row: the allocator, its policy, how objects are freed, their size and the number of threads.
     key: Value,
     how: How,
     threads: u32,

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     let packets = kinds();
     let runtime = Runtime::new()?;
     progress("loading");
-    // The floor and all variants are loaded once before any is loaded again, so that each lies between the others.
+    // The floor and all variants are loaded once before any is loaded again, so that placements are far apart.
     let mut runners = Vec::new();
     let mut loaded = Vec::new();
     for _ in 0..placements {

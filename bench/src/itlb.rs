@@ -61,8 +61,8 @@ pub(crate) fn model(quick: bool) -> Value {
     json!({
         // Programs loaded, and programs that run.
         "loaded": shape::LOADED, "hot": shape::HOT,
-        // Published with the series that packed programs in the Linux kernel for Arm: the change from a page each to packs
-        // of `iTLB-load-misses` a second, and of `ITLB_WALK` for each instruction.
+        // Published with the series that packed programs in the Linux kernel for Arm: the change of `iTLB-load-misses`
+        // a second and of `ITLB_WALK` for each instruction, from a page each to packs.
         "published": {"misses_change_percent": -63.16, "walks_change_percent": -42.71},
         "processors": processors(pairs),
         "sensitivity": sensitivity,

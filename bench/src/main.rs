@@ -107,7 +107,7 @@ impl Benchmark {
         }
     }
 
-    /// What asks the running kernel, in the process that does that alone; `None` for a benchmark that no kernel can run.
+    /// Measures the running kernel, in a process that does nothing else; `None` for a benchmark that no kernel can run.
     fn linux(&self) -> Option<fn() -> Result<Vec<kernel::Answer>>> {
         match self {
             Self::FlowDissector(_) => Some(flow::measure_linux),

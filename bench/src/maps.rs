@@ -1,11 +1,11 @@
 //! `skep-bench map`: the time of an operation on a map, from programs and from the host.
 //!
-//! Every map holds so many elements of 4-byte keys and 8-byte values. A turn passes over a table of its keys in random
+//! All maps of one size hold the same elements, of 4-byte keys and 8-byte values. A turn passes over the keys in random
 //! order, once to bring them into the caches, and once against the clock. All subjects of one size take turns in
 //! rounds, each with one thread and with two; the report has nanoseconds for each operation of one thread, best round.
 //! Nothing is subtracted: the loop itself, with the load of the key, is a row of its own.
 //!
-//! Every operation must succeed each time, but for kinds that may drop elements by themselves, and for queues, stacks
+//! Every operation must succeed each time, except on kinds that may drop elements, and on queues, stacks
 //! and ring buffers that several threads use at once: they give up rather than wait for a thread that is not running.
 
 mod linux;
@@ -46,13 +46,13 @@ pub(crate) trait Subject: Sync {
     /// Makes room for a turn of all threads, before it.
     fn prepare(&self) {}
 
-    /// Does its operation with the keys of so many windows, as thread 0 or 1: how often it went well.
+    /// Does its operation with the keys of `windows` windows, as thread 0 or 1. Returns how often it succeeded.
     fn turn(&self, thread: u32, windows: u32) -> Result<u64>;
 }
 
 /// A subject with what was measured.
 struct Cell {
-    /// What a row says of it: the map (its kind or crate), whether it is another crate's, from where (`program` or
+    /// The key of its rows: the map (its kind or crate), whether it is another crate's, from where (`program` or
     /// `host`), the operation, and how many elements there are.
     key: Value,
     op: Op,
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args, common: Common) -> Result<Report> {
     Ok(report.linux(&linux.release).targets(targets(&rows)))
 }
 
-/// Everything that is measured with so many elements, and the kinds of maps that cannot be created.
+/// Everything that is measured with `entries` elements, and the kinds of maps that cannot be created.
 fn cells(entries: u32, least: u32, kinds: &[String]) -> Result<(Vec<Cell>, Vec<Value>)> {
     let keys: Arc<[u32]> = programs::keys(entries).into();
     let windows = (keys.len() as u32 / WINDOW).max(least);

@@ -151,7 +151,10 @@ impl Case<'_> {
         let nothing = if self.footprint.is_some() { nothing } else { 0.0 };
         let [page, coloured, pack4k, pack2m] = &layouts[..] else { return Err("four layouts".into()) };
         let ns = |runners: &[Runner]| mean(runners, Runner::ns) - nothing;
-        let by_layout = |of: &dyn Fn(&Runner) -> f64| json!({"page": mean(page, of), "pack4k": mean(pack4k, of), "pack2m": mean(pack2m, of)});
+        let by_layout = |of: &dyn Fn(&Runner) -> f64| {
+            let (page, pack4k, pack2m) = (mean(page, of), mean(pack4k, of), mean(pack2m, of));
+            json!({"page": page, "pack4k": pack4k, "pack2m": pack2m})
+        };
         let memory = |by: usize| by_layout(&|runner: &Runner| runner.placed.memory as f64 / by as f64);
         let misses = |counter: &Counter| {
             by_layout(&|runner: &Runner| {
@@ -166,8 +169,8 @@ impl Case<'_> {
             "n": n, "size": self.size, "order": self.order,
             // `large`: other code runs between the calls, and the times are the programs' part.
             "footprint": if self.footprint.is_some() { "large" } else { "none" },
-            // Nanoseconds a call: each program at the start of its own page, at different cache lines of their pages, in
-            // packs on pages of 4 KiB and in packs on huge pages, where the system gave any.
+            // Nanoseconds a call: each program at the start of its own page, at different cache lines of their pages,
+            // in packs on pages of 4 KiB, and in packs on huge pages where the system gave any.
             "ns_page": ns(page), "ns_page_coloured": ns(coloured), "ns_pack4k": ns(pack4k), "ns_pack2m": ns_pack2m,
             // Time in the largest packs against that on a page each.
             "change_percent": (ns_pack2m.unwrap_or(ns(pack4k)) / ns(page) - 1.0) * 100.0,
@@ -175,8 +178,8 @@ impl Case<'_> {
             "huge_refused": huge_refused,
             "bytes_per_program": memory(n),
             "memory_per_code_byte": memory(self.codes.iter().map(|code| code.bytes.len()).sum()),
-            // As the processor counts them, code between the calls included: misses of the instruction TLB, and those of
-            // its first level that the second level had. `null` without counters.
+            // As the processor counts them, code between the calls included: misses of the instruction TLB, and those
+            // of its first level that the second level had. `null` without counters.
             "itlb_misses_per_call": counters.all.as_ref().ok().map(misses),
             "itlb_l1_misses_per_call": counters.first_level.as_ref().map(misses),
         }))

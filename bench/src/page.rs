@@ -12,7 +12,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The code begins `at` so many bytes into the mapping.
+    /// The code begins `at` bytes into the mapping.
     pub(crate) fn new(code: &[u8], at: usize) -> Result<Self> {
         let len = (at + code.len()).next_multiple_of(rustix::param::page_size());
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -37,7 +37,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: this value owns the mapping, and whoever runs its code keeps the value (see `pack::layout`).
+        // SAFETY: this value owns the mapping; code that calls into it keeps the value (`pack::layout::Placed`).
         let _ = unsafe { munmap(self.base, self.len) };
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Calls of a function that is poked all the time, for each backing.
     #[arg(long, value_name = "N", default_value_t = 50_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     calls: u64,
-    /// A thousand million calls for each backing, whatever --calls says.
+    /// A thousand million calls for each backing, in place of --calls.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
 }
@@ -100,7 +100,7 @@ fn timed(arena: &Arena, backing: &'static str, busy: bool, rounds: u32) -> Resul
     let laps = AtomicU64::new(0);
     thread::scope(|scope| {
         let neighbour = scope.spawn(|| {
-            // Nothing is published by it; it says only that it is over.
+            // It publishes nothing, only that the measurement is over.
             while !over.load(Ordering::Relaxed) {
                 if busy {
                     for site in &sites {

@@ -1,4 +1,4 @@
-//! What the system says of this machine and of this process: memory, threads, processor time.
+//! What the system reports about this machine and this process: memory, threads, processor time.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;

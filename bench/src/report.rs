@@ -62,7 +62,7 @@ impl Target {
 }
 
 impl Report {
-    /// A report that names this machine; `summary` says in one line what the figures are.
+    /// A report that names this machine; `summary` is one line about its figures.
     pub(crate) fn new(benchmark: &str, summary: impl Display) -> Self {
         let (arch, cpu) = (std::env::consts::ARCH, process::cpu("model name"));
         let cpu = cpu.unwrap_or_else(|| "unknown".to_owned());

@@ -147,10 +147,10 @@ impl Runner {
             // Instructions walked over all paths, the most states at once, and about how many bytes these took.
             "walked": stats.walked, "peak_states": stats.peak_states, "peak_bytes": stats.peak_bytes,
             // For programs of a million walked instructions: how much larger the process was meanwhile than before the
-            // first program, if the system tells.
+            // first program, if the system counts that.
             "peak_resident_bytes": self.resident,
             "us": us, "us_best": times[0], "ns_per_walked": us * 1e3 / stats.walked as f64, "turns": times.len(),
-            // The running kernel's figures, and its time as a multiple of skep's best; `null` where it was not measured.
+            // The running kernel's figures, and its time as a multiple of skep's best; `null` if not measured.
             "linux": null, "linux_times": null,
         })
     }

@@ -45,7 +45,7 @@ pub(super) trait Allocator: Sync {
     ///
     /// # Safety
     ///
-    /// It came from [`alloc`](Self::alloc), and nothing uses it any more.
+    /// It came from [`alloc`](Self::alloc), and nothing will use it again.
     unsafe fn free(&self, cpu: u32, object: *mut u8);
 
     /// The most bytes that it had from the system, if it knows.
@@ -139,7 +139,7 @@ impl Allocator for Mimalloc {
     }
 }
 
-/// Nothing at all: what the loop and the ring take by themselves. Each of two threads has a place of its own to write
+/// Allocates nothing, which shows what the loop and the ring cost. Each of two threads has a place of its own to write
 /// to.
 #[derive(Default)]
 pub(super) struct Nothing([Apart; 2]);
@@ -170,7 +170,7 @@ pub(super) enum How {
     Across,
 }
 
-/// How long so many pairs take each thread, in runs of 1,024, and for how many of all there was no memory.
+/// How long `runs` runs of 1,024 pairs take each thread, and how many pairs of all found no memory.
 pub(super) fn time(allocator: &impl Allocator, how: How, threads: u32, runs: u32) -> Result<(Duration, u64)> {
     let missing = AtomicU64::new(0);
     let taken = match how {

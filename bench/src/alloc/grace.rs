@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Steps of a busy reader's section: about as long as a short program.
 const STEPS: u32 = 1000;
 
-/// Measures each kind of grace period so many times, without readers and while a thread enters and leaves.
+/// Measures each kind of grace period `times` times, without readers and while a thread enters and leaves.
 pub(super) fn measure(times: u32) -> Result<Vec<Value>> {
     let domain = Domain::new(8)?;
     let kinds: [(&str, &dyn Fn() -> Result<Instant>); 3] = [

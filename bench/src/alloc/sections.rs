@@ -14,10 +14,10 @@ use std::time::Duration;
 /// Sections that are timed together.
 const BATCH: u32 = 20_000;
 
-/// A way to enter, load and leave, so many times.
+/// A way to enter, load and leave, [`BATCH`] times.
 type Enter<'a> = &'a (dyn Fn() -> Result<()> + Sync);
 
-/// Nanoseconds of each thread to enter, load and leave: the best of so many rounds.
+/// Nanoseconds of each thread to enter, load and leave: the best round.
 pub(super) fn measure(rounds: u32) -> Result<Vec<Value>> {
     let shared = AtomicPtr::new(ptr::without_provenance_mut::<u8>(8));
     let load = || {

@@ -43,7 +43,7 @@ pub(crate) unsafe fn synchronize(start: usize, len: usize) {
     // Log2 of the words in a line: DminLine, bits 16 to 19, and IminLine, bits 0 to 3.
     let lines = |log: usize| (start & !((4 << log) - 1)..start + len).step_by(4 << log);
     for address in lines(ctr >> 16 & 15) {
-        // SAFETY: cleans a line of memory that the caller says is mapped.
+        // SAFETY: cleans a line of memory, which is mapped by the caller's promise.
         unsafe { asm!("dc cvau, {}", in(reg) address, options(nostack, preserves_flags)) };
     }
     // SAFETY: a barrier.

@@ -20,7 +20,7 @@ fn only_plain(program: &Program) -> Result<()> {
     if program.plain { Ok(()) } else { Err("it has no maps, and helpers of another kind".into()) }
 }
 
-/// The `rbpf` crate's JIT. Its verifier looks at opcodes alone.
+/// The `rbpf` crate's JIT. Its verifier checks opcodes only.
 pub(super) fn rbpf(program: &'static Program, placement: usize) -> Result<Run> {
     only_plain(program)?;
     // The crate's lifetimes tie program and memory to the machine; a benchmark process can leak both.
@@ -78,7 +78,8 @@ impl ContextObject for Host {
     }
 }
 
-/// The `solana-sbpf` crate's JIT. `checked`: as its users run it, where accesses are translated and checked, and instructions counted.
+/// The `solana-sbpf` crate's JIT. `checked`: as its users run it, where accesses are translated and checked, and
+/// instructions counted.
 pub(super) fn sbpf(program: &'static Program, placement: usize, checked: bool) -> Result<Run> {
     only_plain(program)?;
     let config = Config {

@@ -5,7 +5,7 @@ use skep_packets::ethertype::{BRIDGED, IPV4, IPV6, MPLS, SERVICE_VLAN, VLAN};
 use skep_packets::protocol::*;
 use skep_packets::{self as wire, MORE_FRAGMENTS};
 
-/// The third fragment of a packet, and a first one, as IPv4 says it.
+/// IPv4's field of a third fragment and of a first one.
 const LATER: u16 = MORE_FRAGMENTS | 370;
 const FIRST: u16 = MORE_FRAGMENTS;
 

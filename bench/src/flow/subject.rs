@@ -107,7 +107,7 @@ impl Loaded {
             return Err(format!("stores {stored:?}, not {wanted:?}").into());
         }
         let Some(Flow { key, value }) = case.flow else { return Ok(()) };
-        // It has a value for each CPU, of which one has been written.
+        // It has a value for each CPU, and the program wrote one of them.
         let left = self.found.lookup(&[0; 4])?.unwrap_or_default();
         match left.chunks(FOUND).any(|one| *one == [&key[..], &value].concat()) {
             true => Ok(()),

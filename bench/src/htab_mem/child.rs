@@ -1,4 +1,4 @@
-//! One case on one map with so many producers, in a process of its own, so that memory and threads are its own.
+//! One case on one map with a number of producers, in a process of its own, so that memory and threads are its own.
 //!
 //! ```text
 //!   producer 0   run, run, run, ...                       until the time is up
@@ -203,7 +203,7 @@ impl Totals {
     }
 }
 
-/// Whose turn it is of two.
+/// Which producer of a pair has its turn.
 struct Turns {
     odd: Mutex<bool>,
     passed: Condvar,
@@ -216,7 +216,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for one's turn: `false` where the time is over first.
+    /// Waits for a producer's turn. Returns `false` where the time is over first.
     fn take(&self, odd: bool, over: &AtomicBool) -> bool {
         let mut turn = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
         while *turn != odd {

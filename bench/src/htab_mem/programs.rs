@@ -1,7 +1,7 @@
-//! The programs: each passes over so many keys, one after the other.
+//! The programs: each passes over a number of keys in order.
 //!
-//! They are for packets, so that skep and the running kernel are given the same text. A word of the packet says which
-//! key is the first. The result is how many updates failed (returned a negative number). They are counted without
+//! They are for packets, so that skep and the running kernel are given the same text. A word of the packet is the
+//! first key. The result is how many updates failed (returned a negative number). They are counted without
 //! branches: Linux's verifier remembers no more than 8,192 of those.
 
 use crate::Result;
@@ -58,7 +58,7 @@ fn pass(name: &str, keys: u32, body: &str) -> String {
     )
 }
 
-/// The program for that, over so many keys.
+/// The program that does this work over `keys` keys.
 pub(super) fn text(work: Work, keys: u32) -> String {
     let key = "r1 = map[0] ll\nr2 = r10\nr2 += -4\n";
     let update = pass("add", keys, &format!("{key}r3 = r10\nr3 += -16\nr4 = 0\ncall 2\nr0 >>= 63\nw6 += w0"));

@@ -40,7 +40,7 @@ pub(super) struct Held {
     pub(super) in_flight: Option<u64>,
 }
 
-/// Makes one by its name: a policy, a crate or the kernel; for those kinds of work, with so many producers.
+/// Makes one by its name: a policy, a crate or the kernel; for `works`, with that number of producers.
 pub(super) fn make(name: &str, works: &[Work], producers: u32) -> Result<Box<dyn Subject>> {
     let keys = cases::keys(producers);
     if name == LINUX {

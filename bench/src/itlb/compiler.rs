@@ -6,7 +6,7 @@
 //! million instructions, counting changes of the 4 KiB page. Visits are drawn from that distribution, from a stack of
 //! pages that begins with all pages that the trace visited.
 //!
-//! A TLB of 64 entries misses 1.40 times in 1000 instructions of that trace. The counters of an AMD EPYC said 1.81 of
+//! A TLB of 64 entries misses 1.40 times in 1000 instructions of that trace. An AMD EPYC counted 1.81 misses in
 //! the same run, where replacement is not quite LRU and the system interrupts.
 
 use crate::random::Random;
@@ -15,7 +15,7 @@ use crate::random::Random;
 const CHANGES: f64 = 44.22;
 /// Pages visited in all.
 const PAGES: usize = 2715;
-/// Of a million changes, how many went to a page with at most so many other pages visited since.
+/// Stack distances, and how many of a million changes went to a page with at most that distance.
 const DISTANCES: [(u32, u32); 35] = [
     (1, 412_687),
     (2, 568_789),
@@ -73,7 +73,7 @@ impl Compiler {
         Self { stack, stretch, random }
     }
 
-    /// The pages visited in so many instructions.
+    /// The pages that the next `instructions` instructions visit.
     pub(super) fn visits(&mut self, instructions: u64) -> impl Iterator<Item = u64> {
         let count = (instructions as f64 * CHANGES / 1000.0) as u64;
         (0..count).map(|_| self.visit())

@@ -113,7 +113,7 @@ impl Program {
     }
 }
 
-/// What the kernel's verifier says of a program that it accepts.
+/// Figures of the kernel's verifier for a program that it accepts.
 pub(crate) struct Stats {
     /// Microseconds that it took.
     pub(crate) us: f64,

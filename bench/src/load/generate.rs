@@ -15,7 +15,7 @@ use crate::programs::split_mix;
 const SLOT: usize = 8;
 /// `dst = imm`, 64 bits (RFC 9669 section 4.1).
 const MOV64_IMM: u8 = 0xb7;
-/// The 64-bit immediate load (section 5.4), and what its source field says: a map by index, by descriptor.
+/// The 64-bit immediate load (section 5.4), and its source field for a map by index and by descriptor.
 const LOAD_IMM64: u8 = 0x18;
 const MAP_BY_INDEX: u8 = 5 << 4;
 const MAP_BY_DESCRIPTOR: u8 = 1 << 4;
@@ -35,7 +35,7 @@ impl Generator {
         Self { random: seed, bytes: Vec::new(), map_at: None, instructions: 0 }
     }
 
-    /// Makes the next program of so many instructions, at least 2, or 3 with a map.
+    /// Makes the next program, of at least 2 instructions, or 3 with a map.
     pub(crate) fn next(&mut self, instructions: usize, with_map: bool) {
         self.bytes.clear();
         self.instructions = instructions;

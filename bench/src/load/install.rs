@@ -17,7 +17,7 @@ pub(super) const CODE: usize = 400;
 /// Programs in one turn: neither side frees within it.
 const TURN: usize = 256;
 
-/// Measures installation in so many turns: nanoseconds for each program, best turn.
+/// Measures installation: nanoseconds for each program, in the best of `turns` turns.
 pub(super) fn install(config: Config, turns: usize) -> Result<Value> {
     let arena = Arena::new(config)?;
     let code = code(CODE);
@@ -45,7 +45,7 @@ pub(super) fn install(config: Config, turns: usize) -> Result<Value> {
     }))
 }
 
-/// Measures the allocator with so many live programs, replacing a few in each of so many turns.
+/// Measures the allocator among `programs` live programs, of which each turn replaces a few.
 pub(super) fn crowded(programs: usize, turns: usize) -> Result<Value> {
     const FEW: usize = 64;
     let arena = Arena::new(Config::new())?;
@@ -100,7 +100,7 @@ pub(super) fn crowded(programs: usize, turns: usize) -> Result<Value> {
         "allocate_ns": allocate_ns, "free_ns": free_ns,
         // Processor time that other threads spend for each program freed, average.
         "free_background_ns": background * 1e9 / (turns * FEW) as f64,
-        // Bytes of code for each byte of memory mapped for code, and of the chunks that hold it, after all the replacing.
+        // Bytes of code for each byte of memory mapped for code, and of the chunks that hold it, at the end.
         "utilisation_percent": 100.0 * bytes as f64 / occupancy.mapped_bytes as f64,
         "chunk_utilisation_percent": 100.0 * bytes as f64 / occupancy.used_bytes as f64,
     }))

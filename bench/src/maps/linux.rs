@@ -1,6 +1,6 @@
 //! The same programs in the running kernel.
 //!
-//! Another process asks it ([`crate::kernel`]): each program that is asked for is loaded once, and a turn is one system
+//! Another process asks it ([`crate::kernel`]): each program is loaded once, and a turn is one system
 //! call that runs it over as many windows as skep's turn has.
 
 use super::programs::{self, KINDS, Kind, Op, WINDOW};
@@ -17,7 +17,7 @@ const ROUNDS: usize = 6;
 /// Windows in a turn, at least.
 const WINDOWS: u32 = 64;
 
-/// What is measured: operations on a kind with so many elements.
+/// What is measured: operations on maps of a kind, and their numbers of elements.
 const ASKED: [(MapKind, &[Op], &[u32]); 6] = [
     (MapKind::Hash, &[Op::LookUp, Op::Update, Op::InsertDelete], &SIZES),
     (MapKind::PercpuHash, &[Op::LookUp, Op::Update], &[8192]),

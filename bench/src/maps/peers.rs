@@ -16,7 +16,7 @@ pub(crate) trait Peer: Send + Sync {
     fn pass(&self, op: Op, keys: &[u32], bits: u32) -> u64;
 }
 
-/// Each by its name, with room for so many elements from the start.
+/// Each by its name, with room for `room` elements from the start.
 pub(crate) fn all(room: usize) -> [(&'static str, Arc<dyn Peer>); 3] {
     let state = RandomState::new;
     [

@@ -130,7 +130,7 @@ impl Kind {
     }
 }
 
-/// Keys of so many entries in random order, all equally often.
+/// Keys from 0 to `entries` in random order, all equally often.
 pub(super) fn keys(entries: u32) -> Vec<u32> {
     let len = entries.max(WINDOW);
     let mut keys: Vec<u32> = (0..len).map(|at| at % entries).collect();
@@ -176,7 +176,7 @@ pub(super) fn walk(keys: &[u32], thread: u32, windows: u32) -> impl Iterator<Ite
     })
 }
 
-/// The program for a table of so many keys.
+/// The program for a table of `keys` keys.
 pub(super) fn text(kind: &Kind, op: Op, keys: usize) -> String {
     let mask = (keys as u32 - 1) & !(WINDOW - 1);
     let key = if kind.key_size == 8 { -8 } else { -4 };

@@ -78,7 +78,7 @@ impl Counter {
         if result < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
         }
-        // SAFETY: the call has just returned this descriptor, and nobody else has it.
+        // SAFETY: the call has just returned this descriptor, and nothing else has it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(result as i32) }))
     }
 

@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 /// Cache lines of 64 bytes that coloured programs begin at, in turns: those of an L1 way of 4 KiB.
 const COLOURS: usize = PAGE / 64;
 
-/// The type of the programs: arguments of the program, and the environment of a run, which these do not look at.
+/// The type of the programs: two arguments, and the environment of a run, which these programs do not read.
 pub(crate) type Function = unsafe extern "C" fn(u64, u64, usize) -> u64;
 
 /// Where programs are put.
@@ -71,7 +71,7 @@ pub(crate) fn place(codes: &[Code], layout: Layout, placement: usize) -> Result<
     };
     for (code, &address) in codes.iter().zip(&placed.addresses) {
         let mut memory = buffer();
-        // SAFETY: the code was verified for a buffer of that size, calls nothing, and lies at this address as long as
+        // SAFETY: the code was verified for a buffer of that size, calls nothing, and stays at this address as long as
         // `placed` lives.
         let result = unsafe { call(address, memory.as_mut_ptr() as u64) };
         if result != code.result {

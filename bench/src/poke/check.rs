@@ -54,7 +54,7 @@ pub(super) fn run(arena: &Arena, backing: &str, calls: u64) -> Result<Value> {
             }
             Ok::<_, skep_text::Error>((made, number))
         });
-        // Calls before the first batch would meet nothing. A poker that is refused is over at once.
+        // Before the first batch there is nothing to meet. A poker that fails ends at once.
         while finished.load(Ordering::SeqCst) == 0 && !poker.is_finished() {
             thread::yield_now();
         }

@@ -56,7 +56,7 @@ fn allocation_grace_periods_and_sections_are_measured_beside_peers() {
 }
 
 #[test]
-fn allocation_is_told_to_people_as_well() {
+fn the_text_shows_allocation_too() {
     let said = bench(&["alloc", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for word in ["mimalloc", "across", "synchronize_expedited", "seize", "targets"] {

@@ -1,4 +1,4 @@
-//! `skep-bench exec` as scripts meet it.
+//! The report of `skep-bench exec`.
 
 use super::bench;
 

@@ -33,7 +33,7 @@ fn every_packet_is_measured_in_every_variant() {
 }
 
 #[test]
-fn the_dissector_is_told_to_people_as_well() {
+fn the_text_shows_the_dissector_too() {
     let said = bench(&["flow-dissector", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for words in ["ns a packet", "ipv6_extensions", "tail calls", "map update"] {

@@ -63,7 +63,7 @@ fn every_case_is_measured_under_every_policy_and_on_every_peer() {
 }
 
 #[test]
-fn the_published_table_is_told_to_people_as_well() {
+fn the_text_shows_the_published_table_too() {
     let said = bench(&["htab-mem", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for word in ["add_del_on_diff_cpu", "call-rcu-first", "papaya", "k loops/s", "published", "targets"] {

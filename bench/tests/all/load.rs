@@ -53,7 +53,7 @@ fn installation_and_allocation_are_measured_beside_a_page_for_each_program() {
 }
 
 #[test]
-fn the_load_test_is_told_to_people_as_well() {
+fn the_text_shows_the_load_test_too() {
     let said = bench(&["load", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for words in ["instructions in all", "verify", "own page", "% of the memory is code", "targets"] {

@@ -1,4 +1,4 @@
-//! `skep-bench` as scripts and people meet it: what it prints, and the status it ends with.
+//! What `skep-bench` prints for scripts and for people, and its exit status.
 
 mod alloc;
 mod exec;

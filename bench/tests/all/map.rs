@@ -38,7 +38,7 @@ fn maps_are_measured_for_each_operation_from_programs_and_the_host_beside_peers(
 }
 
 #[test]
-fn maps_are_told_to_people_as_well() {
+fn the_text_shows_maps_too() {
     let said = bench(&["map", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for word in ["percpu_hash", "insert_delete", "papaya", "threads", "targets"] {

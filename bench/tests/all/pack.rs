@@ -1,10 +1,10 @@
-//! `skep-bench pack` and `skep-bench poke` as scripts meet them.
+//! The reports of `skep-bench pack` and `skep-bench poke`.
 
 use super::bench;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// One report, which several tests look at: it takes seconds, and in an emulator minutes.
+/// One report for several tests: it takes seconds, and in an emulator minutes.
 static PACK: LazyLock<Value> = LazyLock::new(|| bench(&["pack", "--quick", "--json"]).json());
 
 #[test]

@@ -27,7 +27,7 @@ fn tail_calls_are_measured_for_each_kind_among_each_number_of_programs() {
 }
 
 #[test]
-fn tail_calls_are_told_to_people_as_well() {
+fn the_text_shows_tail_calls_too() {
     let said = bench(&["tail-call", "--quick"]);
     assert_eq!(said.status, Some(0));
     for word in ["direct", "slot", "indirect", "subprogram", "a chain of 33", "an update", "targets"] {

@@ -65,7 +65,7 @@ fn what_was_to_be_reached_stands_beside_what_was() {
 }
 
 #[test]
-fn verification_is_told_to_people_as_well() {
+fn the_text_shows_verification_too() {
     let said = bench(&["verify", "--quick"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for words in ["ns/walked", "switch_counter", "firewall", "in sum", "at most 250"] {

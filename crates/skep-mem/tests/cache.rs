@@ -341,6 +341,14 @@ fn canaries(policy: Policy, time: Duration) -> u64 {
         std::thread::sleep(time);
         over.store(true, Ordering::Relaxed);
     });
+    // Objects of the system's allocator do not end with the cache.
+    for object in current {
+        if let Some(object) =
+            NonNull::new(std::ptr::with_exposed_provenance_mut(object.into_inner() as usize))
+        {
+            free(&cache, object);
+        }
+    }
     recycled.load(Ordering::Relaxed)
 }
 

@@ -34,8 +34,12 @@ impl Witness {
         // The kernel never places a mapping at address 0 unless asked.
         let page = NonNull::new(page.cast::<AtomicU8>()).ok_or(refused(rustix::io::Errno::INVAL))?;
         let witness = Self { page };
-        // SAFETY: the page belongs to this witness.
-        unsafe { madvise(page.as_ptr().cast(), page_size(), Advice::LinuxWipeOnFork) }.map_err(refused)?;
+        // Miri knows neither this advice nor fork(2): there all processes are originals.
+        if !cfg!(miri) {
+            // SAFETY: the page belongs to this witness.
+            unsafe { madvise(page.as_ptr().cast(), page_size(), Advice::LinuxWipeOnFork) }
+                .map_err(refused)?;
+        }
         witness.byte().store(1, Ordering::Relaxed);
         Ok(witness)
     }

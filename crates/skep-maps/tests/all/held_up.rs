@@ -1,7 +1,7 @@
 //! Hosts, programs, and handlers that interrupt them do not block each other where they must not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::{create, def, inside, map};
@@ -13,20 +13,20 @@ use skep_maps::{Map, Options, UpdateFlags, lock};
 #[test]
 fn a_handler_without_locks_is_not_blocked_by_a_lock_waiter() {
     let fields = vec![SpecialField { kind: SpecialKind::SpinLock, offset: 0, size: 4 }];
-    let map: &'static Map =
-        Box::leak(Box::new(create(&MapDef { fields, ..def(MapKind::Hash, 4, 8, 1) }).unwrap()));
+    let map = Arc::new(create(&MapDef { fields, ..def(MapKind::Hash, 4, 8, 1) }).unwrap());
     map.update(&[1; 4], &[0; 8], UpdateFlags::Any).unwrap();
-    let waiting: &'static AtomicBool = Box::leak(Box::default());
+    let waiting = Arc::new(AtomicBool::new(false));
     let (done, over) = mpsc::channel();
     std::thread::spawn(move || {
-        inside(map, 0, |cpu| {
+        inside(&map, 0, |cpu| {
+            let (host_map, host_waits) = (Arc::clone(&map), Arc::clone(&waiting));
             // SAFETY: as a program does it.
             unsafe {
                 let at = map.lookup_ptr([1_u8; 4].as_ptr(), cpu);
                 lock::acquire(at); // the program
                 std::thread::spawn(move || {
-                    waiting.store(true, Ordering::Relaxed);
-                    map.update(&[1; 4], &[1; 8], UpdateFlags::Any.locked()).unwrap();
+                    host_waits.store(true, Ordering::Relaxed);
+                    host_map.update(&[1; 4], &[1; 8], UpdateFlags::Any.locked()).unwrap();
                 });
                 while !waiting.load(Ordering::Relaxed) {}
                 std::thread::sleep(Duration::from_millis(100));

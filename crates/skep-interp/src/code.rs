@@ -1,5 +1,5 @@
-//! A program made ready: its maps and helpers found, its structure looked at once, so that running it can
-//! neither miss anything nor leave its instructions.
+//! Preparation of a program: resolves maps and helpers and checks the structure once, so that a run can neither
+//! miss anything nor leave the program's instructions.
 
 use skep_abi::{Context, Entry, Linkage, MapDef, Printed, ProgramType};
 use skep_isa::{CallTarget, Imm64, Insn};
@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use crate::{Error, FindProgram};
 
-/// The most frames that a run may have at once, the program's own included.
+/// Maximum number of frames of a run at a time, including the program's own.
 pub(crate) const MAX_FRAMES: usize = 8;
 
-/// The parts of a verified program that count here. Tests make them up.
+/// The parts of a verified program that the interpreter uses. Tests construct them directly.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
     pub(crate) insns: Vec<Insn>,
@@ -23,22 +23,22 @@ pub(crate) struct Parts {
     pub(crate) program_type: &'static ProgramType,
     pub(crate) entry: Entry,
     pub(crate) recorded: Option<Arc<Recorded>>,
-    /// What holds of the values that calls print, by slot.
+    /// Records of the values that calls print, by slot.
     pub(crate) printed: Arc<[(u32, Printed)]>,
 }
 
 /// A program ready to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
-    /// Its parts. Map addresses in its instructions are numbers by now.
+    /// Its parts. Map addresses in its instructions are already numbers.
     pub(crate) parts: Parts,
     pub(crate) linkage: Linkage,
     pub(crate) find: Option<FindProgram>,
-    /// There for every program that reads objects which may be gone.
+    /// Required for programs that may read freed objects.
     loads: Option<Arc<Loads>>,
 }
 
-/// Linux's number of `tail_call`, which no linkage has: engines do it themselves.
+/// Linux's number of `tail_call`, which no linkage has: engines implement it themselves.
 const TAIL_CALL: u32 = 12;
 
 impl From<&Verified> for Parts {
@@ -58,14 +58,14 @@ impl From<&Verified> for Parts {
 }
 
 impl Code {
-    /// Resolves maps, looks for helpers and for what cannot be interpreted. Slots that the verifier did not
-    /// reach are not looked at.
+    /// Resolves maps, and checks that helpers exist and that all instructions are supported. Slots that the
+    /// verifier did not reach are ignored.
     #[cfg(test)]
     pub(crate) fn new(parts: Parts, linkage: &Linkage) -> Result<Self, Error> {
         Self::with(parts, linkage, None)
     }
 
-    /// The same with loads that may fault, for programs that have such.
+    /// The same with probe loads, for programs that need them.
     pub(crate) fn with(
         mut parts: Parts,
         linkage: &Linkage,
@@ -76,13 +76,13 @@ impl Code {
         let well_formed =
             |function: &FunctionFacts| function.start < function.end && function.end as usize <= slots;
         if functions.first().is_none_or(|main| main.start != 0) || !functions.iter().all(well_formed) {
-            return Err(Error::Malformed { slot: 0, what: "the program is not made of functions" });
+            return Err(Error::Malformed { slot: 0, what: "the program has no functions" });
         }
         if parts.facts.len() != slots {
-            return Err(Error::Malformed { slot: 0, what: "the program's facts are not its own" });
+            return Err(Error::Malformed { slot: 0, what: "the facts do not match the program" });
         }
         if parts.exception_callback.is_some_and(|function| function >= functions.len()) {
-            return Err(Error::Malformed { slot: 0, what: "exceptions end in no function" });
+            return Err(Error::Malformed { slot: 0, what: "the exception callback is not a function" });
         }
         for function in &functions {
             for slot in function.start..function.end {
@@ -106,7 +106,7 @@ impl Code {
         self.parts.functions.partition_point(|function| function.start as usize <= slot) - 1
     }
 
-    /// The loads that may fault, where the instruction in that slot is one.
+    /// The probe loads, if the instruction in that slot needs them.
     #[inline]
     pub(crate) fn probe(&self, slot: usize) -> Option<&Loads> {
         self.parts.facts[slot].probe.then(|| match &self.loads {
@@ -115,7 +115,7 @@ impl Code {
         })
     }
 
-    /// The address of what holds of the values that the call in that slot prints.
+    /// The address of the record of the values that the call in that slot prints.
     pub(crate) fn printed(&self, slot: usize) -> Option<u64> {
         let printed = &self.parts.printed;
         let at = printed.binary_search_by_key(&(slot as u32), |(slot, _)| *slot).ok()?;
@@ -127,7 +127,7 @@ impl Code {
         is_tail_call(&self.linkage, helper)
     }
 
-    /// What the context looks like, for programs that are given one.
+    /// The layout of the context, for programs that receive one.
     pub(crate) fn context(&self) -> Option<&'static skep_abi::ContextLayout> {
         match (self.parts.entry, self.parts.program_type.context) {
             (Entry::Context, Context::Struct(layout)) => Some(layout),
@@ -170,7 +170,7 @@ impl Code {
     }
 }
 
-/// Whether a function starts at the slot. The verifier has functions ascend.
+/// Whether a function starts at the slot. The verifier keeps functions in ascending order.
 pub(crate) fn starts_function(parts: &Parts, slot: i64) -> bool {
     parts.functions.binary_search_by_key(&slot, |function| i64::from(function.start)).is_ok()
 }
@@ -179,12 +179,12 @@ fn is_tail_call(linkage: &Linkage, helper: u32) -> bool {
     linkage.inline_linux_helpers && helper == TAIL_CALL
 }
 
-/// Whether the slot is reached. Each fact is used here or where it says, or the program is refused: a fact that this
-/// crate does not know must not compile.
+/// Whether the slot is reached. Each fact is used here or where the comment says, or the program is refused: a new
+/// kind of fact that this crate does not know must not compile.
 fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
     let Fact {
         reached,
-        // Looked at by checking mode alone: what is inlined or laid out by them elsewhere is called and jumped to here.
+        // Only checking mode uses these: what other engines inline or lay out by them is a plain call or jump here.
         jump_target: _,
         loop_head: _,
         call: _,
@@ -193,13 +193,13 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
         throws,
     } = parts.facts[slot as usize];
     if throws && !matches!(parts.insns[slot as usize], Insn::Call { target: CallTarget::Kfunc { .. } }) {
-        return Err(Error::Unsupported { slot, what: "an exception that is no call of a function by name" });
+        return Err(Error::Unsupported { slot, what: "an exception that is not a kfunc call" });
     }
     if foreign.is_some() {
         return Err(Error::Unsupported { slot, what: "an access to a field that the context lacks" });
     }
     if probe && !matches!(parts.insns[slot as usize], Insn::Load { .. }) {
-        return Err(Error::Unsupported { slot, what: "an access that may fault and is no plain load" });
+        return Err(Error::Unsupported { slot, what: "an access that may fault but is not a plain load" });
     }
     if probe && !probes {
         return Err(Error::NoProbes { slot });
@@ -207,7 +207,7 @@ fn check_fact(parts: &Parts, slot: u32, probes: bool) -> Result<bool, Error> {
     Ok(reached)
 }
 
-/// Makes one reached instruction runnable.
+/// Prepares one reached instruction.
 fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot: u32) -> Result<(), Error> {
     let unsupported = |what| Err(Error::Unsupported { slot, what });
     let malformed = |what| Err(Error::Malformed { slot, what });
@@ -224,12 +224,12 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
         }
     }
     if insn.falls_through() && !inside(i64::from(slot) + 1) {
-        return malformed("control runs out of the function");
+        return malformed("control falls off the end of the function");
     }
     match insn {
         Insn::LoadImm64 { dst, value } => {
             if slot + 2 >= function.end || parts.insns[slot as usize + 1] != Insn::LoadImm64Tail {
-                return malformed("the 64-bit immediate load is cut off");
+                return malformed("the 64-bit immediate load is truncated");
             }
             let value = match value {
                 Imm64::Value(value) => value,
@@ -242,11 +242,11 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
                     return unsupported("a map named by its file descriptor");
                 }
                 Imm64::Variable { .. } => return unsupported("the address of a variable"),
-                // Helpers are given the slot that it starts at.
+                // Helpers receive the number of the slot at which it starts.
                 Imm64::Function(offset) => {
                     let target = target(offset);
                     if !starts_function(parts, target) {
-                        return malformed("the address is that of no function");
+                        return malformed("the address is not that of a function");
                     }
                     target as u64
                 }
@@ -260,7 +260,7 @@ fn resolve(parts: &mut Parts, linkage: &Linkage, function: &FunctionFacts, slot:
         Insn::Call { target: CallTarget::Local(offset) } => {
             let target = target(offset);
             if !starts_function(parts, target) {
-                return malformed("the call leads to no function");
+                return malformed("the call target is not a function");
             }
         }
         Insn::Call { target: CallTarget::Kfunc { id, .. } }

@@ -1,7 +1,7 @@
 //! The interpreter's loop.
 //!
-//! Each function of a call chain has a frame of 512 bytes of its own, below its `r10`. Frames lie apart, so
-//! that an overrun of one is not an access to another:
+//! Each function of a call chain has its own frame of 512 bytes, below its `r10`. Frames are 64 bytes apart, so an
+//! overrun of one is not an access to another:
 //!
 //! ```text
 //!   frame 0: | 512 bytes | 64 unused |  frame 1: | 512 bytes | 64 unused |  ...
@@ -9,19 +9,20 @@
 //! ```
 //!
 //! A helper may call functions of the program ([`RunEnv::callback`]). Such a function runs in the next frame, in
-//! a loop of its own that ends with it; the helper knows it by the slot that it starts at.
+//! its own interpreter loop; the helper identifies it by its start slot.
 //!
 //! ```text
 //!   run -> execute(main) -> helper -> call_back -> execute(function) -> helper -> ...
 //! ```
 //!
-//! A tail call is the other program's run, in a machine of its own, whose result is the function's that made it.
+//! A tail call runs the other program in its own machine; the result becomes that of the function that made the
+//! call.
 //!
-//! An exception leaves all frames of the run at once; its callback, if there is one, runs in the outermost frame anew.
+//! An exception leaves all frames of the run at once. Its callback, if there is one, runs in the outermost frame.
 //!
-//! A [`Watch`] sees every step before it happens and may stop the run; [`Unwatched`] sees nothing and costs
-//! nothing. A run that is stopped in a callback goes back to the helper, which is told to stop (1), and ends
-//! behind it.
+//! A [`Watch`] sees every step before it happens and may stop the run; [`Unwatched`] ignores all steps and costs
+//! nothing. A run that is stopped in a callback returns to the helper with the result 1 (stop), and ends after the
+//! helper.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -34,18 +35,18 @@ use crate::alu;
 use crate::code::{Code, MAX_FRAMES, starts_function};
 use crate::memory;
 
-/// Bytes of stack that a function may use at most.
+/// Maximum stack of a function in bytes.
 pub(crate) const FRAME_BYTES: usize = 512;
 const GAP_BYTES: usize = 64;
 
-/// A frame, aligned as the greatest access.
+/// A frame, aligned for the largest access.
 #[repr(C)]
 struct Frame([u64; (FRAME_BYTES + GAP_BYTES) / 8]);
 
 /// The eleven registers.
 pub(crate) type Registers = [u64; 11];
 
-/// What may happen to memory in one access.
+/// Kinds of memory accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessKind {
     /// It is read.
@@ -56,16 +57,16 @@ pub enum AccessKind {
     Modify,
 }
 
-/// Looks on. The defaults are blind.
+/// Observes a run. The default methods do nothing.
 pub(crate) trait Watch {
-    /// Why a run was stopped.
+    /// The reason for stopping a run.
     type Stop;
 
-    /// The function that starts at `slot` begins, in a frame whose `r10` is `top`.
+    /// The function that starts at `slot` begins; its `r10` is `top`.
     fn enter(&mut self, _slot: usize, _top: u64) {}
-    /// A function returns to the one below.
+    /// A function returns to its caller.
     fn leave(&mut self) {}
-    /// An instruction is about to be executed. What it changes in registers, the instruction finds there.
+    /// An instruction is about to be executed, and will see the registers as this method leaves them.
     fn step(&mut self, _slot: usize, _insn: &Insn, _regs: &mut Registers) -> Result<(), Self::Stop> {
         Ok(())
     }
@@ -81,10 +82,10 @@ pub(crate) trait Watch {
     fn call(&mut self, _slot: usize, _helper: u32, _args: [u64; 5]) -> Result<(), Self::Stop> {
         Ok(())
     }
-    /// The helper, a tail call, led to another program, whose result the current function returns.
+    /// The helper, a tail call, has run another program, whose result the current function returns.
     fn tail_called(&mut self) {}
-    /// All functions are left by an exception; the function that starts at `slot` begins, in a frame whose `r10` is
-    /// `top`, with the cookie as its argument.
+    /// An exception has left all functions; the function that starts at `slot` begins with the cookie as its
+    /// argument; its `r10` is `top`.
     fn thrown(&mut self, _slot: usize, _top: u64) {}
     /// The helper returned.
     fn returned(&mut self, _helper: u32, _args: [u64; 5], _result: u64) {}
@@ -94,18 +95,18 @@ pub(crate) trait Watch {
     }
     /// The kernel function returned.
     fn kfunc_returned(&mut self, _number: u32, _args: [u64; 5], _result: u64) {}
-    /// The helper in progress calls the function that starts at `slot`, in a frame whose `r10` is `top`.
+    /// The helper in progress calls the function that starts at `slot`; its `r10` is `top`.
     fn call_back(&mut self, _slot: usize, _top: u64, _args: &[u64; 5]) {}
 }
 
-/// Looks away.
+/// Observes nothing.
 pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {
     type Stop = std::convert::Infallible;
 }
 
-/// Where a function returns to, and what it must find there.
+/// The return slot of a call, and the caller's registers.
 #[derive(Clone, Copy, Default)]
 struct Caller {
     slot: usize,
@@ -114,14 +115,14 @@ struct Caller {
 }
 
 impl Caller {
-    /// Gives its registers back; the slot it goes on at.
+    /// Restores the registers; returns the slot to continue at.
     fn resume(&self, regs: &mut Registers) -> usize {
         regs[6..].copy_from_slice(&self.kept);
         self.slot
     }
 }
 
-/// A run in progress. It is reached by its address alone: a helper may come back to it ([`call_back`]).
+/// A run in progress. It is accessed only through its address, since a helper may re-enter it ([`call_back`]).
 struct Machine<'a, W: Watch> {
     code: &'a Code,
     env: *mut RunEnv,
@@ -137,10 +138,10 @@ struct Machine<'a, W: Watch> {
 ///
 /// # Safety
 ///
-/// Every access that the program makes and `watch` lets pass must be to valid memory: proved by the verifier for
-/// programs started as they were verified to be, with a linkage to live maps and helpers that keep their prototypes.
-/// `env` must be exclusive to this run. Where the program has loads that may fault, this thread blocks neither
-/// SIGSEGV nor SIGBUS.
+/// Every access that the program makes and `watch` allows must be to valid memory. The verifier proves this for
+/// programs started as they were verified, with a linkage to live maps and to helpers that match their prototypes.
+/// `env` must be exclusive to this run. If the program has probe loads, this thread must not block SIGSEGV or
+/// SIGBUS.
 pub(crate) unsafe fn run<W: Watch>(
     code: &Code,
     r1: u64,
@@ -154,7 +155,7 @@ pub(crate) unsafe fn run<W: Watch>(
     let machine: *mut Machine<'_, W> = &raw mut machine;
     // SAFETY: `env` is exclusive to this run by the caller's promise.
     let before = unsafe { ((*env).callback, (*env).engine) };
-    // SAFETY: as above. The machine outlives every helper that can ask for it.
+    // SAFETY: as above. The machine outlives every helper that can call it.
     unsafe {
         (*env).callback = Some(call_back::<W>);
         (*env).engine = machine.expose_provenance() as u64;
@@ -162,7 +163,7 @@ pub(crate) unsafe fn run<W: Watch>(
     let mut regs: Registers = [0; 11];
     regs[1] = r1;
     regs[2] = r2;
-    // SAFETY: this function's contract; the machine is alive and nobody else knows it.
+    // SAFETY: this function's contract; the machine is alive and no reference to it exists.
     let result = unsafe {
         regs[10] = open_frame(frames, 0);
         (*machine).watch.enter(0, regs[10]);
@@ -173,7 +174,7 @@ pub(crate) unsafe fn run<W: Watch>(
     result
 }
 
-/// Runs the program that a tail call leads to; `None` where there is none, or no tail call left.
+/// Runs the target of a tail call; `None` if there is none, or no tail call left.
 ///
 /// # Safety
 ///
@@ -183,14 +184,14 @@ unsafe fn tail_call(code: &Code, args: &[u64; 5], env: *mut RunEnv) -> Option<u6
     let find = code.find?;
     // SAFETY: the caller's promise.
     let found = unsafe { find(map, index as u32, env) }?;
-    // SAFETY: `env` is exclusive to this run; what was found lives until the run ends.
+    // SAFETY: `env` is exclusive to this run; the target lives until the run ends.
     let (left, target) = unsafe { (&mut (*env).tail_calls_left, &found.as_ref().code) };
     *left = left.checked_sub(1)?;
     let length = match target.parts.entry {
         Entry::Buffer { len } => len.into(),
         Entry::Context => 0,
     };
-    // SAFETY: maps hold programs that are given what the program at hand was given.
+    // SAFETY: all programs of a program array share its entry contract with the running program.
     let Ok(result) = unsafe { run(target, context, length, env, &mut Unwatched) };
     Some(result)
 }
@@ -201,7 +202,7 @@ unsafe fn tail_call(code: &Code, args: &[u64; 5], env: *mut RunEnv) -> Option<u6
 ///
 /// As [`skep_abi::CallbackFn`] demands; `env` is that of a run watched by a `W`.
 unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *mut RunEnv) -> u64 {
-    // SAFETY: `run` put the machine's address there, and no reference to it is alive while a helper runs.
+    // SAFETY: `run` stored the machine's address there, and no reference to it exists while a helper runs.
     unsafe {
         let machine = ptr::with_exposed_provenance_mut::<Machine<'_, W>>((*env).engine as usize);
         if (*machine).stop.is_some() {
@@ -209,8 +210,8 @@ unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *m
         }
         let (below, slot) = ((*machine).depth, function as usize);
         let starts = starts_function(&(*machine).code.parts, slot as i64);
-        // What a verifier proves of every program. Where it was wrong, the process ends here.
-        assert!(starts && below + 1 < MAX_FRAMES, "a callback of no function, or in too deep a frame");
+        // The verifier proves this of every program. If it was wrong, the process ends here.
+        assert!(starts && below + 1 < MAX_FRAMES, "a callback starts at no function or nests too deep");
         let mut regs: Registers = [0; 11];
         regs[1..6].copy_from_slice(args);
         regs[10] = open_frame((*machine).frames, below + 1);
@@ -230,7 +231,7 @@ unsafe extern "C" fn call_back<W: Watch>(function: u64, args: &[u64; 5], env: *m
     }
 }
 
-/// Clears a frame; its `r10`.
+/// Clears a frame; returns its `r10`.
 ///
 /// # Safety
 ///
@@ -245,7 +246,7 @@ unsafe fn open_frame(frames: *mut Frame, depth: usize) -> u64 {
     frame.expose_provenance() as u64 + FRAME_BYTES as u64
 }
 
-/// Executes a function in an open frame, and all that it calls, until it returns.
+/// Executes a function in an open frame, and all its callees, until it returns.
 ///
 /// # Safety
 ///
@@ -256,15 +257,15 @@ unsafe fn execute<W: Watch>(
     mut slot: usize,
     mut regs: Registers,
 ) -> Result<u64, W::Stop> {
-    // SAFETY: the caller's promise. The code is shared, and outlives the machine.
+    // SAFETY: the caller's promise. The code is shared and outlives the machine.
     let (code, env, frames) = unsafe { ((*machine).code, (*machine).env, (*machine).frames) };
-    // What is left to each frame of `may_goto`.
-    let mut rounds = [MAX_LOOPS; MAX_FRAMES];
+    // The `may_goto` budget of each frame.
+    let mut iterations_left = [MAX_LOOPS; MAX_FRAMES];
     let mut callers = [Caller::default(); MAX_FRAMES];
     let mut depth = base;
     loop {
         let insn = &code.parts.insns[slot];
-        // SAFETY: the caller's promise; this reference is gone before a helper runs.
+        // SAFETY: the caller's promise; this reference is dropped before a helper runs.
         let watch = unsafe { &mut *(*machine).watch };
         watch.step(slot, insn, &mut regs)?;
         let mut next = slot + 1;
@@ -286,9 +287,9 @@ unsafe fn execute<W: Watch>(
             Insn::Load { size, signed, dst, base, offset } => {
                 let at = address(&regs, base, offset);
                 let value = match code.probe(slot) {
-                    // Wherever it leads: no watch has a say.
-                    // SAFETY: an object of the host or what is in its place, which is ordinary memory or none; that the
-                    // signals of faults are not blocked is this function's contract.
+                    // A probe load may go anywhere, so no watch is asked.
+                    // SAFETY: the address is an object of the host, other memory in its place, or unmapped; the
+                    // signals of faults are not blocked by this function's contract.
                     Some(loads) => unsafe { loads.load(at, size.bytes()) },
                     None => {
                         watch.access(slot, at, size, AccessKind::Read)?;
@@ -301,7 +302,7 @@ unsafe fn execute<W: Watch>(
             Insn::LoadAcquire { size, dst, base, offset } => {
                 let at = address(&regs, base, offset);
                 watch.access(slot, at, size, AccessKind::Read)?;
-                // SAFETY: this function's contract. Acquires what a store-release to the same place released.
+                // SAFETY: this function's contract. Pairs with store-releases to the same place.
                 regs[dst.index()] = unsafe { memory::load(at, size, Ordering::Acquire) };
             }
             Insn::Store { size, base, offset, src } => {
@@ -313,7 +314,7 @@ unsafe fn execute<W: Watch>(
             Insn::StoreRelease { size, base, offset, src } => {
                 let at = address(&regs, base, offset);
                 watch.access(slot, at, size, AccessKind::Write)?;
-                // SAFETY: this function's contract. Releases to load-acquires of the same place.
+                // SAFETY: this function's contract. Pairs with load-acquires of the same place.
                 unsafe { memory::store(at, size, regs[src.index()], Ordering::Release) };
             }
             Insn::Atomic { op, size, base, offset, src } => {
@@ -338,7 +339,7 @@ unsafe fn execute<W: Watch>(
             Insn::Call { target: CallTarget::Helper(id) } if code.is_tail_call(id) => {
                 let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
                 watch.call(slot, id, args)?;
-                // SAFETY: this function's contract; the arguments are a context and a map of programs, which the
+                // SAFETY: this function's contract; the arguments are a context and a program array, as the
                 // verifier proved.
                 match unsafe { tail_call(code, &args, env) } {
                     None => watch.returned(id, args, 0),
@@ -358,8 +359,8 @@ unsafe fn execute<W: Watch>(
                 let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
                 watch.call(slot, id, args)?;
                 let Some(helper) = code.linkage.helper(id) else { unreachable!("Code::with found it") };
-                // SAFETY: the linkage's helpers are what they say, and the verifier proved the arguments. The machine
-                // is the helper's as long as it runs, and this function's again behind it.
+                // SAFETY: the linkage's helpers match their prototypes, and the verifier proved the arguments. The
+                // machine is the helper's while it runs, and this function's again afterwards.
                 unsafe {
                     (*machine).depth = depth;
                     if let Some(printed) = code.printed(slot) {
@@ -376,30 +377,30 @@ unsafe fn execute<W: Watch>(
                 callers[depth] = Caller { slot: next, kept: [regs[6], regs[7], regs[8], regs[9], regs[10]] };
                 depth += 1;
                 assert!(depth < MAX_FRAMES, "calls nest too deep");
-                rounds[depth] = MAX_LOOPS;
-                // SAFETY: `depth` was just looked at.
+                iterations_left[depth] = MAX_LOOPS;
+                // SAFETY: `depth` was checked above.
                 regs[10] = unsafe { open_frame(frames, depth) };
                 next = target(slot, offset);
                 watch.enter(next, regs[10]);
             }
-            Insn::MayGoto { offset } => match rounds[depth] {
+            Insn::MayGoto { offset } => match iterations_left[depth] {
                 0 => {
                     next = target(slot, offset.into());
                     watch.jump(slot, next)?;
                 }
-                left => rounds[depth] = left - 1,
+                left => iterations_left[depth] = left - 1,
             },
             Insn::LoadPacket { size, base: from, imm } => {
                 let start = match from {
                     PacketBase::Absolute => 0,
                     PacketBase::Indirect(reg) => regs[reg.index()] as i32,
                 };
-                // SAFETY: the verifier proved `r6` the context, which is native and alive; `Code::with` saw that
-                // this type's is a socket buffer.
+                // SAFETY: the verifier proved that `r6` is the context, which is native and alive; `Code::with`
+                // checked that this type's context is a socket buffer.
                 let skb = unsafe { *ptr::with_exposed_provenance::<SkbContext>(regs[6] as usize) };
                 match skb.legacy_load(start.wrapping_add(imm), size) {
                     Some(at) => {
-                        // SAFETY: inside of the packet.
+                        // SAFETY: within the packet.
                         let value = unsafe { memory::load(at, size, Ordering::Relaxed) };
                         regs[0] = value.swap_bytes() >> (64 - size.bits());
                     }
@@ -421,14 +422,14 @@ unsafe fn execute<W: Watch>(
                 watch.leave();
             }
             Insn::Call { target: CallTarget::Kfunc { .. } } if code.parts.facts[slot].throws => {
-                // What a verifier proves of every program. Where it was wrong, the process ends here.
+                // The verifier proves this of every program. If it was wrong, the process ends here.
                 assert!(base == 0, "an exception in a function that a helper called");
                 let cookie = regs[1];
                 let Some(callback) = code.parts.exception_callback else { return Ok(cookie) };
                 (depth, regs) = (0, [0; 11]);
-                rounds[0] = MAX_LOOPS;
+                iterations_left[0] = MAX_LOOPS;
                 regs[1] = cookie;
-                // SAFETY: there is a first frame.
+                // SAFETY: there always is a first frame.
                 regs[10] = unsafe { open_frame(frames, 0) };
                 next = code.parts.functions[callback].start as usize;
                 watch.thrown(next, regs[10]);
@@ -440,8 +441,7 @@ unsafe fn execute<W: Watch>(
                 let Some(function) = code.linkage.function(number) else {
                     unreachable!("Code::with found it")
                 };
-                // SAFETY: the linkage's functions are what they say, and the verifier proved the arguments that they
-                // look at.
+                // SAFETY: the linkage's functions match their prototypes, and the verifier proved their arguments.
                 regs[0] = unsafe { function(args[0], args[1], args[2], args[3], args[4], env) };
                 watch.kfunc_returned(number, args, regs[0]);
             }
@@ -465,7 +465,7 @@ pub(crate) fn receives_old(op: AtomicOp, src: Reg) -> Option<Reg> {
     }
 }
 
-/// The value of a second operand. Immediates are sign-extended; 32-bit operations look at the lower half.
+/// The value of the second operand. Immediates are sign-extended; 32-bit operations use the lower half.
 pub(crate) fn value(regs: &Registers, operand: Operand) -> u64 {
     match operand {
         Operand::Reg(reg) => regs[reg.index()],

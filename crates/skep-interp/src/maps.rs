@@ -1,5 +1,5 @@
-//! Which maps a watched program has: its own, by their indices, and those that it found in maps of maps, by
-//! the index of the map that they were found in with the bit [`INNER_MAP`].
+//! The maps of a run in checking mode: the program's own, by index, and those found in maps of maps, by the index
+//! of the outer map with the bit [`INNER_MAP`].
 
 use skep_abi::{MapDef, MapKind};
 use skep_verifier::INNER_MAP;
@@ -9,7 +9,7 @@ use crate::code::Code;
 /// The maps of one run.
 pub(crate) struct Maps<'a> {
     code: &'a Code,
-    /// What was found, and the number it has.
+    /// The maps found, with their numbers.
     found: Vec<(u64, u32)>,
 }
 
@@ -18,11 +18,11 @@ impl<'a> Maps<'a> {
         Self { code, found: Vec::new() }
     }
 
-    /// The numbers and definitions of what a handle stands for: one map may be a program's own, and in others
-    /// of its maps.
+    /// The numbers and definitions of the map behind a handle: the same map may be the program's own and also in
+    /// other maps.
     pub(crate) fn of(&self, handle: u64) -> Vec<(u32, &'a MapDef)> {
         let maps = &self.code.parts.maps;
-        // A host may give one map for several of a program's.
+        // A host may pass one map for several of a program's.
         let own = self.code.linkage.maps.iter().zip(maps.iter()).enumerate();
         let own = own.filter(|(_, (link, _))| link.handle == handle);
         let own = own.map(|(index, (_, def))| (index as u32, def));
@@ -34,7 +34,7 @@ impl<'a> Maps<'a> {
         own.chain(found).collect()
     }
 
-    /// A look-up in a map found something; whether that is a map.
+    /// A look-up returned a value; records it if it is a map.
     pub(crate) fn find(&mut self, outer: u32, def: &MapDef, found: u64) -> bool {
         if !matches!(def.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps) {
             return false;

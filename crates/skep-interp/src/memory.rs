@@ -1,10 +1,9 @@
 //! Access to real memory at addresses that programs computed.
 //!
-//! Other threads may work on the same map values and packets. Accesses that are aligned to their size are
-//! therefore atomic ones (relaxed, where the program asked for nothing more), which makes races between
-//! programs defined; they pair with each other and with whatever compiled programs and the host do there.
-//! A misaligned access is made of bytes in no particular order, and a misaligned atomic operation is not
-//! atomic: the verifier refuses the latter.
+//! Other threads may work on the same map values and packets. Accesses that are aligned to their size are therefore
+//! atomic (relaxed, unless the program asked for more), which makes races between programs defined. They pair with
+//! each other and with the accesses of compiled programs and the host. A misaligned access is split into bytes in
+//! no particular order, so a misaligned atomic operation is not atomic; the verifier refuses it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -15,11 +14,11 @@ use skep_isa::{AtomicOp, Size};
 ///
 /// # Safety
 ///
-/// They must be readable, and not written by accesses that are not atomic meanwhile.
+/// They must be readable and must not be written non-atomically meanwhile.
 pub(crate) unsafe fn load(address: u64, size: Size, order: Ordering) -> u64 {
     let at = ptr::with_exposed_provenance_mut::<u8>(address as usize);
     if !is_aligned(address, size) {
-        // SAFETY: the caller's promise; alignment is not demanded.
+        // SAFETY: the caller's promise; alignment is not required.
         return unsafe {
             match size {
                 Size::B1 => u64::from(at.read()),
@@ -29,7 +28,7 @@ pub(crate) unsafe fn load(address: u64, size: Size, order: Ordering) -> u64 {
             }
         };
     }
-    // SAFETY: the caller's promise, and the alignment just looked at.
+    // SAFETY: the caller's promise, and the alignment checked above.
     unsafe {
         match size {
             Size::B1 => u64::from(AtomicU8::from_ptr(at).load(order)),
@@ -44,11 +43,11 @@ pub(crate) unsafe fn load(address: u64, size: Size, order: Ordering) -> u64 {
 ///
 /// # Safety
 ///
-/// They must be writable, and not accessed otherwise than atomically meanwhile.
+/// They must be writable and must not be accessed non-atomically meanwhile.
 pub(crate) unsafe fn store(address: u64, size: Size, value: u64, order: Ordering) {
     let at = ptr::with_exposed_provenance_mut::<u8>(address as usize);
     if !is_aligned(address, size) {
-        // SAFETY: the caller's promise; alignment is not demanded.
+        // SAFETY: the caller's promise; alignment is not required.
         unsafe {
             match size {
                 Size::B1 => at.write(value as u8),
@@ -59,7 +58,7 @@ pub(crate) unsafe fn store(address: u64, size: Size, value: u64, order: Ordering
         }
         return;
     }
-    // SAFETY: the caller's promise, and the alignment just looked at.
+    // SAFETY: the caller's promise, and the alignment checked above.
     unsafe {
         match size {
             Size::B1 => AtomicU8::from_ptr(at).store(value as u8, order),
@@ -70,12 +69,12 @@ pub(crate) unsafe fn store(address: u64, size: Size, value: u64, order: Ordering
     }
 }
 
-/// Modifies 4 or 8 bytes and returns what they were, zero-extended. `expected` counts for compare-exchange
-/// alone. Sequentially consistent, as RFC 9669 section 5.3 asks where the old value is fetched.
+/// Modifies 4 or 8 bytes and returns their old value, zero-extended. `expected` is only used by compare-exchange.
+/// Sequentially consistent, as RFC 9669 section 5.3 requires for fetching operations.
 ///
 /// # Safety
 ///
-/// They must be readable and writable, and not accessed otherwise than atomically meanwhile.
+/// They must be readable and writable and must not be accessed non-atomically meanwhile.
 pub(crate) unsafe fn modify(address: u64, size: Size, op: AtomicOp, operand: u64, expected: u64) -> u64 {
     if !is_aligned(address, size) {
         // SAFETY: the caller's promise.
@@ -88,7 +87,7 @@ pub(crate) unsafe fn modify(address: u64, size: Size, op: AtomicOp, operand: u64
     let at = ptr::with_exposed_provenance_mut::<u8>(address as usize);
     match size {
         Size::B8 => {
-            // SAFETY: the caller's promise, and the alignment just looked at.
+            // SAFETY: the caller's promise, and the alignment checked above.
             let cell = unsafe { AtomicU64::from_ptr(at.cast()) };
             match op {
                 AtomicOp::Add { .. } => cell.fetch_add(operand, Ordering::SeqCst),
@@ -103,7 +102,7 @@ pub(crate) unsafe fn modify(address: u64, size: Size, op: AtomicOp, operand: u64
         }
         Size::B4 | Size::B2 | Size::B1 => {
             let (operand, expected) = (operand as u32, expected as u32);
-            // SAFETY: the caller's promise, and the alignment just looked at. No instruction has a smaller size.
+            // SAFETY: the caller's promise, and the alignment checked above. No instruction has a smaller size.
             let cell = unsafe { AtomicU32::from_ptr(at.cast()) };
             u64::from(match op {
                 AtomicOp::Add { .. } => cell.fetch_add(operand, Ordering::SeqCst),
@@ -119,7 +118,7 @@ pub(crate) unsafe fn modify(address: u64, size: Size, op: AtomicOp, operand: u64
     }
 }
 
-/// What memory holds after an operation on `old`.
+/// The new value of memory after an operation on `old`.
 fn applied(size: Size, op: AtomicOp, old: u64, operand: u64, expected: u64) -> u64 {
     match op {
         AtomicOp::Add { .. } => old.wrapping_add(operand),

@@ -7,8 +7,8 @@
 //!   bytes are the iterator's            bytes are the program's again, and not written
 //! ```
 //!
-//! What it finds: functions that are given no iterator of their kind, bytes of an iterator that the program reads or
-//! writes, elements that are used after the end, iterators that are never destroyed.
+//! Violations that it finds: functions that receive no iterator of their kind, accesses of the program to bytes of
+//! an iterator, elements used after the end, iterators that are never destroyed.
 
 use skep_abi::{KfuncFlags, OwnIterator, OwnKfunc, OwnParam, OwnReturn};
 use skep_isa::Reg;
@@ -31,14 +31,14 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Whether it has any of the bytes `start..end`.
+    /// Whether it overlaps the bytes `start..end`.
     fn overlaps(&self, start: u64, end: u64) -> bool {
         start < self.at + u64::from(self.of.bytes) && self.at < end
     }
 }
 
 impl Checking<'_, '_> {
-    /// Whether an access to bytes of an iterator is one to an element in them; `None` where no iterator is there.
+    /// Whether an access that overlaps an iterator is one to an element in it; `None` if it overlaps no iterator.
     pub(crate) fn check_iterators(&self, access: MemoryAccess) -> Option<Result<(), Reason>> {
         let MemoryAccess { address, bytes, kind } = access;
         if !self.iterators.iter().any(|live| live.overlaps(address, address.saturating_add(bytes))) {
@@ -69,7 +69,7 @@ impl Checking<'_, '_> {
         Ok(())
     }
 
-    /// One of the runtime's own functions returned.
+    /// Handles the return of one of the runtime's own functions.
     pub(crate) fn own_call_returned(&mut self, own: &OwnKfunc, args: [u64; 5], result: u64) {
         self.written = self.written.without(registers::arguments().with(Reg::R0));
         if own.returns != OwnReturn::Nothing {
@@ -92,13 +92,13 @@ impl Checking<'_, '_> {
         }
     }
 
-    /// The iterator in the current function's stack that is not destroyed yet, by its address.
+    /// An iterator in the current function's stack that is not destroyed yet, by address.
     pub(crate) fn left_iterator(&self) -> Option<u64> {
         let (bottom, top) = self.current_stack()?;
         self.iterators.iter().find(|live| live.overlaps(bottom, top)).map(|live| live.at)
     }
 
-    /// Ends the iterators in a stack that is gone.
+    /// Forgets the iterators in a stack frame that was left.
     pub(crate) fn end_iterators_in(&mut self, bottom: u64, top: u64) {
         self.end_iterators(|live| live.overlaps(bottom, top));
     }
@@ -109,8 +109,8 @@ impl Checking<'_, '_> {
         }
     }
 
-    /// Whether an iterator may be made there: in a live function's stack, where none is. What was written there is
-    /// gone.
+    /// Whether an iterator may be constructed there: in a live function's stack, without another iterator. Its
+    /// bytes become uninitialised.
     fn is_free(&mut self, of: OwnIterator, at: u64) -> bool {
         let bytes = u64::from(of.bytes);
         if !at.is_multiple_of(8) || self.iterators.iter().any(|live| live.overlaps(at, at + bytes)) {

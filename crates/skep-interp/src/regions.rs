@@ -1,16 +1,16 @@
-//! Which memory a watched program may touch, outside of its stack.
+//! The memory outside of its stack that a program may access in checking mode.
 //!
 //! ```text
 //!   context   each field by itself, with its own rights      from the program type's layout
 //!   packet    [data, data_end) and [data_meta, data)         read from the context at every access, because
 //!                                                            helpers move it
-//!   buffer    [r1, r1 + length)                              as the program was verified to be given
+//!   buffer    [r1, r1 + length)                              as the program was verified
 //!   values    of arrays, directly addressed                  from the linkage
-//!             returned by look-ups                           learned on the way
-//!   records   returned by helpers that allocate              learned on the way
-//!   keys      of the elements that callbacks are given       as long as the callback runs
+//!             returned by look-ups                           learned during the run
+//!   records   returned by helpers that allocate              learned during the run
+//!   keys      of the elements passed to callbacks            as long as the callback runs
 //!   elements  returned by iterators                          until the iterator is destroyed
-//!   others    what the host allows                           Regions::allow
+//!   others    allowed by the host                            Regions::allow
 //! ```
 
 use std::fmt;
@@ -26,21 +26,21 @@ use crate::memory;
 /// What a program may do with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rights {
-    /// Whether it may read.
+    /// Whether it may be read.
     pub read: bool,
-    /// Whether it may write.
+    /// Whether it may be written.
     pub write: bool,
 }
 
 impl Rights {
-    /// Both.
+    /// Read and write.
     pub const ALL: Self = Self { read: true, write: true };
-    /// Reading alone.
+    /// Read only.
     pub const READ: Self = Self { read: true, write: false };
 }
 
-/// What a run in checking mode goes by: the helpers' prototypes, the budget of instructions, and memory of
-/// the host's that the program may touch besides its own.
+/// Parameters of a run in checking mode: the helpers' prototypes, the budget of instructions, and the host's memory
+/// that the program may access in addition to its own.
 pub struct Regions<'a> {
     pub(crate) helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>,
     pub(crate) fuel: u64,
@@ -57,23 +57,23 @@ pub(crate) struct Region {
 }
 
 impl<'a> Regions<'a> {
-    /// Instructions that a run may execute unless [`Regions::with_fuel`] says otherwise.
+    /// Default of [`Regions::with_fuel`]: instructions that a run may execute.
     pub const DEFAULT_FUEL: u64 = 10_000_000;
 
-    /// No memory besides the program's own; helpers by the prototypes that the program was verified with.
+    /// No memory except the program's own; helpers by the prototypes that the program was verified with.
     pub fn new(helpers: &'a dyn Fn(u32) -> Option<&'a HelperProto>) -> Self {
         Self { helpers, fuel: Self::DEFAULT_FUEL, source: None, allowed: Vec::new() }
     }
 
-    /// Allows at most that many instructions in a run.
+    /// Limits the number of instructions of a run.
     #[must_use]
     pub fn with_fuel(mut self, instructions: u64) -> Self {
         self.fuel = instructions;
         self
     }
 
-    /// The program's instructions as they were before verification. Where the verifier found that a conditional
-    /// jump goes one way only and put an unconditional one in its place, the condition is looked at again.
+    /// Sets the program's instructions before verification. If the verifier replaced a conditional jump by an
+    /// unconditional one, the condition is then checked at run time.
     #[must_use]
     pub fn with_source(mut self, insns: &'a [Insn]) -> Self {
         self.source = Some(insns);
@@ -101,13 +101,13 @@ pub(crate) struct Memory {
     context: Option<(u64, &'static ContextLayout)>,
     /// Rights to the packet, if there is one.
     packet: Option<Rights>,
-    /// Buffer, values, and what the host allows.
+    /// Buffer, values, and memory that the host allows.
     regions: Vec<Region>,
-    /// Where objects begin.
+    /// Start addresses of objects.
     objects: Vec<(Object, u64)>,
 }
 
-/// What memory is at an address.
+/// What an access belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The first page: a null pointer, perhaps with an offset.
@@ -116,12 +116,12 @@ pub(crate) enum Found {
     Region(Rights),
     /// The context, but no field that contains the whole access.
     NoField,
-    /// Nothing that belongs to the program.
+    /// Memory that does not belong to the program.
     Unknown,
 }
 
 impl Memory {
-    /// What the program may touch when it starts.
+    /// The memory that the program may access when it starts.
     pub(crate) fn new(code: &Code, r1: u64, context: u64, regions: &Regions<'_>) -> Self {
         let mut memory = Self {
             context: code.context().map(|layout| (context, layout)),
@@ -144,7 +144,7 @@ impl Memory {
         memory
     }
 
-    /// A value of the map of that number lies at `start`.
+    /// Adds a value of the map of that number at `start`.
     pub(crate) fn learn_value(&mut self, map: u32, def: &MapDef, start: u64) {
         let rights = Rights {
             read: !def.flags.contains(MapFlags::WRONLY_PROG),
@@ -153,7 +153,7 @@ impl Memory {
         self.learn(Object::Value(map), Region { start, bytes: def.value_size.into(), rights });
     }
 
-    /// Memory of that many bytes that a helper returned.
+    /// Adds memory of that many bytes that a helper returned.
     pub(crate) fn learn_memory(&mut self, start: u64, bytes: u64) {
         self.learn(Object::Memory, Region { start, bytes, rights: Rights::ALL });
     }
@@ -167,7 +167,7 @@ impl Memory {
         }
     }
 
-    /// Objects that are the program's until they are taken back.
+    /// Adds objects that the program may use until they are withdrawn.
     pub(crate) fn lend(&mut self, objects: &[(Object, Region)]) {
         for &(object, region) in objects {
             self.regions.push(region);
@@ -188,16 +188,16 @@ impl Memory {
         }
     }
 
-    /// Where objects begin, as far as the run has met them.
+    /// Start addresses of objects that the run has met.
     pub(crate) fn objects(&self) -> &[(Object, u64)] {
         &self.objects
     }
 
-    /// The start of the packet's metadata, its start and its end, if there is one.
+    /// The start of the packet's metadata, the packet's start and its end, if there is a packet.
     ///
     /// # Safety
     ///
-    /// The context that the memory was made with must be valid.
+    /// The context from which the memory was made must be valid.
     pub(crate) unsafe fn packet(&self) -> Option<Packet> {
         let (context, layout) = self.context?;
         self.packet?;
@@ -207,11 +207,11 @@ impl Memory {
         Some(Packet { meta: field(FieldKind::PacketMeta).unwrap_or(data), data, end })
     }
 
-    /// What the `bytes` bytes at `at` belong to. `bytes` is at least 1.
+    /// Finds what the `bytes` bytes at `at` belong to. `bytes` is at least 1.
     ///
     /// # Safety
     ///
-    /// The context that the memory was made with must be valid.
+    /// The context from which the memory was made must be valid.
     pub(crate) unsafe fn find(&self, at: u64, bytes: u64) -> Found {
         if at < 4096 {
             return Found::Null;
@@ -251,13 +251,13 @@ impl Region {
     }
 }
 
-/// The size of the native structure, up to the end of the last field that programs may see.
+/// The size of the native structure, up to the end of the last field visible to programs.
 fn native_size(layout: &ContextLayout) -> u64 {
     let end = |field: &ContextField| Some(u64::from(field.native_offset? + field.native_size.bytes()));
     layout.fields.iter().filter_map(end).max().unwrap_or(0)
 }
 
-/// Whether the access may write; `None` where no field allows it. Addresses must be accessed whole.
+/// Whether the access may write; `None` if no field allows it. Addresses must be accessed whole.
 fn native_field(layout: &ContextLayout, offset: u64, bytes: u64) -> Option<bool> {
     let (offset, bytes) = (u32::try_from(offset).ok()?, u32::try_from(bytes).ok()?);
     let starts_in = |field: &&ContextField| {

@@ -1,4 +1,4 @@
-//! Which registers an instruction reads and writes, and a set of registers.
+//! The registers that an instruction reads and writes, and sets of registers.
 
 use skep_abi::{ArgKind, HelperProto};
 use skep_isa::{AluOp, AtomicOp, CallTarget, Insn, Operand, PacketBase, Reg};
@@ -34,19 +34,19 @@ impl RegSet {
         self.0 & 1 << reg.number() != 0
     }
 
-    /// The first register, by number.
+    /// The register with the lowest number.
     pub(crate) fn first(self) -> Option<Reg> {
         Reg::ALL.into_iter().find(|reg| self.contains(*reg))
     }
 }
 
-/// `r1` to `r5`, which calls do not keep.
+/// `r1` to `r5`, which calls clobber.
 pub(crate) fn arguments() -> RegSet {
     RegSet::of(&Reg::ALL[1..6])
 }
 
-/// What an instruction reads. Calls of helpers read what their prototype names ([`call_reads`]), local calls
-/// and the exit of a called function read nothing by themselves.
+/// The registers that an instruction reads. Calls of helpers read the arguments in their prototype
+/// ([`call_reads`]); local calls and the exit of a called function read nothing by themselves.
 pub(crate) fn reads(insn: &Insn) -> RegSet {
     let none = RegSet::default();
     let operand = |src: Operand| match src {
@@ -69,7 +69,7 @@ pub(crate) fn reads(insn: &Insn) -> RegSet {
     }
 }
 
-/// What an instruction writes, calls aside.
+/// The registers that an instruction writes, except for calls.
 pub(crate) fn writes(insn: &Insn) -> RegSet {
     let none = RegSet::default();
     match *insn {
@@ -86,7 +86,7 @@ pub(crate) fn writes(insn: &Insn) -> RegSet {
     }
 }
 
-/// The arguments that a helper looks at.
+/// The arguments that a helper reads.
 pub(crate) fn call_reads(proto: &HelperProto) -> RegSet {
     let read = |kind: &ArgKind| !matches!(kind, ArgKind::None | ArgKind::Printed);
     Reg::ALL[1..6]

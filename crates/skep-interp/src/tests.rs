@@ -1,5 +1,5 @@
-//! Semantics of every instruction, against expectations written by hand from RFC 9669, and what checking mode
-//! must find. Programs are made of plain parts here: no verifier has a say.
+//! Semantics of every instruction, against results written by hand from RFC 9669, and violations that checking mode
+//! must find. Programs are built from their parts here, without a verifier.
 
 mod arithmetic;
 mod callbacks;
@@ -21,7 +21,7 @@ use crate::exec;
 
 pub(crate) use skep_isa::Reg as R;
 
-/// A program of one function over a buffer of no bytes, every slot reached and every slot a target.
+/// A program of one function over an empty buffer; every slot is reached and a jump target.
 pub(crate) fn parts(insns: &[Insn]) -> Parts {
     let fact = Fact { reached: true, jump_target: true, loop_head: true, ..Fact::default() };
     Parts {
@@ -41,11 +41,11 @@ pub(crate) fn function(name: &str, start: u32, end: u32) -> FunctionFacts {
     FunctionFacts { name: name.into(), start, end, stack_bytes: 512, zeroed: false, may_throw: false }
 }
 
-/// Runs a program without watching it.
+/// Runs a program without checks.
 pub(crate) fn run(parts: &Parts, linkage: &Linkage, r1: u64, r2: u64) -> u64 {
     let code = Code::new(parts.clone(), linkage).unwrap();
     let mut env = RunEnv::default();
-    // SAFETY: tests hand over programs that keep to their own stack and to the memory behind r1.
+    // SAFETY: tests pass programs that access only their own stack and the memory behind r1.
     let Ok(result) = unsafe { exec::run(&code, r1, r2, &mut env, &mut exec::Unwatched) };
     result
 }

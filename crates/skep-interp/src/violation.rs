@@ -1,4 +1,4 @@
-//! What a run in checking mode finds, and how it is told.
+//! Violations that checking mode finds, and their texts.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use skep_verifier::Mismatch;
 
 use crate::exec::AccessKind;
 
-/// What a program did and may not do.
+/// A forbidden action of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The slot of the instruction, from 0.
     pub slot: u32,
-    /// What it did.
+    /// The kind of violation.
     pub reason: Reason,
 }
 
-/// In what way an instruction broke the rules.
+/// The ways to break the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -24,7 +24,7 @@ pub enum Reason {
     Null(MemoryAccess),
     /// It accessed memory that is not the program's.
     Unknown(MemoryAccess),
-    /// It accessed the context where no field is.
+    /// It accessed part of the context that is no field.
     NoField(MemoryAccess),
     /// It read memory that may only be written.
     NotReadable(MemoryAccess),
@@ -34,11 +34,11 @@ pub enum Reason {
     UninitialisedStack(MemoryAccess),
     /// It made an atomic access that is not aligned to its size.
     MisalignedAtomic(MemoryAccess),
-    /// It read a register that was never written, or not since a call lost it.
+    /// It read a register that was never written, or that a call clobbered.
     UninitialisedRegister(Reg),
-    /// It loads from the packet by a legacy load, and `r6` is not the context.
+    /// It used a legacy packet load, and `r6` is not the context.
     NotTheContext {
-        /// What `r6` is.
+        /// The value of `r6`.
         value: u64,
     },
     /// It called a helper that has no prototype.
@@ -48,27 +48,27 @@ pub enum Reason {
     },
     /// It passed a helper an argument that the prototype does not allow.
     Argument {
-        /// Which, from 1.
+        /// The number of the argument, from 1.
         number: u8,
         /// Its value.
         value: u64,
     },
-    /// It touches bytes of an iterator, which only the iterator's functions may do.
+    /// It accesses bytes of an iterator, which only the iterator's functions may do.
     Iterator(MemoryAccess),
-    /// It ends a function in whose stack an iterator was not destroyed.
+    /// It ends a function with a live iterator in its stack.
     IteratorLeft {
         /// The iterator's address.
         address: u64,
     },
-    /// It was executed, but the verifier's facts call it unreachable.
+    /// It was executed although the verifier's facts say that it is unreachable.
     Unreached,
-    /// It jumped to a slot that the verifier's facts do not call a jump target, or back to one that they do
-    /// not call a loop's head.
+    /// It jumped to a slot that the verifier's facts do not mark as a jump target, or back to one that they do not
+    /// mark as a loop head.
     UnmarkedTarget {
         /// The slot it jumped to.
         target: u32,
     },
-    /// It goes another way than the conditional jump that the verifier took for decided.
+    /// A conditional jump that the verifier decided would go the other way.
     WrongBranch {
         /// Whether the conditional jump would be taken.
         taken: bool,
@@ -85,16 +85,17 @@ pub enum Reason {
         /// The key in memory.
         found: u32,
     },
-    /// It called a helper with a key that is no index of the array, which the verifier's facts say it is.
+    /// It called a helper with a key out of the array's bounds, although the verifier's facts say that it is in
+    /// bounds.
     WrongBoundsFact {
         /// The key in memory.
         found: u32,
     },
-    /// No state that the verifier was in there stands for the machine as the run left it.
+    /// No recorded state of the verifier for this instruction contains the machine's state.
     OutsideOfStates(Box<Mismatch>),
-    /// The run has executed all the instructions it was allowed.
+    /// The run has used up its budget of instructions.
     OutOfFuel {
-        /// How many that were.
+        /// Number of instructions executed.
         executed: u64,
     },
 }
@@ -102,11 +103,11 @@ pub enum Reason {
 /// An access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAccess {
-    /// Where.
+    /// Its address.
     pub address: u64,
-    /// How many bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Which way.
+    /// Its kind.
     pub kind: AccessKind,
 }
 
@@ -122,19 +123,19 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Null(access) => write!(f, "{access} through a null pointer"),
-            Self::Unknown(access) => write!(f, "{access} that is not the program's memory"),
-            Self::NoField(access) => write!(f, "{access} in the context where no field is"),
-            Self::NotReadable(access) => write!(f, "{access} that may only be written"),
-            Self::NotWritable(access) => write!(f, "{access} that may only be read"),
+            Self::Unknown(access) => write!(f, "{access} outside of the program's memory"),
+            Self::NoField(access) => write!(f, "{access} in the context outside of its fields"),
+            Self::NotReadable(access) => write!(f, "{access} of write-only memory"),
+            Self::NotWritable(access) => write!(f, "{access} of read-only memory"),
             Self::UninitialisedStack(access) => write!(f, "{access} of stack that was never written"),
-            Self::MisalignedAtomic(access) => write!(f, "{access}, atomic but not aligned"),
-            Self::UninitialisedRegister(reg) => write!(f, "reads {reg}, which was never written"),
+            Self::MisalignedAtomic(access) => write!(f, "{access} by a misaligned atomic operation"),
+            Self::UninitialisedRegister(reg) => write!(f, "reads {reg}, which is uninitialised"),
             Self::NotTheContext { value } => {
                 write!(f, "loads from the packet with {value:#x} in r6, which is not the context")
             }
             Self::UnknownHelper { id } => write!(f, "calls helper {id}, which has no prototype"),
             Self::Argument { number, value } => {
-                write!(f, "argument {number} is {value:#x}, which the helper's prototype does not allow")
+                write!(f, "argument {number} is {value:#x}, which the prototype does not allow")
             }
             Self::Iterator(access) => write!(f, "{access} that belong to an iterator"),
             Self::IteratorLeft { address } => {
@@ -145,21 +146,26 @@ impl fmt::Display for Reason {
             }
             Self::Unreached => f.write_str("executed, but the verifier found it unreachable"),
             Self::UnmarkedTarget { target } => {
-                write!(f, "jumps to {target}, which the verifier did not find to be such a target")
+                write!(f, "jumps to {target}, which the verifier did not mark as a target")
             }
             Self::WrongBranch { taken } => {
                 let verb = if taken { "is" } else { "is not" };
-                write!(f, "the jump that was here {verb} taken, which the verifier thought impossible")
+                write!(f, "the removed conditional jump {verb} taken, which the verifier ruled out")
             }
-            Self::WrongMapFact { map } => write!(f, "calls with another map than the verifier's {map}"),
+            Self::WrongMapFact { map } => {
+                write!(f, "calls with another map than {map}, which the verifier expected")
+            }
             Self::WrongKeyFact { fact, found } => {
                 write!(f, "calls with the key {found} instead of the verifier's {fact}")
             }
             Self::WrongBoundsFact { found } => {
-                write!(f, "calls with the key {found}, which the verifier found to be in bounds")
+                write!(
+                    f,
+                    "calls with the key {found}, which is out of bounds although the verifier proved otherwise"
+                )
             }
             Self::OutsideOfStates(ref mismatch) => mismatch.fmt(f),
-            Self::OutOfFuel { executed } => write!(f, "not at its end after {executed} instructions"),
+            Self::OutOfFuel { executed } => write!(f, "still running after {executed} instructions"),
         }
     }
 }

@@ -1,21 +1,21 @@
-//! Checking mode: everything that the verifier claims about a program, looked at again while it runs.
+//! Checking mode: checks every claim of the verifier about a program again while it runs.
 //!
-//! What is checked, and what would slip through unseen without it:
+//! The checks, and the mistakes that would otherwise go unnoticed:
 //!
 //! | check | mistake of a verifier that it finds |
 //! |---|---|
 //! | accesses stay inside regions, with their rights | wrong ranges, missing null checks, stale packet ranges |
-//! | registers are written before they are read, and stack bytes but where frames are zeroed | wrong liveness, wrong merges of states |
-//! | helper arguments are the memory the prototype asks for | wrong sizes of arguments |
+//! | registers are written before they are read, and so are stack bytes, except in zeroed frames | wrong liveness, wrong merges of states |
+//! | helper arguments are the memory that the prototype requires | wrong sizes of arguments |
 //! | arguments of kernel functions and bytes of iterators are what the table says | wrong states of iterators |
 //! | executed slots are marked as reached, taken jumps as jump targets | wrong dead code, which compilers drop |
-//! | branches that the verifier decided go that way | ranges that leave numbers out |
-//! | constant maps and keys of calls are what they are, keys are in bounds | wrong facts that compilers inline by |
-//! | upper halves that nobody should read are spoilt | wrong facts that compilers save extensions by |
-//! | registers and stacks are what some state of the walk says | whatever is wrong, before any harm comes of it |
+//! | branches that the verifier decided go the decided way | ranges that miss values |
+//! | constant maps and keys of calls have their constant value, keys are in bounds | wrong facts for inlining in compilers |
+//! | upper halves that must not be read are overwritten | wrong facts for omitted extensions in compilers |
+//! | registers and stacks match some state of the walk | any mistake, before it has an effect |
 //! | the run ends | wrong bounds of loops |
 //!
-//! The states of the walk are there where verification was asked to keep them ([`Verified::recorded`]).
+//! The states of the walk are available if verification was asked to record them ([`Verified::recorded`]).
 //!
 //! [`Verified::recorded`]: skep_verifier::Verified::recorded
 
@@ -42,28 +42,28 @@ pub(crate) struct Checking<'a, 'r> {
     regions: &'a Regions<'r>,
     pub(crate) memory: Memory,
     frames: Vec<StackFrame>,
-    /// Registers of the current function that hold something.
+    /// Initialised registers of the current function.
     pub(crate) written: RegSet,
     context: u64,
     /// The buffer's address.
     buffer: u64,
     executed: u64,
-    /// By slot: whether it leaves an upper half that nobody should read.
-    spoils: Vec<bool>,
-    /// The register whose upper half is to be spoilt before the next instruction.
-    spoilt: Option<Reg>,
-    /// The calls of helpers in progress, of which each but the last has called back.
+    /// By slot: whether the upper half of its result is never read.
+    unread_half: Vec<bool>,
+    /// The register whose upper half is overwritten before the next instruction.
+    to_overwrite: Option<Reg>,
+    /// The helper calls in progress; all but the last one have called back.
     calling: Vec<Calling>,
-    /// The iterators that are not destroyed yet.
+    /// The live iterators.
     pub(crate) iterators: Vec<Live>,
-    /// The last slot.
+    /// The previous slot.
     slot: u32,
     maps: Maps<'a>,
-    /// What stands for each map, and for each function.
+    /// The value that represents each map, and each function.
     handles: (Vec<u64>, Vec<u64>),
 }
 
-/// What is put into upper halves that nobody should read.
+/// Overwrites upper halves that must not be read.
 const SPOIL: u64 = 0xdead_beef << 32;
 
 /// One function's stack.
@@ -75,15 +75,15 @@ struct StackFrame {
     call_slot: u32,
     /// Its registers before its last instruction.
     regs: Registers,
-    /// Bytes below `top` that the verifier says the function uses.
+    /// Bytes below `top` that the function uses according to the verifier.
     bytes: usize,
-    /// By distance from `top - 512`: what may be read.
+    /// Readable bytes, by distance from `top - 512`.
     written: [bool; FRAME_BYTES],
-    /// The caller's registers that hold something.
+    /// The initialised registers of the caller.
     caller_written: RegSet,
-    /// Whether a helper called it, which looks at its result.
+    /// Whether a helper called it, which uses its result.
     callback: bool,
-    /// Memory that is the program's for this call alone: the key of an element, for each of its maps that the map is.
+    /// Memory lent for this call only: the key of an element, for each map number that the map has.
     lent: Vec<(Object, Region)>,
 }
 
@@ -104,8 +104,8 @@ impl<'a, 'r> Checking<'a, 'r> {
         let memory = Memory::new(code, r1, context, regions);
         let maps = code.linkage.maps.iter().map(|link| link.handle).collect();
         let functions = code.parts.functions.iter().map(|function| function.start.into()).collect();
-        // A spoilt register would not be what the states of the walk say.
-        let spoils = match code.parts.recorded.is_some() {
+        // An overwritten register would not match the states of the walk.
+        let unread_half = match code.parts.recorded.is_some() {
             true => vec![false; code.parts.insns.len()],
             false => skep_verifier::without_extension(&code.parts.insns),
         };
@@ -123,12 +123,12 @@ impl<'a, 'r> Checking<'a, 'r> {
             slot: 0,
             maps: Maps::new(code),
             handles: (maps, functions),
-            spoils,
-            spoilt: None,
+            unread_half,
+            to_overwrite: None,
         }
     }
 
-    /// Whether the program may access that memory; writes make stack bytes readable.
+    /// Whether the program may access that memory. Writes make stack bytes readable.
     fn check(&mut self, access: MemoryAccess) -> Result<(), Reason> {
         let MemoryAccess { address, bytes, kind } = access;
         let (reads, writes) = (kind != AccessKind::Write, kind != AccessKind::Read);
@@ -155,8 +155,8 @@ impl<'a, 'r> Checking<'a, 'r> {
         }
     }
 
-    /// Where another instruction stands in the place of a conditional jump: which way the jump would go, if the
-    /// instruction goes another.
+    /// If another instruction has replaced a conditional jump: returns which way the jump would go, if that differs
+    /// from what the instruction does.
     fn decided_wrongly(&self, slot: usize, insn: &Insn, regs: &Registers) -> Option<bool> {
         let Insn::JumpIf { width, cond, dst, src, offset } = *self.regions.source?.get(slot)? else {
             return None;
@@ -171,7 +171,7 @@ impl<'a, 'r> Checking<'a, 'r> {
         (found != right).then_some(taken)
     }
 
-    /// Which bytes of a live function's stack were written, for an access that lies wholly inside one.
+    /// The written bytes of a live function's stack, for an access that is entirely inside it.
     pub(crate) fn stack(&mut self, address: u64, bytes: u64) -> Option<&mut [bool]> {
         self.frames.iter_mut().find_map(|frame| {
             let below = frame.top.wrapping_sub(address);
@@ -181,12 +181,12 @@ impl<'a, 'r> Checking<'a, 'r> {
         })
     }
 
-    /// Where the current function's stack begins and ends.
+    /// The bounds of the current function's stack.
     pub(crate) fn current_stack(&self) -> Option<(u64, u64)> {
         self.frames.last().map(|frame| (frame.top - FRAME_BYTES as u64, frame.top))
     }
 
-    /// Whether some state of the verifier's walk stands for the machine.
+    /// Whether some state of the verifier's walk contains the machine's state.
     fn check_states(&mut self, slot: usize, regs: &Registers) -> Result<(), Reason> {
         self.slot = slot as u32;
         let Some(recorded) = &self.code.parts.recorded else { return Ok(()) };
@@ -220,12 +220,12 @@ impl<'a, 'r> Checking<'a, 'r> {
         recorded.check(&machine).map_err(|mismatch| Reason::OutsideOfStates(Box::new(mismatch)))
     }
 
-    /// Whether that is what stands for a function.
+    /// Whether the value represents a function.
     fn is_function(&self, value: u64) -> bool {
         i64::try_from(value).is_ok_and(|value| starts_function(&self.code.parts, value))
     }
 
-    /// The map that a helper is passed.
+    /// The map that is passed to a helper.
     fn map_argument(&self, proto: &HelperProto, args: &[u64; 5]) -> Vec<(u32, &'a MapDef)> {
         let argument = proto.args.iter().position(|kind| *kind == ArgKind::Map);
         argument.map_or(Vec::new(), |argument| self.maps.of(args[argument]))
@@ -252,7 +252,7 @@ impl<'a, 'r> Checking<'a, 'r> {
                     }
                     None
                 }
-                // Tail calls pass on what programs over a buffer have in its place.
+                // Tail calls of programs over a buffer pass on the buffer in place of a context.
                 ArgKind::Context if proto.ret == RetKind::TailCall && value == self.buffer => None,
                 ArgKind::Context if value != self.context => return bad,
                 ArgKind::Callback(_) if !self.is_function(value) => return bad,
@@ -291,7 +291,7 @@ impl<'a, 'r> Checking<'a, 'r> {
         }
         let key = proto.args.iter().position(|kind| *kind == ArgKind::MapKey);
         if let Some(key) = key.filter(|_| fact.key.is_some() || fact.in_bounds) {
-            // SAFETY: the key was just found to be readable memory; keys that facts know have 4 bytes.
+            // SAFETY: the key was checked to be readable memory; keys in facts have 4 bytes.
             let found = unsafe { memory::load(args[key], Size::B4, Ordering::Relaxed) } as u32;
             if let Some(fact) = fact.key.filter(|fact| *fact != found) {
                 return Err(Reason::WrongKeyFact { fact, found });
@@ -323,7 +323,7 @@ impl Watch for Checking<'_, '_> {
             callback: false,
             lent: Vec::new(),
         });
-        // A function finds its arguments, and nothing of its caller's other registers.
+        // A function receives its arguments, and no other registers of its caller.
         self.written = self.written.intersection(registers::arguments()).with(Reg::R10);
     }
 
@@ -339,7 +339,7 @@ impl Watch for Checking<'_, '_> {
             _ => None,
         });
         let maps = match kind {
-            // The map is that of the timer's value, which no argument of the helper names.
+            // The map is that of the timer's value; no argument of the helper names it.
             Some(Callback::Timer) => self.maps.of(args[0]),
             _ => self.map_argument(proto, &passed),
         };
@@ -389,11 +389,11 @@ impl Watch for Checking<'_, '_> {
     }
 
     fn step(&mut self, slot: usize, insn: &Insn, regs: &mut Registers) -> Result<(), Violation> {
-        if let Some(reg) = self.spoilt.take() {
+        if let Some(reg) = self.to_overwrite.take() {
             regs[reg.index()] |= SPOIL;
         }
-        if self.spoils[slot] {
-            self.spoilt = insn.writes().iter().next();
+        if self.unread_half[slot] {
+            self.to_overwrite = insn.writes().iter().next();
         }
         let stop = |reason| Err(Violation { slot: slot as u32, reason });
         if self.executed == self.regions.fuel {

@@ -443,7 +443,7 @@ pub enum Insn {
         /// Slots from the next instruction.
         offset: i16,
     },
-    /// Linux's `may_goto`: to the slot `offset` after the next once the run's budget of loop rounds is spent.
+    /// Linux's `may_goto`: to the slot `offset` after the next once the budget of iterations is spent.
     MayGoto {
         /// Slots from the next instruction.
         offset: i16,

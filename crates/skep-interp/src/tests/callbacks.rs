@@ -1,4 +1,4 @@
-//! Functions that helpers call, and the rounds that `may_goto` allows.
+//! Functions that helpers call, and the `may_goto` budget.
 
 use super::calls::linkage;
 use super::*;
@@ -7,26 +7,26 @@ use crate::{Reason, Regions, Violation};
 use skep_abi::{ArgKind, Callback, HelperProto, MAX_LOOPS, RetKind};
 use skep_isa::assemble;
 
-/// A loop as Linux's `bpf_loop` makes it: function, rounds, context.
+/// A loop like Linux's `bpf_loop`: function, iterations, context.
 const LOOP: u32 = 181;
 
 unsafe extern "C" fn repeat(
-    rounds: u64,
+    iterations: u64,
     function: u64,
     context: u64,
     _: u64,
     _: u64,
     env: *mut RunEnv,
 ) -> u64 {
-    // SAFETY: the interpreter says how its functions are called.
+    // SAFETY: the interpreter provides the callback for its functions.
     let call = unsafe { (*env).callback }.unwrap();
-    for round in 0..rounds {
+    for iteration in 0..iterations {
         // SAFETY: the program passed that function.
-        if unsafe { call(function, &[round, context, 0, 0, 0], env) } != 0 {
-            return round + 1;
+        if unsafe { call(function, &[iteration, context, 0, 0, 0], env) } != 0 {
+            return iteration + 1;
         }
     }
-    rounds
+    iterations
 }
 
 fn program(text: &str, functions: &[u32]) -> Parts {
@@ -52,7 +52,7 @@ fn checked(parts: &Parts) -> Result<u64, Violation> {
     let regions = Regions::new(&by_id).with_fuel(100_000);
     let mut env = RunEnv::default();
     let mut watch = Checking::new(&code, 7, 0, &regions);
-    // SAFETY: the watch lets nothing pass but accesses to the stack.
+    // SAFETY: the watch allows only accesses to the stack.
     unsafe { exec::run(&code, 7, 0, &mut env, &mut watch) }
 }
 
@@ -79,7 +79,7 @@ const SUM: &str = "
         exit";
 
 #[test]
-fn helpers_call_functions_of_the_program_in_frames_of_their_own() {
+fn helpers_call_functions_of_the_program_in_separate_frames() {
     assert_eq!(runs(&program(SUM, &[0, 14])), (10 * 1000 + 45) * 6);
     let stops = SUM.replace(
         "        r0 = 0\n        exit",
@@ -115,12 +115,12 @@ fn callbacks_call_functions_and_helpers_that_call_back() {
         r2 += 1
         *(u64 *)(r1 + 0) = r2
         exit";
-    // The functions' starts, of instructions and their second slots.
+    // The starts of the functions, starts of other instructions, and their second slots.
     assert_eq!(runs(&program(text, &[0, 10, 18, 22])), 20);
 }
 
 #[test]
-fn what_a_callback_does_wrong_ends_the_whole_run() {
+fn a_violation_in_a_callback_ends_the_whole_run() {
     let wrong = SUM.replace("r3 = *(u64 *)(r2 + 0)", "r3 = *(u64 *)(r10 - 16)");
     let violation = checked(&program(&wrong, &[0, 14])).unwrap_err();
     assert_eq!(violation.slot, 16);
@@ -143,7 +143,7 @@ fn what_a_callback_does_wrong_ends_the_whole_run() {
 }
 
 #[test]
-fn an_address_that_is_no_functions_is_refused() {
+fn the_address_of_no_function_is_refused() {
     let insns = [Insn::LoadImm64 { dst: R::R0, value: Imm64::Function(1) }, Insn::LoadImm64Tail, Insn::Exit];
     assert!(matches!(
         Code::new(parts(&insns), &Linkage::default()).unwrap_err(),
@@ -152,7 +152,7 @@ fn an_address_that_is_no_functions_is_refused() {
 }
 
 #[test]
-fn may_goto_leaves_after_its_rounds_in_each_call_of_a_function() {
+fn each_call_of_a_function_has_its_may_goto_budget() {
     let text = "
         r0 = 0
   next: may_goto out

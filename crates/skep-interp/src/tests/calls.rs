@@ -20,7 +20,7 @@ pub(crate) fn load(dst: Reg, base: Reg, offset: i16) -> Insn {
     Insn::Load { size: Size::B8, signed: false, dst, base, offset }
 }
 
-/// Puts its arguments together, a digit each, and counts calls in the environment's program field.
+/// Combines its arguments into decimal digits, and counts calls in the environment's program field.
 unsafe extern "C" fn digits(a: u64, b: u64, c: u64, d: u64, e: u64, env: *mut RunEnv) -> u64 {
     // SAFETY: the interpreter passes the environment of the run.
     unsafe { (*env).program += 1 };
@@ -65,7 +65,7 @@ fn local_calls_pass_five_arguments_and_keep_the_callers_registers_and_frame() {
     main.push(Insn::Exit);
     let start = main.len();
     main[call_at] = call((start - call_at - 1) as i32);
-    // The function sums its arguments, ruins r6 to r9 and its own frame.
+    // The function sums its arguments and overwrites r6 to r9 and its own frame.
     let mut callee = vec![mov_imm(R::R0, 0)];
     callee.extend((1..=5).map(|i| alu(Width::W64, AluOp::Add, R::R0, Operand::Reg(R::ALL[i]))));
     callee.extend((6..=9).map(|i| mov_imm(R::ALL[i], -1)));
@@ -77,8 +77,8 @@ fn local_calls_pass_five_arguments_and_keep_the_callers_registers_and_frame() {
     assert_eq!(run(&parts, &Linkage::default(), 0, 0), 15 + 30 + 9);
 }
 
-/// `f(n)`: fills 512 bytes of its frame with its depth, calls the next function with a pointer to its frame,
-/// and adds up: what it finds in its caller's frame, in its own afterwards, and the callee's result.
+/// `f(n)`: fills 512 bytes of its frame with its depth, calls the next function with a pointer to its frame, and
+/// sums what it finds in its caller's frame, in its own afterwards, and the callee's result.
 fn nested(depth: u32) -> Parts {
     let mut insns = Vec::new();
     let mut functions = Vec::new();
@@ -95,7 +95,7 @@ fn nested(depth: u32) -> Parts {
         if !last {
             insns.push(mov(R::R1, R::R10));
             insns.push(alu(Width::W64, AluOp::Add, R::R1, Operand::Imm(-512)));
-            // What follows the call in every function: 64 loads with an addition each, an addition, exit.
+            // Code after the call in every function: 64 loads with an addition each, an addition, exit.
             insns.push(call(64 * 2 + 2));
         }
         for i in 1..=64 {

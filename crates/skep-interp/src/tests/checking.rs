@@ -1,4 +1,4 @@
-//! What checking mode must find, one mistake at a time.
+//! The violations that checking mode must find, one at a time.
 
 use super::calls::{helper, linkage, load, store};
 use super::preparing::array;
@@ -31,7 +31,7 @@ fn protos() -> Vec<HelperProto> {
     ]
 }
 
-/// Returns the map's handle as if it were the value: tests make handles the addresses of values.
+/// Returns the map's handle as if it were the value: the tests' handles are addresses of values.
 unsafe extern "C" fn lookup(map: u64, _: u64, _: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     map
 }
@@ -59,11 +59,11 @@ fn checked_with(
     let code = Code::new(parts, linkage).unwrap();
     let mut env = RunEnv { context, ..RunEnv::default() };
     let mut watch = Checking::new(&code, r1, context, regions);
-    // SAFETY: the watch lets nothing pass but accesses to the buffers that the tests own.
+    // SAFETY: the watch allows only accesses to buffers that the tests own.
     unsafe { exec::run(&code, r1, 0, &mut env, &mut watch) }
 }
 
-/// What is wrong with a program that has nothing but its stack and the test helpers.
+/// The violation of a program that has only its stack and the test helpers.
 fn reason(insns: &[Insn]) -> Reason {
     checked(parts(insns), &linkage(HELPERS), 0, 0).unwrap_err().reason
 }
@@ -88,7 +88,7 @@ fn registers_must_be_written_before_they_are_read() {
 }
 
 #[test]
-fn calls_lose_the_argument_registers_and_void_helpers_the_result() {
+fn calls_clobber_argument_registers_and_void_helpers_r0() {
     let fill = [mov(R::R1, R::R10), alu(Width::W64, AluOp::Add, R::R1, Operand::Imm(-8)), mov_imm(R::R2, 8)];
     let program = [&fill[..], &[helper(FILL), mov(R::R0, R::R2), Insn::Exit]].concat();
     assert_eq!(reason(&program), Reason::UninitialisedRegister(R::R2));
@@ -112,7 +112,7 @@ fn stack_bytes_must_be_written_before_they_are_read() {
 }
 
 #[test]
-fn helpers_fill_the_stack_and_must_not_read_what_is_not_written() {
+fn helpers_initialise_stack_they_fill_and_read_only_written_stack() {
     let fill = [mov(R::R1, R::R10), alu(Width::W64, AluOp::Add, R::R1, Operand::Imm(-8)), mov_imm(R::R2, 8)];
     let program = [&fill[..], &[helper(FILL), load(R::R0, R::R10, -8), Insn::Exit]].concat();
     assert_eq!(passes(&program), 0);
@@ -137,7 +137,7 @@ fn the_stack_ends_where_the_verifier_said() {
 }
 
 #[test]
-fn a_returned_functions_frame_is_gone_and_its_callers_registers_are_hidden() {
+fn a_callee_sees_no_caller_registers_and_leaves_no_frame() {
     let call = |offset| Insn::Call { target: CallTarget::Local(offset) };
     let with_callee = |main: &[Insn], callee: &[Insn]| {
         let mut parts = parts(&[main, callee].concat());
@@ -202,7 +202,7 @@ fn over_packet(insns: &[Insn]) -> Result<u64, Reason> {
 }
 
 #[test]
-fn the_context_is_read_by_fields_and_written_where_it_may_be() {
+fn the_context_is_accessed_by_fields_with_their_rights() {
     let field = |offset: usize, size| {
         let load = Insn::Load { size, signed: false, dst: R::R0, base: R::R1, offset: offset as i16 };
         over_packet(&[load, Insn::Exit])
@@ -247,7 +247,7 @@ fn map_linkage(value: u64, direct: bool) -> Linkage {
     Linkage { maps: vec![link], ..linkage(HELPERS) }
 }
 
-/// Looks the key 7 up and loads 8 bytes at `offset` of the value.
+/// Looks up the key 7 and loads 8 bytes at `offset` of the value.
 fn look_up_and(access: &[Insn]) -> Vec<Insn> {
     let head = [
         Insn::LoadImm64 { dst: R::R1, value: Imm64::Map(0) },
@@ -278,7 +278,7 @@ fn values_may_be_touched_once_they_were_looked_up() {
     let load_at = |offset| look_up_and(&[load(R::R0, R::R1, offset)]);
     assert_eq!(over_map(array(24), &load_at(16), false, None), Ok(0));
     assert!(matches!(over_map(array(24), &load_at(17), false, None), Err(Reason::Unknown(_))));
-    // The value's address is known to the test, but the program never looked it up.
+    // The test knows the value's address, but the program never looked it up.
     let guess = [
         Insn::LoadImm64 { dst: R::R1, value: Imm64::Map(0) },
         Insn::LoadImm64Tail,
@@ -320,8 +320,8 @@ fn facts_of_calls_are_compared_with_the_call() {
 }
 
 #[test]
-fn upper_halves_that_nobody_should_read_are_spoilt() {
-    // The addition's upper half is not read by the 32-bit move; that of the move is the result.
+fn unread_upper_halves_are_overwritten() {
+    // The 32-bit move does not read the addition's upper half; the result is the move's upper half.
     let insns = [
         mov_imm(R::R1, 7),
         alu(Width::W32, AluOp::Add, R::R1, Operand::Imm(1)),
@@ -335,7 +335,7 @@ fn upper_halves_that_nobody_should_read_are_spoilt() {
         alu(Width::W64, AluOp::Mov, R::R0, Operand::Reg(R::R1)),
         Insn::Exit,
     ];
-    assert_eq!(passes(&wide), 8, "all of it is read, so nothing is spoilt");
+    assert_eq!(passes(&wide), 8, "all of it is read, so nothing is overwritten");
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn executed_slots_must_be_reached_and_targets_marked() {
 fn an_endless_program_runs_out_of_fuel() {
     let violation = reason(&[Insn::Jump { offset: -1, long: false }]);
     assert_eq!(violation, Reason::OutOfFuel { executed: 1000 });
-    assert_eq!(violation.to_string(), "not at its end after 1000 instructions");
+    assert_eq!(violation.to_string(), "still running after 1000 instructions");
 }
 
 #[test]
@@ -396,12 +396,12 @@ fn hosts_may_allow_more_memory() {
     assert_eq!(run(store(R::R2, 0, R::R0), Rights::ALL), Ok(5));
     assert_eq!(
         run(store(R::R2, 0, R::R0), Rights::READ).unwrap_err().to_string(),
-        format!("instruction 3: writes 8 bytes at {address:#x} that may only be read")
+        format!("instruction 3: writes 8 bytes at {address:#x} of read-only memory")
     );
 }
 
 #[test]
-fn branches_that_the_verifier_decided_are_decided_again() {
+fn decided_branches_are_checked_at_run_time() {
     let jump = |cond| Insn::JumpIf { width: Width::W64, cond, dst: R::R0, src: Operand::Imm(5), offset: 1 };
     let with = |insn| [mov_imm(R::R0, 5), insn, mov_imm(R::R0, 6), Insn::Exit];
     let run = |cond, decided| {
@@ -420,6 +420,6 @@ fn branches_that_the_verifier_decided_are_decided_again() {
     assert_eq!(run(Cond::Ne, Insn::Exit), wrong(false));
     assert_eq!(
         run(Cond::Eq, goto(0)).unwrap_err().to_string(),
-        "instruction 1: the jump that was here is taken, which the verifier thought impossible"
+        "instruction 1: the removed conditional jump is taken, which the verifier ruled out"
     );
 }

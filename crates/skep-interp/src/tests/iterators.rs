@@ -1,4 +1,4 @@
-//! Kernel functions with arguments, and what checking mode says of iterators that a broken verifier let pass.
+//! Kernel functions with arguments, and violations with iterators that a broken verifier could accept.
 
 use super::*;
 use crate::watch::Checking;
@@ -6,7 +6,7 @@ use crate::{Reason, Regions, Violation};
 use skep_abi::{HelperFn, OWN_KFUNCS, own_kfunc_number};
 use skep_isa::assemble;
 
-/// An iterator over 5, 4, 3, 2, 1 in its lower half.
+/// An iterator over 5, 4, 3, 2, 1; the number is in its lower half.
 unsafe extern "C" fn down_new(it: u64, a: u64, b: u64, _: u64, _: u64, _: *mut RunEnv) -> u64 {
     // SAFETY: the program passes eight bytes of its stack.
     unsafe { (it as *mut u64).write(6) };
@@ -61,7 +61,7 @@ fn checked(parts: &Parts) -> Result<u64, Violation> {
     let regions = Regions::new(&none).with_fuel(1000);
     let mut env = RunEnv::default();
     let mut watch = Checking::new(&code, 0, 0, &regions);
-    // SAFETY: the watch lets nothing pass but accesses to the stack.
+    // SAFETY: the watch allows only accesses to the stack.
     unsafe { exec::run(&code, 0, 0, &mut env, &mut watch) }
 }
 
@@ -95,33 +95,33 @@ fn functions_get_their_arguments_and_give_their_results() {
 }
 
 #[test]
-fn registers_that_parameters_name_must_be_written_and_calls_lose_theirs() {
+fn parameters_must_be_initialised_and_calls_clobber_registers() {
     assert_eq!(reason("r2 = 3\nnew 8\nexit"), Reason::UninitialisedRegister(R::R3));
     assert_eq!(reason("r2 = 3\nr3 = 4\nnew 8\nr0 = r2\nexit"), Reason::UninitialisedRegister(R::R2));
-    // Nothing is returned by `destroy`.
+    // `destroy` returns nothing.
     assert_eq!(reason("r2 = 3\nr3 = 4\nnew 8\ndestroy 8\nexit"), Reason::UninitialisedRegister(R::R0));
 }
 
 #[test]
-fn the_bytes_of_an_iterator_are_touched_by_its_functions_alone() {
+fn only_its_functions_access_the_bytes_of_an_iterator() {
     let made =
         |rest: &str| reason(&format!("*(u64 *)(r10 - 8) = 0\nr2 = 3\nr3 = 4\nnew 8\n{rest}\nr0 = 0\nexit"));
     for rest in ["r1 = *(u32 *)(r10 - 8)", "*(u8 *)(r10 - 1) = 0", "*(u64 *)(r10 - 12) = 0"] {
         assert!(matches!(made(rest), Reason::Iterator(_)), "{rest}");
     }
-    // An element may be read, but not written, and there is one only where `next` returned it.
+    // An element may be read but not written, and only if `next` returned it.
     let found = "next 8\nif r0 == 0 goto out\n";
     for rest in ["*(u32 *)(r0 + 0) = 1", "r1 = *(u32 *)(r0 + 4)", "r1 = *(u64 *)(r0 + 0)"] {
         assert!(matches!(made(&format!("{found}{rest}\nout:")), Reason::Iterator(_)), "{rest}");
     }
-    // Behind its end they are the stack's again, and not written.
+    // After `destroy` the bytes are stack again, and uninitialised.
     let rest = "next 8\nr6 = r0\ndestroy 8\nr1 = *(u32 *)(r6 + 0)";
     assert!(matches!(made(rest), Reason::UninitialisedStack(_)));
     assert!(matches!(made("destroy 8\nr1 = *(u8 *)(r10 - 1)"), Reason::UninitialisedStack(_)));
 }
 
 #[test]
-fn functions_are_given_iterators_that_are_there() {
+fn functions_receive_live_iterators_of_their_kind() {
     let argument = |text: &str| {
         let reason = reason(text);
         assert!(matches!(reason, Reason::Argument { number: 1, .. }), "{text}: {reason:?}");
@@ -140,7 +140,7 @@ fn functions_are_given_iterators_that_are_there() {
 fn iterators_are_destroyed_before_the_function_ends() {
     let new = "r2 = 3\nr3 = 4\nnew 8\n";
     assert!(matches!(reason(&format!("{new}r0 = 0\nexit")), Reason::IteratorLeft { .. }));
-    // A function that is called may use its caller's, but must end its own.
+    // A called function may use its caller's iterator, but must destroy its own.
     let text = |own: &str| format!("{new}r6 = r10\ncall f\ndestroy 8\nr0 = 0\nexit\nf:\n{own}r0 = 0\nexit");
     let with = |own: &str| {
         let text = text(own);
@@ -151,7 +151,7 @@ fn iterators_are_destroyed_before_the_function_ends() {
     assert!(matches!(with(new), Err(Violation { reason: Reason::IteratorLeft { .. }, .. })));
 }
 
-/// The slot at which the function behind the first `exit` starts.
+/// The start slot of the function after the first `exit`.
 fn assemble_len(text: &str) -> u32 {
     let end = text.find("exit\n").expect("an exit") + "exit\n".len();
     let calls = ["new", "next", "destroy"];
@@ -161,7 +161,7 @@ fn assemble_len(text: &str) -> u32 {
 
 #[test]
 fn every_kernel_function_of_the_table_is_known_to_the_checks() {
-    // Parameters of kinds that checking mode does not know would pass unseen.
+    // Checking mode would ignore parameters of a kind that it does not know.
     for own in &OWN_KFUNCS {
         for param in own.params {
             assert!(

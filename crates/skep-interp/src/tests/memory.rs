@@ -86,8 +86,8 @@ fn stored_immediates_are_sign_extended() {
 const OLD: u64 = 0x8000_0000_9000_0001;
 const OPERAND: u64 = 0x1111_1111_8000_0003;
 
-/// Operation, size, memory afterwards. Memory was `OLD`, `src` is `OPERAND`, `r0` is `OLD` for an exchange
-/// that succeeds.
+/// Operation, size, memory afterwards. Memory was `OLD`, `src` is `OPERAND`, and `r0` is `OLD` so that an exchange
+/// succeeds.
 const ATOMICS: &[(AtomicOp, Size, u64)] = &[
     (AtomicOp::Add { fetch: false }, Size::B8, 0x9111_1112_1000_0004),
     (AtomicOp::Add { fetch: true }, Size::B8, 0x9111_1112_1000_0004),
@@ -128,7 +128,7 @@ fn atomics_modify_memory_and_fetch_what_was_there() {
             let offset = if misaligned { 3 } else { 0 };
             write_at(&mut buffer, offset, OLD);
             let atomic = Insn::Atomic { op, size, base: R::R1, offset: offset as i16, src: R::R2 };
-            // r3 keeps the old value for comparison: what memory holds, with junk above a 4-byte operand.
+            // r3 keeps the compared value: the content of memory, with junk above a 4-byte operand.
             let [l0, l1] = load64(R::R0, OLD);
             let old = if size == Size::B4 { OLD & 0xffff_ffff } else { OLD };
 
@@ -192,7 +192,7 @@ fn an_atomic_whose_operand_is_its_base_uses_the_address_first() {
 
 #[test]
 fn additions_of_many_threads_are_all_counted() {
-    const ROUNDS: u64 = 10_000;
+    const ITERATIONS: u64 = 10_000;
     let counter = std::sync::atomic::AtomicU64::new(0);
     let address = counter.as_ptr().expose_provenance() as u64;
     let add = Insn::Atomic {
@@ -218,10 +218,10 @@ fn additions_of_many_threads_are_all_counted() {
     ];
     thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| result(&program, address, ROUNDS));
+            scope.spawn(|| result(&program, address, ITERATIONS));
         }
     });
-    assert_eq!(counter.into_inner(), 4 * ROUNDS);
+    assert_eq!(counter.into_inner(), 4 * ITERATIONS);
 }
 
 fn write_at(buffer: &mut [u64; 2], offset: usize, value: u64) {

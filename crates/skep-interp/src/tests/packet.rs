@@ -14,7 +14,7 @@ fn over_packet(insns: &[Insn]) -> Parts {
     Parts { program_type: &SOCKET_FILTER, entry: Entry::Context, ..parts(insns) }
 }
 
-/// What a program returns over the bytes 0 to 59, both ways.
+/// The result of a program over the bytes 0 to 59, unchecked and checked.
 fn on_packet(parts: &Parts) -> Result<u64, Violation> {
     let bytes: Vec<u8> = (0..60).collect();
     let data = bytes.as_ptr().expose_provenance() as u64;
@@ -24,9 +24,9 @@ fn on_packet(parts: &Parts) -> Result<u64, Violation> {
     let regions = Regions::new(&|_| None);
     let mut env = RunEnv { context, ..RunEnv::default() };
     let mut watch = crate::watch::Checking::new(&code, context, context, &regions);
-    // SAFETY: the context describes the bytes, and the watch lets nothing else pass.
+    // SAFETY: the context describes the bytes, and the watch allows nothing else.
     let result = unsafe { exec::run(&code, context, 0, &mut env, &mut watch) }?;
-    // SAFETY: as above, and nothing was wrong.
+    // SAFETY: as above, and there was no violation.
     let Ok(plain) = unsafe { exec::run(&code, context, 0, &mut env, &mut exec::Unwatched) };
     assert_eq!(plain, result);
     Ok(result)
@@ -50,7 +50,7 @@ fn packet_bytes_are_loaded_in_network_order() {
 }
 
 #[test]
-fn a_load_behind_the_packet_ends_the_function_with_0() {
+fn a_load_beyond_the_packet_ends_the_function_with_0() {
     use PacketBase::{Absolute, Indirect};
     let ends = |insn| {
         let program = [mov(R::R6, R::R1), mov_imm(R::R7, 58), insn, mov_imm(R::R0, 9), Insn::Exit];
@@ -71,7 +71,7 @@ fn a_load_behind_the_packet_ends_the_function_with_0() {
 }
 
 #[test]
-fn loads_lose_the_argument_registers_and_need_the_context() {
+fn legacy_loads_clobber_argument_registers_and_need_the_context() {
     let lost = [mov(R::R6, R::R1), load(Size::B1, PacketBase::Absolute, 0), mov(R::R0, R::R1), Insn::Exit];
     assert_eq!(
         on_packet(&over_packet(&lost)),
@@ -85,7 +85,7 @@ fn loads_lose_the_argument_registers_and_need_the_context() {
 }
 
 #[test]
-fn only_socket_buffers_have_them() {
+fn only_socket_buffers_have_legacy_loads() {
     let insns = [load(Size::B1, PacketBase::Absolute, 0), Insn::Exit];
     let of = |program_type| {
         let parts = Parts { program_type, entry: Entry::Context, ..parts(&insns) };

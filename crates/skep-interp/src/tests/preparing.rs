@@ -34,7 +34,7 @@ fn maps_become_their_handle_and_values_their_address() {
 }
 
 #[test]
-fn what_the_host_did_not_link_is_named() {
+fn errors_name_unlinked_maps_and_helpers() {
     let unlinked = error(parts(&[mov_imm(R::R0, 0), helper(12345), Insn::Exit]));
     assert_eq!(unlinked, Error::UnknownHelper { slot: 1, id: 12345 });
     assert_eq!(error(parts(&load_imm64(Imm64::Map(1)))), Error::UnknownMap { slot: 0, map: 1 });
@@ -43,7 +43,7 @@ fn what_the_host_did_not_link_is_named() {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn errors_name_unsupported_instructions() {
     let unsupported: Vec<Vec<Insn>> = vec![
         vec![Insn::LoadPacket { size: Size::B1, base: PacketBase::Absolute, imm: 0 }, Insn::Exit],
         vec![Insn::CallReg { reg: R::R1 }, Insn::Exit],
@@ -59,7 +59,7 @@ fn what_is_not_supported_is_named() {
 }
 
 #[test]
-fn instructions_that_the_verifier_did_not_reach_are_not_looked_at() {
+fn unreached_instructions_are_ignored() {
     let insns = [mov_imm(R::R0, 7), Insn::Exit, Insn::MayGoto { offset: 100 }];
     let mut parts = parts(&insns);
     parts.facts[2].reached = false;
@@ -67,7 +67,7 @@ fn instructions_that_the_verifier_did_not_reach_are_not_looked_at() {
 }
 
 #[test]
-fn programs_without_form_are_refused() {
+fn malformed_programs_are_refused() {
     let [first, second] = load64(R::R0, 1);
     let malformed: Vec<Vec<Insn>> = vec![
         vec![mov_imm(R::R0, 0)],

@@ -1,4 +1,4 @@
-//! Loads that may fault: they give 0 then, watched or not.
+//! Probe loads: they give 0 if they fault, in both modes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::Error;
 use crate::regions::Regions;
 use crate::watch::Checking;
 
-/// A program whose loads may all fault.
+/// A program all of whose loads may fault.
 fn probing(insns: &[Insn]) -> Parts {
     let mut parts = parts(insns);
     for (fact, insn) in parts.facts.iter_mut().zip(insns) {
@@ -20,11 +20,11 @@ fn probing(insns: &[Insn]) -> Parts {
     parts
 }
 
-/// Runs it unwatched and in checking mode, which agree.
+/// Runs it unchecked and in checking mode, and compares.
 fn both(parts: &Parts, loads: &Arc<Loads>, r1: u64) -> u64 {
     let code = Code::with(parts.clone(), &Linkage::default(), Some(Arc::clone(loads))).unwrap();
     let mut env = RunEnv::default();
-    // SAFETY: the programs' only accesses are those that may be to anything.
+    // SAFETY: the programs access memory only by probe loads.
     let Ok(plain) = unsafe { exec::run(&code, r1, 0, &mut env, &mut exec::Unwatched) };
     let helpers = |_| None;
     let regions = Regions::new(&helpers);
@@ -36,7 +36,7 @@ fn both(parts: &Parts, loads: &Arc<Loads>, r1: u64) -> u64 {
 }
 
 #[test]
-fn probes_of_every_size_give_0_where_they_fault_and_else_the_value() {
+fn probes_of_every_size_give_the_value_or_0_on_a_fault() {
     let loads = Arc::new(Arena::new(Config::new()).unwrap().loads().unwrap());
     let number = 0xf1e2_d3c4_b5a6_9788_u64;
     for size in Size::ALL {
@@ -71,7 +71,7 @@ fn probes_of_every_size_give_0_where_they_fault_and_else_the_value() {
 }
 
 #[test]
-fn a_probe_that_faults_changes_its_register_and_no_other() {
+fn a_faulting_probe_changes_only_its_register() {
     let loads = Arc::new(Arena::new(Config::new()).unwrap().loads().unwrap());
     let load = Insn::Load { size: Size::B4, signed: false, dst: R::R3, base: R::R1, offset: 4 };
     let add = |src| alu(Width::W64, AluOp::Add, R::R0, Operand::Reg(src));
@@ -89,7 +89,7 @@ fn a_probe_that_faults_changes_its_register_and_no_other() {
 }
 
 #[test]
-fn an_interpreter_without_such_loads_refuses_the_program_by_its_instruction() {
+fn an_interpreter_without_probe_loads_refuses_the_program() {
     let load = Insn::Load { size: Size::B4, signed: false, dst: R::R0, base: R::R1, offset: 4 };
     let parts = probing(&[mov_imm(R::R0, 1), load, Insn::Exit]);
     let error = Code::new(parts, &Linkage::default()).unwrap_err();
@@ -98,7 +98,7 @@ fn an_interpreter_without_such_loads_refuses_the_program_by_its_instruction() {
 }
 
 #[test]
-fn facts_that_ask_for_what_is_not_done_are_refused() {
+fn unsupported_facts_are_refused() {
     let loads = Arc::new(Arena::new(Config::new()).unwrap().loads().unwrap());
     let refused = |parts: Parts| {
         Code::with(parts, &Linkage::default(), Some(Arc::clone(&loads))).unwrap_err().to_string()
@@ -107,7 +107,7 @@ fn facts_that_ask_for_what_is_not_done_are_refused() {
     let mut parts = parts(&[mov_imm(R::R0, 1), store, Insn::Exit]);
     parts.facts[1].probe = true;
     assert!(
-        refused(parts.clone()).contains("instruction 1 is an access that may fault and is no plain load")
+        refused(parts.clone()).contains("instruction 1 is an access that may fault but is not a plain load")
     );
     let skep_abi::Context::Struct(layout) = skep_abi::XDP.context else { panic!("a structure") };
     parts.facts[1] = Fact { reached: true, foreign: Some(&layout.fields[0]), ..Fact::default() };

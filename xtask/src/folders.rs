@@ -9,7 +9,7 @@ use crate::workspace;
 use std::fs;
 
 /// Crates with such folders, the lowest first.
-const FLOWS: [(&str, &[&str]); 6] = [
+const FLOWS: [(&str, &[&str]); 7] = [
     ("crates/skep-verifier/src", &["domain", "program", "step", "explore", "explain"]),
     (
         "crates/skep-rcu/src",
@@ -113,6 +113,13 @@ const FLOWS: [(&str, &[&str]); 6] = [
         &[
             "error", "options", "site", "reduce", "layout", "port", "parts", "plan", "live", "lower", "arch",
             "compiled",
+        ],
+    ),
+    (
+        "crates/skep/src",
+        &[
+            "steps", "error", "contract", "provides", "packet", "object", "image", "dispatch", "shared",
+            "helpers", "program", "arrays", "module", "function", "runtime", "linker", "hook",
         ],
     ),
 ];

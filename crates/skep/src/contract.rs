@@ -18,9 +18,9 @@
 //!
 //! The definition of a map never changes, and creation makes its [frozen](MapDef::frozen) contents true. So a
 //! comparison of definitions holds for ever. Programs in arrays of programs are compared where the arrays are wired
-//! (`tail`).
+//! (`dispatch`).
 
-use crate::Error;
+use crate::error::Error;
 use skep_abi::{MapDef, MapFlags, MapKind, SpecialField, SpecialKind};
 use skep_maps::Map;
 use skep_verifier::{Assumed, Verified};
@@ -62,7 +62,7 @@ pub(crate) fn check(program: &Verified, maps: &[Arc<Map>]) -> Result<(), Error> 
                 (map.is_frozen() && real.frozen.as_ref().is_some_and(same), "frozen contents")
             }
             Assumed::HoldsMaps => (real.inner.is_some(), "inner map"),
-            // Checked when the program is connected: `tail` compares it with all others of the array.
+            // Checked when the program is connected: `dispatch` compares it with all others of the array.
             Assumed::Programs(..) => (map.references().is_some(), "programs"),
         };
         let field = match real.map(holds) {

@@ -4,8 +4,9 @@
 mod support;
 
 use crate::steps::counted;
-use crate::{Module, Object, Runtime};
+use crate::{Module, Object, ProgramOptions, Runtime};
 use skep_abi::{MapDef, MapKind, RAW};
+use skep_btf::Btf;
 use skep_isa::{assemble, encode_bytes};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -138,6 +139,41 @@ fn programs_that_an_object_puts_into_an_array() {
             let array = module.program_array("programs").unwrap();
             let last = array.get(array.len() - 1).unwrap();
             assert_eq!(last.name(), format!("program_{}", count - 1));
+        })
+    });
+}
+
+/// As many programs as maps.
+fn programs_and_maps(count: u32) -> Vec<u8> {
+    let mut file = ObjectFile::new();
+    let section = file.code("xdp", &RETURN_0.repeat(count as usize));
+    let mut types = Types::new();
+    let sizes = [("type", MapKind::Array.number()), ("key_size", 4), ("value_size", 8), ("max_entries", 1)];
+    let map = types.map(&sizes.map(|(name, number)| Number(name, number)));
+    let size = sizes.len() as u32 * 8;
+    let maps = file.data(".maps", &vec![0; (count * size) as usize]);
+    let names: Vec<_> = (0..count).map(|number| format!("map_{number}")).collect();
+    let variables: Vec<_> = names.iter().zip(0..).map(|(name, at)| (&**name, map, at * size, size)).collect();
+    types.data_section(".maps", &variables);
+    for (name, number) in names.iter().zip(0..) {
+        file.variable(name, maps, number * u64::from(size), size.into());
+        let length = RETURN_0.len() as u64;
+        file.function(&format!("program_{number}"), section, number * length, length);
+    }
+    file.info(".BTF", types.build());
+    file.build()
+}
+
+#[test]
+fn verifying_all_programs_of_an_object_for_a_host() {
+    assert_grows_no_faster("programs and maps", 200, |count| {
+        let mut object = Object::parse(&programs_and_maps(count as u32)).unwrap();
+        let host = Arc::new(Btf::parse(Types::new().build()).unwrap());
+        counted(|| {
+            object.set_host_types(host);
+            for number in 0..count {
+                object.verify(&format!("program_{number}"), ProgramOptions::default()).unwrap();
+            }
         })
     });
 }

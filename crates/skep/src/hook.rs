@@ -9,10 +9,12 @@
 //!
 //! So a run executes each link once, with the old program or the new one, and misses none.
 
+use crate::dispatch::Shape;
+use crate::error::Error;
+use crate::packet::Packet;
 use crate::program::Program;
-use crate::runtime::Shared;
-use crate::tail::Shape;
-use crate::{Error, Packet, Runtime};
+use crate::runtime::Runtime;
+use crate::shared::Shared;
 use skep_rcu::Grace;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -181,10 +183,10 @@ impl Hook {
         let mut changing = inner.lock();
         if let Some(program) = program {
             let name = || program.name().to_owned();
-            if !program.is_of(&inner.shared) {
+            if !Arc::ptr_eq(program.shared(), &inner.shared) {
                 return Err(Error::ForeignProgram { program: name() });
             }
-            let given = Shape::of(program.inner());
+            let given = Shape::of(program.image());
             let agreed = *changing.shape.get_or_insert(given);
             if agreed != given {
                 let (expected, given) = (agreed.describe(), given.describe());

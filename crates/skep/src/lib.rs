@@ -54,15 +54,20 @@
 //! per-CPU maps. No two threads own the same one at the same time, so per-CPU counters never lose an update.
 //! [`RuntimeBuilder::cpus`] says how many there are.
 
+mod arrays;
+#[cfg(test)]
+mod checking;
 mod contract;
+mod dispatch;
 mod error;
 pub mod function;
 #[cfg(test)]
 mod growth_tests;
 mod helpers;
 mod hook;
-mod host;
+mod image;
 mod linker;
+mod module;
 mod object;
 mod packet;
 mod program;
@@ -75,15 +80,18 @@ struct Readme;
 
 #[cfg(test)]
 mod sequences;
+mod shared;
 mod steps;
-mod tail;
 
+pub use arrays::{MapArray, MapHash, ProgramArray};
 pub use error::Error;
 pub use hook::{Hook, Link};
-pub use linker::{Linker, Module, Variable};
+pub use image::LoadTimes;
+pub use linker::Linker;
+pub use module::{Module, Variable};
 pub use object::{Object, ProgramOptions, VerifyOptions};
 pub use packet::{Packet, PacketInfo};
-pub use program::{Engine, LoadTimes, Program};
+pub use program::{Engine, Program};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use skep_abi as abi;
 pub use skep_btf::Btf;
@@ -95,4 +103,3 @@ pub use skep_maps::{
 };
 pub use skep_text::{self as text, Occupancy};
 pub use skep_verifier::{Refusal, Step, Verified, Why};
-pub use tail::{MapArray, MapHash, ProgramArray};

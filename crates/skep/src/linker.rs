@@ -2,17 +2,22 @@
 //!
 //! A load is all or nothing: maps and code of a load that fails are freed before the error is returned.
 
+use crate::arrays::{MapArray, MapHash, ProgramArray};
 use crate::contract;
+use crate::error::Error;
 use crate::helpers;
-use crate::object::ProgramOptions;
-use crate::program::{LoadTimes, Program};
+use crate::image::LoadTimes;
+use crate::module::{Module, Variable};
+use crate::object::{Object, ProgramOptions};
+use crate::program::Program;
+use crate::provides;
+use crate::runtime::Runtime;
 use crate::steps::steps;
-use crate::{Error, MapArray, MapHash, Object, ProgramArray, Runtime};
 use skep_abi::{Linkage, MapDef, MapFlags, MapKind, ProgramType};
 use skep_elf::{EntryTarget, MapEntry};
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_maps::{Map, UpdateFlags};
-use skep_verifier::Verified;
+use skep_verifier::{Config, Verified};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,36 +34,24 @@ pub struct Linker<'a> {
     variables: BTreeMap<String, Vec<u8>>,
 }
 
-/// The result of a load: programs and maps by name.
-#[derive(Clone, Debug)]
-pub struct Module {
-    programs: Vec<Program>,
-    maps: Vec<Arc<Map>>,
-    /// The maps that hold programs.
-    arrays: Vec<ProgramArray>,
-    /// The maps that hold maps, by index and by key.
-    outer: Vec<MapArray>,
-    tables: Vec<MapHash>,
-    variables: Vec<Variable>,
-}
+impl Runtime {
+    /// Creates an object's maps, verifies and compiles all its programs.
+    ///
+    /// # Errors
+    ///
+    /// The first error of [`Linker::load`]; nothing stays loaded.
+    pub fn load(&self, object: &Object) -> Result<Module, Error> {
+        self.linker(object).load()
+    }
 
-/// A global variable of a loaded object.
-#[derive(Clone, Debug)]
-pub struct Variable {
-    /// Its name in the source.
-    pub name: String,
-    /// Index of the map that holds it, in [`Module::maps`].
-    pub map: usize,
-    /// Its offset in the map's value, in bytes.
-    pub offset: usize,
-    /// Its size in bytes.
-    pub size: usize,
-    /// Whether programs can only read it.
-    pub read_only: bool,
+    /// Loads with choices: one program alone, another type, shared maps, sizes, initial values.
+    pub fn linker<'a>(&self, object: &'a Object) -> Linker<'a> {
+        Linker::new(self.clone(), object)
+    }
 }
 
 impl<'a> Linker<'a> {
-    pub(crate) fn new(runtime: Runtime, object: &'a Object) -> Self {
+    fn new(runtime: Runtime, object: &'a Object) -> Self {
         Self {
             runtime,
             object,
@@ -135,6 +128,8 @@ impl<'a> Linker<'a> {
     /// [`Error::EntryMissing`] and [`Error::NoSuchEntry`] for arrays of programs and of maps; [`Error::VariableSize`];
     /// [`Error::Compile`] and [`Error::Text`]. Nothing stays loaded.
     pub fn load(self) -> Result<Module, Error> {
+        let shared = self.runtime.shared();
+        let helpers = |id| shared.proto(id);
         let variables = self.variables();
         self.check_names(&variables)?;
         let mut wanted: Vec<&str> = match &self.only {
@@ -151,13 +146,20 @@ impl<'a> Linker<'a> {
         while let Some(&name) = wanted.get(next) {
             next += 1;
             let started = Instant::now();
-            let program = self.object.verify_for(&self.runtime, name, self.options, &definitions)?;
+            let config = Config {
+                helpers: &helpers,
+                max_walked: shared.max_walked,
+                // Tests run programs in checking mode.
+                max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
+                ..Config::default()
+            };
+            let program = self.object.verify_for(config, name, self.options, &definitions)?;
             let link = started
                 .elapsed()
                 .saturating_sub(std::time::Duration::from_nanos(program.stats().nanoseconds));
             check_context(&program)?;
             self.check_helpers(&program)?;
-            crate::provides::check(&program)?;
+            provides::check(&program)?;
             for entry in named_maps(&program).iter().filter_map(|map| entries.remove(map)).flatten() {
                 steps(1);
                 if let EntryTarget::Program(name) = &entry.target
@@ -172,19 +174,19 @@ impl<'a> Linker<'a> {
         let linkage = Arc::new(self.linkage(&maps));
         let programs = verified
             .into_iter()
-            .map(|(program, times)| Program::load(&self.runtime, program, Arc::clone(&linkage), &maps, times))
+            .map(|(program, times)| Program::load(shared, program, Arc::clone(&linkage), &maps, times))
             .collect::<Result<_, _>>()?;
-        let shared = self.runtime.shared();
+        let dispatch = &shared.dispatch;
         let arrays = maps.iter().filter(|map| map.programs().is_some());
         let arrays = arrays.map(|map| ProgramArray::new(Arc::clone(map), Arc::clone(shared))).collect();
         let of = |kind| maps.iter().filter(move |map| map.kind() == kind).map(Arc::clone);
-        let outer = of(MapKind::ArrayOfMaps).map(|map| MapArray::new(map, Arc::clone(shared))).collect();
-        let tables = of(MapKind::HashOfMaps).map(|map| MapHash::new(map, Arc::clone(shared))).collect();
+        let outer = of(MapKind::ArrayOfMaps).map(|map| MapArray::new(map, Arc::clone(dispatch))).collect();
+        let tables = of(MapKind::HashOfMaps).map(|map| MapHash::new(map, Arc::clone(dispatch))).collect();
         let module = Module { programs, maps, arrays, outer, tables, variables };
         self.fill(&module)?;
         if module.maps.iter().any(|map| map.references().is_some()) {
             // Programs that the host has dropped meanwhile.
-            self.runtime.shared().request_collection();
+            shared.dispatch.request_collection();
         }
         Ok(module)
     }
@@ -298,7 +300,7 @@ impl<'a> Linker<'a> {
     fn definitions(&self, variables: &[Variable]) -> Result<Arc<[MapDef]>, Error> {
         let object = self.object.maps_for_host();
         if self.variables.is_empty() && self.given.is_empty() && self.max_entries.is_empty() {
-            return Ok(object);
+            return Ok(Arc::clone(object));
         }
         let mut maps = object.to_vec();
         for def in &mut maps {
@@ -344,7 +346,7 @@ impl<'a> Linker<'a> {
         for (index, def) in definitions.iter().enumerate() {
             if let Some(given) = self.given.get(&def.name) {
                 let shared = self.runtime.shared();
-                let wired = given.references().is_none() || shared.has_joined(given);
+                let wired = given.references().is_none() || shared.dispatch.has_joined(given);
                 if !wired || !given.fits(&shared.domain) {
                     return Err(Error::OtherRuntime { map: def.name.clone() });
                 }
@@ -356,7 +358,7 @@ impl<'a> Linker<'a> {
                 self.set_first(&map, index, variables)?;
             }
             let map = Arc::new(map);
-            self.runtime.shared().wire(&map);
+            self.runtime.shared().dispatch.wire(&map);
             maps.push(map);
         }
         Ok(maps)
@@ -417,66 +419,5 @@ fn check_context(program: &Verified) -> Result<(), Error> {
     match program.facts().iter().find_map(|fact| fact.foreign) {
         Some(field) => Err(Error::FieldNotProvided { program: name, program_type, field: field.name }),
         None => Ok(()),
-    }
-}
-
-impl Module {
-    /// Its programs, in the object's order.
-    pub fn programs(&self) -> &[Program] {
-        &self.programs
-    }
-
-    /// The program with this name.
-    pub fn program(&self, name: &str) -> Option<&Program> {
-        self.programs.iter().find(|program| program.name() == name)
-    }
-
-    /// Its maps, in the object's order.
-    pub fn maps(&self) -> &[Arc<Map>] {
-        &self.maps
-    }
-
-    /// The map with this name.
-    pub fn map(&self, name: &str) -> Option<&Arc<Map>> {
-        self.maps.iter().find(|map| map.def().name == name)
-    }
-
-    /// The array of programs with this name.
-    pub fn program_array(&self, name: &str) -> Option<&ProgramArray> {
-        self.arrays.iter().find(|array| array.map().name() == name)
-    }
-
-    /// The array of maps with this name.
-    pub fn map_array(&self, name: &str) -> Option<&MapArray> {
-        self.outer.iter().find(|array| array.map().name() == name)
-    }
-
-    /// The hash table of maps with this name.
-    pub fn map_hash(&self, name: &str) -> Option<&MapHash> {
-        self.tables.iter().find(|table| table.map().name() == name)
-    }
-
-    /// Its global variables.
-    pub fn variables(&self) -> &[Variable] {
-        &self.variables
-    }
-
-    /// The current bytes of a global variable.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unknown`].
-    pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
-        let variable = self.find(name)?;
-        let value = self.maps[variable.map].lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
-        Ok(value[variable.offset..variable.offset + variable.size].to_vec())
-    }
-
-    fn find(&self, name: &str) -> Result<&Variable, Error> {
-        self.variables.iter().find(|variable| variable.name == name).ok_or_else(|| Error::Unknown {
-            what: "variable",
-            name: name.to_owned(),
-            known: self.variables.iter().map(|variable| variable.name.clone()).collect(),
-        })
     }
 }

@@ -1,6 +1,9 @@
 //! Objects: parsed files or bytes with programs, not loaded yet.
 
-use crate::{Error, Runtime, host};
+mod maps;
+
+use crate::error::Error;
+use maps::Maps;
 use skep_abi::{Entry, Function, MapDef, ProgramSource, ProgramType};
 use skep_isa::Insn;
 use skep_verifier::{Config, Unverified, Verified};
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct Object {
     content: Content,
-    maps: Arc<[MapDef]>,
+    maps: Maps,
     /// The host's types that programs are verified for.
     host_types: Option<Arc<skep_btf::Btf>>,
     parse: Duration,
@@ -67,7 +70,12 @@ impl Object {
         let started = Instant::now();
         let elf = skep_elf::Object::parse(bytes)?;
         let maps = elf.maps().iter().map(|map| map.def.clone()).collect();
-        Ok(Self { content: Content::Elf(Box::new(elf)), maps, host_types: None, parse: started.elapsed() })
+        Ok(Self {
+            content: Content::Elf(Box::new(elf)),
+            maps: Maps::new(maps),
+            host_types: None,
+            parse: started.elapsed(),
+        })
     }
 
     /// Takes bare instructions, eight bytes each, as a program without maps. Functions are found through the
@@ -119,7 +127,7 @@ impl Object {
         let source = ProgramSource { functions, ..ProgramSource::new(name, program_type, insns) };
         Self {
             content: Content::Bytecode(Box::new(source)),
-            maps,
+            maps: Maps::new(maps),
             host_types: None,
             parse: started.elapsed(),
         }
@@ -133,6 +141,7 @@ impl Object {
     /// such programs are refused at load.
     pub fn set_host_types(&mut self, types: Arc<skep_btf::Btf>) {
         self.host_types = Some(types);
+        self.set_maps(Arc::clone(self.maps.own()));
     }
 
     /// Whether anything in it depends on the host's types: see [`Object::set_host_types`].
@@ -152,8 +161,16 @@ impl Object {
     pub fn set_config(&mut self, text: &str, release: Option<&str>) -> Result<(), Error> {
         let Content::Elf(elf) = &mut self.content else { return Ok(()) };
         elf.set_config(text, release)?;
-        self.maps = elf.maps().iter().map(|map| map.def.clone()).collect();
+        let maps = elf.maps().iter().map(|map| map.def.clone()).collect();
+        self.set_maps(maps);
         Ok(())
+    }
+
+    fn set_maps(&mut self, own: Arc<[MapDef]>) {
+        self.maps = match (self.elf().and_then(|elf| elf.btf()), &self.host_types) {
+            (Some(types), Some(host)) => Maps::for_host(own, types, host),
+            _ => Maps::new(own),
+        };
     }
 
     /// The names of its programs, in the file's order.
@@ -166,17 +183,12 @@ impl Object {
 
     /// Its map definitions, in the file's order, those of global variables included.
     pub fn maps(&self) -> &[MapDef] {
-        &self.maps
+        self.maps.own()
     }
 
     /// The same, with the host's types in fields that keep its objects.
-    pub(crate) fn maps_for_host(&self) -> Arc<[MapDef]> {
-        match (self.elf().and_then(|elf| elf.btf()), &self.host_types) {
-            (Some(own), Some(host)) if host::keep_objects(&self.maps) => {
-                host::maps(&self.maps, own, host).into()
-            }
-            _ => Arc::clone(&self.maps),
-        }
+    pub(crate) fn maps_for_host(&self) -> &Arc<[MapDef]> {
+        self.maps.of_host()
     }
 
     /// The time that parsing took.
@@ -211,31 +223,22 @@ impl Object {
             btf: self.host_types.as_deref(),
             ..Config::default()
         };
-        let unverified = self.unverified(program, options, self.maps_for_host(), false)?;
+        let unverified = self.unverified(program, options, Arc::clone(self.maps_for_host()), false)?;
         Ok(match how.log {
             Some(log) => skep_verifier::verify_with_log(unverified, &config, log)?,
             None => skep_verifier::verify(unverified, &config)?,
         })
     }
 
-    /// Verifies a program against what a runtime provides, and this load's maps.
-    pub(crate) fn verify_for(
-        &self,
-        runtime: &Runtime,
+    /// Verifies a program for a load: against the helpers and limits of `config`, and this load's maps.
+    pub(crate) fn verify_for<'a>(
+        &'a self,
+        config: Config<'a>,
         program: &str,
         options: ProgramOptions,
         maps: &Arc<[MapDef]>,
     ) -> Result<Verified, Error> {
-        let shared = runtime.shared();
-        let helpers = |id| shared.proto(id);
-        let config = Config {
-            helpers: &helpers,
-            btf: self.host_types.as_deref(),
-            max_walked: shared.max_walked,
-            // Tests run programs in checking mode.
-            max_recorded: if cfg!(test) { 1 << 17 } else { 0 },
-            ..Config::default()
-        };
+        let config = Config { btf: self.host_types.as_deref(), ..config };
         let unverified = self.unverified(program, options, Arc::clone(maps), true)?;
         if let Some(symbol) = unverified.source.externs.first() {
             let (program, symbol) = (program.to_owned(), symbol.name.to_string());

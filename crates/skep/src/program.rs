@@ -1,20 +1,18 @@
 //! Loaded programs and how they are run.
 //!
-//! A run is: a virtual CPU for this thread, an environment block and a context on this thread's stack, one
-//! call. The program's handle keeps code, maps and runtime alive for as long as it takes.
-
-#[cfg(test)]
-pub(crate) mod checking;
+//! A run takes a virtual CPU for this thread, puts an environment block and a context on this thread's stack, and makes
+//! one call. Meanwhile the program's handle keeps code, maps and runtime alive.
 
 use crate::contract;
+use crate::dispatch::{CollectOnDrop, Connected};
+use crate::error::Error;
+use crate::helpers;
+use crate::image::{ALIGNMENT, Buffer, Image, Input, LoadTimes, takes_part};
 use crate::packet::Packet;
-use crate::runtime::Shared;
-use crate::tail::CollectOnDrop;
-use crate::{Error, Runtime, helpers, tail};
+use crate::shared::Shared;
 use skep_abi::{Entry, Linkage, Native, ProgramType, RunEnv, SkbContext, XdpContext};
-use skep_interp::Interpreter;
 use skep_isa::{CallTarget, Imm64, Insn};
-use skep_jit::{Compiled, TailEntry};
+use skep_jit::Compiled;
 use skep_maps::Map;
 use skep_verifier::Verified;
 use std::collections::BTreeMap;
@@ -26,8 +24,9 @@ use std::time::Duration;
 /// it at once.
 #[derive(Clone)]
 pub struct Program {
-    inner: Arc<Inner>,
-    // After the reference, so dropped after it: then it collects cycles. Only for programs that name arrays.
+    image: Arc<Connected>,
+    shared: Arc<Shared>,
+    // After the references, so dropped after it: then it collects cycles. Only for programs that name arrays.
     _collect: Option<CollectOnDrop>,
 }
 
@@ -41,71 +40,15 @@ pub enum Engine {
     Interpreter,
 }
 
-/// The time that loading a program took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoadTimes {
-    /// Extraction from the object, and linking.
-    pub link: Duration,
-    /// Verification.
-    pub verify: Duration,
-    /// Compilation and installation.
-    pub jit: Duration,
-    /// The part of that for installation: reserving a place in the arena, writing the code for it, copying it there and
-    /// making it runnable.
-    pub install: Duration,
-}
-
-/// All that a run uses. Helpers find it through [`RunEnv::program`].
-pub(crate) struct Inner {
-    verified: Verified,
-    /// The entry of the code, here to save an indirection.
-    entry: skep_jit::Entry,
-    compiled: Arc<Compiled>,
-    /// Made when the program is first put into an array.
-    tail_entry: OnceLock<TailEntry>,
-    /// Made by the first run in the interpreter: most programs have none.
-    interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
-    linkage: Arc<Linkage>,
-    kind: Kind,
-    sleepable: bool,
-    /// Whether it may take a lock, itself or in a program that it tail-calls.
-    locks: bool,
-    times: LoadTimes,
-    /// The maps that the program names, by index.
-    maps: BTreeMap<u32, Arc<Map>>,
-    shared: Arc<Shared>,
-}
-
-/// The environment of a run, built before the call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Xdp,
-    Skb,
-    Buffer(Buffer),
-}
-
-/// The input of a program of type `raw`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Buffer {
-    len: u32,
-    /// Whether it must begin at a multiple of [`ALIGNMENT`]: the verifier assumed that for atomic accesses. Other
-    /// addresses fault on aarch64, and may fault on x86-64 across cache lines.
-    aligned: bool,
-}
-
-/// The alignment in bytes of the objects that programs access.
-const ALIGNMENT: usize = size_of::<u64>();
-
 impl Program {
     pub(crate) fn load(
-        runtime: &Runtime,
+        shared: &Arc<Shared>,
         verified: Verified,
         linkage: Arc<Linkage>,
         maps: &[Arc<Map>],
         mut times: LoadTimes,
     ) -> Result<Self, Error> {
         contract::check(&verified, maps)?;
-        let shared = runtime.shared();
         let name = || verified.name().to_owned();
         let started = std::time::Instant::now();
         let compiled = skep_jit::compile(&verified, &linkage, shared.jit, &shared.arena)
@@ -113,21 +56,21 @@ impl Program {
         times.jit = started.elapsed();
         times.install = compiled.install_time();
         times.verify = Duration::from_nanos(verified.stats().nanoseconds);
-        let kind = match (verified.entry(), verified.program_type().native) {
+        let input = match (verified.entry(), verified.program_type().native) {
             (Entry::Buffer { len }, Some(Native::Buffer)) => {
                 // Programs that it tail-calls get the same buffer.
-                let leaves = named(&verified, maps).values().any(|map| tail::takes_part(map));
+                let leaves = named(&verified, maps).values().any(|map| takes_part(map));
                 let aligned = leaves || verified.insns().iter().any(is_atomic);
-                Kind::Buffer(Buffer { len, aligned })
+                Input::Buffer(Buffer { len, aligned })
             }
-            (Entry::Context, Some(Native::Xdp)) => Kind::Xdp,
-            (Entry::Context, Some(Native::Skb)) => Kind::Skb,
+            (Entry::Context, Some(Native::Xdp)) => Input::Xdp,
+            (Entry::Context, Some(Native::Skb)) => Input::Skb,
             _ => {
                 let program_type = verified.program_type().name;
                 return Err(Error::TypeNotProvided { program: name(), program_type });
             }
         };
-        let program = Self::of(Arc::new(Inner {
+        let image = Image {
             maps: named(&verified, maps),
             entry: compiled.entry(),
             sleepable: verified.is_sleepable(),
@@ -137,28 +80,25 @@ impl Program {
             tail_entry: OnceLock::new(),
             interpreter: OnceLock::new(),
             linkage,
-            kind,
+            input,
             times,
-            shared: Arc::clone(shared),
-        }));
-        // From here on the maps, which hold programs or will, know this program.
-        program.inner.shared.connect(&program.inner)?;
-        Ok(program)
+        };
+        Ok(Self::of(Connected::new(image, &shared.dispatch)?, shared))
     }
 
     /// A handle of a program that something else keeps alive.
-    pub(crate) fn of(inner: Arc<Inner>) -> Self {
-        let collect = inner.uses_arrays().then(|| CollectOnDrop(Arc::clone(&inner.shared)));
-        Self { inner, _collect: collect }
+    pub(crate) fn of(image: Arc<Connected>, shared: &Arc<Shared>) -> Self {
+        let collect = image.uses_arrays().then(|| CollectOnDrop(Arc::clone(&shared.dispatch)));
+        Self { image, shared: Arc::clone(shared), _collect: collect }
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    pub(crate) fn image(&self) -> &Arc<Connected> {
+        &self.image
     }
 
-    /// Whether it was loaded into this runtime.
-    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.inner.shared, shared)
+    /// The runtime that it was loaded into.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Runs it on a packet, which it may change. Returns its result; the lower 32 bits are significant.
@@ -168,10 +108,10 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] where every virtual CPU of the
-    /// runtime belongs to another thread ([`Runtime::release_cpu`]); [`Error::LockHeld`] in a signal handler that
-    /// interrupted this thread while it held the lock of a map value, for programs that take such locks or make tail
-    /// calls.
+    /// [`Error::WrongInput`] for programs that take a buffer; [`Error::Slots`] if every virtual CPU of the runtime
+    /// belongs to another thread ([`Runtime::release_cpu`](crate::Runtime::release_cpu)); [`Error::LockHeld`] in a
+    /// signal handler that interrupted this thread while it held the lock of a map value, for programs that take such
+    /// locks or make tail calls.
     ///
     /// # Signal handlers
     ///
@@ -189,25 +129,25 @@ impl Program {
     /// As [`Program::run`], and [`Error::Interpret`] if the interpreter cannot run the program.
     #[inline]
     pub fn run_with(&self, engine: Engine, packet: &mut Packet) -> Result<u64, Error> {
-        match self.inner.kind {
-            Kind::Xdp => {
+        match self.image.input {
+            Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
                 let address = &raw mut context as u64;
                 // SAFETY: the context describes the packet's buffer, which is borrowed for the whole run, and
                 // is the structure that this program type was verified for.
-                let result = unsafe { self.inner.call(engine, address, 0, address)? };
+                let result = unsafe { self.call(engine, address, 0, address)? };
                 packet.take_xdp(&context);
                 Ok(result)
             }
-            Kind::Skb => {
+            Input::Skb => {
                 let mut context: SkbContext = packet.skb();
                 let address = &raw mut context as u64;
                 // SAFETY: as above.
-                let result = unsafe { self.inner.call(engine, address, 0, address)? };
+                let result = unsafe { self.call(engine, address, 0, address)? };
                 packet.take_skb(&context);
                 Ok(result)
             }
-            Kind::Buffer(Buffer { len, .. }) => {
+            Input::Buffer(Buffer { len, .. }) => {
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), "a packet".into()))
             }
         }
@@ -234,22 +174,22 @@ impl Program {
     /// As [`Program::run_raw`], and [`Error::Interpret`] as for [`Program::run_with`].
     #[inline]
     pub fn run_raw_with(&self, engine: Engine, buffer: &mut [u8]) -> Result<u64, Error> {
-        match self.inner.kind {
-            Kind::Buffer(Buffer { len, .. }) if len as usize != buffer.len() => {
+        match self.image.input {
+            Input::Buffer(Buffer { len, .. }) if len as usize != buffer.len() => {
                 let given = format!("one of {} bytes", buffer.len());
                 Err(self.wrong_input(format!("a buffer of {len} bytes"), given))
             }
-            Kind::Buffer(Buffer { aligned: true, .. })
+            Input::Buffer(Buffer { aligned: true, .. })
                 if !buffer.as_ptr().addr().is_multiple_of(ALIGNMENT) =>
             {
                 self.run_on_copy(engine, buffer)
             }
-            Kind::Buffer(Buffer { len, .. }) => {
+            Input::Buffer(Buffer { len, .. }) => {
                 // SAFETY: the buffer has the length that the program was verified for, begins where the program's
                 // atomic operations are aligned, and is borrowed for the whole run.
-                unsafe { self.inner.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0) }
+                unsafe { self.call(engine, buffer.as_mut_ptr() as u64, u64::from(len), 0) }
             }
-            Kind::Xdp | Kind::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
+            Input::Xdp | Input::Skb => Err(self.wrong_input("a packet".into(), "a buffer".into())),
         }
     }
 
@@ -267,22 +207,22 @@ impl Program {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        self.inner.name()
+        self.image.name()
     }
 
     /// Its type.
     pub fn program_type(&self) -> &'static ProgramType {
-        self.inner.verified.program_type()
+        self.image.verified.program_type()
     }
 
     /// What the verifier proved and rewrote.
     pub fn verified(&self) -> &Verified {
-        &self.inner.verified
+        &self.image.verified
     }
 
     /// Its machine code.
     pub fn compiled(&self) -> &Compiled {
-        &self.inner.compiled
+        &self.image.compiled
     }
 
     /// Its machine code for any architecture's newest processors, for inspection. Addresses of helpers and maps are
@@ -292,102 +232,19 @@ impl Program {
     ///
     /// [`Error::Compile`] if that backend does not support an instruction.
     pub fn emit(&self, target: skep_jit::Target) -> Result<skep_jit::Emitted, Error> {
-        let shared = &self.inner.shared;
-        skep_jit::emit(&self.inner.verified, &self.inner.linkage, shared.jit, target, shared.arena.range())
+        let shared = &self.shared;
+        skep_jit::emit(&self.image.verified, &self.image.linkage, shared.jit, target, shared.arena.range())
             .map_err(|source| Error::Compile { program: self.name().to_owned(), source })
     }
 
     /// The time that loading it took.
     pub fn load_times(&self) -> LoadTimes {
-        self.inner.times
+        self.image.times
     }
 
     fn wrong_input(&self, expected: String, given: String) -> Error {
         let program_type = self.program_type().name;
         Error::WrongInput { program: self.name().to_owned(), program_type, expected, given }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.shared.disconnect(self);
-        let arrays = self.uses_arrays();
-        // Who looks for rings takes these for the host's until they are gone.
-        self.maps = BTreeMap::new();
-        if arrays {
-            self.shared.request_collection();
-        }
-    }
-}
-
-impl fmt::Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program")
-            .field("name", &self.name())
-            .field("type", &self.program_type().name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
-    pub(crate) fn name(&self) -> &str {
-        self.verified.name()
-    }
-
-    pub(crate) fn verified(&self) -> &Verified {
-        &self.verified
-    }
-
-    /// Its entry for tail calls.
-    pub(crate) fn tail_entry(&self) -> Result<usize, skep_text::Error> {
-        if let Some(entry) = self.tail_entry.get() {
-            return Ok(entry.address());
-        }
-        let entry = self.compiled.tail_entry(&self.shared.arena)?;
-        // Another thread may have been first; then no one has seen this one.
-        Ok(self.tail_entry.get_or_init(|| entry).address())
-    }
-
-    pub(crate) fn shared_compiled(&self) -> &Arc<Compiled> {
-        &self.compiled
-    }
-
-    /// The maps that it names.
-    pub(crate) fn maps(&self) -> impl Iterator<Item = &Arc<Map>> {
-        self.maps.values()
-    }
-
-    /// The map with this index, if the program names it.
-    pub(crate) fn map(&self, index: u32) -> Option<&Arc<Map>> {
-        self.maps.get(&index)
-    }
-
-    /// Whether it names arrays of programs or of maps.
-    pub(crate) fn uses_arrays(&self) -> bool {
-        self.maps().any(|map| tail::takes_part(map))
-    }
-
-    /// The program as the interpreter takes it.
-    #[cold]
-    pub(crate) fn interpreter(&self) -> Result<&Interpreter, Error> {
-        if self.interpreter.get().is_none() {
-            let probes = self.verified.facts().iter().any(|fact| fact.reached && fact.probe);
-            let loads = probes.then(|| self.shared.loads()).transpose()?;
-            let _ = self.interpreter.set(
-                match loads {
-                    Some(loads) => Interpreter::probing(&self.verified, &self.linkage, loads),
-                    None => Interpreter::new(&self.verified, &self.linkage),
-                }
-                .map(|interpreter| interpreter.find_programs(tail::find)),
-            );
-        }
-        // Another thread may have made the same one first.
-        let Some(made) = self.interpreter.get() else { unreachable!("it was just made") };
-        made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
-    }
-
-    pub(crate) fn runtime(&self) -> &Shared {
-        &self.shared
     }
 
     /// # Safety
@@ -396,22 +253,23 @@ impl Inner {
     /// is the address of the native context, or 0 without one.
     #[inline]
     unsafe fn call(&self, engine: Engine, r1: u64, r2: u64, context: u64) -> Result<u64, Error> {
+        let image: &Image = &self.image;
         let interpreter = match engine {
             Engine::Jit => None,
-            Engine::Interpreter => Some(self.interpreter()?),
+            Engine::Interpreter => Some(self.shared.interpreter(image)?),
         };
-        if self.locks && skep_maps::lock::is_held() {
+        if image.locks && skep_maps::lock::is_held() {
             return Err(Error::LockHeld);
         }
         let mut env = RunEnv {
             context,
             host: &raw const *self.shared as u64,
-            program: &raw const *self as u64,
+            program: &raw const *image as u64,
             ..RunEnv::default()
         };
         // Its number is the virtual CPU; and as long as it lives, no code that this run can reach is reused.
         let (_normal, _sleepable);
-        if self.sleepable {
+        if image.sleepable {
             let section = self.shared.domain.enter_sleepable()?;
             (env.cpu, env.sleepable) = (section.number(), 1);
             _sleepable = section;
@@ -423,23 +281,23 @@ impl Inner {
         // SAFETY: the caller's promise; the linkage's maps and helpers live as long as `self`.
         let result = unsafe {
             match interpreter {
-                None => self.entry.call(r1, r2, &mut env),
+                None => image.entry.call(r1, r2, &mut env),
                 Some(interpreter) => interpreter.run(r1, r2, &mut env),
             }
         };
         if env.sections > 0 {
-            self.leave_sections(&env);
+            self.shared.leave_sections(&env);
         }
         Ok(result)
     }
+}
 
-    /// Leaves sections that a run entered and did not leave. The verifier proved that every path leaves them.
-    #[cold]
-    fn leave_sections(&self, env: &RunEnv) {
-        for _ in 0..env.sections {
-            // SAFETY: the counted sections were entered without a guard, on this thread.
-            unsafe { skep_rcu::raw::leave(&self.shared.domain) };
-        }
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("name", &self.name())
+            .field("type", &self.program_type().name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks at load that the runtime provides all that a verified program uses, so that an error names what is missing
 //! before compilation or a run.
 
-use crate::Error;
+use crate::error::Error;
 use skep_abi::own_kfunc;
 use skep_isa::{CallTarget, Imm64, Insn};
 use skep_verifier::Verified;

@@ -1,14 +1,14 @@
 //! The runtime: code memory, virtual CPUs, helpers, limits and the log, shared by everything loaded into it.
 
+use crate::dispatch::Dispatch;
+use crate::error::Error;
 use crate::function::{self, HostFunction};
 use crate::helpers;
-use crate::linker::{Linker, Module};
-use crate::tail::Dispatch;
-use crate::{Error, Object};
+use crate::shared::{Helper, Log, Shared};
 use skep_abi::{HelperFn, HelperProto};
 use skep_maps::{Policy, Reclamation};
 use skep_rcu::{Domain, Grace};
-use skep_text::{Arena, Loads};
+use skep_text::Arena;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
@@ -18,37 +18,6 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone)]
 pub struct Runtime {
     shared: Arc<Shared>,
-}
-
-/// Receives what programs print: the program's name and the message without its line end.
-type Log = dyn Fn(&str, &str) + Send + Sync;
-
-/// What programs and helpers can reach while they run.
-pub(crate) struct Shared {
-    pub(crate) arena: Arena,
-    /// How programs are compiled.
-    pub(crate) jit: skep_jit::Options,
-    pub(crate) domain: Domain,
-    pub(crate) map_memory: u64,
-    /// The most instructions that the verifier walks for one program.
-    pub(crate) max_walked: u64,
-    /// When freed elements of maps are reused.
-    pub(crate) policy: Policy,
-    /// Prototype and implementation by number.
-    pub(crate) helpers: BTreeMap<u32, Helper>,
-    /// Whether the numbers are Linux's, so that the compiler may inline some of them.
-    pub(crate) linux_numbers: bool,
-    /// The targets of tail calls.
-    pub(crate) dispatch: Dispatch,
-    /// Probe loads for the interpreter; made for the first program that has one.
-    loads: OnceLock<Arc<Loads>>,
-    log: Box<Log>,
-}
-
-pub(crate) struct Helper {
-    pub(crate) proto: HelperProto,
-    /// `None` if the prototype is known but there is no implementation.
-    pub(crate) call: Option<HelperFn>,
 }
 
 /// Settings of a [`Runtime`].
@@ -78,20 +47,6 @@ impl Runtime {
     /// A runtime with other settings.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
-    }
-
-    /// Creates an object's maps, verifies and compiles all its programs.
-    ///
-    /// # Errors
-    ///
-    /// The first error of [`Linker::load`]; nothing stays loaded.
-    pub fn load(&self, object: &Object) -> Result<Module, Error> {
-        self.linker(object).load()
-    }
-
-    /// Loads with choices: one program alone, another type, shared maps, sizes, initial values.
-    pub fn linker<'a>(&self, object: &'a Object) -> Linker<'a> {
-        Linker::new(self.clone(), object)
     }
 
     /// How much of the executable memory is used.
@@ -124,7 +79,7 @@ impl Runtime {
     /// [`Error::Slots`] if this thread is running a program, since it would wait for itself, and in a forked child;
     /// [`Error::Text`] if the system no longer makes CPUs synchronise.
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.shared.settle();
+        self.shared.dispatch.settle();
         // The keeper may still be working on texts that were retired.
         if !self.shared.jit.fixed_code {
             self.shared.arena.sync_cores()?;
@@ -308,6 +263,7 @@ impl RuntimeBuilder {
         let code = self.code.landing_pads(self.jit.landing_pads);
         let arena = Arena::new(code.near(near).domain(domain.clone()))?;
         jit.fixed_code |= arena.pokes().is_err();
+        let dispatch = Dispatch::new(arena.clone(), domain.clone(), jit.fixed_code);
         Ok(Runtime {
             shared: Arc::new(Shared {
                 arena,
@@ -318,7 +274,7 @@ impl RuntimeBuilder {
                 policy: self.policy,
                 helpers: self.helpers,
                 linux_numbers: self.linux_numbers,
-                dispatch: Dispatch::default(),
+                dispatch,
                 loads: OnceLock::new(),
                 log: self.log,
             }),
@@ -356,27 +312,6 @@ impl fmt::Debug for RuntimeBuilder {
             .field("map_memory", &self.map_memory)
             .field("code", &self.code)
             .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn log(&self, program: &str, message: &str) {
-        (self.log)(program, message);
-    }
-
-    /// Probe loads for the interpreter.
-    pub(crate) fn loads(&self) -> Result<Arc<Loads>, Error> {
-        if let Some(loads) = self.loads.get() {
-            return Ok(Arc::clone(loads));
-        }
-        let made = Arc::new(self.arena.loads()?);
-        // Another thread may have been first.
-        Ok(Arc::clone(self.loads.get_or_init(|| made)))
-    }
-
-    /// The prototype of a helper, for the verifier.
-    pub(crate) fn proto(&self, id: u32) -> Option<&HelperProto> {
-        self.helpers.get(&id).map(|helper| &helper.proto)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Counts steps in tests, so that they can say how work grows with what an object or a host makes large.
+//! Counts steps, in tests only: they check how work grows with the size of an object or of what a host does.
 
-/// So many steps were made of work that might grow faster than that.
+/// Counts this many steps of work that might grow faster than that.
 #[inline(always)]
 pub(crate) fn steps(_count: usize) {
     #[cfg(test)]

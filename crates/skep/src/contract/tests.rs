@@ -3,7 +3,7 @@
 //! in checking mode.
 
 use super::*;
-use crate::program::checking;
+use crate::checking;
 use crate::{Engine, Module, Object, Runtime, UpdateFlags};
 use skep_abi::{Entry, ProgramSource, RAW};
 use skep_maps::Options;

@@ -1,7 +1,7 @@
 //! Arguments and results of a host's function, and their registers.
 
 use super::memory::{self, Plain};
-use crate::program::Inner;
+use crate::image::Image;
 use skep_abi::{Access, ArgKind, RetKind, RunEnv, XdpContext};
 use skep_maps::Map;
 
@@ -366,8 +366,8 @@ pub struct Caller<'a> {
 impl Caller<'_> {
     /// The name of the program that the host runs, also after a tail call.
     pub fn program(&self) -> &str {
-        // SAFETY: the run's environment names the program that runs, which outlives the call.
-        unsafe { &*((**self.env).program as *const Inner) }.name()
+        // SAFETY: the environment is that of the run in progress, which outlives the call.
+        unsafe { Image::of_run(*self.env) }.name()
     }
 
     /// The virtual CPU that it runs on.

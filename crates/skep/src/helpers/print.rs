@@ -2,7 +2,8 @@
 
 use super::errno::EINVAL;
 use super::format::{copy_string, copy_values, print, take_printed};
-use crate::program::Inner;
+use crate::image::Image;
+use crate::shared::Shared;
 use skep_abi::{MAX_FORMAT, MAX_PRINTED, Printed, RunEnv};
 
 /// The most bytes of a message that reach the log.
@@ -51,7 +52,7 @@ pub(super) fn values_of(bytes: u64) -> Option<usize> {
 /// # Safety
 ///
 /// `format` is readable for `size` bytes, what `printed` says of the values is so, and `env` is the environment of a
-/// run of [`Inner`].
+/// run.
 unsafe fn log(format: u64, size: u64, values: &[u64], printed: &Printed, env: *mut RunEnv) -> u64 {
     let size = size as u32 as usize;
     // SAFETY: the caller's promise; the bytes are copied before anything else can run.
@@ -61,8 +62,8 @@ unsafe fn log(format: u64, size: u64, values: &[u64], printed: &Printed, env: *m
     }
     // SAFETY: the caller's promise.
     let Ok(text) = (unsafe { print(&format, values, printed, MESSAGE_MAX) }) else { return EINVAL };
-    // SAFETY: `Program::enter` puts the running program's address there and keeps it alive.
-    let program = unsafe { &*((*env).program as *const Inner) };
-    program.runtime().log(program.name(), String::from_utf8_lossy(text.kept()).trim_end_matches('\n'));
+    // SAFETY: the caller's promise.
+    let (program, shared) = unsafe { (Image::of_run(env), Shared::of_run(env)) };
+    shared.log(program.name(), String::from_utf8_lossy(text.kept()).trim_end_matches('\n'));
     text.len as u64
 }

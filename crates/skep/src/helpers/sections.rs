@@ -8,7 +8,7 @@
 //! A region without preemption is a read section as well, as in Linux; nothing else needs to be done for it, since a
 //! virtual CPU belongs to its thread.
 
-use crate::runtime::Shared;
+use crate::shared::Shared;
 use skep_abi::RunEnv;
 use skep_rcu::{Section, raw};
 
@@ -51,6 +51,6 @@ pub(super) unsafe fn section<'a>(env: *mut RunEnv) -> Option<Section<'a>> {
 ///
 /// `env` is the environment of the run in progress, which a program made.
 unsafe fn shared<'a>(env: *mut RunEnv) -> &'a Shared {
-    // SAFETY: the caller's promise; the runtime outlives the run.
-    unsafe { &*((*env).host as *const Shared) }
+    // SAFETY: the caller's promise.
+    unsafe { Shared::of_run(env) }
 }

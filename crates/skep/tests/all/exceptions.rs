@@ -1,5 +1,5 @@
 //! Programs that end by exceptions, from C and from instructions, in both engines. Checking mode runs the same
-//! object (`src/program/checking.rs`).
+//! object (`src/checking.rs`).
 
 use skep::abi::{RAW, own_kfunc_number};
 use skep::isa::{assemble, encode_bytes};

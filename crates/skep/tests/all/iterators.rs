@@ -1,5 +1,5 @@
 //! Iterators over numbers, in both engines: programs in C compared with a model of the iterator, and edge cases in
-//! assembler. Checking mode runs the same object (`src/program/checking.rs`).
+//! assembler. Checking mode runs the same object (`src/checking.rs`).
 
 use skep::abi::{MAX_LOOPS, RAW, own_kfunc_number};
 use skep::isa::{assemble, encode_bytes};

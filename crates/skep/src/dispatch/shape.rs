@@ -14,9 +14,8 @@
 //! it without a new agreement, which [`State::agree`] notes. Two changes would break this: a way to an array that
 //! bypasses `agree`, and forgetting before the earlier runs have ended.
 
-use super::{Array, State, key};
-use crate::program::Inner;
-use crate::runtime::Shared;
+use super::{Array, Dispatch, State, key};
+use crate::image::Image;
 use crate::steps::steps;
 use skep_abi::{Entry, ProgramType};
 use skep_maps::Map;
@@ -46,8 +45,8 @@ pub(super) struct Agreed {
 pub(super) struct Leaving(usize, u64);
 
 impl Shape {
-    pub(crate) fn of(program: &Inner) -> Self {
-        let verified = program.verified();
+    pub(crate) fn of(program: &Image) -> Self {
+        let verified = &program.verified;
         Self {
             program_type: verified.program_type(),
             entry: verified.entry(),
@@ -157,16 +156,16 @@ impl State {
     }
 }
 
-impl Shared {
+impl Dispatch {
     /// Forgets shapes after a grace period, when no run can reach the arrays. Not under the lock: without a keeper this
     /// runs due callbacks.
     pub(super) fn forget_later(self: &Arc<Self>, leaving: Vec<Leaving>) {
         if leaving.is_empty() {
             return;
         }
-        let shared = Arc::clone(self);
+        let dispatch = Arc::clone(self);
         self.domain.call(Grace::Both, move || {
-            let mut state = shared.dispatch.lock();
+            let mut state = dispatch.lock();
             leaving.into_iter().for_each(|leaving| state.forget(leaving));
         });
     }

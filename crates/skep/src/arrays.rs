@@ -1,11 +1,11 @@
-//! The host's handles of arrays of programs and of maps.
+//! The host's handles of maps that hold programs or maps: arrays of programs, arrays and hash tables of maps.
 
-use super::{CollectOnDrop, entry};
 use crate::contract;
+use crate::dispatch::{CollectOnDrop, Connected, Dispatch, entry};
+use crate::error::Error;
 use crate::program::Program;
-use crate::runtime::Shared;
-use crate::{Error, Map};
-use skep_maps::References;
+use crate::shared::Shared;
+use skep_maps::{Map, References};
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,13 +23,15 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct ProgramArray {
     map: Arc<Map>,
+    shared: Arc<Shared>,
     // After the map, so dropped after it: then it requests a collection.
-    shared: CollectOnDrop,
+    _collect: CollectOnDrop,
 }
 
 impl ProgramArray {
     pub(crate) fn new(map: Arc<Map>, shared: Arc<Shared>) -> Self {
-        Self { map, shared: CollectOnDrop(shared) }
+        let collect = CollectOnDrop(Arc::clone(&shared.dispatch));
+        Self { map, shared, _collect: collect }
     }
 
     /// Sets an element. Returns the old program.
@@ -42,11 +44,11 @@ impl ProgramArray {
     /// [`Error::OtherRuntime`]; [`Error::Map`] if the map is frozen; [`Error::Text`] if code cannot be changed, or
     /// there is no room for it. On an error the element is unchanged.
     pub fn set(&self, index: u32, program: &Program) -> Result<Option<Program>, Error> {
-        if !program.is_of(&self.shared.0) {
+        if !Arc::ptr_eq(program.shared(), &self.shared) {
             return Err(Error::OtherRuntime { map: self.map.name().to_owned() });
         }
-        let old = self.shared.0.set_program(&self.map, index, Some(program.inner()))?;
-        Ok(old.map(Program::of))
+        let old = self.shared.dispatch.set_program(&self.map, index, Some(program.image()))?;
+        Ok(old.map(|image| self.program(image)))
     }
 
     /// Empties an element. Returns the old program. Tail calls of an empty element fall through.
@@ -55,18 +57,23 @@ impl ProgramArray {
     ///
     /// [`Error::NoSuchEntry`] beyond the end; [`Error::Text`] if code cannot be changed.
     pub fn remove(&self, index: u32) -> Result<Option<Program>, Error> {
-        Ok(self.shared.0.set_program(&self.map, index, None)?.map(Program::of))
+        let old = self.shared.dispatch.set_program(&self.map, index, None)?;
+        Ok(old.map(|image| self.program(image)))
     }
 
     /// The program in an element.
     pub fn get(&self, index: u32) -> Option<Program> {
-        self.shared.0.program_at(&self.map, index).map(Program::of)
+        self.shared.dispatch.program_at(&self.map, index).map(|image| self.program(image))
     }
 
     /// How many elements there are, empty ones counted.
     #[expect(clippy::len_without_is_empty, reason = "an array of fixed length")]
     pub fn len(&self) -> u32 {
         self.map.references().map_or(0, References::len)
+    }
+
+    fn program(&self, image: Arc<Connected>) -> Program {
+        Program::of(image, &self.shared)
     }
 
     /// The map, to be shared with other objects ([`Linker::map`](crate::Linker::map)).
@@ -89,12 +96,12 @@ impl fmt::Debug for ProgramArray {
 pub struct MapArray {
     map: Arc<Map>,
     // After the map, so dropped after it: then it requests a collection.
-    shared: CollectOnDrop,
+    dispatch: CollectOnDrop,
 }
 
 impl MapArray {
-    pub(crate) fn new(map: Arc<Map>, shared: Arc<Shared>) -> Self {
-        Self { map, shared: CollectOnDrop(shared) }
+    pub(crate) fn new(map: Arc<Map>, dispatch: Arc<Dispatch>) -> Self {
+        Self { map, dispatch: CollectOnDrop(dispatch) }
     }
 
     /// Sets an element. Returns the old map. The new one must have the kind, sizes, flags and special fields of the
@@ -109,12 +116,12 @@ impl MapArray {
     /// another runtime; [`Error::Map`] if the map is frozen. On an error the element is unchanged.
     pub fn set(&self, index: u32, map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
         match &self.map.def().inner {
-            Some(wanted) => contract::fits(wanted, map, self.shared.0.domain.limit())?,
+            Some(wanted) => contract::fits(wanted, map, self.dispatch.0.cpus())?,
             // Without a template the verifier knows nothing of inner maps.
             None => return Err(Error::NoInnerShape { map: self.map.name().to_owned() }),
         }
         entry(&self.map, index)?;
-        self.shared.0.set_map(&self.map, &index.to_ne_bytes(), Some(map))
+        self.dispatch.0.set_map(&self.map, &index.to_ne_bytes(), Some(map))
     }
 
     /// Empties an element. Returns the old map.
@@ -124,12 +131,12 @@ impl MapArray {
     /// [`Error::NoSuchEntry`] beyond the end.
     pub fn remove(&self, index: u32) -> Result<Option<Arc<Map>>, Error> {
         entry(&self.map, index)?;
-        self.shared.0.set_map(&self.map, &index.to_ne_bytes(), None)
+        self.dispatch.0.set_map(&self.map, &index.to_ne_bytes(), None)
     }
 
     /// The map in an element.
     pub fn get(&self, index: u32) -> Option<Arc<Map>> {
-        self.shared.0.map_at(&self.map, &index.to_ne_bytes())
+        self.dispatch.0.map_at(&self.map, &index.to_ne_bytes())
     }
 
     /// How many elements there are, empty ones counted.
@@ -147,5 +154,76 @@ impl MapArray {
 impl fmt::Debug for MapArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MapArray").field("name", &self.map.name()).field("len", &self.len()).finish()
+    }
+}
+
+/// A hash table of inner maps of one shape. Cheap to clone; clones are the same table.
+///
+/// Elements may be changed while programs run, as those of a [`MapArray`]. A replaced or removed map
+/// lives until every run that may have found it has ended.
+#[derive(Clone)]
+pub struct MapHash {
+    map: Arc<Map>,
+    // After the map, so dropped after it: then it requests a collection.
+    dispatch: CollectOnDrop,
+}
+
+impl MapHash {
+    pub(crate) fn new(map: Arc<Map>, dispatch: Arc<Dispatch>) -> Self {
+        Self { map, dispatch: CollectOnDrop(dispatch) }
+    }
+
+    /// Sets the map of a key. Returns the old one. The map must fit the template, as for
+    /// [`MapArray::set`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MapMismatch`] if the map does not fit the template; [`Error::NoInnerShape`] if there is no template;
+    /// [`Error::WrongPrograms`] for an array of programs whose arguments differ from those of programs that are reached
+    /// through this table; [`Error::OtherRuntime`] for arrays of another runtime; [`Error::Map`] if the key has the
+    /// wrong length, the table is full or frozen, or there is no memory. On an error the table is unchanged.
+    pub fn set(&self, key: &[u8], map: &Arc<Map>) -> Result<Option<Arc<Map>>, Error> {
+        match &self.map.def().inner {
+            Some(wanted) => contract::fits(wanted, map, self.dispatch.0.cpus())?,
+            // Without a template the verifier knows nothing of inner maps.
+            None => return Err(Error::NoInnerShape { map: self.map.name().to_owned() }),
+        }
+        self.dispatch.0.set_map(&self.map, key, Some(map))
+    }
+
+    /// Removes a key. Returns its map.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the key has the wrong length, or the table is frozen.
+    pub fn remove(&self, key: &[u8]) -> Result<Option<Arc<Map>>, Error> {
+        self.dispatch.0.set_map(&self.map, key, None)
+    }
+
+    /// The map under a key.
+    pub fn get(&self, key: &[u8]) -> Option<Arc<Map>> {
+        self.dispatch.0.map_at(&self.map, key)
+    }
+
+    /// All keys, in any order. Other threads may change the table meanwhile.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        self.map.reference_keys()
+    }
+
+    /// How many keys there are.
+    #[expect(clippy::len_without_is_empty, reason = "a count that others may change at any moment")]
+    pub fn len(&self) -> u32 {
+        self.map.len()
+    }
+
+    /// The map itself, to be shared with other objects ([`Linker::map`](crate::Linker::map)).
+    pub fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+}
+
+impl fmt::Debug for MapHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapHash").field("name", &self.map.name()).field("len", &self.len()).finish()
     }
 }

@@ -14,32 +14,31 @@
 //! reference to a program or a map counts as the host's, except those of elements, of programs, and of the collector
 //! itself. So handles, changes in progress and retired objects count as the host.
 
-use super::{Array, BranchTarget, Removed, key, takes_part};
-use crate::program::Inner;
-use crate::runtime::Shared;
+use super::{Array, BranchTarget, Connected, Dispatch, Removed, key};
+use crate::image::takes_part;
 use skep_maps::Map;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Shared {
+impl Dispatch {
     /// Asks the keeper for a collection, unless one is pending.
     pub(crate) fn request_collection(self: &Arc<Self>) {
-        if !self.dispatch.collecting.swap(true, Ordering::AcqRel) {
-            let shared = Arc::clone(self);
-            self.domain.defer(move || shared.collect());
+        if !self.collecting.swap(true, Ordering::AcqRel) {
+            let dispatch = Arc::clone(self);
+            self.domain.defer(move || dispatch.collect());
         }
     }
 
     fn collect(self: &Arc<Self>) {
-        self.dispatch.collecting.swap(false, Ordering::AcqRel);
-        let mut removed = Removed { poked: !self.jit.fixed_code, ..Removed::default() };
+        self.collecting.swap(false, Ordering::AcqRel);
+        let mut removed = Removed { poked: !self.fixed_code, ..Removed::default() };
         // References taken by the collector may be the last ones: drop them after the lock.
         let mut held = Held::default();
         let mut leaving;
         {
-            let mut state = self.dispatch.lock();
-            self.dispatch.retired.count_as_host();
+            let mut state = self.lock();
+            self.retired.count_as_host();
             for (&key, array) in &state.arrays {
                 if let Some(map) = array.map.upgrade() {
                     held.maps.insert(key, map);
@@ -78,7 +77,7 @@ impl Shared {
             }
             leaving = state.left(&left);
             leaving.extend(emptied.into_iter().filter_map(|key| state.leave(key)));
-            self.dispatch.retired.hold(&removed);
+            self.retired.hold(&removed);
         }
         drop(held);
         self.forget_later(leaving);
@@ -89,7 +88,7 @@ impl Shared {
 /// Requests a collection when it is dropped. It must be the last field: fields before it may be the last external
 /// references to a cycle.
 #[derive(Clone)]
-pub(crate) struct CollectOnDrop(pub(crate) Arc<Shared>);
+pub(crate) struct CollectOnDrop(pub(crate) Arc<Dispatch>);
 
 impl Drop for CollectOnDrop {
     fn drop(&mut self) {
@@ -102,7 +101,7 @@ impl Drop for CollectOnDrop {
 struct Held {
     maps: BTreeMap<usize, Arc<Map>>,
     /// Each once for each array that it refers to.
-    users: Vec<Arc<Inner>>,
+    users: Vec<Arc<Connected>>,
 }
 
 impl Held {
@@ -114,13 +113,13 @@ impl Held {
             *holders.entry(key(map)).or_default() += 1;
         }
         // By program, the number of internal references: of elements, and of this collection.
-        let address = |program: &Arc<Inner>| Arc::as_ptr(program).addr();
+        let address = |program: &Arc<Connected>| Arc::as_ptr(program).addr();
         let mut known: BTreeMap<usize, usize> = BTreeMap::new();
         let slots = arrays.values().flat_map(|array| array.slots.values());
         for program in slots.filter_map(|slot| slot.program.as_ref()).chain(&self.users) {
             *known.entry(address(program)).or_default() += 1;
         }
-        let host_holds = |program: &Arc<Inner>| {
+        let host_holds = |program: &Arc<Connected>| {
             Arc::strong_count(program) > known.get(&address(program)).copied().unwrap_or_default()
         };
         let mut open: Vec<usize> = Vec::new();

@@ -1,7 +1,6 @@
 //! Stubs, programs and maps that no new run can reach, while earlier runs may still use them.
 
-use super::Removed;
-use crate::runtime::Shared;
+use super::{Dispatch, Removed};
 use skep_rcu::Grace;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,20 +47,20 @@ impl Retired {
     /// A collection begins, under the dispatch's lock: objects held here count as the host's. If there are any, another
     /// collection follows when they have been dropped.
     pub(super) fn count_as_host(&self) {
-        // Acquire pairs with the Release of `Shared::settle`; Release with its Acquire, which comes after the drop.
+        // Acquire pairs with the Release of `Dispatch::settle`; Release with its Acquire, which comes after the drop.
         if self.held.load(Ordering::Acquire) > 0 {
             self.misled.store(true, Ordering::Release);
         }
     }
 }
 
-impl Shared {
+impl Dispatch {
     /// Drops removed and [held](Retired::hold) objects when no run can be in them.
     pub(super) fn retire(self: &Arc<Self>, removed: Removed) {
         if removed.is_empty() {
             return;
         }
-        let mut waiting = self.dispatch.retired.lock();
+        let mut waiting = self.retired.lock();
         waiting.removed.stubs.extend(removed.stubs);
         waiting.removed.programs.extend(removed.programs);
         waiting.removed.maps.extend(removed.maps);
@@ -73,19 +72,19 @@ impl Shared {
             self.settle();
         }
         if !asked {
-            let shared = Arc::clone(self);
-            self.domain.defer(move || shared.settle_asked());
+            let dispatch = Arc::clone(self);
+            self.domain.defer(move || dispatch.settle_asked());
         }
     }
 
     fn settle_asked(self: &Arc<Self>) {
-        self.dispatch.retired.lock().asked = false;
+        self.retired.lock().asked = false;
         self.settle();
     }
 
     /// Synchronises the CPUs once for all waiting objects, which then wait for a grace period only.
     pub(crate) fn settle(self: &Arc<Self>) {
-        let removed = std::mem::take(&mut self.dispatch.retired.lock().removed);
+        let removed = std::mem::take(&mut self.retired.lock().removed);
         if removed.is_empty() {
             return;
         }
@@ -99,14 +98,14 @@ impl Shared {
         drop(removed.stubs);
         let (programs, maps) = (removed.programs, removed.maps);
         if !programs.is_empty() || !maps.is_empty() {
-            let shared = Arc::clone(self);
+            let dispatch = Arc::clone(self);
             self.domain.call(Grace::Both, move || {
                 let count = programs.len() + maps.len();
                 drop((programs, maps));
-                let retired = &shared.dispatch.retired;
+                let retired = &dispatch.retired;
                 retired.held.fetch_sub(count, Ordering::Release);
                 if retired.misled.swap(false, Ordering::Acquire) {
-                    shared.request_collection();
+                    dispatch.request_collection();
                 }
             });
         }

@@ -1,8 +1,8 @@
 //! The examples in the interpreter's checking mode: every register and stack slot is compared with the states of the
 //! verifier's walk before every instruction, over the packets of the capture beside them.
 
-use super::{ALIGNMENT, Buffer, Kind, Program};
-use crate::{Engine, Error, Object, Packet, Runtime};
+use crate::image::{ALIGNMENT, Buffer, Image, Input};
+use crate::{Engine, Error, Object, Packet, Program, Runtime};
 use skep_abi::{ArgKind, HelperProto, MapDef, MapKind, RAW, RetKind, RunEnv, SkbContext, XdpContext};
 use skep_interp::{Regions, Violation};
 use std::path::{Path, PathBuf};
@@ -51,9 +51,9 @@ pub(crate) fn check_on(program: &Program, bytes: &[u8], given: &[u8]) -> u64 {
 impl Program {
     /// The length of the buffer that it is given; 0 where it is given a packet.
     pub(crate) fn buffer_len(&self) -> usize {
-        match self.inner.kind {
-            Kind::Buffer(buffer) => buffer.len as usize,
-            Kind::Xdp | Kind::Skb => 0,
+        match self.image().input {
+            Input::Buffer(buffer) => buffer.len as usize,
+            Input::Xdp | Input::Skb => 0,
         }
     }
 
@@ -66,30 +66,30 @@ impl Program {
         buffer: &mut [u8],
         fuel: u64,
     ) -> Result<Result<u64, Violation>, Error> {
-        let inner = &self.inner;
-        let helpers = |id| inner.shared.proto(id);
+        let (image, shared): (&Image, _) = (self.image(), self.shared());
+        let helpers = |id| shared.proto(id);
         let regions = Regions::new(&helpers).with_fuel(fuel);
-        let interpreter = inner.interpreter()?;
-        if inner.locks && skep_maps::lock::is_held() {
+        let interpreter = shared.interpreter(image)?;
+        if image.locks && skep_maps::lock::is_held() {
             return Err(Error::LockHeld);
         }
         let mut env = RunEnv {
-            host: &raw const *inner.shared as u64,
-            program: &raw const **inner as u64,
+            host: &raw const **shared as u64,
+            program: &raw const *image as u64,
             ..RunEnv::default()
         };
         let (_normal, _sleepable);
-        if inner.sleepable {
-            let section = inner.shared.domain.enter_sleepable()?;
+        if image.sleepable {
+            let section = shared.domain.enter_sleepable()?;
             (env.cpu, env.sleepable) = (section.number(), 1);
             _sleepable = section;
         } else {
-            let section = inner.shared.domain.enter()?;
+            let section = shared.domain.enter()?;
             env.cpu = section.number();
             _normal = section;
         }
-        let result = match inner.kind {
-            Kind::Xdp => {
+        let result = match image.input {
+            Input::Xdp => {
                 let mut context: XdpContext = packet.xdp();
                 env.context = &raw mut context as u64;
                 // SAFETY: as in `Program::run_with`.
@@ -97,7 +97,7 @@ impl Program {
                 packet.take_xdp(&context);
                 result
             }
-            Kind::Skb => {
+            Input::Skb => {
                 let mut context: SkbContext = packet.skb();
                 env.context = &raw mut context as u64;
                 // SAFETY: as above.
@@ -105,14 +105,14 @@ impl Program {
                 packet.take_skb(&context);
                 result
             }
-            Kind::Buffer(Buffer { len, .. }) => {
+            Input::Buffer(Buffer { len, .. }) => {
                 assert!(buffer.len() == len as usize && buffer.as_ptr().addr().is_multiple_of(ALIGNMENT));
                 // SAFETY: the buffer has the length that the program was verified for, and is aligned.
                 unsafe { interpreter.run_checked(buffer.as_mut_ptr() as u64, len.into(), &mut env, &regions) }
             }
         };
         if env.sections > 0 {
-            inner.leave_sections(&env);
+            shared.leave_sections(&env);
         }
         Ok(result)
     }
@@ -148,7 +148,7 @@ fn the_examples_are_in_every_state_what_the_verifier_says() {
 
 #[test]
 fn iterators_are_in_every_state_what_the_verifier_says() {
-    let bytes: &[u8] = include_bytes!("../../tests/objects/iterators/iterators.bpf.o");
+    let bytes: &[u8] = include_bytes!("../tests/objects/iterators/iterators.bpf.o");
     let object = Object::parse(bytes).expect("an object");
     let runtime = Runtime::new().expect("a runtime");
     for (first, end, stop) in [(0, 12i32, 5i32), (-3, 4, -1), (5, 4, 0), (7, 7, 0)] {
@@ -246,7 +246,7 @@ unsafe extern "C" fn object_at(address: u64, _: u64, _: u64, _: u64, _: u64, _: 
 
 #[test]
 fn objects_of_the_host_may_lead_anywhere() {
-    let bytes: &[u8] = include_bytes!("../../../skep-verifier/corpus/linux.btf");
+    let bytes: &[u8] = include_bytes!("../../skep-verifier/corpus/linux.btf");
     let types = std::sync::Arc::new(skep_btf::Btf::parse(bytes).expect("types"));
     let id = types.find("task_struct", skep_btf::Kind::Struct).expect("the structure");
     let at = |name: &str| {

@@ -1,0 +1,138 @@
+//! Images: verified programs with their code, maps and entry.
+//!
+//! An image knows neither the runtime nor the dispatch of tail calls, since both hold images. They pass what its slow
+//! paths need: code memory for the entry of tail calls, probe loads for the interpreter.
+
+use crate::error::Error;
+use skep_abi::{Linkage, RunEnv};
+use skep_interp::{FindProgram, Interpreter};
+use skep_jit::{Compiled, TailEntry};
+use skep_maps::Map;
+use skep_text::{Arena, Loads};
+use skep_verifier::Verified;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// The time that loading a program took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadTimes {
+    /// Extraction from the object, and linking.
+    pub link: Duration,
+    /// Verification.
+    pub verify: Duration,
+    /// Compilation and installation.
+    pub jit: Duration,
+    /// The part of that for installation: reserving a place in the arena, writing the code for it, copying it there and
+    /// making it runnable.
+    pub install: Duration,
+}
+
+/// A program as it is installed. Helpers find it through [`RunEnv::program`].
+pub(crate) struct Image {
+    pub(crate) verified: Verified,
+    /// The entry of the code, here to save an indirection.
+    pub(crate) entry: skep_jit::Entry,
+    pub(crate) compiled: Arc<Compiled>,
+    /// Made when the program is first put into an array.
+    pub(crate) tail_entry: OnceLock<TailEntry>,
+    /// Made by the first run in the interpreter: most programs have none.
+    pub(crate) interpreter: OnceLock<Result<Interpreter, skep_interp::Error>>,
+    pub(crate) linkage: Arc<Linkage>,
+    pub(crate) input: Input,
+    pub(crate) sleepable: bool,
+    /// Whether it may take a lock, itself or in a program that it tail-calls.
+    pub(crate) locks: bool,
+    pub(crate) times: LoadTimes,
+    /// The maps that the program names, by index.
+    pub(crate) maps: BTreeMap<u32, Arc<Map>>,
+}
+
+/// The input of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Input {
+    Xdp,
+    Skb,
+    Buffer(Buffer),
+}
+
+/// The input of a program of type `raw`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    pub(crate) len: u32,
+    /// Whether it must begin at a multiple of [`ALIGNMENT`]: the verifier assumed that for atomic accesses. Other
+    /// addresses fault on aarch64, and may fault on x86-64 across cache lines.
+    pub(crate) aligned: bool,
+}
+
+/// The alignment in bytes of the objects that programs access.
+pub(crate) const ALIGNMENT: usize = size_of::<u64>();
+
+impl Image {
+    /// The program that the host runs, also after a tail call.
+    ///
+    /// # Safety
+    ///
+    /// `env` is the environment of the run in progress.
+    pub(crate) unsafe fn of_run<'a>(env: *mut RunEnv) -> &'a Self {
+        // SAFETY: the caller's promise; a run keeps its program alive.
+        unsafe { &*((*env).program as *const Self) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.verified.name()
+    }
+
+    /// Its entry for tail calls.
+    pub(crate) fn tail_entry(&self, arena: &Arena) -> Result<usize, skep_text::Error> {
+        if let Some(entry) = self.tail_entry.get() {
+            return Ok(entry.address());
+        }
+        let entry = self.compiled.tail_entry(arena)?;
+        // Another thread may have been first; then nothing has used this one.
+        Ok(self.tail_entry.get_or_init(|| entry).address())
+    }
+
+    /// The maps that it names.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = &Arc<Map>> {
+        self.maps.values()
+    }
+
+    /// The map with this index, if the program names it.
+    pub(crate) fn map(&self, index: u32) -> Option<&Arc<Map>> {
+        self.maps.get(&index)
+    }
+
+    /// Whether it names arrays of programs or of maps.
+    pub(crate) fn uses_arrays(&self) -> bool {
+        self.maps().any(|map| takes_part(map))
+    }
+
+    /// The program as the interpreter takes it. `loads` makes the probe loads, for programs that have some.
+    #[cold]
+    pub(crate) fn interpreter(
+        &self,
+        loads: impl FnOnce() -> Result<Arc<Loads>, Error>,
+        find: FindProgram,
+    ) -> Result<&Interpreter, Error> {
+        if self.interpreter.get().is_none() {
+            let probes = self.verified.facts().iter().any(|fact| fact.reached && fact.probe);
+            let loads = probes.then(loads).transpose()?;
+            let _ = self.interpreter.set(
+                match loads {
+                    Some(loads) => Interpreter::probing(&self.verified, &self.linkage, loads),
+                    None => Interpreter::new(&self.verified, &self.linkage),
+                }
+                .map(|interpreter| interpreter.find_programs(find)),
+            );
+        }
+        // Another thread may have made the same one first.
+        let Some(made) = self.interpreter.get() else { unreachable!("it was just made") };
+        made.as_ref().map_err(|source| Error::Interpret { program: self.name().to_owned(), source: *source })
+    }
+}
+
+/// Whether a map holds programs or maps, and so takes part in the dispatch of tail calls.
+pub(crate) fn takes_part(map: &Map) -> bool {
+    map.references().is_some()
+}

@@ -1,0 +1,96 @@
+//! Modules: what a load has made, by name.
+
+use crate::arrays::{MapArray, MapHash, ProgramArray};
+use crate::error::Error;
+use crate::program::Program;
+use skep_maps::Map;
+use std::sync::Arc;
+
+/// The result of a load: programs and maps by name.
+#[derive(Clone, Debug)]
+pub struct Module {
+    pub(crate) programs: Vec<Program>,
+    pub(crate) maps: Vec<Arc<Map>>,
+    /// The maps that hold programs.
+    pub(crate) arrays: Vec<ProgramArray>,
+    /// The maps that hold maps, by index and by key.
+    pub(crate) outer: Vec<MapArray>,
+    pub(crate) tables: Vec<MapHash>,
+    pub(crate) variables: Vec<Variable>,
+}
+
+/// A global variable of a loaded object.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    /// Its name in the source.
+    pub name: String,
+    /// Index of the map that holds it, in [`Module::maps`].
+    pub map: usize,
+    /// Its offset in the map's value, in bytes.
+    pub offset: usize,
+    /// Its size in bytes.
+    pub size: usize,
+    /// Whether programs can only read it.
+    pub read_only: bool,
+}
+
+impl Module {
+    /// Its programs, in the object's order.
+    pub fn programs(&self) -> &[Program] {
+        &self.programs
+    }
+
+    /// The program with this name.
+    pub fn program(&self, name: &str) -> Option<&Program> {
+        self.programs.iter().find(|program| program.name() == name)
+    }
+
+    /// Its maps, in the object's order.
+    pub fn maps(&self) -> &[Arc<Map>] {
+        &self.maps
+    }
+
+    /// The map with this name.
+    pub fn map(&self, name: &str) -> Option<&Arc<Map>> {
+        self.maps.iter().find(|map| map.def().name == name)
+    }
+
+    /// The array of programs with this name.
+    pub fn program_array(&self, name: &str) -> Option<&ProgramArray> {
+        self.arrays.iter().find(|array| array.map().name() == name)
+    }
+
+    /// The array of maps with this name.
+    pub fn map_array(&self, name: &str) -> Option<&MapArray> {
+        self.outer.iter().find(|array| array.map().name() == name)
+    }
+
+    /// The hash table of maps with this name.
+    pub fn map_hash(&self, name: &str) -> Option<&MapHash> {
+        self.tables.iter().find(|table| table.map().name() == name)
+    }
+
+    /// Its global variables.
+    pub fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    /// The current bytes of a global variable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`].
+    pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let variable = self.find(name)?;
+        let value = self.maps[variable.map].lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
+        Ok(value[variable.offset..variable.offset + variable.size].to_vec())
+    }
+
+    fn find(&self, name: &str) -> Result<&Variable, Error> {
+        self.variables.iter().find(|variable| variable.name == name).ok_or_else(|| Error::Unknown {
+            what: "variable",
+            name: name.to_owned(),
+            known: self.variables.iter().map(|variable| variable.name.clone()).collect(),
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! The maps of an object, with type numbers of the object and with those of the host.
+//!
+//! A pointer to a host's object in a map's value is declared with a type of the object file. Everywhere else, types of
+//! a host's objects have the numbers of the host's BTF. A structure has the same name in both, so kept pointers are
+//! renumbered by name: once for all programs, when the maps or the host's types change.
+
+use crate::steps::steps;
+use skep_abi::{MapDef, SpecialKind};
+use skep_btf::Btf;
+use std::sync::Arc;
+
+/// Stands for a structure that the host does not have.
+const NOTHING: u32 = 0;
+
+/// Both forms of the definitions. They are the same ones if no map keeps a host's object.
+#[derive(Clone, Debug)]
+pub(super) struct Maps {
+    own: Arc<[MapDef]>,
+    of_host: Arc<[MapDef]>,
+}
+
+impl Maps {
+    /// Maps for a host without types.
+    pub(super) fn new(own: Arc<[MapDef]>) -> Self {
+        Self { of_host: Arc::clone(&own), own }
+    }
+
+    /// Maps for a host with these types; those of the object are `types`.
+    pub(super) fn for_host(own: Arc<[MapDef]>, types: &Btf, host: &Btf) -> Self {
+        if !keep_objects(&own) {
+            return Self::new(own);
+        }
+        let of_host = own.iter().map(|def| map(def, types, host)).collect();
+        Self { own, of_host }
+    }
+
+    /// The definitions as the object file has them.
+    pub(super) fn own(&self) -> &Arc<[MapDef]> {
+        &self.own
+    }
+
+    /// The same, with the host's types in fields that keep its objects.
+    pub(super) fn of_host(&self) -> &Arc<[MapDef]> {
+        &self.of_host
+    }
+}
+
+fn map(def: &MapDef, own: &Btf, host: &Btf) -> MapDef {
+    steps(1);
+    let mut def = def.clone();
+    for field in &mut def.fields {
+        match &mut field.kind {
+            SpecialKind::Kptr { to } | SpecialKind::KptrUntrusted { to } | SpecialKind::KptrPercpu { to } => {
+                *to = same(*to, own, host)
+            }
+            _ => {}
+        }
+    }
+    def.inner = def.inner.map(|inner| Box::new(map(&inner, own, host)));
+    def
+}
+
+/// The host's type of the same name and kind.
+fn same(ty: u32, own: &Btf, host: &Btf) -> u32 {
+    let named = own.resolve(ty).ok().filter(|ty| !ty.is_anonymous());
+    let found = named.and_then(|ty| host.find(ty.name().ok()?, ty.kind));
+    found.unwrap_or(NOTHING)
+}
+
+/// Whether any of them keeps a pointer to an object of the host.
+fn keep_objects(maps: &[MapDef]) -> bool {
+    maps.iter().any(|def| {
+        steps(1);
+        let inner = def.inner.as_deref().map_or(&[][..], std::slice::from_ref);
+        let kept = |kind| {
+            matches!(
+                kind,
+                SpecialKind::Kptr { .. } | SpecialKind::KptrUntrusted { .. } | SpecialKind::KptrPercpu { .. }
+            )
+        };
+        def.fields.iter().any(|field| kept(field.kind)) || keep_objects(inner)
+    })
+}

@@ -1,5 +1,5 @@
-//! CO-RE, "compile once, run everywhere": instructions whose numbers depend on the layout of the target's
-//! structures, and what the target makes of them.
+//! CO-RE, "compile once, run everywhere": relocations of instructions whose immediates depend on the layout of the
+//! target's structures.
 //!
 //! A record names an instruction, a type of the object, a path into it (`0:3:1`: the fourth member's second
 //! element), and a question:
@@ -9,15 +9,14 @@
 //!   struct task_struct___mine  --match-->  struct task_struct      (0, 1 or several that agree)
 //!         | path 0:2                             | the members of the same names
 //!   offset 24, 4 bytes                     offset 1256, 8 bytes
-//!         '----------- what stands in the instruction becomes ------------^
+//!         '----------- the number in the instruction becomes -------------^
 //! ```
 //!
-//! Where nothing matches, questions whether something exists are answered with no; every other makes its
-//! instruction one that must not be reached ([`skep_abi::UNRELOCATED`]). So a program may ask first and use
-//! afterwards, and the branch not taken costs nothing.
+//! If nothing matches, a question whether something exists gets the answer no. Any other question turns its instruction
+//! into one that must not be reached ([`skep_abi::UNRELOCATED`]). So a program may first ask whether a field exists and
+//! then use it: the branch that is not taken costs nothing.
 //!
-//! Every look at a type is charged to one [`Budget`] for the whole program, so that no file can make the search
-//! long.
+//! Every look at a type is charged to one [`Budget`] for the whole program, so no file can make the search long.
 
 mod compat;
 mod patch;
@@ -34,24 +33,24 @@ use crate::error::Error;
 use path::Path;
 use value::{Answer, answer};
 
-/// Looks at types, for a whole program. Real programs need thousands.
+/// The most looks at types for one program. Real programs need thousands.
 const BUDGET: u32 = 1 << 23;
 
 /// The most types of one name that are compared.
 const MAX_CANDIDATES: usize = 64;
 
-/// What is left to be spent on looking at types.
+/// The looks at types that are left.
 pub(crate) struct Budget(u32);
 
 /// Why a relocation cannot be applied.
 pub(crate) enum Fault {
-    /// It, or what it finds, makes no sense.
+    /// The record, or the type that it finds, makes no sense.
     Reason(&'static str),
-    /// Types are damaged.
+    /// The types are damaged.
     Types(skep_btf::Error),
 }
 
-/// A record, as the words of `struct bpf_core_relo` say.
+/// A record of a relocation: words of `struct bpf_core_relo`.
 #[derive(Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) ty: u32,
@@ -101,7 +100,7 @@ questions! {
 }
 
 impl Question {
-    /// Whether nothing found is an answer too: 0.
+    /// Whether the answer is 0 if nothing is found.
     fn may_find_nothing(self) -> bool {
         use Question as Q;
         let asks_whether = matches!(self, Q::FieldExists | Q::TypeExists | Q::ValueExists | Q::TypeMatches);
@@ -123,7 +122,7 @@ pub(crate) struct CoRe<'a> {
     local: &'a Btf,
     target: &'a Btf,
     budget: Budget,
-    /// By type of the object: those of the target that may be it.
+    /// By type of the object: the types of the target that may match it.
     candidates: HashMap<u32, Vec<u32>>,
 }
 
@@ -152,7 +151,7 @@ impl<'a> CoRe<'a> {
         Ok(())
     }
 
-    /// What the target answers; `None` where it has nothing of the kind.
+    /// The target's answer; `None` if it has no such thing.
     fn resolve(&mut self, record: Record, question: Question) -> Result<Option<Answer>, Fault> {
         if question == Question::LocalId {
             return Ok(Some(Answer::number(record.ty.into())));
@@ -202,12 +201,12 @@ impl<'a> CoRe<'a> {
     }
 }
 
-/// The words for a question of that number, for errors.
+/// The name of the question with this number, for errors.
 pub(crate) fn question_name(number: u32) -> &'static str {
     Question::from_number(number).map_or("unknown property", Question::name)
 }
 
-/// Whether a kernel's function or variable is what the object declares it to be.
+/// Whether a kernel's function or variable has the type that the object declares.
 pub(crate) fn is_compatible(local: (&Btf, u32), target: (&Btf, u32)) -> Result<bool, Fault> {
     compat::declarations(local, target, &mut Budget(BUDGET))
 }
@@ -235,8 +234,8 @@ impl From<skep_btf::Error> for Fault {
     }
 }
 
-/// Turns a fault into the error that the caller sees.
 impl Fault {
+    /// The error that the caller sees; `with` makes it from a reason.
     pub(crate) fn explain(self, with: impl FnOnce(&'static str) -> Error) -> Error {
         match self {
             Self::Reason(reason) => with(reason),

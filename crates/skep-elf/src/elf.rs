@@ -1,4 +1,4 @@
-//! The checked view of an ELF file that the rest of the crate stands on.
+//! The checked view of an ELF file, on which the rest of the crate relies.
 //!
 //! The problem: no number in the file can be trusted. Only this module reads ELF headers, and everything that it
 //! returns has been checked: ranges lie inside the file, relocations lie inside
@@ -48,9 +48,9 @@ pub(crate) struct Section {
 pub(crate) enum Content {
     Code,
     Data,
-    /// Data that is all zeroes and takes no room in the file.
+    /// Data of zeroes, which takes no room in the file.
     Zeroed,
-    /// Nothing that is loaded.
+    /// Not loaded.
     Other,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Symbol {
     pub(crate) exported: bool,
     /// Exported with hidden visibility.
     pub(crate) hidden: bool,
-    /// May stay without a definition.
+    /// May have no definition.
     pub(crate) weak: bool,
 }
 
@@ -146,13 +146,13 @@ impl Elf {
         })
     }
 
-    /// The symbol a relocation names, which [`Elf::parse`] has seen to exist.
+    /// The symbol that a relocation names; [`Elf::parse`] has checked that it exists.
     pub(crate) fn target(&self, relocation: &Relocation) -> &Symbol {
         &self.symbols[relocation.symbol as usize]
     }
 }
 
-/// Says what the file is instead of a BPF object, looking no further than the first 20 bytes.
+/// Refuses files that are no BPF object, by their first 20 bytes, and says what they are instead.
 fn check_identity(bytes: &[u8]) -> Result<(), Error> {
     if !bytes.starts_with(&elf::ELFMAG) {
         return Err(Error::NotElf { bytes: bytes.len() });

@@ -1,7 +1,7 @@
 //! What an object declares and a kernel defines: configuration values (`__kconfig`), functions and variables
 //! (`__ksym`).
 //!
-//! They are symbols without a definition. Their types stand in sections that exist as types alone:
+//! They are symbols without a definition. Their types are in sections that exist only in the type information:
 //!
 //! ```text
 //!   DATASEC .kconfig   VAR LINUX_KERNEL_VERSION, VAR CONFIG_HZ     -> a map .kconfig that holds their values
@@ -10,7 +10,7 @@
 //!                      VAR bpf_link_fops: void                     -> an address
 //! ```
 //!
-//! A weak symbol may be missing: then a configuration value and an address are 0, and a call must not be reached.
+//! A weak symbol may be missing: then its configuration value or address is 0, and a call of it must not be reached.
 
 mod config;
 
@@ -30,7 +30,7 @@ use config::Config;
 const KCONFIG: &str = ".kconfig";
 const KSYMS: &str = ".ksyms";
 
-/// Everything that is declared to be elsewhere.
+/// Everything that is declared and not defined.
 #[derive(Debug, Default)]
 pub(crate) struct Externs {
     /// By symbol.
@@ -108,7 +108,7 @@ impl Externs {
         Ok(externs)
     }
 
-    /// What the symbol of that number is declared to be.
+    /// The declaration of the symbol with this number.
     pub(crate) fn declared(&self, symbol: u32) -> Option<Declared> {
         self.all.get(&symbol).copied()
     }

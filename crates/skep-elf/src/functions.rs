@@ -1,8 +1,8 @@
 //! Functions: where each starts and ends, and which are programs.
 //!
 //! The invariant: functions lie inside their sections, start and end between slots, are not empty, and do not
-//! overlap. So a place in a section belongs to one function at most, and copying each function a program
-//! reaches once copies no more than the file has.
+//! overlap. So a place in a section belongs to one function at most, and copying each function that a program reaches
+//! once copies no more bytes than the file has.
 
 mod exceptions;
 mod struct_ops;
@@ -90,7 +90,7 @@ impl Functions {
         Some(self.programs[at].0)
     }
 
-    /// Programs are found by their names: no two may have the same, as no linker would let them.
+    /// Programs are found by name, so no two may have the same one. Linkers ensure that too.
     fn check_names(&self, elf: &Elf) -> Result<(), Error> {
         let mut seen = HashSet::with_capacity(self.programs.len());
         for &(symbol, function) in &self.programs {
@@ -109,8 +109,8 @@ impl Functions {
         Ok(())
     }
 
-    /// Programs are the exported functions of sections other than `.text`. An object that has none and says
-    /// so by having used no section at all may mean those of `.text`.
+    /// Programs are the exported functions of sections other than `.text`. If an object has none of these, its programs
+    /// are those of `.text`.
     fn programs_among(&self, elf: &Elf, names: &[CodeRange]) -> Vec<(usize, usize)> {
         let is_text = |f: &CodeRange| {
             let name = &*elf.sections[f.section].name;
@@ -130,7 +130,7 @@ impl Functions {
     }
 }
 
-/// Gives functions without a size, which assembly may leave out, all up to the next function.
+/// Sets the end of functions without a size, which assembly may leave out, to the start of the next function.
 fn close(elf: &Elf, all: &mut [CodeRange]) {
     let mut next: Option<(usize, u64)> = None;
     for function in all.iter_mut().rev() {

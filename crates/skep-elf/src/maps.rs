@@ -26,12 +26,12 @@ use crate::error::Error;
 pub struct ObjectMap {
     /// Its definition. Maps of global variables are named after their sections (`.rodata`).
     pub def: MapDef,
-    /// The first contents of its only element, for maps of global variables that are not all zeroes: exactly
-    /// `def.value_size` bytes.
+    /// The first contents of its only element, `def.value_size` bytes, for maps of global variables that are not all
+    /// zeroes.
     pub initial: Option<Arc<[u8]>>,
     /// The variables in it, ascending by offset; empty for declared maps.
     pub variables: Vec<Variable>,
-    /// What its elements hold at first, for maps of maps and of programs.
+    /// The first contents of its elements, for maps of maps and of programs.
     pub entries: Vec<MapEntry>,
     /// The key's type as C writes it, if declared by type.
     pub key_type: Option<String>,
@@ -56,12 +56,12 @@ pub struct Variable {
     pub type_name: Option<String>,
 }
 
-/// An element of a map of maps or of programs that is filled from the beginning.
+/// The first contents of an element of a map of maps or of programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapEntry {
     /// Its index; in a hash table, its key.
     pub index: u32,
-    /// What it holds.
+    /// The map or program in it.
     pub target: EntryTarget,
 }
 
@@ -88,7 +88,7 @@ impl ObjectMap {
         }
     }
 
-    /// Changes the first contents of its only element. What programs take for constants changes with them.
+    /// Changes the first contents of its only element, and with them the constants that programs see.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut [u8])) {
         let constant = self.variables.first().is_some_and(|variable| variable.read_only);
         self.def.frozen = None; // so that there is one owner

@@ -12,9 +12,8 @@ use crate::steps::steps;
 
 /// A BPF object file, taken apart and checked.
 ///
-/// What concerns the whole file is checked by [`Object::parse`]; what concerns one program (relocations,
-/// instructions, lines) by [`Program::source`], so that a program that cannot be used does not keep its
-/// neighbours from running.
+/// [`Object::parse`] checks the file as a whole. [`Program::source`] checks one program (relocations, instructions,
+/// lines), so an unusable program does not keep the others from running.
 #[derive(Clone, Debug)]
 pub struct Object {
     programs: Vec<Program>,
@@ -29,8 +28,8 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// Where the file is no BPF object or is damaged, where type information is damaged, and where a map's
-    /// declaration means nothing. [`Error`] says what and where.
+    /// If the file is no BPF object or is damaged, its type information is damaged, or the declaration of a map is
+    /// invalid. [`Error`] says what is wrong and where.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let (parsed, maps) = Parsed::read(bytes)?;
         let parsed = Arc::new(parsed);
@@ -104,14 +103,12 @@ impl Object {
         Ok(self.maps[map as usize].initial.as_ref().map(|bytes| &bytes[variable.range()]))
     }
 
-    /// Gives a global variable another value before any program runs; the only way to change those in
-    /// `.rodata`, which the verifier takes for constants. The first change in a section of zeroes makes room
-    /// for all of it.
+    /// Sets the value that a global variable has before any program runs. This is the only way to change those in
+    /// `.rodata`, which the verifier takes for constants. The first change in a section of zeroes allocates all of it.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchVariable`], and [`Error::VariableSize`] where `value` is not exactly as large as the
-    /// variable.
+    /// [`Error::NoSuchVariable`], and [`Error::VariableSize`] if `value` has another size than the variable.
     pub fn set_initial_value(&mut self, name: &str, value: &[u8]) -> Result<(), Error> {
         let (map, variable) =
             self.variable(name).ok_or_else(|| Error::NoSuchVariable { name: name.into() })?;
@@ -123,21 +120,21 @@ impl Object {
         Ok(())
     }
 
-    /// Whether anything in it depends on the types of the host that it is for: relocations of fields, names of its
-    /// functions and variables, or programs of types that are given the host's own structures.
+    /// Whether anything in it depends on the host's types: relocations of fields, names of the host's functions and
+    /// variables, or programs of types whose contexts are the host's own structures.
     pub fn refers_to_host(&self) -> bool {
         let relocated = self.parsed.ext.as_ref().is_some_and(|ext| !ext.core.is_empty());
         let given = |program: &Program| program.program_type().is_ok_and(|kind| kind.native.is_none());
         relocated || self.parsed.externs.names_host() || self.programs.iter().any(given)
     }
 
-    /// Gives the variables that are declared with `__kconfig` their values, from the text of a configuration
-    /// (`CONFIG_HZ=250`) and the release of the kernel that programs are for (`6.18.1`), which the text's heading
-    /// says otherwise. Until then all of them are unknown.
+    /// Sets the variables that are declared with `__kconfig`, from the text of a configuration (`CONFIG_HZ=250`) and
+    /// the release of the kernel that programs are for (`6.18.1`; default: that in the heading of the text). Until then
+    /// all of them are unknown.
     ///
     /// # Errors
     ///
-    /// [`Error::ConfigValue`] where a variable cannot take its value.
+    /// [`Error::ConfigValue`] if a variable cannot take its value.
     pub fn set_config(&mut self, text: &str, release: Option<&str>) -> Result<(), Error> {
         let object = &self.parsed;
         let Some(map) = object.config_map.and_then(|map| self.maps.get_mut(map as usize)) else {
@@ -160,7 +157,7 @@ impl Object {
         self.parsed.btf.as_ref()
     }
 
-    /// What the section `license` says; empty where there is none.
+    /// The contents of the section `license`; empty if there is none.
     pub fn license(&self) -> &str {
         &self.parsed.license
     }

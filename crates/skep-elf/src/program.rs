@@ -46,7 +46,7 @@ impl Program {
         &self.section
     }
 
-    /// The type its section stands for.
+    /// The type that its section names.
     ///
     /// # Errors
     ///
@@ -58,13 +58,13 @@ impl Program {
         })
     }
 
-    /// Links the program with the functions it calls. `program_type` overrides what its section says. Source
-    /// lines come along cut to 512 bytes.
+    /// Links the program with the functions that it calls. `program_type` overrides the type that its section names.
+    /// Source lines are cut to 512 bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownSection`] without an override, and everything that can be wrong with instructions,
-    /// relocations and line records of the functions that it reaches.
+    /// [`Error::UnknownSection`] without an override, and all errors of instructions, relocations and line records of
+    /// the functions that it reaches.
     pub fn source(&self, program_type: Option<&'static ProgramType>) -> Result<ProgramSource, Error> {
         self.link(program_type, &LinkOptions::default())
     }
@@ -73,8 +73,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// As [`Program::source`]; moreover [`Error::CoreRelocation`], [`Error::KernelSymbol`] and
-    /// [`Error::ConfigMissing`] where the system lacks what the program needs.
+    /// As [`Program::source`], and [`Error::CoreRelocation`], [`Error::KernelSymbol`] and [`Error::ConfigMissing`] if
+    /// the system lacks what the program needs.
     pub fn link(
         &self,
         program_type: Option<&'static ProgramType>,
@@ -102,7 +102,7 @@ impl Program {
         })
     }
 
-    /// What it is attached to: the member of a structure that it was written into, or what its section says.
+    /// Its attachment: the member of a structure that it implements, or the rest of its section's name.
     fn target(&self, program_type: &ProgramType) -> Result<Option<String>, Error> {
         let object = &*self.object;
         let member = matches!(program_type.context, Context::Arguments { of: AttachTo::StructOps });

@@ -1,7 +1,7 @@
 //! The records of `.BTF.ext`, sorted by the instruction that they describe.
 //!
-//! The file groups them by section, in any order. A file may have as many programs as records, and each program must
-//! find its own records without passing all others. So all records are sorted once.
+//! The file groups them by section, in any order. All records are sorted once, so that each program finds its own by
+//! binary search: a file may have as many programs as records.
 
 use std::collections::HashMap;
 
@@ -23,14 +23,14 @@ pub(crate) struct Records {
     pub(crate) core: Part,
 }
 
-/// Records of one kind, ascending by section and offset; those of one instruction as in the file.
+/// Records of one kind, ascending by section and offset; those of one instruction are in the file's order.
 #[derive(Debug)]
 pub(crate) struct Part(Vec<Record>);
 
 #[derive(Debug)]
 struct Record {
     section: usize,
-    /// Of the instruction, in bytes.
+    /// Offset of the instruction in bytes.
     offset: u32,
     words: [u32; 3],
 }

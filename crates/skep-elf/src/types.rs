@@ -1,4 +1,4 @@
-//! The types of an object: its `.BTF`, with the relocations applied that it has before it is linked.
+//! The types of an object: its section `.BTF` with its relocations applied.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub(crate) fn data_sections(btf: &Btf) -> Result<HashMap<&str, Type<'_>>, Error>
     Ok(sections)
 }
 
-/// Adds to words of the section what relocations say. All kinds that clang writes there mean "symbol plus what
-/// stands in the word"; a symbol that is not defined here counts as zero, for such variables are extern.
+/// Applies the relocations of the section. All kinds that clang writes there add the symbol's value to the word. A
+/// symbol that is not defined in the object counts as zero, since such variables are extern.
 fn relocate(elf: &Elf, section: usize, bytes: &mut [u8]) {
     for relocation in &elf.sections[section].relocations {
         let symbol = elf.target(relocation);
         let Place::Section(_) = symbol.place else { continue };
-        // Seen to lie inside the section, if not with all of its bytes.
+        // `Elf::parse` has checked that the word begins inside the section, not that it ends there.
         let word = bytes.get_mut(relocation.offset as usize..).and_then(|rest| rest.first_chunk_mut::<4>());
         if let Some(word) = word {
             *word = u32::from_le_bytes(*word).wrapping_add(symbol.value as u32).to_le_bytes();

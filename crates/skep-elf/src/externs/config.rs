@@ -1,7 +1,7 @@
-//! Values of a kernel's configuration, as programs are given them (`extern int CONFIG_HZ __kconfig`).
+//! Values of a kernel's configuration, which programs read as variables (`extern int CONFIG_HZ __kconfig`).
 //!
-//! A configuration is text of lines `CONFIG_HZ=250`, `CONFIG_BPF=y`, `CONFIG_LSM="bpf"`. Which values a variable can
-//! take depends on its type:
+//! A configuration is a text with lines `CONFIG_HZ=250`, `CONFIG_BPF=y`, `CONFIG_LSM="bpf"`. The type of a variable
+//! decides which values it can take:
 //!
 //! | type | takes |
 //! |---|---|
@@ -18,7 +18,7 @@ use skep_btf::{Btf, Kind};
 use crate::error::Error;
 use crate::maps::Variable;
 
-/// The longest text that a variable may take, its end included.
+/// The size in bytes of the longest text that a variable may take, including the terminating zero.
 const MAX_TEXT: u32 = 1024;
 
 /// A variable of the configuration.
@@ -32,7 +32,7 @@ pub(crate) struct Config {
     type_name: Box<str>,
 }
 
-/// What it can hold.
+/// The values that it can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Bool,
@@ -80,7 +80,7 @@ impl Config {
         }
     }
 
-    /// Writes a value of the configuration into the map's.
+    /// Writes a value of the configuration into the map's value.
     fn set(&self, value: &str, into: &mut [u8]) -> Result<(), Error> {
         let bad = |reason| Error::ConfigValue { name: self.name.to_string(), value: value.into(), reason };
         let start = self.offset as usize;
@@ -127,7 +127,7 @@ impl Config {
     }
 }
 
-/// Gives each variable its place, at a multiple of its size. Says how many bytes all of them take.
+/// Places each variable at a multiple of its size. Returns the bytes that all of them take.
 pub(crate) fn place(variables: &mut [Config]) -> Result<u32, Error> {
     let mut end = 0u32;
     for variable in variables {
@@ -143,7 +143,7 @@ pub(crate) fn place(variables: &mut [Config]) -> Result<u32, Error> {
     Ok(end)
 }
 
-/// Fills in what a configuration says. Returns which variables it gave a value.
+/// Writes the values of a configuration. Returns for each variable whether the configuration has it.
 pub(crate) fn fill(
     variables: &[Config],
     text: &str,
@@ -183,7 +183,7 @@ fn release_of(text: &str) -> Option<&str> {
     heading.split_whitespace().nth(1)
 }
 
-/// A release as a number in the way of `KERNEL_VERSION(a, b, c)`, in which `c` stops at 255.
+/// A release as a number, as `KERNEL_VERSION(a, b, c)` makes it; `c` is at most 255.
 fn version(release: &str) -> Option<u32> {
     let release = release.split(['-', '+', '~', ' ']).next()?;
     let mut parts = release.split('.').map(str::parse::<u32>);

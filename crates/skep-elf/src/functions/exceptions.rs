@@ -1,12 +1,12 @@
-//! Exception callbacks: functions that a program is left for by `bpf_throw`. No instruction refers to one; a
+//! Exception callbacks: functions that `bpf_throw` calls when it leaves a program. No instruction refers to one; a
 //! declaration tag on the program names it.
 //!
 //! ```text
 //!   FUNC program    DECL_TAG "exception_callback:handler" -> program      FUNC handler
 //! ```
 //!
-//! The linker adds the callback behind all that the program reaches by itself, as libbpf does. Whether there is one
-//! callback, and whether it is what a callback must be, is for the verifier to say: it sees the same tags.
+//! The linker appends the callback after all functions that the program reaches by itself, as libbpf does. The verifier
+//! sees the same tags, and checks that there is at most one callback and that it has the right signature.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,10 @@ use crate::error::Error;
 
 use super::Functions;
 
-/// What the tag's text begins with.
+/// The start of the tag's text.
 const TAG: &str = "exception_callback:";
 
-/// By function: those that its tags name, as far as the object has them. Names are looked up in objects with such tags
-/// alone.
+/// By function: the callbacks that its tags name and the object has. Names are looked up only if there are such tags.
 pub(crate) fn callbacks(
     elf: &Elf,
     btf: Option<&Btf>,

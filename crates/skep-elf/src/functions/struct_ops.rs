@@ -1,4 +1,4 @@
-//! Structures of functions that a host calls: which member each program stands for.
+//! Structures of functions that a host calls: which member each program implements.
 //!
 //! ```text
 //!   SEC(".struct_ops.link")                      .rel.struct_ops.link
@@ -8,8 +8,8 @@
 //!   };
 //! ```
 //!
-//! The section that a program stands in says no more than that it is such a program. All such words of an object are
-//! read once, when it is parsed, since it may have as many structures as programs.
+//! The section of a program does not say which member it implements. All such words of an object are read once, when it
+//! is parsed, since it may have as many structures as programs.
 
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ const SECTIONS: [&str; 4] = [".struct_ops", ".struct_ops.link", "?.struct_ops", 
 /// The member that each function was written into; the first, where there are several.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    /// By section and first byte of the function. Names are made when they are asked for: a file can give one long name
-    /// to many members.
+    /// By section and first byte of the function. Names are made on request: a file can give one long name to many
+    /// members.
     of: HashMap<(usize, u64), MemberPlace>,
 }
 
@@ -75,7 +75,7 @@ impl Members {
     }
 }
 
-/// The section and the place there whose address a word of data is.
+/// The section and offset to which a word of data points.
 fn function_at(elf: &Elf, section: usize, relocation: &Relocation) -> Option<(usize, u64)> {
     let symbol = elf.target(relocation);
     let Place::Section(code) = symbol.place else { return None };
@@ -94,7 +94,7 @@ impl<'a> Variables<'a> {
         Self(variables)
     }
 
-    /// The one that has a byte.
+    /// The variable that contains this byte.
     fn at(&self, offset: u64) -> Option<&Variable<'a>> {
         let behind = self.0.partition_point(|variable| u64::from(variable.offset) <= offset);
         let variable = self.0.get(behind.checked_sub(1)?)?;

@@ -12,11 +12,11 @@
 //! ```
 //!
 //! A function is copied, its relocations are written into the copied slots, and the slots are decoded. Calls
-//! and function addresses stay open until every function has its place; [`Linker::resolve`] closes them.
+//! and function addresses stay open until every function has its place; [`Linker::resolve`] fills them in.
 //!
 //! The order is libbpf's, depth first: a function that is met for the first time comes next, and what it reaches
-//! comes before what its caller refers to later. So the program has the tag that it has in the kernel. What exceptions
-//! end in comes last ([`crate::functions`]).
+//! comes before what its caller refers to later. So the program has the tag that it has in the kernel. Exception
+//! callbacks come last ([`crate::functions`]).
 
 use std::collections::HashMap;
 
@@ -88,7 +88,7 @@ pub(super) fn assemble(
 pub(super) struct Linker<'a> {
     pub(super) object: &'a Parsed,
     pub(super) symbols: Symbols<'a>,
-    /// The first slots in the program of the functions that are placed: those that it reaches, not all there are.
+    /// The first slots of the functions that are placed so far.
     placed: HashMap<usize, u32>,
     /// Functions in the order of the program.
     order: Vec<usize>,
@@ -152,7 +152,7 @@ impl Linker<'_> {
         Ok(())
     }
 
-    /// Notes that a slot refers to a function, if it does.
+    /// Notes the function that a slot refers to, if any.
     fn refer(&mut self, slot: usize, target: Option<usize>) {
         self.open.extend(target.map(|target| (slot, target)));
     }
@@ -171,7 +171,7 @@ impl Linker<'_> {
         }
     }
 
-    /// What an instruction without a relocation refers to. Calls inside a section need none.
+    /// The function that an instruction without a relocation refers to: calls inside a section need none.
     fn unrelocated(&self, here: &Here, slot: Slot) -> Result<Option<usize>, Error> {
         match (slot.opcode, slot.src) {
             (OP_CALL, CALL_LOCAL) | (OP_LOAD, LOAD_FUNCTION) => {
@@ -189,7 +189,7 @@ impl Linker<'_> {
     }
 }
 
-/// An instruction being looked at.
+/// The instruction that is being linked.
 pub(super) struct Here {
     pub(super) function: CodeRange,
     /// Counted from the function's start.

@@ -1,5 +1,4 @@
-//! What `.BTF.ext` says about the functions of a linked program: their prototypes, their source lines, and their
-//! CO-RE relocations.
+//! The records of `.BTF.ext` about the functions of a linked program: prototypes, source lines and CO-RE relocations.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -58,8 +57,7 @@ pub(crate) fn prototypes(
 /// The most parameters of a function, whose arguments are passed in registers.
 const MAX_PARAMS: usize = 5;
 
-/// The prototype of a function; `None` where the types know better than the machine and give it too many
-/// parameters.
+/// The prototype of a function; `None` if its type has more parameters than registers can pass.
 fn prototype(btf: &Btf, function: u32) -> Result<Option<Prototype>, Error> {
     if btf.ty(function)?.kind != Kind::Func {
         return Err(skep_btf::Error::WrongKind { id: function, expected: "function" }.into());
@@ -80,7 +78,7 @@ fn prototype(btf: &Btf, function: u32) -> Result<Option<Prototype>, Error> {
     Ok(Some(Prototype { function, result: ty.target(), params }))
 }
 
-/// Makes instructions fit the target's structures.
+/// Applies the CO-RE relocations, so that instructions fit the target's structures.
 pub(crate) fn relocate_to(
     object: &Parsed,
     target: &Btf,
@@ -114,7 +112,7 @@ fn slot(functions: &[Function], origins: &[CodeRange], index: usize, offset: u32
 
 const SLOT: u32 = Slot::BYTES as u32;
 
-/// Calls `f` with each record about an instruction of `origins`: which of them, the instruction's offset in
+/// Calls `f` with each record about an instruction of `origins`: the index in `origins`, the instruction's offset in
 /// the section, and the record's words. Functions ascend by section and start, and records by offset.
 fn for_each(
     part: &Part,
@@ -132,8 +130,8 @@ fn for_each(
     Ok(())
 }
 
-/// Strings, most of them made once: a table in which a string takes the place of another that falls on the
-/// same entry. Losing one costs a second copy of it, never more, so that no choice of offsets is expensive.
+/// Strings, most of them made once: a cache in which a string replaces another with the same entry. A replaced string
+/// is copied again at its next use, never more, so no choice of offsets is expensive.
 struct Texts<'a> {
     btf: &'a Btf,
     known: Vec<Option<(u32, Arc<str>)>>,
@@ -146,8 +144,8 @@ impl<'a> Texts<'a> {
         Self { btf, known: vec![None; 1 << Self::ENTRIES_LOG2] }
     }
 
-    /// The string at that offset. Long ones are cut, for strings in a file may overlap, and all of them
-    /// together could be far larger than the file.
+    /// The string at that offset. Long strings are cut: strings in a file may overlap, and together they could be far
+    /// larger than the file.
     fn text(&mut self, offset: u32) -> Result<Arc<str>, Error> {
         // The multiplier is 2^32 divided by the golden ratio, which spreads neighbouring offsets.
         let entry = &mut self.known[(offset.wrapping_mul(0x9e37_79b9) >> (32 - Self::ENTRIES_LOG2)) as usize];

@@ -24,7 +24,7 @@ const LOAD: u32 = 1;
 const CALL: u32 = 10;
 
 impl Linker<'_> {
-    /// Applies a relocation. Says which function the instruction refers to, if any.
+    /// Applies a relocation. Returns the function that the instruction refers to, if any.
     pub(super) fn relocate(
         &mut self,
         here: &Here,
@@ -58,7 +58,7 @@ impl Linker<'_> {
         }
     }
 
-    /// Writes what a declaration stands for: a place in `.kconfig`, or something of the kernel's.
+    /// Resolves a reference to a declaration: a configuration value, or a function or variable of the kernel.
     fn relocate_extern(
         &mut self,
         here: &Here,

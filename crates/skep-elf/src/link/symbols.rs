@@ -1,4 +1,4 @@
-//! What declarations stand for in a target: found when a program is linked, each once.
+//! Finds the declared symbols in a target, each once, when a program is linked.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::parsed::Parsed;
 
 use super::LinkOptions;
 
-/// What stands for an address that is not known: nothing is there in any process or kernel.
+/// Used for unknown addresses: no process or kernel has anything there.
 const NOWHERE: u64 = 0xffff_0000_0000_0000;
 
 /// The symbols of a program.
@@ -21,7 +21,7 @@ pub(crate) struct Symbols<'a> {
     /// By configuration value: whether it is known.
     config: &'a [bool],
     options: LinkOptions<'a>,
-    /// By symbol: what it was found to be.
+    /// Symbols that were found, by number.
     found: HashMap<u32, Option<ExternKind>>,
     used: Vec<Extern>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Use<'a> {
     pub(crate) offset: u64,
 }
 
-/// What an address is.
+/// The address of a symbol.
 pub(crate) enum Address {
     /// A place in the value of the object's map of that index.
     Value { map: u32, offset: u32 },
@@ -48,12 +48,12 @@ impl<'a> Symbols<'a> {
         Self { object, config, options: *options, found: HashMap::new(), used: Vec::new() }
     }
 
-    /// What of a kernel's was referred to.
+    /// The functions and variables of the kernel that were referred to.
     pub(crate) fn used(self) -> Vec<Extern> {
         self.used
     }
 
-    /// What the address of a symbol is.
+    /// Finds the address of a symbol.
     pub(crate) fn address(
         &mut self,
         place: Use<'_>,
@@ -75,7 +75,7 @@ impl<'a> Symbols<'a> {
             };
         }
         Ok(match self.find(place, symbol, name, declared)? {
-            // There is no way to do anything with it but to see that it is there.
+            // A program can only test whether it is there.
             Some(ExternKind::Function(id)) if self.own(name, declared) == Some(id) => {
                 Address::Number(NOWHERE)
             }
@@ -88,7 +88,7 @@ impl<'a> Symbols<'a> {
         })
     }
 
-    /// The number of the function among the target's types; `None` where it is weak and missing.
+    /// The number of the function among the target's types; `None` if it is weak and missing.
     pub(crate) fn function(
         &mut self,
         place: Use<'_>,
@@ -103,7 +103,7 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// Finds the symbol, or remembers that it was; `None` where it is weak and missing.
+    /// Finds the symbol, once; `None` if it is weak and missing.
     fn find(
         &mut self,
         place: Use<'_>,
@@ -130,7 +130,7 @@ impl<'a> Symbols<'a> {
         Ok(found)
     }
 
-    /// The number of the function of that name that is no kernel's.
+    /// The number of the host's own function of that name.
     fn own(&self, name: &str, declared: Declared) -> Option<u32> {
         match declared.kind {
             DeclaredKind::Function(_) => self.options.functions?(name),

@@ -2,7 +2,7 @@
 //!
 //! `.data`, `.rodata`, `.bss` and sections named after them (`.rodata.str1.1`, `.data.config`) each become an
 //! array of one element that is the section's image. Programs address it directly; the host finds variables
-//! in it by name. Sections of zeroes have no image: their size is a claim that nothing in the file pays for.
+//! in it by name. Sections of zeroes have no image: the file may claim any size for them, so nothing is allocated.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -56,7 +56,7 @@ pub(crate) fn set_variables(
         let section = &elf.sections[home];
         let name = elf.symbol_name(symbol)?;
         let (offset, size) = match symbol.value.checked_add(symbol.size) {
-            // The section's size was seen to have 32 bits.
+            // `of_section` has checked that the section's size has 32 bits.
             Some(end) if end <= section.size => (symbol.value as u32, symbol.size as u32),
             _ => {
                 return Err(Error::Damaged {

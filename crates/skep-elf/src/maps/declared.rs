@@ -9,8 +9,8 @@
 //!   __array(values, struct x)  ->   struct x *values[];      initialised: { [2] = &inner }
 //! ```
 //!
-//! The invariant: a [`MapDef`] that leaves this module has a known kind and no size that its kind cannot
-//! have. Whether the runtime provides the kind is another question.
+//! The invariant: a [`MapDef`] that leaves this module has a known kind and no size that its kind cannot have. The
+//! runtime may not provide the kind.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ use crate::functions::Functions;
 
 use super::{EntryTarget, MapEntry, ObjectMap, set_fields};
 
-/// What a map may say about itself.
+/// The attributes that a map may have.
 const ATTRIBUTES: [&str; 11] = [
     "type",
     "key",
@@ -41,7 +41,7 @@ const ATTRIBUTES: [&str; 11] = [
 /// The section that maps are declared in.
 pub(crate) const SECTION: &str = ".maps";
 
-/// A map and where it stands in `.maps`.
+/// A map and its place in `.maps`.
 pub(crate) struct Declared {
     pub(crate) map: ObjectMap,
     pub(crate) range: Range<u64>,
@@ -93,7 +93,7 @@ pub(crate) fn at(maps: &[Range<u64>], address: u64) -> Option<usize> {
     maps.binary_search_by_key(&address, |range| range.start).ok()
 }
 
-/// Fills in what relocations in `.maps` say: which maps and programs the elements name at first.
+/// Sets the first contents of the elements: the maps and programs that relocations in `.maps` name.
 fn initial_values(
     elf: &Elf,
     functions: &Functions,
@@ -152,7 +152,7 @@ fn initial_values(
     Ok(())
 }
 
-/// The attributes of one map as they stand there.
+/// The attributes of one map as they are declared.
 #[derive(Default)]
 struct Attributes {
     kind: Option<u32>,
@@ -270,7 +270,7 @@ impl Attributes {
     }
 }
 
-/// An attribute on its way to a number or a type.
+/// An attribute that is being read.
 struct Attribute<'a> {
     btf: &'a Btf,
     map: &'a str,
@@ -342,20 +342,20 @@ fn one_size(
     }
 }
 
-/// What a kind demands of a size.
+/// The sizes that a kind allows.
 enum Demand {
-    /// It must be this.
+    /// Only this one.
     Exactly(u32),
-    /// The default; any other size is refused.
+    /// Only this one, which is also the default for 0.
     Usually(u32),
-    /// It must not be zero.
+    /// Any but zero.
     Some,
-    /// Anything goes.
+    /// Any.
     Any,
 }
 
-/// Checks a definition against its kind, and fills in the sizes that the kind alone decides. How many elements there
-/// are is often left to the host, which knows the number of CPUs: the map's creation asks for it.
+/// Checks a definition against its kind, and sets the sizes that depend on the kind alone. The number of elements is
+/// checked when the map is created, since it often depends on the number of CPUs.
 fn complete(def: &mut MapDef) -> Result<(), Error> {
     use MapKind as K;
     let key = match def.kind {
@@ -370,7 +370,7 @@ fn complete(def: &mut MapDef) -> Result<(), Error> {
         K::ProgArray | K::ArrayOfMaps | K::HashOfMaps | K::PerfEventArray | K::CgroupArray => {
             Demand::Usually(4)
         }
-        // As deep as the host lets stacks be.
+        // The host decides how deep stacks are.
         K::StackTrace => Demand::Any,
         _ => Demand::Some,
     };

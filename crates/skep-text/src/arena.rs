@@ -1,58 +1,24 @@
-//! The arena: one range, its packs, and the owners of the chunks in them.
-//!
-//! The problem: allocate memory for code in tens of nanoseconds from many threads, although mapping or returning a
-//! pack, which is needed now and then, takes up to a millisecond.
-//!
-//! Protocol, two locks (and three more that are never taken while one of these is held: two in `reclaim.rs`, and
-//! `poking`, in `poke.rs`):
-//!
-//! - `state` guards all bookkeeping. It is a leaf: no other lock is taken and no memory is mapped under it (except to
-//!   grow a table), so no thread waits long for it.
-//! - `growth` is held around the system calls that map or unmap memory, and taken before `state`. A thread that finds
-//!   no room takes it and searches again. So threads that run out of room together map one pack, and a limit is not
-//!   reported while a pack is being returned.
-//!
-//! A slot of the range is `Free`, or `Busy` while the holder of `growth` maps or unmaps it, or belongs to a pack:
-//!
-//! ```text
-//!    Free ──(growth: map)──> Busy ──> Pack    a pack of chunks, with memory for the first of them
-//!      ^                      │ └───> Own     first slot of a long text's own memory; the text has the pack
-//!      └──(growth: unmap)─────┘       Busy    its further slots
-//! ```
-//!
-//! `growth.rs` populates and returns slots, `promote.rs` makes huge pages, `reclaim.rs` frees dropped texts.
-//!
-//! Invariants: `mapped` counts the populated bytes; the allocator has one region for each `Pack` slot and no other,
-//! and every chunk that it calls free is populated; at most one pack is empty, except between a `free` and the
-//! `trim` that follows it; a pinned pack is not unmapped.
-//!
-//! What would break it: touching a pack's memory through anything but a [`Place`](crate::place::Place), which owns
-//! its bytes, or a poke, which borrows the text.
+//! The handle of an arena: what hosts do with all of its memory.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use skep_rcu::{Domain, Grace};
 
-use crate::chunks::{self, Block, Chunks};
-use crate::config::DEFAULT_READERS;
+use crate::arch;
+use crate::chunks;
+use crate::config::Config;
 use crate::error::Error;
-use crate::fault::Faults;
-use crate::growth::STEP;
 use crate::occupancy::{Occupancy, Span, SpanState};
-use crate::pack::{Kind, Pack, Resolved, Writer, resolve};
-use crate::place::{Place, Storage};
-use crate::range::Reservation;
-use crate::reclaim::{Retirement, Total};
-use crate::seen::{Missed, Seen};
-use crate::sync_core::SyncCore;
+use crate::place::Place;
+use crate::procfs;
+use crate::retirement::Total;
+use crate::seen::Missed;
+use crate::shared::Shared;
+use crate::sizes::CHUNK_BYTES;
+use crate::state::{ArenaState, Promotion, Slot};
 use crate::text::Draft;
-use crate::{CHUNK_BYTES, Config, PACK_BYTES, arch, procfs};
-
-pub(crate) const PACK_CHUNKS: u32 = (PACK_BYTES / CHUNK_BYTES) as u32;
 
 /// Code memory of one runtime: a reserved range of addresses and the packs in it.
 ///
@@ -71,58 +37,7 @@ impl Arena {
     /// [`Error::TooSmall`] if the configuration has no room for one pack, [`Error::System`] and [`Error::NoBacking`]
     /// if the system refuses a call; their texts say what to change. [`Error::Readers`] if no domain can be made.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let reserve = config.reserve.min(arch::MAX_RANGE);
-        for (setting, bytes) in [("Config::reserve", reserve), ("Config::limit", config.limit)] {
-            if bytes < PACK_BYTES {
-                return Err(Error::TooSmall { setting, bytes, pack: PACK_BYTES });
-            }
-        }
-        let sync_core = SyncCore::register()?;
-        let domain = match &config.domain {
-            Some(domain) => domain.clone(),
-            None => Domain::new(DEFAULT_READERS)?,
-        };
-        if !domain.is_original() {
-            return Err(Error::Forked);
-        }
-        let seen = Seen::open(&config.seen)?;
-        let reservation = Reservation::new(reserve / PACK_BYTES * PACK_BYTES, config.near)?;
-        let place = reservation.slots().start;
-        let (only, wanted) = (config.wanted_backing(), config.kind());
-        let first = if config.permanent { PACK_BYTES } else { STEP };
-        // SAFETY: the first slot of a new reservation.
-        let Resolved { kind, pack, refused } = unsafe { resolve(only, wanted, place, PACK_BYTES, first) }?;
-        let slots = reservation.slots().len() / PACK_BYTES;
-        let mut state = ArenaState {
-            chunks: Chunks::new(),
-            slots: (0..slots).map(|_| Slot::Free).collect(),
-            counts: Counts::default(),
-            stuck: Vec::new(),
-            mapped: pack.populated(),
-            returned: 0,
-            fresh: 1,
-        };
-        state.adopt(0, pack, false);
-        let shared = Shared {
-            state: ManuallyDrop::new(Mutex::new(state)),
-            growth: Mutex::new(()),
-            retirement: ManuallyDrop::new(Retirement::default()),
-            poking: Mutex::new(()),
-            limit: config.limit,
-            max_waiting: config.waiting,
-            promote_at: if config.huge { config.promote_at } else { usize::MAX },
-            permanent: config.permanent,
-            faults: Arc::new(Faults::new(reservation.slots().clone(), config.fault_handler)),
-            random: config.random.then(|| AtomicU64::new(seed())),
-            kind,
-            landing_pads: config.landing_pads,
-            refused: refused.first().map(|(backing, error)| format!("{backing}: {error}")),
-            sync_core,
-            seen,
-            domain,
-            reservation,
-        };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared::new(&config)?);
         shared.consider_promotions();
         Ok(Self { shared })
     }
@@ -299,177 +214,5 @@ impl Arena {
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Arena").field("range", &self.range()).finish_non_exhaustive()
-    }
-}
-
-/// The state that all handles, drafts and texts of an arena share.
-pub(crate) struct Shared {
-    state: ManuallyDrop<Mutex<ArenaState>>,
-    growth: Mutex<()>,
-    pub(crate) retirement: ManuallyDrop<Retirement>,
-    /// Held while a word of a text is read and written back.
-    pub(crate) poking: Mutex<()>,
-    pub(crate) limit: usize,
-    pub(crate) max_waiting: usize,
-    pub(crate) promote_at: usize,
-    pub(crate) permanent: bool,
-    /// Dropped before the addresses go back to the system.
-    pub(crate) faults: Arc<Faults>,
-    /// The state of the random number generator, if texts are placed at random.
-    random: Option<AtomicU64>,
-    pub(crate) kind: Kind,
-    /// Whether the texts that this crate writes begin with a landing pad, enforced or not.
-    pub(crate) landing_pads: bool,
-    /// Why a better backing was not used.
-    refused: Option<String>,
-    pub(crate) sync_core: SyncCore,
-    pub(crate) seen: Seen,
-    pub(crate) domain: Domain,
-    /// Dropped last: everything else is mapped in it.
-    pub(crate) reservation: Reservation,
-}
-
-/// Proof that `growth` is held.
-pub(crate) type Growth<'a> = MutexGuard<'a, ()>;
-
-pub(crate) struct ArenaState {
-    pub(crate) chunks: Chunks,
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) counts: Counts,
-    /// Memory of long texts that the system would not unmap.
-    pub(crate) stuck: Vec<Pack>,
-    pub(crate) mapped: usize,
-    /// How often chunks or slots were freed: a thread that found no room searches again if this has changed.
-    pub(crate) returned: u64,
-    /// Slots from this one on have never been mapped.
-    pub(crate) fresh: usize,
-}
-
-pub(crate) enum Slot {
-    Free,
-    Busy,
-    Pack(PackSlot),
-    Own,
-}
-
-/// A pack in its slot.
-pub(crate) struct PackSlot {
-    pub(crate) pack: Arc<Pack>,
-    /// The pack's writer, copied here so that a new place can have it without a look-up.
-    pub(crate) writer: Writer,
-    /// The chunks that are not populated yet.
-    pub(crate) beyond: Option<Block>,
-    pub(crate) promotion: Promotion,
-    /// Whether a thread works on the pack without holding a lock.
-    pub(crate) pinned: bool,
-}
-
-/// Progress of a pack towards being a huge page.
-pub(crate) enum Promotion {
-    NotYet,
-    /// The keeper was woken for it.
-    Asked,
-    Huge,
-    Refused {
-        why: String,
-        /// How many more times the kernel may be asked.
-        again: u32,
-    },
-}
-
-/// Numbers for [`Occupancy`] only; no decision depends on them.
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) own_mappings: usize,
-    pub(crate) own_bytes: usize,
-    /// Of every place except those dropped unused; retired places are counted separately.
-    pub(crate) code_bytes: usize,
-    /// Texts ever published.
-    pub(crate) texts: usize,
-    pub(crate) packs: usize,
-    /// Places taken, except those dropped unused.
-    places: usize,
-}
-
-impl Counts {
-    pub(crate) fn add(&mut self, len: usize) {
-        self.places += 1;
-        self.code_bytes += len;
-    }
-
-    pub(crate) fn remove(&mut self, len: usize) {
-        self.places -= 1;
-        self.code_bytes -= len;
-    }
-}
-
-impl Shared {
-    /// Code under these locks panics only on a broken invariant, and a second panic would hide the first.
-    pub(crate) fn lock_state(&self) -> MutexGuard<'_, ArenaState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn lock_growth(&self) -> Growth<'_> {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A random number for the place of a text, if places are random.
-    #[inline]
-    pub(crate) fn random(&self) -> Option<u32> {
-        // Relaxed: each call only needs a number of its own. Increment and mixing are those of SplitMix64 (Steele,
-        // Lea and Flood, 2014).
-        let step = self.random.as_ref()?.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        let mixed = (step ^ step >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Some((mixed >> 32) as u32)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if !self.domain.is_original() && !self.forget_packs() {
-            // Another thread of the parent held the lock at the fork, so the data may be half written. It is leaked.
-            return;
-        }
-        // The executable views are unmapped with the reservation, so their places need no new mapping.
-        // SAFETY: dropped only here, and not used afterwards.
-        unsafe {
-            ManuallyDrop::drop(&mut self.retirement);
-            ManuallyDrop::drop(&mut self.state);
-        }
-    }
-}
-
-impl Shared {
-    /// Forgets, in a forked child, the parent's aliases, whose addresses may have another use here. `false` if the
-    /// fork interrupted a thread that held the lock, so the bookkeeping may be half written.
-    fn forget_packs(&mut self) -> bool {
-        let Some(retired) = self.retirement.take_all() else { return false };
-        let Ok(mut state) = self.state.try_lock() else { return false };
-        for slot in state.slots.drain(..) {
-            if let Slot::Pack(PackSlot { pack, .. }) = slot {
-                // A thread of the parent may share it; this process has only this handle.
-                let _ = Arc::into_inner(pack).map(Pack::forget);
-            }
-        }
-        state.stuck.drain(..).for_each(Pack::forget);
-        for retired in retired {
-            if let Storage::Own { pack, .. } = retired.memory {
-                pack.forget();
-            }
-        }
-        true
-    }
-}
-
-/// The seed of the random places. Early at boot random numbers may be missing; then the clock is the seed.
-fn seed() -> u64 {
-    let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK) {
-        Ok(8) => u64::from_ne_bytes(bytes),
-        _ => {
-            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-            now.tv_nsec as u64 ^ (now.tv_sec as u64) << 32
-        }
     }
 }

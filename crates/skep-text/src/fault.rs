@@ -18,7 +18,6 @@
 //! | `table.rs` | the exception table of one text: offsets relative to its start, sorted |
 //! | `index.rs` | from a program counter to that table, inside a signal handler, while texts come and go |
 //! | `sync.rs` | the atomics of the index, which a model replaces |
-//! | `loads.rs` | single probes as functions, for interpreters |
 //! | `handler.rs` | the handler: which faults are ours, and how all others reach the host's handlers |
 //!
 //! Invariants: a text's table is in the index before its first instruction can run, and until no thread is in the
@@ -29,11 +28,9 @@
 //!
 //! What would break it: an [`Entered`] dropped while the text can still run, or kept until another text has its
 //! place; a look-up that waits or allocates.
-//! its place; a look-up that waits or allocates.
 
 mod handler;
 mod index;
-mod loads;
 mod sync;
 mod table;
 
@@ -44,7 +41,6 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, SystemCall};
-pub use loads::Loads;
 
 use index::{Directory, Index};
 use table::Table;

@@ -16,13 +16,12 @@ use std::sync::Arc;
 
 use rustix::param::page_size;
 
-use crate::arena::{ArenaState, Growth, PACK_CHUNKS, PackSlot, Promotion, Shared, Slot};
+use crate::arch;
 use crate::error::Error;
 use crate::pack::{Kind, Pack};
-use crate::{CHUNK_BYTES, PACK_BYTES, arch};
-
-/// The least memory of a new pack, and the least growth.
-pub(crate) const STEP: usize = 16 << 10;
+use crate::shared::{Growth, Shared};
+use crate::sizes::{CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS};
+use crate::state::{ArenaState, PackSlot, Slot, next_step};
 
 /// The result of [`Shared::map`], in slots that are still busy.
 pub(crate) struct Mapped {
@@ -183,61 +182,4 @@ impl Shared {
         self.lock_state().give_back(slot, len, populated);
         Ok(())
     }
-}
-
-impl ArenaState {
-    /// Puts a new pack into its slot, which belongs to the caller, with all its populated memory free.
-    pub(crate) fn adopt(&mut self, slot: usize, pack: Pack, reused: bool) -> &mut PackSlot {
-        let free = (pack.populated() / CHUNK_BYTES) as u32;
-        let beyond = self.chunks.add_region(slot as u32 * PACK_CHUNKS, free, PACK_CHUNKS, reused);
-        self.counts.packs += 1;
-        let writer = pack.writer();
-        let (pack, promotion) = (Arc::new(pack), Promotion::NotYet);
-        let pack = PackSlot { pack, writer, beyond, promotion, pinned: false };
-        self.slots[slot] = Slot::Pack(pack);
-        match &mut self.slots[slot] {
-            Slot::Pack(pack) => pack,
-            _ => unreachable!("it was stored on the line before"),
-        }
-    }
-
-    /// Finds a pack that can grow to have `wanted` contiguous bytes, and the size it must grow to.
-    fn pack_with_room(&self, wanted: usize, limit: usize) -> Option<(usize, usize)> {
-        let room = limit.saturating_sub(self.mapped);
-        self.slots.iter().enumerate().find_map(|(number, slot)| {
-            let Slot::Pack(PackSlot { pack, beyond: Some(beyond), pinned: false, .. }) = slot else {
-                return None;
-            };
-            let tail = self.chunks.free_before(beyond) as usize * CHUNK_BYTES;
-            let more = wanted.saturating_sub(tail).max(1);
-            let populated = pack.populated();
-            (populated + more <= PACK_BYTES).then(|| (number, next_step(populated, more, room)))
-        })
-    }
-
-    fn free_slots(&self, count: usize, random: Option<u32>) -> Option<usize> {
-        let is_free = |slot: &Slot| matches!(slot, Slot::Free);
-        let fits = |&(_, slots): &(usize, &[Slot])| slots.iter().all(is_free);
-        let mut places = self.slots.windows(count).enumerate().filter(fits).map(|(place, _)| place);
-        match random {
-            None => places.next(),
-            Some(random) => {
-                let places: Vec<usize> = places.collect();
-                places.get(random as usize % places.len().max(1)).copied()
-            }
-        }
-    }
-
-    fn give_back(&mut self, slot: usize, len: usize, populated: usize) {
-        self.slots[slot..slot + len.div_ceil(PACK_BYTES)].fill_with(|| Slot::Free);
-        self.mapped -= populated;
-        self.returned += 1;
-    }
-}
-
-/// How much memory a pack with `populated` bytes should have to get `more`: it grows by a thirty-second of itself in
-/// advance, so that little memory is unused and not every page needs a system call; less if only `room` is left.
-fn next_step(populated: usize, more: usize, room: usize) -> usize {
-    let step = more.max(STEP).max(populated / 32).min(room / page_size() * page_size());
-    (populated + step.max(more)).next_multiple_of(page_size()).min(PACK_BYTES)
 }

@@ -98,6 +98,7 @@ mod does_not_compile;
 mod error;
 mod fault;
 mod growth;
+mod loads;
 mod occupancy;
 mod pack;
 mod place;
@@ -106,7 +107,11 @@ mod procfs;
 mod promote;
 mod range;
 mod reclaim;
+mod retirement;
 mod seen;
+mod shared;
+mod sizes;
+mod state;
 mod sync_core;
 mod sys;
 #[cfg(test)]
@@ -116,14 +121,10 @@ mod text;
 pub use arena::Arena;
 pub use config::Config;
 pub use error::{BadProbe, Error, SystemCall};
-pub use fault::{Loads, Probe};
+pub use fault::Probe;
+pub use loads::Loads;
 pub use occupancy::{Backing, Occupancy, Span, SpanState};
 pub use poke::{BRANCH_BYTES, BRANCH_OFFSET, Branch, Pokes, WORD_BYTES};
 pub use seen::{Missed, Tool};
+pub use sizes::{CHUNK_BYTES, PACK_BYTES};
 pub use text::{Draft, Text};
-
-/// Size of a chunk in bytes. Chunks are the unit of allocation; every text is aligned to one.
-pub const CHUNK_BYTES: usize = 32;
-
-/// Size of a pack in bytes: the unit of memory taken from the system, and a huge page where base pages are 4 KiB.
-pub const PACK_BYTES: usize = 2 << 20;

@@ -55,7 +55,7 @@ pub struct Occupancy {
 impl Occupancy {
     /// Fragmentation of the free memory in packs: 0 if it is one run, near 1 if it is in many small ones.
     pub fn fragmentation(&self) -> f64 {
-        match self.chunks_free * crate::CHUNK_BYTES {
+        match self.chunks_free * crate::sizes::CHUNK_BYTES {
             0 => 0.0,
             free => 1.0 - self.largest_free_run as f64 / free as f64,
         }

@@ -50,8 +50,11 @@ use self::alias::Alias;
 use self::file::Files;
 pub(crate) use self::kind::{Kind, Medium, Resolved, resolve};
 pub(crate) use self::writer::Writer;
+use crate::arch;
 use crate::error::{Error, SystemCall};
-use crate::{arch, procfs, range, sys};
+use crate::procfs;
+use crate::range;
+use crate::sys;
 
 /// The size of a huge page that this crate can make: the unit that one entry of the second level of page tables maps
 /// if base pages are 4 KiB.

@@ -20,15 +20,16 @@
 use std::ptr;
 use std::sync::Arc;
 
-use skep_rcu::Cookie;
-
-use crate::arena::{PACK_CHUNKS, Shared, Slot};
-use crate::chunks::{Block, Fit};
+use crate::arch;
+use crate::chunks::Fit;
 use crate::error::Error;
 use crate::fault::{Entered, Probes};
 use crate::growth::Mapped;
-use crate::pack::{Pack, Writer};
-use crate::{CHUNK_BYTES, PACK_BYTES, arch};
+use crate::pack::Writer;
+use crate::retirement::{Retired, Storage};
+use crate::shared::Shared;
+use crate::sizes::{CHUNK_BYTES, PACK_BYTES, PACK_CHUNKS, chunks_for, room};
+use crate::state::Slot;
 
 /// Owned bytes of code memory. Dropping it frees them.
 pub(crate) struct Place {
@@ -54,22 +55,6 @@ enum Stage {
     Written,
     /// Published code, which other threads may run.
     Published,
-}
-
-/// The source of a place's bytes.
-pub(crate) enum Storage {
-    Chunks(Block),
-    Own { slot: usize, pack: Box<Pack> },
-}
-
-/// A dropped place that threads may still be running.
-pub(crate) struct Retired {
-    pub(crate) address: usize,
-    pub(crate) len: usize,
-    pub(crate) writer: Writer,
-    pub(crate) memory: Storage,
-    pub(crate) cookie: Cookie,
-    pub(crate) probes: Option<Box<Entered>>,
 }
 
 impl Place {
@@ -163,7 +148,7 @@ impl Place {
 
     /// The views that cache maintenance needs.
     pub(crate) fn view(&self) -> arch::View {
-        view(self.writer, self.address, room(self.len))
+        self.writer.view(self.address, room(self.len))
     }
 
     /// From this call on other threads may run the code.
@@ -299,7 +284,7 @@ impl Drop for Place {
                 let (at, room) = (address, room(len));
                 // SAFETY: this place's own bytes, which no thread ever ran.
                 let filled = unsafe { writer.fill_with_traps(at, room) };
-                arch::publish([view(writer, at, room)].into_iter());
+                arch::publish([writer.view(at, room)].into_iter());
                 if filled.is_ok() {
                     // Before the chunks are free, because their next owner may have probes too.
                     drop(probes);
@@ -315,18 +300,4 @@ impl Drop for Place {
             }
         }
     }
-}
-
-/// The two views of some bytes.
-pub(crate) fn view(writer: Writer, address: usize, len: usize) -> arch::View {
-    arch::View { clean: writer.clean_address(address), executable: ptr::without_provenance(address), len }
-}
-
-/// The size in bytes of the chunks that `len` bytes need.
-pub(crate) fn room(len: usize) -> usize {
-    len.next_multiple_of(CHUNK_BYTES)
-}
-
-fn chunks_for(len: usize) -> u32 {
-    len.div_ceil(CHUNK_BYTES) as u32
 }

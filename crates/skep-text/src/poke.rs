@@ -32,7 +32,6 @@ use crate::arch;
 use crate::arena::Arena;
 use crate::error::Error;
 use crate::pack::Writer;
-use crate::place::view;
 use crate::text::{Draft, Text};
 
 /// Bytes that one store replaces, and the alignment that [`Pokes::copy`] and [`Pokes::set`] require.
@@ -323,7 +322,7 @@ impl<'a> Pokes<'a> {
         }
         let dirty = mem::take(&mut self.dirty);
         let places = dirty.iter().chain([&last]);
-        arch::publish(places.map(|(writer, range)| view(*writer, range.start, range.len())));
+        arch::publish(places.map(|(writer, range)| writer.view(range.start, range.len())));
         Ok(true)
     }
 }

@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::PACK_BYTES;
-use crate::arena::{PackSlot, Promotion, Shared, Slot};
 use crate::error::Error;
 use crate::pack::Pack;
+use crate::shared::Shared;
+use crate::sizes::PACK_BYTES;
+use crate::state::{PackSlot, Promotion, Slot};
 
 /// How often promotion is retried for a pack that was refused for lack of memory or time.
 const AGAIN: u32 = 3;

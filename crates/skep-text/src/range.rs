@@ -21,8 +21,11 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::param::page_size;
 
+use crate::arch;
 use crate::error::{Error, SystemCall};
-use crate::{PACK_BYTES, arch, procfs, sys};
+use crate::procfs;
+use crate::sizes::PACK_BYTES;
+use crate::sys;
 
 /// Reserve for the heap that `brk` grows upwards.
 const HEAP_MARGIN: usize = 256 << 20;

@@ -4,10 +4,10 @@
 //! reusing its memory for another text would make them continue in the middle of that one. Waiting for them would
 //! make unloading as slow as the slowest of them.
 //!
-//! Protocol: dropping a text appends it to `incoming`, with a cookie of the arena's [`Domain`] taken under the same
-//! lock, so the list is in the order of cookies. A cookie has passed when every read section, of both flavours, that
-//! was open at that moment has ended. The keeper is woken when one has. A thread that needs room, or finds too much
-//! waiting, scans as well: one barrier and one pass over all readers, without waiting.
+//! Protocol (`retirement.rs` has the lists): dropping a text appends it to `incoming`, with a cookie of the arena's
+//! [`Domain`] taken under the same lock, so the list is in the order of cookies. A cookie has passed when every read
+//! section, of both flavours, that was open at that moment has ended. The keeper is woken when one has. A thread that
+//! needs room, or finds too much waiting, scans as well: one barrier and one pass over all readers, without waiting.
 //!
 //! One thread at a time reclaims: it holds `waiting`, a lock that is taken before all others and never held while
 //! waiting for readers, and takes over the incoming entries. Those whose cookies have passed are filled with traps,
@@ -31,44 +31,19 @@
 //! [`Domain`]: skep_rcu::Domain
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use skep_rcu::{Cookie, Grace};
 
 use crate::arch;
-use crate::arena::{Shared, Slot};
 use crate::error::Error;
-use crate::place::{Retired, Storage, room, view};
+use crate::retirement::{Retired, Storage};
+use crate::shared::Shared;
+use crate::sizes::room;
+use crate::state::Slot;
 
 /// The number of texts freed under one hold of the arena's lock.
 pub(crate) const BATCH: usize = 16;
-
-/// Places that wait for their grace period.
-#[derive(Default)]
-pub(crate) struct Retirement {
-    incoming: Mutex<Incoming>,
-    /// Taken over from `incoming`, oldest first.
-    waiting: Mutex<VecDeque<Retired>>,
-    /// Bytes of all of them, and of those being filled with traps. Relaxed everywhere: a bound that texts retired at
-    /// the same moment may exceed.
-    bytes: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Incoming {
-    places: Vec<Retired>,
-    /// Whether a callback of the keeper is queued.
-    asked: bool,
-    total: Total,
-}
-
-/// Totals of retired texts, for statistics.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Total {
-    pub(crate) texts: usize,
-    pub(crate) code_bytes: usize,
-}
 
 /// The result of a pass over the queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,62 +54,11 @@ pub(crate) enum Reclaimed {
     NotAll,
 }
 
-impl Retirement {
-    /// Bytes that wait.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Totals of retired texts.
-    pub(crate) fn total(&self) -> Total {
-        self.lock_incoming().total
-    }
-
-    /// The addresses of waiting places in packs; none of their chunks becomes free before the guard is dropped.
-    pub(crate) fn addresses(&self) -> (Vec<usize>, impl Drop + '_) {
-        let mut waiting = self.lock_waiting();
-        self.take_over(&mut waiting);
-        let in_pack = |retired: &&Retired| matches!(retired.memory, Storage::Chunks(_));
-        let mut addresses: Vec<usize> =
-            waiting.iter().filter(in_pack).map(|retired| retired.address).collect();
-        addresses.sort_unstable();
-        (addresses, waiting)
-    }
-
-    /// Takes all entries, passed or not: for the end, in a forked child. `None` if the fork interrupted a thread of
-    /// the parent that held the lock.
-    pub(crate) fn take_all(&self) -> Option<Vec<Retired>> {
-        let mut waiting = self.waiting.try_lock().ok()?;
-        let mut incoming = self.incoming.try_lock().ok()?;
-        Some(waiting.drain(..).chain(incoming.places.drain(..)).collect())
-    }
-
-    fn lock_incoming(&self) -> MutexGuard<'_, Incoming> {
-        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_waiting(&self) -> MutexGuard<'_, VecDeque<Retired>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_over(&self, waiting: &mut VecDeque<Retired>) {
-        waiting.extend(self.lock_incoming().places.drain(..));
-    }
-}
-
 impl Shared {
     /// Queues a place until no thread can run it. Never waits.
     pub(crate) fn retire(self: &Arc<Self>, retired: impl FnOnce(Cookie) -> Retired) {
-        let mut incoming = self.retirement.lock_incoming();
-        // Under the lock, so that the list is in order of cookies. This takes no lock and does not wait.
-        let retired = retired(self.domain.cookie());
-        incoming.total.texts += 1;
-        incoming.total.code_bytes += retired.len;
-        self.retirement.bytes.fetch_add(bytes(&retired), Ordering::Relaxed);
-        incoming.places.push(retired);
-        let asked = std::mem::replace(&mut incoming.asked, true);
-        drop(incoming);
-        if !asked {
+        // Taking the cookie takes no lock and does not wait.
+        if self.retirement.push(|| retired(self.domain.cookie())) {
             self.ask_the_keeper();
         }
     }
@@ -163,12 +87,12 @@ impl Shared {
         if self.retirement.bytes() == 0 {
             return false;
         }
-        let newest = match self.retirement.waiting.try_lock() {
-            Ok(mut waiting) => self.newest(&mut waiting),
-            Err(_) => return false,
+        let newest = match self.retirement.try_lock_waiting() {
+            Some(mut waiting) => self.retirement.newest(&mut waiting),
+            None => return false,
         };
         self.look(newest);
-        let Ok(mut waiting) = self.retirement.waiting.try_lock() else { return false };
+        let Some(mut waiting) = self.retirement.try_lock_waiting() else { return false };
         self.reclaim(&mut waiting) != Reclaimed::Nothing
     }
 
@@ -182,15 +106,9 @@ impl Shared {
 
     /// As [`reclaim_passed`](Self::reclaim_passed), after a scan. For a thread that otherwise finds no room.
     pub(crate) fn reclaim_thoroughly(self: &Arc<Self>) {
-        let newest = self.newest(&mut self.retirement.lock_waiting());
+        let newest = self.retirement.newest(&mut self.retirement.lock_waiting());
         self.look(newest);
         self.reclaim(&mut self.retirement.lock_waiting());
-    }
-
-    /// The cookie of the newest retired place.
-    fn newest(&self, waiting: &mut VecDeque<Retired>) -> Option<Cookie> {
-        self.retirement.take_over(waiting);
-        waiting.back().map(|retired| retired.cookie)
     }
 
     /// Scans whether a cookie, and so all before it, has passed. No lock is held: if the domain has no keeper,
@@ -213,9 +131,9 @@ impl Shared {
             let mut batch: Vec<Retired> = waiting.drain(..count).collect();
             reclaimed = Reclaimed::AllThatPassed;
             let stuck = self.fill_with_traps(&mut batch);
-            let freed: usize = batch.iter().map(bytes).sum();
+            let freed: usize = batch.iter().map(Retired::bytes).sum();
             self.free_memory(batch.into_iter().map(|retired| retired.memory));
-            self.retirement.bytes.fetch_sub(freed, Ordering::Relaxed);
+            self.retirement.freed(freed);
             if !stuck.is_empty() {
                 // Their cookies have passed, so the next pass begins with them.
                 for retired in stuck.into_iter().rev() {
@@ -238,7 +156,7 @@ impl Shared {
             retired.writer.fill_with_traps(retired.address, room(retired.len)).is_err()
         };
         let stuck = batch.extract_if(.., fails).collect();
-        let views = batch.iter().map(|retired| view(retired.writer, retired.address, room(retired.len)));
+        let views = batch.iter().map(|retired| retired.writer.view(retired.address, room(retired.len)));
         arch::publish(views);
         stuck
     }
@@ -285,24 +203,17 @@ impl Shared {
             let mut waiting = shared.retirement.lock_waiting();
             shared.retirement.take_over(&mut waiting);
             let reclaimed = shared.reclaim(&mut waiting);
-            let mut incoming = shared.retirement.lock_incoming();
-            let passed = |last: &Retired| shared.domain.passed(last.cookie, Grace::Both);
-            let somebody_may_be_inside = !incoming.places.is_empty() || !waiting.back().is_none_or(passed);
-            // Places that have passed but cannot be written now are retried with the next retired text. Places that
-            // have not passed need this closure, which keeps the arena from being unmapped.
-            incoming.asked = somebody_may_be_inside || !waiting.is_empty() && reclaimed != Reclaimed::NotAll;
-            let again = incoming.asked;
-            drop((incoming, waiting));
+            let again = shared.retirement.ask_again(|has_incoming| {
+                let passed = |last: &Retired| shared.domain.passed(last.cookie, Grace::Both);
+                let may_be_running = has_incoming || !waiting.back().is_none_or(passed);
+                // Places that have passed but cannot be written now are retried with the next retired text. Places
+                // that have not passed need this closure, which keeps the arena from being unmapped.
+                may_be_running || !waiting.is_empty() && reclaimed != Reclaimed::NotAll
+            });
+            drop(waiting);
             if again {
                 shared.ask_the_keeper();
             }
         });
-    }
-}
-
-fn bytes(retired: &Retired) -> usize {
-    match &retired.memory {
-        Storage::Chunks(_) => room(retired.len),
-        Storage::Own { pack, .. } => pack.executable().len(),
     }
 }

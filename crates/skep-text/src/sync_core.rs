@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::MembarrierCommand;
 
+use crate::arch;
 use crate::error::{Error, SystemCall};
-use crate::{arch, sys};
+use crate::sys;
 
 /// Synchronises CPUs; registers the process for that at the first need.
 pub(crate) struct SyncCore {

@@ -41,7 +41,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use super::sync::{AtomicPtr, AtomicUsize, Ordering, null_pointers};
-use crate::{CHUNK_BYTES, PACK_BYTES};
+use crate::sizes::{CHUNK_BYTES, PACK_BYTES};
 
 /// Chunks in a pack.
 const CHUNKS: usize = PACK_BYTES / CHUNK_BYTES;

@@ -17,7 +17,9 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::param::page_size;
 
 use crate::error::{Error, SystemCall};
-use crate::{PACK_BYTES, range, sys};
+use crate::range;
+use crate::sizes::PACK_BYTES;
+use crate::sys;
 
 pub(super) struct Alias {
     view: Range<usize>,

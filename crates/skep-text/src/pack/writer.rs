@@ -24,8 +24,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
+use crate::arch;
 use crate::error::{Error, SystemCall};
-use crate::{arch, sys};
+use crate::sys;
 
 /// The unit of writing without an alias, in bytes.
 const WORD: usize = 8;
@@ -67,6 +68,11 @@ impl Writer {
         // SAFETY: guaranteed by the caller.
         let file = unsafe { std::mem::transmute::<BorrowedFd<'_>, BorrowedFd<'static>>(file.as_fd()) };
         Self { road: Road::Descriptor(file), distance: offset.wrapping_sub(executable) }
+    }
+
+    /// The two views of `len` bytes at `address`, for cache maintenance.
+    pub(crate) fn view(&self, address: usize, len: usize) -> arch::View {
+        arch::View { clean: self.clean_address(address), executable: ptr::without_provenance(address), len }
     }
 
     /// Writes `bytes` at `to`.

@@ -7,8 +7,8 @@ use super::*;
 use crate::arch::recorder::{self, Published, Seen};
 use crate::arch::{self, NEEDS_SYNC_CORE};
 use crate::error::SystemCall;
-use crate::place::room;
 use crate::reclaim::BATCH;
+use crate::sizes::room;
 use crate::sys::inject;
 use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, Draft, Probe, WORD_BYTES};
 

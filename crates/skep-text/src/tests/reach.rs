@@ -2,7 +2,7 @@
 //! back.
 
 use super::*;
-use crate::arena::Slot;
+use crate::state::Slot;
 use crate::{BRANCH_BYTES, BRANCH_OFFSET, Branch, CHUNK_BYTES, Draft};
 
 #[test]

@@ -12,10 +12,10 @@
 //! change between a check and the access, and no system call is needed that a sandbox might forbid. What would break
 //! it: a thread that blocks SIGSEGV or SIGBUS.
 
-use super::Probe;
-use crate::Arena;
 use crate::arch::loads::{CODE, FUNCTION, LOAD, LOAD_BYTES, RESULT};
+use crate::arena::Arena;
 use crate::error::Error;
+use crate::fault::Probe;
 use crate::text::Text;
 
 /// Loads as functions, which return 0 if they fault. Made by [`Arena::loads`].
